@@ -1,0 +1,69 @@
+# Finds the directory of cuda.h 12.0 or newer: only headers are needed, never a toolkit's run time.
+#
+# Looks, in this order, at -DCUDA_INCLUDE_DIR, $CUDA_HOME, /usr/local/cuda, the nvcc on PATH, the
+# folders of the pip wheels, and the distribution's package. Result: CUDA_INCLUDE_DIR, and the
+# imported target switchyard::cuda_headers.
+include_guard()
+
+function(_switchyard_cuda_version dir out)
+  set(${out} 0 PARENT_SCOPE)
+  if(EXISTS "${dir}/cuda.h")
+    file(STRINGS "${dir}/cuda.h" line REGEX "^#define CUDA_VERSION [0-9]+")
+    if(line MATCHES "CUDA_VERSION ([0-9]+)")
+      set(${out} ${CMAKE_MATCH_1} PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+set(_candidates "")
+if(CUDA_INCLUDE_DIR)
+  list(APPEND _candidates "${CUDA_INCLUDE_DIR}")
+endif()
+if(DEFINED ENV{CUDA_HOME})
+  list(APPEND _candidates "$ENV{CUDA_HOME}/include")
+endif()
+list(APPEND _candidates /usr/local/cuda/include)
+find_program(_nvcc nvcc)
+if(_nvcc)
+  get_filename_component(_nvcc_real "${_nvcc}" REALPATH)
+  get_filename_component(_nvcc_dir "${_nvcc_real}" DIRECTORY)
+  list(APPEND _candidates "${_nvcc_dir}/../include")
+endif()
+file(GLOB _toolkits /usr/local/cuda-*/include)
+list(APPEND _candidates ${_toolkits})
+foreach(_base $ENV{VIRTUAL_ENV} $ENV{HOME}/.local /usr/local /usr)
+  file(GLOB _wheels
+       "${_base}/lib/python3*/site-packages/nvidia/cu1*/include"
+       "${_base}/lib/python3*/site-packages/nvidia/cuda_runtime/include"
+       "${_base}/lib/python3*/dist-packages/nvidia/cu1*/include"
+       "${_base}/lib/python3*/dist-packages/nvidia/cuda_runtime/include")
+  list(APPEND _candidates ${_wheels})
+endforeach()
+list(APPEND _candidates /usr/include)
+
+set(_found "")
+set(_too_old "")
+foreach(_dir IN LISTS _candidates)
+  _switchyard_cuda_version("${_dir}" _version)
+  if(_version GREATER_EQUAL 12000)
+    get_filename_component(_found "${_dir}" REALPATH)
+    break()
+  elseif(_version GREATER 0)
+    list(APPEND _too_old "${_dir} (${_version})")
+  endif()
+endforeach()
+
+if(NOT _found)
+  message(FATAL_ERROR
+    "cuda.h 12.0 or newer was not found (too old: ${_too_old}). Only the headers are needed. "
+    "Install one of: 'pip install nvidia-cuda-runtime' in the active virtual environment; NVIDIA's "
+    "package cuda-cudart-dev; or set CUDA_HOME to a toolkit.")
+endif()
+set(CUDA_INCLUDE_DIR "${_found}" CACHE PATH "directory of cuda.h" FORCE)
+if(NOT TARGET switchyard::cuda_headers)
+  add_library(switchyard::cuda_headers INTERFACE IMPORTED)
+  set_target_properties(switchyard::cuda_headers PROPERTIES
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${CUDA_INCLUDE_DIR}"
+    INTERFACE_INCLUDE_DIRECTORIES "${CUDA_INCLUDE_DIR}")
+endif()
+message(STATUS "CUDA headers: ${CUDA_INCLUDE_DIR} (${_version})")

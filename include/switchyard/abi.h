@@ -1,0 +1,142 @@
+// The page: the shared memory between one client process (libswitchyard.so) and the monitor.
+//
+// Concept. The monitor makes one sealed memfd per client process, and passes it at joining. It is
+// the only memory the two share, and no other process maps it, so a broken client can spoil only
+// its own promises. The page has a frozen head and one *lane* per GPU that the process can see.
+// A lane is three groups of words, each on cache lines of its own, each with a single writer:
+//
+//     monitor → client   quota, slices that are wanted, attention
+//     client → monitor   what is counted: launches, copies, memory, groups, slices in force
+//     both, by CAS       credit_bytes
+//
+// Memory is accounted by *credit*. The monitor grants a client credit out of the job's quota (or
+// out of what is not reserved); an allocation takes credit by compare-exchange before it calls the
+// driver, and a free gives it back. What a client uses is `granted - credit`, so every death, at
+// any instruction, returns exactly what was granted, and the monitor may take unused credit back
+// at any time by the same compare-exchange. When credit is short the client asks for more on the
+// socket (wire.h: kCharge), where the monitor decides.
+//
+//     monitor: granted += n ; credit += n            (grant)
+//     client:  credit -= n  ; driver allocates n     (reserve, commit)
+//     client:  driver frees n ; credit += n          (free, or roll back)
+//     monitor: credit -= n  ; granted -= n           (take back, for a sibling or a lower quota)
+//
+// Slices: the monitor writes compute_slice_us and copy_slice_us, then slice_seq (release), then
+// rings the doorbell eventfd. The client's service thread asks the driver, then publishes what is
+// in force and slice_applied_seq = the slice_seq it read. The monitor raises before it lowers: it
+// waits for the raised ones' slice_applied_seq before it writes a short slice anywhere.
+//
+// Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
+// Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
+//
+// Threading: every word is a lock-free atomic. Counters are relaxed; a sequence word is stored
+// with release after what it covers and loaded with acquire before it.
+//
+// Changing the layout: raise kLayoutVersion. The head itself never changes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "switchyard/card.h"
+
+namespace switchyard::abi {
+
+inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr unsigned kMaxGpus = 16;
+inline constexpr std::size_t kPageBytes = 16384;
+
+using Word32 = std::atomic<std::uint32_t>;
+using Word64 = std::atomic<std::uint64_t>;
+static_assert(Word32::is_always_lock_free && Word64::is_always_lock_free,
+              "the page needs address-free atomics");
+
+// Frozen for ever, so that any two versions can tell each other apart.
+struct Head {
+  Word64 magic;           // kMagic, stored last with release
+  Word32 layout_version;  // kLayoutVersion of the writer
+  Word32 page_bytes;      // size of the sealed memfd
+  std::uint8_t reserved[48];
+};
+static_assert(sizeof(Head) == 64, "the head is frozen");
+
+// Bits of Lane::attention, each asking the next launch or copy to take its slow path once.
+inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // the monitor takes this client for idle
+inline constexpr std::uint32_t kGateArmed = 1u << 1;    // reserved for the gate
+
+// Lane::slice_status
+inline constexpr std::uint32_t kSliceNever = 0;     // no slice was asked for yet
+inline constexpr std::uint32_t kSliceAccepted = 1;  // the driver took the last one
+inline constexpr std::uint32_t kSliceRefused = 2;   // it did not: slice_error has RM's status
+inline constexpr std::uint32_t kSliceNoGroup = 3;   // no channel group seen (no context yet)
+
+struct alignas(64) Lane {
+  // --- monitor → client ---
+  Word64 quota_bytes;        // the job's quota on this GPU; 0: none
+  Word64 others_used_bytes;  // used against the same quota by the job's other processes, and by
+                             // contexts and other overhead; refreshed at every grant and tick
+  Word64 available_bytes;    // what the account could still grant beyond this client's credit
+  Word32 compute_slice_us;   // wanted; 0: the driver's own default
+  Word32 copy_slice_us;      // wanted for copy-engine groups; 0: the driver's own default
+  Word32 slice_seq;          // stored with release after the two above
+  Word32 attention;          // bits above; set by the monitor, cleared by the client
+  std::uint8_t reserved_monitor[24];
+
+  // --- both, by compare-exchange ---
+  alignas(64) Word64 credit_bytes;
+  std::uint8_t reserved_shared[56];
+
+  // --- client → monitor, hot ---
+  alignas(64) Word64 launches;  // kernel launches of every kind
+  Word64 graph_launches;
+  Word64 copies;  // memory copies and sets, asynchronous or not
+  std::uint8_t reserved_hot[40];
+
+  // --- client → monitor, cold ---
+  alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1
+  Word32 in_use;                      // 1: this lane names a GPU; stored with release
+  Word32 contexts;                    // live contexts of this process on this GPU
+  Word32 compute_groups;              // live compute channel groups (TSGs)
+  Word32 copy_groups;                 // live copy-engine channel groups
+  Word32 slice_applied_seq;           // the slice_seq whose slices are in force
+  Word32 compute_slice_applied_us;    // in force; 0: the driver's own default
+  Word32 copy_slice_applied_us;
+  Word32 slice_status;  // kSlice* above
+  Word32 slice_error;   // RM status or errno of the last refusal
+  Word32 slice_calls;   // slice requests that the driver accepted
+  Word64 used_bytes;    // charged now, by the client's own ledger
+  Word64 refusals;      // allocations refused because of the quota
+  Word64 peak_bytes;    // the largest used_bytes so far
+  std::uint8_t reserved_cold[48];
+};
+static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
+              "the lane's layout changed: raise kLayoutVersion");
+static_assert(offsetof(Lane, credit_bytes) == 64 && offsetof(Lane, launches) == 128 &&
+                  offsetof(Lane, uuid) == 192,
+              "each writer has cache lines of its own");
+
+struct Page {
+  Head head;
+
+  // --- monitor → client ---
+  alignas(64) Word64 heartbeat;  // grows at least four times a second while the monitor lives
+  Word32 monitor_pid;            // in the monitor's PID namespace; for messages only
+  Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
+  std::uint8_t reserved_monitor[48];
+
+  // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
+  // at every `set` (card_seq odd while it writes). The client says it again when it joins anew, so
+  // that a restarted monitor rebuilds its roster from what the clients say.
+  alignas(64) Word32 card_seq;
+  std::uint8_t reserved_card[60];
+  JobCard card;
+  std::uint8_t reserved_tail[96];
+
+  Lane lanes[kMaxGpus];
+};
+static_assert(offsetof(Page, lanes) == 512 && sizeof(Page) <= kPageBytes,
+              "the page's layout changed: raise kLayoutVersion");
+
+}  // namespace switchyard::abi

@@ -1,0 +1,121 @@
+// What a person may write for each knob of a job (card.h): the parsers, and the accepted forms as
+// text, so that every error can show the value and the forms. For monitor and tools; the shim only
+// copies the text.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace switchyard {
+
+enum class Priority : std::uint8_t { kLow = 0, kNormal = 1, kHigh = 2 };
+
+inline constexpr char kPriorityForms[] = "high, normal or low";
+inline constexpr char kShareForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5";
+inline constexpr char kBytesForms[] =
+    "bytes with an optional unit, such as 20GiB, 512MiB, 1.5G or 1073741824 (K, M, G, T and KiB, "
+    "MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000)";
+inline constexpr char kOnOomForms[] = "fail or wait";
+inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1.5h, from 0 to 24h";
+inline constexpr char kNameForms[] =
+    "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";
+
+constexpr const char* to_string(Priority priority) {
+  return priority == Priority::kHigh ? "high" : priority == Priority::kLow ? "low" : "normal";
+}
+
+inline std::optional<Priority> parse_priority(std::string_view text) {
+  if (text == "high") return Priority::kHigh;
+  if (text == "normal") return Priority::kNormal;
+  if (text == "low") return Priority::kLow;
+  return std::nullopt;
+}
+
+namespace detail {
+
+// A plain decimal number without sign, exponent or surroundings; `rest` receives what follows.
+inline std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
+  std::size_t digits = 0;
+  std::size_t at = 0;
+  bool point = false;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c >= '0' && c <= '9') {
+      ++digits;
+    } else if (c == '.' && !point) {
+      point = true;
+    } else {
+      break;
+    }
+  }
+  if (digits == 0 || digits > 20) return std::nullopt;
+  rest = text.substr(at);
+  return std::strtod(std::string(text.substr(0, at)).c_str(), nullptr);
+}
+
+}  // namespace detail
+
+// Device memory in bytes; 1 byte to 1 PiB. Zero makes no sense as a quota and is refused.
+inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  std::string_view unit;
+  const auto number = detail::leading_number(text, unit);
+  if (!number) return std::nullopt;
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr Unit kUnits[] = {
+      {"", 1},          {"B", 1},           {"K", 0x1p10},  {"KiB", 0x1p10}, {"KB", 1e3},
+      {"M", 0x1p20},    {"MiB", 0x1p20},    {"MB", 1e6},    {"G", 0x1p30},   {"GiB", 0x1p30},
+      {"GB", 1e9},      {"T", 0x1p40},      {"TiB", 0x1p40}, {"TB", 1e12},
+  };
+  for (const Unit& candidate : kUnits) {
+    if (candidate.name != unit) continue;
+    const double bytes = std::floor(*number * candidate.bytes);
+    if (bytes < 1 || bytes > 0x1p50) return std::nullopt;
+    return static_cast<std::uint64_t>(bytes);
+  }
+  return std::nullopt;
+}
+
+// A weight among the jobs of one class, 0.01 to 1000.
+inline std::optional<double> parse_share(std::string_view text) {
+  std::string_view rest;
+  const auto number = detail::leading_number(text, rest);
+  if (!number || !rest.empty() || *number < 0.01 || *number > 1000) return std::nullopt;
+  return number;
+}
+
+// Seconds, 0 to 86400. A bare number is seconds.
+inline std::optional<double> parse_seconds(std::string_view text) {
+  std::string_view unit;
+  const auto number = detail::leading_number(text, unit);
+  if (!number) return std::nullopt;
+  double factor = 0;
+  if (unit.empty() || unit == "s") factor = 1;
+  if (unit == "ms") factor = 1e-3;
+  if (unit == "m") factor = 60;
+  if (unit == "h") factor = 3600;
+  if (factor == 0 || *number * factor > 86400) return std::nullopt;
+  return *number * factor;
+}
+
+inline bool valid_name(std::string_view text) {
+  if (text.empty() || text.size() > 63) return false;
+  const auto alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  if (!alphanumeric(text.front())) return false;
+  for (const char c : text) {
+    if (!alphanumeric(c) && c != '.' && c != '_' && c != '-') return false;
+  }
+  return true;
+}
+
+}  // namespace switchyard

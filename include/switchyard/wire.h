@@ -1,0 +1,108 @@
+// The wire: frames on the monitor's unix stream socket, for shims (binary) and tools (JSON).
+//
+// Concept. A frame is a FrameHeader and `length` bytes. A shim speaks first with kHello; a tool
+// sends kJson frames. Every request is answered by exactly one frame with the same id, in order.
+// The kernel closing the socket is the detach. SO_PEERCRED and a pidfd tell the monitor who the
+// peer really is, so nothing here carries identity that is trusted.
+//
+//   shim                          monitor
+//     kHello (card, GPUs, use) →
+//                                ← kWelcome + SCM_RIGHTS {page memfd, doorbell, wake}
+//                                  or kRefused (text)
+//     kCharge (lane, bytes)    →
+//                                ← kCharged (verdict; credit is already in the page)
+//     kRefresh (lane)          →   contexts came or went: measure the overhead anew
+//                                ← kCharged
+//
+// `doorbell`: eventfd, monitor → client's service thread: look at the page. `wake`: eventfd,
+// client → monitor: look at the page. Neither carries data.
+//
+// JSON requests are objects with "op"; replies have "ok": true and the listing, or "ok": false,
+// "code": an ExitCode, "error": one line that says what was tried, on what, and what to do.
+//   {"op":"version"}
+//   {"op":"status"}                     → "monitor", "gpus"
+//   {"op":"ps"}                         → "jobs", "outside"
+//   {"op":"create","pid":P,"card":{..}} → "job", "name": reserves the quota for a job to come; the
+//                                         job lives while P lives or a client of it is attached
+//   {"op":"set","target":NAME,"priority"?,"share"?,"memory"?} → the job as `ps` lists it
+//
+// Trust: lengths and texts are checked by the reader; a frame over kMaxFrame closes the socket.
+//
+// Threading: plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "switchyard/abi.h"
+#include "switchyard/card.h"
+
+namespace switchyard::wire {
+
+inline constexpr std::uint32_t kMagic = 0x31445753;  // "SWD1"
+inline constexpr std::uint32_t kMaxFrame = 1u << 20;
+
+enum Kind : std::uint32_t {
+  kHello = 1,
+  kWelcome = 2,
+  kRefused = 3,  // payload: text, not zero-terminated
+  kCharge = 4,
+  kCharged = 5,
+  kRefresh = 6,
+  kJson = 16,
+};
+
+struct FrameHeader {
+  std::uint32_t magic;   // kMagic
+  std::uint32_t kind;    // Kind
+  std::uint32_t length;  // of the payload, at most kMaxFrame
+  std::uint32_t id;      // chosen by the asker, returned in the answer
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+// Hello::flags
+inline constexpr std::uint32_t kObserver = 1u << 0;  // NVML only: sees the quota, isn't charged
+inline constexpr std::uint32_t kRejoin = 1u << 1;    // was a client of a monitor that went away
+
+struct Hello {
+  std::uint32_t layout_version;  // abi::kLayoutVersion
+  std::uint32_t flags;
+  std::uint32_t pid;         // in the client's own PID namespace; for messages only
+  std::uint32_t lane_count;  // GPUs listed; lane i of the page is GPU i here
+  JobCard card;              // from the environment, or from the old page when kRejoin
+  char process[64];          // /proc/self/comm, for listings
+  std::uint8_t uuid[abi::kMaxGpus][16];
+  std::uint64_t used_bytes[abi::kMaxGpus];  // charged already (kRejoin)
+};
+static_assert(sizeof(Hello) == 16 + 224 + 64 + abi::kMaxGpus * 24);
+
+struct Welcome {
+  std::uint32_t layout_version;
+  std::uint32_t page_bytes;
+  std::uint32_t monitor_pid;
+  std::uint32_t reserved;
+};
+
+// kCharge and kRefresh
+struct Charge {
+  std::uint32_t lane;
+  std::uint32_t reserved;
+  std::uint64_t bytes;  // wanted in credit; 0 with kRefresh
+};
+
+enum Verdict : std::uint32_t {
+  kGranted = 0,     // credit_bytes holds at least what was asked for (until somebody takes it)
+  kOverQuota = 1,   // the job's quota does not have it
+  kGpuFull = 2,     // no quota, and what is not reserved does not have it
+  kWait = 3,        // the job asked to wait: ask again in 100 ms
+  kWaitsInVain = 4  // every holder waits too, or the time-out is over: fail now
+};
+
+struct Charged {
+  std::uint32_t verdict;
+  std::uint32_t reserved;
+  std::uint64_t granted_bytes;    // added to credit by this answer
+  std::uint64_t available_bytes;  // what the account still has
+};
+
+}  // namespace switchyard::wire
