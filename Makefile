@@ -1,0 +1,46 @@
+# The front door. CMake does the work underneath; everything made lies under build/.
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc)
+CTEST  := ctest --output-on-failure --no-tests=error
+.DEFAULT_GOAL := all
+.PHONY: all demo test gpu-test bench asan ubsan tsan lint format install clean help
+
+all: ## build the preload library, the monitor, the CLI and the simulated GPU
+	@scripts/configure.sh $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS)
+
+demo: all ## requests beside a busy neighbour: the driver's default against Switchyard
+	$(BUILD)/demo/demo
+
+test: all ## build and run every test; needs neither a GPU nor a CUDA toolkit
+	$(CTEST) --test-dir $(BUILD) -j $(JOBS)
+
+gpu-test: all ## run the tests that need a real GPU; without one they fail
+	SWITCHYARD_REQUIRE_GPU=1 $(CTEST) --test-dir $(BUILD) -L gpu
+
+bench: all ## measure on a real GPU (bench/README.md says what and how long)
+	bench/run.sh
+
+asan ubsan tsan: ## build and run the tests under one sanitizer, in build/asan and so on
+	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
+
+lint: ## check format, layers and clang-tidy; changes nothing
+	@scripts/configure.sh --lint $(BUILD)
+	scripts/check_layers.sh
+	scripts/check_format.sh
+	scripts/check_tidy.sh $(BUILD) $(JOBS)
+
+format: ## rewrite the sources as .clang-format says
+	@scripts/bootstrap.sh --lint
+	scripts/check_format.sh --fix
+
+install: all ## install into PREFIX (/usr/local); DESTDIR is respected
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {n = split($$1, names, " "); \
+	  for (i = 1; i <= n; i++) printf "  make %-10s %s\n", names[i], $$2}' $(MAKEFILE_LIST)

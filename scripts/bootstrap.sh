@@ -1,0 +1,100 @@
+#!/bin/bash
+# Makes sure that what the build needs is installed, and says nothing when it is.
+#
+#   scripts/bootstrap.sh            what building and testing need
+#   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
+#
+# What is missing comes from the distribution's packages (Debian 12, Ubuntu 22.04 and 24.04), without
+# a question. The network is touched only then. CUDA headers are found, never fetched by force.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+  printf 'bootstrap: %s\n' "$@" >&2
+  exit 1
+}
+
+has() { command -v "$1" > /dev/null 2>&1; }
+
+has_header() { echo "#include <$1>" | "$compiler" -std=c++20 -E -x c++ - > /dev/null 2>&1; }
+
+# The compiler decides where headers are looked for, so it comes before them.
+missing=()
+compiler="$(scripts/pick_compiler.sh --quiet || true)"
+[ -n "$compiler" ] || missing+=(g++)
+has cmake || missing+=(cmake)
+has ninja || missing+=(ninja-build)
+while read -r header package; do
+  if [ -z "$compiler" ] || ! has_header "$header"; then missing+=("$package"); fi
+done << 'LIST'
+cstdlib           g++
+gtest/gtest.h     libgtest-dev
+boost/asio.hpp    libboost-dev
+spdlog/spdlog.h   libspdlog-dev
+fmt/core.h        libfmt-dev
+CLI/CLI.hpp       libcli11-dev
+nlohmann/json.hpp nlohmann-json3-dev
+LIST
+if [ "${1:-}" = --lint ]; then
+  has clang-format-14 || missing+=(clang-format-14)
+  has clang-tidy-14 || missing+=(clang-tidy-14)
+fi
+
+as_root=()
+apt_ready=no
+# Finds a way to install packages, or ends with the command that a person with the right may type.
+prepare_apt() {
+  [ "$apt_ready" = no ] || return 0
+  local command="apt-get install --no-install-recommends $*"
+  has apt-get || fail "missing: $*" \
+    "this system has no apt-get: install what these Debian packages hold, then try again"
+  if [ "$(id -u)" -ne 0 ]; then
+    has sudo || fail "missing: $*" "neither root nor sudo here: as root, run: $command"
+    if ! sudo -n true 2> /dev/null && [ ! -t 0 ]; then
+      fail "missing: $*" "sudo would ask for a password and there is no terminal: as root, run: $command"
+    fi
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq || fail "'apt-get update' failed (see above)" "wanted: $*"
+  apt_ready=yes
+}
+
+install() {
+  prepare_apt "$@"
+  echo "bootstrap: installing $*"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" > /dev/null ||
+    fail "'apt-get install $*' failed (see above)"
+}
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  install "${missing[@]}"
+  scripts/pick_compiler.sh > /dev/null
+fi
+
+# CUDA headers 12.0 or newer. The search is CMake's; here it only answers yes or no.
+cuda_headers() { cmake -P cmake/FindCudaHeaders.cmake > /dev/null 2>&1; }
+
+# The distribution's package, where it is new enough: Ubuntu 24.04 has 12.0, Debian 12 has 11.8.
+packaged_cuda() {
+  local version
+  version="$(apt-cache policy nvidia-cuda-dev 2> /dev/null | awk '/Candidate:/ {print $2}')"
+  [[ "$version" =~ ^([0-9]+)\. ]] && [ "${BASH_REMATCH[1]}" -ge 12 ]
+}
+
+if ! cuda_headers; then
+  if ! packaged_cuda && has apt-get && [ "$(id -u)" -eq 0 ]; then
+    prepare_apt nvidia-cuda-dev  # fresh containers have no package lists yet
+  fi
+  if packaged_cuda; then install nvidia-cuda-dev; fi
+  cuda_headers || {
+    cmake -P cmake/FindCudaHeaders.cmake 2>&1 | sed -n 's/^  *//p' | sed 's/^/bootstrap: /' >&2 || true
+    fail \
+      "only the headers of CUDA 12.0 or newer are needed, no toolkit and no GPU. One of these will do:" \
+      "  python3 -m venv .venv && .venv/bin/pip install nvidia-cuda-runtime-cu12 && VIRTUAL_ENV=\$PWD/.venv make" \
+      "  apt-get install cuda-cudart-dev-13-0    (from NVIDIA's own package repository)" \
+      "  CUDA_HOME=/path/to/a/toolkit make" \
+      "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
+  }
+fi

@@ -1,0 +1,37 @@
+#!/bin/bash
+# Makes a build folder ready: packages, compiler, CMake. Quick when nothing has changed.
+#
+#   scripts/configure.sh [--lint] FOLDER [CMake arguments]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+lint=()
+if [ "${1:-}" = --lint ]; then
+  lint=(--lint)
+  shift
+fi
+folder="$1"
+shift
+
+scripts/bootstrap.sh "${lint[@]}"
+cxx="$(scripts/pick_compiler.sh)"
+# The C compiler of the same family, unless a person chose one.
+case "$(basename "$cxx")" in
+  g++*) cc="${CC:-${cxx/g++/gcc}}" ;;
+  clang++*) cc="${CC:-${cxx/clang++/clang}}" ;;
+  *) cc="${CC:-cc}" ;;
+esac
+
+# A build folder keeps its first compiler; start anew when another one is wanted.
+cache="$folder/CMakeCache.txt"
+if [ -f "$cache" ]; then
+  used="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$cache")"
+  if [ "$(command -v "$used")" = "$(command -v "$cxx")" ] && [ -f "$folder/build.ninja" ]; then
+    exit 0
+  fi
+  rm -rf "$cache" "$folder/CMakeFiles"
+fi
+
+launcher=()
+if command -v ccache > /dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"

@@ -1,0 +1,26 @@
+#!/bin/bash
+# Builds with one sanitizer and runs the tests under it.
+#
+#   scripts/sanitize.sh asan|ubsan|tsan FOLDER JOBS
+#
+# A sanitizer's run time must be the first library of a process, and so must a preloaded one: the two
+# can't share a process. Here the engine is tested compiled in; the preloaded library is `make test`'s.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "$1" in
+  asan) sanitizer=address ;;
+  ubsan) sanitizer=undefined ;;
+  tsan) sanitizer=thread ;;
+  *)
+    echo "sanitize.sh: '$1' is none of asan, ubsan, tsan" >&2
+    exit 2
+    ;;
+esac
+
+scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=Debug
+cmake --build "$2" -j "$3"
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}"
+ctest --test-dir "$2" --output-on-failure --no-tests=error -j "$3" -LE preload
