@@ -59,6 +59,9 @@ if(NOT _found)
     "Install one of: 'pip install nvidia-cuda-runtime' in the active virtual environment; NVIDIA's "
     "package cuda-cudart-dev; or set CUDA_HOME to a toolkit.")
 endif()
+if(CMAKE_SCRIPT_MODE_FILE)  # `cmake -P`: scripts/bootstrap.sh only asks whether they are there
+  return()
+endif()
 set(CUDA_INCLUDE_DIR "${_found}" CACHE PATH "directory of cuda.h" FORCE)
 if(NOT TARGET switchyard::cuda_headers)
   add_library(switchyard::cuda_headers INTERFACE IMPORTED)
