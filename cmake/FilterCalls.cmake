@@ -1,0 +1,33 @@
+# Copies a table of calls, without the rows whose name the installed cuda.h doesn't declare.
+#
+#   switchyard_filter_calls(<in.def> <out.def>)
+#
+# A per-thread twin (_ptsz, _ptds) exists exactly when the header wraps its base name so.
+include_guard()
+
+function(switchyard_filter_calls in out)
+  file(READ "${CUDA_INCLUDE_DIR}/cuda.h" header)
+  file(STRINGS "${in}" lines)
+  set(kept "")
+  set(left_out "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^(CUDA_CALL|DRIVER_CALL)\\(([A-Za-z0-9_]+)")
+      set(name "${CMAKE_MATCH_2}")
+      set(pattern "[^A-Za-z0-9_]${name}[^A-Za-z0-9_]")
+      if(name MATCHES "^(.*)_(ptsz|ptds)$")
+        string(TOUPPER "${CMAKE_MATCH_2}" twin)
+        set(pattern "__CUDA_API_${twin}\\(${CMAKE_MATCH_1}\\)")
+      endif()
+      if(NOT header MATCHES "${pattern}")
+        list(APPEND left_out "${name}")
+        continue()
+      endif()
+    endif()
+    string(APPEND kept "${line}\n")
+  endforeach()
+  file(GENERATE OUTPUT "${out}" CONTENT "${kept}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${in}")
+  list(LENGTH left_out count)
+  get_filename_component(table "${in}" NAME)
+  message(STATUS "${table}: ${count} calls are not in this cuda.h: ${left_out}")
+endfunction()

@@ -1,0 +1,354 @@
+#include "shim/client/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "shim/client/process.h"
+#include "shim/client/service.h"
+#include "shim/client/settings.h"
+#include "shim/driver.h"
+#include "shim/log.h"
+#include "shim/nvml/table.h"
+#include "switchyard/paths.h"
+
+namespace switchyard::shim {
+namespace {
+
+constexpr int kAnswerSeconds = 2;  // no wait is longer; a slow monitor is as good as none
+enum Fd { kSocket = 0, kDoorbell = 1, kWake = 2, kFds = 3 };
+
+std::atomic<int> g_fd[kFds] = {-1, -1, -1};
+ino_t g_inode[kFds];  // to recognise our descriptors in a forked child that closed and reopened
+std::atomic<std::uint32_t> g_observer{0};
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+
+class Locked {
+ public:
+  Locked() { ::pthread_mutex_lock(&g_lock); }
+  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+};
+
+ino_t inode_of(int fd) {
+  struct stat info {};
+  return ::syscall(SYS_fstat, fd, &info) == 0 ? info.st_ino : 0;
+}
+
+bool send_all(int fd, const void* data, size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t sent = ::send(fd, at, bytes, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    at += sent;
+    bytes -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(int fd, void* data, size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::recv(fd, at, bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool send_frame(int fd, wire::Kind kind, std::uint32_t id, const void* payload, size_t bytes) {
+  const wire::FrameHeader header{wire::kMagic, kind, static_cast<std::uint32_t>(bytes), id};
+  return send_all(fd, &header, sizeof(header)) && send_all(fd, payload, bytes);
+}
+
+int connect_monitor() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  static_assert(sizeof(address.sun_path) == kSocketPathBytes);
+  if (!socket_path(address.sun_path)) return -1;
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const timeval limit{kAnswerSeconds, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    ::close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+void list_cuda_gpus(wire::Hello& hello) {
+  int count = 0;
+  if (driver().cuDeviceGetCount == nullptr || driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+    return;
+  }
+  if (count > static_cast<int>(abi::kMaxGpus)) count = abi::kMaxGpus;
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    CUuuid uuid{};
+    if (driver().cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+        driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+      break;
+    }
+    ::memcpy(hello.uuid[i], &uuid, sizeof(hello.uuid[i]));
+    hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
+    hello.lane_count = static_cast<std::uint32_t>(i) + 1;
+  }
+}
+
+void read_process_name(wire::Hello& hello) {
+  const int fd = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t got = ::read(fd, hello.process, sizeof(hello.process) - 1);
+  ::close(fd);
+  for (ssize_t i = 0; i < got; ++i) {
+    if (hello.process[i] == '\n') hello.process[i] = '\0';
+  }
+}
+
+void fill_hello(wire::Hello& hello, std::uint32_t flags) {
+  hello.layout_version = abi::kLayoutVersion;
+  hello.flags = flags;
+  hello.pid = static_cast<std::uint32_t>(::getpid());
+  if ((flags & wire::kRejoin) != 0) {
+    // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
+    ::memcpy(&hello.card, &page().card, sizeof(hello.card));
+  } else {
+    read_card(hello.card);
+  }
+  read_process_name(hello);
+  if ((flags & wire::kObserver) != 0) {
+    hello.lane_count = nvml::list_gpus(hello.uuid);
+  } else {
+    list_cuda_gpus(hello);
+  }
+}
+
+// The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
+bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
+  wire::FrameHeader header{};
+  iovec vector{&header, sizeof(header)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+  } while (got < 0 && errno == EINTR);
+  const cmsghdr* first = CMSG_FIRSTHDR(&message);
+  if (first != nullptr && first->cmsg_type == SCM_RIGHTS &&
+      first->cmsg_len == CMSG_LEN(sizeof(fds))) {
+    ::memcpy(fds, CMSG_DATA(first), sizeof(fds));
+  }
+  if (got != static_cast<ssize_t>(sizeof(header)) || header.magic != wire::kMagic) return false;
+  if (header.kind == wire::kRefused && header.length < 1024) {
+    char text[1024] = {};
+    if (receive_all(fd, text, header.length)) {
+      log_line(Level::kWarn, "the monitor refused this process: %s; it runs unshared", text);
+    }
+    return false;
+  }
+  return header.kind == wire::kWelcome && header.length == sizeof(welcome) &&
+         receive_all(fd, &welcome, sizeof(welcome)) && fds[kFds - 1] >= 0;
+}
+
+bool valid_page(int fd, const wire::Welcome& welcome) {
+  struct stat info {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (welcome.layout_version != abi::kLayoutVersion || welcome.page_bytes != abi::kPageBytes ||
+      ::syscall(SYS_fstat, fd, &info) != 0 || info.st_size != abi::kPageBytes || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    log_line(Level::kWarn,
+             "the monitor speaks layout %u of the page and this library %u: install the same "
+             "version of both; this process runs unshared",
+             welcome.layout_version, abi::kLayoutVersion);
+    return false;
+  }
+  return true;
+}
+
+// Puts what we have counted so far into the new page, before any thread sees it.
+bool carry_over(int fd, const wire::Hello& hello) {
+  void* mapped = ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return false;
+  auto& fresh = *static_cast<abi::Page*>(mapped);
+  for (unsigned i = 0; i < hello.lane_count && i < abi::kMaxGpus; ++i) {
+    abi::Lane& to = fresh.lanes[i];
+    const abi::Lane& from = page().lanes[i];
+    const auto copy = [](auto& target, const auto& source) {
+      target.store(source.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    };
+    copy(to.launches, from.launches);
+    copy(to.graph_launches, from.graph_launches);
+    copy(to.copies, from.copies);
+    copy(to.contexts, from.contexts);
+    copy(to.compute_groups, from.compute_groups);
+    copy(to.copy_groups, from.copy_groups);
+    copy(to.refusals, from.refusals);
+    copy(to.peak_bytes, from.peak_bytes);
+    copy(to.slice_calls, from.slice_calls);
+    copy(to.used_bytes, process().used_bytes[i]);
+    ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
+    to.in_use.store(1, std::memory_order_release);
+  }
+  ::munmap(mapped, abi::kPageBytes);
+  return true;
+}
+
+void close_all(int (&fds)[kFds]) {
+  for (const int fd : fds) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+// Makes `fd` the descriptor of a slot; one that the slot had is replaced in place.
+void adopt(int slot, int fd) {
+  const int old = g_fd[slot].load(std::memory_order_relaxed);
+  if (old >= 0 && ::syscall(SYS_dup3, fd, old, O_CLOEXEC) == old) {
+    ::close(fd);
+    fd = old;
+  }
+  g_inode[slot] = inode_of(fd);
+  g_fd[slot].store(fd, std::memory_order_release);
+}
+
+// pre: g_lock is held. Connects, says Hello and takes the page over.
+bool connect_and_join(std::uint32_t flags) {
+  const int fd = connect_monitor();
+  if (fd < 0) return false;
+  wire::Hello hello{};
+  fill_hello(hello, flags);
+  wire::Welcome welcome{};
+  int fds[kFds] = {-1, -1, -1};
+  if (!send_frame(fd, wire::kHello, 1, &hello, sizeof(hello)) ||
+      !receive_welcome(fd, welcome, fds) || !valid_page(fds[0], welcome) ||
+      !carry_over(fds[0], hello) || !map_page(fds[0])) {
+    close_all(fds);
+    ::close(fd);
+    return false;
+  }
+  ::close(fds[0]);  // the mapping keeps the page
+  fds[kSocket] = fd;
+  for (int i = 0; i < kFds; ++i) adopt(i, fds[i]);
+  g_observer.store(flags & wire::kObserver, std::memory_order_relaxed);
+  process().joined.store(1, std::memory_order_release);
+  log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, page().card.job);
+  return true;
+}
+
+// The eventfds keep their numbers until the process ends. A thread may be about to write to one
+// without our lock, and the number must not become a file of the application's meanwhile.
+void close_connection() {
+  process().joined.store(0, std::memory_order_release);
+  const int fd = g_fd[kSocket].exchange(-1, std::memory_order_acq_rel);
+  if (fd >= 0) ::close(fd);
+}
+
+bool is_open() { return g_fd[kSocket].load(std::memory_order_acquire) >= 0; }
+
+}  // namespace
+
+bool join() {
+  if (disabled()) return false;
+  begin_process();
+  bool joined = false;
+  {
+    Locked locked;
+    if (is_open() && g_observer.load(std::memory_order_relaxed) == 0) return true;
+    if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
+    joined = connect_and_join(0);
+  }
+  static Once said;
+  if (!joined) {
+    char path[kSocketPathBytes] = "";
+    socket_path(path);
+    log_once(said, Level::kWarn, "no monitor took this process at %s: it runs unshared", path);
+  }
+  // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.
+  JobCard card{};
+  read_card(card);
+  if (joined || card.job[0] != '\0') service::start();
+  return joined;
+}
+
+bool observe() {
+  if (disabled()) return false;
+  begin_process();
+  Locked locked;
+  return is_open() || connect_and_join(wire::kObserver);
+}
+
+bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
+  static std::uint32_t id = 1;
+  Locked locked;
+  const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
+  if (fd < 0) return false;
+  const wire::Charge charge{static_cast<std::uint32_t>(lane), 0, bytes};
+  wire::FrameHeader header{};
+  if (send_frame(fd, kind, ++id, &charge, sizeof(charge)) &&
+      receive_all(fd, &header, sizeof(header)) && header.magic == wire::kMagic &&
+      header.kind == wire::kCharged && header.id == id && header.length == sizeof(answer) &&
+      receive_all(fd, &answer, sizeof(answer))) {
+    return true;
+  }
+  // Out of step or too late: no later answer can be trusted. The service thread joins again.
+  ::shutdown(fd, SHUT_RDWR);
+  return false;
+}
+
+void wake_monitor() {
+  const int fd = g_fd[kWake].load(std::memory_order_acquire);
+  const std::uint64_t one = 1;
+  // The descriptor is non-blocking: a full counter already means "look".
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t written = ::write(fd, &one, sizeof(one));
+}
+
+void drop_inherited_connection() {
+  for (int i = 0; i < kFds; ++i) {
+    const int fd = g_fd[i].exchange(-1, std::memory_order_relaxed);
+    // Only while it is still the parent's file: the child may have closed it and opened another.
+    if (fd >= 0 && inode_of(fd) == g_inode[i]) ::close(fd);
+  }
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+}
+
+Ears ears() {
+  return {g_fd[kSocket].load(std::memory_order_acquire),
+          g_fd[kDoorbell].load(std::memory_order_acquire)};
+}
+
+void lose_monitor(const char* why) {
+  Locked locked;
+  if (!is_open()) return;
+  log_line(Level::kWarn, "lost the monitor (%s): the job goes on with its last limits", why);
+  close_connection();
+}
+
+bool rejoin() {
+  Locked locked;
+  const bool was_joined = page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
+  const std::uint32_t observer = g_observer.load(std::memory_order_relaxed);
+  return is_open() || connect_and_join((was_joined ? wire::kRejoin : 0) | observer);
+}
+
+}  // namespace switchyard::shim

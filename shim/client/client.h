@@ -1,0 +1,48 @@
+// The connection to the monitor: joining, asking for credit, losing the monitor and finding it.
+//
+// Concept. join() connects, says who we are and receives the page and two eventfds. From then on a
+// service thread (service.cpp) listens; application threads only ever ask for credit. A monitor
+// that is gone or silent is no reason for anything to stop: the gate stays open, the limits stay as
+// they were, slices go back to the driver's default, and the service thread joins again.
+//
+// Threading: any thread. request() holds the connection's lock for one bounded round trip.
+#pragma once
+
+#include <cstdint>
+
+#include "switchyard/wire.h"
+
+namespace switchyard::shim {
+
+// Joins, once per process, after a successful cuInit. False: this process runs unshared.
+bool join();
+
+// Joins as an observer that sees its job's quota and is charged nothing (NVML alone).
+bool observe();
+
+// Asks the monitor about a lane: kCharge for more credit, kRefresh when contexts came or went.
+// False: no monitor, or no answer in time.
+bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer);
+
+// Rings the monitor: work after idleness, or a changed group. Never blocks.
+void wake_monitor();
+
+// In a forked child: forgets the parent's connection.
+void drop_inherited_connection();
+
+// --- for the service thread ---
+
+// What it waits on; -1 where there is none.
+struct Ears {
+  int socket;
+  int doorbell;
+};
+Ears ears();
+
+// Closes the connection after the monitor went away; limits stay as the page has them.
+void lose_monitor(const char* why);
+
+// One attempt to join a new monitor. False: try again later.
+bool rejoin();
+
+}  // namespace switchyard::shim

@@ -1,0 +1,76 @@
+#include "shim/client/process.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "shim/client/client.h"
+#include "shim/client/settings.h"
+#include "shim/driver.h"
+#include "shim/memory/ledger.h"
+#include "shim/slices/groups.h"
+
+extern "C" {
+alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
+}
+
+namespace switchyard::shim {
+namespace {
+
+// A memory page of its own, so that wiping it wipes nothing else.
+alignas(4096) unsigned char g_wiped[4096];
+static_assert(sizeof(PerProcess) <= sizeof(g_wiped), "one memory page is wiped in a forked child");
+
+pthread_mutex_t g_begin = PTHREAD_MUTEX_INITIALIZER;
+
+}  // namespace
+
+thread_local int t_lane = 0;
+
+PerProcess& process() { return *reinterpret_cast<PerProcess*>(g_wiped); }
+
+bool map_page(int fd) {
+  const int flags = fd >= 0 ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  return ::mmap(switchyard_page, abi::kPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0) !=
+         MAP_FAILED;
+}
+
+void begin_process() {
+  if (process().alive.load(std::memory_order_acquire) != 0) return;
+  ::pthread_mutex_lock(&g_begin);
+  if (process().alive.load(std::memory_order_relaxed) == 0) {
+    // Either the first time ever, or we are a forked child: then the page, the connection, the
+    // ledger and the channel groups are the parent's.
+    map_page(-1);
+    drop_inherited_connection();
+    ledger::clear();
+    groups::clear();
+    ::madvise(g_wiped, sizeof(g_wiped), MADV_WIPEONFORK);
+    process().alive.store(1, std::memory_order_release);
+  }
+  ::pthread_mutex_unlock(&g_begin);
+}
+
+abi::Lane* lane_of_device(int device) {
+  if (device < 0 || device >= static_cast<int>(abi::kMaxGpus) || disabled()) return nullptr;
+  return &page().lanes[device];
+}
+
+int lane_index(const abi::Lane* lane) { return static_cast<int>(lane - page().lanes); }
+
+abi::Lane* find_current_lane() {
+  if (disabled()) {
+    t_lane = -1;
+    return nullptr;
+  }
+  begin_process();
+  CUdevice device = 0;
+  // No context: the call itself will say so; ask again next time.
+  if (driver().cuCtxGetDevice == nullptr || driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  abi::Lane* lane = lane_of_device(device);
+  t_lane = lane != nullptr ? device + 1 : -1;
+  return lane;
+}
+
+}  // namespace switchyard::shim

@@ -1,0 +1,65 @@
+// This process as a client: its page, which lane a thread works on, and what fork does to both.
+//
+// Concept. The page stands at a fixed address inside this library: zeroes before joining, and the
+// monitor's memfd mapped over them after. So the launch path needs no pointer and no check, and a
+// rejoin replaces the mapping under the feet of running threads in one step.
+//
+// Fork. A child inherits the parent's page, which is not its own. The word `alive` lives in memory
+// that the kernel wipes in a child (MADV_WIPEONFORK); whoever finds it zero starts afresh.
+//
+// Threading: any thread. current_lane() is the launch path: no lock, no system call.
+#pragma once
+
+#include <cstdint>
+
+#include "switchyard/abi.h"
+
+namespace switchyard::shim {
+
+extern "C" {
+extern __attribute__((visibility("hidden"))) unsigned char switchyard_page[abi::kPageBytes];
+}
+
+inline abi::Page& page() { return *reinterpret_cast<abi::Page*>(switchyard_page); }
+
+// What a forked child must not inherit. Wiped by the kernel in the child; at most one memory page.
+struct PerProcess {
+  std::atomic<std::uint32_t> alive;     // 1: this process has begun
+  std::atomic<std::uint32_t> joined;    // 1: a monitor gave us the page
+  std::atomic<std::uint32_t> captures;  // streams that this process is capturing just now
+  // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
+  std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
+  std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit
+};
+PerProcess& process();
+
+// The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
+extern __attribute__((tls_model("initial-exec"))) thread_local int t_lane;
+
+abi::Lane* find_current_lane();
+
+// The lane of the calling thread's current context, or null when its work isn't ours to count.
+inline abi::Lane* current_lane() {
+  if (t_lane > 0 && process().alive.load(std::memory_order_relaxed) != 0) [[likely]] {
+    return &page().lanes[t_lane - 1];
+  }
+  return t_lane < 0 ? nullptr : find_current_lane();
+}
+
+// The calling thread's context changed: ask again at its next work.
+inline void forget_lane() {
+  if (t_lane > 0) t_lane = 0;
+}
+
+// The lane of a CUDA device ordinal; null when it isn't managed.
+abi::Lane* lane_of_device(int device);
+
+int lane_index(const abi::Lane* lane);
+
+// Called first by everything that may be a process's first step: cleans up after a fork.
+void begin_process();
+
+// Puts the memfd `fd` (or zeroes, when negative) at the page's address. False: errno says why.
+bool map_page(int fd);
+
+}  // namespace switchyard::shim

@@ -1,0 +1,142 @@
+#include "shim/client/service.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/log.h"
+#include "shim/slices/groups.h"
+
+namespace switchyard::shim::service {
+namespace {
+
+constexpr int kLookMs = 500;              // how often it looks at the heartbeat
+constexpr std::int64_t kSilentMs = 2000;  // a monitor that is silent for so long is gone
+constexpr std::int64_t kFirstRetryMs = 100;
+constexpr std::int64_t kLastRetryMs = 2000;
+constexpr size_t kStackBytes = 256 * 1024;
+
+std::atomic<int> g_poke{-1};
+std::atomic<std::int32_t> g_thread_of{0};  // the process that has a service thread
+
+std::int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void drain(int fd) {
+  std::uint64_t count = 0;
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t got = ::read(fd, &count, sizeof(count));
+}
+
+// What the thread knows between two looks.
+struct Watch {
+  std::uint64_t heartbeat = 0;
+  std::int64_t heard_ms = 0;
+  std::int64_t retry_ms = kFirstRetryMs;
+  std::int64_t next_try_ms = 0;
+};
+
+void monitor_gone(Watch& watch, const char* why) {
+  lose_monitor(why);
+  groups::restore_default();
+  watch.retry_ms = kFirstRetryMs;
+  watch.next_try_ms = now_ms() + kFirstRetryMs;
+}
+
+void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) {
+  const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
+  if (beat != watch.heartbeat) {
+    watch.heartbeat = beat;
+    watch.heard_ms = now_ms();
+  }
+  if ((files[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) {
+    monitor_gone(watch, "its socket closed");
+  } else if (now_ms() - watch.heard_ms > kSilentMs) {
+    monitor_gone(watch, "no heartbeat for 2 s");
+  } else {
+    if ((files[2].revents & POLLIN) != 0) drain(ear.doorbell);
+    groups::apply_wanted();
+  }
+}
+
+void look_for_monitor(Watch& watch) {
+  if (now_ms() < watch.next_try_ms) return;
+  if (rejoin()) {
+    watch.heartbeat = page().heartbeat.load(std::memory_order_relaxed);
+    watch.heard_ms = now_ms();
+    wake_monitor();
+    return;
+  }
+  watch.retry_ms = std::min(watch.retry_ms * 2, kLastRetryMs);
+  watch.next_try_ms = now_ms() + watch.retry_ms;
+}
+
+void* serve(void*) {
+  Watch watch;
+  watch.heard_ms = now_ms();
+  for (;;) {
+    const Ears ear = ears();
+    const int poke_fd = g_poke.load(std::memory_order_relaxed);
+    pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
+    const int pause = ear.socket >= 0 ? kLookMs : static_cast<int>(watch.retry_ms);
+    if (::poll(files, 3, pause) < 0 && errno != EINTR) return nullptr;
+    if ((files[0].revents & POLLIN) != 0) drain(poke_fd);
+    if (ear.socket >= 0) {
+      listen_to_monitor(watch, ear, files);
+    } else {
+      look_for_monitor(watch);
+    }
+  }
+}
+
+bool create_thread() {
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return false;
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  // The application's signals are the application's: none is ever delivered to our thread.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = ::pthread_create(&thread, &attributes, serve, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  return error == 0;
+}
+
+}  // namespace
+
+void start() {
+  // A forked child has the parent's word but not its thread.
+  const auto self = static_cast<std::int32_t>(::getpid());
+  std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
+  if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
+  g_poke.store(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
+  if (!create_thread()) {
+    log_line(Level::kError, "no service thread (%m): slices stay as the driver sets them");
+  }
+}
+
+void poke() {
+  const int fd = g_poke.load(std::memory_order_acquire);
+  const std::uint64_t one = 1;
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t written = ::write(fd, &one, sizeof(one));
+}
+
+}  // namespace switchyard::shim::service

@@ -1,0 +1,18 @@
+// The service thread: does on a thread of ours what must not happen on an application's.
+//
+// Concept. It sleeps in poll(). The doorbell means: look at the page (slices). A closed socket or
+// two seconds without a heartbeat mean that the monitor is gone: slices go back to the driver's
+// default, and it joins anew with a growing pause. It never makes a CUDA call.
+//
+// Threading: start() from any thread; the thread itself belongs to this file.
+#pragma once
+
+namespace switchyard::shim::service {
+
+// Starts the thread, once per process.
+void start();
+
+// Asks the thread to look at the page now (a group was born). Async-signal-safe, never blocks.
+void poke();
+
+}  // namespace switchyard::shim::service

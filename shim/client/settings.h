@@ -1,0 +1,20 @@
+// What the environment tells the shim: the kill switch, and the card of the job as text.
+//
+// Threading: any thread; the environment is read once. Never called on a launch path.
+#pragma once
+
+#include "switchyard/card.h"
+
+namespace switchyard::shim {
+
+// SWITCHYARD_DISABLE=1: every door passes through, nothing joins.
+bool disabled();
+
+// SWITCHYARD_REQUIRE=1: rather no CUDA than unshared CUDA.
+bool required();
+
+// The knobs from SWITCHYARD_*, their defaults where unset. Texts that don't fit are cut, and the
+// monitor then refuses them by name.
+void read_card(JobCard& card);
+
+}  // namespace switchyard::shim

@@ -1,0 +1,98 @@
+// The door dlsym: programs that look the driver up by name get our entries.
+//
+// The exported dlsym asks pick_symbol() first. For every name that is not ours it *jumps* to
+// glibc's dlsym, so that RTLD_NEXT and RTLD_DEFAULT mean what they mean for the true caller, whose
+// return address is still on the stack. dlvsym is left alone: libcuda's symbols have no versions.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "shim/client/settings.h"
+#include "shim/dl.h"
+#include "shim/driver.h"
+#include "shim/nvml/table.h"
+#include "shim/table.h"
+
+extern "C" {
+// What pick_symbol returns in rax and rdx.
+struct SwitchyardPick {
+  void* symbol;
+  unsigned long decided;  // 1: `symbol` is the answer; 0: ask glibc
+};
+__attribute__((visibility("hidden"))) SwitchyardPick switchyard_pick_symbol(void* handle,
+                                                                            const char* name);
+__attribute__((visibility("hidden"))) std::atomic<switchyard::shim::Dlsym> switchyard_real_dlsym;
+
+// The versions are those of the oldest glibc on x86-64: there dlvsym lives in libdl.
+void* switchyard_dlvsym(void* handle, const char* name, const char* version);
+asm(".symver switchyard_dlvsym, dlvsym@GLIBC_2.2.5");
+}
+
+namespace switchyard::shim {
+
+Dlsym real_dlsym() {
+  Dlsym found = switchyard_real_dlsym.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    found = reinterpret_cast<Dlsym>(switchyard_dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
+    switchyard_real_dlsym.store(found, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+namespace {
+
+bool starts_with(const char* text, const char* prefix) {
+  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
+}
+
+SwitchyardPick pick_cuda(void* handle, const char* name) {
+  if (driver_loaded() && resolve(false)) {
+    void* entry = entry_by_name(name);
+    return {entry, entry != nullptr};
+  }
+  // No driver in this process. In the global scope glibc would find our own exports and make the
+  // caller believe that there is one, so look behind us.
+  if (handle == RTLD_DEFAULT && is_ours(name)) return {real_dlsym()(RTLD_NEXT, name), 1};
+  return {nullptr, 0};
+}
+
+}  // namespace
+}  // namespace switchyard::shim
+
+SwitchyardPick switchyard_pick_symbol(void* handle, const char* name) {
+  using namespace switchyard::shim;
+  if (real_dlsym() == nullptr) return {nullptr, 1};
+  if (name == nullptr) return {nullptr, 0};
+  if (starts_with(name, "cu") && !disabled()) return pick_cuda(handle, name);
+  if (starts_with(name, "nvml") && !disabled()) {
+    void* entry = nvml::entry_by_name(name);
+    return {entry, entry != nullptr};
+  }
+  return {nullptr, 0};
+}
+
+// Keeps handle and name for the tail jump; the stack stays 16-byte aligned at the call.
+asm(R"(
+.pushsection .text
+.globl dlsym
+.type dlsym, @function
+.p2align 4
+dlsym:
+  endbr64
+  pushq %rdi
+  pushq %rsi
+  subq $8, %rsp
+  call switchyard_pick_symbol
+  addq $8, %rsp
+  popq %rsi
+  popq %rdi
+  testq %rdx, %rdx
+  je 1f
+  ret
+1:
+  movq switchyard_real_dlsym(%rip), %rax
+  jmp *%rax
+.size dlsym, .-dlsym
+.popsection
+)");

@@ -1,0 +1,44 @@
+// The narrow door to the real driver: one typed pointer per call, taken from libcuda.so.1's handle.
+//
+// Concept. `Driver` has a field for every row of calls.def (the calls we intercept) and of
+// driver.def (calls that only we make). The fields are named exactly as the exported symbols; with
+// __CUDA_API_VERSION_INTERNAL cuda.h declares them all, so every type comes from the header. A
+// field is null when the loaded driver lacks the call.
+//
+// Threading: resolve() may be called by any thread at any time; it fills the table once. Reading a
+// field after any resolve() that returned true needs no lock.
+#pragma once
+
+#define __CUDA_API_VERSION_INTERNAL 1
+#include <cuda.h>
+
+namespace switchyard::shim {
+
+struct Driver {
+#define CUDA_CALL(name, rule) decltype(&::name) name;
+#define DRIVER_CALL(name) decltype(&::name) name;
+#include "calls.def"
+#include "driver.def"
+#undef CUDA_CALL
+#undef DRIVER_CALL
+};
+
+extern Driver g_driver;
+
+// The real driver. pre: resolve() returned true (every rule runs behind that).
+inline const Driver& driver() { return g_driver; }
+
+// Finds libcuda.so.1 and fills the table. With `load` false it only looks for a library that
+// the process already has. False when there is none.
+bool resolve(bool load);
+
+// True when this process already has libcuda.so.1; never loads it.
+bool driver_loaded();
+
+// libcuda's own handle, or null. For symbols that are looked up from the driver's point of view.
+void* driver_handle();
+
+// What is said when the driver has no such call: what the driver itself says of an unknown one.
+inline constexpr CUresult kNoSuchCall = CUDA_ERROR_NOT_SUPPORTED;
+
+}  // namespace switchyard::shim

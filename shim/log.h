@@ -1,0 +1,25 @@
+// The shim's log: nothing unless SWITCHYARD_LOG=level[:file] asks for it, and never on stdout.
+//
+// Levels: off, error, warn, info, debug. Without a file, stderr. A line is one write, so lines of
+// several processes that share a file do not mix.
+//
+// Threading: any thread; no lock. Never called on a launch path.
+#pragma once
+
+namespace switchyard::shim {
+
+enum class Level : int { kOff = 0, kError, kWarn, kInfo, kDebug };
+
+// Whether a line of this level would be written.
+bool log_enabled(Level level);
+
+void log_line(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Says a thing once per process and per place: `said` is a static of the caller's.
+struct Once {
+  bool said = false;
+};
+void log_once(Once& once, Level level, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+}  // namespace switchyard::shim

@@ -1,0 +1,53 @@
+#include "shim/rules/context.h"
+
+#include "shim/log.h"
+
+namespace switchyard::shim::rules {
+
+CUresult init(CUresult (*original)(unsigned), unsigned flags) {
+  const CUresult result = original(flags);
+  if (result != CUDA_SUCCESS || disabled()) return result;
+  if (!join() && required()) {
+    log_line(Level::kError, "cuInit: SWITCHYARD_REQUIRE is set and no monitor took this process");
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+  return result;
+}
+
+bool primary_active(int device) {
+  unsigned flags = 0;
+  int active = 0;
+  const auto ask = driver().cuDevicePrimaryCtxGetState;
+  return ask != nullptr && ask(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+void contexts_changed(int device, int change) {
+  abi::Lane* lane = lane_of_device(device);
+  if (lane == nullptr) return;
+  lane->contexts.fetch_add(static_cast<std::uint32_t>(change), std::memory_order_relaxed);
+  wire::Charged answer{};
+  if (process().joined.load(std::memory_order_acquire) != 0) {
+    request(wire::kRefresh, device, 0, answer);
+  }
+}
+
+CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
+  // The device of a context is only told for the current one.
+  CUcontext current = nullptr;
+  CUdevice device = -1;
+  if (driver().cuCtxGetCurrent != nullptr && driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+    if (current == context) {
+      if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = -1;
+    } else if (driver().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+      CUcontext popped = nullptr;
+      if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = -1;
+      driver().cuCtxPopCurrent_v2(&popped);
+    }
+  }
+  const CUresult result = original(context);
+  forget_lane();
+  if (result == CUDA_SUCCESS && device >= 0) contexts_changed(device, -1);
+  return result;
+}
+
+}  // namespace switchyard::shim::rules

@@ -1,0 +1,75 @@
+// Rules for contexts: joining at cuInit, whose GPU a new channel group is on, and which GPU the
+// calling thread works on.
+//
+// Threading: any thread.
+#pragma once
+
+#include <tuple>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/client/settings.h"
+#include "shim/driver.h"
+#include "shim/slices/groups.h"
+
+namespace switchyard::shim::rules {
+
+// Contexts of this process on `device` came or went by `change`; their memory is the monitor's to
+// measure. Does nothing when unshared.
+void contexts_changed(int device, int change);
+
+// Whether the primary context of `device` is active.
+bool primary_active(int device);
+
+CUresult init(CUresult (*original)(unsigned), unsigned flags);
+
+template <typename Original>
+CUresult primary_retain(Original original, CUcontext* context, CUdevice device) {
+  const bool before = primary_active(device);
+  const groups::Making making(device);
+  const CUresult result = original(context, device);
+  if (result == CUDA_SUCCESS && !before) contexts_changed(device, +1);
+  return result;
+}
+
+// Release and reset: the primary context may or may not end.
+template <typename Original>
+CUresult primary_end(Original original, CUdevice device) {
+  const bool before = primary_active(device);
+  const CUresult result = original(device);
+  forget_lane();
+  if (before && !primary_active(device)) contexts_changed(device, -1);
+  return result;
+}
+
+// Every version of cuCtxCreate ends with the device.
+template <typename Original, typename... Args>
+CUresult context_create(Original original, Args... args) {
+  const CUdevice device = std::get<sizeof...(Args) - 1>(std::tie(args...));
+  const groups::Making making(device);
+  const CUresult result = original(args...);
+  forget_lane();
+  if (result == CUDA_SUCCESS) contexts_changed(device, +1);
+  return result;
+}
+
+CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context);
+
+#if CUDA_VERSION >= 12040
+template <typename Original>
+CUresult green_create(Original original, CUgreenCtx* context, CUdevResourceDesc resources,
+                      CUdevice device, unsigned flags) {
+  const groups::Making making(device);
+  return original(context, resources, device, flags);
+}
+#endif
+
+// The calling thread's current context may be another one now.
+template <typename Original, typename... Args>
+CUresult current_changes(Original original, Args... args) {
+  const CUresult result = original(args...);
+  forget_lane();
+  return result;
+}
+
+}  // namespace switchyard::shim::rules

@@ -1,0 +1,9 @@
+// Every rule that a row of calls.def may name.
+//
+// Threading: see each rule.
+#pragma once
+
+#include "shim/doors/proc_address.h"
+#include "shim/memory/rules.h"
+#include "shim/rules/context.h"
+#include "shim/rules/launch.h"

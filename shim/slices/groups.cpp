@@ -1,0 +1,272 @@
+#include "shim/slices/groups.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/client/service.h"
+#include "shim/doors/ioctl.h"
+#include "shim/log.h"
+#include "shim/slices/rm.h"
+
+namespace switchyard::shim::groups {
+namespace {
+
+// Below this a slice is short: at most one group per GPU may have one (facts: two make both halt).
+constexpr std::uint32_t kShortUs = 1000;
+constexpr int kMaxGroups = 256;
+constexpr int kNoDevice = -1;
+
+struct Group {
+  bool live;
+  int fd;
+  dev_t file_device;  // what fd was when the group was born: a number may be reused
+  ino_t file_inode;
+  std::uint32_t client;
+  std::uint32_t parent;
+  std::uint32_t object;
+  bool compute;
+  int device;              // CUDA ordinal = lane; kNoDevice when unknown
+  std::uint32_t in_force;  // microseconds
+};
+
+Group g_groups[kMaxGroups];
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+__attribute__((tls_model("initial-exec"))) thread_local int t_making = kNoDevice;
+
+class Locked {
+ public:
+  Locked() { ::pthread_mutex_lock(&g_lock); }
+  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+};
+
+// Not fstat(): its symbol is younger than the glibc that we promise to load on.
+bool identify(int fd, Group& group) {
+  struct stat info {};
+  if (::syscall(SYS_fstat, fd, &info) != 0) return false;
+  group.file_device = info.st_dev;
+  group.file_inode = info.st_ino;
+  return true;
+}
+
+bool same_file(const Group& group) {
+  Group now{};
+  return identify(group.fd, now) && now.file_device == group.file_device &&
+         now.file_inode == group.file_inode;
+}
+
+int device_of(std::uint32_t client, std::uint32_t parent) {
+  if (t_making != kNoDevice) return t_making;
+  for (const Group& group : g_groups) {
+    if (group.live && group.client == client && group.parent == parent) return group.device;
+  }
+  return kNoDevice;
+}
+
+// Tells the page how many groups a lane has.
+void publish_counts() {
+  std::uint32_t compute[abi::kMaxGpus] = {};
+  std::uint32_t copy[abi::kMaxGpus] = {};
+  for (const Group& group : g_groups) {
+    if (!group.live || group.device < 0 || group.device >= static_cast<int>(abi::kMaxGpus))
+      continue;
+    ++(group.compute ? compute : copy)[group.device];
+  }
+  for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
+    page().lanes[i].compute_groups.store(compute[i], std::memory_order_relaxed);
+    page().lanes[i].copy_groups.store(copy[i], std::memory_order_relaxed);
+  }
+}
+
+void born(int fd, const rm::AllocHead& head) {
+  rm::GroupParams params{};
+  if (head.params == 0) return;
+  std::memcpy(&params, reinterpret_cast<const void*>(head.params), sizeof(params));
+  Locked locked;
+  for (Group& group : g_groups) {
+    if (group.live) continue;
+    group = Group{};
+    if (!identify(fd, group)) return;
+    group.fd = fd;
+    group.client = head.root;
+    group.parent = head.parent;
+    group.object = head.object;
+    group.compute = params.engine_type == rm::kEngineCompute;
+    group.device = device_of(head.root, head.parent);
+    group.in_force = rm::kDefaultSliceUs;
+    group.live = true;
+    break;
+  }
+  publish_counts();
+}
+
+// An object's end is also the end of its children.
+void freed(const rm::Free& request) {
+  bool changed = false;
+  Locked locked;
+  for (Group& group : g_groups) {
+    if (!group.live || group.client != request.root) continue;
+    if (request.object == group.object || request.object == group.parent ||
+        request.object == group.client) {
+      group.live = false;
+      changed = true;
+    }
+  }
+  if (changed) publish_counts();
+}
+
+// libcuda sets a slice itself at birth; remember it, so that an equal wish isn't sent again.
+void sliced(const rm::Control& control) {
+  std::uint64_t microseconds = 0;
+  std::memcpy(&microseconds, reinterpret_cast<const void*>(control.params), sizeof(microseconds));
+  Locked locked;
+  for (Group& group : g_groups) {
+    if (group.live && group.client == control.client && group.object == control.object) {
+      group.in_force = static_cast<std::uint32_t>(microseconds);
+    }
+  }
+}
+
+// One round trip to the driver's firmware, about 0.3 ms. Returns RM's status, or -errno.
+int set_slice(const Group& group, std::uint32_t microseconds) {
+  std::uint64_t value = microseconds;
+  rm::Control control{};
+  control.client = group.client;
+  control.object = group.object;
+  control.cmd = rm::kCmdSetTimeslice;
+  control.params = reinterpret_cast<std::uint64_t>(&value);
+  control.params_size = sizeof(value);
+  if (doors::driver_ioctl(group.fd, rm::kControlRequest, &control) != 0) return -errno;
+  return static_cast<int>(control.status);
+}
+
+struct Wish {
+  std::uint32_t compute_us;
+  std::uint32_t copy_us;
+};
+
+std::uint32_t or_default(std::uint32_t microseconds) {
+  return microseconds == 0 ? rm::kDefaultSliceUs : microseconds;
+}
+
+// Gives the groups of one lane what is wished, longest first, and says what is in force.
+void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
+  abi::Lane& lane = page().lanes[device];
+  Group mine[kMaxGroups];
+  int count = 0;
+  int compute_groups = 0;
+  {
+    Locked locked;
+    for (const Group& group : g_groups) {
+      if (!group.live || group.device != device) continue;
+      mine[count++] = group;
+      if (group.compute) ++compute_groups;
+    }
+  }
+  // Two compute groups of our own would be two short slices on one GPU.
+  if (compute_groups > 1 && wish.compute_us < kShortUs) {
+    wish = {rm::kDefaultSliceUs, rm::kDefaultSliceUs};
+  }
+  std::uint32_t status = count == 0 ? abi::kSliceNoGroup : abi::kSliceAccepted;
+  for (int pass = 0; pass < 2; ++pass) {  // 0: raise, 1: lower
+    for (int i = 0; i < count; ++i) {
+      Group& group = mine[i];
+      const std::uint32_t target = group.compute ? wish.compute_us : wish.copy_us;
+      if (group.in_force == target || (target > group.in_force) != (pass == 0)) continue;
+      const int error = same_file(group) ? set_slice(group, target) : -EBADF;
+      if (error != 0) {
+        status = abi::kSliceRefused;
+        lane.slice_error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
+        log_line(Level::kWarn, "slice: %u us on group %08x of GPU %d: refused with %d", target,
+                 group.object, device, error);
+        continue;
+      }
+      log_line(Level::kDebug, "slice: %u us on %s group %08x of GPU %d: accepted, was %u us",
+               target, group.compute ? "compute" : "copy", group.object, device, group.in_force);
+      lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
+      Locked locked;
+      for (Group& live : g_groups) {
+        if (live.live && live.client == group.client && live.object == group.object) {
+          live.in_force = target;
+        }
+      }
+      group.in_force = target;
+    }
+  }
+  if (status != abi::kSliceRefused) {
+    lane.compute_slice_applied_us.store(wish.compute_us, std::memory_order_relaxed);
+    lane.copy_slice_applied_us.store(wish.copy_us, std::memory_order_relaxed);
+  }
+  lane.slice_status.store(status, std::memory_order_relaxed);
+  lane.slice_applied_seq.store(seq, std::memory_order_release);
+}
+
+}  // namespace
+
+Making::Making(int device) : before_(t_making) { t_making = device; }
+Making::~Making() { t_making = before_; }
+
+void observe(int fd, unsigned long request, const void* argument, int result) {
+  if (((request >> 8) & 0xff) != rm::kIoctlType || result != 0 || argument == nullptr) return;
+  const unsigned nr = request & 0xff;
+  const unsigned bytes = (request >> 16) & 0x3fff;
+  const auto* raw = static_cast<const unsigned char*>(argument);
+  if (nr == rm::kAllocNr && (bytes == rm::kAllocBytes || bytes == rm::kAllocBytesOld)) {
+    rm::AllocHead head{};
+    std::uint32_t status = 0;
+    std::memcpy(&head, raw, sizeof(head));
+    std::memcpy(&status, raw + (bytes == rm::kAllocBytes ? 40 : 28), sizeof(status));
+    if (head.object_class != rm::kClassChannelGroup || status != rm::kStatusOk) return;
+    born(fd, head);
+    // The monitor may have another slice in mind than the one it was born with.
+    service::poke();
+    wake_monitor();
+  } else if (nr == rm::kControlNr && request == rm::kControlRequest) {
+    rm::Control control{};
+    std::memcpy(&control, raw, sizeof(control));
+    if (control.cmd != rm::kCmdSetTimeslice || control.status != rm::kStatusOk) return;
+    sliced(control);
+  } else if (nr == rm::kFreeNr && bytes == sizeof(rm::Free)) {
+    rm::Free request_free{};
+    std::memcpy(&request_free, raw, sizeof(request_free));
+    if (request_free.status == rm::kStatusOk) freed(request_free);
+  }
+}
+
+void apply_wanted() {
+  for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
+    abi::Lane& lane = page().lanes[i];
+    if (lane.in_use.load(std::memory_order_acquire) == 0) continue;
+    const std::uint32_t seq = lane.slice_seq.load(std::memory_order_acquire);
+    if (seq == 0) continue;  // nothing was ever wanted
+    apply_to_lane(static_cast<int>(i),
+                  {or_default(lane.compute_slice_us.load(std::memory_order_relaxed)),
+                   or_default(lane.copy_slice_us.load(std::memory_order_relaxed))},
+                  seq);
+  }
+}
+
+void restore_default() {
+  for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
+    abi::Lane& lane = page().lanes[i];
+    if (lane.slice_seq.load(std::memory_order_relaxed) == 0) continue;
+    apply_to_lane(static_cast<int>(i), {rm::kDefaultSliceUs, rm::kDefaultSliceUs},
+                  lane.slice_applied_seq.load(std::memory_order_relaxed));
+  }
+}
+
+void clear() {
+  for (Group& group : g_groups) group.live = false;
+  // The lock may have been held by a thread that does not exist here.
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+}
+
+}  // namespace switchyard::shim::groups
