@@ -24,7 +24,7 @@ pthread_mutex_t g_begin = PTHREAD_MUTEX_INITIALIZER;
 
 }  // namespace
 
-thread_local int t_lane = 0;
+constinit thread_local int t_lane = 0;
 
 PerProcess& process() { return *reinterpret_cast<PerProcess*>(g_wiped); }
 

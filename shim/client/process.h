@@ -34,7 +34,8 @@ struct PerProcess {
 PerProcess& process();
 
 // The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
-extern __attribute__((tls_model("initial-exec"))) thread_local int t_lane;
+// Constant-initialised, so that reading it is one instruction (-ftls-model=initial-exec).
+extern constinit thread_local int t_lane;
 
 abi::Lane* find_current_lane();
 

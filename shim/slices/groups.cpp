@@ -38,7 +38,7 @@ struct Group {
 
 Group g_groups[kMaxGroups];
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-__attribute__((tls_model("initial-exec"))) thread_local int t_making = kNoDevice;
+constinit thread_local int t_making = kNoDevice;
 
 class Locked {
  public:
