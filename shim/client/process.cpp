@@ -11,22 +11,18 @@
 
 extern "C" {
 alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
+// A memory page of its own, so that wiping it wipes nothing else.
+alignas(4096) unsigned char switchyard_wiped_on_fork[4096];
 }
 
 namespace switchyard::shim {
 namespace {
-
-// A memory page of its own, so that wiping it wipes nothing else.
-alignas(4096) unsigned char g_wiped[4096];
-static_assert(sizeof(PerProcess) <= sizeof(g_wiped), "one memory page is wiped in a forked child");
 
 pthread_mutex_t g_begin = PTHREAD_MUTEX_INITIALIZER;
 
 }  // namespace
 
 constinit thread_local int t_lane = 0;
-
-PerProcess& process() { return *reinterpret_cast<PerProcess*>(g_wiped); }
 
 bool map_page(int fd) {
   const int flags = fd >= 0 ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -44,7 +40,7 @@ void begin_process() {
     drop_inherited_connection();
     ledger::clear();
     groups::clear();
-    ::madvise(g_wiped, sizeof(g_wiped), MADV_WIPEONFORK);
+    ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
     process().alive.store(1, std::memory_order_release);
   }
   ::pthread_mutex_unlock(&g_begin);

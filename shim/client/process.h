@@ -18,6 +18,7 @@ namespace switchyard::shim {
 
 extern "C" {
 extern __attribute__((visibility("hidden"))) unsigned char switchyard_page[abi::kPageBytes];
+extern __attribute__((visibility("hidden"))) unsigned char switchyard_wiped_on_fork[4096];
 }
 
 inline abi::Page& page() { return *reinterpret_cast<abi::Page*>(switchyard_page); }
@@ -31,7 +32,9 @@ struct PerProcess {
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit
 };
-PerProcess& process();
+static_assert(sizeof(PerProcess) <= sizeof(switchyard_wiped_on_fork));
+
+inline PerProcess& process() { return *reinterpret_cast<PerProcess*>(switchyard_wiped_on_fork); }
 
 // The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
 // Constant-initialised, so that reading it is one instruction (-ftls-model=initial-exec).

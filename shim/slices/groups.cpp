@@ -229,7 +229,7 @@ void observe(int fd, unsigned long request, const void* argument, int result) {
     // The monitor may have another slice in mind than the one it was born with.
     service::poke();
     wake_monitor();
-  } else if (nr == rm::kControlNr && request == rm::kControlRequest) {
+  } else if (nr == rm::kControlNr && bytes == sizeof(rm::Control)) {
     rm::Control control{};
     std::memcpy(&control, raw, sizeof(control));
     if (control.cmd != rm::kCmdSetTimeslice || control.status != rm::kStatusOk) return;
