@@ -1,0 +1,86 @@
+"""What a bench says: a short table on stdout, everything in a JSON file, and one exit status.
+
+Threading: plain values.
+"""
+
+import json
+import random
+import statistics
+import time
+from pathlib import Path
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def spread(values):
+    """Half the distance between the 10th and the 90th percentile."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return (ordered[round(0.9 * last)] - ordered[round(0.1 * last)]) / 2
+
+
+def percentile(values, fraction):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
+
+
+def interval(values, draws=2000):
+    """A 95 % bootstrap interval of the median."""
+    rng = random.Random(7)
+    medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+class Report:
+    def __init__(self, row, title, options):
+        self.row = row
+        self.title = title
+        self.options = options
+        self.lines = []
+        self.raw = {}
+        self.misses = 0
+        self.begun = time.monotonic()
+
+    def note(self, what, value, remark=""):
+        """A figure without a bound."""
+        self.lines.append((what, value, remark, ""))
+
+    def judge(self, what, value, bound, passed):
+        self.lines.append((what, value, bound, "PASS" if passed else "MISS"))
+        self.misses += not passed
+
+    def at_most(self, what, value, limit, form="{:.3f}"):
+        self.judge(what, form.format(value), "at most " + form.format(limit), value <= limit)
+
+    def at_least(self, what, value, limit, form="{:.3f}"):
+        self.judge(what, form.format(value), "at least " + form.format(limit), value >= limit)
+
+    def keep(self, **raw):
+        self.raw.update(raw)
+
+    def finish(self):
+        """Writes OUT/ROW.json, prints the table last; the number of misses."""
+        path = Path(self.options.out) / f"{self.row}.json"
+        document = {
+            "schema_version": 1,
+            "row": self.row,
+            "title": self.title,
+            "seconds": round(time.monotonic() - self.begun, 1),
+            "scale": self.options.scale,
+            "device": self.options.device,
+            "misses": self.misses,
+            "table": [dict(zip(("what", "value", "bound", "verdict"), line)) for line in self.lines],
+            "raw": self.raw,
+        }
+        path.write_text(json.dumps(document, indent=1, default=str) + "\n")
+        widths = [max(len(line[column]) for line in self.lines) for column in range(3)]
+        print(f"\n{self.title}")
+        for what, value, bound, verdict in self.lines:
+            print(f"  {what:<{widths[0]}}  {value:>{widths[1]}}  {bound:<{widths[2]}}  {verdict}"
+                  .rstrip())
+        if self.options.scale != 1 or self.options.device != "cuda":
+            print("  (--scale or --device was given: these figures measure nothing)")
+        print(f"  {document['seconds']:.0f} s, all figures in {path}")
+        return self.misses

@@ -1,0 +1,240 @@
+"""The rig of one bench: a private monitor, the CLI, MPS when asked for, and all processes.
+
+Concept. `with Rig(options, "row") as rig` starts `switchyardd --persist` on a socket of its own,
+so a bench never meddles with a monitor that is in use; leaving it ends whatever was started, also
+after an error. Jobs run in one of three ways:
+
+    under="switchyard"   build/switchyard run ...: the preload library and the monitor
+    under="plain"        nothing of Switchyard: the driver's true default
+    under="mps"          plain, as a client of a private MPS daemon
+
+Under Switchyard `means("none")` gives the driver's default to the same warm processes and
+`means("auto")` takes it back, which is how cells alternate without a restart.
+
+Threading: one thread.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rig.process import BENCH, WORKLOADS, Warm, WorkloadFailed, python, tail
+
+# How long the policy may look back when it decides who is active (2 s), and a little more.
+ACTIVITY_WINDOW = 2.5
+
+
+class RigError(RuntimeError):
+    pass
+
+
+class Rig:
+    def __init__(self, options, row):
+        self.options = options
+        self.row = row
+        self.build = Path(options.build).resolve()
+        self.out = Path(options.out).resolve()
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.scratch = Path(tempfile.mkdtemp(prefix="switchyard-bench-"))
+        self.socket = self.scratch / "monitor.sock"
+        self.monitor = None
+        self.mps = None
+        self.warm = []
+        self.begun = time.monotonic()
+
+    # --- start and end ---
+
+    def __enter__(self):
+        # A kill of the driver must not leave GPU processes behind.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, self.on_signal)
+        signal.alarm(int(self.options.limit))
+        try:
+            self.start_monitor()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+        return False
+
+    def on_signal(self, number, _frame):
+        if number == signal.SIGALRM:
+            raise RigError(f"{self.row}: not done after {self.options.limit} s (--limit)")
+        sys.exit(128 + number)
+
+    def end(self):
+        signal.alarm(0)
+        for warm in self.warm:
+            if warm.process.poll() is None:
+                try:
+                    warm.process.stdin.close()
+                except OSError:
+                    pass
+        for warm in self.warm:
+            warm.end()
+        self.stop_mps()
+        if self.monitor and self.monitor.poll() is None:
+            self.monitor.terminate()
+            try:
+                self.monitor.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.monitor.kill()
+                self.monitor.wait(timeout=10)
+        for log in self.scratch.glob("*.log"):
+            if self.options.keep_logs:
+                shutil.copy(log, self.out / f"{self.row}-{log.name}")
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def start_monitor(self):
+        program = self.build / "switchyardd"
+        if not program.exists():
+            raise RigError(f"{program} is missing: run make first, or name a build by --build")
+        log = open(self.scratch / "monitor.log", "wb")
+        self.monitor = subprocess.Popen([program, "--persist"], env=self.environment("switchyard"),
+                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            if self.monitor.poll() is not None:
+                break
+            if self.socket.exists() and self.cli("status", "--json", check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        raise RigError("the monitor does not answer; its log ends:\n"
+                       + tail(self.scratch / "monitor.log"))
+
+    # --- environment ---
+
+    def environment(self, under, **more):
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith("SWITCHYARD_") and key != "LD_PRELOAD"}
+        if under == "switchyard":
+            environment["SWITCHYARD_SOCKET"] = str(self.socket)
+            if self.options.shim_log:
+                environment["SWITCHYARD_LOG"] = self.options.shim_log
+        if under == "mps":
+            environment.update(self.mps_environment())
+        environment.update({key: str(value) for key, value in more.items()})
+        return environment
+
+    # --- the CLI ---
+
+    def cli(self, *arguments, check=True, timeout=20):
+        done = subprocess.run([self.build / "switchyard", *map(str, arguments)], text=True,
+                              env=self.environment("switchyard"), stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=timeout, check=False)
+        if check and done.returncode != 0:
+            raise RigError(f"switchyard {' '.join(map(str, arguments))} ended "
+                           f"{done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+        return done
+
+    def listing(self, command):
+        return json.loads(self.cli(command, "--json").stdout)
+
+    def job(self, name):
+        for job in self.listing("ps")["jobs"]:
+            if job["name"] == name:
+                return job
+        raise RigError(f"ps does not list the job {name}")
+
+    def means(self, means):
+        self.cli("means", means)
+        time.sleep(0.5)
+
+    def set(self, name, **knobs):
+        flat = []
+        for knob, value in knobs.items():
+            flat += [f"--{knob}", str(value)]
+        self.cli("set", name, *flat)
+
+    # --- processes ---
+
+    def command(self, under, argv, name, **knobs):
+        if under != "switchyard":
+            return [str(part) for part in argv]
+        wrapper = [self.build / "switchyard", "run", "--name", name]
+        for knob, value in knobs.items():
+            if value is not None:
+                wrapper += [f"--{knob}", value]
+        return [str(part) for part in (*wrapper, "--", *argv)]
+
+    def start(self, name, script, *arguments, under="switchyard", hold=False, environment=None,
+              **knobs):
+        """Starts a workload; wait for it with .ready()."""
+        argv = [python(), WORKLOADS / script, *arguments]
+        if hold:
+            argv.append("--hold")
+        if "copies" not in script and self.options.device != "cuda":
+            argv += ["--device", self.options.device]
+        warm = Warm(name, self.command(under, argv, name, **knobs),
+                    self.environment(under, **(environment or {})), self.scratch / f"{name}.log")
+        self.warm.append(warm)
+        return warm
+
+    def once(self, name, argv, under="plain", environment=None, **knobs):
+        """Starts a program that runs to its end by itself; the caller waits."""
+        log = open(self.scratch / f"{name}.log", "wb")
+        process = subprocess.Popen(self.command(under, argv, name, **knobs), stdin=subprocess.PIPE,
+                                   env=self.environment(under, **(environment or {})),
+                                   stdout=subprocess.PIPE, stderr=log)
+        process.log = self.scratch / f"{name}.log"
+        return process
+
+    # --- MPS: a private daemon; the GPU's compute mode is left as it is ---
+
+    def mps_environment(self):
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(self.scratch / "mps"),
+                "CUDA_MPS_LOG_DIRECTORY": str(self.scratch / "mps-log")}
+
+    def start_mps(self):
+        program = shutil.which("nvidia-cuda-mps-control")
+        if program is None:
+            for folder in ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin"):
+                if (Path(folder) / "nvidia-cuda-mps-control").exists():
+                    program = f"{folder}/nvidia-cuda-mps-control"
+        if program is None:
+            return False
+        for folder in self.mps_environment().values():
+            Path(folder).mkdir(exist_ok=True)
+        environment = self.environment("mps")
+        # The daemon finds nvidia-cuda-mps-server beside itself or on PATH.
+        environment["PATH"] = f"{Path(program).parent}:{environment.get('PATH', '')}"
+        done = subprocess.run([program, "-d"], env=environment, check=False, timeout=20,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.mps = program if done.returncode == 0 else None
+        if self.mps is None:
+            print(f"bench: {program} -d ended {done.returncode}: {done.stderr.strip()}",
+                  file=sys.stderr)
+        return self.mps is not None
+
+    def stop_mps(self):
+        if self.mps:
+            try:
+                subprocess.run([self.mps], input="quit -t 5\n", text=True, check=False, timeout=20,
+                               env=self.environment("mps"), capture_output=True)
+            except subprocess.TimeoutExpired:
+                print("bench: the MPS daemon did not quit within 20 s", file=sys.stderr)
+            self.mps = None
+
+    # --- odds and ends ---
+
+    def scaled(self, seconds):
+        """Durations shrink by --scale: to try the driver, not to measure."""
+        return max(0.2, seconds * self.options.scale)
+
+    def counted(self, requests):
+        return max(20, int(requests * self.options.scale))
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.begun:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+__all__ = ["ACTIVITY_WINDOW", "BENCH", "Rig", "RigError", "WorkloadFailed", "python"]

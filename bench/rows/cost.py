@@ -1,0 +1,135 @@
+"""What the preload library costs a job that has the GPU to itself.
+
+Two sorts of warm processes, one under `switchyard run` and one without, alternate on the idle GPU
+and on the same CPUs (A B B A, so that drift cancels); the figure is the median of the ratios of the
+pairs. Launch-bound work differs by a percent or so between two processes of one program (memory
+layout), so it has several processes of each sort.
+"""
+
+import json
+import os
+import subprocess
+
+from rig.report import Report, interval, median, spread
+from rig.rig import BENCH, RigError
+from rows.latency import tiny, training_arguments
+
+TITLE = "Cost of the library, alone on the GPU"
+
+
+def arguments(parser):
+    parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty"], action="append")
+    parser.add_argument("--pairs", type=int, default=8, help="of the GPT training")
+    parser.add_argument("--processes", type=int, default=4, help="of each sort, eager and graph")
+    parser.add_argument("--eager-pairs", type=int, default=6, help="for each pair of processes")
+    parser.add_argument("--graph-pairs", type=int, default=4, help="for each pair of processes")
+    parser.add_argument("--empty-pairs", type=int, default=12, help="pairs of processes")
+
+
+def cpus():
+    """The same few CPUs for both sorts; away from CPU 0, where interrupts go."""
+    have = sorted(os.sched_getaffinity(0))
+    return ",".join(map(str, have[4:10] if len(have) >= 12 else have))
+
+
+def start_sorts(rig, name, script, arguments, processes):
+    """[(with, without), ...], not yet ready."""
+    pin = ["--pin", cpus()]
+    return [(rig.start(f"{name}-with-{i}", script, *arguments, *pin),
+             rig.start(f"{name}-without-{i}", script, *arguments, *pin, under="plain"))
+            for i in range(processes)]
+
+
+def alternate(rig, pairs_of_processes, pairs, seconds):
+    """Ratios with / without, pair by pair."""
+    ratios = []
+    for with_it, without in pairs_of_processes:
+        for warm in (with_it, without):
+            warm.run(rig.scaled(0.5))
+        for turn in range(pairs):
+            order = (with_it, without) if turn % 2 == 0 else (without, with_it)
+            rate = {warm.name: warm.run(rig.scaled(seconds))["steps_per_second"] for warm in order}
+            ratios.append({"with": rate[with_it.name], "without": rate[without.name],
+                           "ratio": rate[with_it.name] / rate[without.name],
+                           "process": with_it.name})
+    return ratios
+
+
+def judge_ratio(report, what, key, pairs):
+    ratios = [pair["ratio"] for pair in pairs]
+    low, high = interval(ratios)
+    report.keep(**{key: pairs})
+    report.note(f"{what}: rate without", f"{median([p['without'] for p in pairs]):.2f} steps/s",
+                f"{len(pairs)} pairs")
+    report.at_least(f"{what}: with / without", median(ratios), 0.995, "{:.4f}")
+    report.note("  95 % of the median, spread", f"{low:.4f} .. {high:.4f}",
+                f"spread of pairs {spread(ratios):.4f}")
+
+
+def empty_kernel(rig, under, index):
+    program = rig.build / "bench" / "empty_kernel"
+    if not program.exists():
+        raise RigError(f"{program} is missing: build it by make or `ninja empty_kernel`")
+    argv = ["taskset", "-c", cpus().split(",")[0], program]
+    process = rig.once(f"empty-{under}-{index}", argv, under=under)
+    try:
+        output, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise RigError("empty_kernel: not done after 60 s") from None
+    if process.returncode != 0:
+        raise RigError(f"empty_kernel ended {process.returncode}: {process.log.read_text()}")
+    return json.loads(output)
+
+
+def run_empty(rig, report):
+    sides = {"switchyard": [], "plain": []}
+    for index in range(max(2, int(rig.options.empty_pairs * rig.options.scale))):
+        order = ("switchyard", "plain") if index % 2 == 0 else ("plain", "switchyard")
+        for under in order:
+            sides[under].append(empty_kernel(rig, under, index))
+    report.keep(empty=sides)
+    figures = {under: [one["median_ns"] for one in some] for under, some in sides.items()}
+    without, with_it = median(figures["plain"]), median(figures["switchyard"])
+    report.note("empty kernel: ns per launch without", f"{without:.0f} ns",
+                f"spread {spread(figures['plain']):.0f} ns over processes")
+    report.at_most("empty kernel: added ns per launch", with_it - without, 30, "{:.1f}")
+    fastest = [min(one["fastest_ns"] for one in sides[under]) for under in ("switchyard", "plain")]
+    report.note("  added to the fastest batch", f"{fastest[0] - fastest[1]:.1f} ns")
+
+
+def run(rig, report: Report):
+    wanted = set(rig.options.only or ["gpt", "eager", "graph", "empty"])
+    small = ["--batch", 1, "--size", 32, "--warm", 2]
+    scale = rig.options.scale
+    several = 1 if tiny(rig) else rig.options.processes
+    plans = {
+        "gpt": ("GPT training", "gpt.py", training_arguments(rig), 1,
+                max(2, int(rig.options.pairs * scale)), 3.5),
+        "eager": ("eager ResNet-50 batch 8", "resnet.py",
+                  ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])], several,
+                  max(2, int(rig.options.eager_pairs * scale)), 1.0),
+        "graph": ("ResNet-50 graph replay", "resnet.py",
+                  ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])], several,
+                  max(2, int(rig.options.graph_pairs * scale)), 1.0),
+    }
+    started = {key: start_sorts(rig, key, script, arguments, processes)
+               for key, (_, script, arguments, processes, _, _) in plans.items() if key in wanted}
+    for sorts in started.values():
+        for pair in sorts:
+            for warm in pair:
+                warm.ready(180)
+    rig.say("warm")
+    for key, sorts in started.items():
+        what, _, _, _, pairs, seconds = plans[key]
+        rig.say(what)
+        judge_ratio(report, what, key, alternate(rig, sorts, pairs, seconds))
+        for pair in sorts:
+            for warm in pair:
+                warm.end()
+    if "empty" in wanted:
+        rig.say("empty kernel")
+        run_empty(rig, report)
+
+
+__all__ = ["BENCH", "arguments", "run"]

@@ -1,0 +1,72 @@
+"""The part of a PyTorch workload that is the same for all: tickets are CUDA events.
+
+On the CPU (--device cpu) everything runs at once and the figures mean nothing: it exists so that
+the driver can be tried on a machine without a GPU.
+
+Threading: as harness.py.
+"""
+
+import os
+import statistics
+
+import torch
+
+import harness
+
+
+class Torch(harness.Workload):
+    def __init__(self, options):
+        self.device = torch.device(options.device)
+        self.on_gpu = self.device.type == "cuda"
+        self.events = []
+        self.next_event = 0
+        if not self.on_gpu:
+            torch.set_num_threads(1)
+
+    def make_events(self):
+        # Reused: creating an event in every step would be a cost that no real program has.
+        if self.on_gpu:
+            self.events = [torch.cuda.Event() for _ in range(self.ahead + 2)]
+
+    def enqueue(self):
+        raise NotImplementedError
+
+    def step(self):
+        self.enqueue()
+        if not self.on_gpu:
+            return None
+        event = self.events[self.next_event]
+        self.next_event = (self.next_event + 1) % len(self.events)
+        event.record()
+        return event
+
+    def wait(self, ticket):
+        if ticket is not None:
+            ticket.synchronize()
+
+    def synchronize(self):
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+    def gpu_time_ms(self, count):
+        if not self.on_gpu:
+            return 1.0
+        times = []
+        for _ in range(count):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            self.enqueue()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        return statistics.median(times)
+
+    def info(self):
+        if not self.on_gpu:
+            return {"gpu": "none: a stand-in on the CPU"}
+        return {
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "reserved_bytes": torch.cuda.memory_reserved(),
+            "switchyard_job": os.environ.get("SWITCHYARD_JOB", ""),
+        }
