@@ -168,12 +168,16 @@ class Rig:
 
     def start(self, name, script, *arguments, under="switchyard", hold=False, environment=None,
               **knobs):
-        """Starts a workload; wait for it with .ready()."""
+        """Starts a workload of bench/workloads; wait for it with .ready()."""
         argv = [python(), WORKLOADS / script, *arguments]
         if hold:
             argv.append("--hold")
-        if "copies" not in script and self.options.device != "cuda":
+        if script in ("gpt.py", "resnet.py") and self.options.device != "cuda":
             argv += ["--device", self.options.device]
+        return self.start_program(name, argv, under, environment, **knobs)
+
+    def start_program(self, name, argv, under="switchyard", environment=None, **knobs):
+        """Starts any program that speaks the line protocol."""
         warm = Warm(name, self.command(under, argv, name, **knobs),
                     self.environment(under, **(environment or {})), self.scratch / f"{name}.log")
         self.warm.append(warm)
