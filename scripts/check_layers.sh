@@ -3,6 +3,9 @@
 #
 #     include/switchyard  ←  shim, monitor, tools  ←  tests
 #
+# Inside a layer the files stand above each other: headers that include each other in a circle
+# have no order.
+#
 # `examples` and `bench` are programs of other people, in spirit: they include nothing of ours, and
 # the conformance test nothing but the CUDA headers.
 #
@@ -43,6 +46,8 @@ resolve() {
 }
 
 bad=0
+edges="$(mktemp)"
+trap 'rm -f "$edges"' EXIT
 while IFS=: read -r file line include; do
   name="$(sed -n 's/.*#[ ]*include[ ]*"\([^"]*\)".*/\1/p' <<< "$include")"
   target="$(resolve "$file" "$name")"
@@ -56,6 +61,12 @@ while IFS=: read -r file line include; do
     echo "$file:$line: $layer must not include $target (layers: CONTRIBUTING.md)" >&2
     bad=1
   fi
+  echo "$file $target" >> "$edges"
 done < <(grep -rnE '^[ ]*#[ ]*include[ ]*"' --include='*.h' --include='*.cpp' --include='*.c' \
   include shim monitor tools tests examples bench 2> /dev/null)
+if ! circles="$(tsort "$edges" 2>&1 > /dev/null)"; then
+  echo "these include each other in a circle:" >&2
+  grep -v 'input contains a loop' <<< "$circles" | sed "s/^tsort: /  /" | sort -u >&2
+  bad=1
+fi
 exit "$bad"

@@ -1,0 +1,77 @@
+#!/bin/bash
+# Looks at a built libswitchyard.so as the process that preloads it will.
+#
+#   scripts/check_shim_binary.sh LIBRARY [EXPORTS-MAP]
+#
+# It promises: to export only what the version script lists, unversioned (a named version stops
+# interposition); to run nothing when loaded; to need nothing but libc, libdl and libpthread, of
+# glibc 2.28 or older; to hold no C++ run time; and never to print, exit, abort or catch a signal.
+set -euo pipefail
+
+library="$1"
+map="${2:-$(dirname "$0")/../shim/exports.map}"
+newest_glibc=2.28
+bad=0
+complain() {
+  echo "$library: $*" >&2
+  bad=1
+}
+
+# --- exports ---
+exports="$(nm -D --defined-only "$library")"
+mapfile -t patterns < <(sed 's|/\*.*\*/||; s|#.*||' "$map" | tr '{};' '\n\n\n' |
+  awk '/local:/ {exit} {sub(/global:/, ""); for (i = 1; i <= NF; i++) print $i}')
+[ "${#patterns[@]}" -gt 0 ] || complain "no exports are listed in $map"
+while read -r _ type name; do
+  listed=no
+  for pattern in "${patterns[@]}"; do
+    # shellcheck disable=SC2053  # the version script's patterns are globs
+    if [[ "$name" == $pattern ]]; then listed=yes; fi
+  done
+  [ "$listed" = yes ] || complain "exports $name, which $map does not list"
+  case "$name" in *@*) complain "exports $name with a version" ;; esac
+  # glibc prints 'Relink ...' when a library relocated earlier binds to an ifunc of this one.
+  [ "$type" != i ] || complain "exports $name as an ifunc"
+done <<< "$exports"
+for pattern in "${patterns[@]}"; do
+  [[ "$pattern" == *['*?[']* ]] || grep -q " $pattern\$" <<< "$exports" ||
+    complain "does not export $pattern, which $map lists"
+done
+
+# --- nothing runs when it is loaded ---
+# The toolchain's own start files may put one entry of 8 bytes into each array.
+while read -r name size; do
+  [ $((16#$size)) -le 8 ] || complain "has constructors or destructors ($name, 0x$size bytes)"
+done < <(readelf -WS "$library" |
+  sed -nE 's/^ *\[ *[0-9]+\] (\.(pre)?(init_array|fini_array)|\.ctors|\.dtors) +[A-Z_]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+).*/\1 \4/p')
+
+# --- what it needs ---
+while read -r needed; do
+  case "$needed" in
+    libc.so.6 | libdl.so.2 | libpthread.so.0 | ld-linux-x86-64.so.2) ;;
+    *) complain "needs $needed" ;;
+  esac
+done < <(readelf -Wd "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+newest="$(readelf -WV "$library" | grep -oE 'Name: GLIBC_[0-9.]+' | sed 's/.*_//' | sort -V | tail -1)"
+if [ "$(printf '%s\n' "$newest" "$newest_glibc" | sort -V | tail -1)" != "$newest_glibc" ]; then
+  complain "needs GLIBC_$newest, newer than $newest_glibc:" \
+    "$(nm -D --undefined-only "$library" | grep "GLIBC_$newest" | awk '{print $2}' | tr '\n' ' ')"
+fi
+
+# --- what it calls ---
+while read -r name; do
+  case "$name" in
+    _Z* | __cxa_begin_catch | __cxa_throw | __gxx_personality_v0 | __cxa_guard_acquire)
+      complain "calls $name of the C++ run time" ;;
+    exit | _exit | _Exit | abort | __assert_fail | quick_exit)
+      complain "calls $name: it must never end the application" ;;
+    atexit | on_exit | __cxa_atexit | __cxa_thread_atexit*)
+      complain "calls $name: nothing of it may run at exit" ;;
+    signal | sigaction | sigset | bsd_signal | __sysv_signal)
+      complain "calls $name: signal handlers belong to the application" ;;
+    printf | puts | putchar | vprintf | __printf_chk | stdout)
+      complain "uses $name: standard output belongs to the application" ;;
+  esac
+done < <(nm -D --undefined-only "$library" | awk '{print $NF}' | sed 's/@.*//')
+
+exit "$bad"

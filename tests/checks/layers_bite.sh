@@ -1,0 +1,36 @@
+#!/bin/bash
+# A tree with one wrong arrow of each kind: the check must name each, and pass without them.
+set -euo pipefail
+check="$1"
+tree="$(mktemp -d)"
+trap 'rm -rf "$tree"' EXIT
+cd "$tree"
+mkdir -p include/switchyard shim/memory monitor tools tests
+touch include/switchyard/abi.h shim/log.h monitor/page.h
+echo '#include "switchyard/abi.h"' > shim/good.cpp
+echo '#include "shim/log.h"' > tests/good.cpp
+"$check" "$tree"
+
+wrong() {
+  echo "#include \"$2\"" > "$1"
+  if "$check" "$tree" 2> report; then
+    echo "not noticed: $1 includes $2"
+    exit 1
+  fi
+  grep -q "^$1:1:" report || { cat report; exit 1; }
+  rm "$1"
+}
+wrong shim/bad.cpp monitor/page.h
+wrong shim/memory/bad.cpp ../../monitor/page.h
+wrong monitor/bad.cpp shim/log.h
+wrong tools/bad.cpp monitor/page.h
+wrong include/switchyard/bad.h shim/log.h
+
+# Two files above each other.
+echo '#include "shim/b.h"' > shim/a.h
+echo '#include "shim/a.h"' > shim/b.h
+if "$check" "$tree" 2> report; then
+  echo "a circle was not noticed"
+  exit 1
+fi
+grep -q 'circle' report

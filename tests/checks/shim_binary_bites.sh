@@ -1,0 +1,29 @@
+#!/bin/bash
+# A library that breaks every promise: the check must complain of each.
+set -euo pipefail
+check="$1"
+compiler="$2"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+cat > bad.cpp << 'SOURCE'
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+extern "C" {
+std::string text(std::getenv("HOME") != nullptr ? "a" : "b");
+void unlisted() { std::signal(SIGTERM, SIG_IGN); }
+void listed() { std::puts(text.c_str()); std::exit(1); }
+}
+SOURCE
+echo '{ global: listed; absent; local: *; };' > exports.map
+"$compiler" -std=c++20 -shared -fPIC bad.cpp -o libbad.so
+if "$check" libbad.so exports.map 2> report; then
+  echo "the check passed a library that breaks every promise"
+  exit 1
+fi
+for complaint in 'exports unlisted' 'does not export absent' 'has constructors' 'needs libstdc++' \
+  'calls exit' 'calls signal' 'uses puts' 'at exit'; do
+  grep -q -- "$complaint" report || { echo "no complaint: $complaint"; cat report; exit 1; }
+done
