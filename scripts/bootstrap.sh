@@ -38,6 +38,7 @@ LIST
 if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)
+  has python3 || missing+=(python3)
 fi
 
 as_root=()
