@@ -20,6 +20,7 @@
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/log.h"
+#include "shim/memory/account.h"
 #include "shim/nvml/table.h"
 #include "switchyard/paths.h"
 
@@ -206,7 +207,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     copy(to.refusals, from.refusals);
     copy(to.peak_bytes, from.peak_bytes);
     copy(to.slice_calls, from.slice_calls);
-    copy(to.used_bytes, process().used_bytes[i]);
+    account::carry_over(i, hello.used_bytes[i], to);
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
     to.in_use.store(1, std::memory_order_release);
   }
@@ -231,6 +232,12 @@ void adopt(int slot, int fd) {
   g_fd[slot].store(fd, std::memory_order_release);
 }
 
+// No charge happens between putting the new page right and using it.
+bool move_to(int fd, const wire::Hello& hello) {
+  const account::Frozen frozen;
+  return carry_over(fd, hello) && map_page(fd);
+}
+
 // pre: g_lock is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
   const int fd = connect_monitor();
@@ -241,7 +248,7 @@ bool connect_and_join(std::uint32_t flags) {
   int fds[kFds] = {-1, -1, -1};
   if (!send_frame(fd, wire::kHello, 1, &hello, sizeof(hello)) ||
       !receive_welcome(fd, welcome, fds) || !valid_page(fds[0], welcome) ||
-      !carry_over(fds[0], hello) || !map_page(fds[0])) {
+      !move_to(fds[0], hello)) {
     close_all(fds);
     ::close(fd);
     return false;

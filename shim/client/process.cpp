@@ -6,7 +6,10 @@
 #include "shim/client/client.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/memory/account.h"
+#include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
+#include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
 
 extern "C" {
@@ -39,6 +42,9 @@ void begin_process() {
     map_page(-1);
     drop_inherited_connection();
     ledger::clear();
+    account::clear();
+    pools::clear();
+    graph_memory::clear();
     groups::clear();
     ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
     process().alive.store(1, std::memory_order_release);

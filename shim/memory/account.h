@@ -6,11 +6,16 @@
 // byte. What must be charged after the fact (a pool that grew) is charge()d: credit as far as it
 // goes, then a debt that the next release pays first.
 //
-// Without a monitor the last limits stay: what the page's quota leaves, else everything. A process
-// that never joined is not limited.
+//     used = granted - credit + debt
 //
-// Threading: any thread. reserve() may wait for one bounded round trip, or, under
-// `--on-oom wait`, until memory comes or the time-out is over.
+// Without a monitor the last limits stay: what the page's quota leaves, else everything; what is
+// used meanwhile is debt, until a new monitor hears of it. A process that never joined is not
+// limited.
+//
+// Threading: any thread. A lock keeps (used, credit, debt) together while a new monitor's page
+// takes the old one's place; the monitor itself changes credit by compare-exchange at any time.
+// reserve() may wait for one bounded round trip, or, under `--on-oom wait`, until memory comes or
+// the time-out is over.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +25,47 @@
 
 namespace switchyard::shim::account {
 
+// Asked once before a refusal: gives back what is charged but not needed (idle pools).
+using Reclaim = void (*)();
+
+// What the driver takes for an allocation of `bytes`: it rounds small ones to 512 bytes, and gives
+// large ones whole pages of 2 MiB. Saturates.
+std::uint64_t rounded(std::uint64_t bytes);
+
 // CUDA_SUCCESS, or CUDA_ERROR_OUT_OF_MEMORY with nothing taken and the refusal counted and logged.
 // A null lane is not limited.
-CUresult reserve(abi::Lane* lane, std::uint64_t bytes);
+CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim);
+
+// Counts and logs a refusal. CUDA_ERROR_OUT_OF_MEMORY.
+CUresult refuse(abi::Lane* lane, std::uint64_t bytes);
 
 // Gives back what reserve() or charge() took.
 void release(abi::Lane* lane, std::uint64_t bytes);
 
-// Charges what is allocated already.
-void charge(abi::Lane* lane, std::uint64_t bytes);
+// Charges what is allocated already. False when it left a debt, that is, the job has more than it
+// was granted.
+bool charge(abi::Lane* lane, std::uint64_t bytes);
 
 // What the quota (or, without one, the account) leaves to this process: credit and what the
 // monitor could still grant. UINT64_MAX when nothing limits it.
 std::uint64_t available_bytes(const abi::Lane& lane);
+
+// --- while a new page takes the old one's place (client.cpp) ---
+
+// No charge happens while one lives.
+class Frozen {
+ public:
+  Frozen();
+  ~Frozen();
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+};
+
+// Puts lane `index` of a fresh page right: the monitor granted `told_bytes`, all of it used, and
+// since then this process went on. pre: a Frozen lives.
+void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh);
+
+// In a forked child: the lock may be a dead thread's.
+void clear();
 
 }  // namespace switchyard::shim::account

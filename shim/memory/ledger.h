@@ -1,25 +1,62 @@
 // The ledger: what each live allocation of this process was charged, by its address or handle.
 //
+// Concept. A hash table of notes. Whoever frees takes the note out *before* it calls the driver and
+// puts it back if the driver refuses: once the driver has freed, another thread may be given the
+// same address at once.
+//
 // Threading: any thread; one lock, never held while the driver or the monitor is called.
 #pragma once
 
 #include <cstdint>
 
+#include "switchyard/abi.h"
+
 namespace switchyard::shim::ledger {
 
 // Key spaces are apart: a device pointer and a handle may be the same number.
-enum class Kind : std::uint8_t { kPointer, kHandle, kArray, kMipmap, kPool };
+enum class Kind : std::uint8_t {
+  kNone = 0,   // an empty place in the table
+  kPointer,    // cuMemAlloc and its kin: the address
+  kHandle,     // cuMemCreate: the handle
+  kMapping,    // cuMemMap: the address; `owner` is the handle
+  kArray,      // the CUarray
+  kMipmap,     // the CUmipmappedArray
+  kPooled,     // cuMemAllocAsync: the address; `owner` is the pool, which is what is charged
+  kGraphExec,  // an executable graph with memory of its own: what its first launch may need
+  kContext,    // a context that cuCtxCreate made: whose end frees what it owns
+};
 
 struct Charge {
-  int lane;
-  std::uint64_t bytes;
+  int lane = -1;
+  std::uint64_t bytes = 0;
+  std::uint64_t owner = 0;  // what its life hangs on besides a free; 0: the primary context
+  // Of a handle: references that cuMemRelease gives back, and mappings. It lives while either is.
+  std::uint32_t handles = 0;
+  std::uint32_t mappings = 0;
 };
 
 // Notes a charge. False when no memory is left for the note; the caller then stays unaccounted.
-bool note(Kind kind, std::uint64_t key, Charge charge);
+bool note(Kind kind, std::uint64_t key, const Charge& charge);
 
 // Takes a note out. False when there was none: the driver then answers for the unknown key.
 bool take(Kind kind, std::uint64_t key, Charge& charge);
+
+// Reads a note.
+bool look(Kind kind, std::uint64_t key, Charge& charge);
+
+// Adds to a handle's references and mappings. `gone` is true, and the note is out, when neither is
+// left. False when there is no such handle.
+bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone);
+
+// Takes out every pointer, array and mipmap on `lane` that `owner` owned; what they were charged.
+std::uint64_t take_owned(int lane, std::uint64_t owner);
+
+// Takes out every pointer of a pool and notes it as a plain one; what they hold. The pool's handle
+// is gone, and its memory lives as long as they do.
+std::uint64_t orphan_pooled(std::uint64_t pool);
+
+// Notes in the table, for tests.
+std::uint64_t size();
 
 // In a forked child: forgets the parent's allocations.
 void clear();

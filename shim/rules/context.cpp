@@ -46,7 +46,10 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   }
   const CUresult result = original(context);
   forget_lane();
-  if (result == CUDA_SUCCESS && device >= 0) contexts_changed(device, -1);
+  if (result != CUDA_SUCCESS) return result;
+  memory::context_gone(context);
+  pools::settle_all();
+  if (device >= 0) contexts_changed(device, -1);
   return result;
 }
 

@@ -10,6 +10,8 @@
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/memory/owner.h"
+#include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
 
 namespace switchyard::shim::rules {
@@ -38,7 +40,11 @@ CUresult primary_end(Original original, CUdevice device) {
   const bool before = primary_active(device);
   const CUresult result = original(device);
   forget_lane();
-  if (before && !primary_active(device)) contexts_changed(device, -1);
+  if (before && !primary_active(device)) {
+    memory::primary_gone(device);
+    pools::settle_all();
+    contexts_changed(device, -1);
+  }
   return result;
 }
 
@@ -49,7 +55,10 @@ CUresult context_create(Original original, Args... args) {
   const groups::Making making(device);
   const CUresult result = original(args...);
   forget_lane();
-  if (result == CUDA_SUCCESS) contexts_changed(device, +1);
+  if (result == CUDA_SUCCESS) {
+    memory::context_created(device, *std::get<0>(std::tie(args...)));
+    contexts_changed(device, +1);
+  }
   return result;
 }
 

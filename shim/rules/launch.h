@@ -11,8 +11,10 @@
 // Threading: any thread.
 #pragma once
 
+#include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/driver.h"
+#include "shim/memory/graph_memory.h"
 
 namespace switchyard::shim::rules {
 
@@ -23,13 +25,6 @@ inline void count(abi::Lane& lane, abi::Word64& counter) {
   counter.fetch_add(1, std::memory_order_relaxed);
   if (lane.attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
     attend(lane);
-}
-
-// Whether work on `stream` becomes a graph node instead of running. A failing question is no.
-bool is_captured(CUstream stream, bool per_thread);
-
-inline bool captured(CUstream stream, bool per_thread) {
-  return process().captures.load(std::memory_order_relaxed) != 0 && is_captured(stream, per_thread);
 }
 
 inline void count_launch(CUstream stream, bool per_thread) {
@@ -77,14 +72,14 @@ template <typename Original>
 CUresult graph_launch(Original original, CUgraphExec graph, CUstream stream) {
   abi::Lane* lane = current_lane();
   if (lane != nullptr && !captured(stream, false)) count(*lane, lane->graph_launches);
-  return original(graph, stream);
+  return graph_memory::run(graph, [&] { return original(graph, stream); });
 }
 
 template <typename Original>
 CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream stream) {
   abi::Lane* lane = current_lane();
   if (lane != nullptr && !captured(stream, true)) count(*lane, lane->graph_launches);
-  return original(graph, stream);
+  return graph_memory::run(graph, [&] { return original(graph, stream); });
 }
 
 // Copies and sets, asynchronous or not: they keep a class active.

@@ -1,0 +1,79 @@
+// Rules for arrays and mipmapped arrays: charged in bytes, computed from their descriptor.
+//
+// Concept. The driver tells an array's size only for sparse and deferred ones, which hold no memory
+// of their own (what is mapped into them is charged at cuMemCreate). So bytes are counted from
+// format, channels and extent; what the driver's tiling adds shows as overhead in NVML.
+//
+// Threading: any thread.
+#pragma once
+
+#include "shim/client/process.h"
+#include "shim/memory/account.h"
+#include "shim/memory/ledger.h"
+#include "shim/memory/linear.h"
+#include "shim/memory/pools.h"
+
+namespace switchyard::shim::memory {
+
+// Bytes of an array with `levels` mip levels; 0 for one without memory of its own.
+std::uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels);
+
+// Every version of the descriptors as one.
+template <typename Descriptor>
+CUDA_ARRAY3D_DESCRIPTOR shape_of(const Descriptor& descriptor) {
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  shape.Width = descriptor.Width;
+  shape.Height = descriptor.Height;
+  shape.Format = descriptor.Format;
+  shape.NumChannels = descriptor.NumChannels;
+  if constexpr (requires { descriptor.Depth; }) {
+    shape.Depth = descriptor.Depth;
+    shape.Flags = descriptor.Flags;
+  }
+  return shape;
+}
+
+}  // namespace switchyard::shim::memory
+
+namespace switchyard::shim::rules {
+
+// cuArrayCreate, cuArray3DCreate of either version, and cuMipmappedArrayCreate with its levels.
+template <typename Original, typename Handle, typename Descriptor, typename... Levels>
+CUresult array_create(Original original, Handle* array, const Descriptor* descriptor,
+                      Levels... levels) {
+  constexpr bool kMipmapped = sizeof...(Levels) != 0;
+  unsigned count = 1;
+  if constexpr (kMipmapped) count = (levels, ...);
+  // A null descriptor is the driver's to refuse.
+  abi::Lane* lane = descriptor != nullptr ? current_lane() : nullptr;
+  const std::uint64_t bytes =
+      lane != nullptr ? memory::array_bytes(memory::shape_of(*descriptor), count) : 0;
+  if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
+  const CUresult result = original(array, descriptor, levels...);
+  if (result != CUDA_SUCCESS) {
+    account::release(lane, bytes);
+  } else {
+    note_owned(lane, kMipmapped ? ledger::Kind::kMipmap : ledger::Kind::kArray,
+               reinterpret_cast<std::uintptr_t>(*array), bytes);
+  }
+  return result;
+}
+
+// A level of a mipmap and a plane of an array were never noted: they own nothing.
+template <typename Original, typename Handle>
+CUresult array_destroy(Original original, Handle array) {
+  const auto kind = __is_same(Handle, CUarray) ? ledger::Kind::kArray : ledger::Kind::kMipmap;
+  const auto key = reinterpret_cast<std::uintptr_t>(array);
+  ledger::Charge charge;
+  const bool known = ledger::take(kind, key, charge);
+  const CUresult result = original(array);
+  if (!known) return result;
+  if (result == CUDA_SUCCESS) {
+    account::release(lane_of_device(charge.lane), charge.bytes);
+  } else {
+    ledger::note(kind, key, charge);
+  }
+  return result;
+}
+
+}  // namespace switchyard::shim::rules

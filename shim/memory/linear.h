@@ -1,0 +1,82 @@
+// Rules for memory by address: cuMemAlloc, Pitch, Managed, and cuMemFree.
+//
+// Concept. Charge, call, note; roll back if the driver refuses. A free takes the note out first
+// (see ledger.h). What we never noted (imported, opened from another process, allocated before a
+// fork) is charged to whoever made it, and the driver alone answers for it.
+//
+// Threading: any thread.
+#pragma once
+
+#include "shim/client/process.h"
+#include "shim/memory/account.h"
+#include "shim/memory/ledger.h"
+#include "shim/memory/owner.h"
+#include "shim/memory/pools.h"
+
+namespace switchyard::shim::rules {
+
+// Notes `bytes` that were reserved on `lane`; without memory for the note they stay uncharged.
+inline void note_owned(abi::Lane* lane, ledger::Kind kind, std::uint64_t key, std::uint64_t bytes) {
+  if (lane == nullptr) return;
+  if (!ledger::note(kind, key,
+                    {.lane = lane_index(lane), .bytes = bytes, .owner = memory::current_owner()})) {
+    account::release(lane, bytes);
+  }
+}
+
+// cuMemAlloc and cuMemAllocManaged, of either width: (address, size, flags...).
+template <typename Original, typename Pointer, typename Size, typename... Flags>
+CUresult allocate(Original original, Pointer* address, Size size, Flags... flags) {
+  abi::Lane* lane = current_lane();
+  const std::uint64_t bytes = account::rounded(size);
+  if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
+  const CUresult result = original(address, size, flags...);
+  if (result != CUDA_SUCCESS) {
+    account::release(lane, bytes);
+  } else {
+    note_owned(lane, ledger::Kind::kPointer, *address, bytes);
+  }
+  return result;
+}
+
+// The driver chooses the pitch, so the true size is known only afterwards. It aligns rows to the
+// texture pitch, 512 bytes on every GPU so far.
+template <typename Original, typename Pointer, typename Size>
+CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size width, Size height,
+                        unsigned element) {
+  constexpr std::uint64_t kRow = 512;
+  abi::Lane* lane = current_lane();
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow((width + kRow - 1) / kRow * kRow, std::uint64_t{height}, &bytes)) {
+    bytes = UINT64_MAX;
+  }
+  bytes = account::rounded(bytes);
+  if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
+  const CUresult result = original(address, pitch, width, height, element);
+  if (result != CUDA_SUCCESS) {
+    account::release(lane, bytes);
+    return result;
+  }
+  const std::uint64_t real = account::rounded(std::uint64_t{*pitch} * height);
+  if (real > bytes) account::charge(lane, real - bytes);
+  if (real < bytes) account::release(lane, bytes - real);
+  note_owned(lane, ledger::Kind::kPointer, *address, real);
+  return result;
+}
+
+template <typename Original, typename Pointer>
+CUresult release_memory(Original original, Pointer address) {
+  ledger::Charge charge;
+  if (ledger::take(ledger::Kind::kPointer, address, charge)) {
+    const CUresult result = original(address);
+    if (result == CUDA_SUCCESS) {
+      account::release(lane_of_device(charge.lane), charge.bytes);
+    } else {
+      ledger::note(ledger::Kind::kPointer, address, charge);
+    }
+    return result;
+  }
+  return pools::free_pooled(address, [&] { return original(address); });
+}
+
+}  // namespace switchyard::shim::rules

@@ -1,0 +1,25 @@
+// Whose end frees an allocation besides a free: the context it was made in.
+//
+// Concept. Contexts that cuCtxCreate made are noted in the ledger; what is allocated in one is
+// owned by it. Everything else, green contexts included, is owned by the GPU's primary context (0).
+//
+// Threading: any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "switchyard/abi.h"
+
+namespace switchyard::shim::memory {
+
+// The owner of what the calling thread allocates now.
+std::uint64_t current_owner();
+
+void context_created(int lane, CUcontext context);
+
+// The context has ended, and the driver has freed what it owned.
+void context_gone(CUcontext context);
+void primary_gone(int lane);
+
+}  // namespace switchyard::shim::memory

@@ -1,0 +1,285 @@
+#include "shim/memory/pools.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "shim/client/process.h"
+#include "shim/log.h"
+#include "shim/memory/account.h"
+#include "shim/memory/relaxed.h"
+
+namespace switchyard::shim::pools {
+
+std::atomic<std::uint32_t> g_in_use{0};
+
+namespace {
+
+constexpr int kSlots = 512;
+
+struct Pool {
+  CUmemoryPool handle;  // null: the memory of graphs on `device`
+  int device;
+  bool used;              // the slot is taken
+  std::uint64_t charged;  // taken from the account for it
+  std::uint64_t pending;  // allocations under way
+  std::uint64_t growing;  // their needs
+};
+
+Pool g_pools[kSlots];
+int g_slots = 0;  // slots ever used
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+
+class Locked {
+ public:
+  Locked() { ::pthread_mutex_lock(&g_lock); }
+  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+};
+
+// What the account owes to or is owed by a pool after a look at it.
+struct Difference {
+  abi::Lane* lane = nullptr;
+  std::uint64_t more = 0;
+  std::uint64_t less = 0;
+};
+
+bool apply(const Difference& difference) {
+  account::release(difference.lane, difference.less);
+  return account::charge(difference.lane, difference.more);
+}
+
+// pre: Locked, for all of these.
+
+int find(CUmemoryPool handle, int device) {
+  for (int i = 0; i < g_slots; ++i) {
+    const Pool& pool = g_pools[i];
+    if (pool.used && pool.handle == handle && (handle != nullptr || pool.device == device)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+int find_or_add(CUmemoryPool handle, int device) {
+  const int found = find(handle, device);
+  if (found >= 0 || lane_of_device(device) == nullptr) return found;
+  for (int i = 0; i < kSlots; ++i) {
+    if (g_pools[i].used) continue;
+    g_pools[i] = {handle, device, true, 0, 0, 0};
+    g_slots = std::max(g_slots, i + 1);
+    return i;
+  }
+  static Once said;
+  log_once(said, Level::kWarn, "more than %d memory pools: the others are not counted", kSlots);
+  return -1;
+}
+
+bool read_pool(const Pool& pool, CUmemPool_attribute which, std::uint64_t& value) {
+  cuuint64_t bytes = 0;
+  const auto ask = driver().cuMemPoolGetAttribute;
+  if (ask == nullptr || ask(pool.handle, which, &bytes) != CUDA_SUCCESS) return false;
+  value = bytes;
+  return true;
+}
+
+bool read_graphs(const Pool& pool, CUgraphMem_attribute which, std::uint64_t& value) {
+  cuuint64_t bytes = 0;
+  const auto ask = driver().cuDeviceGetGraphMemAttribute;
+  if (ask == nullptr || ask(pool.device, which, &bytes) != CUDA_SUCCESS) return false;
+  value = bytes;
+  return true;
+}
+
+bool read_reserved(const Pool& pool, std::uint64_t& bytes) {
+  return pool.handle != nullptr ? read_pool(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes)
+                                : read_graphs(pool, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
+}
+
+bool read_used(const Pool& pool, std::uint64_t& bytes) {
+  return pool.handle != nullptr ? read_pool(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes)
+                                : read_graphs(pool, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, bytes);
+}
+
+void set_charged(Pool& pool, std::uint64_t bytes) {
+  if ((pool.charged == 0) != (bytes == 0)) g_in_use.fetch_add(bytes == 0 ? -1u : 1u);
+  pool.charged = bytes;
+}
+
+// Puts the charge right; the account is changed by the caller, outside the lock.
+Difference look(Pool& pool) {
+  std::uint64_t reserved = 0;
+  if (!read_reserved(pool, reserved)) return {};
+  // Growth under way may be in `reserved` already, or still to come: charged for at most once.
+  const std::uint64_t target = std::clamp(pool.charged, reserved, reserved + pool.growing);
+  Difference difference{lane_of_device(pool.device), 0, 0};
+  if (target > pool.charged) difference.more = target - pool.charged;
+  if (target < pool.charged) difference.less = pool.charged - target;
+  set_charged(pool, target);
+  return difference;
+}
+
+void trim(const Pool& pool) {
+  if (pool.handle != nullptr) {
+    if (driver().cuMemPoolTrimTo != nullptr) driver().cuMemPoolTrimTo(pool.handle, 0);
+  } else if (driver().cuDeviceGraphMemTrim != nullptr) {
+    driver().cuDeviceGraphMemTrim(pool.device);
+  }
+}
+
+// What an allocation may make the pool grow by.
+std::uint64_t need_of(const Pool& pool, std::uint64_t bytes) {
+  std::uint64_t used = 0;
+  if (!read_used(pool, used)) return account::rounded(bytes);
+  const std::uint64_t wanted = used + pool.pending + bytes;
+  if (wanted <= pool.charged) return 0;
+  return account::rounded(std::min(bytes, wanted - pool.charged));
+}
+
+CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth) {
+  abi::Lane* lane = nullptr;
+  {
+    const memory::Relaxed relaxed;
+    Locked locked;
+    Pool& pool = g_pools[slot];
+    growth = {slot, bytes, need_of(pool, bytes)};
+    pool.pending += bytes;
+    lane = lane_of_device(pool.device);
+  }
+  if (account::reserve(lane, growth.need, reclaim) != CUDA_SUCCESS) {
+    Locked locked;
+    g_pools[slot].pending -= bytes;
+    growth.slot = -1;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Locked locked;
+  Pool& pool = g_pools[slot];
+  pool.growing += growth.need;
+  set_charged(pool, pool.charged + growth.need);
+  return CUDA_SUCCESS;
+}
+
+template <typename Which>
+void each_charged(Which which) {
+  const memory::Relaxed relaxed;
+  for (int i = 0; i < kSlots; ++i) {
+    Difference difference;
+    {
+      Locked locked;
+      if (i >= g_slots) return;
+      if (!g_pools[i].used || g_pools[i].charged == 0) continue;
+      which(g_pools[i]);
+      difference = look(g_pools[i]);
+    }
+    apply(difference);
+  }
+}
+
+void settle_slot(CUmemoryPool handle, int device) {
+  const memory::Relaxed relaxed;
+  Difference difference;
+  {
+    Locked locked;
+    const int slot = find(handle, device);
+    if (slot < 0) return;
+    difference = look(g_pools[slot]);
+  }
+  apply(difference);
+}
+
+}  // namespace
+
+void learn(CUmemoryPool pool, int device) {
+  Locked locked;
+  if (pool != nullptr) find_or_add(pool, device);
+}
+
+CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
+  int slot = -1;
+  {
+    Locked locked;
+    slot = find(pool, -1);
+  }
+  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
+}
+
+CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth) {
+  int slot = -1;
+  {
+    Locked locked;
+    slot = find_or_add(nullptr, device);
+  }
+  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
+}
+
+bool end(const Growth& growth) {
+  if (growth.slot < 0) return true;
+  const memory::Relaxed relaxed;
+  Difference difference;
+  {
+    Locked locked;
+    Pool& pool = g_pools[growth.slot];
+    pool.pending -= growth.bytes;
+    pool.growing -= growth.need;
+    difference = look(pool);
+  }
+  return apply(difference);
+}
+
+CUresult refuse(const Growth& growth) {
+  int device = -1;
+  {
+    Locked locked;
+    device = g_pools[growth.slot].device;
+  }
+  reclaim();
+  return account::refuse(lane_of_device(device), growth.bytes);
+}
+
+void settle(CUmemoryPool pool) { settle_slot(pool, -1); }
+
+void settle_graphs(int device) { settle_slot(nullptr, device); }
+
+void settle_charged() {
+  each_charged([](const Pool&) {});
+}
+
+void reclaim() {
+  each_charged([](const Pool& pool) { trim(pool); });
+}
+
+Forgotten forget(CUmemoryPool handle) {
+  Locked locked;
+  const int slot = find(handle, -1);
+  if (handle == nullptr || slot < 0) return {};
+  Pool& pool = g_pools[slot];
+  const Forgotten was{pool.device, pool.charged};
+  set_charged(pool, 0);
+  pool = {};
+  return was;
+}
+
+void ended(CUmemoryPool handle, const Forgotten& was) {
+  if (was.device < 0) return;
+  abi::Lane* lane = lane_of_device(was.device);
+  const std::uint64_t alive = ledger::orphan_pooled(reinterpret_cast<std::uintptr_t>(handle));
+  if (alive > was.charged) account::charge(lane, alive - was.charged);
+  if (alive < was.charged) account::release(lane, was.charged - alive);
+}
+
+void restore(CUmemoryPool handle, const Forgotten& was) {
+  if (was.device < 0) return;
+  Locked locked;
+  const int slot = find_or_add(handle, was.device);
+  if (slot >= 0) set_charged(g_pools[slot], was.charged);
+}
+
+void clear() {
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+  for (Pool& pool : g_pools) pool = {};
+  g_slots = 0;
+  g_in_use.store(0);
+}
+
+}  // namespace switchyard::shim::pools

@@ -1,0 +1,84 @@
+// Pools: memory that the driver keeps for stream-ordered allocations and for graphs.
+//
+// Concept. A pool is charged what it *reserves* (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), because
+// that is what nobody else can have; what is allocated from it is only its own bookkeeping. Before
+// an allocation we reserve what the pool may have to grow by; after it we read what it holds now,
+// and put the charge right. The driver shrinks pools when the application synchronises, so those
+// calls settle too. The memory of graphs is one more pool for each GPU, with attributes of its own.
+//
+//     charged = reserved by the driver + growth that calls under way may still cause
+//
+// Not pools of ours: imported ones (their exporter is charged) and those of the host.
+//
+// Threading: any thread; one lock, held while the driver is asked for a pool's attributes, so that
+// an older answer never overwrites a newer one and no destroyed pool is asked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/memory/ledger.h"
+
+namespace switchyard::shim::pools {
+
+// Makes a pool known: cuMemPoolCreate, or the default pool of `device`.
+void learn(CUmemoryPool pool, int device);
+
+// An allocation under way.
+struct Growth {
+  int slot = -1;            // -1: not a pool of ours, nothing is charged
+  std::uint64_t bytes = 0;  // the allocation
+  std::uint64_t need = 0;   // what it may make the pool grow by: reserved
+};
+
+// Before an allocation from `pool` (begin) or for a graph on `device` (begin_graph). Refuses by
+// CUDA_ERROR_OUT_OF_MEMORY. Every begin that succeeded needs its end.
+CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth);
+CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth);
+
+// After it. False when the pool grew by more than the account has: the caller gives it back.
+bool end(const Growth& growth);
+
+// Counts a refusal that was found out after the fact, and trims what can be trimmed.
+CUresult refuse(const Growth& growth);
+
+// Reads what a pool, or a GPU's graphs, reserve now.
+void settle(CUmemoryPool pool);
+void settle_graphs(int device);
+void settle_charged();
+
+// Whether anything is charged to a pool. One load: for calls that must stay cheap.
+extern std::atomic<std::uint32_t> g_in_use;
+inline void settle_all() {
+  if (g_in_use.load(std::memory_order_relaxed) != 0) settle_charged();
+}
+
+// Makes every pool give back what it doesn't use.
+void reclaim();
+
+// A pool's end: its memory lives on as long as its allocations. forget() before the call, then
+// either ended() or, when the driver refused, restore().
+struct Forgotten {
+  int device = -1;
+  std::uint64_t charged = 0;
+};
+Forgotten forget(CUmemoryPool pool);
+void ended(CUmemoryPool pool, const Forgotten& was);
+void restore(CUmemoryPool pool, const Forgotten& was);
+
+// Frees what may be a pool's allocation, by `call`.
+template <typename Call>
+CUresult free_pooled(std::uint64_t address, Call call) {
+  ledger::Charge charge;
+  const bool known = ledger::take(ledger::Kind::kPooled, address, charge);
+  const CUresult result = call();
+  if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kPooled, address, charge);
+  settle_all();
+  return result;
+}
+
+// In a forked child: forgets the parent's pools.
+void clear();
+
+}  // namespace switchyard::shim::pools

@@ -1,0 +1,32 @@
+// Our own questions to the driver must not break a capture that the application's thread is in.
+//
+// Concept. In a global or thread-local capture, calls such as cuMemPoolTrimTo are "potentially
+// unsafe" and would invalidate it. While one of these lives, the thread is in relaxed mode.
+//
+// Threading: a value on one thread's stack.
+#pragma once
+
+#include "shim/client/process.h"
+#include "shim/driver.h"
+
+namespace switchyard::shim::memory {
+
+class Relaxed {
+ public:
+  Relaxed() {
+    if (process().captures.load(std::memory_order_relaxed) == 0) return;
+    const auto exchange = driver().cuThreadExchangeStreamCaptureMode;
+    changed_ = exchange != nullptr && exchange(&mode_) == CUDA_SUCCESS;
+  }
+  ~Relaxed() {
+    if (changed_) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_ = false;
+};
+
+}  // namespace switchyard::shim::memory

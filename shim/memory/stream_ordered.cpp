@@ -1,0 +1,30 @@
+#include "shim/memory/stream_ordered.h"
+
+namespace switchyard::shim::rules {
+
+int device_of(CUstream stream) {
+#if CUDA_VERSION >= 12080
+  // Null, legacy and per-thread streams are of the current context.
+  const bool named = reinterpret_cast<std::uintptr_t>(stream) > 2;
+  CUdevice device = -1;
+  const auto ask = driver().cuStreamGetDevice;
+  if (named && ask != nullptr && ask(stream, &device) == CUDA_SUCCESS) {
+    return lane_of_device(device) != nullptr ? device : -1;
+  }
+#else
+  static_cast<void>(stream);
+#endif
+  const abi::Lane* lane = current_lane();
+  return lane != nullptr ? lane_index(lane) : -1;
+}
+
+CUmemoryPool current_pool(CUstream stream) {
+  const int device = device_of(stream);
+  CUmemoryPool pool = nullptr;
+  const auto ask = driver().cuDeviceGetMemPool;
+  if (device < 0 || ask == nullptr || ask(&pool, device) != CUDA_SUCCESS) return nullptr;
+  pools::learn(pool, device);
+  return pool;
+}
+
+}  // namespace switchyard::shim::rules

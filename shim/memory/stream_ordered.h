@@ -1,0 +1,129 @@
+// Rules for stream-ordered memory: cuMemAllocAsync, FromPool, FreeAsync, pools, and the calls that
+// synchronise, at which the driver shrinks its pools.
+//
+// Concept. See pools.h. What is allocated into a stream that is being captured becomes a node of a
+// graph: it allocates when the graph runs, and graph_memory.h charges it.
+//
+// Threading: any thread.
+#pragma once
+
+#include "shim/capture.h"
+#include "shim/client/process.h"
+#include "shim/memory/graph_memory.h"
+#include "shim/memory/ledger.h"
+#include "shim/memory/linear.h"
+#include "shim/memory/pools.h"
+
+namespace switchyard::shim::rules {
+
+// The GPU of a stream; -1 when the work on it isn't ours to count.
+int device_of(CUstream stream);
+
+// Allocates by `call` from a pool that is known to us or not.
+template <typename Call>
+CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, CUstream stream,
+                         bool per_thread, Call call) {
+  pools::Growth growth;
+  if (const CUresult refused = pools::begin(pool, size, growth)) return refused;
+  const CUresult result = call();
+  const bool covered = pools::end(growth);
+  if (result != CUDA_SUCCESS || growth.slot < 0) return result;
+  if (!covered) {
+    // A fragmented pool grew by more than we reserved. Over the quota nothing is handed out.
+    const auto free = per_thread ? driver().cuMemFreeAsync_ptsz : driver().cuMemFreeAsync;
+    if (free != nullptr && free(*address, stream) == CUDA_SUCCESS) {
+      *address = 0;
+      return pools::refuse(growth);
+    }
+  }
+  ledger::note(ledger::Kind::kPooled, *address,
+               {.bytes = size, .owner = reinterpret_cast<std::uintptr_t>(pool)});
+  return result;
+}
+
+// The pool that cuMemAllocAsync takes from, or null.
+CUmemoryPool current_pool(CUstream stream);
+
+template <bool kPerThread, typename Original>
+CUresult allocate_async(Original original, CUdeviceptr* address, size_t size, CUstream stream) {
+  if (captured(stream, kPerThread))
+    return graph_memory::captured_allocation(original(address, size, stream));
+  return allocate_pooled(current_pool(stream), address, size, stream, kPerThread,
+                         [&] { return original(address, size, stream); });
+}
+
+template <bool kPerThread, typename Original>
+CUresult allocate_from_pool(Original original, CUdeviceptr* address, size_t size, CUmemoryPool pool,
+                            CUstream stream) {
+  if (captured(stream, kPerThread)) {
+    return graph_memory::captured_allocation(original(address, size, pool, stream));
+  }
+  return allocate_pooled(pool, address, size, stream, kPerThread,
+                         [&] { return original(address, size, pool, stream); });
+}
+
+// Frees a pool's memory, or plain memory in stream order.
+template <bool kPerThread, typename Original>
+CUresult free_async(Original original, CUdeviceptr address, CUstream stream) {
+  if (captured(stream, kPerThread)) return original(address, stream);
+  return release_memory([=](CUdeviceptr at) { return original(at, stream); }, address);
+}
+
+template <typename Original>
+CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = original(pool, properties);
+  if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    pools::learn(*pool, properties->location.id);
+  }
+  return result;
+}
+
+template <typename Original>
+CUresult pool_destroy(Original original, CUmemoryPool pool) {
+  const pools::Forgotten was = pools::forget(pool);
+  const CUresult result = original(pool);
+  if (result == CUDA_SUCCESS) {
+    pools::ended(pool, was);
+  } else {
+    pools::restore(pool, was);
+  }
+  return result;
+}
+
+// Trim, and attributes: the release threshold, and resets of high-water marks.
+template <typename Original, typename... Args>
+CUresult pool_changes(Original original, CUmemoryPool pool, Args... args) {
+  const CUresult result = original(pool, args...);
+  pools::settle(pool);
+  return result;
+}
+
+// A GPU's default or current pool is asked for.
+template <typename Original>
+CUresult device_pool(Original original, CUmemoryPool* pool, CUdevice device) {
+  const CUresult result = original(pool, device);
+  if (result == CUDA_SUCCESS) pools::learn(*pool, device);
+  return result;
+}
+
+#if CUDA_VERSION >= 13000
+template <typename Original>
+CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* location,
+                       CUmemAllocationType type) {
+  const CUresult result = original(pool, location, type);
+  if (result == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    pools::learn(*pool, location->id);
+  }
+  return result;
+}
+#endif
+
+// Streams, events and contexts that the application waits for.
+template <typename Original, typename... Args>
+CUresult synchronise(Original original, Args... args) {
+  const CUresult result = original(args...);
+  pools::settle_all();
+  return result;
+}
+
+}  // namespace switchyard::shim::rules
