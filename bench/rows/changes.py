@@ -68,7 +68,7 @@ def part(figures, begin, end):
 
 def in_rates(figures, begun, ended):
     """(seconds until the part of the first job is where it stays, that part)"""
-    final = part(figures, ended - 1.2 * (ended - begun) / 2.5, ended)
+    final = part(figures, (begun + ended) / 2, ended)
     moment = begun
     while moment < ended - WINDOW:
         if abs(part(figures, moment, moment + WINDOW) - final) < 0.06:

@@ -55,7 +55,7 @@ class CublasLt:
         self.x = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
         self.w = torch.randn(4096, 1024, device="cuda", dtype=torch.bfloat16)
         self.b = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
-        # cuBLAS itself, whatever the version prefers for plain products
+        # Plain products too, whichever library this version prefers for them.
         torch.backends.cuda.preferred_blas_library("cublaslt")
 
     def step(self):

@@ -1,0 +1,142 @@
+"""A memory quota as each way of allocating meets it: the framework's own out-of-memory error at the
+quota, never more than 64 MiB above it by NVML, the quota shown inside the job, and nothing left
+counted after 1,000 random allocations and frees.
+"""
+
+import subprocess
+import time
+
+from rig.process import WorkloadFailed, python
+from rig.report import Report
+from rig.rig import BENCH
+
+TITLE = "Memory quota"
+KINDS = {
+    "cudaMalloc": "cudaMalloc",
+    "cudaMallocAsync": "stream-ordered",
+    "vmm": "VMM",
+    "torch": "PyTorch",
+    "torch-expandable": "PyTorch, expandable segments",
+    "jax": "JAX, no pool",
+    "jax-pool": "JAX, preallocating",
+    "cupy": "CuPy",
+}
+MIB = 1 << 20
+ABOVE = 64 * MIB
+# What may be left below the quota when it refuses: the last piece, and what a context or a
+# framework takes beside its arrays in pieces of its own.
+BELOW = 64 * MIB
+
+
+def arguments(parser):
+    parser.add_argument("--quota-gib", type=int, default=6)
+    parser.add_argument("--kind", action="append", choices=[*KINDS, "churn"], help="only these")
+
+
+def nvml_used(pid):
+    """NVML's figure for a process, asked from outside of any job; None when it isn't listed."""
+    try:
+        import pynvml
+        pynvml.nvmlInit()
+        try:
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    if process.pid == pid:
+                        return process.usedGpuMemory
+        finally:
+            pynvml.nvmlShutdown()
+        return None
+    except ImportError:
+        done = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory",
+                               "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                              timeout=30, check=False)
+        for line in done.stdout.splitlines():
+            listed, used = line.split(",")
+            if int(listed) == pid:
+                return int(used) * MIB
+        return None
+
+
+def usage(rig, name):
+    gpus = rig.job(name)["gpus"]
+    return {key: sum(gpu.get(key) or 0 for gpu in gpus)
+            for key in ("memory_used_bytes", "memory_overhead_bytes", "refusals")}
+
+
+def start(rig, kind):
+    return rig.start_program(f"quota-{kind}", [python(), BENCH / "checks" / "quota.py", kind],
+                             memory=f"{rig.options.quota_gib}GiB")
+
+
+def fill(rig, report, kind, job, quota):
+    what = KINDS[kind]
+    try:
+        shown = job.ready().about
+        rig.say(f"{what}: {shown}")
+        filled = job.ask(fill=True, timeout=120)
+    except WorkloadFailed as failure:
+        rig.say(str(failure))
+        report.judge(what, "failed", "its own error at the quota", False)
+        report.keep(**{kind: str(failure)})
+        return
+    time.sleep(1.2)  # the monitor re-reads NVML every second
+    used, counted = nvml_used(shown["pid"]), usage(rig, job.name)
+    report.keep(**{kind: {"shown": shown, "filled": filled, "nvml_used_bytes": used,
+                          "counted": counted}})
+    report.judge(f"{what}: error", (filled["errors"] or ["none"])[0][:44], filled["expected"],
+                 filled["own_error"])
+    at = used if used is not None else counted["memory_used_bytes"]
+    form = f"{at / MIB:.0f} of {quota / MIB:.0f} MiB"
+    if kind == "jax-pool":
+        limit = shown.get("pool_limit_bytes") or 0
+        report.judge("  preallocates from the quota", f"{limit / quota:.2f} of it", "0.70 .. 0.80",
+                     0.70 <= limit / quota <= 0.80)
+        report.judge("  NVML", form, "at most 64 MiB above", at <= quota + ABOVE)
+    else:
+        report.judge("  NVML", form, "64 MiB around the quota",
+                     quota - BELOW <= at <= quota + ABOVE)
+    if kind == "torch-expandable":
+        report.judge("  segments expandable", str(shown["expandable"]), "True",
+                     shown["expandable"])
+    inside = shown["nvidia_smi"].get("total_bytes")
+    report.judge("  total shown: mem_get_info, nvidia-smi",
+                 f"{shown['total_bytes'] // MIB}, {inside // MIB if inside else inside} MiB",
+                 f"{quota // MIB} MiB", shown["total_bytes"] == quota and inside == quota)
+    job.end()
+
+
+def churn(rig, report, kind, job):
+    what = f"1,000 random alloc / free, {kind}"
+    try:
+        job.ready()
+        time.sleep(1.2)
+        before = usage(rig, job.name)
+        job.ask(churn=True, timeout=120)
+        time.sleep(1.2)
+        after = usage(rig, job.name)
+    except WorkloadFailed as failure:
+        rig.say(str(failure))
+        report.judge(what, "failed", "0 bytes left counted", False)
+        return
+    counted = [one["memory_used_bytes"] - one["memory_overhead_bytes"] for one in (before, after)]
+    report.keep(**{f"churn-{kind}": {"before": before, "after": after}})
+    report.judge(what, f"{counted[0]} -> {counted[1]} B", "nothing left counted",
+                 counted[1] == counted[0])
+    job.end()
+
+
+def run(rig, report: Report):
+    quota = rig.options.quota_gib << 30
+    wanted = rig.options.kind or [*KINDS, "churn"]
+    jobs = {kind: start(rig, kind) for kind in KINDS if kind in wanted}
+    churns = {}
+    if "churn" in wanted:
+        churns = {kind: rig.start_program(f"churn-{kind}",
+                                          [python(), BENCH / "checks" / "churn.py", kind],
+                                          memory=f"{rig.options.quota_gib}GiB")
+                  for kind in ("driver", "torch")}
+    for kind, job in jobs.items():
+        fill(rig, report, kind, job, quota)
+    for kind, job in churns.items():
+        churn(rig, report, kind, job)
