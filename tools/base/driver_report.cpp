@@ -1,0 +1,130 @@
+#include "tools/base/driver_report.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tools/base/output.h"
+
+namespace switchyard::tools {
+namespace {
+
+constexpr int kLimitMs = 20000;   // cuInit of a machine with eight GPUs takes seconds
+constexpr int kStubLibrary = 34;  // CUDA_ERROR_STUB_LIBRARY
+
+template <typename Function>
+Function symbol(void* library, const char* name) {
+  return reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+nlohmann::json look() {
+  nlohmann::json report;
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    return {{"reason", why != nullptr ? why : "unknown"}};
+  }
+  report["found"] = true;
+  const auto init = symbol<int (*)(unsigned)>(library, "cuInit");
+  const auto version = symbol<int (*)(int*)>(library, "cuDriverGetVersion");
+  const auto count = symbol<int (*)(int*)>(library, "cuDeviceGetCount");
+  Dl_info about{};
+  if (init != nullptr && ::dladdr(reinterpret_cast<void*>(init), &about) != 0) {
+    report["path"] = about.dli_fname;
+  }
+  if (init == nullptr || version == nullptr || count == nullptr) {
+    report["reason"] = "it lacks cuInit";
+    return report;
+  }
+  int number = 0;
+  report["init_result"] = init(0);
+  if (version(&number) == 0) report["version"] = number;
+  if (report["init_result"] == 0 && count(&number) == 0) report["devices"] = number;
+  return report;
+}
+
+[[noreturn]] void child(int out) {
+  // The driver may print; nothing of that is our user's business.
+  const int null = ::open("/dev/null", O_RDWR);
+  ::dup2(null, 1);
+  ::dup2(null, 2);
+  ::setenv("SWITCHYARD_DISABLE", "1", 1);  // asks the driver itself, also inside a job
+  const std::string text = look().dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  (void)!::write(out, text.data(), text.size());
+  ::_exit(0);
+}
+
+// Everything until the other side closes, or what came before the limit.
+std::string read_all(int fd, int limit_ms) {
+  std::string text;
+  pollfd entry{fd, POLLIN, 0};
+  while (::poll(&entry, 1, limit_ms) > 0) {
+    char buffer[4096];
+    const ssize_t got = ::read(fd, buffer, sizeof(buffer));
+    if (got <= 0) break;
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+}  // namespace
+
+DriverReport ask_driver() {
+  DriverReport report;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    report.reason = "no pipe could be made";
+    return report;
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) child(ends[1]);
+  ::close(ends[1]);
+  const std::string text = pid > 0 ? read_all(ends[0], kLimitMs) : std::string();
+  ::close(ends[0]);
+  if (pid > 0) {
+    ::kill(pid, SIGKILL);  // it is done, or it hangs in the driver
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  const auto said = nlohmann::json::parse(text, nullptr, false);
+  if (!said.is_object()) {
+    report.reason = "libcuda ended the process or hung";
+    return report;
+  }
+  report.answered = true;
+  report.found = truth_of(said, "found");
+  report.path = text_of(said, "path", "");
+  const auto init = said.find("init_result");
+  if (init != said.end() && init->is_number_integer()) report.init_result = init->get<int>();
+  report.version = static_cast<int>(number_of(said, "version"));
+  report.devices = static_cast<int>(number_of(said, "devices"));
+  report.reason = text_of(said, "reason", "");
+  return report;
+}
+
+std::string why_no_gpu(const DriverReport& report) {
+  if (!report.answered) return fmt::format("no GPU: {}", report.reason);
+  if (!report.found)
+    return fmt::format("no GPU: libcuda.so.1 cannot be loaded ({})", report.reason);
+  if (report.init_result == kStubLibrary) {
+    return fmt::format("no GPU: {} is the CUDA toolkit's stub, not a driver", report.path);
+  }
+  if (report.init_result != 0) {
+    return fmt::format("no GPU: cuInit of {} says error {}", report.path, report.init_result);
+  }
+  if (report.devices == 0) return fmt::format("no GPU: {} sees none", report.path);
+  return fmt::format("no GPU that the monitor can see, although {} sees {}; restart the monitor",
+                     report.path, report.devices);
+}
+
+std::string why_no_gpu() { return why_no_gpu(ask_driver()); }
+
+}  // namespace switchyard::tools

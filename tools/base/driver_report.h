@@ -1,0 +1,27 @@
+// What libcuda says of this machine, found out in a child process, for a driver that was loaded
+// can't be unloaded and some drivers end the process that asks.
+//
+// Threading: forks; call it from the only thread.
+#pragma once
+
+#include <string>
+
+namespace switchyard::tools {
+
+struct DriverReport {
+  bool answered = false;  // the child came to its end; else `reason` says what happened
+  bool found = false;     // libcuda.so.1 could be loaded
+  std::string path;       // where it came from
+  int init_result = -1;   // of cuInit; 34 is the toolkit's stub
+  int version = 0;        // of cuDriverGetVersion, such as 13000
+  int devices = 0;
+  std::string reason;  // of the loader, in its own words
+};
+
+DriverReport ask_driver();
+
+// One line without a full stop: why this machine has no GPU to share.
+std::string why_no_gpu();
+std::string why_no_gpu(const DriverReport& report);
+
+}  // namespace switchyard::tools

@@ -1,0 +1,82 @@
+#include "tools/base/knobs.h"
+
+#include <fmt/format.h>
+
+#include "switchyard/card.h"
+#include "switchyard/settings.h"
+
+namespace switchyard::tools {
+namespace {
+
+struct Side {  // what card.h doesn't say
+  const char* option;
+  const char* type_name;
+  const char* forms;
+  const char* meaning;
+  bool (*valid)(std::string_view);
+};
+
+constexpr Side kJobSide{nullptr, "ID", kNameForms, "",
+                        [](std::string_view t) { return valid_name(t); }};
+constexpr Side kNameSide{"--name", "NAME", kNameForms,
+                         "how `set` and `ps` address the job; unique among live jobs",
+                         [](std::string_view t) { return valid_name(t); }};
+constexpr Side kPrioritySide{
+    "--priority", "CLASS", kPriorityForms,
+    "high: latency, others yield while it is active; low: takes what is left",
+    [](std::string_view t) { return parse_priority(t).has_value(); }};
+constexpr Side kShareSide{"--share", "WEIGHT", kShareForms,
+                          "weight among the jobs of one class; idle time goes to who has work",
+                          [](std::string_view t) { return parse_share(t).has_value(); }};
+constexpr Side kMemorySide{"--memory", "SIZE", kBytesForms,
+                           "device memory per GPU, reserved for the job, contexts included",
+                           [](std::string_view t) { return parse_bytes(t).has_value(); }};
+constexpr Side kOnOomSide{"--on-oom", "fail|wait", kOnOomForms,
+                          "past the quota: the driver's own error, or wait for memory",
+                          [](std::string_view t) { return t == "fail" || t == "wait"; }};
+constexpr Side kOomTimeoutSide{"--oom-timeout", "TIME", kSecondsForms,
+                               "how long an allocation waits with --on-oom wait",
+                               [](std::string_view t) { return parse_seconds(t).has_value(); }};
+
+constexpr const Side& side_of(std::string_view field) {
+  if (field == "name") return kNameSide;
+  if (field == "priority") return kPrioritySide;
+  if (field == "share") return kShareSide;
+  if (field == "memory") return kMemorySide;
+  if (field == "on_oom") return kOnOomSide;
+  if (field == "oom_timeout") return kOomTimeoutSide;
+  return kJobSide;
+}
+
+Knob make_knob(const char* field, const char* environment, std::size_t capacity,
+               const char* fallback) {
+  const Side& side = side_of(field);
+  return {field,      environment,  side.option, side.type_name, fallback,
+          side.forms, side.meaning, capacity,    side.valid};
+}
+
+}  // namespace
+
+const std::vector<Knob>& knobs() {
+  static const std::vector<Knob> kAll = {
+#define SWITCHYARD_TOOL_KNOB(field, env, capacity, fallback) \
+  make_knob(#field, "SWITCHYARD_" env, capacity, fallback),
+      SWITCHYARD_KNOBS(SWITCHYARD_TOOL_KNOB)
+#undef SWITCHYARD_TOOL_KNOB
+  };
+  return kAll;
+}
+
+const Knob& knob(std::string_view field) {
+  for (const Knob& candidate : knobs()) {
+    if (candidate.field == field) return candidate;
+  }
+  return knobs().front();  // not reached: callers name fields of card.h
+}
+
+std::optional<Error> refuse(const Knob& knob, std::string_view origin, std::string_view text) {
+  if (knob.valid(text) && text.size() < knob.capacity) return std::nullopt;
+  return Error{kUsage, fmt::format("{} cannot be '{}': expected {}", origin, text, knob.forms)};
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,174 @@
+#include "tools/base/monitor_client.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "switchyard/wire.h"
+#include "tools/base/sockets.h"
+
+namespace switchyard::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// pre: fd is non-blocking. False when `deadline` passes first.
+bool wait_for(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long>(left, 60000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+// 0, or the errno that stopped it; ETIMEDOUT when `deadline` passed, EPIPE when the peer closed.
+int transfer(int fd, char* data, std::size_t size, bool out, Clock::time_point deadline) {
+  while (size > 0) {
+    const ssize_t moved = out ? ::send(fd, data, size, MSG_NOSIGNAL) : ::recv(fd, data, size, 0);
+    if (moved > 0) {
+      data += moved;
+      size -= static_cast<std::size_t>(moved);
+    } else if (moved == 0) {
+      return EPIPE;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(fd, out ? POLLOUT : POLLIN, deadline)) return ETIMEDOUT;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+Error no_answer(const std::string& socket, int error) {
+  if (error == ETIMEDOUT) {
+    return {kTimedOut, fmt::format("the monitor at {} did not answer in time; it may be stopped or "
+                                   "overloaded: see `switchyard doctor`",
+                                   socket)};
+  }
+  return {kMonitorUnreachable,
+          fmt::format("the monitor at {} closed the connection ({}); try again", socket,
+                      std::strerror(error))};
+}
+
+Error not_listening(const std::string& socket, int error) {
+  if (error == EACCES || error == EPERM) {
+    return {kNoPermission,
+            fmt::format("cannot connect to the monitor at {}: {}; it belongs to somebody else: "
+                        "choose another with --socket or SWITCHYARD_SOCKET",
+                        socket, std::strerror(error))};
+  }
+  return {kMonitorUnreachable,
+          fmt::format("no monitor answers at {} ({}); `switchyard run` starts one, and so does "
+                      "`switchyardd`",
+                      socket, std::strerror(error))};
+}
+
+}  // namespace
+
+Result<MonitorClient> MonitorClient::connect(const std::string& socket, Milliseconds limit) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket.empty() || socket.size() >= sizeof(address.sun_path)) {
+    return Error{kUsage, fmt::format("the socket path '{}' must have 1 to {} characters: see "
+                                     "--socket and SWITCHYARD_SOCKET",
+                                     socket, sizeof(address.sun_path) - 1)};
+  }
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) {
+    return Error{kFailure, fmt::format("cannot make a socket: {}", std::strerror(errno))};
+  }
+  MonitorClient client(fd, socket);
+  const auto deadline = Clock::now() + limit;
+  while (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    // A full backlog (hundreds of starts at once) says EAGAIN at once instead of waiting.
+    if (errno != EAGAIN && errno != EINTR) return not_listening(socket, errno);
+    if (Clock::now() >= deadline) return no_answer(socket, ETIMEDOUT);
+    std::this_thread::sleep_for(Milliseconds(10));
+  }
+  return client;
+}
+
+Result<MonitorClient> MonitorClient::connect_any() {
+  const auto candidates = candidate_sockets();
+  if (candidates.empty()) {
+    return Error{kUsage,
+                 "the path in SWITCHYARD_SOCKET or XDG_RUNTIME_DIR is too long for a socket; "
+                 "choose a shorter one with --socket"};
+  }
+  auto first = connect(candidates.front());
+  for (std::size_t i = 1; i < candidates.size() && !first; ++i) {
+    if (auto next = connect(candidates[i])) return next;
+  }
+  return first;
+}
+
+MonitorClient::MonitorClient(MonitorClient&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      next_id_(other.next_id_),
+      socket_(std::move(other.socket_)) {}
+
+MonitorClient& MonitorClient::operator=(MonitorClient&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(next_id_, other.next_id_);
+  std::swap(socket_, other.socket_);
+  return *this;
+}
+
+MonitorClient::~MonitorClient() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<nlohmann::json> MonitorClient::ask(const nlohmann::json& request, Milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  const std::string body = request.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  wire::FrameHeader header{wire::kMagic, wire::kJson, static_cast<std::uint32_t>(body.size()),
+                           next_id_++};
+  std::string frame(reinterpret_cast<const char*>(&header), sizeof(header));
+  frame += body;
+  if (int error = transfer(fd_, frame.data(), frame.size(), true, deadline)) {
+    return no_answer(socket_, error);
+  }
+  wire::FrameHeader answer{};
+  if (int error =
+          transfer(fd_, reinterpret_cast<char*>(&answer), sizeof(answer), false, deadline)) {
+    return no_answer(socket_, error);
+  }
+  if (answer.magic != wire::kMagic || answer.kind != wire::kJson || answer.id != header.id ||
+      answer.length > wire::kMaxFrame) {
+    return Error{kFailure, fmt::format("what answers at {} is no monitor of this version; restart "
+                                       "switchyardd after an upgrade",
+                                       socket_)};
+  }
+  std::string text(answer.length, '\0');
+  if (int error = transfer(fd_, text.data(), text.size(), false, deadline)) {
+    return no_answer(socket_, error);
+  }
+  auto reply = nlohmann::json::parse(text, nullptr, false);
+  if (!reply.is_object()) {
+    return Error{kFailure, fmt::format("the monitor at {} answered with something that is no JSON "
+                                       "object; restart switchyardd after an upgrade",
+                                       socket_)};
+  }
+  const auto ok = reply.find("ok");
+  if (ok != reply.end() && ok->is_boolean() && ok->get<bool>()) return reply;
+  const auto code = reply.find("code");
+  const auto why = reply.find("error");
+  return Error{code != reply.end() && code->is_number_integer() ? code->get<int>() : int{kFailure},
+               why != reply.end() && why->is_string() ? why->get<std::string>()
+                                                      : "the monitor refused and did not say why"};
+}
+
+}  // namespace switchyard::tools

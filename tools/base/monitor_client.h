@@ -1,0 +1,50 @@
+// MonitorClient: one connection to the monitor; a request is a JSON object, so is its answer.
+//
+// Concept. Blocking, with a limit on every wait. The monitor's words are checked (magic, length,
+// id, form) before they are used; whatever doesn't fit is an error that names the socket.
+//
+// Threading: one client belongs to one thread. The descriptor is close-on-exec.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/base/result.h"
+
+namespace switchyard::tools {
+
+class MonitorClient {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  static constexpr Milliseconds kConnectLimit{2000};
+  static constexpr Milliseconds kAnswerLimit{10000};
+
+  // Connects to `socket`. kMonitorUnreachable when nobody listens there.
+  static Result<MonitorClient> connect(const std::string& socket,
+                                       Milliseconds limit = kConnectLimit);
+
+  // Connects to the first of candidate_sockets() that answers.
+  static Result<MonitorClient> connect_any();
+
+  MonitorClient(MonitorClient&& other) noexcept;
+  MonitorClient& operator=(MonitorClient&& other) noexcept;
+  MonitorClient(const MonitorClient&) = delete;
+  MonitorClient& operator=(const MonitorClient&) = delete;
+  ~MonitorClient();
+
+  // Sends one request and waits for its answer. "ok": false becomes an Error with the monitor's
+  // code and text.
+  Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
+
+  const std::string& socket() const { return socket_; }
+
+ private:
+  MonitorClient(int fd, std::string socket) : fd_(fd), socket_(std::move(socket)) {}
+
+  int fd_ = -1;
+  std::uint32_t next_id_ = 1;
+  std::string socket_;
+};
+
+}  // namespace switchyard::tools

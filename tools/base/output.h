@@ -1,0 +1,42 @@
+// What a person reads: values in handy units, and colours where a terminal shows them.
+//
+// Concept. Data goes to stdout, messages to stderr. Colours only where that stream is a terminal
+// and NO_COLOR isn't set.
+//
+// Threading: call from the only thread.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace switchyard::tools {
+
+// One message line on stderr: "switchyard: TEXT".
+void complain(std::string_view text);
+
+// True when `stream` may carry colours.
+bool colours(std::FILE* stream);
+
+enum class Tone { kPlain, kBold, kGood, kWarning, kBad, kFaint };
+
+// `text` in the colour of `tone` when stdout may carry colours, else unchanged.
+std::string paint(Tone tone, std::string_view text);
+
+std::string human_bytes(std::uint64_t bytes);    // "1.50 GiB"
+std::string human_seconds(double seconds);       // "2 h 05 min"
+std::string human_micros(std::uint64_t micros);  // "20 us", "10 ms"; 0 is "default"
+
+// A listing as JSON on stdout: without "ok", with schema_version first in meaning if not in order.
+void print_json(nlohmann::json listing);
+
+// Readers for what the monitor sent: the member, or `fallback` when it is missing, null or of
+// another type. A monitor of another version must not make a listing fail.
+std::string text_of(const nlohmann::json& object, const char* key, std::string fallback = "-");
+std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint64_t fallback = 0);
+bool truth_of(const nlohmann::json& object, const char* key);
+const nlohmann::json& list_of(const nlohmann::json& object, const char* key);
+
+}  // namespace switchyard::tools

@@ -1,0 +1,20 @@
+// Which sockets a monitor may answer on, in the order in which to try them.
+//
+// Concept. paths.h names one socket. A tool has one more chance: the socket of root's monitor may
+// be left over from a monitor that is gone, and then the user's own monitor serves.
+//
+// Threading: reads the environment; call it from the only thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace switchyard::tools {
+
+// Never empty unless the path that SWITCHYARD_SOCKET or XDG_RUNTIME_DIR gives is too long.
+std::vector<std::string> candidate_sockets();
+
+// Where a monitor that we start should listen: the last candidate.
+std::string own_socket();
+
+}  // namespace switchyard::tools

@@ -1,0 +1,40 @@
+// The one table printer: columns as wide as their widest cell, the heading bold on a terminal.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/base/output.h"
+
+namespace switchyard::tools {
+
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string heading;
+    Align align = Align::kLeft;
+  };
+  struct Cell {
+    std::string text;
+    Tone tone = Tone::kPlain;
+    Cell(std::string t, Tone n = Tone::kPlain) : text(std::move(t)), tone(n) {}
+    Cell(const char* t) : text(t) {}
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // A row may have fewer cells than there are columns; the rest are empty.
+  void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
+
+  // Lines that end in '\n', without trailing blanks.
+  std::string render() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+}  // namespace switchyard::tools

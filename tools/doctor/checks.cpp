@@ -1,0 +1,130 @@
+#include "tools/doctor/checks.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "tools/base/output.h"
+#include "tools/base/places.h"
+#include "tools/doctor/spawn.h"
+#include "tools/run/environment.h"
+
+namespace switchyard::tools {
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Indices of the GPUs for which `key` is true.
+std::vector<std::string> gpus_with(const nlohmann::json& gpus, const char* key) {
+  std::vector<std::string> found;
+  for (const auto& gpu : gpus) {
+    if (truth_of(gpu, key)) found.push_back(std::to_string(number_of(gpu, "index")));
+  }
+  return found;
+}
+
+}  // namespace
+
+const char* to_string(Verdict verdict) {
+  return verdict == Verdict::kOk ? "OK" : verdict == Verdict::kWarn ? "WARN" : "FAIL";
+}
+
+Check check_library() {
+  const auto library = find_library();
+  if (!library) {
+    return {"library", Verdict::kFail, library.error().text, "build or install Switchyard again"};
+  }
+  // LD_BIND_NOW: a symbol that this system lacks is found now, not in the middle of a job.
+  auto child = Child::start({"/bin/true"}, {{"LD_PRELOAD", *library}, {"LD_BIND_NOW", "1"}});
+  const auto end = child.finish(std::chrono::seconds(10));
+  if (end.exited && end.status == 0 && end.err.empty()) {
+    return {"library", Verdict::kOk, fmt::format("{} loads", *library), ""};
+  }
+  return {"library", Verdict::kFail,
+          fmt::format(
+              "{} does not load: {}", *library,
+              end.err.empty() ? "the program that it was loaded into failed" : first_line(end.err)),
+          "use a library built for this system (glibc 2.28 or newer, x86-64)"};
+}
+
+Check check_driver(const DriverReport& report) {
+  if (report.answered && report.found && report.init_result == 0 && report.devices > 0) {
+    return {"driver", Verdict::kOk,
+            fmt::format("{} answers, CUDA {}.{}, {} GPU{}", report.path, report.version / 1000,
+                        report.version % 1000 / 10, report.devices, report.devices == 1 ? "" : "s"),
+            ""};
+  }
+  const bool stub = report.init_result == 34;
+  return {"driver", Verdict::kFail, why_no_gpu(report),
+          stub ? "take the toolkit's stubs folder out of LD_LIBRARY_PATH"
+               : "install NVIDIA's driver; without a GPU, build/fakecuda in LD_LIBRARY_PATH is a "
+                 "simulated one"};
+}
+
+Check check_preloads(const std::string& variable, const std::string& file) {
+  std::string others = preload_without(variable);
+  std::string global;
+  for (const char c : file) global += c == '\n' || c == '\t' ? ' ' : c;
+  global = preload_without(global);
+  if (!others.empty() && !global.empty()) others += ':';
+  others += global;
+  if (others.empty()) return {"preloads", Verdict::kOk, "no other preloaded library", ""};
+  return {"preloads", Verdict::kWarn, fmt::format("other preloaded libraries: {}", others),
+          "if a job misbehaves, try it without them (LD_PRELOAD, /etc/ld.so.preload)"};
+}
+
+Check check_driver_version(const nlohmann::json& gpus) {
+  std::set<std::string> tested;
+  std::set<std::string> other;
+  for (const auto& gpu : gpus) {
+    const bool fine = truth_of(gpu, "driver_tested") || truth_of(gpu, "simulated");
+    (fine ? tested : other).insert(text_of(gpu, "driver_version"));
+  }
+  if (!other.empty()) {
+    return {"driver version", Verdict::kWarn,
+            fmt::format("driver {} was not tested with Switchyard",
+                        joined({other.begin(), other.end()})),
+            "trust the check of slices below; 580.x is what was tested"};
+  }
+  return {"driver version", Verdict::kOk,
+          fmt::format("driver {} is a tested one", joined({tested.begin(), tested.end()})), ""};
+}
+
+Check check_mps(const nlohmann::json& gpus) {
+  const auto found = gpus_with(gpus, "mps");
+  if (found.empty()) return {"mps", Verdict::kOk, "MPS is not active", ""};
+  return {"mps", Verdict::kWarn,
+          fmt::format("MPS is active on GPU {}: slices don't work under it", joined(found)),
+          "stop it: echo quit | nvidia-cuda-mps-control"};
+}
+
+Check check_mig(const nlohmann::json& gpus) {
+  const auto found = gpus_with(gpus, "mig");
+  if (found.empty()) return {"mig", Verdict::kOk, "MIG is not active", ""};
+  return {"mig", Verdict::kWarn,
+          fmt::format("MIG is active on GPU {}: each instance is a GPU of its own, not tested",
+                      joined(found)),
+          "if slices fail below, switch MIG off or share by instances"};
+}
+
+Check check_outside(const nlohmann::json& outside) {
+  std::vector<std::string> found;
+  for (const auto& process : outside) {
+    found.push_back(fmt::format("{} ({}, {})", number_of(process, "pid"), text_of(process, "name"),
+                                human_bytes(number_of(process, "memory_used_bytes"))));
+  }
+  if (found.empty()) {
+    return {"outside", Verdict::kOk, "no GPU process outside Switchyard", ""};
+  }
+  return {"outside", Verdict::kWarn,
+          fmt::format("GPU processes outside Switchyard: {}", joined(found)),
+          "start them with `switchyard run`, or count with what they take"};
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,10 @@
+// `switchyard doctor`: what works on this machine, what doesn't, and what to do about it.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_doctor(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools

@@ -1,0 +1,11 @@
+// `switchyard means`: switches the means of sharing off and on again, to compare or to rule them
+// out.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_means(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools

@@ -1,0 +1,139 @@
+#include "tools/ps/ps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tools/base/monitor_client.h"
+#include "tools/base/table.h"
+
+namespace switchyard::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard ps
+  switchyard ps --json | jq '.jobs[] | {name, gpus: [.gpus[].memory_used_bytes]}'
+
+One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
+known. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
+means that the driver refused the one that was asked for. Exit status: 0, or 3 when no monitor
+answers.)";
+
+std::string ratio(const nlohmann::json& gpu, const char* key) {
+  const auto found = gpu.find(key);
+  if (found == gpu.end() || !found->is_number()) return "-";
+  return fmt::format("{:.0f}%", found->get<double>() * 100);
+}
+
+std::string memory(const nlohmann::json& gpu) {
+  const std::uint64_t quota = number_of(gpu, "memory_quota_bytes");
+  const std::string used = human_bytes(number_of(gpu, "memory_used_bytes"));
+  return quota == 0 ? used : used + " / " + human_bytes(quota);
+}
+
+std::string slice(const nlohmann::json& gpu) {
+  const std::string status = text_of(gpu, "slice_status");
+  if (status == "none") return "-";
+  const std::string text = human_micros(number_of(gpu, "slice_in_force_us"));
+  return status == "refused" ? text + " !" : text;
+}
+
+std::string pids(const nlohmann::json& job) {
+  std::string text;
+  const auto& processes = list_of(job, "processes");
+  constexpr std::size_t kShown = 4;
+  for (std::size_t i = 0; i < std::min(processes.size(), kShown); ++i) {
+    if (i > 0) text += ',';
+    text += std::to_string(number_of(processes[i], "pid"));
+  }
+  if (processes.size() > kShown) text += fmt::format(" +{}", processes.size() - kShown);
+  return text;
+}
+
+Tone tone_of(const std::string& state) {
+  return state == "running" ? Tone::kGood : state == "waiting" ? Tone::kWarning : Tone::kFaint;
+}
+
+void add_job(Table& table, const nlohmann::json& job) {
+  const std::string state = text_of(job, "state");
+  const std::string priority = text_of(job, "priority");
+  const auto row = [&](const nlohmann::json& gpu, bool first) -> std::vector<Table::Cell> {
+    const bool placed = gpu.is_object();
+    const auto name = text_of(job, "name", text_of(job, "job"));
+    return {first ? name : "",
+            first ? text_of(job, "user") : "",
+            first ? priority : "",
+            {first ? state : "", tone_of(state)},
+            placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
+            placed ? memory(gpu) : "-",
+            placed ? slice(gpu) : "-",
+            placed ? std::to_string(number_of(gpu, "launches") + number_of(gpu, "graph_launches"))
+                   : "-",
+            placed ? std::to_string(number_of(gpu, "refusals")) : "-",
+            placed ? text_of(gpu, "uuid").substr(0, 12) : "-",
+            first ? human_seconds(static_cast<double>(number_of(job, "since_seconds"))) : "",
+            first ? pids(job) : ""};
+  };
+  const auto& gpus = list_of(job, "gpus");
+  if (gpus.empty()) table.add(row(nullptr, true));
+  for (std::size_t i = 0; i < gpus.size(); ++i) table.add(row(gpus[i], i == 0));
+}
+
+void print_outside(const nlohmann::json& outside) {
+  if (outside.empty()) return;
+  fmt::print("\n{}\n", paint(Tone::kWarning, "GPU processes outside Switchyard:"));
+  Table table({{"PID", Table::Align::kRight}, {"NAME"}, {"MEMORY", Table::Align::kRight}, {"GPU"}});
+  for (const auto& process : outside) {
+    table.add({std::to_string(number_of(process, "pid")), text_of(process, "name"),
+               human_bytes(number_of(process, "memory_used_bytes")),
+               text_of(process, "gpu_uuid").substr(0, 12)});
+  }
+  fmt::print("{}", table.render());
+}
+
+int ps(bool json) {
+  auto monitor = MonitorClient::connect_any();
+  if (!monitor) return fail(monitor.error());
+  auto reply = monitor->ask({{"op", "ps"}});
+  if (!reply) return fail(reply.error());
+  if (json) {
+    print_json(*reply);
+    return kOk;
+  }
+  using enum Table::Align;
+  Table table({{"NAME"},
+               {"USER"},
+               {"PRIORITY"},
+               {"STATE"},
+               {"SHARE", kRight},
+               {"MEMORY", kRight},
+               {"SLICE", kRight},
+               {"LAUNCHES", kRight},
+               {"REFUSED", kRight},
+               {"GPU"},
+               {"SINCE", kRight},
+               {"PIDS"}});
+  const auto& jobs = list_of(*reply, "jobs");
+  for (const auto& job : jobs) add_job(table, job);
+  if (jobs.empty()) {
+    complain("no jobs; `switchyard run -- COMMAND` starts one");
+  } else {
+    fmt::print("{}", table.render());
+  }
+  print_outside(list_of(*reply, "outside"));
+  return kOk;
+}
+
+}  // namespace
+
+void add_ps(CLI::App& app, Outcome& outcome) {
+  CLI::App* sub = app.add_subcommand("ps", "the jobs: what each was promised and what it gets");
+  sub->footer(kExamples);
+  const auto json = std::make_shared<bool>(false);
+  sub->add_flag("--json", *json, "as JSON");
+  add_socket_option(*sub);
+  sub->callback([json, &outcome] { outcome.code = ps(*json); });
+}
+
+}  // namespace switchyard::tools

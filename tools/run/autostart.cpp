@@ -1,0 +1,208 @@
+#include "tools/run/autostart.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "switchyard/paths.h"
+#include "tools/base/places.h"
+#include "tools/base/sockets.h"
+#include "tools/run/environment.h"
+
+namespace switchyard::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr Milliseconds kStartLimit{30000};  // NVML of a machine with eight GPUs takes seconds
+constexpr Milliseconds kLoserLimit{5000};   // ours ended: how long the winner may take to listen
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// The folder of a user's own socket, as paths.h wants it. Its owner is checked, for anybody may
+// make a folder in /tmp.
+std::optional<Error> prepare_folder(const std::string& socket) {
+  const std::string folder = fs::path(socket).parent_path().string();
+  if (folder.empty()) return std::nullopt;
+  struct stat about {};
+  const mode_t mode = socket == kSystemSocket ? 0755 : 0700;  // root's monitor serves everybody
+  if (::mkdir(folder.c_str(), mode) != 0 && errno != EEXIST) {
+    return Error{kMonitorUnreachable, fmt::format("cannot make {} for the monitor's socket: {}; "
+                                                  "choose another place with SWITCHYARD_SOCKET",
+                                                  folder, std::strerror(errno))};
+  }
+  const bool ours = fs::path(folder).filename().string().rfind("switchyard-", 0) == 0;
+  if (ours && (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) ||
+               about.st_uid != ::geteuid() || (about.st_mode & 022) != 0)) {
+    return Error{kMonitorUnreachable,
+                 fmt::format("{} is not a folder of yours alone, so no monitor is started there; "
+                             "remove it or set SWITCHYARD_SOCKET",
+                             folder)};
+  }
+  return std::nullopt;
+}
+
+std::string log_path(const std::string& socket) {
+  return fs::path(socket).replace_extension(".log").string();
+}
+
+// The last line of the monitor's log that was written after `from`.
+std::string last_words(const std::string& path, std::uintmax_t from) {
+  std::ifstream log(path);
+  log.seekg(static_cast<std::streamoff>(from));
+  std::string last;
+  for (std::string line; std::getline(log, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+// What the child does between fork and exec. Only the three standard descriptors and `lifeline`
+// stay open: a monitor that held the caller's pipe would keep `$(switchyard run ...)` waiting.
+[[noreturn]] void become_monitor(const char* program, const std::string& log, int lifeline) {
+  if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // the second child is nobody's to wait for
+  const int null = ::open("/dev/null", O_RDWR);
+  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+  ::dup2(null, 0);
+  ::dup2(out >= 0 ? out : null, 1);
+  ::dup2(out >= 0 ? out : null, 2);
+  ::dup2(lifeline, 3);
+  ::fcntl(3, F_SETFD, 0);
+  for (int fd = 4; fd < 1024; ++fd) ::close(fd);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::umask(0077);
+  if (::chdir("/") != 0) ::_exit(127);
+  ::execl(program, "switchyardd", static_cast<char*>(nullptr));
+  ::_exit(127);
+}
+
+// Starts the monitor; the descriptor becomes readable (end of file) when it ends.
+Result<Descriptor> spawn_monitor(const std::string& program, const std::string& socket) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return Error{kFailure, fmt::format("cannot make a pipe: {}", std::strerror(errno))};
+  }
+  Descriptor reading(ends[0]);
+  Descriptor writing(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) {
+    return Error{kFailure, fmt::format("cannot start the monitor: {}", std::strerror(errno))};
+  }
+  if (child == 0) {
+    leave_job();  // the monitor is no client, and its knobs are not a job's
+    ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
+    become_monitor(program.c_str(), log_path(socket), writing.get());
+  }
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return reading;
+}
+
+bool ended(const Descriptor& lifeline) {
+  pollfd entry{lifeline.get(), POLLIN, 0};
+  return lifeline.valid() && ::poll(&entry, 1, 0) > 0;
+}
+
+class Starter {
+ public:
+  explicit Starter(std::string socket) : socket_(std::move(socket)) {}
+
+  Result<MonitorClient> run() {
+    if (auto refused = prepare_folder(socket_)) return *refused;
+    const std::string lock_path = socket_ + ".lock";
+    Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    auto deadline = Clock::now() + kStartLimit;
+    bool started = false;
+    Descriptor lifeline;
+    for (Milliseconds pause{2};; pause = std::min(pause * 2, Milliseconds(50))) {
+      auto client = MonitorClient::connect(socket_);
+      if (client || client.error().code == kNoPermission) return client;
+      const bool ours = !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+      if (!started && ours) {
+        // The one before us may have started it between our connect and our lock.
+        if (auto second = MonitorClient::connect(socket_)) return second;
+        if (auto refused = start(lifeline)) return *refused;
+        started = true;
+      }
+      if (started && ended(lifeline) && !gave_up_) {
+        gave_up_ = true;
+        deadline = std::min(deadline, Clock::now() + kLoserLimit);
+        if (lock.valid()) deadline = Clock::now();  // nobody else starts one while we hold the lock
+      }
+      if (Clock::now() >= deadline) return no_monitor();
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+ private:
+  std::optional<Error> start(Descriptor& lifeline) {
+    auto program = find_monitor_program();
+    if (!program) return program.error();
+    std::error_code none;
+    const auto size = fs::file_size(log_path(socket_), none);
+    log_start_ = none ? 0 : size;
+    auto spawned = spawn_monitor(*program, socket_);
+    if (!spawned) return spawned.error();
+    lifeline = std::move(*spawned);
+    return std::nullopt;
+  }
+
+  Error no_monitor() const {
+    const std::string words = last_words(log_path(socket_), log_start_);
+    return {kMonitorUnreachable,
+            words.empty()
+                ? fmt::format("the monitor did not come up at {}; start `switchyardd` by hand to "
+                              "see why",
+                              socket_)
+                : fmt::format("the monitor did not come up at {}; it said: {}", socket_, words)};
+  }
+
+  std::string socket_;
+  std::uintmax_t log_start_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace
+
+Result<MonitorClient> connect_or_start() {
+  auto client = MonitorClient::connect_any();
+  if (client || client.error().code != kMonitorUnreachable) return client;
+  return Starter(own_socket()).run();
+}
+
+}  // namespace switchyard::tools

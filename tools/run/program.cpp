@@ -1,0 +1,56 @@
+#include "tools/run/program.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+namespace switchyard::tools {
+namespace {
+
+enum class Found { kNothing, kNotExecutable, kExecutable };
+
+Found look(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) {
+    return errno == EACCES ? Found::kNotExecutable : Found::kNothing;
+  }
+  if (!S_ISREG(about.st_mode) || ::access(path.c_str(), X_OK) != 0) return Found::kNotExecutable;
+  return Found::kExecutable;
+}
+
+}  // namespace
+
+std::optional<Error> refuse_program(const std::string& name) {
+  Found best = Found::kNothing;
+  if (name.find('/') != std::string::npos) {
+    best = look(name);
+  } else if (!name.empty()) {
+    const char* told = std::getenv("PATH");
+    std::istringstream path(told != nullptr ? told : "/bin:/usr/bin");
+    for (std::string folder; best != Found::kExecutable && std::getline(path, folder, ':');) {
+      const Found here = look((folder.empty() ? "." : folder) + "/" + name);
+      if (here > best) best = here;
+    }
+  }
+  switch (best) {
+    case Found::kExecutable:
+      return std::nullopt;
+    case Found::kNotExecutable:
+      return Error{kNotExecutable,
+                   fmt::format("cannot run '{}': it is not an executable file", name)};
+    case Found::kNothing:
+      break;
+  }
+  return Error{kNotFound, fmt::format("cannot run '{}': no such program", name)};
+}
+
+Error exec_failed(const std::string& name, int error) {
+  return {kNotExecutable, fmt::format("cannot run '{}': {}", name, std::strerror(error))};
+}
+
+}  // namespace switchyard::tools

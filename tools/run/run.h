@@ -1,0 +1,19 @@
+// `switchyard run`: prepares a job and becomes it.
+//
+//   check the knobs (2) → find the program (127, 126) → a monitor that answers, started if need be
+//   → create the job, quota reserved (125) → environment → execvp
+//
+// The job's process is this process, so terminal, signals and exit status are its own.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_run(CLI::App& app, Outcome& outcome);
+
+// Splits `arguments` (without the program's name) of `run` into its own and the command's, which
+// starts after `--` or at the first word that is no option.
+void split_command(std::vector<std::string>& arguments, std::vector<std::string>& command);
+
+}  // namespace switchyard::tools

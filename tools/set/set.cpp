@@ -1,0 +1,80 @@
+#include "tools/set/set.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "tools/base/knobs.h"
+#include "tools/base/monitor_client.h"
+
+namespace switchyard::tools {
+namespace {
+
+struct Options {
+  std::string target;
+  std::map<std::string, std::string> changes;
+  bool json = false;
+};
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard set chat --priority high
+  switchyard set train --share 4 --memory 30GiB
+  switchyard set train --memory none
+      gives the reservation back; the job uses what is not reserved
+
+NAME is a job's name or id as `switchyard ps` shows it. It takes effect at once; no job is restarted.
+A quota below what the job uses refuses new allocations only. Exit status: 0, 2 bad value or nothing
+to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: more than what is left.)";
+
+int set(const Options& options) {
+  if (options.changes.empty()) {
+    return fail(
+        {kUsage, fmt::format("nothing to set for '{}': give --priority, --share or --memory",
+                             options.target)});
+  }
+  nlohmann::json request = {{"op", "set"}, {"target", options.target}};
+  for (const auto& [field, text] : options.changes) {
+    const bool lifted = field == "memory" && text == "none";
+    if (!lifted) {
+      if (auto refused = refuse(knob(field), knob(field).option, text)) return fail(*refused);
+    }
+    request[field] = text;
+  }
+  auto monitor = MonitorClient::connect_any();
+  if (!monitor) return fail(monitor.error());
+  auto reply = monitor->ask(request);
+  if (!reply) return fail(reply.error());
+  if (options.json) {
+    print_json(*reply);
+    return kOk;
+  }
+  std::string said;
+  for (const auto& [field, text] : options.changes) {
+    said += fmt::format("{}{} {}", said.empty() ? "" : ", ", field, text);
+  }
+  fmt::print("{}: {}\n", options.target, said);
+  return kOk;
+}
+
+}  // namespace
+
+void add_set(CLI::App& app, Outcome& outcome) {
+  CLI::App* sub = app.add_subcommand("set", "change a running job");
+  sub->footer(kExamples);
+  const auto options = std::make_shared<Options>();
+  sub->add_option("NAME", options->target, "the job's name or id")->required();
+  for (const char* field : {"priority", "share", "memory"}) {
+    const Knob& row = knob(field);
+    const std::string name = field;
+    sub->add_option_function<std::string>(
+           row.option, [options, name](const std::string& text) { options->changes[name] = text; },
+           row.meaning)
+        ->type_name(row.type_name);
+  }
+  sub->add_flag("--json", options->json, "print the job as JSON");
+  add_socket_option(*sub);
+  sub->callback([options, &outcome] { outcome.code = set(*options); });
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,10 @@
+// `switchyard set`: changes a running job: its priority, share or memory quota.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_set(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools

@@ -1,0 +1,110 @@
+#include "tools/status/status.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tools/base/monitor_client.h"
+#include "tools/base/table.h"
+
+namespace switchyard::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard status
+  switchyard status --json | jq '.gpus[].means'
+
+MEANS says what enforces shares: slice (hardware time slices) or none; the reason stands below the
+table. RESERVED is the sum of the quotas. Exit status: 0, or 3 when no monitor answers.)";
+
+void print_monitor(const nlohmann::json& monitor) {
+  fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),
+             text_of(monitor, "user"), number_of(monitor, "pid"),
+             human_seconds(static_cast<double>(number_of(monitor, "uptime_seconds"))),
+             truth_of(monitor, "persist") ? "stays" : "ends after its last job");
+  fmt::print("socket  {}\n", text_of(monitor, "socket"));
+  if (text_of(monitor, "means") == "none") {
+    fmt::print("{}\n", paint(Tone::kWarning,
+                             "means   switched off (`switchyard means auto` switches "
+                             "them on)"));
+  }
+}
+
+std::string notes(const nlohmann::json& gpu) {
+  std::string text;
+  const auto add = [&text](const char* note) {
+    text += (text.empty() ? "" : ", ") + std::string(note);
+  };
+  if (truth_of(gpu, "simulated")) add("simulated");
+  if (!truth_of(gpu, "driver_tested") && !truth_of(gpu, "simulated")) add("driver not tested");
+  if (truth_of(gpu, "mps")) add("MPS");
+  if (truth_of(gpu, "mig")) add("MIG");
+  return text;
+}
+
+void print_gpus(const nlohmann::json& gpus) {
+  using enum Table::Align;
+  Table table({{"GPU", kRight},
+               {"NAME"},
+               {"USED", kRight},
+               {"RESERVED", kRight},
+               {"OUTSIDE", kRight},
+               {"CAPACITY", kRight},
+               {"JOBS", kRight},
+               {"CLIENTS", kRight},
+               {"MEANS"},
+               {"NOTES"}});
+  for (const auto& gpu : gpus) {
+    const std::string means = text_of(gpu, "means");
+    table.add({std::to_string(number_of(gpu, "index")),
+               text_of(gpu, "name"),
+               human_bytes(number_of(gpu, "memory_used_bytes")),
+               human_bytes(number_of(gpu, "memory_reserved_bytes")),
+               human_bytes(number_of(gpu, "memory_outside_bytes")),
+               human_bytes(number_of(gpu, "memory_capacity_bytes")),
+               std::to_string(number_of(gpu, "jobs")),
+               std::to_string(number_of(gpu, "clients")),
+               {means, means == "none" ? Tone::kWarning : Tone::kGood},
+               notes(gpu)});
+  }
+  fmt::print("\n{}", table.render());
+  for (const auto& gpu : gpus) {
+    fmt::print("{}\n",
+               paint(Tone::kFaint, fmt::format("{}: {}, driver {}; {}", number_of(gpu, "index"),
+                                               text_of(gpu, "uuid"), text_of(gpu, "driver_version"),
+                                               text_of(gpu, "means_reason"))));
+  }
+}
+
+int status(bool json) {
+  auto monitor = MonitorClient::connect_any();
+  if (!monitor) return fail(monitor.error());
+  auto reply = monitor->ask({{"op", "status"}});
+  if (!reply) return fail(reply.error());
+  if (json) {
+    print_json(*reply);
+    return kOk;
+  }
+  const auto about = reply->find("monitor");
+  print_monitor(about != reply->end() && about->is_object() ? *about : nlohmann::json::object());
+  const auto& gpus = list_of(*reply, "gpus");
+  if (gpus.empty()) {
+    complain("no GPU: the monitor sees none; see `switchyard doctor`");
+  } else {
+    print_gpus(gpus);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, Outcome& outcome) {
+  CLI::App* sub = app.add_subcommand("status", "the monitor and its GPUs");
+  sub->footer(kExamples);
+  const auto json = std::make_shared<bool>(false);
+  sub->add_flag("--json", *json, "as JSON");
+  add_socket_option(*sub);
+  sub->callback([json, &outcome] { outcome.code = status(*json); });
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,50 @@
+#include "tools/version/version.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tools/base/monitor_client.h"
+
+namespace switchyard::tools {
+namespace {
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard version
+  switchyard version --json | jq -r .version
+
+Asks the monitor too, when one answers. Exit status: 0.)";
+
+int version(bool json) {
+  nlohmann::json listing = {{"version", kVersion}, {"monitor_version", nullptr}};
+  if (auto monitor = MonitorClient::connect_any()) {
+    if (auto reply = monitor->ask({{"op", "version"}})) {
+      listing["monitor_version"] = text_of(*reply, "version");
+    }
+  }
+  const auto& other = listing["monitor_version"];
+  if (other.is_string() && other != kVersion) {
+    complain(fmt::format("the monitor is {}, this program {}; restart the monitor",
+                         other.get<std::string>(), kVersion));
+  }
+  if (json) {
+    print_json(listing);
+  } else {
+    fmt::print("switchyard {}\n", kVersion);
+    if (other.is_string()) fmt::print("monitor {}\n", other.get<std::string>());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_version(CLI::App& app, Outcome& outcome) {
+  CLI::App* sub = app.add_subcommand("version", "this program's version and the monitor's");
+  sub->footer(kExamples);
+  const auto json = std::make_shared<bool>(false);
+  sub->add_flag("--json", *json, "as JSON");
+  add_socket_option(*sub);
+  sub->callback([json, &outcome] { outcome.code = version(*json); });
+}
+
+}  // namespace switchyard::tools

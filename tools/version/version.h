@@ -1,0 +1,10 @@
+// `switchyard version`: this program, the monitor that answers, and whether the two agree.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_version(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools
