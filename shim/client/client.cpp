@@ -94,7 +94,7 @@ int connect_monitor() {
   return fd;
 }
 
-void list_cuda_gpus(wire::Hello& hello) {
+void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
   int count = 0;
   if (driver().cuDeviceGetCount == nullptr || driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
     return;
@@ -108,7 +108,8 @@ void list_cuda_gpus(wire::Hello& hello) {
       break;
     }
     ::memcpy(hello.uuid[i], &uuid, sizeof(hello.uuid[i]));
-    hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
+    // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
+    if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
     hello.lane_count = static_cast<std::uint32_t>(i) + 1;
   }
 }
@@ -137,7 +138,7 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
   if ((flags & wire::kObserver) != 0) {
     hello.lane_count = nvml::list_gpus(hello.uuid);
   } else {
-    list_cuda_gpus(hello);
+    list_cuda_gpus(hello, (flags & wire::kRejoin) != 0);
   }
 }
 
@@ -277,6 +278,7 @@ bool is_open() { return g_fd[kSocket].load(std::memory_order_acquire) >= 0; }
 bool join() {
   if (disabled()) return false;
   begin_process();
+  process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
   {
     Locked locked;
@@ -301,8 +303,12 @@ bool observe() {
   if (disabled()) return false;
   begin_process();
   Locked locked;
-  return is_open() || connect_and_join(wire::kObserver);
+  if (is_open()) return true;
+  return process().uses_cuda.load(std::memory_order_relaxed) == 0 &&
+         connect_and_join(wire::kObserver);
 }
+
+bool observing() { return g_observer.load(std::memory_order_relaxed) != 0; }
 
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
   static std::uint32_t id = 1;

@@ -17,8 +17,12 @@ namespace switchyard::shim {
 // Joins, once per process, after a successful cuInit. False: this process runs unshared.
 bool join();
 
-// Joins as an observer that sees its job's quota and is charged nothing (NVML alone).
+// Joins as an observer that sees its job's quota and is charged nothing (NVML alone). A process
+// that uses CUDA joins at cuInit, never here. True when the page is a monitor's.
 bool observe();
+
+// Whether this process joined as an observer.
+bool observing();
 
 // Asks the monitor about a lane: kCharge for more credit, kRefresh when contexts came or went.
 // False: no monitor, or no answer in time.

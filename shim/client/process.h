@@ -25,9 +25,10 @@ inline abi::Page& page() { return *reinterpret_cast<abi::Page*>(switchyard_page)
 
 // What a forked child must not inherit. Wiped by the kernel in the child; at most one memory page.
 struct PerProcess {
-  std::atomic<std::uint32_t> alive;     // 1: this process has begun
-  std::atomic<std::uint32_t> joined;    // 1: a monitor gave us the page
-  std::atomic<std::uint32_t> captures;  // streams that this process is capturing just now
+  std::atomic<std::uint32_t> alive;      // 1: this process has begun
+  std::atomic<std::uint32_t> joined;     // 1: a monitor gave us the page
+  std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
+  std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit

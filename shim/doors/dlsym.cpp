@@ -66,8 +66,8 @@ SwitchyardPick switchyard_pick_symbol(void* handle, const char* name) {
   if (name == nullptr) return {nullptr, 0};
   if (starts_with(name, "cu") && !disabled()) return pick_cuda(handle, name);
   if (starts_with(name, "nvml") && !disabled()) {
-    void* entry = nvml::entry_by_name(name);
-    return {entry, entry != nullptr};
+    const nvml::Pick pick = nvml::pick(handle, name);
+    return {pick.symbol, pick.decided};
   }
   return {nullptr, 0};
 }

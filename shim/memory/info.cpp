@@ -14,12 +14,11 @@ Shown shown(const abi::Lane& lane, Shown real) {
   return {std::min({real.free, account::available_bytes(lane), total}), total};
 }
 
-void refresh(abi::Lane& lane) {
+bool refresh(abi::Lane& lane) {
   pools::settle_all();
   wire::Charged answer{};
-  if (process().joined.load(std::memory_order_acquire) != 0) {
-    request(wire::kRefresh, lane_index(&lane), 0, answer);
-  }
+  return process().joined.load(std::memory_order_acquire) == 0 ||
+         request(wire::kRefresh, lane_index(&lane), 0, answer);
 }
 
 }  // namespace switchyard::shim::memory

@@ -23,7 +23,8 @@ struct Shown {
 Shown shown(const abi::Lane& lane, Shown real);
 
 // Brings the account up to date: pools that shrank, and what the job's other processes took.
-void refresh(abi::Lane& lane);
+// False when a monitor that we joined did not answer.
+bool refresh(abi::Lane& lane);
 
 }  // namespace switchyard::shim::memory
 
