@@ -20,7 +20,7 @@ gpu-test: all ## run the tests that need a real GPU; without one they fail
 	SWITCHYARD_REQUIRE_GPU=1 $(CTEST) --test-dir $(BUILD) -L gpu
 
 bench: all ## measure on a real GPU (bench/README.md says what and how long)
-	bench/run.sh
+	python3 bench/run.py all --build $(BUILD)
 
 asan ubsan tsan: ## build and run the tests under one sanitizer, in build/asan and so on
 	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
