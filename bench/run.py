@@ -33,7 +33,8 @@ def parse():
     full = argparse.ArgumentParser(description=about,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     full.add_argument("row", choices=[*ROWS, "all"], help="what to measure")
-    full.add_argument("--out", default="bench-results", help="folder for ROW.json and logs")
+    full.add_argument("--out", default=str(BENCH.parent / "build" / "bench-results"),
+                      help="folder for ROW.json and logs")
     full.add_argument("--build", default=str(BENCH.parent / "build"), help="the build folder")
     full.add_argument("--limit", type=float, default=285, help="give up after so many seconds")
     full.add_argument("--scale", type=float, default=1,
