@@ -1,0 +1,27 @@
+// Arrays and mipmapped arrays: device memory with a shape.
+//
+// Threading: one lock inside.
+#pragma once
+
+#include "memory.h"
+
+namespace fakecuda {
+
+struct Work;
+
+struct Array {
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  CUdeviceptr address = 0;
+  std::size_t pitch = 0;  // bytes of a row
+  std::size_t rows = 0;
+  std::size_t bytes = 0;
+  bool owns = true;  // false: a level of a mipmapped array
+};
+
+// Null when the handle isn't a living array.
+const Array* array_of(CUarray handle);
+
+// The work of a copy of any shape (copy_calls.cpp).
+CUresult copy_3d(const CUDA_MEMCPY3D& params, Work* work);
+
+}  // namespace fakecuda

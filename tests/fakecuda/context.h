@@ -1,0 +1,137 @@
+// Contexts, streams and events of this process.
+//
+// Concept. A Context is made on a GPU, charges its overhead, and has one channel group per engine.
+// A Stream is the tail of a chain of ops; the legacy default stream and the blocking streams wait
+// for each other as the driver's do. Handles are the objects' addresses, checked against the set of
+// living ones; objects are small and never freed, so that a stale handle is refused, not followed.
+//
+// Locks, outer first: Context::api (a driver call that allocates, launches or frees; a launch into
+// a full queue blocks with it held, as the driver does), then ops_lock.
+//
+// Threading: any thread. The stack of current contexts is the thread's own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <set>
+#include <string>
+
+#include "control.h"
+#include "driver.h"
+#include "ops.h"
+
+namespace fakecuda {
+
+inline constexpr unsigned kQueueLength = 1024;  // launches on a stream before one blocks
+
+struct Capture;
+struct GraphNode;
+struct Context;
+
+struct Stream {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  unsigned long long id = 0;
+  bool legacy = false;
+  bool alive = true;
+  OpRef last;
+  std::shared_ptr<unsigned> queued = std::make_shared<unsigned>(0);
+  Capture* capture = nullptr;
+  std::vector<GraphNode*> capture_tail;
+  CUsynchronizationPolicy sync_policy = CU_SYNC_POLICY_AUTO;
+  CUaccessPolicyWindow window{};
+
+  bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+struct Event {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  bool alive = true;
+  bool recorded = false;
+  OpRef op;
+  Capture* capture = nullptr;  // recorded in this capture
+  std::vector<GraphNode*> captured;
+};
+
+struct Context {
+  int gpu = 0;
+  unsigned flags = 0;
+  unsigned long long id = 0;
+  bool primary = false;
+  std::atomic<bool> alive{true};
+  std::mutex api;
+  control::Groups groups;
+  std::array<Worker*, kEngines> workers{};
+  Stream legacy_stream;
+  std::map<unsigned long, Stream*> thread_streams;  // by thread
+  std::set<Stream*> streams;
+  std::map<int, std::size_t> limits;
+  std::set<Context*> peers;
+};
+
+struct Primary {
+  Context* context = nullptr;
+  unsigned retained = 0;
+  unsigned flags = 0;
+};
+
+// What this process knows of the simulated machine.
+struct Driver {
+  State* state = nullptr;
+  bool initialised = false;
+  std::mutex contexts_lock;
+  Primary primaries[kMaxGpus];
+  std::set<Context*> contexts;
+  std::set<Stream*> streams;
+  std::set<Event*> events;
+};
+
+// The driver; null before cuInit and in a child forked after it.
+Driver* driver();
+CUresult start_driver();
+int gpu_count();
+
+CUresult make_context(int gpu, unsigned flags, Context** out);
+void destroy_context(Context* context);  // waits for its work
+bool living(Context* context);
+
+// The stack of current contexts of this thread.
+Context* current();
+std::vector<Context*>& context_stack();
+CUresult need_current(Context** out);
+
+// A stream handle, null and the two special ones included, in the current context. Null is the
+// legacy stream, or the thread's own inside a per-thread call (PerThread). REQUIRES: ops_lock.
+CUresult find_stream(CUstream handle, Stream** out);
+Stream* make_stream(Context* context, unsigned flags, int priority);
+CUresult find_event(CUevent handle, Event** out);
+
+// Marks calls by their per-thread names (_ptsz, _ptds) on this thread.
+struct PerThread {
+  PerThread();
+  ~PerThread();
+  static bool active();
+};
+
+// Adds an op at the stream's end. Blocks while the queue is full (REQUIRES Context::api then, which
+// stays held) and `bounded`.
+void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held,
+             bool bounded = true);
+OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns, std::function<void()> effect);
+void wait_stream(Stream* stream);
+void wait_context(Context* context);
+
+}  // namespace fakecuda
+
+// The beginning of a call that needs the driver: returns what the driver returns before cuInit.
+#define FAKE_NEED_DRIVER()                               \
+  ::fakecuda::Driver* const fake = ::fakecuda::driver(); \
+  if (!fake) return CUDA_ERROR_NOT_INITIALIZED;          \
+  (void)fake
+#define FAKE_NEED_CONTEXT(context)        \
+  FAKE_NEED_DRIVER();                     \
+  ::fakecuda::Context* context = nullptr; \
+  if (const CUresult status_ = ::fakecuda::need_current(&context)) return status_

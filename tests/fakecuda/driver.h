@@ -1,0 +1,12 @@
+// The driver API as cuda.h declares it, old and per-thread names included, exported by this
+// library.
+//
+// Concept. Every implementation in this folder defines a function that cuda.h declares, so the
+// compiler refuses one whose signature differs. The rest of the library is hidden.
+#pragma once
+
+#define __CUDA_API_VERSION_INTERNAL
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#include <cudaProfiler.h>
+#pragma GCC visibility pop

@@ -1,0 +1,149 @@
+#include "engine.h"
+
+#include <time.h>
+
+namespace fakecuda {
+namespace {
+
+// A machine too slow to keep pace catches up this much and forgets the rest.
+constexpr std::uint64_t kMostLagNs = 50'000 * kUs;
+constexpr std::uint64_t kLookForTheDeadNs = 20'000 * kUs;
+
+}  // namespace
+
+Seat::Seat(State& state, int gpu, Engine engine, int group)
+    : state_(state),
+      kind_(engine),
+      engine_(state.file().gpus[gpu].engines[engine]),
+      group_(engine_.groups[group]),
+      index_(group) {}
+
+void Seat::take() {
+  {
+    Locked locked(state_);
+    group_.runnable = 1;
+    if (engine_.holder < 0) {
+      engine_.holder = index_;
+      const std::uint64_t now = monotonic_ns();
+      if (engine_.clock_ns < now) engine_.clock_ns = now;
+      const int resident = engine_.resident;
+      if (resident >= 0 && resident != index_) {
+        const std::uint64_t cost =
+            switch_cost_ns(kind_, engine_.groups[resident].slice_us, group_.slice_us, false);
+        engine_.clock_ns += cost;
+        engine_.switch_ns += cost;
+        ++engine_.switches;
+      }
+      engine_.resident = index_;
+      holding_ = true;
+      turn_.used_ns = 0;
+      return;
+    }
+    ++engine_.waiting;
+  }
+  wait_for_grant();
+}
+
+void Seat::wait_for_grant() {
+  for (;;) {
+    const std::uint32_t seen = group_.granted.load();
+    if (engine_.holder == index_) break;
+    futex_wait(group_.granted, seen, kLookForTheDeadNs);
+    if (engine_.holder == index_) break;
+    if (group_.granted.load() != seen) continue;
+    Locked locked(state_);
+    const int holder = engine_.holder;
+    if (holder >= 0 && engine_.groups[holder].in_use &&
+        state_.alive(engine_.groups[holder].process)) {
+      continue;
+    }
+    state_.reap_locked();
+    if (engine_.holder < 0 || !engine_.groups[engine_.holder].in_use) {
+      engine_.holder = index_;
+      engine_.resident = index_;
+      if (engine_.waiting) --engine_.waiting;
+    }
+  }
+  holding_ = true;
+  turn_.used_ns = 0;
+}
+
+// REQUIRES: locked, holding, `to` is runnable.
+void Seat::pass_locked(int to) {
+  GroupEntry& next = engine_.groups[to];
+  const std::uint64_t cost = switch_cost_ns(kind_, group_.slice_us, next.slice_us, true);
+  engine_.clock_ns += cost;
+  engine_.switch_ns += cost;
+  ++engine_.switches;
+  engine_.resident = to;
+  engine_.holder = to;
+  std::uint32_t waiting = 0;
+  for (int g = 0; g < engine_.high_water; ++g) {
+    waiting += g != to && engine_.groups[g].in_use && engine_.groups[g].runnable;
+  }
+  engine_.waiting = waiting;
+  next.granted.fetch_add(1);
+  futex_wake(next.granted);
+  holding_ = false;
+}
+
+void Seat::give_up() {
+  Locked locked(state_);
+  if (engine_.holder != index_) return;
+  group_.runnable = 0;
+  const int to = next_group(index_, engine_.high_water, [&](int g) {
+    return engine_.groups[g].in_use && engine_.groups[g].runnable;
+  });
+  if (to >= 0) {
+    pass_locked(to);
+  } else {
+    engine_.holder = -1;
+    engine_.waiting = 0;
+    holding_ = false;
+  }
+}
+
+void Seat::spend(std::uint64_t left_ns) {
+  while (left_ns > 0) {
+    turn_.slice_ns = group_.slice_us.load(std::memory_order_relaxed) * kUs;
+    std::uint64_t step = run_for(turn_, left_ns);
+    if (step > kLeadNs) step = kLeadNs;  // look up now and then: slices change, others arrive
+    engine_.clock_ns.fetch_add(step, std::memory_order_relaxed);
+    group_.busy_ns.fetch_add(step, std::memory_order_relaxed);
+    left_ns -= step;
+    keep_pace();
+    if (!used_up(turn_, step, engine_.waiting.load() > 0)) continue;
+    int to = -1;
+    {
+      Locked locked(state_);
+      to = next_group(index_, engine_.high_water, [&](int g) {
+        return engine_.groups[g].in_use && engine_.groups[g].runnable;
+      });
+      if (to >= 0) {
+        pass_locked(to);
+      } else {
+        engine_.waiting = 0;
+      }
+    }
+    if (to >= 0) wait_for_grant();
+  }
+}
+
+void Seat::keep_pace() {
+  const std::uint64_t clock = engine_.clock_ns.load(std::memory_order_relaxed);
+  std::uint64_t now = monotonic_ns();
+  if (clock + kMostLagNs < now) {
+    engine_.clock_ns.store(now - kMostLagNs, std::memory_order_relaxed);
+    return;
+  }
+  if (clock <= now + kLeadNs) return;
+  while (now < clock) {
+    const std::uint64_t ahead = clock - now;
+    const timespec nap{static_cast<time_t>(ahead / 1'000'000'000),
+                       static_cast<long>(ahead % 1'000'000'000)};
+    nanosleep(&nap, nullptr);
+    now = monotonic_ns();
+  }
+}
+
+}  // namespace fakecuda

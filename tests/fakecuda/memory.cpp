@@ -1,0 +1,257 @@
+#include "memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace fakecuda {
+namespace {
+
+// Below this an allocation shares a block of 2 MiB with others, as the driver's do.
+constexpr std::size_t kSmallest = 512, kLargestSmall = kMiB;
+
+// One sparse memfd per GPU; offsets are never used twice, freed pieces are punched out.
+struct Arena {
+  std::mutex lock;
+  int fd = -1;
+  std::uint64_t end = 0;
+};
+
+Arena& arena_of(int gpu) {
+  static Arena* arenas = new Arena[kMaxGpus];
+  return arenas[gpu];
+}
+
+// Blocks of 2 MiB cut into small allocations.
+struct Block {
+  Context* context;
+  BackingRef backing;
+  std::map<std::size_t, std::size_t> holes;  // offset → bytes
+};
+
+struct SmallHeap {
+  std::mutex lock;
+  std::map<CUdeviceptr, Block> blocks;
+};
+
+SmallHeap& small_heap() {
+  static SmallHeap* only = new SmallHeap;
+  return *only;
+}
+
+CUdeviceptr take_hole(CUdeviceptr base, Block& block, std::size_t bytes) {
+  for (auto hole = block.holes.begin(); hole != block.holes.end(); ++hole) {
+    if (hole->second < bytes) continue;
+    const auto [offset, size] = *hole;
+    block.holes.erase(hole);
+    if (size > bytes) block.holes[offset + bytes] = size - bytes;
+    return base + offset;
+  }
+  return 0;
+}
+
+CUdeviceptr allocate_small(Context* context, std::size_t bytes) {
+  SmallHeap& heap = small_heap();
+  std::lock_guard guard(heap.lock);
+  for (auto& [base, block] : heap.blocks) {
+    if (block.context != context) continue;
+    if (const CUdeviceptr address = take_hole(base, block, bytes)) return address;
+  }
+  Block block{context, make_backing(context->gpu, kGranularity, false), {{0, kGranularity}}};
+  if (!block.backing) return 0;
+  void* at = map_backing(block.backing, nullptr, 0, kGranularity, PROT_READ | PROT_WRITE);
+  if (!at) return 0;
+  const auto base = reinterpret_cast<CUdeviceptr>(at);
+  return take_hole(base, heap.blocks[base] = std::move(block), bytes);
+}
+
+void release_small(const Range& range) {
+  SmallHeap& heap = small_heap();
+  std::lock_guard guard(heap.lock);
+  auto found = heap.blocks.upper_bound(range.start);
+  if (found == heap.blocks.begin()) return;
+  --found;
+  auto& holes = found->second.holes;
+  std::size_t offset = range.start - found->first;
+  std::size_t bytes = round_up(range.bytes, kSmallest);
+  auto next = holes.lower_bound(offset);
+  if (next != holes.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      holes.erase(before);
+    }
+  }
+  if (next != holes.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    holes.erase(next);
+  }
+  holes[offset] = bytes;
+  if (bytes < kGranularity) return;
+  munmap(reinterpret_cast<void*>(found->first), kGranularity);
+  heap.blocks.erase(found);
+}
+
+}  // namespace
+
+Backing::~Backing() {
+  if (owns_fd) {
+    close(fd);
+  } else if (fd >= 0) {
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
+  }
+  if (charged) driver()->state->uncharge(gpu, bytes);
+}
+
+BackingRef make_backing(int gpu, std::size_t bytes, bool exportable) {
+  bytes = round_up(bytes, kGranularity);
+  Driver* fake = driver();
+  if (!fake || !fake->state->charge(gpu, bytes)) return nullptr;
+  auto backing = std::make_shared<Backing>();
+  backing->gpu = gpu;
+  backing->bytes = bytes;
+  backing->charged = true;
+  if (exportable) {
+    backing->fd = memfd_create("fakecuda-exportable", MFD_CLOEXEC);
+    backing->owns_fd = backing->fd >= 0;
+    if (backing->fd < 0 || ftruncate(backing->fd, static_cast<off_t>(bytes)) != 0) return nullptr;
+    return backing;
+  }
+  Arena& arena = arena_of(gpu);
+  std::lock_guard guard(arena.lock);
+  if (arena.fd < 0) arena.fd = memfd_create("fakecuda-memory", MFD_CLOEXEC);
+  if (arena.fd < 0) return nullptr;
+  if (ftruncate(arena.fd, static_cast<off_t>(arena.end + bytes)) != 0) return nullptr;
+  backing->fd = arena.fd;
+  backing->offset = arena.end;
+  arena.end += bytes;
+  return backing;
+}
+
+void* reserve_addresses(std::size_t bytes, std::size_t alignment) {
+  const std::size_t extra = bytes + alignment;
+  void* raw = mmap(nullptr, extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(raw);
+  const std::uintptr_t aligned = round_up(begin, alignment);
+  if (aligned > begin) munmap(raw, aligned - begin);
+  if (aligned + bytes < begin + extra) {
+    munmap(reinterpret_cast<void*>(aligned + bytes), begin + extra - aligned - bytes);
+  }
+  return reinterpret_cast<void*>(aligned);
+}
+
+void unreserve_addresses(void* at, std::size_t bytes) { munmap(at, bytes); }
+
+void make_untouchable(void* at, std::size_t bytes) {
+  mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::size_t bytes,
+                  int protection) {
+  if (!at) at = reserve_addresses(bytes, kGranularity);
+  if (!at) return nullptr;
+  void* map = mmap(at, bytes, protection, MAP_SHARED | MAP_FIXED, backing->fd,
+                   static_cast<off_t>(backing->offset + offset));
+  if (map == MAP_FAILED) return nullptr;
+  madvise(map, bytes, MADV_DONTFORK);  // a child has no device memory
+  return map;
+}
+
+Ranges& Ranges::all() {
+  static Ranges* only = new Ranges;
+  return *only;
+}
+
+void Ranges::add(Range range) {
+  std::lock_guard guard(lock_);
+  range.id = next_id_++;
+  ranges_[range.start] = std::move(range);
+}
+
+bool Ranges::find(CUdeviceptr address, Range* out) {
+  std::lock_guard guard(lock_);
+  auto found = ranges_.upper_bound(address);
+  if (found == ranges_.begin()) return false;
+  --found;
+  if (address >= found->second.start + found->second.bytes) return false;
+  *out = found->second;
+  return true;
+}
+
+bool Ranges::remove(CUdeviceptr start, Range* out) {
+  std::lock_guard guard(lock_);
+  const auto found = ranges_.find(start);
+  if (found == ranges_.end()) return false;
+  *out = found->second;
+  ranges_.erase(found);
+  return true;
+}
+
+std::vector<Range> Ranges::of_context(Context* context) {
+  std::lock_guard guard(lock_);
+  std::vector<Range> all;
+  for (const auto& [start, range] : ranges_) {
+    if (range.context == context) all.push_back(range);
+  }
+  return all;
+}
+
+bool Ranges::overlaps(CUdeviceptr start, std::size_t bytes) {
+  std::lock_guard guard(lock_);
+  const auto found = ranges_.lower_bound(start + bytes);
+  if (found == ranges_.begin()) return false;
+  const Range& before = std::prev(found)->second;
+  return before.start + before.bytes > start;
+}
+
+CUdeviceptr allocate(Context* context, std::size_t bytes) {
+  Range range;
+  range.bytes = bytes;
+  range.context = context;
+  range.gpu = context->gpu;
+  if (bytes < kLargestSmall) {
+    range.kind = RangeKind::kSmall;
+    range.start = allocate_small(context, round_up(bytes, kSmallest));
+    if (!range.start) return 0;
+  } else {
+    range.backing = make_backing(context->gpu, bytes, false);
+    if (!range.backing) return 0;
+    void* at = map_backing(range.backing, nullptr, 0, range.backing->bytes, PROT_READ | PROT_WRITE);
+    if (!at) return 0;
+    range.start = reinterpret_cast<CUdeviceptr>(at);
+  }
+  const CUdeviceptr start = range.start;
+  Ranges::all().add(std::move(range));
+  return start;
+}
+
+void release(const Range& range) {
+  switch (range.kind) {
+    case RangeKind::kSmall:
+      release_small(range);
+      break;
+    case RangeKind::kDevice:
+    case RangeKind::kManaged:
+    case RangeKind::kIpc:
+      munmap(reinterpret_cast<void*>(range.start), range.backing->bytes);
+      break;
+    case RangeKind::kHost:
+      munmap(reinterpret_cast<void*>(range.start), round_up(range.bytes, 4096));
+      break;
+    default:
+      break;
+  }
+}
+
+void free_memory_of(Context* context) {
+  for (Range& range : Ranges::all().of_context(context)) {
+    if (range.kind == RangeKind::kMapped || range.kind == RangeKind::kPool) continue;
+    Range removed;
+    if (Ranges::all().remove(range.start, &removed)) release(removed);
+  }
+}
+
+}  // namespace fakecuda

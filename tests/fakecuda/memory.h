@@ -1,0 +1,98 @@
+// Device memory: what backs it, and what is known of every address.
+//
+// Concept. A Backing is physical memory of a GPU: a piece of a memfd, committed when touched, and
+// charged in the state file while it lives. It is mapped where it is needed, so a device pointer is
+// a real address and kernels and copies move real bytes. Ranges remembers every allocation.
+//
+// Threading: any thread. The lock of Ranges is a leaf: nothing else is taken under it but the
+// state.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "context.h"
+
+namespace fakecuda {
+
+inline constexpr std::size_t kGranularity = 2 * kMiB;
+
+inline std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+struct Backing {
+  int gpu = 0;
+  int fd = -1;  // the GPU's arena, or its own when it may be exported
+  std::uint64_t offset = 0;
+  std::size_t bytes = 0;
+  bool owns_fd = false;
+  bool charged = false;
+  CUmemAllocationProp prop{};
+  ~Backing();
+};
+using BackingRef = std::shared_ptr<Backing>;
+
+// Null when the GPU hasn't got as much. `exportable`: it has a descriptor of its own.
+BackingRef make_backing(int gpu, std::size_t bytes, bool exportable);
+// Maps it at `at`, or anywhere when null (aligned to 2 MiB). Null when the system refuses.
+void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::size_t bytes,
+                  int protection);
+// Address space without memory: touching it faults.
+void* reserve_addresses(std::size_t bytes, std::size_t alignment);
+void unreserve_addresses(void* at, std::size_t bytes);
+void make_untouchable(void* at, std::size_t bytes);
+
+enum class RangeKind {
+  kDevice,
+  kSmall,
+  kHost,
+  kRegistered,
+  kManaged,
+  kMapped,
+  kPool,
+  kGraph,
+  kIpc
+};
+
+struct Range {
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+  RangeKind kind = RangeKind::kDevice;
+  Context* context = nullptr;
+  int gpu = 0;
+  unsigned flags = 0;
+  unsigned long long id = 0;
+  BackingRef backing;
+  void* pool = nullptr;
+
+  bool on_device() const { return kind != RangeKind::kHost && kind != RangeKind::kRegistered; }
+};
+
+class Ranges {
+ public:
+  static Ranges& all();
+  void add(Range range);
+  // A copy of what contains the address; false: nothing known.
+  bool find(CUdeviceptr address, Range* out);
+  // Removes what begins at the address.
+  bool remove(CUdeviceptr start, Range* out);
+  std::vector<Range> of_context(Context* context);
+  bool overlaps(CUdeviceptr start, std::size_t bytes);
+
+ private:
+  std::mutex lock_;
+  std::map<CUdeviceptr, Range> ranges_;
+  unsigned long long next_id_ = 1;
+};
+
+// Plain device memory of a context, as cuMemAlloc makes it. 0 when out of memory.
+CUdeviceptr allocate(Context* context, std::size_t bytes);
+// Gives back what `allocate` made. Doesn't wait.
+void release(const Range& range);
+void free_memory_of(Context* context);
+// cuMemFree of what came from a pool or from a graph (pool_calls.cpp).
+CUresult free_pooled(const Range& range);
+
+}  // namespace fakecuda

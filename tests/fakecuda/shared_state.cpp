@@ -1,0 +1,287 @@
+#include "shared_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <mutex>
+
+namespace fakecuda {
+namespace {
+
+const char* failure = "";
+
+std::uint64_t configured_bytes() {
+  const char* text = getenv("FAKECUDA_MEMORY");
+  if (!text || !*text) return 4096 * kMiB;
+  char* end = nullptr;
+  const double number = strtod(text, &end);
+  double unit = 1;
+  if (!strcmp(end, "KiB")) unit = 1 << 10;
+  if (!strcmp(end, "MiB")) unit = 1 << 20;
+  if (!strcmp(end, "GiB")) unit = 1 << 30;
+  return static_cast<std::uint64_t>(number * unit);
+}
+
+int configured_devices() {
+  const char* text = getenv("FAKECUDA_DEVICES");
+  const int count = text && *text ? atoi(text) : 1;
+  return count < 0 ? 0 : count > kMaxGpus ? kMaxGpus : count;
+}
+
+struct flock byte_of(int process) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = process;
+  lock.l_len = 1;
+  return lock;
+}
+
+void init_lock(pthread_mutex_t* mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+}  // namespace
+
+State* State::get(bool observer) {
+  static std::mutex once;
+  static State* state = nullptr;  // never destroyed: threads may outlive static destruction
+  static bool attached = false;
+  std::lock_guard guard(once);
+  if (!state) state = new State;
+  if (!attached) attached = state->attach(observer);
+  if (!attached) return nullptr;
+  if (!observer) state->file_->processes[state->self_].observer = 0;
+  return state;
+}
+
+const char* State::why() { return failure; }
+
+bool State::open_files() {
+  const char* given = getenv("FAKECUDA_STATE");
+  if (given && *given) {
+    snprintf(path_, sizeof path_, "%s", given);
+  } else {
+    snprintf(path_, sizeof path_, "/tmp/fakecuda-%u.state", static_cast<unsigned>(getuid()));
+  }
+  char locks[sizeof path_ + 8];
+  snprintf(locks, sizeof locks, "%s.locks", path_);
+  // Closing any descriptor of the locks file would drop this process's locks, so it has its own
+  // file, which is never closed.
+  if (locks_fd_ < 0) locks_fd_ = open(locks, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (locks_fd_ < 0) return failure = "the locks file can't be opened", false;
+  return true;
+}
+
+bool State::attach(bool observer) {
+  if (!open_files()) return false;
+  flock(locks_fd_, LOCK_EX);
+  struct Unlock {
+    int fd;
+    ~Unlock() { flock(fd, LOCK_UN); }
+  } unlock_at_end{locks_fd_};
+
+  state_fd_ = open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (state_fd_ < 0) return failure = "the state file can't be opened", false;
+  struct stat status {};
+  fstat(state_fd_, &status);
+  struct {
+    std::uint64_t magic;
+    std::uint32_t version, bytes;
+  } head{};
+  const bool known = pread(state_fd_, &head, sizeof head, 0) == sizeof head &&
+                     head.magic == kStateMagic && head.version == kStateVersion &&
+                     head.bytes == sizeof(StateFile) &&
+                     status.st_size == static_cast<off_t>(sizeof(StateFile));
+  if (!known && status.st_size > 0) {  // written by another version: leave it to its users
+    unlink(path_);
+    close(state_fd_);
+    state_fd_ = open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (state_fd_ < 0) return failure = "the state file can't be opened", false;
+  }
+  if (ftruncate(state_fd_, sizeof(StateFile)) != 0) return failure = "no room for the state", false;
+  void* map = mmap(nullptr, sizeof(StateFile), PROT_READ | PROT_WRITE, MAP_SHARED, state_fd_, 0);
+  if (map == MAP_FAILED) return failure = "the state file can't be mapped", false;
+  file_ = static_cast<StateFile*>(map);
+  if (!known) init_lock(&file_->lock);
+  file_->magic = kStateMagic;
+  file_->version = kStateVersion;
+  file_->bytes = sizeof(StateFile);
+
+  Locked locked(*this);
+  reap_locked();
+  bool first = true;
+  for (auto& process : file_->processes) first &= !process.in_use;
+  if (first || !known) set_up();
+  for (int i = 0; i < kMaxProcesses; ++i) {
+    ProcessEntry& entry = file_->processes[i];
+    if (entry.in_use || !lock_byte(i)) continue;
+    memset(static_cast<void*>(&entry), 0, sizeof entry);
+    entry.pid = getpid();
+    entry.observer = observer;
+    entry.in_use = 1;
+    self_ = i;
+    return true;
+  }
+  return failure = "too many processes", false;
+}
+
+void State::set_up() {
+  memset(static_cast<void*>(file_->processes), 0, sizeof file_->processes);
+  memset(static_cast<void*>(file_->gpus), 0, sizeof file_->gpus);
+  file_->gpu_count = configured_devices();
+  for (auto& gpu : file_->gpus) {
+    gpu.total_bytes = configured_bytes();
+    for (auto& engine : gpu.engines) {
+      engine.holder = -1;
+      engine.resident = -1;
+    }
+  }
+}
+
+bool State::lock_byte(int process) {
+  struct flock lock = byte_of(process);
+  return fcntl(locks_fd_, F_SETLK, &lock) == 0;
+}
+
+bool State::alive(int process) {
+  if (process == self_) return true;
+  struct flock lock = byte_of(process);
+  if (fcntl(locks_fd_, F_GETLK, &lock) != 0) return true;
+  // NVML and the driver in one process have each a lock, which the process itself can't see.
+  return lock.l_type != F_UNLCK || file_->processes[process].pid == getpid();
+}
+
+int State::pid_of(int process) {
+  const int written = file_->processes[process].pid;
+  if (process == self_) return written;
+  struct flock lock = byte_of(process);
+  if (fcntl(locks_fd_, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return written;
+  return lock.l_pid > 0 ? lock.l_pid : written;
+}
+
+void State::lock() {
+  if (pthread_mutex_lock(&file_->lock) == EOWNERDEAD) pthread_mutex_consistent(&file_->lock);
+}
+
+void State::unlock() { pthread_mutex_unlock(&file_->lock); }
+
+void State::reap_locked() {
+  bool dead[kMaxProcesses] = {};
+  bool any = false;
+  for (int i = 0; i < kMaxProcesses; ++i) {
+    if (!file_->processes[i].in_use || alive(i)) continue;
+    dead[i] = any = true;
+  }
+  if (!any) return;
+  for (int gpu = 0; gpu < kMaxGpus; ++gpu) {
+    for (auto& engine : file_->gpus[gpu].engines) {
+      for (int g = 0; g < engine.high_water; ++g) {
+        GroupEntry& group = engine.groups[g];
+        if (!group.in_use || !dead[group.process]) continue;
+        if (group.runnable.exchange(0) && engine.holder != g && engine.waiting) --engine.waiting;
+        if (engine.holder == g) engine.holder = -1;
+        if (engine.resident == g) engine.resident = -1;
+        group.in_use = 0;
+      }
+    }
+  }
+  for (int i = 0; i < kMaxProcesses; ++i) {
+    if (dead[i]) memset(static_cast<void*>(&file_->processes[i]), 0, sizeof(ProcessEntry));
+  }
+}
+
+std::uint64_t State::used(int gpu) {
+  std::uint64_t sum = 0;
+  for (auto& process : file_->processes) {
+    if (process.in_use) sum += process.used_bytes[gpu];
+  }
+  return sum;
+}
+
+bool State::charge(int gpu, std::uint64_t bytes) {
+  Locked locked(*this);
+  const std::uint64_t total = file_->gpus[gpu].total_bytes;
+  if (bytes > total) return false;
+  if (used(gpu) + bytes > total) reap_locked();
+  if (used(gpu) + bytes > total) return false;
+  file_->processes[self_].used_bytes[gpu] += bytes;
+  return true;
+}
+
+void State::uncharge(int gpu, std::uint64_t bytes) {
+  Locked locked(*this);
+  file_->processes[self_].used_bytes[gpu] -= bytes;
+}
+
+int State::add_group(int gpu, Engine engine) {
+  Locked locked(*this);
+  EngineEntry& entry = file_->gpus[gpu].engines[engine];
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (int g = 0; g < kMaxGroups; ++g) {
+      GroupEntry& group = entry.groups[g];
+      if (group.in_use) continue;
+      group.process = self_;
+      group.slice_us = kDefaultSliceUs;
+      group.runnable = 0;
+      group.busy_ns = 0;
+      group.operations = 0;
+      if (entry.resident == g) entry.resident = -1;
+      if (g >= entry.high_water) entry.high_water = g + 1;
+      group.in_use = 1;
+      return g;
+    }
+    reap_locked();
+  }
+  return -1;
+}
+
+void State::remove_group(int gpu, Engine engine, int group) {
+  Locked locked(*this);
+  EngineEntry& entry = file_->gpus[gpu].engines[engine];
+  if (entry.resident == group) entry.resident = -1;
+  entry.groups[group].in_use = 0;
+}
+
+const char* gpu_name() { return "Switchyard Simulated GPU"; }
+
+void gpu_uuid(int index, unsigned char out[16]) {
+  static constexpr unsigned char kBase[16] = {0x5f, 0x1c, 0x0d, 0xa0, 0x51, 0x4d, 0x4a, 0x70,
+                                              0x8a, 0x11, 0x73, 0x77, 0x69, 0x74, 0x63, 0x00};
+  memcpy(out, kBase, 16);
+  out[15] = static_cast<unsigned char>(index);
+}
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+long futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::uint64_t timeout_ns) {
+  timespec limit{static_cast<time_t>(timeout_ns / 1'000'000'000),
+                 static_cast<long>(timeout_ns % 1'000'000'000)};
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, seen, &limit,
+                 nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, 64, nullptr, nullptr, 0);
+}
+
+}  // namespace fakecuda

@@ -1,0 +1,137 @@
+// The state file: what the processes that use the simulated GPU have in common.
+//
+// Concept. One file (FAKECUDA_STATE), mapped by every process: the processes, the memory that each
+// uses on each GPU, and the channel groups with their slices and clocks. A process is alive as long
+// as it holds a record lock on its byte of FILE.locks, which the kernel drops at its death,
+// whatever its PID namespace. Whoever finds a dead process's entries removes them (reap). The first
+// process to attach when no other is alive sets the GPUs up from its own FAKECUDA_MEMORY and
+// FAKECUDA_DEVICES.
+//
+// Threading: `Locked` is the one lock, process-shared and robust. Words marked atomic are read
+// without it.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "slice_rule.h"
+
+namespace fakecuda {
+
+inline constexpr std::uint64_t kStateMagic = 0x3144'5550'4745'4b41;
+inline constexpr std::uint32_t kStateVersion = 3;
+inline constexpr int kMaxGpus = 8;
+inline constexpr int kMaxProcesses = 512;
+inline constexpr int kMaxGroups = 512;  // per engine
+inline constexpr std::uint64_t kMiB = 1 << 20;
+inline constexpr std::uint64_t kContextBytes = 8 * kMiB;
+
+struct ProcessEntry {
+  std::int32_t pid;  // in its own namespace; see State::pid_of
+  std::uint32_t in_use;
+  std::uint32_t observer;  // NVML only
+  std::uint32_t contexts[kMaxGpus];
+  std::atomic<std::uint64_t> used_bytes[kMaxGpus];  // contexts included
+};
+
+struct GroupEntry {
+  std::atomic<std::uint32_t> in_use;
+  std::int32_t process;  // index of its ProcessEntry
+  std::atomic<std::uint32_t> slice_us;
+  std::atomic<std::uint32_t> runnable;
+  std::atomic<std::uint32_t> granted;  // futex word: bumped when the engine is handed to it
+  std::atomic<std::uint64_t> busy_ns;  // virtual time it ran
+  std::atomic<std::uint64_t> operations;
+};
+
+struct EngineEntry {
+  std::atomic<std::int32_t> holder;     // group that has the engine, or -1
+  std::atomic<std::int32_t> resident;   // group whose state is on the engine, or -1
+  std::atomic<std::uint32_t> waiting;   // runnable groups besides the holder
+  std::atomic<std::uint64_t> clock_ns;  // virtual, on the scale of CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> switch_ns;
+  std::atomic<std::uint64_t> switches;
+  std::int32_t high_water;  // groups in use are below it
+  GroupEntry groups[kMaxGroups];
+};
+
+struct GpuEntry {
+  std::uint64_t total_bytes;
+  EngineEntry engines[kEngines];
+};
+
+struct StateFile {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t bytes;
+  pthread_mutex_t lock;
+  std::int32_t gpu_count;
+  ProcessEntry processes[kMaxProcesses];
+  GpuEntry gpus[kMaxGpus];
+};
+
+class State {
+ public:
+  // The state of this process, attached at the first call. Null when the file can't be used; why()
+  // then says what failed.
+  static State* get(bool observer);
+  static const char* why();
+
+  StateFile& file() { return *file_; }
+  int self() const { return self_; }
+  const char* path() const { return path_; }
+
+  // The process is alive (or this one).
+  bool alive(int process);
+  // Its pid as this process sees it.
+  int pid_of(int process);
+
+  // Charges memory of a GPU to this process; false when there isn't enough.
+  bool charge(int gpu, std::uint64_t bytes);
+  void uncharge(int gpu, std::uint64_t bytes);
+  std::uint64_t used(int gpu);
+  // Removes the entries of the dead. REQUIRES: locked.
+  void reap_locked();
+
+  // A channel group of this process on an engine; -1 when there are none left.
+  int add_group(int gpu, Engine engine);
+  void remove_group(int gpu, Engine engine, int group);
+
+  void lock();
+  void unlock();
+
+ private:
+  bool attach(bool observer);
+  bool open_files();
+  bool lock_byte(int process);
+  void set_up();
+
+  StateFile* file_ = nullptr;
+  int state_fd_ = -1;
+  int locks_fd_ = -1;
+  int self_ = -1;
+  char path_[256] = {};
+};
+
+class Locked {
+ public:
+  explicit Locked(State& state) : state_(state) { state_.lock(); }
+  ~Locked() { state_.unlock(); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  State& state_;
+};
+
+// The name and UUID of GPU `index`, the same in the driver and in NVML.
+const char* gpu_name();
+void gpu_uuid(int index, unsigned char out[16]);
+
+std::uint64_t monotonic_ns();
+long futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::uint64_t timeout_ns);
+void futex_wake(std::atomic<std::uint32_t>& word);
+
+}  // namespace fakecuda

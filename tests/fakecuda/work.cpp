@@ -1,0 +1,162 @@
+#include "work.h"
+
+#include <string.h>
+
+#include "modules.h"
+
+namespace fakecuda {
+namespace {
+
+constexpr double kHostBytesPerNs = 55.0, kDeviceBytesPerNs = 1500.0;
+constexpr std::uint64_t kCopyStartNs = 2 * kUs, kSetStartNs = 2 * kUs;
+
+bool satisfied(const CUstreamBatchMemOpParams& op) {
+  if (op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
+    const auto* word = reinterpret_cast<const std::uint32_t*>(op.waitValue.address);
+    const std::uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE), want = op.waitValue.value;
+    switch (op.waitValue.flags & 3u) {
+      case CU_STREAM_WAIT_VALUE_GEQ:
+        return static_cast<std::int32_t>(now - want) >= 0;
+      case CU_STREAM_WAIT_VALUE_EQ:
+        return now == want;
+      case CU_STREAM_WAIT_VALUE_AND:
+        return (now & want) != 0;
+      default:
+        return ~(now | want) != 0;
+    }
+  }
+  const auto* word = reinterpret_cast<const std::uint64_t*>(op.waitValue.address);
+  const std::uint64_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE), want = op.waitValue.value64;
+  switch (op.waitValue.flags & 3u) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return static_cast<std::int64_t>(now - want) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return now == want;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (now & want) != 0;
+    default:
+      return ~(now | want) != 0;
+  }
+}
+
+void write_value(const CUstreamBatchMemOpParams& op) {
+  if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(op.writeValue.address), op.writeValue.value,
+                     __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(op.writeValue.address), op.writeValue.value64,
+                     __ATOMIC_RELEASE);
+  }
+}
+
+OpRef memory_op(const CUstreamBatchMemOpParams& params) {
+  auto op = std::make_shared<Op>();
+  switch (params.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      op->where = Where::kPoll;
+      op->condition = [params] { return satisfied(params); };
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      op->effect = [params] { write_value(params); };
+      break;
+    default:
+      break;
+  }
+  return op;
+}
+
+template <class T>
+void set_rows(const CUDA_MEMSET_NODE_PARAMS& p) {
+  for (std::size_t row = 0; row < p.height; ++row) {
+    auto* cell = reinterpret_cast<T*>(p.dst + row * p.pitch);
+    for (std::size_t i = 0; i < p.width; ++i) cell[i] = static_cast<T>(p.value);
+  }
+}
+
+}  // namespace
+
+CUresult put(CUstream handle, const Work& work, OpRef* last) {
+  std::unique_lock held(ops_lock());
+  Stream* stream = nullptr;
+  if (const CUresult status = find_stream(handle, &stream)) return status;
+  // The lock of the context comes before the lock of the ops.
+  held.unlock();
+  std::lock_guard api(stream->context->api);
+  held.lock();
+  if (const CUresult status = check_capture(stream)) return status;
+  if (stream->capture) return add_to_capture(stream, work);
+  for (const OpRef& op : work.make(stream)) {
+    enqueue(stream, op, held);
+    if (last) *last = op;
+  }
+  return CUDA_SUCCESS;
+}
+
+Work kernel_work(std::shared_ptr<Launch> launch) {
+  Work work;
+  work.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  work.launch = launch;
+  work.make = [launch](Stream* stream) {
+    return std::vector<OpRef>{
+        engine_op(stream, kCompute, kernel_cost_ns(*launch), [launch] { run_kernel(*launch); })};
+  };
+  return work;
+}
+
+Work host_work(CUhostFn function, void* data) {
+  Work work;
+  work.type = CU_GRAPH_NODE_TYPE_HOST;
+  work.host = {function, data};
+  work.make = [function, data](Stream*) {
+    auto op = std::make_shared<Op>();
+    op->where = Where::kHost;
+    op->effect = [function, data] { function(data); };
+    return std::vector<OpRef>{op};
+  };
+  return work;
+}
+
+Work memory_op_work(const CUstreamBatchMemOpParams* ops, unsigned count) {
+  Work work;
+  work.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  work.memory_ops.assign(ops, ops + count);
+  work.make = [list = work.memory_ops](Stream*) {
+    std::vector<OpRef> made;
+    for (const auto& params : list) made.push_back(memory_op(params));
+    return made;
+  };
+  return work;
+}
+
+Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
+               std::function<void()> effect) {
+  Work work;
+  work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  work.copy = params;
+  const double speed = engine == kCopyAcross ? kDeviceBytesPerNs : kHostBytesPerNs;
+  const std::uint64_t cost = kCopyStartNs + static_cast<std::uint64_t>(bytes / speed);
+  work.make = [engine, cost, effect = std::move(effect)](Stream* stream) {
+    return std::vector<OpRef>{engine_op(stream, engine, cost, effect)};
+  };
+  return work;
+}
+
+Work set_work(const CUDA_MEMSET_NODE_PARAMS& params) {
+  Work work;
+  work.type = CU_GRAPH_NODE_TYPE_MEMSET;
+  work.set = params;
+  work.make = [params](Stream* stream) {
+    const double bytes = static_cast<double>(params.elementSize) * params.width * params.height;
+    const std::uint64_t cost = kSetStartNs + static_cast<std::uint64_t>(bytes / kDeviceBytesPerNs);
+    return std::vector<OpRef>{engine_op(stream, kCompute, cost, [params] {
+      if (params.elementSize == 1) set_rows<std::uint8_t>(params);
+      if (params.elementSize == 2) set_rows<std::uint16_t>(params);
+      if (params.elementSize == 4) set_rows<std::uint32_t>(params);
+    })};
+  };
+  return work;
+}
+
+}  // namespace fakecuda
