@@ -1,0 +1,184 @@
+#include "monitor/accounts.h"
+
+#include <algorithm>
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+// Below this what is left of a quota is handed out as asked for, not in chunks.
+constexpr std::uint64_t kChunkFrom = 256 * kMiB;
+constexpr std::uint64_t kFreeChunk = 256 * kMiB;
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// Sums of what hostile clients claim must not wrap around.
+std::uint64_t plus(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~0ull : a + b; }
+
+}  // namespace
+
+std::optional<Account::Quota> Account::quota(JobKey job) const {
+  const auto found = quotas_.find(job);
+  if (found == quotas_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool Account::fits(JobKey job, std::uint64_t bytes) const {
+  if (!capacity_) return true;
+  const std::uint64_t others = minus(held_by_all(), held(job));
+  return plus(plus(others, outside_), bytes) <= *capacity_;
+}
+
+void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
+  holdings_[client] = Holding{job, granted, 0, 0};
+}
+
+const Account::Holding* Account::holding(ClientId client) const {
+  const auto found = holdings_.find(client);
+  return found == holdings_.end() ? nullptr : &found->second;
+}
+
+void Account::set_credit(ClientId client, std::uint64_t credit) {
+  const auto found = holdings_.find(client);
+  if (found != holdings_.end()) found->second.credit = std::min(credit, found->second.granted);
+}
+
+void Account::set_overhead(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found != holdings_.end()) found->second.overhead = bytes;
+}
+
+void Account::granted(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.granted = plus(found->second.granted, bytes);
+  found->second.credit = plus(found->second.credit, bytes);
+}
+
+void Account::taken_back(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.granted = minus(found->second.granted, bytes);
+  found->second.credit = minus(found->second.credit, bytes);
+}
+
+std::uint64_t Account::charged(JobKey job) const {
+  std::uint64_t sum = 0;
+  for (const auto& [client, holding] : holdings_) {
+    if (holding.job == job) sum = plus(sum, plus(holding.granted, holding.overhead));
+  }
+  return sum;
+}
+
+std::uint64_t Account::held(JobKey job) const {
+  const auto promise = quota(job);
+  const std::uint64_t sum = charged(job);
+  return promise && promise->reserved ? std::max(promise->bytes, sum) : sum;
+}
+
+std::uint64_t Account::held_by_all() const {
+  std::map<JobKey, std::uint64_t> charges;
+  for (const auto& [client, holding] : holdings_) {
+    auto& sum = charges[holding.job];
+    sum = plus(sum, plus(holding.granted, holding.overhead));
+  }
+  for (const auto& [job, promise] : quotas_) {
+    auto& sum = charges[job];
+    if (promise.reserved) sum = std::max(sum, promise.bytes);
+  }
+  std::uint64_t all = 0;
+  for (const auto& [job, sum] : charges) all = plus(all, sum);
+  return all;
+}
+
+std::uint64_t Account::reserved() const {
+  std::uint64_t sum = 0;
+  for (const auto& [job, promise] : quotas_) {
+    if (promise.reserved) sum = plus(sum, promise.bytes);
+  }
+  return sum;
+}
+
+std::uint64_t Account::free() const {
+  if (!capacity_) return ~0ull;
+  return minus(minus(*capacity_, outside_), held_by_all());
+}
+
+std::uint64_t Account::overdrawn() const {
+  if (!capacity_) return 0;
+  return minus(plus(held_by_all(), outside_), *capacity_);
+}
+
+std::uint64_t Account::headroom(JobKey job) const {
+  const auto promise = quota(job);
+  if (!promise) return free();
+  const std::uint64_t left = minus(promise->bytes, charged(job));
+  return promise->reserved ? left : std::min(left, free());
+}
+
+std::uint64_t Account::grant_size(JobKey job, std::uint64_t need) const {
+  const std::uint64_t room = headroom(job);
+  std::uint64_t chunk = need;
+  if (quota(job)) {
+    if (room >= kChunkFrom) chunk = std::max(need, room / 4);
+  } else {
+    chunk = std::max(need, kFreeChunk);
+  }
+  return std::min(chunk, room);
+}
+
+std::vector<ClientId> Account::givers(JobKey job, ClientId except) const {
+  const auto promise = quota(job);
+  std::vector<ClientId> out;
+  for (const auto& [client, holding] : holdings_) {
+    if (client == except || holding.credit == 0) continue;
+    const bool sibling = holding.job == job;
+    const auto theirs = quota(holding.job);
+    // Credit inside another job's promise is of no use to anybody else.
+    const bool from_the_free = !theirs || !theirs->reserved;
+    if (sibling || (from_the_free && (!promise || !promise->reserved))) out.push_back(client);
+  }
+  std::stable_sort(out.begin(), out.end(), [this](ClientId a, ClientId b) {
+    return holdings_.at(a).credit > holdings_.at(b).credit;
+  });
+  return out;
+}
+
+std::uint64_t Account::others_used(ClientId client) const {
+  const Holding* mine = holding(client);
+  if (mine == nullptr) return 0;
+  std::uint64_t sum = mine->overhead;
+  for (const auto& [id, holding] : holdings_) {
+    if (id == client || holding.job != mine->job) continue;
+    sum = plus(sum, plus(holding.used(), holding.overhead));
+  }
+  return sum;
+}
+
+std::uint64_t Account::available(ClientId client) const {
+  const Holding* mine = holding(client);
+  if (mine == nullptr) return 0;
+  const auto promise = quota(mine->job);
+  std::uint64_t siblings = 0;
+  std::uint64_t strangers = 0;
+  for (const ClientId id : givers(mine->job, client)) {
+    const Holding& giver = holdings_.at(id);
+    auto& sum = giver.job == mine->job ? siblings : strangers;
+    sum = plus(sum, giver.credit);
+  }
+  if (!promise) return plus(plus(free(), siblings), strangers);
+  const std::uint64_t left = minus(promise->bytes, minus(charged(mine->job), siblings));
+  if (promise->reserved) return left;
+  return std::min(left, plus(plus(free(), siblings), strangers));
+}
+
+std::uint64_t OverheadMeter::reading(std::uint64_t nvml_bytes, std::uint64_t used_before,
+                                     std::uint64_t used_after) {
+  before_last_ = last_;
+  last_ = minus(nvml_bytes, std::max(used_before, used_after));
+  return value();
+}
+
+std::uint64_t OverheadMeter::value() const { return std::max(last_, before_last_); }
+
+}  // namespace switchyard::monitor

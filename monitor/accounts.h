@@ -1,0 +1,107 @@
+// The memory account of one GPU: pure arithmetic over who was granted what.
+//
+// Concept. A job is charged what its clients were *granted* (credit that lies unused included) and
+// their *overhead* (what the driver uses for a process beyond what the process counted: contexts,
+// modules). A job with a reserved quota holds its quota, used or not; any other job holds what it
+// is charged. What nobody holds is free:
+//
+//     capacity = total - the driver's reserve - outside processes        (or --capacity)
+//     held     = sum over jobs of  max(quota if reserved, charged)
+//     free     = capacity - held
+//
+// The words in the pages are page.h's business; this only knows numbers, and the caller tells it
+// the credit that it saw.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace switchyard::monitor {
+
+using ClientId = std::uint64_t;
+using JobKey = std::uint64_t;
+
+class Account {
+ public:
+  struct Holding {
+    JobKey job = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t credit = 0;    // unused, as last told; never more than granted
+    std::uint64_t overhead = 0;  // NVML's figure minus what the client uses
+    std::uint64_t used() const { return granted - credit; }
+  };
+  struct Quota {
+    std::uint64_t bytes = 0;
+    bool reserved = false;  // false: a ceiling that was not promised
+  };
+
+  // What can be given out at all; unknown capacity refuses nothing.
+  void set_capacity(std::optional<std::uint64_t> bytes) { capacity_ = bytes; }
+  void set_outside(std::uint64_t bytes) { outside_ = bytes; }
+  std::optional<std::uint64_t> capacity() const { return capacity_; }
+  std::uint64_t outside() const { return outside_; }
+
+  void set_quota(JobKey job, Quota quota) { quotas_[job] = quota; }
+  void clear_quota(JobKey job) { quotas_.erase(job); }
+  std::optional<Quota> quota(JobKey job) const;
+  // Whether a quota of `bytes` could be promised to `job`, beside what all others hold.
+  bool fits(JobKey job, std::uint64_t bytes) const;
+
+  void join(ClientId client, JobKey job, std::uint64_t granted);
+  void leave(ClientId client) { holdings_.erase(client); }
+  const Holding* holding(ClientId client) const;
+  const std::map<ClientId, Holding>& holdings() const { return holdings_; }
+  // Told before anything is asked: what the client's page shows now.
+  void set_credit(ClientId client, std::uint64_t credit);
+  void set_overhead(ClientId client, std::uint64_t bytes);
+  void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
+  void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink
+
+  std::uint64_t charged(JobKey job) const;
+  std::uint64_t held(JobKey job) const;
+  std::uint64_t reserved() const;  // the sum of all promises
+  std::uint64_t free() const;      // never below zero
+  // How far the promises and charges are over the capacity; 0 when they are not.
+  std::uint64_t overdrawn() const;
+
+  // What `job` could still be granted now, without taking anything back.
+  std::uint64_t headroom(JobKey job) const;
+  // How much a client that needs `need` more is granted: `need`, or a chunk when much is left.
+  // pre: need <= headroom(job)
+  std::uint64_t grant_size(JobKey job, std::uint64_t need) const;
+  // Whose idle credit may be taken back for `job`, the largest first.
+  std::vector<ClientId> givers(JobKey job, ClientId except) const;
+
+  // The words of the page: used against the job's quota by others and by overhead, and what the
+  // account could still grant beyond the client's credit, taking back what is idle.
+  std::uint64_t others_used(ClientId client) const;
+  std::uint64_t available(ClientId client) const;
+
+ private:
+  std::uint64_t held_by_all() const;
+
+  std::optional<std::uint64_t> capacity_;
+  std::uint64_t outside_ = 0;
+  std::map<JobKey, Quota> quotas_;
+  std::map<ClientId, Holding> holdings_;
+};
+
+// The overhead of one process, from readings of NVML that race with its allocations. A rise counts
+// at once, a fall when two readings agree, because memory that is reserved but not yet allocated
+// looks like a fall for a moment.
+class OverheadMeter {
+ public:
+  std::uint64_t reading(std::uint64_t nvml_bytes, std::uint64_t used_before,
+                        std::uint64_t used_after);
+  std::uint64_t value() const;
+
+ private:
+  std::uint64_t last_ = 0;
+  std::uint64_t before_last_ = 0;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,195 @@
+#include "monitor/commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "monitor/listing.h"
+#include "switchyard/status.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+json refusal(int code, const std::string& error) {
+  return {{"schema_version", kSchemaVersion}, {"ok", false}, {"code", code}, {"error", error}};
+}
+
+json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }
+
+// A knob's value as text: people's tools may send 4 as well as "4".
+std::optional<std::string> text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  if (found->is_string()) return found->get<std::string>();
+  return found->dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
+bool read_knobs(const json& object, JobCard& card, std::string& why) {
+#define SWITCHYARD_READ_KNOB(field, env, capacity, fallback)                              \
+  if (const auto text = text_of(object, #field); text && !set_text(card.field, *text)) {  \
+    why = fmt::format(#field " '{}' is longer than the {} bytes that it may have", *text, \
+                      capacity - 1);                                                      \
+    return false;                                                                         \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_READ_KNOB)
+#undef SWITCHYARD_READ_KNOB
+  return true;
+}
+
+JobCard default_card() {
+  JobCard card{};
+#define SWITCHYARD_DEFAULT(field, env, capacity, fallback) set_text(card.field, fallback);
+  SWITCHYARD_KNOBS(SWITCHYARD_DEFAULT)
+#undef SWITCHYARD_DEFAULT
+  return card;
+}
+
+// The process that keeps a created job alive: the asker, unless it names another of its user's.
+pid_t creator_of(const Peer& peer, const json& request) {
+  const auto found = request.find("pid");
+  if (found == request.end() || !found->is_number_integer()) return peer.pid;
+  const auto said = found->get<std::int64_t>();
+  if (said <= 0 || said > 0x7fffffff || said == peer.pid) return peer.pid;
+  const auto pid = static_cast<pid_t>(said);
+  // In another PID namespace the asker's own number means itself.
+  if (own_pid(peer.pid) == pid) return peer.pid;
+  const auto owner = process_owner(pid);
+  return owner && (peer.uid == 0 || *owner == peer.uid) ? pid : peer.pid;
+}
+
+// The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
+std::vector<std::size_t> visible_gpus(const Memory& memory, const json& request) {
+  std::vector<std::size_t> out;
+  const auto text = text_of(request, "cuda_visible_devices");
+  if (!text) return out;
+  for (std::size_t at = 0; at <= text->size();) {
+    const std::size_t comma = std::min(text->find(',', at), text->size());
+    const std::string item = text->substr(at, comma - at);
+    at = comma + 1;
+    for (std::size_t gpu = 0; gpu < memory.all().size(); ++gpu) {
+      const GpuInfo& info = memory.all()[gpu].info;
+      const bool by_uuid = item.size() > 4 && info.uuid_text.rfind(item, 0) == 0;
+      if (by_uuid || (item == std::to_string(info.index) && !info.mig)) out.push_back(gpu);
+    }
+  }
+  return out;
+}
+
+json create(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
+  JobCard card = default_card();
+  std::string why;
+  const auto given = request.find("card");
+  if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
+  if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
+  const auto knobs = parse_card(card, why);
+  if (!knobs) return refusal(kUsage, why);
+  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  const pid_t creator = creator_of(peer, request);
+  const Job* job = monitor.create(card, peer.uid, creator > 0 ? creator : -1,
+                                  visible_gpus(monitor.memory(), request), now, why);
+  if (job == nullptr) return refusal(kRefusedByPolicy, why);
+  answer.created = job->key;
+  answer.creator = creator;
+  json out = success();
+  out["job"] = job->id;
+  out["name"] = job->name;
+  return out;
+}
+
+json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  const std::string target = text_of(request, "target").value_or("");
+  Job* job = monitor.roster().find_target(target);
+  if (job == nullptr) {
+    return refusal(kNoSuchJobOrGpu,
+                   fmt::format("no job '{}': 'switchyard ps' lists the jobs there are", target));
+  }
+  if (!may_change(*job, peer.uid)) {
+    return refusal(kNoPermission, fmt::format("job '{}' belongs to {}: only its owner or root may "
+                                              "change it",
+                                              job->name, user_name(job->uid)));
+  }
+  JobCard card = job->card;
+  std::string why;
+  json wanted = request;
+  // A job keeps its id and its name.
+  wanted.erase("job");
+  wanted.erase("name");
+  if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
+  // "none" takes a quota away again.
+  if (std::string(card.memory) == "none") set_text(card.memory, "");
+  const auto knobs = parse_card(card, why);
+  if (!knobs) return refusal(kUsage, why);
+  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  if (knobs->memory_bytes && !monitor.memory().can_become(*job, *knobs->memory_bytes, now, why)) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  monitor.change(*job, card, *knobs, now);
+  json out = success();
+  out.update(list_job(monitor, *job, now));
+  return out;
+}
+
+json means(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  const std::string wanted = text_of(request, "means").value_or("");
+  if (wanted != "none" && wanted != "auto") {
+    return refusal(kUsage, fmt::format("means '{}' makes no sense: it takes none or auto", wanted));
+  }
+  if (peer.uid != 0 && peer.uid != ::geteuid()) {
+    return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "
+                                              "may change its means",
+                                              user_name(::geteuid())));
+  }
+  monitor.slicing().allow(wanted == "auto");
+  monitor.look(now);
+  json out = success();
+  out["means"] = wanted;
+  return out;
+}
+
+json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
+  const std::string op = text_of(request, "op").value_or("");
+  if (op == "version") {
+    json out = success();
+    out["version"] = kVersion;
+    out["pid"] = ::getpid();
+    return out;
+  }
+  if (op == "status" || op == "ps") {
+    json out = success();
+    // People see fresh figures, but can't make us ask the driver all the time.
+    for (std::size_t i = 0; i < monitor.memory().all().size(); ++i) {
+      monitor.memory().measure_if_old(i, now);
+    }
+    monitor.look(now);
+    out.update(op == "ps" ? list_jobs(monitor, now) : list_status(monitor, now));
+    return out;
+  }
+  if (op == "create") return create(monitor, peer, request, now, answer);
+  if (op == "set") return set(monitor, peer, request, now);
+  if (op == "means") return means(monitor, peer, request, now);
+  return refusal(kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
+                                     "set and means",
+                                     op));
+}
+
+}  // namespace
+
+Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now) {
+  Answer answer;
+  const json parsed = json::parse(request, nullptr, false);
+  const json out = parsed.is_object() ? dispatch(monitor, peer, parsed, now, answer)
+                                      : refusal(kUsage, "a request is one JSON object with 'op'");
+  // Names of processes need not be UTF-8.
+  answer.json = out.dump(-1, ' ', false, json::error_handler_t::replace);
+  return answer;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,86 @@
+// The narrow door to the GPUs: everything that the monitor asks the machine about them. Behind it
+// is NVML (nvml.h), or a fake in tests.
+//
+// Concept. A GPU is named by its UUID; a MIG instance is a GPU of its own. `at` is a position in
+// the answer of list(), which is fixed for the life of the object. A question that the driver can't
+// answer yields nullopt, never a guess.
+//
+// Threading: one thread. Calls may take milliseconds: never one per message of a client.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace switchyard::monitor {
+
+using Uuid = std::array<std::uint8_t, 16>;
+
+struct GpuInfo {
+  Uuid uuid{};            // as cuDeviceGetUuid_v2 gives it
+  std::string uuid_text;  // "GPU-..." or "MIG-..."
+  unsigned index = 0;     // NVML's own index (of the parent for a MIG instance)
+  std::string name;
+  bool mig = false;
+};
+
+struct GpuMemory {
+  std::uint64_t total_bytes = 0;
+  std::uint64_t reserved_bytes = 0;  // the driver's own, nobody's to give
+  std::uint64_t used_bytes = 0;      // without reserved
+};
+
+struct ProcessMemory {
+  pid_t pid = 0;
+  std::uint64_t bytes = 0;  // contexts and everything else included
+};
+
+struct ProcessLoad {
+  pid_t pid = 0;
+  double ratio = 0;  // of the time in which a kernel of the process was resident, 0 to 1
+};
+
+class Gpus {
+ public:
+  virtual ~Gpus() = default;
+
+  // Why list() is empty; empty when it is not.
+  virtual std::string problem() const = 0;
+  virtual std::string driver_version() const = 0;
+  virtual const std::vector<GpuInfo>& list() const = 0;
+
+  // pre: at < list().size(), for all below.
+  virtual std::optional<GpuMemory> memory(std::size_t at) = 0;
+  virtual std::optional<std::vector<ProcessMemory>> processes(std::size_t at) = 0;
+  // The latest sample of every process that was sampled since the last call.
+  virtual std::optional<std::vector<ProcessLoad>> loads(std::size_t at) = 0;
+};
+
+// "GPU-8-4-4-4-12 hex" or "MIG-..." to its 16 bytes.
+inline std::optional<Uuid> parse_uuid(std::string_view text) {
+  if (text.size() < 4 || (text.substr(0, 4) != "GPU-" && text.substr(0, 4) != "MIG-")) {
+    return std::nullopt;
+  }
+  Uuid out{};
+  std::size_t digits = 0;
+  for (const char c : text.substr(4)) {
+    if (c == '-') continue;
+    const int value = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    if (value < 0 || digits >= 32) return std::nullopt;
+    auto& byte = out[digits / 2];
+    byte = static_cast<std::uint8_t>((byte << 4) | value);
+    ++digits;
+  }
+  if (digits != 32) return std::nullopt;
+  return out;
+}
+
+}  // namespace switchyard::monitor

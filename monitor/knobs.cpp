@@ -1,0 +1,83 @@
+#include "monitor/knobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace switchyard::monitor {
+namespace {
+
+Priority priority_cap(const Caps& caps, uid_t uid) {
+  return caps.may_be_high.count(uid) != 0 ? Priority::kHigh : caps.priority;
+}
+
+}  // namespace
+
+std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
+  const auto bad = [&why](const char* knob, const char* value, const char* forms) {
+    why = fmt::format("{} '{}' makes no sense: it takes {}", knob, value, forms);
+    return std::nullopt;
+  };
+  Knobs out;
+  if (card.job[0] != '\0' && !valid_name(card.job)) return bad("job", card.job, kNameForms);
+  if (card.name[0] != '\0' && !valid_name(card.name)) return bad("name", card.name, kNameForms);
+  if (card.priority[0] != '\0') {
+    const auto priority = parse_priority(card.priority);
+    if (!priority) return bad("priority", card.priority, kPriorityForms);
+    out.priority = *priority;
+  }
+  if (card.share[0] != '\0') {
+    const auto share = parse_share(card.share);
+    if (!share) return bad("share", card.share, kShareForms);
+    out.share = *share;
+  }
+  if (card.memory[0] != '\0') {
+    out.memory_bytes = parse_bytes(card.memory);
+    if (!out.memory_bytes) return bad("memory", card.memory, kBytesForms);
+  }
+  if (card.on_oom[0] != '\0') {
+    const std::string text = card.on_oom;
+    if (text != "fail" && text != "wait") return bad("on-oom", card.on_oom, kOnOomForms);
+    out.wait_on_oom = text == "wait";
+  }
+  if (card.oom_timeout[0] != '\0') {
+    const auto timeout = parse_seconds(card.oom_timeout);
+    if (!timeout) return bad("oom-timeout", card.oom_timeout, kSecondsForms);
+    out.oom_timeout = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
+  }
+  return out;
+}
+
+std::string Caps::exceeded(uid_t uid, const Knobs& knobs) const {
+  if (uid == 0) return {};
+  if (knobs.priority > priority_cap(*this, uid)) {
+    return fmt::format("priority {} is more than root allows here ({})", to_string(knobs.priority),
+                       to_string(priority_cap(*this, uid)));
+  }
+  if (share && knobs.share > *share) {
+    return fmt::format("share {} is more than root allows here ({})", knobs.share, *share);
+  }
+  if (memory_bytes && knobs.memory_bytes && *knobs.memory_bytes > *memory_bytes) {
+    return fmt::format("memory of {} bytes is more than root allows here ({})", *knobs.memory_bytes,
+                       *memory_bytes);
+  }
+  return {};
+}
+
+void Caps::lower(uid_t uid, Knobs& knobs, JobCard& card) const {
+  if (uid == 0) return;
+  if (knobs.priority > priority_cap(*this, uid)) {
+    knobs.priority = priority_cap(*this, uid);
+    set_text(card.priority, to_string(knobs.priority));
+  }
+  if (share && knobs.share > *share) {
+    knobs.share = *share;
+    set_text(card.share, fmt::format("{}", knobs.share));
+  }
+  if (memory_bytes && knobs.memory_bytes.value_or(~0ull) > *memory_bytes) {
+    knobs.memory_bytes = memory_bytes;
+    set_text(card.memory, std::to_string(*memory_bytes));
+  }
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,215 @@
+#include "monitor/listing.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "switchyard/status.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+// Slices were measured on this family of drivers; elsewhere `doctor` verifies them.
+constexpr char kTestedDriver[] = "580.";
+
+json or_null(const std::optional<std::uint64_t>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+const char* slice_status(std::uint32_t status) {
+  return status == abi::kSliceAccepted  ? "accepted"
+         : status == abi::kSliceRefused ? "refused"
+                                        : "none";
+}
+
+// One job's clients on one GPU, added up.
+struct OnGpu {
+  std::uint64_t used = 0, overhead = 0;
+  std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
+  double load = -1, asked = 0;
+  bool active = false, waits = false;
+  bool shown = false;  // some client shows slices
+  Slices slices;
+  std::uint32_t in_force_us = 0, status = abi::kSliceNever;
+};
+
+OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
+  OnGpu out;
+  const Account& account = monitor.memory().all()[gpu].account;
+  for (const ClientId id : job.clients) {
+    const Client* client = monitor.roster().client(id);
+    if (client == nullptr || client->observer) continue;
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu) continue;
+      const LaneReport report = client->page->report(lane);
+      if (const Account::Holding* holding = account.holding(id)) {
+        out.used += holding->used() + holding->overhead;
+        out.overhead += holding->overhead;
+      }
+      out.launches += report.launches;
+      out.graph_launches += report.graph_launches;
+      out.copies += report.copies;
+      out.refusals += report.refusals;
+      if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
+      out.asked = std::max(out.asked, state.share_asked);
+      out.waits = out.waits || state.waits_since != Time{0};
+      // Of several processes the listing shows an active one's slices.
+      if ((state.active && !out.active) || !out.shown) {
+        out.shown = true;
+        out.slices = monitor.slicing().wanted(gpu, id);
+        out.in_force_us = report.compute_slice_applied_us;
+        out.status = report.slice_status;
+      }
+      out.active = out.active || state.active;
+    }
+  }
+  return out;
+}
+
+json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
+  const Memory::Gpu& at = monitor.memory().all()[gpu];
+  const auto quota = at.account.quota(job.key);
+  return {
+      {"uuid", at.info.uuid_text},
+      {"memory_used_bytes", sums.used},
+      {"memory_overhead_bytes", sums.overhead},
+      {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
+      {"memory_reserved", quota && quota->reserved},
+      {"share_asked_ratio", sums.asked},
+      {"share_got_ratio", sums.load >= 0 ? json(std::min(sums.load, 1.0)) : json(nullptr)},
+      {"compute_slice_us", sums.slices.compute_us},
+      {"copy_slice_us", sums.slices.copy_us},
+      {"slice_in_force_us", sums.in_force_us},
+      {"slice_status", slice_status(sums.status)},
+      {"launches", sums.launches},
+      {"graph_launches", sums.graph_launches},
+      {"copies", sums.copies},
+      {"refusals", sums.refusals},
+      {"active", sums.active},
+  };
+}
+
+json list_gpu(Monitor& monitor, std::size_t gpu) {
+  const Memory::Gpu& at = monitor.memory().all()[gpu];
+  const std::string driver = monitor.door().driver_version();
+  const std::string without = monitor.slicing().reason_without(gpu);
+  std::size_t clients = 0;
+  std::set<JobKey> jobs;
+  bool accepted = false;
+  bool refused = false;
+  for (const auto& [id, client] : monitor.roster().clients()) {
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu || client->observer) continue;
+      ++clients;
+      jobs.insert(client->job);
+      const auto status = client->page->report(lane).slice_status;
+      accepted = accepted || status == abi::kSliceAccepted;
+      refused = refused || status == abi::kSliceRefused;
+    }
+  }
+  const char* reason = accepted  ? "slices are accepted by the driver"
+                       : refused ? "the driver refuses slices"
+                                 : "slices will be used; nobody needed one yet";
+  const auto capacity = at.account.capacity();
+  return {
+      {"uuid", at.info.uuid_text},
+      {"index", at.info.index},
+      {"name", at.info.name},
+      {"simulated", driver.find("simulated") != std::string::npos},
+      {"driver_version", driver},
+      {"driver_tested", driver.rfind(kTestedDriver, 0) == 0},
+      {"memory_total_bytes", at.memory.total_bytes},
+      {"memory_capacity_bytes",
+       capacity ? *capacity - std::min(*capacity, at.account.outside()) : 0},
+      {"memory_reserved_bytes", at.account.reserved()},
+      {"memory_used_bytes", at.memory.used_bytes},
+      {"memory_outside_bytes", at.account.outside()},
+      {"means", !without.empty() || (refused && !accepted) ? "none" : "slice"},
+      {"means_reason", without.empty() ? reason : without},
+      {"mps", at.mps},
+      {"mig", at.info.mig},
+      {"clients", clients},
+      {"jobs", jobs.size()},
+  };
+}
+
+}  // namespace
+
+json list_job(Monitor& monitor, const Job& job, Time now) {
+  json processes = json::array();
+  for (const ClientId id : job.clients) {
+    if (const Client* client = monitor.roster().client(id)) {
+      processes.push_back(
+          {{"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}});
+    }
+  }
+  json gpus = json::array();
+  bool active = false;
+  bool waits = false;
+  for (const std::size_t gpu : job.seen) {
+    const OnGpu sums = add_up(monitor, job, gpu);
+    active = active || sums.active;
+    waits = waits || sums.waits;
+    gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
+  }
+  return {
+      {"job", job.id},
+      {"name", job.name},
+      {"user", user_name(job.uid)},
+      {"uid", job.uid},
+      {"state", waits    ? "waiting"
+                : active ? "running"
+                         : "idle"},
+      {"priority", to_string(job.knobs.priority)},
+      {"share_weight", job.knobs.share},
+      {"memory_quota_bytes", or_null(job.knobs.memory_bytes)},
+      {"since_seconds", seconds(now - job.since)},
+      {"processes", std::move(processes)},
+      {"gpus", std::move(gpus)},
+  };
+}
+
+json list_jobs(Monitor& monitor, Time now) {
+  json jobs = json::array();
+  for (const auto& [key, job] : monitor.roster().jobs()) {
+    jobs.push_back(list_job(monitor, job, now));
+  }
+  json outside = json::array();
+  for (const Memory::Gpu& gpu : monitor.memory().all()) {
+    for (const Memory::Outsider& each : gpu.outsiders) {
+      outside.push_back({{"pid", each.pid},
+                         {"name", process_name(each.pid)},
+                         {"gpu_uuid", gpu.info.uuid_text},
+                         {"memory_used_bytes", each.bytes}});
+    }
+  }
+  return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};
+}
+
+json list_status(Monitor& monitor, Time now) {
+  json gpus = json::array();
+  for (std::size_t gpu = 0; gpu < monitor.memory().all().size(); ++gpu) {
+    gpus.push_back(list_gpu(monitor, gpu));
+  }
+  const Settings& settings = monitor.settings();
+  json out = {
+      {"monitor",
+       {{"pid", ::getpid()},
+        {"uid", ::geteuid()},
+        {"user", user_name(::geteuid())},
+        {"version", kVersion},
+        {"socket", settings.socket},
+        {"persist", settings.persist},
+        {"uptime_seconds", seconds(now - monitor.started())},
+        {"means", monitor.slicing().allowed() ? "auto" : "none"}}},
+      {"gpus", std::move(gpus)},
+  };
+  if (const std::string problem = monitor.door().problem(); !problem.empty()) {
+    out["monitor"]["no_gpu_reason"] = problem;
+  }
+  return out;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,90 @@
+// switchyardd: wires the rooms together and nothing else.
+#include <fcntl.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdio>
+#include <random>
+
+#include "monitor/nvml.h"
+#include "monitor/options.h"
+#include "monitor/place.h"
+#include "monitor/server.h"
+#include "switchyard/status.h"
+
+namespace {
+
+using namespace switchyard;
+using namespace switchyard::monitor;
+
+bool start_log(const Options& options) {
+  try {
+    spdlog::set_default_logger(options.log_file.empty()
+                                   ? spdlog::stderr_logger_st("switchyardd")
+                                   : spdlog::basic_logger_st("switchyardd", options.log_file));
+  } catch (const spdlog::spdlog_ex& error) {
+    std::fprintf(stderr, "switchyardd: opening the log '%s': %s\n", options.log_file.c_str(),
+                 error.what());
+    return false;
+  }
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  return true;
+}
+
+// A client takes four descriptors.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int refuse(int code, const std::string& why) {
+  std::fprintf(stderr, "switchyardd: %s\n", why.c_str());
+  return code;
+}
+
+int serve(const Options& options) {
+  std::string why;
+  bool taken = false;
+  Place place;
+  if (!place.open(options.settings.socket, why, taken)) {
+    return refuse(taken ? kRefusedByPolicy : kFailure, why);
+  }
+  const auto gpus = open_nvml();
+  std::vector<std::string> uuids;
+  for (const GpuInfo& gpu : gpus->list()) uuids.push_back(gpu.uuid_text);
+  std::vector<Fd> claims = claim_gpus(uuids, why);
+  if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
+  if (uuids.empty()) spdlog::warn("{}: no GPU is governed", gpus->problem());
+
+  std::random_device entropy;
+  Monitor monitor(*gpus, options.settings, steady_now(),
+                  [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
+  asio::io_context io(1);
+  Server server(io, monitor);
+  std::vector<int> claim_fds;
+  for (Fd& claim : claims) claim_fds.push_back(claim.release());
+  server.answer_claims(std::move(claim_fds), "socket " + options.settings.socket);
+  server.listen(place.release_listener());
+  spdlog::info("listens on {}, governs {} GPUs", options.settings.socket, uuids.size());
+  server.run();
+  return kOk;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);  // the terminal of the job that started us may go away
+  int exit_code = kOk;
+  const auto options = parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  if (!start_log(*options)) return kFailure;
+  raise_descriptor_limit();
+  return serve(*options);
+}

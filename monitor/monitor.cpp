@@ -1,0 +1,255 @@
+#include "monitor/monitor.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "monitor/frames.h"
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr Time kMeasureEvery = std::chrono::seconds(1);
+// Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
+// know who has a short one.
+constexpr Time kQuietAtStart = std::chrono::seconds(3);
+// A process that can't be watched (no pidfd) counts as dead so long after its socket closed.
+constexpr Time kUnwatched = std::chrono::seconds(2);
+
+}  // namespace
+
+Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uint64_t()> random)
+    : door_(gpus),
+      settings_(std::move(settings)),
+      started_(now),
+      roster_(std::move(random)),
+      memory_(gpus, roster_, settings_.capacity),
+      slicing_(roster_, memory_,
+               [&] {
+                 memory_.measure_all(now);
+                 const bool strangers =
+                     std::any_of(memory_.all().begin(), memory_.all().end(),
+                                 [](const auto& gpu) { return !gpu.outsiders.empty(); });
+                 return strangers ? now + kQuietAtStart : now;
+               }()),
+      now_(now),
+      measured_at_(now),
+      last_job_at_(now) {}
+
+Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
+  auto knobs = parse_card(hello.card, refused);
+  if (!knobs) return nullptr;
+  if (hello.card.job[0] != '\0') {
+    if (Job* job = roster_.find_id(hello.card.job)) {
+      if (job->uid == peer.uid) return job;
+      refused = fmt::format("job '{}' belongs to {}: {} can't join it", job->id,
+                            user_name(job->uid), user_name(peer.uid));
+      return nullptr;
+    }
+  }
+  JobCard card = hello.card;
+  if (const std::string over = settings_.caps.exceeded(peer.uid, *knobs); !over.empty()) {
+    spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
+  }
+  settings_.caps.lower(peer.uid, *knobs, card);
+  // Nobody answers a question here, so a name in use gets a number instead of a refusal.
+  if (card.name[0] != '\0') set_text(card.name, roster_.free_name(card.name));
+  return roster_.make(card, *knobs, peer.uid, now, refused);
+}
+
+void Monitor::drop_ghosts_of(pid_t pid) {
+  if (pid == 0) return;
+  for (auto it = ghosts_.begin(); it != ghosts_.end();) {
+    if (it->second.pid == pid) {
+      slicing_.died(it->first);
+      it = ghosts_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now) {
+  const bool rejoins = (hello.flags & wire::kRejoin) != 0;
+  for (const auto& [lane, state] : client.lanes) {
+    const std::uint64_t used = rejoins ? hello.used_bytes[lane] : 0;
+    memory_.join(client, lane, used);
+    if (used > 0) memory_.measure_if_old(state.gpu, now);
+  }
+  client.page->set_card(job.card);
+  client.page->set_heartbeat(++beat_);
+  client.page->publish();
+}
+
+Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
+  now_ = now;
+  Job* job = job_of(peer, hello, now, refused);
+  if (job == nullptr) return nullptr;
+  auto fresh = std::make_unique<Client>();
+  fresh->page = ClientPage::make(hello.lane_count, refused);
+  if (fresh->page == nullptr) {
+    drop_if_done(job->key);
+    return nullptr;
+  }
+  fresh->job = job->key;
+  fresh->peer = peer;
+  fresh->process = read_text(hello.process).value_or("");
+  fresh->observer = (hello.flags & wire::kObserver) != 0;
+  bool sees_more = false;
+  for (unsigned lane = 0; lane < hello.lane_count; ++lane) {
+    Uuid uuid{};
+    std::memcpy(uuid.data(), hello.uuid[lane], uuid.size());
+    const auto gpu = memory_.find(uuid);
+    if (!gpu) continue;
+    // A GPU named twice is one GPU: its second lane is governed by nobody.
+    const bool twice = std::any_of(fresh->lanes.begin(), fresh->lanes.end(),
+                                   [&](const auto& other) { return other.second.gpu == *gpu; });
+    if (twice) continue;
+    fresh->lanes[lane].gpu = *gpu;
+    // An observer sees all GPUs of the machine, whatever the job will use.
+    if (!fresh->observer) sees_more = job->seen.insert(*gpu).second || sees_more;
+  }
+  Client& client = roster_.add(std::move(fresh));
+  had_a_job_ = true;
+  std::string why;
+  if (job->knobs.memory_bytes && (sees_more || job->clients.size() == 1)) {
+    const bool rejoins = (hello.flags & wire::kRejoin) != 0;
+    if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins) {
+      refused = why;
+      roster_.remove(client.id);
+      drop_if_done(job->key);
+      return nullptr;
+    }
+  }
+  // The same process may have had another connection: what it left in force is this client's now.
+  const bool known = std::any_of(ghosts_.begin(), ghosts_.end(), [&](const auto& ghost) {
+    return ghost.second.pid == peer.pid && peer.pid != 0;
+  });
+  drop_ghosts_of(peer.pid);
+  slicing_.join(client, known || (hello.flags & wire::kRejoin) != 0);
+  fill_page(client, hello, *job, now);
+  spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
+               user_name(peer.uid), job->name, client.id, client.observer ? " (observer)" : "");
+  return &client;
+}
+
+wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) {
+  Client* client = roster_.client(id);
+  if (client == nullptr || asked.lane >= client->page->lane_count()) {
+    return {wire::kOverQuota, 0, 0, 0};
+  }
+  return memory_.charge(*client, asked.lane, asked.bytes, now);
+}
+
+wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now) {
+  Client* client = roster_.client(id);
+  if (client == nullptr) return {};
+  const auto lane = client->lanes.find(asked.lane);
+  if (lane == client->lanes.end()) return {};
+  const std::size_t gpu = lane->second.gpu;
+  memory_.measure(gpu, now);
+  memory_.rebalance(gpu);
+  memory_.write_pages(gpu, client->job);
+  return {wire::kGranted, 0, 0, memory_.all()[gpu].account.available(id)};
+}
+
+void Monitor::left(ClientId id) {
+  Client* client = roster_.client(id);
+  if (client == nullptr) return;
+  spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
+  const JobKey job = client->job;
+  memory_.leave(*client);
+  slicing_.left(*client);
+  ghosts_[id] = {client->peer.pid, now_ + kUnwatched};
+  roster_.remove(id);
+  drop_if_done(job);
+}
+
+void Monitor::died(ClientId id) {
+  left(id);
+  slicing_.died(id);
+  ghosts_.erase(id);
+}
+
+Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
+                     const std::vector<std::size_t>& gpus, Time now, std::string& why) {
+  now_ = now;
+  const auto knobs = parse_card(card, why);
+  if (!knobs) return nullptr;
+  Job* job = roster_.make(card, *knobs, uid, now, why);
+  if (job == nullptr) return nullptr;
+  job->seen.insert(gpus.begin(), gpus.end());
+  job->creator = creator;
+  if (knobs->memory_bytes && memory_.reserve(*job, now, why) == 0 && !why.empty()) {
+    creator_died(job->key);
+    return nullptr;
+  }
+  why.clear();
+  had_a_job_ = true;
+  spdlog::info("job '{}' ({}) made for {}", job->name, job->id, user_name(uid));
+  return job;
+}
+
+void Monitor::creator_died(JobKey key) {
+  if (Job* job = roster_.find(key)) job->creator = 0;
+  drop_if_done(key);
+}
+
+void Monitor::drop_if_done(JobKey key) {
+  const Job* job = roster_.find(key);
+  if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
+  spdlog::info("job '{}' ended", job->name);
+  memory_.forget(*job);
+  roster_.drop_if_done(key);
+  last_job_at_ = now_;
+}
+
+void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now) {
+  now_ = now;
+  const bool memory_changes = job.knobs.memory_bytes != knobs.memory_bytes;
+  job.card = card;
+  job.knobs = knobs;
+  for (const ClientId id : job.clients) {
+    if (const Client* client = roster_.client(id)) client->page->set_card(card);
+  }
+  if (memory_changes) {
+    std::string ignored;
+    memory_.reserve(job, now, ignored);
+    for (std::size_t gpu = 0; gpu < memory_.all().size(); ++gpu) {
+      memory_.read_credits(gpu);
+      memory_.rebalance(gpu);
+      memory_.write_pages(gpu);
+    }
+  }
+  look(now);
+}
+
+void Monitor::tick(Time now) {
+  now_ = now;
+  ++beat_;
+  for (auto& [id, client] : roster_.clients()) client->page->set_heartbeat(beat_);
+  const bool measure = now - measured_at_ >= kMeasureEvery && !roster_.clients().empty();
+  if (measure) {
+    measured_at_ = now;
+    memory_.measure_all(now);
+    memory_.measure_loads();
+  }
+  for (std::size_t gpu = 0; gpu < memory_.all().size(); ++gpu) {
+    if (!measure) memory_.read_credits(gpu);
+    memory_.rebalance(gpu);
+    memory_.write_pages(gpu);
+  }
+  std::erase_if(ghosts_, [&](const auto& ghost) {
+    const bool over = ghost.second.pid == 0 && now >= ghost.second.until;
+    if (over) slicing_.died(ghost.first);
+    return over;
+  });
+}
+
+bool Monitor::done(Time now) const {
+  if (settings_.persist || !roster_.jobs().empty()) return false;
+  return now - last_job_at_ >= (had_a_job_ ? settings_.idle_exit : settings_.first_job);
+}
+
+}  // namespace switchyard::monitor

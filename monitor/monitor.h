@@ -1,0 +1,93 @@
+// The monitor without its sockets: who joins, what they get, what people ask. Everything happens in
+// answer to a call, and every call is told the time, so the whole of it runs in a unit test.
+//
+// Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
+// the rooms: roster (who), memory (accounts), slicing (policy and applier); commands.h answers
+// tools out of them.
+//
+// Threading: one thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "monitor/gpus.h"
+#include "monitor/memory.h"
+#include "monitor/roster.h"
+#include "monitor/slicing.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::monitor {
+
+struct Settings {
+  std::string socket;
+  bool persist = false;
+  std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
+  Caps caps;
+  Time idle_exit = std::chrono::seconds(5);   // after the last job
+  Time first_job = std::chrono::seconds(60);  // to wait for the first one
+};
+
+class Monitor {
+ public:
+  Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uint64_t()> random);
+
+  // A Hello that was read and found well-formed. Nullptr when refused, with a text for the person.
+  Client* join(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
+  wire::Charged charge(ClientId id, const wire::Charge& asked, Time now);
+  wire::Charged refresh(ClientId id, const wire::Charge& asked, Time now);
+  // Its socket closed. Its memory goes back to the account; what its process had in slices stays in
+  // force until died().
+  void left(ClientId id);
+  // Its process is dead.
+  void died(ClientId id);
+
+  // Makes a job for processes to come. `creator` keeps it alive until creator_died().
+  Job* create(const JobCard& card, uid_t uid, pid_t creator, const std::vector<std::size_t>& gpus,
+              Time now, std::string& why);
+  void creator_died(JobKey key);
+  // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
+  void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
+
+  // Several times a second: heartbeat, accounts; NVML once a second.
+  void tick(Time now);
+  // Decides and applies slices. True: look again in a few milliseconds.
+  bool look(Time now) { return slicing_.look(now); }
+  // Nobody needs this monitor any more.
+  bool done(Time now) const;
+
+  Gpus& door() { return door_; }
+  Roster& roster() { return roster_; }
+  Memory& memory() { return memory_; }
+  Slicing& slicing() { return slicing_; }
+  const Settings& settings() const { return settings_; }
+  Time started() const { return started_; }
+
+ private:
+  Job* job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
+  void fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now);
+  void drop_ghosts_of(pid_t pid);
+  void drop_if_done(JobKey key);
+
+  Gpus& door_;
+  Settings settings_;
+  Time started_;
+  Roster roster_;
+  Memory memory_;
+  Slicing slicing_;
+  // Clients whose socket closed and whose process may live.
+  struct Ghost {
+    pid_t pid = 0;
+    Time until{0};  // when a process that we can't watch counts as dead
+  };
+  std::map<ClientId, Ghost> ghosts_;
+  std::uint64_t beat_ = 1;
+  Time now_{0};
+  Time measured_at_{0};
+  Time last_job_at_;
+  bool had_a_job_ = false;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,123 @@
+#include "monitor/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "monitor/processes.h"
+#include "switchyard/paths.h"
+#include "switchyard/status.h"
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr char kAbout[] =
+    "switchyardd, the monitor of Switchyard: shares GPUs among jobs.\n"
+    "'switchyard run' starts one when none answers, so nobody needs to run it by hand.\n\n"
+    "  switchyardd --persist                           stays when the last job has gone\n"
+    "  switchyardd --cap-priority normal               users other than root can't ask for high\n"
+    "  switchyardd --log debug:/var/log/switchyard.log";
+
+constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
+
+// As text first, so that every error shows the value and the accepted forms.
+struct Texts {
+  std::string socket, capacity, log = "warn", log_file;
+  std::string cap_priority, cap_share, cap_memory, idle_exit;
+  std::vector<unsigned> allow_high;
+  bool persist = false, foreground = false;
+};
+
+std::string default_socket() {
+  char path[kSocketPathBytes] = "";
+  const char* told = ::getenv("SWITCHYARD_SOCKET");
+  if (told != nullptr && told[0] != '\0') return told;
+  if (::geteuid() == 0) return kSystemSocket;
+  return user_socket_path(path) ? path : "";
+}
+
+bool complain(const char* option, const std::string& value, const char* forms) {
+  std::fprintf(stderr, "switchyardd: %s '%s' makes no sense: it takes %s\n", option, value.c_str(),
+               forms);
+  return false;
+}
+
+bool understand_caps(const Texts& texts, Caps& caps) {
+  if (!texts.cap_priority.empty()) {
+    const auto cap = parse_priority(texts.cap_priority);
+    if (!cap) return complain("--cap-priority", texts.cap_priority, kPriorityForms);
+    caps.priority = *cap;
+  }
+  if (!texts.cap_share.empty()) {
+    caps.share = parse_share(texts.cap_share);
+    if (!caps.share) return complain("--cap-share", texts.cap_share, kShareForms);
+  }
+  if (!texts.cap_memory.empty()) {
+    caps.memory_bytes = parse_bytes(texts.cap_memory);
+    if (!caps.memory_bytes) return complain("--cap-memory", texts.cap_memory, kBytesForms);
+  }
+  caps.may_be_high.insert(texts.allow_high.begin(), texts.allow_high.end());
+  return true;
+}
+
+bool understand(const Texts& texts, Options& out) {
+  out.settings.socket = texts.socket.empty() ? default_socket() : texts.socket;
+  out.settings.persist = texts.persist;
+  if (!texts.capacity.empty()) {
+    out.settings.capacity = parse_bytes(texts.capacity);
+    if (!out.settings.capacity) return complain("--capacity", texts.capacity, kBytesForms);
+  }
+  if (!texts.idle_exit.empty()) {
+    const auto idle = parse_seconds(texts.idle_exit);
+    if (!idle) return complain("--idle-exit", texts.idle_exit, kSecondsForms);
+    out.settings.idle_exit = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*idle));
+    out.settings.first_job = out.settings.idle_exit;
+  }
+  const std::size_t colon = texts.log.find(':');
+  out.log_level = texts.log.substr(0, colon);
+  out.log_file = colon == std::string::npos ? texts.log_file : texts.log.substr(colon + 1);
+  for (const char* level : {"off", "error", "warn", "info", "debug"}) {
+    if (out.log_level == level) return understand_caps(texts, out.settings.caps);
+  }
+  return complain("--log", texts.log, kLogForms);
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
+  Texts texts;
+  CLI::App app{kAbout, "switchyardd"};
+  app.set_version_flag("--version", std::string("switchyardd ") + kVersion);
+  app.add_option(
+      "--socket", texts.socket,
+      "where to listen (default: $SWITCHYARD_SOCKET; root: /run/switchyard/monitor.sock; "
+      "else $XDG_RUNTIME_DIR/switchyard/ or /tmp/switchyard-UID/)");
+  app.add_flag("--persist", texts.persist, "stay when the last job has gone");
+  app.add_option("--idle-exit", texts.idle_exit,
+                 "end so long after the last job (default 5s; 60s for the first one to come)");
+  app.add_option("--capacity", texts.capacity, "give out at most so much memory of each GPU");
+  app.add_option("--log", texts.log, std::string("log level[:file]: ") + kLogForms);
+  app.add_option("--log-file", texts.log_file, "log into this file instead of stderr");
+  app.add_option("--cap-priority", texts.cap_priority,
+                 "the highest priority that users other than root may ask");
+  app.add_option("--allow-high", texts.allow_high, "UIDs that may ask for high nevertheless")
+      ->delimiter(',');
+  app.add_option("--cap-share", texts.cap_share, "the largest share weight for them");
+  app.add_option("--cap-memory", texts.cap_memory, "the largest quota per GPU for them");
+  app.add_flag("--foreground", texts.foreground, "accepted: it always stays in the foreground");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? kOk : kUsage;
+    return std::nullopt;
+  }
+  Options out;
+  if (!understand(texts, out)) {
+    exit_code = kUsage;
+    return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace switchyard::monitor

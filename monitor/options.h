@@ -1,0 +1,22 @@
+// The command line of switchyardd.
+//
+// Threading: at start-up.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "monitor/monitor.h"
+
+namespace switchyard::monitor {
+
+struct Options {
+  Settings settings;
+  std::string log_level = "warn";
+  std::string log_file;  // empty: stderr
+};
+
+// Nullopt when there is nothing to run: `exit_code` then says how to end (help and version: 0).
+std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,145 @@
+#include "monitor/page.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace switchyard::monitor {
+namespace {
+
+namespace ipc = boost::interprocess;
+
+// What mapped_region wants to see of something that can be mapped.
+struct Mappable {
+  int fd;
+  ipc::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
+};
+
+constexpr std::uint32_t kMostGroups = 64;
+
+}  // namespace
+
+std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& why) {
+  const auto fail = [&why](const char* what) {
+    why = std::string("making the page: ") + what + ": " + std::strerror(errno);
+    return nullptr;
+  };
+  std::unique_ptr<ClientPage> made(new ClientPage);
+  made->lane_count_ = std::min(lane_count, abi::kMaxGpus);
+  made->memfd_ = Fd(::memfd_create("switchyard-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made->memfd_) return fail("memfd_create");
+  if (::ftruncate(made->memfd_.get(), abi::kPageBytes) != 0) return fail("ftruncate");
+  // The size is sealed before anybody else has it: nobody can make the other side fault.
+  if (::fcntl(made->memfd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return fail("F_ADD_SEALS");
+  }
+  // Non-blocking is a property of the open file, so it holds for the client's end too.
+  made->doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  made->wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!made->doorbell_ || !made->wake_) return fail("eventfd");
+  try {
+    ipc::mapped_region(Mappable{made->memfd_.get()}, ipc::read_write, 0, abi::kPageBytes)
+        .swap(made->region_);
+  } catch (const ipc::interprocess_exception& error) {
+    why = std::string("mapping the page: ") + error.what();
+    return nullptr;
+  }
+  abi::Page& page = made->page();
+  page.head.layout_version.store(abi::kLayoutVersion, std::memory_order_relaxed);
+  page.head.page_bytes.store(abi::kPageBytes, std::memory_order_relaxed);
+  page.monitor_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
+  page.lane_count.store(made->lane_count_, std::memory_order_relaxed);
+  return made;
+}
+
+void ClientPage::publish() { page().head.magic.store(abi::kMagic, std::memory_order_release); }
+
+void ClientPage::set_card(const JobCard& card) {
+  abi::Word32& seq = page().card_seq;
+  // Odd while the card is being written. The value is the monitor's to choose, so what the client
+  // may have put there only shows in its own copy.
+  const std::uint32_t before = seq.load(std::memory_order_relaxed) & ~1u;
+  seq.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(&page().card, &card, sizeof(card));
+  seq.store(before + 2, std::memory_order_release);
+}
+
+void ClientPage::set_heartbeat(std::uint64_t beat) {
+  page().heartbeat.store(beat, std::memory_order_relaxed);
+}
+
+void ClientPage::ring() {
+  // A full counter already says "look"; EAGAIN is as good as success.
+  [[maybe_unused]] const int ignored = ::eventfd_write(doorbell_.get(), 1);
+}
+
+bool ClientPage::answer_wake() {
+  eventfd_t rung = 0;
+  return ::eventfd_read(wake_.get(), &rung) == 0;
+}
+
+LaneReport ClientPage::report(unsigned at) const {
+  const abi::Lane& from = lane(at);
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  LaneReport out;
+  // Acquire: what is in force was stored before the sequence that covers it.
+  out.slice_applied_seq = from.slice_applied_seq.load(std::memory_order_acquire);
+  out.slice_status = get(from.slice_status);
+  out.compute_slice_applied_us = get(from.compute_slice_applied_us);
+  out.copy_slice_applied_us = get(from.copy_slice_applied_us);
+  out.launches = get(from.launches);
+  out.graph_launches = get(from.graph_launches);
+  out.copies = get(from.copies);
+  out.contexts = std::min(get(from.contexts), kMostGroups);
+  out.compute_groups = std::min(get(from.compute_groups), kMostGroups);
+  out.refusals = get(from.refusals);
+  return out;
+}
+
+void ClientPage::set_quota(unsigned at, std::uint64_t quota_bytes) {
+  lane(at).quota_bytes.store(quota_bytes, std::memory_order_relaxed);
+}
+
+void ClientPage::set_account(unsigned at, std::uint64_t others_used, std::uint64_t available) {
+  lane(at).others_used_bytes.store(others_used, std::memory_order_relaxed);
+  lane(at).available_bytes.store(available, std::memory_order_relaxed);
+}
+
+void ClientPage::write_slices(unsigned at, Slices slices, std::uint32_t seq) {
+  abi::Lane& to = lane(at);
+  to.compute_slice_us.store(slices.compute_us, std::memory_order_relaxed);
+  to.copy_slice_us.store(slices.copy_us, std::memory_order_relaxed);
+  to.slice_seq.store(seq, std::memory_order_release);
+  ring();
+}
+
+void ClientPage::ask_to_wake(unsigned at) {
+  lane(at).attention.fetch_or(abi::kWakeMonitor, std::memory_order_relaxed);
+}
+
+std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {
+  return std::min(lane(at).credit_bytes.load(std::memory_order_relaxed), granted);
+}
+
+void ClientPage::grant(unsigned at, std::uint64_t bytes) {
+  lane(at).credit_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+std::uint64_t ClientPage::take_back(unsigned at, std::uint64_t bytes, std::uint64_t granted) {
+  abi::Word64& word = lane(at).credit_bytes;
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const std::uint64_t take = std::min({bytes, seen, granted});
+    if (take == 0) return 0;
+    if (word.compare_exchange_weak(seen, seen - take, std::memory_order_relaxed)) return take;
+  }
+  return 0;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,82 @@
+// The monitor's side of a client's page (switchyard/abi.h): the memfd, its two eventfds, and every
+// access to its words.
+//
+// Concept. The client may write anything anywhere in its page at any time. So nothing here hands
+// out a reference into it: a word is copied, bounded, and used; what the monitor must remember
+// (what it granted, which slices it wrote) it keeps on its own side.
+//
+// Threading: one thread on the monitor's side; the client's threads on the other.
+#pragma once
+
+#include <boost/interprocess/mapped_region.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "monitor/fd.h"
+#include "monitor/policy/slices.h"
+#include "switchyard/abi.h"
+
+namespace switchyard::monitor {
+
+// What a client says about one GPU, copied and bounded.
+struct LaneReport {
+  std::uint64_t launches = 0, graph_launches = 0, copies = 0;
+  std::uint32_t contexts = 0;        // at most 64
+  std::uint32_t compute_groups = 0;  // at most 64
+  std::uint32_t slice_applied_seq = 0;
+  std::uint32_t compute_slice_applied_us = 0, copy_slice_applied_us = 0;
+  std::uint32_t slice_status = 0;
+  std::uint64_t refusals = 0;
+
+  // Anything that moved means that the client uses the GPU.
+  std::uint64_t work() const { return launches + graph_launches + copies; }
+};
+
+class ClientPage {
+ public:
+  // Null, with a reason in `why`, when the system has no memory or no descriptors left.
+  static std::unique_ptr<ClientPage> make(unsigned lane_count, std::string& why);
+
+  unsigned lane_count() const { return lane_count_; }
+  int memfd() const { return memfd_.get(); }
+  int doorbell() const { return doorbell_.get(); }
+  int wake() const { return wake_.get(); }
+  // After they were sent: the mapping lives on without the memfd.
+  void drop_memfd() { memfd_.reset(); }
+
+  // The client may look at the page from here on.
+  void publish();
+
+  void set_card(const JobCard& card);
+  void set_heartbeat(std::uint64_t beat);
+  // Tells the client's service thread to look. Never blocks.
+  void ring();
+  // Forgets what rang so far. True when it rang at least once.
+  bool answer_wake();
+
+  // pre: lane < lane_count(), for all below.
+  LaneReport report(unsigned lane) const;
+  void set_quota(unsigned lane, std::uint64_t quota_bytes);
+  void set_account(unsigned lane, std::uint64_t others_used, std::uint64_t available);
+  void write_slices(unsigned lane, Slices slices, std::uint32_t seq);
+  void ask_to_wake(unsigned lane);
+
+  // Credit as the client shows it, never more than `granted`.
+  std::uint64_t credit(unsigned lane, std::uint64_t granted) const;
+  void grant(unsigned lane, std::uint64_t bytes);
+  // Takes back up to `bytes` of unused credit; answers how much. Bounded even while the client
+  // changes the word all the time.
+  std::uint64_t take_back(unsigned lane, std::uint64_t bytes, std::uint64_t granted);
+
+ private:
+  ClientPage() = default;
+  abi::Page& page() const { return *static_cast<abi::Page*>(region_.get_address()); }
+  abi::Lane& lane(unsigned at) const { return page().lanes[at]; }
+
+  boost::interprocess::mapped_region region_;
+  Fd memfd_, doorbell_, wake_;
+  unsigned lane_count_ = 0;
+};
+
+}  // namespace switchyard::monitor

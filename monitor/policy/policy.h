@@ -1,0 +1,83 @@
+// The policy: who gets which slices on one GPU. Pure: no clock, no log, no page.
+//
+// Concept. `decide(snapshot, now, state)` looks at the clients that have a context on the GPU and
+// answers what each should have. All that it remembers between two looks is in `State`: who was
+// active when, and who holds the short slice.
+//
+//   nobody else there        the driver's default: left alone
+//   a high class to protect  highs get long slices (10 ms and more, by weight). Of those that yield
+//                            (normal and low) one may have the short slice: the only one that is
+//                            active. Several active yielders share equal slices of the default's
+//                            length, because two short slices bring everybody to a standstill.
+//   no high class active     slices in proportion to the weights; low counts a tenth beside normal
+//
+// A high client that sleeps keeps its long slice, and the only active yielder beside it stays
+// short: that costs nothing while the high one has no work, and its first request after the sleep
+// finds the GPU as quick as the next.
+//
+// Threading: pure functions over plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "monitor/policy/slices.h"
+#include "monitor/time.h"
+#include "switchyard/settings.h"
+
+namespace switchyard::monitor::policy {
+
+// A class counts as active this long after its last work.
+inline constexpr Time kActiveFor = std::chrono::seconds(2);
+
+inline constexpr std::uint32_t kDefaultSliceUs = 2048;
+inline constexpr Slices kYieldShort{20, 50};
+inline constexpr Slices kYieldShared{kDefaultSliceUs, kDefaultSliceUs};
+inline constexpr std::uint32_t kHighSliceUs = 10'000;  // the smallest of the high class
+inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
+inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
+inline constexpr std::uint32_t kLargestSliceUs = 200'000;
+inline constexpr double kLowBesideNormal = 0.1;
+
+struct ClientView {
+  std::uint64_t client = 0;
+  std::uint64_t job = 0;
+  Priority priority = Priority::kNormal;
+  double weight = 1;                 // the job's; its active processes share it
+  std::uint32_t contexts = 0;        // live contexts on this GPU
+  std::uint32_t compute_groups = 0;  // live compute channel groups on this GPU
+  std::uint64_t work = 0;            // a counter that moves with every launch and copy
+  bool sliceable = true;             // the driver takes its slices
+};
+
+struct Snapshot {
+  std::vector<ClientView> clients;
+};
+
+struct State {
+  struct Activity {
+    std::uint64_t work = 0;
+    Time last_moved{0};
+    bool moved = false;  // ever
+  };
+  std::map<std::uint64_t, Activity> activity;
+  std::uint64_t short_holder = 0;  // 0: nobody
+};
+
+struct ClientPlan {
+  std::uint64_t client = 0;
+  Slices slices;
+  bool active = false;
+  bool wake = false;       // the monitor wants to know when it works again
+  double share_asked = 0;  // of the GPU's time, 0 to 1, for the whole job
+};
+
+struct Plan {
+  std::vector<ClientPlan> clients;  // in the order of the snapshot
+  Time look_again{0};               // when activity may have ended; 0: no need
+};
+
+Plan decide(const Snapshot& snapshot, Time now, State& state);
+
+}  // namespace switchyard::monitor::policy

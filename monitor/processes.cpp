@@ -1,0 +1,73 @@
+#include "monitor/processes.h"
+
+#include <pwd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace switchyard::monitor {
+namespace {
+
+std::string proc(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+}  // namespace
+
+std::optional<Peer> peer_of(int socket) {
+  ucred found{};
+  socklen_t bytes = sizeof(found);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0) return std::nullopt;
+  return Peer{found.pid, found.uid};
+}
+
+Fd open_process(pid_t pid) {
+#ifdef SYS_pidfd_open
+  if (pid > 0) return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#endif
+  return Fd();
+}
+
+std::string process_name(pid_t pid) {
+  if (pid <= 0) return {};
+  std::ifstream file(proc(pid, "comm"));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+std::string user_name(uid_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> room(16 * 1024);
+  if (::getpwuid_r(uid, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
+    return found->pw_name;
+  }
+  return std::to_string(uid);
+}
+
+std::optional<uid_t> process_owner(pid_t pid) {
+  struct stat info {};
+  if (pid <= 0 || ::stat(proc(pid, "").c_str(), &info) != 0) return std::nullopt;
+  return info.st_uid;
+}
+
+std::optional<pid_t> own_pid(pid_t pid) {
+  std::ifstream file(proc(pid, "status"));
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind("NSpid:", 0) != 0) continue;
+    std::istringstream numbers(line.substr(6));
+    pid_t last = 0;
+    while (numbers >> last) {
+    }
+    return last;
+  }
+  return std::nullopt;
+}
+
+}  // namespace switchyard::monitor

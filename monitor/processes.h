@@ -1,0 +1,34 @@
+// The narrow door to processes and users of this machine: names, owners, and handles that a reused
+// PID can't fool.
+//
+// Threading: any thread. Every answer may be out of date when it arrives.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "monitor/fd.h"
+
+namespace switchyard::monitor {
+
+// Who is at the other end of a socket, as the kernel says. `pid` is 0 for a process that this PID
+// namespace can't see.
+struct Peer {
+  pid_t pid = 0;
+  uid_t uid = static_cast<uid_t>(-1);
+};
+
+std::optional<Peer> peer_of(int socket);
+
+// Readable once the process is dead. Empty when there is no such process, or pid is 0.
+Fd open_process(pid_t pid);
+
+std::string process_name(pid_t pid);  // empty when unknown
+std::string user_name(uid_t uid);     // the number as text when it has no name
+std::optional<uid_t> process_owner(pid_t pid);
+// The PID of `pid` in its own, innermost PID namespace.
+std::optional<pid_t> own_pid(pid_t pid);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,103 @@
+// The roster: which jobs there are, whose they are, and which client processes belong to them.
+//
+// Concept. A job is made by `create` (switchyard run), or by the first client that names an id that
+// nobody has, which is also how a restarted monitor finds its jobs again. It lives while its
+// creator lives or a client is attached. Its id and its name are unique among the living; it
+// belongs to one user, and only that user's processes may join it.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "monitor/accounts.h"
+#include "monitor/knobs.h"
+#include "monitor/page.h"
+#include "monitor/processes.h"
+#include "monitor/time.h"
+
+namespace switchyard::monitor {
+
+struct Job {
+  JobKey key = 0;
+  std::string id;    // SWITCHYARD_JOB
+  std::string name;  // how people address it
+  uid_t uid = 0;
+  JobCard card{};  // as text, `set` included: what its pages show
+  Knobs knobs;
+  Time since{0};
+  pid_t creator = 0;           // 0: none that keeps it alive
+  std::set<std::size_t> seen;  // GPUs that its clients listed, or that it was created for
+  std::set<ClientId> clients;  // attached
+  bool joined_once = false;
+};
+
+struct Client {
+  // Of one GPU that the monitor governs.
+  struct Lane {
+    std::size_t gpu = 0;
+    OverheadMeter overhead;
+    std::optional<std::uint64_t> nvml_bytes;
+    Time waits_since{0};  // 0: it waits for no memory
+    Time last_asked{0};
+    double load = -1;  // NVML's last sample; -1: none
+    LaneReport last;   // as of the last look
+    bool active = false;
+    double share_asked = 0;
+  };
+
+  ClientId id = 0;
+  JobKey job = 0;
+  Peer peer;
+  std::string process;
+  bool observer = false;
+  std::unique_ptr<ClientPage> page;
+  std::map<unsigned, Lane> lanes;  // by lane of the page; lanes of other GPUs have no entry
+};
+
+class Roster {
+ public:
+  // `random` makes the ids of jobs; a test may pass a counter.
+  explicit Roster(std::function<std::uint64_t()> random);
+
+  Job* find(JobKey key);
+  Job* find_id(const std::string& id);
+  // By name or id.
+  Job* find_target(const std::string& target);
+  const std::map<JobKey, Job>& jobs() const { return jobs_; }
+  std::map<JobKey, Job>& jobs() { return jobs_; }
+
+  // Makes a job with the id and the name of the card; fresh ones where these are empty. Nullptr,
+  // with a reason, when the id or the name is in use.
+  Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
+  // A name like `wanted` that nobody has.
+  std::string free_name(const std::string& wanted) const;
+  // Forgets a job that nobody keeps alive. True when it is gone.
+  bool drop_if_done(JobKey key);
+
+  Client& add(std::unique_ptr<Client> client);
+  Client* client(ClientId id);
+  std::map<ClientId, std::unique_ptr<Client>>& clients() { return clients_; }
+  const std::map<ClientId, std::unique_ptr<Client>>& clients() const { return clients_; }
+  void remove(ClientId id);
+
+ private:
+  std::function<std::uint64_t()> random_;
+  JobKey next_job_ = 1;
+  ClientId next_client_ = 1;
+  std::map<JobKey, Job> jobs_;
+  std::map<ClientId, std::unique_ptr<Client>> clients_;
+};
+
+// Whether `uid` may change the job: its owner and root.
+inline bool may_change(const Job& job, uid_t uid) { return uid == 0 || uid == job.uid; }
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,56 @@
+// The loop: sockets, timers, signals and dying processes become calls of the monitor.
+//
+// Concept. One io_context on one thread. A tick four times a second and more keeps heartbeats and
+// accounts fresh; between ticks it looks when somebody rings or changes something, and again a few
+// milliseconds later while slices that were written are not confirmed yet.
+//
+// Threading: run() on one thread; nothing else.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "monitor/asio.h"
+#include "monitor/monitor.h"
+#include "monitor/session.h"
+
+namespace switchyard::monitor {
+
+class Server final : public Yard {
+ public:
+  Server(asio::io_context& io, Monitor& monitor);
+
+  // Takes over a listening unix socket.
+  void listen(int fd);
+  // Answers whoever asks who governs a GPU (claim.h).
+  void answer_claims(std::vector<int> fds, std::string text);
+  // Until a signal says so or the monitor is done.
+  void run();
+  void stop();
+
+  Monitor& monitor() override { return monitor_; }
+  void look_soon() override;
+  void when_dead(pid_t pid, std::function<void()> then) override;
+
+ private:
+  void accept();
+  void accept_claim(std::size_t at);
+  void tick();
+  void look();
+
+  asio::io_context& io_;
+  Monitor& monitor_;
+  Local::acceptor acceptor_;
+  std::vector<std::unique_ptr<Local::acceptor>> claims_;
+  std::string claim_text_;
+  asio::signal_set signals_;
+  asio::steady_timer tick_;
+  asio::steady_timer look_;
+  asio::steady_timer accept_pause_;
+  bool look_pending_ = false;
+  Time looked_at_{0};
+  Time hurry_until_{0};
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,64 @@
+// One connection: frames in, frames out, one request at a time. A shim's connection carries its
+// client's eventfd and pidfd along.
+//
+// Concept. The next request is read when the last answer is out, so a peer that doesn't read its
+// answers stops only itself, and what the monitor keeps for it is bounded. A peer that begins a
+// frame has ten seconds to end it; a shim that was welcomed may be silent for ever.
+//
+// Threading: the loop's one thread. A session lives as long as something is pending on it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "monitor/asio.h"
+#include "monitor/frames.h"
+#include "monitor/monitor.h"
+
+namespace switchyard::monitor {
+
+// What a session needs from the loop.
+class Yard {
+ public:
+  virtual ~Yard() = default;
+  virtual Monitor& monitor() = 0;
+  // Something changed: decide soon.
+  virtual void look_soon() = 0;
+  // Calls `then` once the process is dead; at once when it already is.
+  virtual void when_dead(pid_t pid, std::function<void()> then) = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Local::socket socket, Yard& yard);
+  ~Session();
+  void start();
+
+ private:
+  void read();
+  void arrived(std::size_t bytes);
+  void handle(const Frame& frame);
+  void hello(const Frame& frame);
+  bool welcome(const Frame& frame, ClientPage& page);
+  void listen_to_wake(int eventfd);
+  void answer(std::string frame, bool then_close = false);
+  void watch_deadline();
+  void close();
+
+  Local::socket socket_;
+  Yard& yard_;
+  Peer peer_;
+  FrameReader reader_;
+  std::array<char, 4096> buffer_;
+  std::string out_;
+  asio::steady_timer deadline_;
+  asio::steady_timer wake_pause_;
+  std::optional<asio::posix::stream_descriptor> wake_;
+  ClientId client_ = 0;  // 0: a tool, or nobody yet
+  bool closed_ = false;
+};
+
+}  // namespace switchyard::monitor
