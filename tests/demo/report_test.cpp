@@ -1,0 +1,66 @@
+// What the demo makes of its figures.
+#include "examples/demo/report.h"
+
+#include <gtest/gtest.h>
+
+namespace demo {
+namespace {
+
+Cell cell(double fast_us, double slow_us, double loop) {
+  // 97 fast requests and 3 slow ones: p50 is fast, p99 is slow.
+  Cell made;
+  made.request_us.assign(97, fast_us);
+  made.request_us.insert(made.request_us.end(), 3, slow_us);
+  made.loop_per_second = loop;
+  return made;
+}
+
+Results results(const Cell& by_default, const Cell& switchyard) {
+  return {cell(1000, 1100, 0), {{}, 10000}, {by_default, by_default}, {switchyard, switchyard}};
+}
+
+TEST(DemoReport, PercentileIsTheSmallestValueThatCoversTheFraction) {
+  EXPECT_EQ(percentile({5, 1, 4, 2, 3}, 0.5), 3);
+  EXPECT_EQ(percentile({1, 2}, 0.99), 2);
+  EXPECT_EQ(percentile({7}, 0.01), 7);
+  EXPECT_EQ(percentile({}, 0.5), 0);
+}
+
+TEST(DemoReport, ShorterTailAndSameThroughputIsBetter) {
+  const Verdict verdict = judge(results(cell(2000, 3000, 9400), cell(1100, 1300, 9450)));
+  EXPECT_TRUE(verdict.better);
+  EXPECT_NEAR(verdict.p99_ratio, 0.433, 0.001);
+  EXPECT_NEAR(verdict.loop_ratio, 1.005, 0.001);
+}
+
+TEST(DemoReport, SameTailIsNotBetter) {
+  EXPECT_FALSE(judge(results(cell(2000, 3000, 9400), cell(2000, 2900, 9400))).better);
+}
+
+TEST(DemoReport, ShorterTailPaidForByTheLoopIsNotBetter) {
+  EXPECT_FALSE(judge(results(cell(2000, 3000, 9400), cell(1100, 1300, 8000))).better);
+}
+
+TEST(DemoReport, NothingMeasuredIsNotBetter) {
+  EXPECT_FALSE(judge({}).better);
+  EXPECT_FALSE(judge(results(cell(2000, 3000, 9400), {})).better);
+}
+
+TEST(DemoReport, OneDisturbedRoundDecidesNothing) {
+  Results disturbed = results(cell(2000, 3000, 9400), cell(1100, 1300, 9450));
+  disturbed.by_default.push_back(cell(2000, 3000, 9400));
+  disturbed.switchyard.push_back(cell(9000, 90000, 100));
+  EXPECT_TRUE(judge(disturbed).better);
+}
+
+TEST(DemoReport, TableNamesEveryCellAndDrawsTheLongestBarForTheWorst) {
+  const std::string text = table(results(cell(2000, 3000, 9400), cell(1100, 1300, 9450)), false);
+  EXPECT_NE(text.find("requests alone"), std::string::npos);
+  EXPECT_NE(text.find("both, Switchyard"), std::string::npos);
+  EXPECT_NE(text.find("2.00 ms     3.00 ms  94.0 %  p99 ########################\n"),
+            std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace demo
