@@ -144,7 +144,7 @@ class Starter {
 
   Result<MonitorClient> run() {
     if (auto refused = prepare_folder(socket_)) return *refused;
-    const std::string lock_path = socket_ + ".lock";
+    const std::string lock_path = socket_ + ".start";  // ".lock" is the monitor's own
     Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     auto deadline = Clock::now() + kStartLimit;
     bool started = false;

@@ -39,6 +39,10 @@ nlohmann::json create_request(const Card& card) {
   for (const auto& [field, text] : card) {
     if (!text.empty()) request["card"][field] = text;
   }
+  // The quota is reserved on the GPUs that the job will see.
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    request["cuda_visible_devices"] = visible;
+  }
   return request;
 }
 

@@ -1,0 +1,113 @@
+// What doctor concludes from what it finds.
+#include <gtest/gtest.h>
+
+#include "tools/doctor/checks.h"
+#include "tools/doctor/probe.h"
+#include "tools/doctor/spawn.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+
+TEST(DoctorDriver, AStubIsNoGpu) {
+  DriverReport report;
+  report.answered = report.found = true;
+  report.path = "/usr/local/cuda/lib64/stubs/libcuda.so";
+  report.init_result = 34;
+  const Check check = check_driver(report);
+  EXPECT_EQ(check.verdict, Verdict::kFail);
+  EXPECT_NE(check.what.find("stub"), std::string::npos);
+  EXPECT_NE(check.remedy.find("LD_LIBRARY_PATH"), std::string::npos);
+}
+
+TEST(DoctorDriver, EachWayToHaveNoGpuIsSaidInItsOwnWords) {
+  DriverReport report;
+  report.reason = "it hung";
+  EXPECT_NE(why_no_gpu(report).find("it hung"), std::string::npos);
+  report.answered = true;
+  report.reason = "cannot open shared object file";
+  EXPECT_NE(why_no_gpu(report).find("cannot be loaded"), std::string::npos);
+  report.found = true;
+  report.init_result = 100;
+  EXPECT_NE(why_no_gpu(report).find("error 100"), std::string::npos);
+  report.init_result = 0;
+  EXPECT_NE(why_no_gpu(report).find("sees none"), std::string::npos);
+  EXPECT_EQ(check_driver(report).verdict, Verdict::kFail);
+  report.devices = 1;
+  EXPECT_EQ(check_driver(report).verdict, Verdict::kOk);
+}
+
+TEST(DoctorListings, UntestedDriverMpsMigAndOutsidersAreWarnings) {
+  const json plain =
+      json::array({{{"index", 0}, {"driver_version", "580.1"}, {"driver_tested", true}}});
+  EXPECT_EQ(check_driver_version(plain).verdict, Verdict::kOk);
+  EXPECT_EQ(check_mps(plain).verdict, Verdict::kOk);
+  EXPECT_EQ(check_mig(plain).verdict, Verdict::kOk);
+  EXPECT_EQ(check_outside(json::array()).verdict, Verdict::kOk);
+  const json odd =
+      json::array({{{"index", 3}, {"driver_version", "999.9"}, {"mps", true}, {"mig", true}}});
+  EXPECT_EQ(check_driver_version(odd).verdict, Verdict::kWarn);
+  EXPECT_NE(check_driver_version(odd).what.find("999.9"), std::string::npos);
+  EXPECT_EQ(check_mps(odd).verdict, Verdict::kWarn);
+  EXPECT_EQ(check_mig(odd).verdict, Verdict::kWarn);
+  const json outside =
+      json::array({{{"pid", 77}, {"name", "python"}, {"memory_used_bytes", 1024}}});
+  EXPECT_EQ(check_outside(outside).verdict, Verdict::kWarn);
+  EXPECT_NE(check_outside(outside).what.find("77 (python, 1 KiB)"), std::string::npos);
+}
+
+TEST(DoctorListings, ASimulatedDriverCountsAsTested) {
+  const json gpus = json::array({{{"index", 0}, {"driver_version", "x"}, {"simulated", true}}});
+  EXPECT_EQ(check_driver_version(gpus).verdict, Verdict::kOk);
+}
+
+TEST(DoctorPreloads, OtherLibrariesAreNamedAndOursIsNot) {
+  EXPECT_EQ(check_preloads("", "").verdict, Verdict::kOk);
+  EXPECT_EQ(check_preloads("/x/libswitchyard.so", "").verdict, Verdict::kOk);
+  const Check both = check_preloads("/x/libswitchyard.so:/y/liba.so", "/z/libb.so\n");
+  EXPECT_EQ(both.verdict, Verdict::kWarn);
+  EXPECT_NE(both.what.find("/y/liba.so:/z/libb.so"), std::string::npos) << both.what;
+}
+
+TEST(DoctorSlices, ARatioWithinFifteenPercentIsEffective) {
+  EXPECT_EQ(judge_ratio("GPU 0", 7278, 1805).verdict, Verdict::kOk);
+  EXPECT_EQ(judge_ratio("GPU 0", 4500, 1000).verdict, Verdict::kOk);
+  EXPECT_EQ(judge_ratio("GPU 0", 4700, 1000).verdict, Verdict::kFail);
+  const Check equal = judge_ratio("GPU 0", 4275, 4272);
+  EXPECT_EQ(equal.verdict, Verdict::kFail);
+  EXPECT_NE(equal.what.find("1.00 : 1"), std::string::npos) << equal.what;
+  EXPECT_EQ(judge_ratio("GPU 0", 9000, 0).verdict, Verdict::kFail);
+}
+
+TEST(DoctorChild, StatusOutputAndErrorsComeBack) {
+  auto child = Child::start({"/bin/sh", "-c", "read a; echo got $a; echo bad >&2; exit 7"});
+  EXPECT_TRUE(child.write_line("x"));
+  const auto end = child.finish(seconds(30));
+  EXPECT_TRUE(end.exited);
+  EXPECT_EQ(end.status, 7);
+  EXPECT_EQ(end.out, "got x\n");
+  EXPECT_EQ(end.err, "bad\n");
+}
+
+TEST(DoctorChild, OneThatHangsIsLeftBehindInTime) {
+  auto child = Child::start({"/bin/sleep", "1000"});
+  std::string line;
+  EXPECT_FALSE(child.read_line(line, std::chrono::milliseconds(50)));
+  EXPECT_FALSE(child.finish(std::chrono::milliseconds(50)).exited);
+}
+
+TEST(DoctorChild, AMissingProgramEndsWith127) {
+  EXPECT_EQ(Child::start({"/no/such/program"}).finish(seconds(30)).status, 127);
+}
+
+TEST(DoctorChild, TheEnvironmentIsChangedForTheChildOnly) {
+  auto child =
+      Child::start({"/bin/sh", "-c", "echo $SWITCHYARD_PROBE"}, {{"SWITCHYARD_PROBE", "1"}});
+  EXPECT_EQ(child.finish(seconds(30)).out, "1\n");
+  EXPECT_EQ(::getenv("SWITCHYARD_PROBE"), nullptr);
+}
+
+}  // namespace
+}  // namespace switchyard::tools

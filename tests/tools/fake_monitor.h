@@ -1,0 +1,43 @@
+// A monitor for tests of the tools: it listens on a socket and answers as the test says.
+//
+// Threading: one thread of its own; `answer` is called there. The destructor ends it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+namespace switchyard::tools {
+
+class FakeMonitor {
+ public:
+  using Answer = std::function<nlohmann::json(const nlohmann::json&)>;
+  using Raw = std::function<std::string(const std::string& header_and_body)>;
+
+  // Answers each request with what `answer` returns.
+  static FakeMonitor answering(Answer answer);
+  // Answers the first request with these bytes and closes; empty: stays silent.
+  static FakeMonitor raw(Raw raw);
+
+  FakeMonitor(FakeMonitor&&) = delete;
+  ~FakeMonitor();
+
+  const std::string& socket() const { return path_; }
+
+ private:
+  FakeMonitor(Answer answer, Raw raw);
+  void serve();
+  void talk(int fd);
+
+  Answer answer_;
+  Raw raw_;
+  std::string folder_;
+  std::string path_;
+  int listener_ = -1;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+}  // namespace switchyard::tools

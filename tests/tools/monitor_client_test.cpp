@@ -1,0 +1,122 @@
+// What the client makes of a monitor that answers, refuses, stays silent, or speaks nonsense.
+#include "tools/base/monitor_client.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fake_monitor.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+
+Result<json> ask(const FakeMonitor& monitor, const json& request,
+                 MonitorClient::Milliseconds limit = MonitorClient::kAnswerLimit) {
+  auto client = MonitorClient::connect(monitor.socket());
+  if (!client) return client.error();
+  return client->ask(request, limit);
+}
+
+// The header of a request, changed by `change`, and `body` behind it.
+template <typename Change>
+FakeMonitor answering_with(Change change, std::string body) {
+  return FakeMonitor::raw([change, body](const std::string& request) {
+    wire::FrameHeader header{};
+    std::memcpy(&header, request.data(), sizeof(header));
+    header.length = static_cast<std::uint32_t>(body.size());
+    change(header);
+    return std::string(reinterpret_cast<char*>(&header), sizeof(header)) + body;
+  });
+}
+
+TEST(MonitorClient, AnAnswerComesBackWhole) {
+  auto monitor = FakeMonitor::answering([](const json& request) {
+    return json{{"ok", true}, {"echo", request}, {"long", std::string(300000, 'x')}};
+  });
+  const auto reply = ask(monitor, {{"op", "version"}});
+  ASSERT_TRUE(reply) << reply.error().text;
+  EXPECT_EQ((*reply)["echo"]["op"], "version");
+  EXPECT_EQ((*reply)["long"].get<std::string>().size(), 300000U);
+}
+
+TEST(MonitorClient, SeveralRequestsGoOverOneConnection) {
+  int asked = 0;
+  auto monitor = FakeMonitor::answering([&asked](const json&) {
+    return json{{"ok", true}, {"number", ++asked}};
+  });
+  auto client = MonitorClient::connect(monitor.socket());
+  ASSERT_TRUE(client);
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ((*client->ask({{"op", "ps"}}))["number"], i);
+}
+
+TEST(MonitorClient, ARefusalHasTheMonitorsCodeAndText) {
+  auto monitor = FakeMonitor::answering([](const json&) {
+    return json{{"ok", false}, {"code", 6}, {"error", "train holds 3 GiB"}};
+  });
+  const auto reply = ask(monitor, {{"op", "create"}});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, kRefusedByPolicy);
+  EXPECT_EQ(reply.error().text, "train holds 3 GiB");
+}
+
+TEST(MonitorClient, ARefusalWithoutReasonIsStillAnError) {
+  auto monitor = FakeMonitor::answering([](const json&) { return json::object(); });
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, kFailure);
+}
+
+TEST(MonitorClient, SilenceEndsWithATimeOut) {
+  auto monitor = FakeMonitor::raw([](const std::string&) { return std::string(); });
+  const auto reply = ask(monitor, {{"op", "ps"}}, MonitorClient::Milliseconds(100));
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, kTimedOut);
+  EXPECT_NE(reply.error().text.find(monitor.socket()), std::string::npos);
+}
+
+TEST(MonitorClient, AnAnswerCutInTheMiddleIsUnreachable) {
+  auto monitor = answering_with([](wire::FrameHeader& header) { header.length += 10; }, "{}");
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, kMonitorUnreachable);
+}
+
+TEST(MonitorClient, ForeignMagicKindIdAndLengthAreRefused) {
+  const auto refused = [](auto change) {
+    auto monitor = answering_with(change, "{\"ok\":true}");
+    const auto reply = ask(monitor, {{"op", "ps"}});
+    return !reply && reply.error().code == kFailure;
+  };
+  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.magic ^= 1; }));
+  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.kind = wire::kCharged; }));
+  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.id += 1; }));
+  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.length = wire::kMaxFrame + 1; }));
+}
+
+TEST(MonitorClient, AnAnswerThatIsNoObjectIsRefused) {
+  for (const char* body : {"", "[]", "{", "\"ok\"", "\xff\xfe"}) {
+    auto monitor = answering_with([](wire::FrameHeader&) {}, body);
+    const auto reply = ask(monitor, {{"op", "ps"}});
+    ASSERT_FALSE(reply) << body;
+    EXPECT_EQ(reply.error().code, kFailure) << body;
+  }
+}
+
+TEST(MonitorClient, NobodyListeningIsUnreachableAndNamesTheSocket) {
+  const auto client = MonitorClient::connect("/tmp/switchyard-test-nowhere/m.sock");
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code, kMonitorUnreachable);
+  EXPECT_NE(client.error().text.find("/tmp/switchyard-test-nowhere/m.sock"), std::string::npos);
+}
+
+TEST(MonitorClient, APathTooLongForASocketIsAUsageError) {
+  const auto client = MonitorClient::connect("/" + std::string(200, 'x'));
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code, kUsage);
+}
+
+}  // namespace
+}  // namespace switchyard::tools

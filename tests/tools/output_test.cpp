@@ -1,0 +1,62 @@
+// Units, tables, and readers that no answer of a monitor can upset.
+#include "tools/base/output.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/base/table.h"
+
+namespace switchyard::tools {
+namespace {
+
+TEST(Output, BytesInHandyUnits) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1024), "1 KiB");
+  EXPECT_EQ(human_bytes(3ULL << 29), "1.5 GiB");
+  EXPECT_EQ(human_bytes(20ULL << 30), "20 GiB");
+  EXPECT_EQ(human_bytes(~0ULL), "16777216 TiB");
+}
+
+TEST(Output, TimesInHandyUnits) {
+  EXPECT_EQ(human_seconds(-1), "0 s");
+  EXPECT_EQ(human_seconds(59.9), "59 s");
+  EXPECT_EQ(human_seconds(61), "1 min 01 s");
+  EXPECT_EQ(human_seconds(3700), "1 h 01 min");
+  EXPECT_EQ(human_seconds(90000), "1 d 01 h");
+  EXPECT_EQ(human_micros(0), "default");
+  EXPECT_EQ(human_micros(20), "20 us");
+  EXPECT_EQ(human_micros(2048), "2048 us");
+  EXPECT_EQ(human_micros(40000), "40 ms");
+}
+
+TEST(Output, ReadersTakeTheFallbackForWhatIsMissingOrOfAnotherKind) {
+  const nlohmann::json object = {{"text", "a"},  {"number", 5},   {"negative", -5},
+                                 {"float", 2.5}, {"huge", 1e300}, {"null", nullptr},
+                                 {"truth", true}};
+  EXPECT_EQ(text_of(object, "text"), "a");
+  EXPECT_EQ(text_of(object, "number"), "-");
+  EXPECT_EQ(text_of(object, "missing", "x"), "x");
+  EXPECT_EQ(number_of(object, "number"), 5U);
+  EXPECT_EQ(number_of(object, "float"), 2U);
+  EXPECT_EQ(number_of(object, "negative", 7), 7U);
+  EXPECT_EQ(number_of(object, "huge", 7), 7U);
+  EXPECT_EQ(number_of(object, "null", 7), 7U);
+  EXPECT_TRUE(truth_of(object, "truth"));
+  EXPECT_FALSE(truth_of(object, "number"));
+  EXPECT_TRUE(list_of(object, "text").empty());
+}
+
+TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
+  Table table({{"NAME"}, {"USED", Table::Align::kRight}, {"NOTE"}});
+  table.add({"a", "1 B", ""});
+  table.add({"longer", "1023 B", "µ"});
+  table.add({"short"});
+  EXPECT_EQ(table.render(),
+            "NAME      USED  NOTE\n"
+            "a          1 B\n"
+            "longer  1023 B  µ\n"
+            "short\n");
+}
+
+}  // namespace
+}  // namespace switchyard::tools

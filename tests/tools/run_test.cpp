@@ -1,0 +1,181 @@
+// The parts of `run` before the exec: words, knobs, program, environment.
+#include "tools/run/run.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tools/base/knobs.h"
+#include "tools/run/environment.h"
+#include "tools/run/program.h"
+#include "tools/run/request.h"
+
+namespace switchyard::tools {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// No SWITCHYARD_* variable of whoever runs the tests counts.
+class RunEnvironment : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Knob& knob : knobs()) ::unsetenv(knob.environment);
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
+  }
+  void TearDown() override { SetUp(); }
+};
+using RunRequest = RunEnvironment;
+
+std::pair<Words, Words> split(Words arguments) {
+  Words command;
+  split_command(arguments, command);
+  return {arguments, command};
+}
+
+TEST(RunWords, TheCommandStartsBehindTheMarker) {
+  const auto [own, command] = split({"run", "--name", "a", "--", "python", "--", "x.py"});
+  EXPECT_EQ(own, (Words{"run", "--name", "a"}));
+  EXPECT_EQ(command, (Words{"python", "--", "x.py"}));
+}
+
+TEST(RunWords, WithoutMarkerTheFirstWordThatIsNoOptionStartsTheCommand) {
+  const auto [own, command] =
+      split({"run", "--require", "--share=2", "--name", "a", "python", "-u", "x.py"});
+  EXPECT_EQ(own, (Words{"run", "--require", "--share=2", "--name", "a"}));
+  EXPECT_EQ(command, (Words{"python", "-u", "x.py"}));
+}
+
+TEST(RunWords, NothingBehindTheMarkerIsNoCommand) {
+  EXPECT_TRUE(split({"run", "--name", "a", "--"}).second.empty());
+  EXPECT_TRUE(split({"run"}).second.empty());
+}
+
+TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
+  const auto card = make_card({});
+  ASSERT_TRUE(card);
+  EXPECT_EQ(card->at("priority"), "normal");
+  EXPECT_EQ(card->at("share"), "1");
+  EXPECT_EQ(card->at("memory"), "");
+  EXPECT_EQ(card->at("on_oom"), "fail");
+  EXPECT_EQ(card->at("oom_timeout"), "300s");
+  EXPECT_EQ(card->count("job"), 0U);
+}
+
+TEST_F(RunRequest, AnOptionWinsOverTheVariableAndThatOverTheDefault) {
+  ::setenv("SWITCHYARD_PRIORITY", "low", 1);
+  ::setenv("SWITCHYARD_SHARE", "3", 1);
+  const auto card = make_card({{"share", "4"}});
+  ASSERT_TRUE(card);
+  EXPECT_EQ(card->at("priority"), "low");
+  EXPECT_EQ(card->at("share"), "4");
+}
+
+TEST_F(RunRequest, InsideAnotherRunTheVariablesAreTheOuterJobs) {
+  ::setenv("SWITCHYARD_JOB", "outer-1", 1);
+  ::setenv("SWITCHYARD_NAME", "outer", 1);
+  ::setenv("SWITCHYARD_MEMORY", "3GiB", 1);
+  const auto card = make_card({});
+  ASSERT_TRUE(card);
+  EXPECT_EQ(card->at("name"), "");
+  EXPECT_EQ(card->at("memory"), "");
+}
+
+TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
+  const struct {
+    const char* field;
+    const char* text;
+    const char* form;
+  } cases[] = {
+      {"priority", "urgent", "high, normal or low"},
+      {"priority", "", "high, normal or low"},
+      {"share", "0", "0.01 to 1000"},
+      {"share", "-1", "0.01 to 1000"},
+      {"share", "1001", "0.01 to 1000"},
+      {"share", "nan", "0.01 to 1000"},
+      {"memory", "20 gibi", "20GiB"},
+      {"memory", "0", "20GiB"},
+      {"memory", "-1GiB", "20GiB"},
+      {"memory", "2000TiB", "20GiB"},
+      {"memory", "99999999999999999999999GiB", "20GiB"},
+      {"on_oom", "swap", "fail or wait"},
+      {"oom_timeout", "25h", "300s"},
+      {"oom_timeout", "soon", "300s"},
+      {"name", "a b", "letters"},
+      {"name", "-a", "letters"},
+  };
+  for (const auto& bad : cases) {
+    const auto card = make_card({{bad.field, bad.text}});
+    ASSERT_FALSE(card) << bad.field << " " << bad.text;
+    EXPECT_EQ(card.error().code, kUsage);
+    const std::string value = std::string("'") + bad.text + "'";
+    EXPECT_NE(card.error().text.find(value), std::string::npos) << card.error().text;
+    EXPECT_NE(card.error().text.find(bad.form), std::string::npos) << card.error().text;
+  }
+}
+
+TEST_F(RunRequest, ABadVariableIsNamedAsTheVariable) {
+  ::setenv("SWITCHYARD_MEMORY", "lots", 1);
+  const auto card = make_card({});
+  ASSERT_FALSE(card);
+  EXPECT_NE(card.error().text.find("SWITCHYARD_MEMORY"), std::string::npos);
+}
+
+TEST_F(RunRequest, TheCardTravelsWithoutWhatWasNotAskedFor) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  const auto request = create_request({{"priority", "low"}, {"memory", ""}});
+  EXPECT_EQ(request["op"], "create");
+  EXPECT_EQ(request["pid"], ::getpid());
+  EXPECT_EQ(request["card"], (nlohmann::json{{"priority", "low"}}));
+  EXPECT_EQ(request["cuda_visible_devices"], "1");
+}
+
+TEST(RunProgram, FoundAsAShellFindsIt) {
+  EXPECT_FALSE(refuse_program("true"));
+  EXPECT_FALSE(refuse_program("/bin/true"));
+}
+
+TEST(RunProgram, MissingIs127AndNotExecutableIs126) {
+  EXPECT_EQ(refuse_program("no-such-program-at-all")->code, kNotFound);
+  EXPECT_EQ(refuse_program("/no/such/program")->code, kNotFound);
+  EXPECT_EQ(refuse_program("")->code, kNotFound);
+  EXPECT_EQ(refuse_program("/etc/passwd")->code, kNotExecutable);
+  EXPECT_EQ(refuse_program("/etc")->code, kNotExecutable);
+}
+
+TEST(RunPreload, OursComesFirstAndOnlyOnceAndOthersStay) {
+  const std::string ours = "/opt/libswitchyard.so";
+  EXPECT_EQ(preload_with("", ours), ours);
+  EXPECT_EQ(preload_with("liba.so:libb.so", ours), ours + ":liba.so:libb.so");
+  EXPECT_EQ(preload_with("liba.so libb.so", ours), ours + ":liba.so:libb.so");
+  EXPECT_EQ(preload_with(ours, ours), ours);
+  EXPECT_EQ(preload_with("/old/libswitchyard.so:liba.so", ours), ours + ":liba.so");
+  EXPECT_EQ(preload_without("::" + ours + ": :"), "");
+  EXPECT_EQ(preload_without("libnotswitchyard.so"), "libnotswitchyard.so");
+}
+
+TEST_F(RunEnvironment, EnteringAJobSetsWhatTheShimReads) {
+  ::setenv("SWITCHYARD_MEMORY", "1GiB", 1);
+  ::setenv("LD_PRELOAD", "liba.so", 1);
+  enter_job("train-1", {{"name", "train"}, {"priority", "low"}, {"memory", ""}}, "/tmp/m.sock",
+            "/opt/libswitchyard.so", true);
+  EXPECT_STREQ(::getenv("SWITCHYARD_JOB"), "train-1");
+  EXPECT_STREQ(::getenv("SWITCHYARD_NAME"), "train");
+  EXPECT_STREQ(::getenv("SWITCHYARD_PRIORITY"), "low");
+  EXPECT_EQ(::getenv("SWITCHYARD_MEMORY"), nullptr) << "an outer job's quota is not ours";
+  EXPECT_STREQ(::getenv("SWITCHYARD_SOCKET"), "/tmp/m.sock");
+  EXPECT_STREQ(::getenv("SWITCHYARD_REQUIRE"), "1");
+  EXPECT_STREQ(::getenv("LD_PRELOAD"), "/opt/libswitchyard.so:liba.so");
+  leave_job();
+  EXPECT_EQ(::getenv("SWITCHYARD_JOB"), nullptr);
+  EXPECT_EQ(::getenv("SWITCHYARD_REQUIRE"), nullptr);
+  EXPECT_STREQ(::getenv("LD_PRELOAD"), "liba.so");
+  ::unsetenv("SWITCHYARD_SOCKET");
+}
+
+}  // namespace
+}  // namespace switchyard::tools
