@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels_ptx.h"
+
 namespace switchyard::bench {
 
 // CLOCK_MONOTONIC is one clock for all processes of a machine: rates of several jobs are compared
@@ -44,35 +46,6 @@ inline void check(CUresult result, const char* call) {
 #define BENCH_CALL(name) \
   (reinterpret_cast<decltype(&::name)>(::switchyard::bench::symbol(BENCH_STRING(name))))
 
-// `busy` does about `microseconds` of arithmetic on one thread: work, not waiting for a clock, so
-// it makes no progress while another process has the GPU. About 1900 cycles are a microsecond,
-// and a dependent multiply-add takes four. The simulated GPU knows `busy` by its name.
-inline constexpr char kPtx[] = R"(
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry empty() { ret; }
-.visible .entry busy(.param .u32 microseconds) {
-  .reg .u32 %count, %value;
-  .reg .pred %more;
-  ld.param.u32 %count, [microseconds];
-  mul.lo.u32 %count, %count, 475;
-  mov.u32 %value, %tid.x;
-  setp.eq.u32 %more, %count, 0;
-  @%more bra done;
-again:
-  mad.lo.u32 %value, %value, %value, %count;
-  sub.u32 %count, %count, 1;
-  setp.ne.u32 %more, %count, 0;
-  @%more bra again;
-  setp.ne.u32 %more, %value, 305419896;
-  @%more bra done;
-  trap;
-done:
-  ret;
-}
-)";
-
 inline CUmodule load_module() {
   check(BENCH_CALL(cuInit)(0), "cuInit");
   CUdevice device = 0;
@@ -81,7 +54,7 @@ inline CUmodule load_module() {
   check(BENCH_CALL(cuDevicePrimaryCtxRetain)(&context, device), "cuDevicePrimaryCtxRetain");
   check(BENCH_CALL(cuCtxSetCurrent)(context), "cuCtxSetCurrent");
   CUmodule module = nullptr;
-  check(BENCH_CALL(cuModuleLoadData)(&module, kPtx), "cuModuleLoadData");
+  check(BENCH_CALL(cuModuleLoadData)(&module, kKernelsPtx), "cuModuleLoadData");
   return module;
 }
 

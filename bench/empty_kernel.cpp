@@ -9,21 +9,7 @@
 
 #include "driver.h"
 
-namespace {
-
 using namespace switchyard::bench;
-
-// A kernel that the simulated GPU does not know is replaced by zero microseconds of `busy`.
-CUfunction empty_function(CUmodule module, bool& takes_argument) {
-  CUfunction function = nullptr;
-  takes_argument = BENCH_CALL(cuModuleGetFunction)(&function, module, "empty") != CUDA_SUCCESS;
-  if (takes_argument) {
-    check(BENCH_CALL(cuModuleGetFunction)(&function, module, "busy"), "cuModuleGetFunction");
-  }
-  return function;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   const int batches = argc > 1 ? std::atoi(argv[1]) : 800;
@@ -32,12 +18,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "empty_kernel: batches and launches are numbers from 1\n");
     return 2;
   }
-  CUmodule module = load_module();
-  bool takes_argument = false;
-  const CUfunction function = empty_function(module, takes_argument);
-  unsigned zero = 0;
-  void* arguments[] = {&zero};
-  void** const passed = takes_argument ? arguments : nullptr;
+  const CUmodule module = load_module();
+  CUfunction function = nullptr;
+  check(BENCH_CALL(cuModuleGetFunction)(&function, module, "nop"), "cuModuleGetFunction");
   const auto launch = BENCH_CALL(cuLaunchKernel);
   const auto synchronize = BENCH_CALL(cuCtxSynchronize);
 
@@ -47,7 +30,7 @@ int main(int argc, char** argv) {
   for (int batch = 0; batch < batches + warm; ++batch) {
     const std::int64_t begun = now_ns();
     for (int i = 0; i < launches; ++i) {
-      const CUresult result = launch(function, 1, 1, 1, 1, 1, 1, 0, nullptr, passed, nullptr);
+      const CUresult result = launch(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
       if (result != CUDA_SUCCESS) check(result, "cuLaunchKernel");
     }
     const std::int64_t ended = now_ns();
