@@ -19,7 +19,7 @@ may_include() {
     include/switchyard) echo "include/switchyard" ;;
     shim | monitor | tools) echo "include/switchyard $1" ;;
     tests/conformance) echo "tests/conformance tests/fakecuda examples/kernels" ;;
-    tests) echo "include/switchyard shim monitor tools tests examples/kernels" ;;
+    tests) echo "include/switchyard shim monitor tools tests examples/demo examples/kernels" ;;
     examples) echo "examples" ;;
     bench) echo "bench" ;;
   esac

@@ -106,17 +106,14 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.rfin
 
 std::vector<std::string> plain(const char* job) { return {self(), "--worker", job}; }
 
+// --require: the figures must not quietly be those of an unshared run. Who switches Switchyard off
+// wants just that.
 std::vector<std::string> under_switchyard(const char* priority, const char* job) {
   const std::string build = folder_of(folder_of(self()));
-  return {build + "/switchyard",
-          "run",
-          "--require",
-          "--priority",
-          priority,
-          "--",
-          self(),
-          "--worker",
-          job};
+  std::vector<std::string> command = {build + "/switchyard", "run", "--priority", priority};
+  if (std::getenv("SWITCHYARD_DISABLE") == nullptr) command.push_back("--require");
+  for (const std::string& word : plain(job)) command.push_back(word);
+  return command;
 }
 
 // Finds the GPU, the real one first. Returns its name, or nothing with the reason said.
