@@ -1,9 +1,9 @@
 // What doctor concludes from what it finds.
 #include <gtest/gtest.h>
 
+#include "tools/base/child.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
-#include "tools/doctor/spawn.h"
 
 namespace switchyard::tools {
 namespace {

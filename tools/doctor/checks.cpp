@@ -4,9 +4,9 @@
 
 #include <set>
 
+#include "tools/base/child.h"
 #include "tools/base/output.h"
 #include "tools/base/places.h"
-#include "tools/doctor/spawn.h"
 #include "tools/run/environment.h"
 
 namespace switchyard::tools {

@@ -8,9 +8,9 @@
 #include <sstream>
 #include <thread>
 
+#include "tools/base/child.h"
 #include "tools/base/output.h"
 #include "tools/base/places.h"
-#include "tools/doctor/spawn.h"
 
 namespace switchyard::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/doctor/spawn.h"
+#include "tools/base/child.h"
 
 #include <fcntl.h>
 #include <poll.h>

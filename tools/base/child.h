@@ -1,7 +1,7 @@
-// A child process with pipes for its three streams, for the checks that need one.
+// A child process with pipes for its three streams, for checks and tests that need one.
 //
 // Concept. Every wait has a limit, and a child that is still there when its Child goes away is
-// killed, so that a check can't hang doctor nor leave anything behind.
+// killed, so that nobody hangs and nothing is left behind.
 //
 // Threading: one Child belongs to one thread.
 #pragma once
@@ -36,6 +36,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();
+
+  pid_t pid() const { return pid_; }  // -1 once it was waited for
 
   bool write_line(const std::string& text);
 
