@@ -1,12 +1,12 @@
-// Boost.Asio as the monitor uses it.
+// Boost.Asio as the monitor uses it. The 1.74 of Debian 12 and Ubuntu 22.04 uses std::exchange
+// without including <utility>, so that comes first.
 //
 // Threading: as Asio says.
 #pragma once
 
-// clang-format off: the 1.74 of Debian 12 and Ubuntu 22.04 uses std::exchange without <utility>.
-#include <boost/asio.hpp>
 #include <utility>
-// clang-format on
+// (A comment line ends the block that clang-format sorts.)
+#include <boost/asio.hpp>
 
 namespace switchyard::monitor {
 
