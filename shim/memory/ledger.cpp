@@ -139,7 +139,7 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
   return bytes;
 }
 
-std::uint64_t orphan_pooled(std::uint64_t pool) {
+std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
   Locked locked;
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < g_capacity;) {
@@ -151,6 +151,7 @@ std::uint64_t orphan_pooled(std::uint64_t pool) {
     remove(&g_places[i]);
     moved.kind = Kind::kPointer;
     moved.charge.owner = 0;
+    moved.charge.lane = lane;
     bytes += moved.charge.bytes;
     g_places[find(g_places, g_capacity, moved.kind, moved.key)] = moved;
     ++g_count;

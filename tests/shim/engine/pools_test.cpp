@@ -1,0 +1,292 @@
+#include "shim/memory/pools.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "shim/memory/stream_ordered.h"
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::EngineTest;
+using testing::FakePool;
+using testing::g_world;
+using testing::kMiB;
+using testing::pool_number;
+
+constexpr std::uint64_t kChunk = 32 * kMiB;  // what the made-up driver grows a pool by
+
+class Pools : public EngineTest {
+ protected:
+  // A driver whose pools grow by chunks, and never shrink by themselves.
+  static CUresult from_pool(CUdeviceptr* out, size_t size, CUmemoryPool handle, CUstream) {
+    static CUdeviceptr next = 0x600000000000;
+    const std::lock_guard hold(g_world->lock);
+    FakePool& pool = g_world->pools[handle];
+    pool.used += size;
+    pool.reserved = std::max(pool.reserved, (pool.used + kChunk - 1) / kChunk * kChunk);
+    *out = next += 2 * kMiB;
+    return CUDA_SUCCESS;
+  }
+  static CUresult async(CUdeviceptr* out, size_t size, CUstream stream) {
+    return from_pool(out, size, pool_number(1), stream);
+  }
+  CUresult free(CUdeviceptr at, size_t size, CUmemoryPool handle = pool_number(1)) {
+    return rules::free_async<false>(
+        [=](CUdeviceptr, CUstream) {
+          const std::lock_guard hold(g_world->lock);
+          g_world->pools[handle].used -= size;
+          return CUDA_SUCCESS;
+        },
+        at, nullptr);
+  }
+  static void synchronise(CUmemoryPool handle = pool_number(1)) {
+    rules::synchronise([=] {
+      const std::lock_guard hold(g_world->lock);
+      g_world->pools[handle].reserved = g_world->pools[handle].used;
+      return CUDA_SUCCESS;
+    });
+  }
+};
+
+TEST_F(Pools, APoolIsChargedWhatItReserves) {
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate_async<false>(async, &at, kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kChunk);
+  expect_balanced();
+  ASSERT_EQ(free(at, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kChunk);  // the driver keeps it for the next one
+  synchronise();
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(Pools, WhatThePoolHasAlreadyIsNotChargedAgain) {
+  CUdeviceptr at = 0;
+  rules::allocate_async<false>(async, &at, kMiB, nullptr);
+  const int asked = world_.charges;
+  for (int i = 0; i < 20; ++i) rules::allocate_async<false>(async, &at, kMiB, nullptr);
+  EXPECT_EQ(used(), kChunk);
+  EXPECT_EQ(world_.charges, asked);
+}
+
+TEST_F(Pools, PastTheQuotaAnAllocationIsRefusedAndNothingStays) {
+  set_quota(40 * kMiB);
+  CUdeviceptr at = 0;
+  EXPECT_EQ(rules::allocate_async<false>(async, &at, 50 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(lane().refusals.load(), 1u);
+  expect_balanced();
+}
+
+TEST_F(Pools, GrowthBeyondTheQuotaIsTakenBackAndRefused) {
+  set_quota(40 * kMiB);
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate_async<false>(async, &at, 30 * kMiB, nullptr), CUDA_SUCCESS);
+  CUdeviceptr second = 0;
+  // 4 MiB would fit, but the driver takes a chunk for it.
+  EXPECT_EQ(rules::allocate_async<false>(async, &second, 4 * kMiB, nullptr),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(second, 0u);
+  ASSERT_EQ(world_.freed_async.size(), 1u);
+  EXPECT_EQ(lane().refusals.load(), 1u);
+}
+
+TEST_F(Pools, IdlePoolsAreTrimmedBeforeAnybodyIsRefused) {
+  set_quota(40 * kMiB);
+  CUdeviceptr at = 0;
+  rules::allocate_async<false>(async, &at, kMiB, nullptr);
+  free(at, kMiB);
+  EXPECT_EQ(used(), kChunk);
+  const auto linear = [](CUdeviceptr* out, size_t) {
+    *out = 0x5000;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::allocate(linear, &at, size_t{40} * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(world_.trims, 1);
+  EXPECT_EQ(used(), 40 * kMiB);
+  expect_balanced();
+}
+
+TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  const auto create = [](CUmemoryPool* out, const CUmemPoolProps*) {
+    *out = pool_number(2);
+    return CUDA_SUCCESS;
+  };
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(rules::pool_create(create, &pool, &properties), CUDA_SUCCESS);
+  CUdeviceptr at = 0;
+  rules::allocate_from_pool<false>(from_pool, &at, kMiB, pool, nullptr);
+  EXPECT_EQ(used(), kChunk);
+  const auto trim = [](CUmemoryPool handle, size_t) {
+    g_world->pools[handle].reserved = kMiB;
+    return CUDA_SUCCESS;
+  };
+  rules::pool_changes(trim, pool, size_t{0});
+  EXPECT_EQ(used(), kMiB);
+}
+
+TEST_F(Pools, PoolsOfTheHostAndImportedOnesAreNotCharged) {
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  const auto create = [](CUmemoryPool* out, const CUmemPoolProps*) {
+    *out = pool_number(3);
+    return CUDA_SUCCESS;
+  };
+  CUmemoryPool pool = nullptr;
+  rules::pool_create(create, &pool, &properties);
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate_from_pool<false>(from_pool, &at, kMiB, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Pools, ADestroyedPoolsAllocationsStayChargedUntilTheyAreFreed) {
+  pools::learn(pool_number(2), 0);
+  CUdeviceptr a = 0;
+  CUdeviceptr b = 0;
+  rules::allocate_from_pool<false>(from_pool, &a, kMiB, pool_number(2), nullptr);
+  rules::allocate_from_pool<false>(from_pool, &b, kMiB, pool_number(2), nullptr);
+  free(b, kMiB, pool_number(2));
+  const auto refuse = [](CUmemoryPool) { return CUDA_ERROR_INVALID_VALUE; };
+  rules::pool_destroy(refuse, pool_number(2));
+  EXPECT_EQ(used(), kChunk);
+  const auto destroy = [](CUmemoryPool handle) {
+    g_world->pools.erase(handle);
+    return CUDA_SUCCESS;
+  };
+  ASSERT_EQ(rules::pool_destroy(destroy, pool_number(2)), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kMiB);
+  rules::release_memory([](CUdeviceptr) { return CUDA_SUCCESS; }, a);
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(Pools, CapturedAllocationsAreNodesAndChargedNothing) {
+  process().captures.store(1);
+  g_driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate_async<false>(async, &at, kMiB, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_TRUE(graph_memory::g_nodes.load());
+}
+
+TEST_F(Pools, ADriversRefusalRollsBack) {
+  set_quota(100 * kMiB);
+  CUdeviceptr at = 0;
+  const auto refuse = [](CUdeviceptr*, size_t, CUstream) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  EXPECT_EQ(rules::allocate_async<false>(refuse, &at, kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(Pools, ManyThreadsEndAtZero) {
+  set_quota(512 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([this] {
+      for (int i = 0; i < 300; ++i) {
+        CUdeviceptr at = 0;
+        const size_t bytes = static_cast<size_t>(i % 7 + 1) * kMiB;
+        if (rules::allocate_async<false>(async, &at, bytes, nullptr) != CUDA_SUCCESS) {
+          ADD_FAILURE() << "refused far below the quota";
+          return;
+        }
+        free(at, bytes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  synchronise();
+  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(debt(), 0u);
+  expect_balanced();
+}
+
+class GraphMemory : public EngineTest {
+ protected:
+  GraphMemory() {
+    g_driver.cuGraphGetNodes = [](CUgraph, CUgraphNode* nodes, size_t* count) {
+      if (nodes != nullptr) nodes[0] = reinterpret_cast<CUgraphNode>(0x1);
+      *count = 1;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
+      *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
+      out->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+      out->bytesize = 64 * kMiB;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuGraphChildGraphNodeGetGraph = [](CUgraphNode, CUgraph*) {
+      return CUDA_ERROR_INVALID_VALUE;
+    };
+    rules::add_allocating_node([] { return CUDA_SUCCESS; });
+  }
+  static CUresult instantiate(CUgraphExec* out, CUgraph, unsigned long long) {
+    *out = reinterpret_cast<CUgraphExec>(0x9);
+    return CUDA_SUCCESS;
+  }
+  CUresult launch() {
+    return rules::graph_upload(
+        [](CUgraphExec, CUstream) {
+          g_world->graphs = {64 * kMiB, 64 * kMiB};
+          return CUDA_SUCCESS;
+        },
+        reinterpret_cast<CUgraphExec>(0x9), nullptr);
+  }
+};
+
+TEST_F(GraphMemory, IsChargedWhenItsGraphRuns) {
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 64 * kMiB);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 64 * kMiB);
+  rules::graph_destroy(
+      [](CUgraphExec) {
+        g_world->graphs.used = 0;
+        return CUDA_SUCCESS;
+      },
+      executable);
+  EXPECT_EQ(used(), 64 * kMiB);  // kept by the driver until it is trimmed
+  rules::graphs_change(
+      [](CUdevice) {
+        g_world->graphs.reserved = 0;
+        return CUDA_SUCCESS;
+      },
+      0);
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(GraphMemory, IsRefusedAtInstantiationPastTheQuota) {
+  set_quota(60 * kMiB);
+  CUgraphExec executable = nullptr;
+  EXPECT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(executable, nullptr);
+  expect_balanced();
+}
+
+TEST_F(GraphMemory, IsRefusedAtTheFirstLaunchIfTheRestIsTakenMeanwhile) {
+  set_quota(100 * kMiB);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull), CUDA_SUCCESS);
+  account::reserve(&lane(), 50 * kMiB, nullptr);
+  EXPECT_EQ(launch(), CUDA_ERROR_OUT_OF_MEMORY);
+  account::release(&lane(), 50 * kMiB);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

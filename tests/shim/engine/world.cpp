@@ -1,0 +1,139 @@
+#include "tests/shim/engine/world.h"
+
+#include <algorithm>
+
+#include "shim/client/client.h"
+#include "shim/memory/account.h"
+#include "shim/memory/graph_memory.h"
+#include "shim/memory/ledger.h"
+#include "shim/memory/pools.h"
+#include "shim/slices/groups.h"
+
+// What the engine would reach outside of itself.
+namespace switchyard::shim {
+
+Driver g_driver;
+
+bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
+  testing::World& world = *testing::g_world;
+  if (world.before_answer) world.before_answer();
+  const std::lock_guard hold(world.lock);
+  if (!world.present) return false;
+  if (kind == wire::kRefresh) return ++world.refreshes > 0;
+  ++world.charges;
+  auto& credit = page().lanes[lane].credit_bytes;
+  const std::uint64_t has = credit.load();
+  const std::uint64_t missing = bytes > has ? bytes - has : 0;
+  const std::uint64_t left = world.quota > world.granted ? world.quota - world.granted : 0;
+  if (world.quota != 0 && missing > left) {
+    answer.verdict = world.waits-- > 0 ? wire::kWait : wire::kOverQuota;
+    return true;
+  }
+  world.granted += missing;
+  world.largest_granted = std::max(world.largest_granted, world.granted);
+  credit.fetch_add(missing);
+  page().lanes[lane].available_bytes.store(world.quota - world.granted);
+  answer = {wire::kGranted, 0, missing, world.quota - world.granted};
+  return true;
+}
+
+void drop_inherited_connection() {}
+void groups::clear() {}
+
+}  // namespace switchyard::shim
+
+namespace switchyard::shim::testing {
+
+World* g_world = nullptr;
+
+namespace {
+
+CUresult current_device(CUdevice* device) {
+  *device = g_world->device;
+  return g_world->device >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult current_context(CUcontext* context) {
+  *context = g_world->context;
+  return CUDA_SUCCESS;
+}
+
+CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) {
+  const std::lock_guard hold(g_world->lock);
+  const auto found = g_world->pools.find(pool);
+  if (found == g_world->pools.end()) return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<cuuint64_t*>(value) =
+      which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? found->second.used : found->second.reserved;
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_attribute(CUdevice, CUgraphMem_attribute which, void* value) {
+  const std::lock_guard hold(g_world->lock);
+  *static_cast<cuuint64_t*>(value) =
+      which == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ? g_world->graphs.used : g_world->graphs.reserved;
+  return CUDA_SUCCESS;
+}
+
+CUresult trim_pool(CUmemoryPool pool, size_t keep) {
+  const std::lock_guard hold(g_world->lock);
+  ++g_world->trims;
+  FakePool& state = g_world->pools[pool];
+  state.reserved = std::min(state.reserved, std::max<std::uint64_t>(state.used, keep));
+  return CUDA_SUCCESS;
+}
+
+CUresult trim_graphs(CUdevice) {
+  const std::lock_guard hold(g_world->lock);
+  ++g_world->trims;
+  g_world->graphs.reserved = g_world->graphs.used;
+  return CUDA_SUCCESS;
+}
+
+CUresult free_async(CUdeviceptr address, CUstream) {
+  g_world->freed_async.push_back(address);
+  return CUDA_SUCCESS;
+}
+
+CUresult current_pool(CUmemoryPool* pool, CUdevice) {
+  *pool = pool_number(1);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+EngineTest::EngineTest() {
+  g_world = &world_;
+  g_driver = {};
+  g_driver.cuCtxGetDevice = current_device;
+  g_driver.cuCtxGetCurrent = current_context;
+  g_driver.cuMemPoolGetAttribute = pool_attribute;
+  g_driver.cuDeviceGetGraphMemAttribute = graph_attribute;
+  g_driver.cuMemPoolTrimTo = trim_pool;
+  g_driver.cuDeviceGraphMemTrim = trim_graphs;
+  g_driver.cuMemFreeAsync = free_async;
+  g_driver.cuDeviceGetMemPool = current_pool;
+  world_.pools[pool_number(1)] = {};
+  process().alive.store(0);  // as a process that begins
+  process().joined.store(0);
+  process().captures.store(0);
+  for (auto& word : process().used_bytes) word.store(0);
+  for (auto& word : process().debt_bytes) word.store(0);
+  t_lane = 0;
+  begin_process();
+  process().joined.store(1);
+}
+
+EngineTest::~EngineTest() { g_world = nullptr; }
+
+void EngineTest::set_quota(std::uint64_t bytes) {
+  world_.quota = bytes;
+  lane().quota_bytes.store(bytes);
+  lane().available_bytes.store(bytes - world_.granted);
+}
+
+void EngineTest::expect_balanced() {
+  EXPECT_EQ(world_.granted, used() + credit() - debt());
+  EXPECT_EQ(lane().used_bytes.load(), used());
+}
+
+}  // namespace switchyard::shim::testing

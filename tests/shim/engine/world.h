@@ -1,0 +1,74 @@
+// The shim's engine without a preload, a driver or a monitor: what stands around it in these tests.
+//
+// Concept. The engine's own files are compiled into the test. `World` plays the monitor, which owns
+// one quota per GPU and grants credit out of it into the page, and the parts of the driver that the
+// rules ask. Each rule gets its original as an argument, so a test gives it any.
+//
+// Threading: as the engine: the monitor's side is locked.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "shim/client/process.h"
+#include "shim/driver.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::shim::testing {
+
+inline constexpr std::uint64_t kMiB = 1u << 20;
+
+// A pool of the made-up driver.
+struct FakePool {
+  std::uint64_t used = 0;
+  std::uint64_t reserved = 0;
+};
+
+struct World {
+  // --- the monitor ---
+  std::mutex lock;
+  bool present = true;
+  std::uint64_t quota = 0;  // of lane 0; 0: none
+  std::uint64_t granted = 0;
+  std::uint64_t largest_granted = 0;
+  int charges = 0;    // kCharge requests
+  int refreshes = 0;  // kRefresh requests
+  int waits = 0;      // answer kWait so often before a refusal
+  std::function<void()> before_answer;
+
+  // --- the driver ---
+  int device = 0;
+  CUcontext context = reinterpret_cast<CUcontext>(0x1000);
+  std::map<CUmemoryPool, FakePool> pools;
+  FakePool graphs;
+  int trims = 0;
+  std::vector<CUdeviceptr> freed_async;
+};
+
+extern World* g_world;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest();
+  ~EngineTest() override;
+
+  abi::Lane& lane() { return page().lanes[0]; }
+  std::uint64_t used() { return process().used_bytes[0].load(); }
+  std::uint64_t debt() { return process().debt_bytes[0].load(); }
+  std::uint64_t credit() { return lane().credit_bytes.load(); }
+  void set_quota(std::uint64_t bytes);
+  // granted = used + credit - debt, whatever happened.
+  void expect_balanced();
+
+  World world_;
+};
+
+inline CUmemoryPool pool_number(std::uintptr_t n) { return reinterpret_cast<CUmemoryPool>(n); }
+
+}  // namespace switchyard::shim::testing
