@@ -163,13 +163,19 @@ CUresult find_event(CUevent handle, Event** out) {
   return CUDA_SUCCESS;
 }
 
-void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held, bool bounded) {
-  if (bounded) {
-    ops_done().wait(held, [&] { return *stream->queued < kQueueLength; });
-  }
-  op->queued = stream->queued;
+void wait_for_room(Stream* stream, std::unique_lock<std::mutex>& held) {
+  ops_done().wait(held, [&] { return *stream->queued < kQueueLength; });
+}
+
+void follow_stream(Stream* stream, const OpRef& op) {
   depend(op, stream->last);
   depend_on_others(stream, op);
+}
+
+void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held, bool bounded) {
+  if (bounded) wait_for_room(stream, held);
+  op->queued = stream->queued;
+  follow_stream(stream, op);
   stream->last = op;
   submit(op);
 }
@@ -193,8 +199,7 @@ void wait_stream(Stream* stream) {
     std::unique_lock held(ops_lock());
     if (stream->legacy) {
       last = std::make_shared<Op>();
-      depend(last, stream->last);
-      depend_on_others(stream, last);
+      follow_stream(stream, last);
       submit(last);
     } else {
       last = stream->last;

@@ -116,10 +116,13 @@ struct PerThread {
   static bool active();
 };
 
-// Adds an op at the stream's end. Blocks while the queue is full (REQUIRES Context::api then, which
-// stays held) and `bounded`.
+// Adds an op at the stream's end. Blocks while the queue is full when `bounded` (REQUIRES
+// Context::api then, which stays held). `held` holds ops_lock.
 void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held,
              bool bounded = true);
+// The parts of it: waits while the queue is full; makes `op` follow all that it must.
+void wait_for_room(Stream* stream, std::unique_lock<std::mutex>& held);
+void follow_stream(Stream* stream, const OpRef& op);
 OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns, std::function<void()> effect);
 void wait_stream(Stream* stream);
 void wait_context(Context* context);

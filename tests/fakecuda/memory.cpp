@@ -235,8 +235,10 @@ void release(const Range& range) {
       break;
     case RangeKind::kDevice:
     case RangeKind::kManaged:
-    case RangeKind::kIpc:
       munmap(reinterpret_cast<void*>(range.start), range.backing->bytes);
+      break;
+    case RangeKind::kIpc:
+      munmap(reinterpret_cast<void*>(range.start - range.within), range.backing->bytes);
       break;
     case RangeKind::kHost:
       munmap(reinterpret_cast<void*>(range.start), round_up(range.bytes, 4096));
@@ -244,6 +246,17 @@ void release(const Range& range) {
     default:
       break;
   }
+}
+
+BackingRef block_of(CUdeviceptr small, std::uint64_t* within) {
+  SmallHeap& heap = small_heap();
+  std::lock_guard guard(heap.lock);
+  auto found = heap.blocks.upper_bound(small);
+  if (found == heap.blocks.begin()) return nullptr;
+  --found;
+  if (small >= found->first + kGranularity) return nullptr;
+  *within = small - found->first;
+  return found->second.backing;
 }
 
 void free_memory_of(Context* context) {

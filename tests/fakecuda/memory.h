@@ -66,6 +66,7 @@ struct Range {
   unsigned long long id = 0;
   BackingRef backing;
   void* pool = nullptr;
+  std::size_t within = 0;  // kIpc: where in its mapping it begins
 
   bool on_device() const { return kind != RangeKind::kHost && kind != RangeKind::kRegistered; }
 };
@@ -92,6 +93,8 @@ CUdeviceptr allocate(Context* context, std::size_t bytes);
 // Gives back what `allocate` made. Doesn't wait.
 void release(const Range& range);
 void free_memory_of(Context* context);
+// The block that a small allocation is in, and where in it; null when it isn't one.
+BackingRef block_of(CUdeviceptr small, std::uint64_t* within);
 // cuMemFree of what came from a pool or from a graph (pool_calls.cpp).
 CUresult free_pooled(const Range& range);
 

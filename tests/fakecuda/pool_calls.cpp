@@ -1,6 +1,397 @@
+// Stream-ordered memory: pools that reserve in slabs and hand out pieces in stream order.
+//
+// Concept. A pool reserves slabs (Backings, mapped once) and cuts them. An allocation takes its
+// piece when the call is made; a free gives it back when the stream gets there. What is reserved
+// above the release threshold goes back to the GPU when something was waited for, or by a trim.
+//
+// Threading: one lock for all pools, a leaf under ops_lock.
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "graph.h"
 #include "memory.h"
 #include "work.h"
+
 namespace fakecuda {
-void trim_pools_after_wait() {}
-CUresult free_pooled(const Range&) { return CUDA_ERROR_NOT_SUPPORTED; }
+namespace {
+
+constexpr std::size_t kSlab = 32 * kMiB, kPiece = 512;
+
+struct Slab {
+  BackingRef backing;
+  std::map<std::size_t, std::size_t> holes;  // offset → bytes
+};
+
+struct Pool {
+  int gpu = 0;
+  bool is_default = false;
+  bool alive = true;
+  CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
+  std::size_t max_bytes = 0;
+  std::map<CUdeviceptr, Slab> slabs;
+  int reuse[3] = {1, 1, 1};
+  std::uint64_t threshold = 0, reserved = 0, reserved_high = 0, used = 0, used_high = 0;
+};
+
+struct Pools {
+  std::mutex lock;
+  std::set<Pool*> all;
+  Pool* defaults[kMaxGpus] = {};
+  Pool* current[kMaxGpus] = {};
+};
+
+Pools& pools() {
+  static Pools* only = new Pools;
+  return *only;
+}
+
+Pool* default_pool(int gpu) {
+  Pool*& pool = pools().defaults[gpu];
+  if (!pool) {
+    pool = new Pool;
+    pool->gpu = gpu;
+    pool->is_default = true;
+    pools().all.insert(pool);
+  }
+  return pool;
+}
+
+Pool* current_pool(int gpu) {
+  Pool* pool = pools().current[gpu];
+  return pool ? pool : default_pool(gpu);
+}
+
+CUdeviceptr take(Pool* pool, std::size_t bytes) {
+  for (auto& [base, slab] : pool->slabs) {
+    for (auto hole = slab.holes.begin(); hole != slab.holes.end(); ++hole) {
+      if (hole->second < bytes) continue;
+      const auto [offset, size] = *hole;
+      slab.holes.erase(hole);
+      if (size > bytes) slab.holes[offset + bytes] = size - bytes;
+      pool->used += bytes;
+      pool->used_high = std::max(pool->used_high, pool->used);
+      return base + offset;
+    }
+  }
+  return 0;
+}
+
+bool grow(Pool* pool, std::size_t bytes) {
+  const std::size_t limit = pool->max_bytes;
+  std::size_t size = std::max(kSlab, round_up(bytes, kGranularity));
+  if (limit && pool->reserved + size > limit) size = round_up(bytes, kGranularity);
+  if (limit && pool->reserved + size > limit) return false;
+  Slab slab{make_backing(pool->gpu, size, false), {{0, size}}};
+  if (!slab.backing && size > round_up(bytes, kGranularity)) {
+    size = round_up(bytes, kGranularity);
+    slab = {make_backing(pool->gpu, size, false), {{0, size}}};
+  }
+  if (!slab.backing) return false;
+  void* at = map_backing(slab.backing, nullptr, 0, size, PROT_READ | PROT_WRITE);
+  if (!at) return false;
+  pool->slabs[reinterpret_cast<CUdeviceptr>(at)] = std::move(slab);
+  pool->reserved += size;
+  pool->reserved_high = std::max(pool->reserved_high, pool->reserved);
+  return true;
+}
+
+void give_back(Pool* pool, CUdeviceptr address, std::size_t bytes) {
+  auto found = pool->slabs.upper_bound(address);
+  if (found == pool->slabs.begin()) return;
+  auto& [base, slab] = *--found;
+  std::size_t offset = address - base;
+  pool->used -= bytes;
+  auto next = slab.holes.lower_bound(offset);
+  if (next != slab.holes.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      slab.holes.erase(before);
+    }
+  }
+  if (next != slab.holes.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    slab.holes.erase(next);
+  }
+  slab.holes[offset] = bytes;
+}
+
+void trim(Pool* pool, std::uint64_t keep) {
+  for (auto slab = pool->slabs.begin(); slab != pool->slabs.end() && pool->reserved > keep;) {
+    const std::size_t bytes = slab->second.backing->bytes;
+    const auto& holes = slab->second.holes;
+    const bool free = holes.size() == 1 && holes.begin()->second == bytes;
+    if (!free) {
+      ++slab;
+      continue;
+    }
+    munmap(reinterpret_cast<void*>(slab->first), bytes);
+    pool->reserved -= bytes;
+    slab = pool->slabs.erase(slab);
+  }
+}
+
+Pool* pool_of(CUmemoryPool handle) {
+  auto* pool = reinterpret_cast<Pool*>(handle);
+  return pools().all.count(pool) ? pool : nullptr;
+}
+
+CUdeviceptr allocate_from(Pool* pool, std::size_t bytes) {
+  const std::size_t size = round_up(bytes, kPiece);
+  std::lock_guard guard(pools().lock);
+  CUdeviceptr address = take(pool, size);
+  if (!address && grow(pool, size)) address = take(pool, size);
+  if (!address) {  // what other pools keep without using it
+    for (Pool* other : pools().all) {
+      if (other->gpu == pool->gpu) trim(other, 0);
+    }
+    if (grow(pool, size)) address = take(pool, size);
+  }
+  return address;
+}
+
+void free_now(const Range& range) {
+  std::lock_guard guard(pools().lock);
+  give_back(static_cast<Pool*>(range.pool), range.start, round_up(range.bytes, kPiece));
+}
+
+// The pool is looked up by `choose`, under the pools' lock.
+template <class Choose>
+CUresult allocate_async(CUdeviceptr* out, std::size_t bytes, CUstream handle, Choose choose) {
+  FAKE_NEED_CONTEXT(context);
+  if (!out || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  Pool* pool = nullptr;
+  {
+    std::lock_guard guard(pools().lock);
+    pool = choose(context);
+  }
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  Stream* stream = nullptr;
+  {
+    std::lock_guard held(ops_lock());
+    if (const CUresult status = find_stream(handle, &stream)) return status;
+    if (const CUresult status = check_capture(stream)) return status;
+    if (stream->capture) {
+      CUDA_MEM_ALLOC_NODE_PARAMS params{};
+      params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+      params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool->gpu}};
+      params.bytesize = bytes;
+      Work work;
+      if (const CUresult status = alloc_work(&params, &work)) return status;
+      *out = params.dptr;
+      return add_to_capture(stream, work);
+    }
+  }
+  CUdeviceptr address = allocate_from(pool, bytes);
+  if (!address) {  // frees that are on their way may be enough
+    wait_context(context);
+    address = allocate_from(pool, bytes);
+  }
+  if (!address) return CUDA_ERROR_OUT_OF_MEMORY;
+  Range range;
+  range.start = *out = address;
+  range.bytes = bytes;
+  range.kind = RangeKind::kPool;
+  range.context = stream->context;
+  range.gpu = pool->gpu;
+  range.pool = pool;
+  Ranges::all().add(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult check_attribute(CUmemPool_attribute which, Pool* pool, void* value) {
+  if (!pool || !value || which < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES ||
+      which > CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void trim_pools_after_wait() {
+  std::lock_guard guard(pools().lock);
+  for (Pool* pool : pools().all) {
+    if (pool->reserved > pool->threshold) trim(pool, pool->threshold);
+  }
+}
+
+CUresult free_pooled(const Range& range) {
+  if (range.kind == RangeKind::kGraph) return free_graph_memory(range.start), CUDA_SUCCESS;
+  Range removed;
+  if (!Ranges::all().remove(range.start, &removed)) return CUDA_ERROR_INVALID_VALUE;
+  free_now(removed);
+  trim_pools_after_wait();
+  return CUDA_SUCCESS;
+}
+
 }  // namespace fakecuda
+
+using namespace fakecuda;
+
+extern "C" {
+
+CUresult cuMemAllocAsync(CUdeviceptr* out, std::size_t bytes, CUstream stream) {
+  return allocate_async(out, bytes, stream,
+                        [](Context* context) { return current_pool(context->gpu); });
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+  return allocate_async(out, bytes, stream, [pool](Context*) { return pool_of(pool); });
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+  FAKE_NEED_CONTEXT(context);
+  std::unique_lock held(ops_lock());
+  Stream* stream = nullptr;
+  if (const CUresult status = find_stream(handle, &stream)) return status;
+  if (!address) return CUDA_SUCCESS;
+  if (const CUresult status = check_capture(stream)) return status;
+  Range range;
+  if (stream->capture) {
+    if (!is_graph_memory(address)) return CUDA_ERROR_INVALID_VALUE;
+    return add_to_capture(stream, free_work(address));
+  }
+  if (!Ranges::all().find(address, &range) || range.start != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto op = std::make_shared<Op>();
+  if (range.kind == RangeKind::kGraph) {
+    op->effect = [address] { free_graph_memory(address); };
+  } else if (range.kind == RangeKind::kPool) {
+    Ranges::all().remove(address, &range);
+    op->effect = [range] { free_now(range); };
+  } else if (range.kind == RangeKind::kDevice || range.kind == RangeKind::kSmall) {
+    Ranges::all().remove(address, &range);
+    op->effect = [range] { release(range); };
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  enqueue(stream, op, held, false);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
+  FAKE_NEED_DRIVER();
+  if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (props->location.id < 0 || props->location.id >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  auto* pool = new Pool;
+  pool->gpu = props->location.id;
+  pool->handle_types = props->handleTypes;
+#if CUDA_VERSION >= 12020
+  pool->max_bytes = props->maxSize;
+#endif
+  std::lock_guard guard(pools().lock);
+  pools().all.insert(pool);
+  *out = reinterpret_cast<CUmemoryPool>(pool);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  if (!pool || pool->is_default) return CUDA_ERROR_INVALID_VALUE;
+  trim(pool, 0);
+  pools().all.erase(pool);
+  for (Pool*& current : pools().current) {
+    if (current == pool) current = nullptr;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t keep) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  trim(pool, keep);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute which, void* value) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  if (const CUresult status = check_attribute(which, pool, value)) return status;
+  const std::uint64_t words[] = {pool->threshold, pool->reserved, pool->reserved_high, pool->used,
+                                 pool->used_high};
+  if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    *static_cast<int*>(value) = pool->reuse[which - 1];
+  } else {
+    *static_cast<cuuint64_t*>(value) = words[which - CU_MEMPOOL_ATTR_RELEASE_THRESHOLD];
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute which, void* value) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  if (const CUresult status = check_attribute(which, pool, value)) return status;
+  if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    pool->reuse[which - 1] = *static_cast<int*>(value);
+  } else if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    pool->threshold = *static_cast<cuuint64_t*>(value);
+  } else if (*static_cast<cuuint64_t*>(value) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  } else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+    pool->reserved_high = pool->reserved;
+  } else if (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+    pool->used_high = pool->used;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc*, std::size_t) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  return pool_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation*) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(pools().lock);
+  if (!flags || !pool_of(handle)) return CUDA_ERROR_INVALID_VALUE;
+  *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {
+  FAKE_NEED_DRIVER();
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard guard(pools().lock);
+  *out = reinterpret_cast<CUmemoryPool>(default_pool(device));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
+  FAKE_NEED_DRIVER();
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard guard(pools().lock);
+  *out = reinterpret_cast<CUmemoryPool>(current_pool(device));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
+  FAKE_NEED_DRIVER();
+  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  if (!pool || pool->gpu != device) return CUDA_ERROR_INVALID_VALUE;
+  pools().current[device] = pool;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

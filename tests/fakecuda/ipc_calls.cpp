@@ -1,0 +1,106 @@
+// IPC handles of plain device memory: who made it, and where in which file it is.
+//
+// The opener maps the maker's memfd through /proc; the memory stays charged to the maker.
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory.h"
+
+using namespace fakecuda;
+
+namespace {
+
+constexpr std::uint64_t kIpcMagic = 0x66616b65'69706331;
+
+struct IpcHandle {
+  std::uint64_t magic;
+  std::int32_t pid;
+  std::int32_t fd;
+  std::uint64_t offset;  // of the block in the file
+  std::uint64_t bytes;   // of the block
+  std::uint64_t within;  // of the allocation in the block
+  std::uint64_t asked;   // bytes of the allocation
+  std::int32_t gpu;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
+  FAKE_NEED_CONTEXT(context);
+  Range range;
+  if (!out || !Ranges::all().find(address, &range)) return CUDA_ERROR_INVALID_VALUE;
+  IpcHandle handle{};
+  handle.magic = kIpcMagic;
+  handle.pid = getpid();
+  handle.gpu = range.gpu;
+  handle.asked = range.bytes;
+  if (range.kind == RangeKind::kSmall) {
+    const BackingRef block = block_of(range.start, &handle.within);
+    if (!block) return CUDA_ERROR_INVALID_VALUE;
+    range.backing = block;
+  } else if (range.kind != RangeKind::kDevice) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  handle.fd = range.backing->fd;
+  handle.offset = range.backing->offset;
+  handle.bytes = range.backing->bytes;
+  memset(out, 0, sizeof *out);
+  memcpy(out, &handle, sizeof handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned flags) {
+  FAKE_NEED_CONTEXT(context);
+  IpcHandle handle{};
+  memcpy(&handle, &given, sizeof handle);
+  if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != kIpcMagic) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (handle.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver: not one's own
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+  auto backing = std::make_shared<Backing>();
+  backing->fd = open(path, O_RDWR | O_CLOEXEC);
+  if (backing->fd < 0) return CUDA_ERROR_MAP_FAILED;
+  backing->owns_fd = true;
+  backing->gpu = handle.gpu;
+  backing->offset = handle.offset;
+  backing->bytes = handle.bytes;
+  void* at = map_backing(backing, nullptr, 0, handle.bytes, PROT_READ | PROT_WRITE);
+  if (!at) return CUDA_ERROR_MAP_FAILED;
+  Range range;
+  range.start = reinterpret_cast<CUdeviceptr>(at) + handle.within;
+  range.bytes = handle.asked;
+  range.kind = RangeKind::kIpc;
+  range.context = context;
+  range.gpu = handle.gpu;
+  range.backing = backing;
+  range.within = handle.within;
+  Ranges::all().add(range);
+  *out = range.start;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  return cuIpcOpenMemHandle_v2(out, handle, flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  FAKE_NEED_CONTEXT(context);
+  Range range;
+  if (!Ranges::all().find(address, &range) || range.kind != RangeKind::kIpc ||
+      range.start != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  wait_context(range.context);
+  if (Ranges::all().remove(address, &range)) release(range);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

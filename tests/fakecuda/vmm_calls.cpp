@@ -1,0 +1,305 @@
+// Virtual memory management: addresses and memory apart, by real mmap, so that touching what isn't
+// mapped, or is mapped without access, faults.
+//
+// Threading: one lock for reservations, handles and mappings.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory.h"
+
+using namespace fakecuda;
+
+namespace {
+
+struct Handle {
+  BackingRef backing;  // null: memory of the host
+  int host_fd = -1;
+  std::size_t bytes = 0;
+  CUmemAllocationProp prop{};
+  unsigned references = 1;  // handles given out; mappings keep the memory alive on their own
+};
+
+struct Mapping {
+  std::size_t bytes = 0;
+  std::size_t offset = 0;
+  std::shared_ptr<Handle> handle;
+  unsigned access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+};
+
+struct Vmm {
+  std::mutex lock;
+  std::map<CUdeviceptr, std::size_t> reserved;
+  std::map<CUmemGenericAllocationHandle, std::shared_ptr<Handle>> handles;
+  std::map<CUdeviceptr, Mapping> mapped;
+  CUmemGenericAllocationHandle next = 0x7000'0001;
+};
+
+Vmm& vmm() {
+  static Vmm* only = new Vmm;
+  return *only;
+}
+
+bool on_host(CUmemLocationType type) {
+  return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+CUmemGenericAllocationHandle add_handle(std::shared_ptr<Handle> handle) {
+  const CUmemGenericAllocationHandle name = vmm().next++;
+  vmm().handles[name] = std::move(handle);
+  return name;
+}
+
+bool within_reservation(CUdeviceptr at, std::size_t bytes) {
+  auto found = vmm().reserved.upper_bound(at);
+  if (found == vmm().reserved.begin()) return false;
+  --found;
+  return at + bytes <= found->first + found->second;
+}
+
+bool meets_mapping(CUdeviceptr at, std::size_t bytes) {
+  const auto found = vmm().mapped.lower_bound(at + bytes);
+  if (found == vmm().mapped.begin()) return false;
+  const auto before = std::prev(found);
+  return before->first + before->second.bytes > at;
+}
+
+// The mappings that make up [at, at + bytes) exactly; empty when they don't.
+std::vector<std::map<CUdeviceptr, Mapping>::iterator> exactly(CUdeviceptr at, std::size_t bytes) {
+  std::vector<std::map<CUdeviceptr, Mapping>::iterator> list;
+  CUdeviceptr reached = at;
+  for (auto it = vmm().mapped.find(at); it != vmm().mapped.end() && reached < at + bytes; ++it) {
+    if (it->first != reached) break;
+    list.push_back(it);
+    reached += it->second.bytes;
+  }
+  if (reached != at + bytes) list.clear();
+  return list;
+}
+
+int protection_of(unsigned access) {
+  if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return PROT_READ | PROT_WRITE;
+  return access == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemAddressReserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment,
+                             CUdeviceptr, unsigned long long flags) {
+  FAKE_NEED_DRIVER();
+  if (!out || bytes == 0 || bytes % kGranularity || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (alignment & (alignment - 1)) return CUDA_ERROR_INVALID_VALUE;
+  void* at = reserve_addresses(bytes, std::max<std::size_t>(alignment, kGranularity));
+  if (!at) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard guard(vmm().lock);
+  *out = reinterpret_cast<CUdeviceptr>(at);
+  vmm().reserved[*out] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr at, std::size_t bytes) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  const auto found = vmm().reserved.find(at);
+  if (found == vmm().reserved.end() || found->second != bytes || meets_mapping(at, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  vmm().reserved.erase(found);
+  unreserve_addresses(reinterpret_cast<void*>(at), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* out, std::size_t bytes,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  FAKE_NEED_DRIVER();
+  if (!out || !prop || bytes == 0 || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes % kGranularity) return CUDA_ERROR_INVALID_VALUE;
+  auto handle = std::make_shared<Handle>();
+  handle->prop = *prop;
+  handle->bytes = bytes;
+  if (on_host(prop->location.type)) {
+    handle->host_fd = memfd_create("fakecuda-host", MFD_CLOEXEC);
+    if (handle->host_fd < 0 || ftruncate(handle->host_fd, static_cast<off_t>(bytes)) != 0) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  } else {
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    if (prop->location.id < 0 || prop->location.id >= gpu_count()) {
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
+    const bool exportable =
+        (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+    handle->backing = make_backing(prop->location.id, bytes, exportable);
+    if (!handle->backing) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  std::lock_guard guard(vmm().lock);
+  *out = add_handle(std::move(handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle name) {
+  FAKE_NEED_DRIVER();
+  std::shared_ptr<Handle> last;  // its memory is given back outside the lock
+  std::lock_guard guard(vmm().lock);
+  const auto found = vmm().handles.find(name);
+  if (found == vmm().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (--found->second->references > 0) return CUDA_SUCCESS;
+  last = found->second;
+  vmm().handles.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
+                  CUmemGenericAllocationHandle name, unsigned long long flags) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  const auto found = vmm().handles.find(name);
+  if (found == vmm().handles.end() || flags || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Handle>& handle = found->second;
+  if (at % kGranularity || offset % kGranularity || bytes % kGranularity ||
+      offset + bytes > handle->bytes || !within_reservation(at, bytes) ||
+      meets_mapping(at, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  void* to = reinterpret_cast<void*>(at);
+  if (handle->backing) {
+    if (!map_backing(handle->backing, to, offset, bytes, PROT_NONE))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  } else if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->host_fd,
+                  static_cast<off_t>(offset)) == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  vmm().mapped[at] = {bytes, offset, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  Range range;
+  range.start = at;
+  range.bytes = bytes;
+  range.kind = RangeKind::kMapped;
+  range.gpu = handle->backing ? handle->backing->gpu : 0;
+  Ranges::all().add(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
+  FAKE_NEED_DRIVER();
+  std::vector<Mapping> gone;  // their memory may be given back: outside the lock
+  std::lock_guard guard(vmm().lock);
+  const auto list = exactly(at, bytes);
+  if (list.empty()) return CUDA_ERROR_INVALID_VALUE;
+  make_untouchable(reinterpret_cast<void*>(at), bytes);
+  for (const auto& it : list) {
+    Range removed;
+    Ranges::all().remove(it->first, &removed);
+    gone.push_back(it->second);
+    vmm().mapped.erase(it);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* descriptors,
+                        std::size_t count) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  if (!descriptors || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto list = exactly(at, bytes);
+  if (list.empty()) return CUDA_ERROR_INVALID_VALUE;
+  unsigned access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  for (std::size_t i = 0; i < count; ++i) access |= descriptors[i].flags;
+  for (const auto& it : list) it->second.access = access;
+  mprotect(reinterpret_cast<void*>(at), bytes, protection_of(access));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr at) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
+  auto found = vmm().mapped.upper_bound(at);
+  if (found == vmm().mapped.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --found;
+  if (at >= found->first + found->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  *flags = found->second.access;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationGranularity(std::size_t* out, const CUmemAllocationProp* prop,
+                                       CUmemAllocationGranularity_flags) {
+  FAKE_NEED_DRIVER();
+  if (!out || !prop) return CUDA_ERROR_INVALID_VALUE;
+  *out = kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out,
+                                                CUmemGenericAllocationHandle name) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  const auto found = vmm().handles.find(name);
+  if (!out || found == vmm().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  *out = found->second->prop;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* pointer) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  const auto at = reinterpret_cast<CUdeviceptr>(pointer);
+  auto found = vmm().mapped.upper_bound(at);
+  if (!out || found == vmm().mapped.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --found;
+  if (at >= found->first + found->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Handle>& handle = found->second.handle;
+  for (auto& [name, known] : vmm().handles) {
+    if (known != handle) continue;
+    ++known->references;
+    *out = name;
+    return CUDA_SUCCESS;
+  }
+  handle->references = 1;  // released by its maker, and alive by this mapping
+  *out = add_handle(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle name,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+  FAKE_NEED_DRIVER();
+  std::lock_guard guard(vmm().lock);
+  const auto found = vmm().handles.find(name);
+  if (!out || flags || found == vmm().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->second->backing ||
+      !found->second->backing->owns_fd) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const int copy = fcntl(found->second->backing->fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(out) = copy;
+  return CUDA_SUCCESS;
+}
+
+// Imported memory is charged to the process that made it, never again.
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void* os_handle,
+                                        CUmemAllocationHandleType type) {
+  FAKE_NEED_DRIVER();
+  const int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle));
+  struct stat status {};
+  if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (fstat(fd, &status) != 0) return CUDA_ERROR_INVALID_VALUE;
+  auto handle = std::make_shared<Handle>();
+  handle->bytes = static_cast<std::size_t>(status.st_size);
+  handle->backing = std::make_shared<Backing>();
+  handle->backing->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  handle->backing->owns_fd = true;
+  handle->backing->bytes = handle->bytes;
+  handle->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  handle->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  handle->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  std::lock_guard guard(vmm().lock);
+  *out = add_handle(std::move(handle));
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
