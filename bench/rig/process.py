@@ -6,6 +6,7 @@ its log, and the Rig that owns it ends everything that it started.
 Threading: one thread; commands to several workloads are sent first and answered afterwards.
 """
 
+import bisect
 import json
 import os
 import select
@@ -115,12 +116,13 @@ def rate_between(figures, begin, end):
     The stamps of the completions are interpolated, so a step that straddles the window's edge
     counts with the part that lies inside."""
 
+    stamps = figures["completions"]
+
     def progress(moment):
-        before = figures["begun"]
-        for index, stamp in enumerate(figures["completions"]):
-            if moment < stamp:
-                return index + (moment - before) / (stamp - before) if moment > before else index
-            before = stamp
-        return len(figures["completions"])
+        done = bisect.bisect_right(stamps, moment)
+        if done == len(stamps):
+            return done
+        before = stamps[done - 1] if done else figures["begun"]
+        return done + max(0.0, (moment - before) / (stamps[done] - before))
 
     return (progress(end) - progress(begin)) / (end - begin)

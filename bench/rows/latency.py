@@ -25,6 +25,8 @@ def arguments(parser):
                         help="the default's cells in processes without the preload library")
     parser.add_argument("--high", choices=["graph", "gpt"], default="graph",
                         help="graph: ResNet-50 by graph replay; gpt: eager GPT, batch 1 x 128")
+    parser.add_argument("--low", choices=["gpt", "resnet"], default="gpt",
+                        help="the training: the 24-layer GPT, or ResNet-50 at batch 256")
 
 
 def tiny(rig):
@@ -57,6 +59,13 @@ def beside(rig, high, low, requests, seed):
     return served
 
 
+def training(rig, name, **how):
+    if rig.options.low == "resnet":
+        sizes = ["--batch", 2, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch", 256]
+        return rig.start(name, "resnet.py", "--mode", "train", *sizes, **how)
+    return rig.start(name, "gpt.py", *training_arguments(rig), **how)
+
+
 def mps_cell(rig, pair, cells):
     if not rig.start_mps():
         rig.say("no MPS control daemon here: its cell is left out")
@@ -71,17 +80,17 @@ def mps_cell(rig, pair, cells):
 
 def measure(rig, cells):
     o = rig.options
-    low = rig.start("train", "gpt.py", *training_arguments(rig), priority="low")
+    low = training(rig, "train", priority="low")
     high = service(rig, "serve", priority="high")
     pair = (high, low)
     default = pair
     if o.plain:
         default = (service(rig, "serve-plain", under="plain"),
-                   rig.start("train-plain", "gpt.py", *training_arguments(rig), under="plain"))
+                   training(rig, "train-plain", under="plain"))
     mps = None
     if not o.no_mps:
         mps = (service(rig, "serve-mps", under="mps", hold=True),
-               rig.start("train-mps", "gpt.py", *training_arguments(rig), under="mps", hold=True))
+               training(rig, "train-mps", under="mps", hold=True))
         for warm in mps:
             warm.ready()  # holding: the frameworks are imported, the GPU is untouched
     for warm in {*pair, *default}:

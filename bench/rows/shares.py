@@ -18,7 +18,8 @@ CELLS = (("equal", (1, 1)), ("4 : 1", (4, 1)), ("70 / 20 / 10", (7, 2, 1)))
 def arguments(parser):
     parser.add_argument("--seconds", type=float, default=24, help="of each cell under Switchyard")
     parser.add_argument("--default-seconds", type=float, default=12)
-    parser.add_argument("--solo-seconds", type=float, default=8)
+    parser.add_argument("--solo-seconds", type=float, default=7)
+    parser.add_argument("--mps", action="store_true", help="two equal trainings under MPS as well")
     parser.add_argument("--settle-seconds", type=float, default=3,
                         help="before a cell's window opens")
 
@@ -45,7 +46,9 @@ def idle(rig):
 
 def run(rig, report: Report):
     jobs = [rig.start(f"train-{index}", "gpt.py", *training_arguments(rig)) for index in range(3)]
-    for job in jobs:
+    clients = [rig.start(f"train-mps-{index}", "gpt.py", *training_arguments(rig), under="mps",
+                         hold=True) for index in range(2 if rig.options.mps else 0)]
+    for job in (*jobs, *clients):
         job.ready()
     solos = [[], [], []]
     cells = []
@@ -77,6 +80,15 @@ def run(rig, report: Report):
             rig.means("auto")
         solo()
     solo()
+    if clients and rig.start_mps():
+        for client in clients:
+            client.send(init=True)
+        for client in clients:
+            client.ready()
+        rig.say("2 jobs, MPS")
+        rates, listing = together(rig, clients, rig.options.default_seconds)
+        cells.append({"cell": "2 jobs", "weights": (1, 1), "means": "mps", "rates": rates,
+                      "jobs": listing})
     judge(report, cells, solos)
 
 
@@ -89,8 +101,9 @@ def judge(report, cells, solos):
         total = sum(cell["rates"])
         got = [100 * rate / total for rate in cell["rates"]]
         text = " / ".join(f"{value:.1f}" for value in got)
-        if cell["means"] == "none":
-            report.note(f"default, {cell['cell']}: shares", f"{text} %",
+        if cell["means"] != "auto":
+            under = {"none": "default", "mps": "MPS"}[cell["means"]]
+            report.note(f"{under}, {cell['cell']}: shares", f"{text} %",
                         f"sum {100 * total / alone:.1f} % of solo")
             continue
         wanted = [100 * weight / sum(cell["weights"]) for weight in cell["weights"]]
