@@ -138,6 +138,15 @@ bool ended(const Descriptor& lifeline) {
   return lifeline.valid() && ::poll(&entry, 1, 0) > 0;
 }
 
+// A connection that the monitor has answered on. One that is about to end, or that listens and then
+// finds the GPU taken, may still accept.
+Result<MonitorClient> connect_living(const std::string& socket) {
+  auto client = MonitorClient::connect(socket);
+  if (!client) return client;
+  if (auto answer = client->ask({{"op", "version"}}); !answer) return answer.error();
+  return client;
+}
+
 class Starter {
  public:
   explicit Starter(std::string socket) : socket_(std::move(socket)) {}
@@ -150,12 +159,12 @@ class Starter {
     bool started = false;
     Descriptor lifeline;
     for (Milliseconds pause{2};; pause = std::min(pause * 2, Milliseconds(50))) {
-      auto client = MonitorClient::connect(socket_);
+      auto client = connect_living(socket_);
       if (client || client.error().code == kNoPermission) return client;
       const bool ours = !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
       if (!started && ours) {
         // The one before us may have started it between our connect and our lock.
-        if (auto second = MonitorClient::connect(socket_)) return second;
+        if (auto second = connect_living(socket_)) return second;
         if (auto refused = start(lifeline)) return *refused;
         started = true;
       }
@@ -200,9 +209,13 @@ class Starter {
 }  // namespace
 
 Result<MonitorClient> connect_or_start() {
-  auto client = MonitorClient::connect_any();
-  if (client || client.error().code != kMonitorUnreachable) return client;
-  return Starter(own_socket()).run();
+  for (const std::string& socket : candidate_sockets()) {
+    auto client = connect_living(socket);
+    if (client || client.error().code != kMonitorUnreachable) return client;
+  }
+  const std::string socket = own_socket();
+  if (socket.empty()) return MonitorClient::connect_any();  // says what is wrong with the path
+  return Starter(socket).run();
 }
 
 }  // namespace switchyard::tools

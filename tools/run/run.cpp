@@ -72,12 +72,10 @@ std::optional<Doubt> doubt(MonitorClient& monitor) {
                false};
 }
 
-// The job as the monitor made it, or why there will be none. Any failure but a policy's "no" leaves
-// the choice to run unshared, which `unshared` then tells.
-Result<Job> make_job(const Options& options, bool& unshared) {
+// One attempt. Any failure but a policy's "no" leaves the choice to run unshared, which `unshared`
+// then tells.
+Result<Job> try_job(const Options& options, const std::string& library, bool& unshared) {
   unshared = true;
-  auto library = find_library();
-  if (!library) return library.error();
   auto monitor = connect_or_start();
   if (!monitor) return monitor.error();
   const auto against = doubt(*monitor);
@@ -88,9 +86,22 @@ Result<Job> make_job(const Options& options, bool& unshared) {
     return made.error();
   }
   if (against) complain(against->text);
-  Job job{text_of(*made, "job", ""), text_of(*made, "name", ""), monitor->socket(), *library};
+  Job job{text_of(*made, "job", ""), text_of(*made, "name", ""), monitor->socket(), library};
   if (job.id.empty()) return Error{kFailure, "the monitor made a job but did not name it"};
   return job;
+}
+
+// The job as the monitor made it, or why there will be none.
+Result<Job> make_job(const Options& options, bool& unshared) {
+  unshared = true;
+  auto library = find_library();
+  if (!library) return library.error();
+  // A monitor whose last job has just gone may end between our question and its answer.
+  constexpr int kAttempts = 3;
+  for (int i = 1;; ++i) {
+    auto job = try_job(options, *library, unshared);
+    if (job || i == kAttempts || job.error().code != kMonitorUnreachable) return job;
+  }
 }
 
 int start_unshared(const Options& options, const std::string& why,

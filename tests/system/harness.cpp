@@ -1,0 +1,182 @@
+#include "harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace switchyard::system_tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Every living descendant, for orphans come to us (PR_SET_CHILD_SUBREAPER).
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& task :
+       fs::directory_iterator("/proc/" + std::to_string(pid) + "/task", ignored)) {
+    std::ifstream list(task.path() / "children");
+    for (pid_t child = 0; list >> child;) {
+      found.push_back(child);
+      for (const pid_t deeper : children_of(child)) found.push_back(deeper);
+    }
+  }
+  return found;
+}
+
+void end_all_descendants() {
+  for (int round = 0; round < 100; ++round) {
+    const auto left = children_of(::getpid());
+    if (left.empty()) return;
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ADD_FAILURE() << "processes of this test could not be ended";
+}
+
+}  // namespace
+
+std::string built(const std::string& name) { return std::string(SWITCHYARD_BUILD) + "/" + name; }
+
+void Scene::SetUp() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  char folder[] = "/tmp/switchyard-system-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  folder_ = folder;
+}
+
+void Scene::TearDown() {
+  end_all_descendants();
+  if (HasFailure()) {
+    std::ifstream log(in_folder("m.log"));
+    std::ostringstream text;
+    text << log.rdbuf();
+    if (!text.str().empty()) std::cerr << "the monitor's log:\n" << text.str();
+  }
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+Changes Scene::environment(const Changes& changes) const {
+  Changes all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    if (name.rfind("SWITCHYARD_", 0) == 0 || name.rfind("FAKECUDA_", 0) == 0) {
+      all.emplace_back(name, "");
+    }
+  }
+  all.emplace_back("CUDA_VISIBLE_DEVICES", "");
+  all.emplace_back("LD_PRELOAD", "");
+  all.emplace_back("LD_LIBRARY_PATH", built("fakecuda"));
+  all.emplace_back("FAKECUDA_STATE", in_folder("gpu"));
+  all.emplace_back("SWITCHYARD_SOCKET", socket());
+  all.insert(all.end(), changes.begin(), changes.end());
+  return all;
+}
+
+Child Scene::start(const Words& command, const Changes& changes) {
+  return Child::start(command, environment(changes));
+}
+
+Child::End Scene::run(const Words& command, const Changes& changes) {
+  const auto end = start(command, changes).finish(kLimit);
+  EXPECT_TRUE(end.exited) << command.front() << " did not end";
+  return end;
+}
+
+Child::End Scene::cli(const Words& words, const Changes& changes) {
+  Words command{built("switchyard")};
+  command.insert(command.end(), words.begin(), words.end());
+  return run(command, changes);
+}
+
+Child Scene::job(const Words& options, const Words& command, const Changes& changes) {
+  Words all{built("switchyard"), "run"};
+  all.insert(all.end(), options.begin(), options.end());
+  all.emplace_back("--");
+  all.insert(all.end(), command.begin(), command.end());
+  return start(all, changes);
+}
+
+Child Scene::loop(const Words& options, const Words& loop_options, const Changes& changes) {
+  Words command{built("tests/jobs/job_loop")};
+  command.insert(command.end(), loop_options.begin(), loop_options.end());
+  Child child = job(options, command, changes);
+  std::string line;
+  if (!child.read_line(line, kLimit) || line != "ready") {
+    ADD_FAILURE() << "job_loop did not start: " << line << child.finish(kLimit).err;
+  }
+  return child;
+}
+
+Child Scene::monitor(const Words& options) {
+  Words command{built("switchyardd"), "--persist", "--log", "debug:" + in_folder("m.log")};
+  command.insert(command.end(), options.begin(), options.end());
+  Child child = start(command);
+  EXPECT_TRUE(eventually([this] { return monitor_pid() != 0; })) << "the monitor did not come up";
+  return child;
+}
+
+json Scene::listing(const std::string& what) {
+  const auto end = cli({what, "--json"});
+  if (end.status != 0) return nullptr;
+  auto parsed = json::parse(end.out, nullptr, false);
+  EXPECT_FALSE(parsed.is_discarded()) << end.out;
+  return parsed;
+}
+
+json Scene::job_named(const std::string& name) {
+  const json all = listing("ps");
+  if (!all.is_object()) return nullptr;
+  for (const auto& job : all["jobs"]) {
+    if (job["name"] == name) return job;
+  }
+  return nullptr;
+}
+
+json Scene::gpu_of(const std::string& name) {
+  const json job = job_named(name);
+  return job.is_object() && !job["gpus"].empty() ? job["gpus"][0] : json();
+}
+
+int Scene::monitor_pid() {
+  const json status = listing("status");
+  return status.is_object() ? status["monitor"]["pid"].get<int>() : 0;
+}
+
+bool Scene::eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+long value_of(const std::string& output, const std::string& key) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(key + " ", 0) == 0) return std::stol(line.substr(key.size() + 1));
+  }
+  return -1;
+}
+
+long kernels(Child& loop) {
+  std::string line;
+  if (!loop.write_line("count") || !loop.read_line(line, kLimit)) return -1;
+  return std::stol(line);
+}
+
+}  // namespace switchyard::system_tests

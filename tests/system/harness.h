@@ -1,0 +1,72 @@
+// A scene: one simulated GPU, one monitor and the command line, apart from every other scene.
+//
+// Concept. Each test has a folder of its own with the GPU's state and the monitor's socket, so
+// tests run side by side. Whatever a scene starts, also what double-forks away from it, ends with
+// it. Every wait has a limit that only a hang reaches; no test depends on speed.
+//
+// Threading: one scene belongs to one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/base/child.h"
+
+namespace switchyard::system_tests {
+
+using nlohmann::json;
+using tools::Child;
+using Words = std::vector<std::string>;
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+inline constexpr std::chrono::seconds kLimit{90};
+
+// Files of this build.
+std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."
+
+class Scene : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // Starts a program in the scene's environment.
+  Child start(const Words& command, const Changes& changes = {});
+  // The same, and waits for its end.
+  Child::End run(const Words& command, const Changes& changes = {});
+  // `switchyard WORDS...`
+  Child::End cli(const Words& words, const Changes& changes = {});
+  // `switchyard run OPTIONS -- COMMAND`, left running.
+  Child job(const Words& options, const Words& command, const Changes& changes = {});
+  // The same for job_loop, once its first kernel has ended.
+  Child loop(const Words& options, const Words& loop_options = {}, const Changes& changes = {});
+  // A monitor that stays, started by hand.
+  Child monitor(const Words& options = {});
+
+  json listing(const std::string& what);    // `switchyard WHAT --json`; null on failure
+  json job_named(const std::string& name);  // as `ps` has it; null when there is none
+  json gpu_of(const std::string& name);     // its first GPU; null when there is none
+  int monitor_pid();                        // 0 when none answers
+  bool eventually(const std::function<bool()>& condition);
+
+  std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
+  std::string socket() const { return in_folder("m.sock"); }
+
+ private:
+  Changes environment(const Changes& changes) const;
+
+  std::string folder_;
+};
+
+// "key VALUE" in the output of a job: the value, or -1.
+long value_of(const std::string& output, const std::string& key);
+
+// Asks a running job_loop for its kernels; -1 when it has gone.
+long kernels(Child& loop);
+
+}  // namespace switchyard::system_tests
