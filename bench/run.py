@@ -16,8 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from rig.process import BENCH, WorkloadFailed  # noqa: E402
 from rig.report import Report  # noqa: E402
-from rig.rig import BENCH, Rig, RigError, WorkloadFailed  # noqa: E402
+from rig.rig import Rig, RigError  # noqa: E402
 
 ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks")
 MODULES = {"set": "changes"}  # a module named set would hide the builtin

@@ -24,7 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig.process import BENCH, WORKLOADS, Warm, WorkloadFailed, python, tail
+from rig.process import WORKLOADS, Warm, python, tail
 
 # How long the policy may look back when it decides who is active (2 s), and a little more.
 ACTIVITY_WINDOW = 2.5
@@ -240,5 +240,3 @@ class Rig:
     def say(self, text):
         print(f"[{time.monotonic() - self.begun:6.1f} s] {text}", file=sys.stderr, flush=True)
 
-
-__all__ = ["ACTIVITY_WINDOW", "BENCH", "Rig", "RigError", "WorkloadFailed", "python"]

@@ -19,7 +19,7 @@ def counted(rig, name):
 
 
 def run(rig, report: Report):
-    job = rig.start("coverage", "coverage.py").ready()
+    job = rig.start("coverage", "profiled.py").ready()
     for kind, what in (("eager", "eager training"), ("compile", "torch.compile (Triton)"),
                        ("cublaslt", "cuBLASLt"), ("graph", "graph replay")):
         rig.say(what)

@@ -7,12 +7,10 @@ isn't deterministic by itself, and counts as a miss unless two runs without the 
 
 import json
 import math
-import subprocess
 import time
 
-from rig.process import python, tail
+from rig.process import BENCH, python, tail
 from rig.report import Report
-from rig.rig import BENCH
 
 TITLE = "Frameworks, with and without the library"
 

@@ -6,9 +6,8 @@ counted after 1,000 random allocations and frees.
 import ctypes
 import time
 
-from rig.process import WorkloadFailed, python
+from rig.process import BENCH, WorkloadFailed, python
 from rig.report import Report
-from rig.rig import BENCH
 
 TITLE = "Memory quota"
 KINDS = {
