@@ -24,7 +24,6 @@ import json, os, shlex, sys
 for entry in json.load(open(sys.argv[1])):
     if os.path.realpath(os.path.join(entry["directory"], entry["file"])) == os.path.realpath(sys.argv[2]):
         words = shlex.split(entry["command"])
-        words = words[1:] if words[0].endswith("ccache") else words
         del words[words.index("-o"):words.index("-o") + 2]
         print("cd", shlex.quote(entry["directory"]), "&&", shlex.join(words), "-E")
         break

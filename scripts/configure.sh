@@ -32,6 +32,9 @@ if [ -f "$cache" ]; then
   rm -rf "$cache" "$folder/CMakeFiles"
 fi
 
+# With ccache, folders share what they compiled, wherever they lie.
 launcher=()
-if command -v ccache > /dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+if command -v ccache > /dev/null; then
+  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_NOHASHDIR=1;CCACHE_BASEDIR=$PWD;ccache")
+fi
 CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"

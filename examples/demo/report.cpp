@@ -8,22 +8,24 @@
 namespace demo {
 namespace {
 
-struct Row {
-  const char* name;
-  double p50_us;
-  double p99_us;
-  double loop_ratio;  // of its rate alone; 0 where it didn't run
-};
+constexpr double kColumns[] = {0.50, 0.90, 0.99};
 
-double of_rounds(const std::vector<Cell>& rounds, double (*figure)(const Cell&)) {
+// Later than this, compared with its own median, is a request that the CPUs delayed.
+constexpr double kUndisturbed = 1.5;
+
+double latency(const std::vector<Cell>& rounds, double fraction) {
   std::vector<double> values;
-  for (const Cell& cell : rounds) values.push_back(figure(cell));
+  for (const Cell& cell : rounds) values.push_back(percentile(cell.request_us, fraction));
   return median(values);
 }
 
-double p50(const Cell& cell) { return percentile(cell.request_us, 0.50); }
-double p99(const Cell& cell) { return percentile(cell.request_us, 0.99); }
-double loop(const Cell& cell) { return cell.loop_per_second; }
+double loop_rate(const std::vector<Cell>& rounds) {
+  std::vector<double> values;
+  for (const Cell& cell : rounds) values.push_back(cell.loop_per_second);
+  return median(values);
+}
+
+int percent(double fraction) { return static_cast<int>(std::lround(fraction * 100)); }
 
 // A bar of `length` cells, drawn to an eighth where the terminal can.
 std::string bar(double length, bool unicode) {
@@ -54,38 +56,55 @@ double percentile(std::vector<double> values, double fraction) {
 
 double median(std::vector<double> values) { return percentile(std::move(values), 0.5); }
 
+double telling_percentile(const Cell& requests_alone) {
+  const double middle = percentile(requests_alone.request_us, 0.50);
+  for (const double fraction : {0.99, 0.90}) {
+    if (percentile(requests_alone.request_us, fraction) <= kUndisturbed * middle) return fraction;
+  }
+  return 0.50;
+}
+
 Verdict judge(const Results& results) {
   Verdict verdict;
-  const double default_p99 = of_rounds(results.by_default, p99);
-  const double default_loop = of_rounds(results.by_default, loop);
-  if (default_p99 <= 0 || default_loop <= 0) return verdict;
-  verdict.p99_ratio = of_rounds(results.switchyard, p99) / default_p99;
-  verdict.loop_ratio = of_rounds(results.switchyard, loop) / default_loop;
-  verdict.better = verdict.p99_ratio > 0 && verdict.p99_ratio <= kMostP99Ratio &&
+  verdict.fraction = telling_percentile(results.requests_alone);
+  const double default_tail = latency(results.by_default, verdict.fraction);
+  const double default_loop = loop_rate(results.by_default);
+  if (default_tail <= 0 || default_loop <= 0) return verdict;
+  verdict.tail_ratio = latency(results.switchyard, verdict.fraction) / default_tail;
+  verdict.loop_ratio = loop_rate(results.switchyard) / default_loop;
+  verdict.better = verdict.tail_ratio > 0 && verdict.tail_ratio <= kMostTailRatio &&
                    verdict.loop_ratio >= kLeastLoopRatio;
   return verdict;
 }
 
 std::string table(const Results& results, bool unicode) {
-  const double solo = results.loop_alone.loop_per_second;
-  const auto share = [&](double rate) { return solo > 0 ? rate / solo : 0; };
-  const Row rows[] = {
-      {"requests alone", p50(results.requests_alone), p99(results.requests_alone), 0},
-      {"loop alone", 0, 0, share(solo)},
-      {"both, driver's default", of_rounds(results.by_default, p50),
-       of_rounds(results.by_default, p99), share(of_rounds(results.by_default, loop))},
-      {"both, Switchyard", of_rounds(results.switchyard, p50), of_rounds(results.switchyard, p99),
-       share(of_rounds(results.switchyard, loop))},
+  struct Row {
+    const char* name;
+    std::vector<Cell> rounds;
   };
+  const Row rows[] = {{"requests alone", {results.requests_alone}},
+                      {"loop alone", {results.loop_alone}},
+                      {"both, driver's default", results.by_default},
+                      {"both, Switchyard", results.switchyard}};
+  const double judged = telling_percentile(results.requests_alone);
   double longest = 0;
-  for (const Row& row : rows) longest = std::max(longest, row.p99_us);
-  std::string text = line("%-24s%12s%12s%8s\n", "", "p50", "p99", "loop");
+  for (const Row& row : rows) longest = std::max(longest, latency(row.rounds, judged));
+
+  std::string text = line("%-24s", "");
+  for (const double fraction : kColumns) text += line("%9s%2d", "p", percent(fraction));
+  text += line("%9s\n", "loop");
   for (const Row& row : rows) {
     text += line("%-24s", row.name);
-    text += row.p99_us > 0 ? line("%9.2f ms%9.2f ms", row.p50_us / 1e3, row.p99_us / 1e3)
-                           : line("%12s%12s", "-", "-");
-    text += row.loop_ratio > 0 ? line("%6.1f %%", row.loop_ratio * 100) : line("%8s", "-");
-    if (row.p99_us > 0) text += "  p99 " + bar(row.p99_us / longest * 24, unicode);
+    for (const double fraction : kColumns) {
+      const double us = latency(row.rounds, fraction);
+      text += us > 0 ? line("%8.2f ms", us / 1e3) : line("%11s", "-");
+    }
+    const double rate = loop_rate(row.rounds);
+    const double solo = results.loop_alone.loop_per_second;
+    text += rate > 0 && solo > 0 ? line("%7.1f %%", rate / solo * 100) : line("%9s", "-");
+    if (const double tail = latency(row.rounds, judged); tail > 0) {
+      text += line("  p%d ", percent(judged)) + bar(tail / longest * 24, unicode);
+    }
     text += '\n';
   }
   return text;

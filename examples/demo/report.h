@@ -21,17 +21,23 @@ struct Results {
 };
 
 struct Verdict {
-  double p99_ratio = 0;   // requests' p99 under Switchyard : under the default
+  double fraction = 0;    // the percentile that was judged: 0.99, or less on a busy machine
+  double tail_ratio = 0;  // requests' latency at it under Switchyard : under the default
   double loop_ratio = 0;  // the loop's throughput under Switchyard : under the default
   bool better = false;
 };
 
-// Switchyard has to be better by more than noise: see report.cpp for the two limits.
-inline constexpr double kMostP99Ratio = 0.75;
+// Switchyard has to be better by more than noise: both limits must hold.
+inline constexpr double kMostTailRatio = 0.75;
 inline constexpr double kLeastLoopRatio = 0.9;
 
 double percentile(std::vector<double> values, double fraction);
 double median(std::vector<double> values);
+
+// The furthest of p99, p90 and p50 that says something here. When the CPUs are busy with other
+// things, requests are late even alone on the GPU, and beyond that percentile all cells show only
+// this.
+double telling_percentile(const Cell& requests_alone);
 
 // Medians over the rounds, so that one round disturbed from outside decides nothing.
 Verdict judge(const Results& results);

@@ -29,7 +29,7 @@ TEST(DemoReport, PercentileIsTheSmallestValueThatCoversTheFraction) {
 TEST(DemoReport, ShorterTailAndSameThroughputIsBetter) {
   const Verdict verdict = judge(results(cell(2000, 3000, 9400), cell(1100, 1300, 9450)));
   EXPECT_TRUE(verdict.better);
-  EXPECT_NEAR(verdict.p99_ratio, 0.433, 0.001);
+  EXPECT_NEAR(verdict.tail_ratio, 0.433, 0.001);
   EXPECT_NEAR(verdict.loop_ratio, 1.005, 0.001);
 }
 
@@ -53,11 +53,22 @@ TEST(DemoReport, OneDisturbedRoundDecidesNothing) {
   EXPECT_TRUE(judge(disturbed).better);
 }
 
+TEST(DemoReport, RequestsLateEvenAloneAreJudgedByAnEarlierPercentile) {
+  EXPECT_EQ(telling_percentile(cell(1000, 1100, 0)), 0.99);
+  EXPECT_EQ(telling_percentile(cell(1000, 5000, 0)), 0.90);
+  Results busy = results(cell(2000, 9000, 9400), cell(1100, 9900, 9450));
+  busy.requests_alone = cell(1000, 5000, 0);
+  const Verdict verdict = judge(busy);
+  EXPECT_EQ(verdict.fraction, 0.90);
+  EXPECT_TRUE(verdict.better);
+  EXPECT_NEAR(verdict.tail_ratio, 0.55, 0.001);
+}
+
 TEST(DemoReport, TableNamesEveryCellAndDrawsTheLongestBarForTheWorst) {
   const std::string text = table(results(cell(2000, 3000, 9400), cell(1100, 1300, 9450)), false);
   EXPECT_NE(text.find("requests alone"), std::string::npos);
   EXPECT_NE(text.find("both, Switchyard"), std::string::npos);
-  EXPECT_NE(text.find("2.00 ms     3.00 ms  94.0 %  p99 ########################\n"),
+  EXPECT_NE(text.find("2.00 ms    2.00 ms    3.00 ms   94.0 %  p99 ########################\n"),
             std::string::npos)
       << text;
 }
