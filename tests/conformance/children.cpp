@@ -1,0 +1,119 @@
+#include "children.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+namespace conformance {
+namespace {
+
+#define CHECK(number, condition) \
+  if (!(condition)) return number
+
+int use_gpu() {
+  CHECK(1, CU(cuInit)(0) == CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  std::uint32_t word = 0;
+  CHECK(2, CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+  CHECK(3, CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+  CHECK(4, CU(cuMemAlloc)(&memory, 4096) == CUDA_SUCCESS);
+  CHECK(5, CU(cuMemsetD32)(memory, 77, 1024) == CUDA_SUCCESS);
+  CHECK(6, CU(cuMemcpyDtoH)(&word, memory, 4) == CUDA_SUCCESS && word == 77);
+  CHECK(7, CU(cuMemFree)(memory) == CUDA_SUCCESS);
+  CHECK(8, CU(cuDevicePrimaryCtxRelease)(0) == CUDA_SUCCESS);
+  return 0;
+}
+
+int before_init() {
+  int count = 0;
+  CUdeviceptr memory = 0;
+  CHECK(1, CU(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED);
+  CHECK(2, CU(cuMemAlloc)(&memory, 4096) == CUDA_ERROR_NOT_INITIALIZED);
+  CHECK(3, CU(cuInit)(1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(4, CU(cuInit)(0) == CUDA_SUCCESS);
+  CHECK(5, CU(cuInit)(0) == CUDA_SUCCESS);
+  CHECK(6, CU(cuMemAlloc)(&memory, 4096) == CUDA_ERROR_INVALID_CONTEXT);
+  return 0;
+}
+
+int fork_before_init() {
+  driver();  // loaded, not initialised
+  const pid_t child = fork();
+  if (child == 0) _exit(use_gpu());
+  const int mine = use_gpu();
+  int status = 0;
+  waitpid(child, &status, 0);
+  return mine ? mine : WEXITSTATUS(status) ? 64 + WEXITSTATUS(status) : 0;
+}
+
+int fork_after_init() {
+  CHECK(1, use_gpu() == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    int count = 0;
+    const bool refused = CU(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                         CU(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED;
+    _exit(refused ? 0 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(3, use_gpu() == 0);  // the parent goes on
+  return WEXITSTATUS(status);
+}
+
+// Reads an IPC handle, checks the 1024 words behind it, and changes them.
+int ipc() {
+  CUipcMemHandle handle;
+  CHECK(1, ::read(0, &handle, sizeof handle) == static_cast<ssize_t>(sizeof handle));
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  std::vector<std::uint32_t> words(1024);
+  CHECK(2, CU(cuInit)(0) == CUDA_SUCCESS);
+  CHECK(3, CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+  CHECK(4, CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+  CHECK(5, CU(cuIpcOpenMemHandle)(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+               CUDA_SUCCESS);
+  CHECK(6, CU(cuMemcpyDtoH)(words.data(), memory, 4096) == CUDA_SUCCESS);
+  for (const std::uint32_t word : words) CHECK(7, word == 41);
+  CHECK(8, CU(cuMemsetD32)(memory, 42, 1024) == CUDA_SUCCESS);
+  CHECK(9, CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+  CHECK(10, CU(cuIpcCloseMemHandle)(memory) == CUDA_SUCCESS);
+  return 0;
+}
+
+// Dies with memory and a context in its hands.
+int die() {
+  CHECK(1, use_gpu() == 0);
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  CHECK(2, CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+  CHECK(3, CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+  CHECK(4, CU(cuMemAlloc)(&memory, 256 << 20) == CUDA_SUCCESS);
+  kill(getpid(), SIGKILL);
+  return 5;
+}
+
+}  // namespace
+
+int child_main(const std::string& name) {
+  if (name == "before-init") return before_init();
+  if (name == "fork-before-init") return fork_before_init();
+  if (name == "fork-after-init") return fork_after_init();
+  if (name == "ipc") return ipc();
+  if (name == "die") return die();
+  return 126;
+}
+
+}  // namespace conformance
+
+int main(int argc, char** argv) {
+  const std::string flag = "--child=";
+  if (argc == 2 && std::string(argv[1]).rfind(flag, 0) == 0) {
+    return conformance::child_main(argv[1] + flag.size());
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,78 @@
+// The driver API as any program finds it: libcuda.so.1 by its soname, calls by dlsym.
+//
+// Concept. CU(cuMemAlloc) is the function that cuda.h means by that name (cuMemAlloc_v2), typed by
+// its declaration and looked up at run time, so one binary runs on whatever libcuda.so.1 is there.
+// The tests know nothing but cuda.h: they hold for a real GPU and for a simulated one alike.
+//
+// Threading: any thread.
+#pragma once
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace conformance {
+
+// The library, or null. why_no_gpu() is empty once cuInit succeeded and there is a device.
+void* driver();
+std::string why_no_gpu();
+
+void* find(const char* symbol);
+
+template <class Type>
+Type call(const char* symbol) {
+  return reinterpret_cast<Type>(find(symbol));
+}
+
+std::string error_name(CUresult code);
+
+// A GPU with its primary context current and the kernels of kernels.ptx loaded.
+class Gpu : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  CUfunction kernel(const char* name);
+  // Launches one block of 256 threads.
+  template <class... Arguments>
+  CUresult launch(CUstream stream, const char* name, Arguments... arguments) {
+    void* pointers[] = {&arguments..., nullptr};
+    return launch_kernel(stream, kernel(name), pointers);
+  }
+  static CUresult launch_kernel(CUstream stream, CUfunction function, void** arguments);
+
+  CUdeviceptr alloc(std::size_t bytes);                      // freed at the end
+  std::uint32_t* pinned(std::size_t words);                  // zeroed, mapped, freed at the end
+  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING);  // destroyed at the end
+  CUevent event(unsigned flags = CU_EVENT_DEFAULT);
+  std::vector<std::uint32_t> read(CUdeviceptr from, std::size_t words);
+  std::uint64_t free_bytes();
+  // Work already queued keeps a stream busy until *word becomes 1.
+  void hold(CUstream stream, std::uint32_t* word);
+
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+
+ private:
+  std::vector<CUdeviceptr> memory_;
+  std::vector<void*> host_;
+  std::vector<CUstream> streams_;
+  std::vector<CUevent> events_;
+};
+
+// Runs this program again with --child=NAME and the text on its standard input; its exit status.
+int run_child(const std::string& name, const std::string& input = {});
+
+}  // namespace conformance
+
+#define CU_SYMBOL(name) ::conformance::call<decltype(&::name)>(#name)
+#define CU(name) CU_SYMBOL(name)
+#define EXPECT_CU(expected, expression) \
+  EXPECT_EQ(::conformance::error_name(expected), ::conformance::error_name(expression))
+#define ASSERT_CU(expression) \
+  ASSERT_EQ(::conformance::error_name(CUDA_SUCCESS), ::conformance::error_name(expression))
+#define EXPECT_OK(expression) EXPECT_CU(CUDA_SUCCESS, expression)

@@ -1,0 +1,273 @@
+// Plain, pinned, managed memory; copies and sets; what is known of pointers.
+#include <string.h>
+
+#include <numeric>
+#include <random>
+
+#include "driver.h"
+
+namespace conformance {
+namespace {
+
+using Memory = Gpu;
+using Copies = Gpu;
+constexpr std::size_t kMiB = 1 << 20;
+
+TEST_F(Memory, IsAlignedAndFreedToWhereItWas) {
+  CUdeviceptr warm = 0;
+  ASSERT_CU(CU(cuMemAlloc)(&warm, 1));
+  const std::uint64_t before = free_bytes();
+  CUdeviceptr memory = 0;
+  ASSERT_CU(CU(cuMemAlloc)(&memory, 64 * kMiB));
+  EXPECT_EQ(0u, memory % 256);
+  EXPECT_LE(free_bytes() + 64 * kMiB, before);
+  EXPECT_OK(CU(cuMemFree)(memory));
+  EXPECT_EQ(before, free_bytes());
+  EXPECT_OK(CU(cuMemFree)(warm));
+  EXPECT_OK(CU(cuMemFree)(0));
+}
+
+TEST_F(Memory, RefusesWhatMakesNoSense) {
+  CUdeviceptr memory = 0;
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemAlloc)(&memory, 0));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemAlloc)(nullptr, 4096));
+  memory = alloc(4096);
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree)(memory + 256));
+}
+
+TEST_F(Memory, OutOfMemoryIsSaidAndHarmless) {
+  std::size_t free = 0, total = 0;
+  ASSERT_CU(CU(cuMemGetInfo)(&free, &total));
+  CUdeviceptr memory = 0;
+  EXPECT_CU(CUDA_ERROR_OUT_OF_MEMORY, CU(cuMemAlloc)(&memory, total + kMiB));
+  EXPECT_CU(CUDA_ERROR_OUT_OF_MEMORY, CU(cuMemAlloc)(&memory, free + 64 * kMiB));
+  memory = alloc(kMiB);
+  EXPECT_OK(CU(cuMemsetD8)(memory, 1, kMiB));
+}
+
+TEST_F(Memory, GetInfoTakesNulls) {
+  std::size_t free = 0, total = 0;
+  EXPECT_OK(CU(cuMemGetInfo)(&free, nullptr));
+  EXPECT_OK(CU(cuMemGetInfo)(nullptr, &total));
+  EXPECT_GT(free, 0u);
+  EXPECT_GE(total, free);
+}
+
+TEST_F(Memory, KnowsTheRangeOfAnAddress) {
+  CUdeviceptr memory = alloc(3 * kMiB), base = 0;
+  std::size_t bytes = 0;
+  EXPECT_OK(CU(cuMemGetAddressRange)(&base, &bytes, memory + 12345));
+  EXPECT_EQ(memory, base);
+  EXPECT_EQ(3 * kMiB, bytes);
+  CUdeviceptr start = 0;
+  EXPECT_OK(
+      CU(cuPointerGetAttribute)(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, memory + 12345));
+  EXPECT_EQ(memory, start);
+  unsigned type = 0;
+  EXPECT_OK(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
+  EXPECT_EQ(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE), type);
+  int ordinal = -1;
+  EXPECT_OK(CU(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
+  EXPECT_EQ(0, ordinal);
+  int local = 0;
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE,
+            CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      reinterpret_cast<CUdeviceptr>(&local)));
+}
+
+TEST_F(Memory, PitchedRowsAreApart) {
+  CUdeviceptr memory = 0;
+  std::size_t pitch = 0;
+  ASSERT_CU(CU(cuMemAllocPitch)(&memory, &pitch, 1000, 10, 4));
+  EXPECT_GE(pitch, 1000u);
+  EXPECT_OK(CU(cuMemsetD2D8)(memory, pitch, 7, 1000, 10));
+  std::vector<unsigned char> row(1000);
+  EXPECT_OK(CU(cuMemcpyDtoH)(row.data(), memory + 9 * pitch, 1000));
+  EXPECT_EQ(std::vector<unsigned char>(1000, 7), row);
+  EXPECT_OK(CU(cuMemFree)(memory));
+}
+
+TEST_F(Memory, PinnedMemoryIsSeenByKernels) {
+  std::uint32_t* host = pinned(1024);
+  CUdeviceptr device = 0;
+  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&device, host, 0));
+  ASSERT_CU(launch(nullptr, "fill", device, 9u, std::uint64_t{1024}));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 9), std::vector<std::uint32_t>(host, host + 1024));
+}
+
+TEST_F(Memory, RegisteredMemoryIsSeenByKernels) {
+  void* host = nullptr;
+  ASSERT_EQ(0, posix_memalign(&host, 4096, 8192));
+  ASSERT_CU(CU(cuMemHostRegister)(host, 8192, CU_MEMHOSTREGISTER_DEVICEMAP));
+  EXPECT_CU(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+            CU(cuMemHostRegister)(host, 8192, CU_MEMHOSTREGISTER_DEVICEMAP));
+  CUdeviceptr device = 0;
+  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&device, host, 0));
+  ASSERT_CU(launch(nullptr, "fill", device, 3u, std::uint64_t{2048}));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  EXPECT_EQ(3u, static_cast<std::uint32_t*>(host)[2047]);
+  EXPECT_OK(CU(cuMemHostUnregister)(host));
+  EXPECT_CU(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, CU(cuMemHostUnregister)(host));
+  free(host);
+}
+
+TEST_F(Memory, ManagedMemoryIsSeenByBoth) {
+  CUdeviceptr memory = 0;
+  ASSERT_CU(CU(cuMemAllocManaged)(&memory, kMiB, CU_MEM_ATTACH_GLOBAL));
+  unsigned managed = 0;
+  EXPECT_OK(CU(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, memory));
+  EXPECT_EQ(1u, managed & 1);
+  ASSERT_CU(launch(nullptr, "fill", memory, 5u, std::uint64_t{1024}));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  EXPECT_EQ(5u, reinterpret_cast<std::uint32_t*>(memory)[1023]);
+  EXPECT_OK(CU(cuMemFree)(memory));
+}
+
+TEST_F(Memory, ThousandRandomAllocationsEndWhereTheyBegan) {
+  CUdeviceptr warm = alloc(1);
+  ASSERT_NE(0u, warm);
+  const std::uint64_t before = free_bytes();
+  std::mt19937 random(1);
+  std::vector<CUdeviceptr> live;
+  for (int i = 0; i < 1000; ++i) {
+    if (live.size() > 40 || (!live.empty() && random() % 2)) {
+      const std::size_t which = random() % live.size();
+      ASSERT_CU(CU(cuMemFree)(live[which]));
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
+    } else {
+      CUdeviceptr memory = 0;
+      ASSERT_CU(CU(cuMemAlloc)(&memory, 1 + random() % (random() % 4 ? 10'000 : 8 * kMiB)));
+      live.push_back(memory);
+    }
+  }
+  for (CUdeviceptr memory : live) ASSERT_CU(CU(cuMemFree)(memory));
+  EXPECT_EQ(before, free_bytes());
+}
+
+TEST_F(Copies, EveryDirectionKeepsTheBytes) {
+  constexpr std::size_t kWords = 100'000;
+  std::vector<std::uint32_t> in(kWords), out(kWords);
+  std::iota(in.begin(), in.end(), 0u);
+  CUdeviceptr a = alloc(4 * kWords), b = alloc(4 * kWords);
+  CUstream s = stream();
+  ASSERT_CU(CU(cuMemcpyHtoD)(a, in.data(), 4 * kWords));
+  ASSERT_CU(CU(cuMemcpyDtoD)(b, a, 4 * kWords));
+  ASSERT_CU(CU(cuMemsetD8)(a, 0, 4 * kWords));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  ASSERT_CU(CU(cuMemcpyAsync)(a, b, 4 * kWords, s));
+  ASSERT_CU(CU(cuMemcpyDtoHAsync)(out.data(), a, 4 * kWords, s));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(in, out);
+  ASSERT_CU(CU(cuMemcpy)(reinterpret_cast<CUdeviceptr>(out.data()), b, 4 * kWords));
+  EXPECT_EQ(in, out);
+}
+
+TEST_F(Copies, KernelsComputeOnThem) {
+  CUdeviceptr a = alloc(kMiB), b = alloc(kMiB), sum = alloc(8);
+  constexpr std::uint64_t kWords = kMiB / 4;
+  ASSERT_CU(launch(nullptr, "fill", a, 5u, kWords));
+  ASSERT_CU(launch(nullptr, "copy_words", a, b, kWords));
+  ASSERT_CU(launch(nullptr, "add_words", b, 2u, kWords));
+  ASSERT_CU(launch(nullptr, "sum_words", b, kWords, sum));
+  std::uint64_t result = 0;
+  ASSERT_CU(CU(cuMemcpyDtoH)(&result, sum, 8));
+  EXPECT_EQ(7 * kWords, result);
+}
+
+TEST_F(Copies, SetsOfEveryWidth) {
+  CUdeviceptr memory = alloc(4096);
+  ASSERT_CU(CU(cuMemsetD8)(memory, 0x11, 4096));
+  ASSERT_CU(CU(cuMemsetD16)(memory, 0x2222, 1024));
+  ASSERT_CU(CU(cuMemsetD32)(memory, 0x33333333, 256));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  const auto words = read(memory, 1024);
+  EXPECT_EQ(0x33333333u, words[255]);
+  EXPECT_EQ(0x22222222u, words[256]);
+  EXPECT_EQ(0x22222222u, words[511]);
+  EXPECT_EQ(0x11111111u, words[512]);
+}
+
+TEST_F(Copies, TwoDimensionsGoRowByRow) {
+  std::vector<std::uint32_t> in(16 * 16), out(8 * 8);
+  std::iota(in.begin(), in.end(), 0u);
+  CUdeviceptr memory = alloc(64 * 16);
+  CUDA_MEMCPY2D up{};
+  up.srcMemoryType = CU_MEMORYTYPE_HOST;
+  up.srcHost = in.data();
+  up.srcPitch = 64;
+  up.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  up.dstDevice = memory;
+  up.dstPitch = 64;
+  up.WidthInBytes = 64;
+  up.Height = 16;
+  ASSERT_CU(CU(cuMemcpy2D)(&up));
+  CUDA_MEMCPY2D down{};
+  down.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  down.srcDevice = memory;
+  down.srcPitch = 64;
+  down.srcXInBytes = 16;
+  down.srcY = 2;
+  down.dstMemoryType = CU_MEMORYTYPE_HOST;
+  down.dstHost = out.data();
+  down.dstPitch = 32;
+  down.WidthInBytes = 32;
+  down.Height = 8;
+  ASSERT_CU(CU(cuMemcpy2D)(&down));
+  EXPECT_EQ(2u * 16 + 4, out[0]);
+  EXPECT_EQ(9u * 16 + 11, out[63]);
+}
+
+TEST_F(Copies, ArraysKeepTheirTexels) {
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  shape.Width = 32;
+  shape.Height = 16;
+  shape.Format = CU_AD_FORMAT_UNSIGNED_INT32;
+  shape.NumChannels = 1;
+  CUarray array = nullptr;
+  ASSERT_CU(CU(cuArrayCreate)(&array, &shape));
+  std::vector<std::uint32_t> in(32 * 16), out(32 * 16);
+  std::iota(in.begin(), in.end(), 0u);
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = in.data();
+  copy.srcPitch = 128;
+  copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  copy.dstArray = array;
+  copy.WidthInBytes = 128;
+  copy.Height = 16;
+  ASSERT_CU(CU(cuMemcpy2D)(&copy));
+  copy = {};
+  copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  copy.srcArray = array;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = out.data();
+  copy.dstPitch = 128;
+  copy.WidthInBytes = 128;
+  copy.Height = 16;
+  ASSERT_CU(CU(cuMemcpy2D)(&copy));
+  EXPECT_EQ(in, out);
+  CUDA_ARRAY_DESCRIPTOR told{};
+  EXPECT_OK(CU(cuArrayGetDescriptor)(&told, array));
+  EXPECT_EQ(32u, told.Width);
+  EXPECT_OK(CU(cuArrayDestroy)(array));
+}
+
+TEST_F(Copies, MipmappedArraysHaveLevels) {
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  shape.Width = 256;
+  shape.Height = 256;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 1;
+  CUmipmappedArray mipmapped = nullptr;
+  ASSERT_CU(CU(cuMipmappedArrayCreate)(&mipmapped, &shape, 3));
+  CUarray level = nullptr;
+  ASSERT_CU(CU(cuMipmappedArrayGetLevel)(&level, mipmapped, 1));
+  CUDA_ARRAY_DESCRIPTOR told{};
+  EXPECT_OK(CU(cuArrayGetDescriptor)(&told, level));
+  EXPECT_EQ(128u, told.Width);
+  EXPECT_OK(CU(cuMipmappedArrayDestroy)(mipmapped));
+}
+
+}  // namespace
+}  // namespace conformance

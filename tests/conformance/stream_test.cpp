@@ -1,0 +1,356 @@
+// Streams, events, launches, wait and write values: what comes before what.
+#include <string.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "driver.h"
+#include "kernels_ptx.h"
+
+namespace conformance {
+namespace {
+
+using Streams = Gpu;
+using Events = Gpu;
+using Values = Gpu;
+using Launches = Gpu;
+
+// Opens a held stream even when an assertion ends the test early.
+struct Opener {
+  std::uint32_t* word;
+  void open() const { __atomic_store_n(word, 1u, __ATOMIC_RELEASE); }
+  ~Opener() { open(); }
+};
+
+TEST_F(Launches, RefuseWhatMakesNoSense) {
+  CUfunction nop = kernel("nop");
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE,
+            CU(cuLaunchKernel)(nop, 0, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE,
+            CU(cuLaunchKernel)(nop, 1, 1, 1, 2048, 1, 1, 0, nullptr, nullptr, nullptr));
+  CUfunction missing = nullptr;
+  EXPECT_CU(CUDA_ERROR_NOT_FOUND, CU(cuModuleGetFunction)(&missing, module_, "no_such_kernel"));
+}
+
+TEST_F(Launches, ArgumentsMayComeInABuffer) {
+  struct {
+    CUdeviceptr to;
+    std::uint32_t word;
+    std::uint32_t padding;
+    std::uint64_t count;
+  } packed{alloc(4096), 6, 0, 1024};
+  std::size_t bytes = sizeof packed;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  ASSERT_CU(CU(cuLaunchKernel)(kernel("fill"), 4, 1, 1, 64, 1, 1, 0, nullptr, nullptr, extra));
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 6), read(packed.to, 1024));
+}
+
+TEST_F(Launches, ExtendedAndCooperativeOnesRunToo) {
+  CUdeviceptr memory = alloc(4096);
+  std::uint32_t word = 3;
+  std::uint64_t count = 1024;
+  void* arguments[] = {&memory, &word, &count};
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 128;
+  config.blockDimY = config.blockDimZ = 1;
+  ASSERT_CU(CU(cuLaunchKernelEx)(&config, kernel("fill"), arguments, nullptr));
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 3), read(memory, 1024));
+  word = 4;
+  ASSERT_CU(
+      CU(cuLaunchCooperativeKernel)(kernel("fill"), 2, 1, 1, 64, 1, 1, 0, nullptr, arguments));
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 4), read(memory, 1024));
+}
+
+TEST_F(Launches, FunctionsTellAboutThemselves) {
+  int threads = 0, blocks = 0;
+  EXPECT_OK(
+      CU(cuFuncGetAttribute)(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel("nop")));
+  EXPECT_GE(threads, 256);
+  EXPECT_OK(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel("nop"), 256, 0));
+  EXPECT_GE(blocks, 1);
+}
+
+TEST_F(Launches, LibrariesGiveTheSameKernels) {
+  CUmodule from_library = nullptr;
+  CUlibrary library = nullptr;
+  CUkernel loaded = nullptr;
+  CUfunction function = nullptr;
+  // The module's image again, as a library.
+  ASSERT_CU(CU(cuLibraryLoadData)(&library, kKernelsPtx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(CU(cuLibraryGetKernel)(&loaded, library, "fill"));
+  ASSERT_CU(CU(cuKernelGetFunction)(&function, loaded));
+  ASSERT_CU(CU(cuLibraryGetModule)(&from_library, library));
+  CUdeviceptr memory = alloc(4096);
+  std::uint32_t word = 8;
+  std::uint64_t count = 1024;
+  void* arguments[] = {&memory, &word, &count};
+  ASSERT_CU(launch_kernel(nullptr, function, arguments));
+  // A CUkernel may be launched where a CUfunction is asked for.
+  ASSERT_CU(launch_kernel(nullptr, reinterpret_cast<CUfunction>(loaded), arguments));
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 8), read(memory, 1024));
+  EXPECT_OK(CU(cuLibraryUnload)(library));
+}
+
+TEST_F(Launches, HostFunctionsRunInOrder) {
+  CUstream s = stream();
+  std::uint32_t* word = pinned(1);
+  std::atomic<int> calls{0};
+  Opener opener{word};
+  hold(s, word);
+  ASSERT_CU(CU(cuLaunchHostFunc)(
+      s, [](void* at) { ++*static_cast<std::atomic<int>*>(at); }, &calls));
+  EXPECT_EQ(0, calls);
+  opener.open();
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(1, calls);
+  ASSERT_CU(CU(cuStreamAddCallback)(
+      s, [](CUstream, CUresult, void* at) { ++*static_cast<std::atomic<int>*>(at); }, &calls, 0));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(2, calls);
+}
+
+TEST_F(Streams, AreIndependentWhenNonBlocking) {
+  CUstream held = stream(), free_one = stream();
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  hold(held, word);
+  ASSERT_CU(launch(held, "nop"));
+  ASSERT_CU(launch(free_one, "nop"));
+  EXPECT_OK(CU(cuStreamSynchronize)(free_one));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(held));
+  opener.open();
+  EXPECT_OK(CU(cuStreamSynchronize)(held));
+  EXPECT_OK(CU(cuStreamQuery)(held));
+}
+
+TEST_F(Streams, TheLegacyStreamWaitsForBlockingOnes) {
+  CUstream blocking = stream(CU_STREAM_DEFAULT);
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  hold(blocking, word);
+  ASSERT_CU(launch(nullptr, "nop"));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(nullptr));
+  opener.open();
+  EXPECT_OK(CU(cuStreamSynchronize)(nullptr));
+}
+
+TEST_F(Streams, BlockingOnesWaitForTheLegacyStream) {
+  CUstream blocking = stream(CU_STREAM_DEFAULT), other = stream(CU_STREAM_NON_BLOCKING);
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  hold(CU_STREAM_LEGACY, word);
+  ASSERT_CU(launch(blocking, "nop"));
+  ASSERT_CU(launch(other, "nop"));
+  EXPECT_OK(CU(cuStreamSynchronize)(other));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(blocking));
+  opener.open();
+  EXPECT_OK(CU(cuStreamSynchronize)(blocking));
+}
+
+TEST_F(Streams, PerThreadOnesDiffer) {
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  hold(CU_STREAM_PER_THREAD, word);
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(CU_STREAM_PER_THREAD));
+  CUresult theirs = CUDA_ERROR_UNKNOWN;
+  std::thread([&] {
+    CU(cuCtxSetCurrent)(context_);
+    void* none[] = {nullptr};
+    launch_kernel(CU_STREAM_PER_THREAD, kernel("nop"), none);
+    theirs = CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD);
+  }).join();
+  EXPECT_OK(theirs);
+  // The per-thread name of a call takes null for the thread's stream.
+  auto query = call<CUresult (*)(CUstream)>("cuStreamQuery_ptsz");
+  EXPECT_CU(CUDA_ERROR_NOT_READY, query(nullptr));
+  opener.open();
+  EXPECT_OK(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD));
+}
+
+TEST_F(Streams, TellAboutThemselves) {
+  CUstream s = stream(CU_STREAM_NON_BLOCKING);
+  unsigned flags = 0;
+  EXPECT_OK(CU(cuStreamGetFlags)(s, &flags));
+  EXPECT_EQ(static_cast<unsigned>(CU_STREAM_NON_BLOCKING), flags);
+  auto get_context = call<CUresult (*)(CUstream, CUcontext*)>("cuStreamGetCtx");
+  CUcontext owner = nullptr;
+  EXPECT_OK(get_context(s, &owner));
+  EXPECT_EQ(context_, owner);
+  unsigned long long one = 0, two = 0;
+  EXPECT_OK(CU(cuStreamGetId)(s, &one));
+  EXPECT_OK(CU(cuStreamGetId)(stream(), &two));
+  EXPECT_NE(one, two);
+}
+
+TEST_F(Streams, ManyLaunchesKeepTheirOrder) {
+  CUdeviceptr memory = alloc(4);
+  CUstream s = stream();
+  ASSERT_CU(CU(cuMemsetD32Async)(memory, 0, 1, s));
+  for (int i = 0; i < 5000; ++i) ASSERT_CU(launch(s, "add_words", memory, 1u, std::uint64_t{1}));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(5000u, read(memory, 1)[0]);
+}
+
+TEST_F(Streams, AFullQueueBlocksTheLauncherUntilItDrains) {
+  CUstream s = stream();
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  hold(s, word);
+  std::atomic<int> launched{0};
+  std::atomic<bool> ended{false};
+  std::thread launcher([&] {
+    CU(cuCtxSetCurrent)(context_);
+    void* none[] = {nullptr};
+    CUfunction nop = kernel("nop");
+    for (int i = 0; i < 20'000; ++i) {
+      if (launch_kernel(s, nop, none) != CUDA_SUCCESS) break;
+      ++launched;
+    }
+    ended = true;
+  });
+  // It stops somewhere before the end: the queue is bounded.
+  int seen = -1;
+  for (int i = 0; i < 1000 && (seen != launched || seen == 0); ++i) {
+    seen = launched;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_FALSE(ended);
+  EXPECT_LT(launched, 20'000);
+  opener.open();
+  launcher.join();
+  EXPECT_EQ(20'000, launched);
+  EXPECT_OK(CU(cuStreamSynchronize)(s));
+}
+
+TEST_F(Events, OrderStreamsAcross) {
+  CUstream first = stream(), second = stream();
+  CUevent done = event();
+  std::uint32_t* word = pinned(1);
+  Opener opener{word};
+  CUdeviceptr memory = alloc(4);
+  ASSERT_CU(CU(cuMemsetD32)(memory, 0, 1));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  hold(first, word);
+  ASSERT_CU(CU(cuMemsetD32Async)(memory, 5, 1, first));
+  ASSERT_CU(CU(cuEventRecord)(done, first));
+  ASSERT_CU(CU(cuStreamWaitEvent)(second, done, 0));
+  ASSERT_CU(launch(second, "add_words", memory, 1u, std::uint64_t{1}));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuEventQuery)(done));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(second));
+  opener.open();
+  EXPECT_OK(CU(cuStreamSynchronize)(second));
+  EXPECT_OK(CU(cuEventQuery)(done));
+  EXPECT_EQ(6u, read(memory, 1)[0]);
+}
+
+TEST_F(Events, NeverRecordedIsDone) {
+  CUevent fresh = event();
+  EXPECT_OK(CU(cuEventQuery)(fresh));
+  EXPECT_OK(CU(cuEventSynchronize)(fresh));
+  EXPECT_OK(CU(cuStreamWaitEvent)(stream(), fresh, 0));
+}
+
+TEST_F(Events, MeasureTime) {
+  CUstream s = stream();
+  CUevent begin = event(), end = event();
+  ASSERT_CU(launch(s, "busy", 100u));
+  ASSERT_CU(CU(cuEventRecord)(begin, s));
+  for (int i = 0; i < 20; ++i) ASSERT_CU(launch(s, "busy", 1000u));
+  ASSERT_CU(CU(cuEventRecord)(end, s));
+  ASSERT_CU(CU(cuEventSynchronize)(end));
+  float ms = 0;
+  ASSERT_CU(CU(cuEventElapsedTime)(&ms, begin, end));
+  EXPECT_GT(ms, 10.f);
+  EXPECT_LT(ms, 200.f);
+  CUevent untimed = event(CU_EVENT_DISABLE_TIMING);
+  ASSERT_CU(CU(cuEventRecord)(untimed, s));
+  ASSERT_CU(CU(cuEventSynchronize)(untimed));
+  EXPECT_CU(CUDA_ERROR_INVALID_HANDLE, CU(cuEventElapsedTime)(&ms, untimed, end));
+}
+
+TEST_F(Values, WriteIsSeenAfterTheWorkBefore) {
+  CUstream s = stream();
+  std::uint32_t* word = pinned(4);
+  CUdeviceptr address = 0;
+  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, word, 0));
+  Opener opener{word};
+  hold(s, word);
+  ASSERT_CU(launch(s, "busy", 500u));
+  ASSERT_CU(CU(cuStreamWriteValue32)(s, address + 8, 7, 0));
+  EXPECT_EQ(0u, __atomic_load_n(word + 2, __ATOMIC_ACQUIRE));
+  opener.open();
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(7u, word[2]);
+}
+
+TEST_F(Values, WaitsComparedInEveryWay) {
+  CUstream waiter = stream();
+  std::uint32_t* words = pinned(4);
+  CUdeviceptr address = 0;
+  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, words, 0));
+  struct Case {
+    unsigned flags;
+    std::uint32_t before, wanted, after;
+  };
+  for (const Case c : {Case{CU_STREAM_WAIT_VALUE_GEQ, 4, 5, 6},
+                       {CU_STREAM_WAIT_VALUE_EQ, 4, 5, 5},
+                       {CU_STREAM_WAIT_VALUE_AND, 2, 5, 4},
+                       {CU_STREAM_WAIT_VALUE_GEQ, 0xfffffff0u, 5, 5}}) {
+    __atomic_store_n(words, c.before, __ATOMIC_RELEASE);
+    ASSERT_CU(CU(cuStreamWaitValue32)(waiter, address, c.wanted, c.flags));
+    ASSERT_CU(launch(waiter, "nop"));
+    EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(waiter));
+    __atomic_store_n(words, c.after, __ATOMIC_RELEASE);
+    EXPECT_OK(CU(cuStreamSynchronize)(waiter));
+  }
+}
+
+TEST_F(Values, SixtyFourBitsAndBatches) {
+  CUstream s = stream();
+  std::uint32_t* words = pinned(8);
+  CUdeviceptr address = 0;
+  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, words, 0));
+  ASSERT_CU(CU(cuStreamWriteValue64)(s, address, 0x1234567890ull, 0));
+  ASSERT_CU(CU(cuStreamWaitValue64)(s, address, 0x1234567890ull, CU_STREAM_WAIT_VALUE_EQ));
+  CUstreamBatchMemOpParams ops[2] = {};
+  ops[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  ops[0].writeValue.address = address + 16;
+  ops[0].writeValue.value = 3;
+  ops[1].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  ops[1].waitValue.address = address + 16;
+  ops[1].waitValue.value = 3;
+  ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  ASSERT_CU(CU(cuStreamBatchMemOp)(s, 2, ops, 0));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  std::uint64_t written = 0;
+  memcpy(&written, words, 8);
+  EXPECT_EQ(0x1234567890ull, written);
+  EXPECT_EQ(3u, words[4]);
+}
+
+TEST_F(Values, OneStreamOpensAnother) {
+  CUstream waiter = stream(), writer = stream();
+  CUdeviceptr word = alloc(4), memory = alloc(4);
+  ASSERT_CU(CU(cuMemsetD32)(word, 0, 1));
+  ASSERT_CU(CU(cuMemsetD32)(memory, 1, 1));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  ASSERT_CU(CU(cuStreamWaitValue32)(waiter, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CU(launch(waiter, "add_words", memory, 1u, std::uint64_t{1}));
+  ASSERT_CU(CU(cuMemsetD32Async)(memory, 10, 1, writer));
+  ASSERT_CU(CU(cuStreamWriteValue32)(writer, word, 1, 0));
+  ASSERT_CU(CU(cuStreamSynchronize)(waiter));
+  EXPECT_EQ(11u, read(memory, 1)[0]);
+}
+
+TEST_F(Values, RefuseWhatMakesNoSense) {
+  CUdeviceptr word = alloc(8);
+  CUstream s = stream();
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuStreamWriteValue32)(s, word + 2, 1, 0));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuStreamWaitValue32)(s, word + 2, 1, 0));
+}
+
+}  // namespace
+}  // namespace conformance

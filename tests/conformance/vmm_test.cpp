@@ -1,0 +1,221 @@
+// Virtual memory management and stream-ordered pools.
+#include <unistd.h>
+
+#include "driver.h"
+
+namespace conformance {
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+class Vmm : public Gpu {
+ protected:
+  void SetUp() override {
+    Gpu::SetUp();
+    if (!context_) return;
+    prop_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop_.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop_.location.id = device_;
+    access_.location = prop_.location;
+    access_.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    ASSERT_CU(CU(cuMemGetAllocationGranularity)(&unit_, &prop_, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  }
+  CUmemAllocationProp prop_{};
+  CUmemAccessDesc access_{};
+  std::size_t unit_ = 0;
+};
+
+TEST_F(Vmm, MemoryMovesUnderAnAddress) {
+  EXPECT_EQ(2 * kMiB, unit_);
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle first = 0, second = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 4 * unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&first, unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemCreate)(&second, unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, first, 0));
+  ASSERT_CU(CU(cuMemMap)(at + unit_, unit_, 0, second, 0));
+  ASSERT_CU(CU(cuMemSetAccess)(at, 2 * unit_, &access_, 1));
+  ASSERT_CU(CU(cuMemsetD32)(at, 1, unit_ / 4));
+  ASSERT_CU(CU(cuMemsetD32)(at + unit_, 2, unit_ / 4));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  ASSERT_CU(CU(cuMemUnmap)(at, 2 * unit_));
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, second, 0));
+  ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &access_, 1));
+  EXPECT_EQ(2u, read(at, 1)[0]);
+  ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+  EXPECT_OK(CU(cuMemRelease)(first));
+  EXPECT_OK(CU(cuMemRelease)(second));
+  EXPECT_OK(CU(cuMemAddressFree)(at, 4 * unit_));
+}
+
+TEST_F(Vmm, ReleasedMemoryLivesWhileItIsMapped) {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0, again = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 32 * unit_, 0, 0, 0));
+  const std::uint64_t before = free_bytes();
+  ASSERT_CU(CU(cuMemCreate)(&memory, 32 * unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemMap)(at, 32 * unit_, 0, memory, 0));
+  ASSERT_CU(CU(cuMemSetAccess)(at, 32 * unit_, &access_, 1));
+  ASSERT_CU(CU(cuMemRelease)(memory));
+  ASSERT_CU(CU(cuMemsetD8)(at, 5, 32 * unit_));
+  EXPECT_LE(free_bytes() + 32 * unit_, before);
+  ASSERT_CU(CU(cuMemRetainAllocationHandle)(&again, reinterpret_cast<void*>(at)));
+  ASSERT_CU(CU(cuMemUnmap)(at, 32 * unit_));
+  EXPECT_LE(free_bytes() + 32 * unit_, before);
+  ASSERT_CU(CU(cuMemRelease)(again));
+  EXPECT_EQ(before, free_bytes());
+  EXPECT_OK(CU(cuMemAddressFree)(at, 32 * unit_));
+}
+
+TEST_F(Vmm, RefusesWhatMakesNoSense) {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0, none = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 2 * unit_, 0, 0, 0));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemCreate)(&none, unit_ / 2, &prop_, 0));
+  ASSERT_CU(CU(cuMemCreate)(&memory, unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemMap)(at, unit_, 0, memory, 0));
+  ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemUnmap)(at, unit_));
+  EXPECT_OK(CU(cuMemRelease)(memory));
+  EXPECT_OK(CU(cuMemAddressFree)(at, 2 * unit_));
+  std::size_t total = 0;
+  ASSERT_CU(CU(cuMemGetInfo)(nullptr, &total));
+  EXPECT_CU(CUDA_ERROR_OUT_OF_MEMORY,
+            CU(cuMemCreate)(&none, (total / unit_ + 16) * unit_, &prop_, 0));
+}
+
+TEST_F(Vmm, DescriptorsCarryMemory) {
+  prop_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle made = 0, imported = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 2 * unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&made, unit_, &prop_, 0));
+  int fd = -1;
+  ASSERT_CU(
+      CU(cuMemExportToShareableHandle)(&fd, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ASSERT_CU(CU(cuMemImportFromShareableHandle)(
+      &imported, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(fd);
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, made, 0));
+  ASSERT_CU(CU(cuMemMap)(at + unit_, unit_, 0, imported, 0));
+  ASSERT_CU(CU(cuMemSetAccess)(at, 2 * unit_, &access_, 1));
+  ASSERT_CU(CU(cuMemsetD32)(at, 77, 1024));
+  ASSERT_CU(CU(cuCtxSynchronize)());
+  EXPECT_EQ(77u, read(at + unit_, 1024)[1023]);
+  ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+  ASSERT_CU(CU(cuMemUnmap)(at + unit_, unit_));
+  EXPECT_OK(CU(cuMemRelease)(made));
+  EXPECT_OK(CU(cuMemRelease)(imported));
+  EXPECT_OK(CU(cuMemAddressFree)(at, 2 * unit_));
+}
+
+TEST_F(Vmm, TellsAccessAndProperties) {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&memory, unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+  unsigned long long flags = 9;
+  EXPECT_OK(CU(cuMemGetAccess)(&flags, &access_.location, at));
+  EXPECT_EQ(static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_NONE), flags);
+  ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &access_, 1));
+  EXPECT_OK(CU(cuMemGetAccess)(&flags, &access_.location, at));
+  EXPECT_EQ(static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE), flags);
+  CUmemAllocationProp told{};
+  EXPECT_OK(CU(cuMemGetAllocationPropertiesFromHandle)(&told, memory));
+  EXPECT_EQ(CU_MEM_LOCATION_TYPE_DEVICE, told.location.type);
+  ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+  EXPECT_OK(CU(cuMemRelease)(memory));
+  EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
+}
+
+class Pools : public Gpu {
+ protected:
+  cuuint64_t get(CUmemoryPool pool, CUmemPool_attribute which) {
+    cuuint64_t value = 0;
+    EXPECT_OK(CU(cuMemPoolGetAttribute)(pool, which, &value));
+    return value;
+  }
+  CUmemoryPool create() {
+    CUmemPoolProps props{};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    props.location.id = device_;
+    CUmemoryPool pool = nullptr;
+    EXPECT_OK(CU(cuMemPoolCreate)(&pool, &props));
+    return pool;
+  }
+};
+
+TEST_F(Pools, AllocateInStreamOrder) {
+  CUstream s = stream();
+  CUdeviceptr memory = 0, out = alloc(4096);
+  ASSERT_CU(CU(cuMemAllocAsync)(&memory, kMiB, s));
+  ASSERT_CU(launch(s, "fill", memory, 8u, std::uint64_t{1024}));
+  ASSERT_CU(CU(cuMemcpyDtoDAsync)(out, memory, 4096, s));
+  ASSERT_CU(CU(cuMemFreeAsync)(memory, s));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(std::vector<std::uint32_t>(1024, 8), read(out, 1024));
+}
+
+TEST_F(Pools, CountWhatTheyReserveAndUse) {
+  CUmemoryPool pool = create();
+  CUstream s = stream();
+  cuuint64_t keep = ~cuuint64_t{0};
+  ASSERT_CU(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  CUdeviceptr memory = 0;
+  ASSERT_CU(CU(cuMemAllocFromPoolAsync)(&memory, 48 * kMiB, pool, s));
+  EXPECT_EQ(48 * kMiB, get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+  EXPECT_GE(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 48 * kMiB);
+  ASSERT_CU(CU(cuMemFreeAsync)(memory, s));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(0u, get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+  EXPECT_EQ(48 * kMiB, get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH));
+  EXPECT_GE(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 48 * kMiB);
+  ASSERT_CU(CU(cuMemPoolTrimTo)(pool, 0));
+  EXPECT_EQ(0u, get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+  EXPECT_OK(CU(cuMemPoolDestroy)(pool));
+}
+
+TEST_F(Pools, GiveBackAboveTheThresholdWhenWaitedFor) {
+  CUmemoryPool pool = create();
+  CUstream s = stream();
+  CUdeviceptr memory = 0;
+  ASSERT_CU(CU(cuMemAllocFromPoolAsync)(&memory, 64 * kMiB, pool, s));
+  ASSERT_CU(CU(cuMemFreeAsync)(memory, s));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_EQ(0u, get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+  EXPECT_OK(CU(cuMemPoolDestroy)(pool));
+}
+
+TEST_F(Pools, OneIsTheDevicesOwn) {
+  CUmemoryPool own = nullptr, now = nullptr, mine = create();
+  ASSERT_CU(CU(cuDeviceGetDefaultMemPool)(&own, device_));
+  ASSERT_CU(CU(cuDeviceGetMemPool)(&now, device_));
+  EXPECT_EQ(own, now);
+  ASSERT_CU(CU(cuDeviceSetMemPool)(device_, mine));
+  ASSERT_CU(CU(cuDeviceGetMemPool)(&now, device_));
+  EXPECT_EQ(mine, now);
+  ASSERT_CU(CU(cuDeviceSetMemPool)(device_, own));
+  EXPECT_OK(CU(cuMemPoolDestroy)(mine));
+}
+
+TEST_F(Pools, FreeTakesPooledMemoryToo) {
+  CUstream s = stream();
+  CUdeviceptr memory = 0;
+  ASSERT_CU(CU(cuMemAllocAsync)(&memory, kMiB, s));
+  ASSERT_CU(CU(cuStreamSynchronize)(s));
+  EXPECT_OK(CU(cuMemFree)(memory));
+}
+
+TEST_F(Pools, OutOfMemoryIsSaid) {
+  std::size_t total = 0;
+  ASSERT_CU(CU(cuMemGetInfo)(nullptr, &total));
+  CUdeviceptr memory = 0;
+  EXPECT_CU(CUDA_ERROR_OUT_OF_MEMORY, CU(cuMemAllocAsync)(&memory, total + kMiB, stream()));
+}
+
+}  // namespace
+}  // namespace conformance
