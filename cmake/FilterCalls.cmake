@@ -2,7 +2,8 @@
 #
 #   switchyard_filter_calls(<in.def> <out.def>)
 #
-# A per-thread twin (_ptsz, _ptds) exists exactly when the header wraps its base name so.
+# A per-thread twin (_ptsz, _ptds) exists when the header wraps its base name so, or, for a version
+# that a newer one took the place of, when the header declares it by its own name.
 include_guard()
 
 function(switchyard_filter_calls in out)
@@ -16,7 +17,7 @@ function(switchyard_filter_calls in out)
       set(pattern "[^A-Za-z0-9_]${name}[^A-Za-z0-9_]")
       if(name MATCHES "^(.*)_(ptsz|ptds)$")
         string(TOUPPER "${CMAKE_MATCH_2}" twin)
-        set(pattern "__CUDA_API_${twin}\\(${CMAKE_MATCH_1}\\)")
+        string(APPEND pattern "|__CUDA_API_${twin}\\(${CMAKE_MATCH_1}\\)")
       endif()
       if(NOT header MATCHES "${pattern}")
         list(APPEND left_out "${name}")

@@ -53,8 +53,8 @@ bool resolve(bool load) {
   if (!g_resolved.load(std::memory_order_relaxed)) {
 #define CUDA_CALL(name, rule) take(find, handle, #name, g_driver.name);
 #define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
-#include "calls.def"
-#include "driver.def"
+#include "filtered/calls.def"
+#include "filtered/driver.def"
 #undef CUDA_CALL
 #undef DRIVER_CALL
     index_table();

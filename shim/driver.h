@@ -17,8 +17,8 @@ namespace switchyard::shim {
 struct Driver {
 #define CUDA_CALL(name, rule) decltype(&::name) name;
 #define DRIVER_CALL(name) decltype(&::name) name;
-#include "calls.def"
-#include "driver.def"
+#include "filtered/calls.def"
+#include "filtered/driver.def"
 #undef CUDA_CALL
 #undef DRIVER_CALL
 };

@@ -22,7 +22,7 @@ namespace {
       return rules::rule(original, args...);             \
     }                                                    \
   };
-#include "calls.def"
+#include "filtered/calls.def"
 #undef CUDA_CALL
 
 }  // namespace
@@ -45,7 +45,7 @@ namespace {
       ".size " #name ", .-" #name                                                          \
       "\n"                                                                                 \
       ".popsection\n");
-#include "calls.def"
+#include "filtered/calls.def"
 #undef CUDA_CALL
 
 namespace switchyard::shim {
@@ -64,7 +64,7 @@ const Line kLines[] = {
 #define CUDA_CALL(name, rule)                                                         \
   {#name, reinterpret_cast<AnyFunction>(&Entry<decltype(::name), Rule_##name>::call), \
    &g_driver.name},
-#include "calls.def"
+#include "filtered/calls.def"
 #undef CUDA_CALL
 };
 

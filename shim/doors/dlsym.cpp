@@ -53,7 +53,9 @@ SwitchyardPick pick_cuda(void* handle, const char* name) {
   }
   // No driver in this process. In the global scope glibc would find our own exports and make the
   // caller believe that there is one, so look behind us.
-  if (handle == RTLD_DEFAULT && is_ours(name)) return {real_dlsym()(RTLD_NEXT, name), 1};
+  if ((handle == RTLD_DEFAULT || handle == RTLD_NEXT) && is_ours(name)) {
+    return {real_dlsym()(RTLD_NEXT, name), 1};
+  }
   return {nullptr, 0};
 }
 

@@ -118,7 +118,9 @@ Pick pick(void* handle, const char* name) {
       return {there ? line.entry : nullptr, there};
     }
     // No NVML in this process: our own export must not look like one, so look behind us.
-    if (handle == RTLD_DEFAULT) return {real_dlsym()(RTLD_NEXT, name), true};
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
+      return {real_dlsym()(RTLD_NEXT, name), true};
+    }
     break;
   }
   return {nullptr, false};

@@ -1,0 +1,97 @@
+// A process that has nothing to do with CUDA, preloaded: it must not look as if it had.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace {
+
+std::string maps() {
+  std::ifstream file("/proc/self/maps");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Bare, TheShimIsThereAndTheDriverIsNot) {
+  EXPECT_NE(maps().find("libswitchyard.so"), std::string::npos);
+  EXPECT_EQ(maps().find("libcuda"), std::string::npos);
+  EXPECT_EQ(maps().find("libnvidia-ml"), std::string::npos);
+}
+
+TEST(Bare, NoCudaIsSeenInTheGlobalScope) {
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "cuInit"), nullptr);
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), nullptr);
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "nvmlDeviceGetMemoryInfo"), nullptr);
+  EXPECT_EQ(::dlsym(RTLD_NEXT, "cuInit"), nullptr);
+  EXPECT_EQ(maps().find("libcuda"), std::string::npos) << "looking loaded it";
+}
+
+TEST(Bare, ALibraryOpenedLaterIsReached) {
+  // In a child, so that the other cases stay without a driver.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    void* driver = ::dlopen(FAKECUDA_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver == nullptr) ::_exit(2);
+    Dl_info info{};
+    void* entry = ::dlsym(driver, "cuInit");
+    if (entry == nullptr || ::dladdr(entry, &info) == 0) ::_exit(3);
+    ::_exit(std::strstr(info.dli_fname, "libswitchyard.so") != nullptr ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Bare, WithTheKillSwitchTheDriversOwnAddressIsGiven) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("SWITCHYARD_DISABLE", "1", 1);
+    ::setenv("BARE_PROBE", "1", 1);
+    ::execl("/proc/self/exe", "bare", static_cast<char*>(nullptr));
+    ::_exit(9);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Bare, AForkedChildIsAsQuiet) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool quiet =
+        ::dlsym(RTLD_DEFAULT, "cuInit") == nullptr && maps().find("libcuda") == std::string::npos;
+    ::_exit(quiet ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Run anew under SWITCHYARD_DISABLE=1: every door passes through.
+int probe() {
+  void* driver = ::dlopen(FAKECUDA_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  Dl_info info{};
+  if (driver == nullptr || ::dladdr(::dlsym(driver, "cuInit"), &info) == 0) return 2;
+  return std::strstr(info.dli_fname, "libcuda.so.1") != nullptr ? 0 : 3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (std::getenv("BARE_PROBE") != nullptr) return probe();
+  ::testing::InitGoogleTest(&argc, argv);
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  if (preloaded == nullptr || std::strstr(preloaded, SHIM_PATH) == nullptr) {
+    ::setenv("LD_PRELOAD", SHIM_PATH, 1);
+    ::execv("/proc/self/exe", argv);
+    std::perror("execv");
+    return 1;
+  }
+  return RUN_ALL_TESTS();
+}
