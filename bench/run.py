@@ -56,9 +56,11 @@ def measure(row, options):
             module.run(rig, report)
     except (RigError, WorkloadFailed) as error:
         print(f"bench: {row}: {error}", file=sys.stderr)
+        report.save(failure=str(error))
         return 3
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        report.save(failure=repr(error))
         return 3
     return 1 if report.finish() else 0
 

@@ -60,8 +60,8 @@ class Report:
     def keep(self, **raw):
         self.raw.update(raw)
 
-    def finish(self):
-        """Writes OUT/ROW.json, prints the table last; the number of misses."""
+    def save(self, failure=None):
+        """Writes OUT/ROW.json, also what a bench that failed had until then."""
         path = Path(self.options.out) / f"{self.row}.json"
         document = {
             "schema_version": 1,
@@ -71,10 +71,16 @@ class Report:
             "scale": self.options.scale,
             "device": self.options.device,
             "misses": self.misses,
+            "failure": failure,
             "table": [dict(zip(("what", "value", "bound", "verdict"), line)) for line in self.lines],
             "raw": self.raw,
         }
         path.write_text(json.dumps(document, indent=1, default=str) + "\n")
+        return path, document["seconds"]
+
+    def finish(self):
+        """Saves, and prints the table last; the number of misses."""
+        path, seconds = self.save()
         widths = [max(len(line[column]) for line in self.lines) for column in range(3)]
         print(f"\n{self.title}")
         for what, value, bound, verdict in self.lines:
@@ -82,5 +88,5 @@ class Report:
                   .rstrip())
         if self.options.scale != 1 or self.options.device != "cuda":
             print("  (--scale or --device was given: these figures measure nothing)")
-        print(f"  {document['seconds']:.0f} s, all figures in {path}")
+        print(f"  {seconds:.0f} s, all figures in {path}")
         return self.misses

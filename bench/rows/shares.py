@@ -52,6 +52,7 @@ def run(rig, report: Report):
         job.ready()
     solos = [[], [], []]
     cells = []
+    report.keep(solos=solos, cells=cells)
 
     def solo():
         index = sum(map(len, solos)) % len(jobs)  # each in its turn
@@ -80,7 +81,7 @@ def run(rig, report: Report):
             rig.means("auto")
         solo()
     solo()
-    if clients and rig.start_mps():
+    if clients and rig.start_mps():  # last: its server stays while any client lives
         for client in clients:
             client.send(init=True)
         for client in clients:
@@ -94,7 +95,6 @@ def run(rig, report: Report):
 
 def judge(report, cells, solos):
     alone = median([rate for rates in solos for rate in rates])
-    report.keep(solos=solos, cells=cells)
     report.note("one training alone", f"{alone:.3f} steps/s",
                 " ".join(f"{rate:.3f}" for rates in solos for rate in rates))
     for cell in cells:

@@ -42,6 +42,7 @@ def run(rig, report: Report):
         warm.ready()
     solo = [PIECE * low.run(rig.scaled(rig.options.solo_seconds))["steps_per_second"]]
     sizes = {}
+    report.keep(sizes=sizes, low_alone_bytes_per_second=solo)
     for high, (what, _, rate, requests, _) in zip(highs, SIZES):
         cells = sizes[what] = {"alone": [], "default": [], "switchyard": []}
         requests = rig.counted(requests)
@@ -56,7 +57,6 @@ def run(rig, report: Report):
                 cells.setdefault("jobs", []).append(rig.listing("ps")["jobs"])
     solo.append(PIECE * low.run(rig.scaled(rig.options.solo_seconds))["steps_per_second"])
     judge(report, sizes, median(solo))
-    report.keep(sizes=sizes, low_alone_bytes_per_second=solo)
 
 
 def judge(report, sizes, solo):
