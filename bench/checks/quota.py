@@ -1,6 +1,8 @@
 """Takes device memory in one way until it is refused, says what was seen, and holds it until told.
 
-    quota.py KIND      cudaMalloc, cudaMallocAsync, vmm, torch, torch-expandable, jax, jax-pool, cupy
+    quota.py KIND
+
+KIND is cudaMalloc, cudaMallocAsync, vmm, torch, torch-expandable, jax, jax-pool or cupy.
 
 It speaks lines of JSON: {"ready": ...} before anything is taken, then, for each line on stdin,
 "fill" answers when memory was refused and anything else ends it. bench/run.py quota reads NVML and

@@ -10,7 +10,8 @@ from torch_setup import deterministic, model_digest
 
 def main():
     deterministic()
-    model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 64)).cuda()
+    model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512),
+                          nn.Linear(512, 64)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     x = torch.randn(512, 256, device="cuda")
     y = torch.randn(512, 64, device="cuda")

@@ -72,7 +72,8 @@ class Report:
             "device": self.options.device,
             "misses": self.misses,
             "failure": failure,
-            "table": [dict(zip(("what", "value", "bound", "verdict"), line)) for line in self.lines],
+            "table": [dict(zip(("what", "value", "bound", "verdict"), line))
+                      for line in self.lines],
             "raw": self.raw,
         }
         path.write_text(json.dumps(document, indent=1, default=str) + "\n")

@@ -251,7 +251,7 @@ def main(make, arguments):
     """`make(options)` builds the Workload; `arguments(parser)` adds its own options."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="store_true", help="wait for init before using the GPU")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu as a stand-in without figures")
+    parser.add_argument("--device", default="cuda", help="cuda; cpu is a stand-in without figures")
     parser.add_argument("--pin", default="", help="CPUs to stay on, such as 2,3,4,5")
     arguments(parser)
     options = parser.parse_args()
