@@ -47,6 +47,18 @@ struct flock byte_of(int process) {
   return lock;
 }
 
+// When this process began, in the kernel's ticks: with the pid, its identity.
+std::uint64_t start_time() {
+  char text[1024] = {};
+  const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t got = read(fd, text, sizeof text - 1);
+  close(fd);
+  const char* at = got > 0 ? strrchr(text, ')') : nullptr;  // the name before it may hold anything
+  for (int field = 2; at && field < 22; ++field) at = strchr(at + 1, ' ');
+  return at ? strtoull(at + 1, nullptr, 10) : 0;
+}
+
 void init_lock(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
@@ -62,8 +74,13 @@ State* State::get(bool observer) {
   static std::mutex once;
   static State* state = nullptr;  // never destroyed: threads may outlive static destruction
   static bool attached = false;
+  static pid_t attached_pid = 0;
   std::lock_guard guard(once);
-  if (!state) state = new State;
+  if (attached_pid != getpid()) {  // first call, or a child that inherited its parent's place
+    state = new State;
+    attached = false;
+    attached_pid = getpid();
+  }
   if (!attached) attached = state->attach(observer);
   if (!attached) return nullptr;
   if (!observer) state->file_->processes[state->self_].observer = 0;
@@ -133,6 +150,7 @@ bool State::attach(bool observer) {
     if (entry.in_use || !lock_byte(i)) continue;
     memset(static_cast<void*>(&entry), 0, sizeof entry);
     entry.pid = getpid();
+    entry.start_time = start_time();
     entry.observer = observer;
     entry.in_use = 1;
     self_ = i;
@@ -163,8 +181,10 @@ bool State::alive(int process) {
   if (process == self_) return true;
   struct flock lock = byte_of(process);
   if (fcntl(locks_fd_, F_GETLK, &lock) != 0) return true;
+  if (lock.l_type != F_UNLCK) return true;
   // NVML and the driver in one process have each a lock, which the process itself can't see.
-  return lock.l_type != F_UNLCK || file_->processes[process].pid == getpid();
+  const ProcessEntry& entry = file_->processes[process];
+  return entry.pid == getpid() && entry.start_time == start_time();
 }
 
 int State::pid_of(int process) {

@@ -21,7 +21,7 @@
 namespace fakecuda {
 
 inline constexpr std::uint64_t kStateMagic = 0x3144'5550'4745'4b41;
-inline constexpr std::uint32_t kStateVersion = 3;
+inline constexpr std::uint32_t kStateVersion = 4;
 inline constexpr int kMaxGpus = 8;
 inline constexpr int kMaxProcesses = 512;
 inline constexpr int kMaxGroups = 512;  // per engine
@@ -31,6 +31,7 @@ inline constexpr std::uint64_t kContextBytes = 8 * kMiB;
 struct ProcessEntry {
   std::int32_t pid;  // in its own namespace; see State::pid_of
   std::uint32_t in_use;
+  std::uint64_t start_time;
   std::uint32_t observer;  // NVML only
   std::uint32_t contexts[kMaxGpus];
   std::atomic<std::uint64_t> used_bytes[kMaxGpus];  // contexts included

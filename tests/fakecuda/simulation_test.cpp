@@ -1,0 +1,363 @@
+// The simulated GPU from outside: processes that share it, and the control device.
+//
+// A worker process saturates the GPU with kernels until it is told to stop; what it got is read
+// from the simulation's own clocks, so the machine's speed doesn't matter.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels_ptx.h"
+#include "nvml_abi.h"
+#include "report.h"
+
+namespace {
+
+void* library(const char* name) {
+  void* found = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+  EXPECT_NE(nullptr, found) << dlerror();
+  return found;
+}
+
+template <class Type>
+Type symbol(const char* name) {
+  static void* cuda = library("libcuda.so.1");
+  static void* nvml = library("libnvidia-ml.so.1");
+  void* found = dlsym(cuda, name);
+  if (!found) found = dlsym(nvml, name);
+  EXPECT_NE(nullptr, found) << name;
+  return reinterpret_cast<Type>(found);
+}
+
+#define CU_SYMBOL(name) symbol<decltype(&::name)>(#name)
+#define CU(name) CU_SYMBOL(name)
+
+// --- the requests of the driver's kernel module, as a program that interposes ioctl sees them ---
+struct AllocCall {
+  std::uint32_t root, parent, object, object_class;
+  std::uint64_t params, rights;
+  std::uint32_t params_size, flags, status, reserved;
+};
+struct ControlCall {
+  std::uint32_t client, object, command, flags;
+  std::uint64_t params;
+  std::uint32_t params_size, status;
+};
+constexpr unsigned long kControl = 0xc020462a;
+
+struct Seen {
+  int fd = -1;
+  std::uint32_t client = 0, group = 0;
+  std::uint64_t slice_us = 0;
+};
+Seen seen;
+std::vector<std::uint32_t> group_engines;
+
+using Ioctl = int (*)(int, unsigned long, void*);
+
+// Sets the slice of this process's compute group as an interposer does: through libcuda's ioctl.
+std::uint32_t set_slice(int fd, std::uint32_t object, std::uint64_t us) {
+  ControlCall call{};
+  call.client = seen.client;
+  call.object = object;
+  call.command = 0xa06c0103;
+  call.params = reinterpret_cast<std::uint64_t>(&us);
+  call.params_size = sizeof us;
+  if (symbol<Ioctl>("ioctl")(fd, kControl, &call) != 0) return ~0u;
+  return call.status;
+}
+
+// Brings the GPU up in this process. Returns busy's function.
+CUfunction start_gpu() {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction busy = nullptr;
+  const bool ok = CU(cuInit)(0) == CUDA_SUCCESS &&
+                  CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS &&
+                  CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS &&
+                  CU(cuModuleLoadData)(&module, kKernelsPtx) == CUDA_SUCCESS &&
+                  CU(cuModuleGetFunction)(&busy, module, "busy") == CUDA_SUCCESS;
+  return ok ? busy : nullptr;
+}
+
+// The worker: kernels of 105 us (106 with their start) without end.
+void saturate(std::uint64_t slice_us) {
+  CUfunction busy = start_gpu();
+  if (!busy || set_slice(seen.fd, seen.group, slice_us) != 0) _exit(1);
+  unsigned us = 105;
+  void* arguments[] = {&us};
+  CUstream stream = nullptr;
+  CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
+  for (;;) CU(cuLaunchKernel)(busy, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr);
+}
+
+struct Process {
+  explicit Process(const std::function<void()>& body) : pid(fork()) {
+    if (pid != 0) return;
+    body();
+    _exit(0);
+  }
+  ~Process() { end(); }
+  int end() {
+    if (pid <= 0) return 0;
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    pid = -1;
+    return status;
+  }
+  pid_t pid;
+};
+
+// Waits for a condition that the machine's speed may delay but not prevent.
+bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 6000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+std::vector<FakecudaGroup> compute_groups() {
+  std::vector<FakecudaGroup> list(256);
+  const int count = symbol<decltype(&fakecuda_groups)>("fakecuda_groups")(list.data(), 256);
+  list.resize(static_cast<std::size_t>(std::max(count, 0)));
+  std::erase_if(list, [](const FakecudaGroup& group) { return group.engine != 0; });
+  return list;
+}
+
+FakecudaGroup group_of(pid_t pid) {
+  for (const FakecudaGroup& group : compute_groups()) {
+    if (group.pid == pid) return group;
+  }
+  return {};
+}
+
+FakecudaEngine compute_engine() {
+  FakecudaEngine engine{};
+  symbol<decltype(&fakecuda_engine)>("fakecuda_engine")(0, 0, &engine);
+  return engine;
+}
+
+class Simulation : public testing::Test {
+ protected:
+  void SetUp() override { setenv("FAKECUDA_STATE", state_file().c_str(), 1); }
+
+  // This process attaches once, so all its tests share one file; their children come and go.
+  static const std::string& state_file() {
+    static const struct File {
+      File() {
+        char name[] = "/tmp/fakecuda-test-XXXXXX";
+        const int fd = mkstemp(name);
+        if (fd >= 0) close(fd);
+        path = name;
+      }
+      ~File() {
+        unlink(path.c_str());
+        unlink((path + ".locks").c_str());
+      }
+      std::string path;
+    } file;
+    return file.path;
+  }
+  // Runs a check in a process of its own, so that each begins without a driver. 0: passed.
+  static int in_process(const std::function<int()>& body) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(body());
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+};
+
+struct Shares {
+  std::uint32_t slice_a, slice_b;
+  double kernels_a, kernels_b;  // a second, as measured
+};
+
+class MeasuredShares : public Simulation, public testing::WithParamInterface<Shares> {};
+
+TEST_P(MeasuredShares, AreReproducedWithinFivePercent) {
+  const Shares row = GetParam();
+  Process a([&] { saturate(row.slice_a); }), b([&] { saturate(row.slice_b); });
+  ASSERT_TRUE(eventually([&] {
+    return group_of(a.pid).operations > 10 && group_of(b.pid).operations > 10 &&
+           group_of(a.pid).slice_us == row.slice_a && group_of(b.pid).slice_us == row.slice_b;
+  }));
+  const FakecudaGroup a0 = group_of(a.pid), b0 = group_of(b.pid);
+  const FakecudaEngine e0 = compute_engine();
+  constexpr std::uint64_t kPlayNs = 700'000'000;
+  ASSERT_TRUE(eventually([&] {
+    return group_of(a.pid).busy_ns - a0.busy_ns + group_of(b.pid).busy_ns - b0.busy_ns > kPlayNs;
+  }));
+  const FakecudaGroup a1 = group_of(a.pid), b1 = group_of(b.pid);
+  const FakecudaEngine e1 = compute_engine();
+  const double busy_a = static_cast<double>(a1.busy_ns - a0.busy_ns);
+  const double busy_b = static_cast<double>(b1.busy_ns - b0.busy_ns);
+  const double all = busy_a + busy_b + static_cast<double>(e1.switch_ns - e0.switch_ns);
+  EXPECT_NEAR(9455 * busy_a / all / row.kernels_a, 1, 0.05);
+  EXPECT_NEAR(9455 * busy_b / all / row.kernels_b, 1, 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(TwoSaturatingProcesses, MeasuredShares,
+                         testing::Values(Shares{2048, 2048, 4275, 4272},
+                                         Shares{10000, 10000, 4615, 4641},
+                                         Shares{8000, 2000, 7278, 1805},
+                                         Shares{20000, 5000, 7435, 1866},
+                                         Shares{200, 200, 2038, 2019}),
+                         [](const auto& param) {
+                           return "Slices" + std::to_string(param.param.slice_a) + "And" +
+                                  std::to_string(param.param.slice_b);
+                         });
+
+TEST_F(Simulation, AKilledHolderLosesTheEngine) {
+  Process a([] { saturate(50'000); }), b([] { saturate(2048); });
+  ASSERT_TRUE(eventually(
+      [&] { return group_of(a.pid).operations > 10 && group_of(b.pid).operations > 10; }));
+  const pid_t gone = a.pid;
+  a.end();
+  const std::uint64_t before = group_of(b.pid).operations;
+  EXPECT_TRUE(eventually([&] { return group_of(b.pid).operations > before + 1000; }));
+  EXPECT_EQ(0, group_of(gone).pid);
+}
+
+TEST_F(Simulation, ASliceMustBeSetOnTheOpenFileThatMadeTheGroup) {
+  EXPECT_EQ(0, in_process([&] {
+              if (!start_gpu()) return 1;
+              if (seen.slice_us != 2048 || seen.group == 0) return 2;
+              if (group_engines != std::vector<std::uint32_t>{1, 11, 12, 13}) return 3;
+              if (set_slice(seen.fd, seen.group, 777) != 0) return 4;
+              if (group_of(getpid()).slice_us != 777) return 5;
+              const int copy = dup(seen.fd), fresh = open(state_file().c_str(), O_RDWR);
+              if (set_slice(copy, seen.group, 778) != 0) return 6;
+              if (set_slice(fresh, seen.group, 779) != 0x23) return 7;
+              if (set_slice(seen.fd, 0x1234, 779) != 0x57) return 8;
+              return group_of(getpid()).slice_us == 778 ? 0 : 9;
+            }));
+}
+
+TEST_F(Simulation, WithoutAnInterposerTheDriverAnswersItself) {
+  EXPECT_EQ(0, in_process([] {
+              seen.fd = -2;  // our ioctl below stands aside
+              if (!start_gpu()) return 1;
+              return group_of(getpid()).slice_us == 2048 ? 0 : 2;
+            }));
+}
+
+TEST_F(Simulation, MemoryAndDevicesAreWhatTheFirstProcessSays) {
+  EXPECT_EQ(0, in_process([] {
+              const std::string file = state_file() + ".own";
+              setenv("FAKECUDA_STATE", file.c_str(), 1);
+              setenv("FAKECUDA_MEMORY", "1GiB", 1);
+              setenv("FAKECUDA_DEVICES", "3", 1);
+              struct Remove {
+                std::string path;
+                ~Remove() {
+                  unlink(path.c_str());
+                  unlink((path + ".locks").c_str());
+                }
+              } remove_at_end{file};
+              if (!start_gpu()) return 1;
+              int count = 0;
+              std::size_t total = 0, free = 0;
+              CUdeviceptr memory = 0;
+              CU(cuDeviceGetCount)(&count);
+              CU(cuMemGetInfo)(&free, &total);
+              if (count != 3 || total != 1u << 30) return 2;
+              if (total - free != 8u << 20) return 3;  // the context
+              if (CU(cuMemAlloc)(&memory, (1u << 30) - (8u << 20)) != CUDA_SUCCESS) return 4;
+              if (CU(cuMemFree)(memory) != CUDA_SUCCESS) return 5;
+              return CU(cuMemAlloc)(&memory, 1u << 30) == CUDA_ERROR_OUT_OF_MEMORY ? 0 : 6;
+            }));
+}
+
+TEST_F(Simulation, ATouchOfUnmappedMemoryFaults) {
+  EXPECT_EQ(128 + SIGSEGV, in_process([] {
+              if (!start_gpu()) return 1;
+              CUdeviceptr at = 0;
+              CUmemAllocationProp prop{};
+              prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+              prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+              CUmemGenericAllocationHandle handle = 0;
+              if (CU(cuMemAddressReserve)(&at, 2 << 20, 0, 0, 0) != CUDA_SUCCESS) return 2;
+              if (CU(cuMemCreate)(&handle, 2 << 20, &prop, 0) != CUDA_SUCCESS) return 3;
+              if (CU(cuMemMap)(at, 2 << 20, 0, handle, 0) != CUDA_SUCCESS) return 4;
+              CU(cuMemsetD8)(at, 1, 1);  // mapped, but without access
+              return 0;
+            }));
+}
+
+TEST_F(Simulation, NvmlTellsWhatProcessesUse) {
+  Process worker([] {
+    CUdeviceptr memory = 0;
+    if (!start_gpu() || CU(cuMemAlloc)(&memory, 100 << 20) != CUDA_SUCCESS) _exit(1);
+    pause();
+  });
+  nvmlDevice_t device = nullptr;
+  ASSERT_EQ(NVML_SUCCESS, symbol<nvmlReturn_t (*)()>("nvmlInit_v2")());
+  auto by_index =
+      symbol<nvmlReturn_t (*)(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
+  ASSERT_EQ(NVML_SUCCESS, by_index(0, &device));
+  auto list = symbol<nvmlReturn_t (*)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  nvmlProcessInfo_t info[4];
+  EXPECT_TRUE(eventually([&] {
+    unsigned count = 4;
+    return list(device, &count, info) == NVML_SUCCESS && count == 1 &&
+           info[0].pid == static_cast<unsigned>(worker.pid) &&
+           info[0].usedGpuMemory == 108ull << 20;
+  }));
+  auto memory = symbol<nvmlReturn_t (*)(nvmlDevice_t, nvmlMemory_t*)>("nvmlDeviceGetMemoryInfo");
+  nvmlMemory_t told{};
+  EXPECT_EQ(NVML_SUCCESS, memory(device, &told));
+  EXPECT_EQ(108ull << 20, told.used);
+  worker.end();
+  unsigned count = 4;
+  EXPECT_EQ(NVML_SUCCESS, list(device, &count, info));
+  EXPECT_EQ(0u, count);
+  EXPECT_EQ(NVML_SUCCESS, memory(device, &told));
+  EXPECT_EQ(0u, told.used);
+}
+
+}  // namespace
+
+// As an interposer stands before libc's: it sees what the driver allocates, and forwards.
+extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list list;
+  va_start(list, request);
+  void* argument = va_arg(list, void*);
+  va_end(list);
+  if (seen.fd == -2) {
+    errno = ENOTTY;
+    return -1;
+  }
+  const int result = symbol<Ioctl>("ioctl")(fd, request, argument);
+  if ((request & 0xff) == 0x2b) {
+    const auto* call = static_cast<AllocCall*>(argument);
+    seen.fd = fd;
+    if (call->object_class == 0x41) seen.client = call->object;
+    if (call->object_class == 0xa06c) {
+      const std::uint32_t engine = reinterpret_cast<std::uint32_t*>(call->params)[3];
+      group_engines.push_back(engine);
+      if (engine == 1) seen.group = call->object;
+    }
+  }
+  if (request == kControl) {
+    seen.slice_us = *reinterpret_cast<std::uint64_t*>(static_cast<ControlCall*>(argument)->params);
+  }
+  return result;
+}
