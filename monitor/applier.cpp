@@ -81,7 +81,7 @@ std::vector<SliceWrite> SliceApplier::step() {
     if (!entry.reachable) continue;
     if (!is_short(entry.wanted)) {
       write(client, entry, entry.wanted);
-    } else if (entry.must_write || (another_possibly_short(client) && !is_short(entry.written))) {
+    } else if (another_possibly_short(client) && (entry.must_write || !is_short(entry.written))) {
       write(client, entry, policy::kYieldShared);
     }
   }

@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <type_traits>
 
 #include "switchyard/wire.h"
 
@@ -48,8 +48,9 @@ inline constexpr std::uint32_t kMostRequestBytes = 64 * 1024;
 std::string make_frame(std::uint32_t kind, std::uint32_t id, std::string_view payload);
 
 template <typename Plain>
-std::string make_frame(std::uint32_t kind, std::uint32_t id,
-                       const Plain& payload) requires std::is_trivially_copyable_v<Plain> {
+std::string make_frame(std::uint32_t kind, std::uint32_t id, const Plain& payload) requires
+    std::is_class_v<Plain> && std::is_trivially_copyable_v<Plain> &&
+    (!std::is_convertible_v<Plain, std::string_view>) {
   return make_frame(kind, id,
                     std::string_view(reinterpret_cast<const char*>(&payload), sizeof(payload)));
 }

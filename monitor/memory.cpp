@@ -195,6 +195,7 @@ void Memory::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>
 void Memory::measure(std::size_t gpu, Time now) {
   Gpu& at = gpus_[gpu];
   at.measured_at = now;
+  at.stale = false;
   read_credits(gpu);
   std::vector<std::uint64_t> used_before;
   for (const Place& each : places(gpu)) {
@@ -327,7 +328,10 @@ void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
 }
 
 void Memory::leave(const Client& client) {
-  for (const auto& [lane, state] : client.lanes) gpus_[state.gpu].account.leave(client.id);
+  for (const auto& [lane, state] : client.lanes) {
+    gpus_[state.gpu].account.leave(client.id);
+    gpus_[state.gpu].stale = true;
+  }
 }
 
 wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
@@ -343,7 +347,7 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   const std::size_t gpu = found->second.gpu;
   Account& account = gpus_[gpu].account;
   // What is near its end is handed out by fresh figures only.
-  if (account.quota(client.job)) measure_if_old(gpu, now);
+  if (account.quota(client.job) || gpus_[gpu].stale) measure_if_old(gpu, now);
   read_credits(gpu);
   rebalance(gpu);
   const auto needed = [&] {

@@ -1,0 +1,280 @@
+// What people ask, as JSON.
+#include "monitor/commands.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "switchyard/status.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+
+TEST(Commands, Version) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "version"}});
+  EXPECT_EQ(reply["ok"], true);
+  EXPECT_EQ(reply["version"], kVersion);
+  EXPECT_EQ(reply["schema_version"], kSchemaVersion);
+}
+
+TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
+  Rig rig;
+  const Peer peer{1, 1000};
+  for (const char* text :
+       {"", "null", "[]", "42", "{", "{}", R"({"op":7})", R"({"op":null})", R"({"op":["set"]})",
+        R"({"op":"format"})", R"({"op":"means"})", R"({"op":"means","means":{}})",
+        R"({"op":"create","card":7})", R"({"op":"create","card":{"priority":[1]}})",
+        R"({"op":"create","card":{"share":{"a":1}}})", R"({"op":"create","card":{"name":"a b"}})",
+        R"({"op":"create","card":{"memory":"0"}})", R"({"op":"create","card":{"on_oom":"maybe"}})",
+        R"({"op":"create","card":{"oom_timeout":"never"}})"}) {
+    const json reply = json::parse(answer_command(rig.monitor, peer, text, rig.now).json);
+    EXPECT_EQ(reply["ok"], false) << text;
+    EXPECT_EQ(reply["code"], kUsage) << text;
+    EXPECT_FALSE(reply["error"].get<std::string>().empty());
+  }
+  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+}
+
+TEST(Commands, AnErrorShowsTheValueAndTheForms) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"priority", "urgent"}}}});
+  const std::string error = reply["error"];
+  EXPECT_NE(error.find("'urgent'"), std::string::npos);
+  EXPECT_NE(error.find(kPriorityForms), std::string::npos);
+}
+
+TEST(Commands, CreateAnswersIdAndNameAndReserves) {
+  Rig rig;
+  const json reply =
+      rig.ask({{"op", "create"}, {"card", {{"name", "train"}, {"memory", "3GiB"}}}}, 1000);
+  EXPECT_EQ(reply["ok"], true) << reply;
+  EXPECT_EQ(reply["name"], "train");
+  EXPECT_NE(reply["job"], "");
+  EXPECT_EQ(rig.account().reserved(), 3 * kGiB);
+}
+
+TEST(Commands, CreateWithoutANameIsNamedByItsId) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "create"}});
+  EXPECT_EQ(reply["name"], reply["job"]);
+}
+
+TEST(Commands, CreateOverWhatIsLeftNamesWhoHoldsIt) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "train"}, {"memory", "3GiB"}}}});
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"memory", "2GiB"}}}});
+  EXPECT_EQ(reply["code"], kRefusedByPolicy);
+  EXPECT_NE(reply["error"].get<std::string>().find("'train'"), std::string::npos);
+  EXPECT_EQ(rig.monitor.roster().jobs().size(), 1u);
+  EXPECT_EQ(rig.account().reserved(), 3 * kGiB) << "a refused one reserves nothing";
+}
+
+TEST(Commands, CreateWithANameInUseIsRefused) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "train"}}}});
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"name", "train"}}}});
+  EXPECT_EQ(reply["code"], kRefusedByPolicy);
+  EXPECT_NE(reply["error"].get<std::string>().find("in use"), std::string::npos);
+}
+
+TEST(Commands, CreateReservesOnTheVisibleGpusOnly) {
+  Rig rig(3);
+  rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}, {"cuda_visible_devices", "1"}});
+  EXPECT_EQ(rig.account(0).reserved(), 0u);
+  EXPECT_EQ(rig.account(1).reserved(), 3 * kGiB);
+  rig.ask({{"op", "create"},
+           {"card", {{"memory", "3GiB"}}},
+           {"cuda_visible_devices", rig.gpus.infos[2].uuid_text}});
+  EXPECT_EQ(rig.account(2).reserved(), 3 * kGiB);
+  EXPECT_TRUE(rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}})["ok"])
+      << "GPU 0 still has room";
+}
+
+TEST(Commands, TheAskerKeepsACreatedJobAlive) {
+  Rig rig;
+  const Answer own =
+      answer_command(rig.monitor, {4321, 1000}, R"({"op":"create","pid":4321})", rig.now);
+  EXPECT_NE(own.created, 0u);
+  EXPECT_EQ(own.creator, 4321);
+  const Answer foreign =
+      answer_command(rig.monitor, {4321, 1000}, R"({"op":"create","pid":1})", rig.now);
+  EXPECT_EQ(foreign.creator, 4321) << "root's process is not the asker's to name";
+  for (const char* pid : {"-1", "0", "99999999999", "\"7\"", "1.5"}) {
+    const Answer odd = answer_command(rig.monitor, {4321, 1000},
+                                      std::string(R"({"op":"create","pid":)") + pid + "}", rig.now);
+    EXPECT_EQ(odd.creator, 4321) << pid;
+  }
+}
+
+TEST(Commands, CapsRefuseWhatUsersAskTooMuch) {
+  Settings settings;
+  settings.caps.priority = Priority::kNormal;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const json high = {{"op", "create"}, {"card", {{"priority", "high"}}}};
+  EXPECT_EQ(rig.ask(high, 1000)["code"], kRefusedByPolicy);
+  EXPECT_EQ(rig.ask(high, 0)["ok"], true);
+  rig.join({.name = "x"}, 1000);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"priority", "high"}}, 1000)["code"],
+            kRefusedByPolicy);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "2GiB"}}, 1000)["code"],
+            kRefusedByPolicy);
+}
+
+TEST(Commands, SetOfAnUnknownJob) {
+  Rig rig;
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "nobody"}})["code"], kNoSuchJobOrGpu);
+  EXPECT_EQ(rig.ask({{"op", "set"}})["code"], kNoSuchJobOrGpu);
+}
+
+TEST(Commands, SetByAnotherUserIsRefused) {
+  Rig rig;
+  rig.join({.name = "x"}, 1000);
+  const json request = {{"op", "set"}, {"target", "x"}, {"share", "2"}};
+  EXPECT_EQ(rig.ask(request, 1001)["code"], kNoPermission);
+  EXPECT_EQ(rig.ask(request, 1000)["ok"], true);
+  EXPECT_EQ(rig.ask(request, 0)["ok"], true);
+}
+
+TEST(Commands, SetAnswersTheJobAsPsListsIt) {
+  Rig rig;
+  rig.join({.name = "x"});
+  const json reply = rig.ask({{"op", "set"}, {"target", "x"}, {"share", 2.5}, {"priority", "low"}});
+  EXPECT_EQ(reply["name"], "x");
+  EXPECT_EQ(reply["share_weight"], 2.5);
+  EXPECT_EQ(reply["priority"], "low");
+}
+
+TEST(Commands, SetOfNonsenseChangesNothing) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x"});
+  for (const json& change : {json{{"share", "0"}}, json{{"share", "many"}}, json{{"memory", "-2"}},
+                             json{{"priority", ""}, {"share", std::string(100, '1')}},
+                             json{{"memory", json::array({1})}}}) {
+    json request = {{"op", "set"}, {"target", "x"}};
+    request.update(change);
+    EXPECT_EQ(rig.ask(request)["code"], kUsage) << request;
+  }
+  EXPECT_STREQ(a.shim.page().card.share, "");
+}
+
+TEST(Commands, SetCanNotRenameAJob) {
+  Rig rig;
+  rig.join({.name = "x"});
+  rig.ask({{"op", "set"}, {"target", "x"}, {"name", "y"}, {"job", "z"}});
+  EXPECT_NE(rig.monitor.roster().find_target("x"), nullptr);
+  EXPECT_EQ(rig.monitor.roster().find_target("y"), nullptr);
+}
+
+TEST(Commands, MeansBelongToTheMonitorsOwner) {
+  Rig rig;
+  const uid_t stranger = ::geteuid() + 1;
+  EXPECT_EQ(rig.ask({{"op", "means"}, {"means", "none"}}, stranger)["code"], kNoPermission);
+  EXPECT_TRUE(rig.monitor.slicing().allowed());
+}
+
+TEST(Commands, StatusHasItsKeys) {
+  Rig rig;
+  rig.join({.memory = "1GiB"});
+  const json reply = rig.ask({{"op", "status"}});
+  for (const char* key :
+       {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds", "means"}) {
+    EXPECT_TRUE(reply["monitor"].contains(key)) << key;
+  }
+  ASSERT_EQ(reply["gpus"].size(), 1u);
+  for (const char* key :
+       {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
+        "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes", "memory_used_bytes",
+        "memory_outside_bytes", "means", "means_reason", "mps", "mig", "clients", "jobs"}) {
+    EXPECT_TRUE(reply["gpus"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(reply["gpus"][0]["simulated"], true);
+  EXPECT_EQ(reply["gpus"][0]["memory_reserved_bytes"], kGiB);
+  EXPECT_EQ(reply["gpus"][0]["clients"], 1);
+}
+
+TEST(Commands, StatusWithoutAGpuSaysWhy) {
+  Rig rig(0);
+  EXPECT_EQ(rig.ask({{"op", "status"}})["monitor"]["no_gpu_reason"], "no GPU here");
+}
+
+TEST(Commands, PsHasItsKeys) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .memory = "1GiB"}, ::geteuid());
+  a.shim.open_context();
+  rig.gpus.uses[0][a.client->peer.pid] = 8 * kMiB;
+  rig.gpus.uses[0][1] = 5 * kMiB;
+  ASSERT_TRUE(rig.allocate(a, 100 * kMiB));
+  a.lane().launches = 3;
+  a.lane().graph_launches = 2;
+  a.lane().copies = 1;
+  rig.gpus.load = {{{a.client->peer.pid, 0.25}}};
+  rig.pass(std::chrono::seconds(1));
+  const json reply = rig.ask({{"op", "ps"}});
+  ASSERT_EQ(reply["jobs"].size(), 1u);
+  const json& job = reply["jobs"][0];
+  for (const char* key : {"job", "name", "user", "uid", "state", "priority", "share_weight",
+                          "memory_quota_bytes", "since_seconds", "processes", "gpus"}) {
+    EXPECT_TRUE(job.contains(key)) << key;
+  }
+  EXPECT_EQ(job["state"], "running");
+  EXPECT_EQ(job["processes"][0]["pid"], a.client->peer.pid);
+  EXPECT_EQ(job["processes"][0]["name"], "fake");
+  const json& gpu = job["gpus"][0];
+  for (const char* key : {"uuid", "memory_used_bytes", "memory_overhead_bytes",
+                          "memory_quota_bytes", "share_asked_ratio", "share_got_ratio",
+                          "compute_slice_us", "copy_slice_us", "slice_in_force_us", "slice_status",
+                          "launches", "graph_launches", "copies", "refusals", "active"}) {
+    EXPECT_TRUE(gpu.contains(key)) << key;
+  }
+  EXPECT_EQ(gpu["memory_overhead_bytes"], 8 * kMiB);
+  EXPECT_EQ(gpu["memory_used_bytes"], 108 * kMiB);
+  EXPECT_EQ(gpu["launches"], 3);
+  EXPECT_EQ(gpu["graph_launches"], 2);
+  EXPECT_EQ(gpu["copies"], 1);
+  EXPECT_EQ(gpu["share_got_ratio"], 0.25);
+  EXPECT_EQ(gpu["slice_status"], "none");
+  ASSERT_EQ(reply["outside"].size(), 1u);
+  EXPECT_EQ(reply["outside"][0]["pid"], 1);
+  EXPECT_EQ(reply["outside"][0]["memory_used_bytes"], 5 * kMiB);
+}
+
+TEST(Commands, WithoutSamplesTheShareGotIsNull) {
+  Rig rig;
+  rig.join({});
+  EXPECT_TRUE(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["share_got_ratio"].is_null());
+}
+
+TEST(Commands, ANameThatIsNoTextIsStillListed) {
+  Rig rig;
+  wire::Hello hello = hello_of({});
+  hello.process[0] = static_cast<char>(0xff);
+  rig.join_as({4000, 1000}, hello);
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"].size(), 1u);
+}
+
+TEST(Commands, RandomBytesAreAnswered) {
+  Rig rig;
+  const std::string seedling = R"({"op":"create","card":{"name":"a","memory":"1GiB"},"pid":7})";
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    std::mt19937_64 random(seed);
+    std::string text = seedling;
+    for (int i = 0; i < 4; ++i) text[random() % text.size()] = static_cast<char>(random());
+    const json reply = json::parse(answer_command(rig.monitor, {1, 1000}, text, rig.now).json);
+    ASSERT_TRUE(reply.contains("ok")) << seed;
+  }
+}
+
+TEST(Commands, DeeplyNestedJsonIsAnswered) {
+  Rig rig;
+  const std::string deep(60'000, '[');
+  EXPECT_FALSE(json::parse(answer_command(rig.monitor, {1, 1000}, deep, rig.now).json)["ok"]);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

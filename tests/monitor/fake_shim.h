@@ -1,0 +1,100 @@
+// The client's side of a page, as a shim would use it, and the Hello it would send.
+//
+// Threading: one thread.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <initializer_list>
+#include <string>
+
+#include "monitor/knobs.h"
+#include "switchyard/wire.h"
+#include "tests/monitor/fake_gpus.h"
+
+namespace switchyard::monitor::test {
+
+struct Ask {
+  std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
+              oom_timeout = {};
+};
+
+inline JobCard card_of(const Ask& ask) {
+  JobCard card{};
+  set_text(card.job, ask.job);
+  set_text(card.name, ask.name);
+  set_text(card.priority, ask.priority);
+  set_text(card.share, ask.share);
+  set_text(card.memory, ask.memory);
+  set_text(card.on_oom, ask.on_oom);
+  set_text(card.oom_timeout, ask.oom_timeout);
+  return card;
+}
+
+inline wire::Hello hello_of(const Ask& ask, unsigned gpus = 1, std::uint32_t flags = 0) {
+  wire::Hello hello{};
+  hello.layout_version = abi::kLayoutVersion;
+  hello.flags = flags;
+  hello.pid = static_cast<std::uint32_t>(::getpid());
+  hello.lane_count = gpus;
+  hello.card = card_of(ask);
+  set_text(hello.process, "fake");
+  for (unsigned i = 0; i < gpus; ++i) {
+    const Uuid uuid = uuid_of(static_cast<unsigned char>(i));
+    std::copy(uuid.begin(), uuid.end(), hello.uuid[i]);
+  }
+  return hello;
+}
+
+class FakeShim {
+ public:
+  // Maps the page; the descriptor stays the caller's.
+  explicit FakeShim(int memfd) {
+    page_ = static_cast<abi::Page*>(
+        ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
+    if (page_ == MAP_FAILED) page_ = nullptr;
+  }
+  FakeShim(FakeShim&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+  FakeShim& operator=(FakeShim&&) = delete;
+  ~FakeShim() {
+    if (page_ != nullptr) ::munmap(page_, abi::kPageBytes);
+  }
+
+  abi::Page& page() const { return *page_; }
+  abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
+
+  // A context was made: from now on the client counts.
+  void open_context(unsigned at = 0) const {
+    lane(at).contexts = 1;
+    lane(at).compute_groups = 1;
+    lane(at).in_use = 1;
+  }
+  void launch(unsigned at = 0) const { lane(at).launches += 10; }
+  // Takes credit for an allocation. False: not enough.
+  bool allocate(std::uint64_t bytes, unsigned at = 0) const {
+    std::uint64_t seen = lane(at).credit_bytes;
+    while (seen >= bytes) {
+      if (lane(at).credit_bytes.compare_exchange_weak(seen, seen - bytes)) return true;
+    }
+    return false;
+  }
+  void release(std::uint64_t bytes, unsigned at = 0) const { lane(at).credit_bytes += bytes; }
+  // What the service thread does when the doorbell rings.
+  void apply_slices(unsigned at = 0, std::uint32_t status = abi::kSliceAccepted) const {
+    abi::Lane& mine = lane(at);
+    const std::uint32_t seq = mine.slice_seq;
+    if (seq == mine.slice_applied_seq) return;
+    if (status != abi::kSliceRefused) {
+      mine.compute_slice_applied_us = mine.compute_slice_us.load();
+      mine.copy_slice_applied_us = mine.copy_slice_us.load();
+    }
+    mine.slice_status = status;
+    mine.slice_applied_seq = seq;
+  }
+
+ private:
+  abi::Page* page_ = nullptr;
+};
+
+}  // namespace switchyard::monitor::test

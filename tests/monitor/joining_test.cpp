@@ -1,0 +1,231 @@
+// Joining, leaving, and the life of jobs.
+#include <gtest/gtest.h>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using std::chrono::seconds;
+
+TEST(Joining, ABareProcessIsAJobOfItsOwn) {
+  Rig rig;
+  const Joined a = rig.join({});
+  const Joined b = rig.join({});
+  EXPECT_NE(a.client->job, b.client->job);
+  EXPECT_EQ(a.shim.page().head.magic, abi::kMagic);
+  EXPECT_STRNE(a.shim.page().card.job, "") << "the page says what a restarted monitor must learn";
+  EXPECT_STREQ(a.shim.page().card.name, a.shim.page().card.job);
+}
+
+TEST(Joining, ProcessesWithTheSameJobShareIt) {
+  Rig rig;
+  EXPECT_EQ(rig.join({.job = "j1"}).client->job, rig.join({.job = "j1"}).client->job);
+}
+
+TEST(Joining, TheFirstProcessSetsTheKnobsOfItsJob) {
+  Rig rig;
+  rig.join({.job = "j1", .priority = "high"});
+  const Joined second = rig.join({.job = "j1", .priority = "low"});
+  EXPECT_STREQ(second.shim.page().card.priority, "high");
+}
+
+TEST(Joining, AJobBelongsToAUser) {
+  Rig rig;
+  rig.join({.job = "j1"}, 1000);
+  EXPECT_NE(rig.refusal({.job = "j1"}, 1001).find("belongs to"), std::string::npos);
+  EXPECT_NE(rig.refusal({.job = "j1"}, 0).find("belongs to"), std::string::npos);
+}
+
+TEST(Joining, ATextThatMakesNoSenseIsRefusedWithItsForms) {
+  Rig rig;
+  EXPECT_NE(rig.refusal({.priority = "urgent"}).find("high, normal or low"), std::string::npos);
+  EXPECT_NE(rig.refusal({.share = "-1"}).find("'-1'"), std::string::npos);
+  EXPECT_NE(rig.refusal({.memory = "lots"}).find("GiB"), std::string::npos);
+  EXPECT_NE(rig.refusal({.job = "../x"}).find("letters"), std::string::npos);
+  EXPECT_TRUE(rig.monitor.roster().jobs().empty()) << "a refused process leaves nothing behind";
+  EXPECT_TRUE(rig.monitor.roster().clients().empty());
+}
+
+TEST(Joining, ANameInUseGetsANumber) {
+  Rig rig;
+  rig.join({.name = "train"});
+  EXPECT_STREQ(rig.join({.name = "train"}).shim.page().card.name, "train-2");
+  EXPECT_STREQ(rig.join({.name = "train"}).shim.page().card.name, "train-3");
+}
+
+TEST(Joining, AJobLivesAsLongAsAClient) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j1"});
+  const Joined b = rig.join({.job = "j1"});
+  rig.monitor.left(a.id);
+  EXPECT_EQ(rig.monitor.roster().jobs().size(), 1u);
+  rig.monitor.left(b.id);
+  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+}
+
+TEST(Joining, ACreatedJobLivesAsLongAsItsCreatorOrAClient) {
+  Rig rig;
+  std::string why;
+  const Job* job = rig.monitor.create(card_of({.name = "x"}), 1000, 77, {}, rig.now, why);
+  ASSERT_NE(job, nullptr) << why;
+  const JobKey key = job->key;
+  const Joined a = rig.join({.job = job->id});
+  EXPECT_EQ(a.client->job, key);
+  rig.monitor.left(a.id);
+  EXPECT_NE(rig.monitor.roster().find(key), nullptr) << "its processes come and go";
+  const Joined b = rig.join({.job = job->id});
+  rig.monitor.creator_died(key);
+  EXPECT_NE(rig.monitor.roster().find(key), nullptr);
+  rig.monitor.left(b.id);
+  EXPECT_EQ(rig.monitor.roster().find(key), nullptr);
+}
+
+TEST(Joining, ACreatedJobThatNobodyJoinedGoesWithItsCreator) {
+  Rig rig;
+  std::string why;
+  const Job* job = rig.monitor.create(card_of({.memory = "3GiB"}), 1000, 77, {}, rig.now, why);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(rig.account().free(), kGiB);
+  rig.monitor.creator_died(job->key);
+  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+  EXPECT_EQ(rig.account().free(), 4 * kGiB);
+}
+
+TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
+  Rig old;
+  const Joined before = old.join({.job = "j1", .name = "train", .memory = "2GiB"});
+  ASSERT_TRUE(old.allocate(before, kGiB));
+  old.ask({{"op", "set"}, {"target", "train"}, {"priority", "low"}, {"share", "3"}});
+
+  Rig fresh;
+  wire::Hello hello = hello_of({}, 1, wire::kRejoin);
+  hello.card = before.shim.page().card;
+  hello.used_bytes[0] = kGiB;
+  const Joined after = fresh.join_as({4000, 1000}, hello);
+  const Job* job = fresh.monitor.roster().find_target("train");
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->id, "j1");
+  EXPECT_EQ(job->knobs.priority, Priority::kLow);
+  EXPECT_EQ(job->knobs.share, 3);
+  EXPECT_EQ(fresh.account().holding(after.id)->used(), kGiB) << "granted by force";
+  EXPECT_EQ(fresh.account().charged(job->key), kGiB);
+}
+
+TEST(Joining, ARejoinIsTakenEvenWhereItsQuotaNoLongerFits) {
+  Rig rig;
+  rig.join({.memory = "3GiB"});
+  wire::Hello hello = hello_of({.memory = "3GiB"}, 1, wire::kRejoin);
+  hello.used_bytes[0] = 2 * kGiB;
+  const Joined again = rig.join_as({4000, 1000}, hello);
+  EXPECT_EQ(again.lane().quota_bytes, 3 * kGiB);
+  EXPECT_EQ(rig.account().overdrawn(), kGiB);
+}
+
+TEST(Joining, ARejoinCanNotClaimMoreThanTheGpuHas) {
+  Rig rig;
+  wire::Hello hello = hello_of({}, 1, wire::kRejoin);
+  hello.used_bytes[0] = ~0ull;
+  const Joined again = rig.join_as({4000, 1000}, hello);
+  EXPECT_LE(rig.account().holding(again.id)->used(), 4 * kGiB);
+}
+
+TEST(Joining, AnObserverSeesTheQuotaAndIsChargedNothing) {
+  Rig rig;
+  const Joined worker = rig.join({.job = "j1", .memory = "2GiB"});
+  ASSERT_TRUE(rig.allocate(worker, kGiB));
+  const Joined observer = rig.join({.job = "j1"}, 1000, 1, wire::kObserver);
+  rig.pass(seconds(1));
+  EXPECT_EQ(observer.lane().quota_bytes, 2 * kGiB);
+  EXPECT_EQ(observer.lane().others_used_bytes, kGiB);
+  EXPECT_EQ(observer.lane().available_bytes, kGiB);
+  EXPECT_EQ(rig.charge(observer, kMiB).granted_bytes, 0u);
+  EXPECT_EQ(rig.account().holding(observer.id), nullptr);
+}
+
+TEST(Joining, AGpuThatIsNotGovernedHasALaneWithoutAQuota) {
+  Rig rig(1);
+  const Joined both = rig.join({.memory = "1GiB"}, 1000, 2);
+  EXPECT_EQ(both.lane(0).quota_bytes, kGiB);
+  EXPECT_EQ(both.lane(1).quota_bytes, 0u);
+  const wire::Charged charged = rig.charge(both, 100 * kGiB, 1);
+  EXPECT_EQ(charged.verdict, wire::kGranted);
+  EXPECT_GE(both.lane(1).credit_bytes, 100 * kGiB);
+}
+
+TEST(Joining, AGpuNamedTwiceIsGovernedOnce) {
+  Rig rig;
+  wire::Hello hello = hello_of({}, 2);
+  std::copy(std::begin(hello.uuid[0]), std::end(hello.uuid[0]), hello.uuid[1]);
+  EXPECT_EQ(rig.join_as({4000, 1000}, hello).client->lanes.size(), 1u);
+}
+
+TEST(Joining, AChargeOnALaneThatIsNotThereIsRefused) {
+  Rig rig;
+  const Joined a = rig.join({});
+  EXPECT_NE(rig.charge(a, kMiB, 1).verdict, wire::kGranted);
+  EXPECT_NE(rig.charge(a, kMiB, 0xffffffff).verdict, wire::kGranted);
+  EXPECT_NE(rig.monitor.charge(999, {0, 0, 1}, rig.now).verdict, wire::kGranted);
+}
+
+TEST(Joining, RootCapsWhatUsersGet) {
+  Settings settings;
+  settings.caps.priority = Priority::kNormal;
+  settings.caps.may_be_high = {1007};
+  settings.caps.share = 2;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined user = rig.join({.priority = "high", .share = "50"}, 1000);
+  EXPECT_STREQ(user.shim.page().card.priority, "normal");
+  EXPECT_STREQ(user.shim.page().card.share, "2");
+  EXPECT_EQ(user.lane().quota_bytes, kGiB);
+  EXPECT_STREQ(rig.join({.priority = "high"}, 1007).shim.page().card.priority, "high");
+  EXPECT_STREQ(rig.join({.priority = "high"}, 0).shim.page().card.priority, "high");
+}
+
+TEST(Joining, TheMonitorIsDoneSomeTimeAfterItsLastJob) {
+  Rig rig;
+  EXPECT_FALSE(rig.monitor.done(rig.now + seconds(30))) << "it waits for the first one";
+  EXPECT_TRUE(rig.monitor.done(rig.now + seconds(61)));
+  const Joined a = rig.join({});
+  rig.pass(seconds(1000));
+  EXPECT_FALSE(rig.monitor.done(rig.now));
+  rig.monitor.left(a.id);
+  EXPECT_FALSE(rig.monitor.done(rig.now + seconds(4)));
+  EXPECT_TRUE(rig.monitor.done(rig.now + seconds(5)));
+}
+
+TEST(Joining, APersistentMonitorIsNeverDone) {
+  Settings settings;
+  settings.persist = true;
+  Rig rig(1, kGiB, settings);
+  EXPECT_FALSE(rig.monitor.done(rig.now + seconds(100'000)));
+}
+
+TEST(Joining, TheHeartbeatGrows) {
+  Rig rig;
+  const Joined a = rig.join({});
+  const std::uint64_t before = a.shim.page().heartbeat;
+  rig.pass(std::chrono::milliseconds(200));
+  EXPECT_GT(a.shim.page().heartbeat, before);
+}
+
+TEST(Roster, NamesAndIdsShareOneSpace) {
+  Rig rig;
+  rig.join({.job = "abc"});
+  std::string why;
+  EXPECT_EQ(rig.monitor.create(card_of({.name = "abc"}), 1, 1, {}, rig.now, why), nullptr);
+  EXPECT_NE(why.find("in use"), std::string::npos);
+  EXPECT_NE(rig.monitor.roster().find_target("abc"), nullptr);
+}
+
+TEST(Roster, ALongNameKeepsItsLengthWhenItGetsANumber) {
+  Rig rig;
+  const std::string name(63, 'n');
+  rig.join({.name = name});
+  EXPECT_EQ(rig.monitor.roster().free_name(name), std::string(61, 'n') + "-2");
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

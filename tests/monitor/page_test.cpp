@@ -1,0 +1,142 @@
+// The monitor's side of a page whose other side is hostile.
+#include "monitor/page.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <thread>
+
+#include "tests/monitor/fake_shim.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using test::FakeShim;
+
+std::unique_ptr<ClientPage> make(unsigned lanes = 2) {
+  std::string why;
+  auto page = ClientPage::make(lanes, why);
+  EXPECT_NE(page, nullptr) << why;
+  return page;
+}
+
+TEST(Page, ItsSizeIsSealed) {
+  const auto page = make();
+  EXPECT_EQ(::fcntl(page->memfd(), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  EXPECT_NE(::ftruncate(page->memfd(), 0), 0);
+  EXPECT_NE(::ftruncate(page->memfd(), 1 << 20), 0);
+}
+
+TEST(Page, MagicComesLast) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_EQ(shim.page().head.magic, 0u);
+  EXPECT_EQ(shim.page().head.layout_version, abi::kLayoutVersion);
+  page->publish();
+  EXPECT_EQ(shim.page().head.magic, abi::kMagic);
+}
+
+TEST(Page, NoMoreLanesThanThereIsRoomFor) { EXPECT_EQ(make(1000)->lane_count(), abi::kMaxGpus); }
+
+TEST(Page, TheCardIsOddWhileItIsWrittenAndEvenAfter) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  JobCard card{};
+  set_text(card.name, "train");
+  page->set_card(card);
+  EXPECT_EQ(shim.page().card_seq % 2, 0u);
+  EXPECT_GT(shim.page().card_seq, 0u);
+  EXPECT_STREQ(shim.page().card.name, "train");
+}
+
+TEST(Page, GroupsAndContextsAreBounded) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  shim.lane().contexts = 0xffffffff;
+  shim.lane().compute_groups = 0xffffffff;
+  EXPECT_LE(page->report(0).contexts, 64u);
+  EXPECT_LE(page->report(0).compute_groups, 64u);
+}
+
+TEST(Page, CreditIsNeverMoreThanWasGranted) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  shim.lane().credit_bytes = ~0ull;
+  EXPECT_EQ(page->credit(0, 100), 100u);
+  EXPECT_EQ(page->take_back(0, 1000, 100), 100u);
+}
+
+TEST(Page, TakesBackWhatIsThereAndNoMore) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  page->grant(0, 100);
+  EXPECT_TRUE(shim.allocate(30));
+  EXPECT_EQ(page->take_back(0, 90, 100), 70u);
+  EXPECT_EQ(shim.lane().credit_bytes, 0u);
+  EXPECT_EQ(page->take_back(0, 90, 30), 0u);
+}
+
+TEST(Page, TakingBackEndsWhileTheClientChangesTheWordAllTheTime) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  std::atomic<bool> stop{false};
+  std::thread hostile([&] {
+    while (!stop) shim.lane().credit_bytes.fetch_xor(0x5555);
+  });
+  for (int i = 0; i < 1000; ++i) EXPECT_LE(page->take_back(0, 10, 1000), 10u);
+  stop = true;
+  hostile.join();
+}
+
+TEST(Page, NothingIsLostWhenBothSidesMoveCredit) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  page->grant(0, 1000);
+  std::atomic<bool> stop{false};
+  std::thread client([&] {
+    while (!stop) {
+      if (shim.allocate(7)) shim.release(7);
+    }
+  });
+  std::uint64_t taken = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    taken += page->take_back(0, 3, 1000);
+    page->grant(0, taken);
+    taken = 0;
+  }
+  stop = true;
+  client.join();
+  EXPECT_EQ(shim.lane().credit_bytes, 1000u);
+}
+
+TEST(Page, RingingNeverBlocks) {
+  const auto page = make();
+  // A client may fill the counter to the brim.
+  ASSERT_EQ(::eventfd_write(page->doorbell(), 0xfffffffffffffffe), 0);
+  page->ring();
+  SUCCEED();
+}
+
+TEST(Page, AWakeIsHeardOnce) {
+  const auto page = make();
+  EXPECT_FALSE(page->answer_wake());
+  ::eventfd_write(page->wake(), 1);
+  ::eventfd_write(page->wake(), 1);
+  EXPECT_TRUE(page->answer_wake());
+  EXPECT_FALSE(page->answer_wake());
+}
+
+TEST(Page, SlicesAreThereBeforeTheirNumber) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  page->write_slices(1, {20, 50}, 7);
+  EXPECT_EQ(shim.lane(1).slice_seq, 7u);
+  EXPECT_EQ(shim.lane(1).compute_slice_us, 20u);
+  EXPECT_EQ(shim.lane(1).copy_slice_us, 50u);
+  eventfd_t rung = 0;
+  EXPECT_EQ(::eventfd_read(page->doorbell(), &rung), 0);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

@@ -1,0 +1,92 @@
+// A whole monitor on fake GPUs, with fake clients and a clock that only the test moves.
+//
+// Threading: one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "monitor/commands.h"
+#include "monitor/monitor.h"
+#include "tests/monitor/fake_shim.h"
+
+namespace switchyard::monitor::test {
+
+// Tests say what failed by themselves.
+inline const bool kQuiet = (spdlog::set_level(spdlog::level::off), true);
+
+// A client that joined, seen from both sides.
+struct Joined {
+  Client* client;
+  FakeShim shim;
+  ClientId id;
+  abi::Lane& lane(unsigned at = 0) const { return shim.lane(at); }
+};
+
+class Rig {
+ public:
+  explicit Rig(unsigned gpus = 1, std::uint64_t bytes = 4 * kGiB, Settings settings = {})
+      : gpus(gpus, bytes),
+        monitor(this->gpus, std::move(settings), now, [this] { return (++random_) << 20; }) {}
+
+  // A fresh process of `uid` joins. Its pid is made up.
+  Joined join(const Ask& ask, uid_t uid = 1000, unsigned lanes = 1, std::uint32_t flags = 0) {
+    return join_as({next_pid++, uid}, hello_of(ask, lanes, flags));
+  }
+  Joined join_as(const Peer& peer, const wire::Hello& hello) {
+    std::string why;
+    Client* client = monitor.join(peer, hello, now, why);
+    if (client == nullptr) throw std::runtime_error("refused: " + why);
+    return {client, FakeShim(client->page->memfd()), client->id};
+  }
+  std::string refusal(const Ask& ask, uid_t uid = 1000, std::uint32_t flags = 0) {
+    std::string why;
+    Client* client = monitor.join({next_pid++, uid}, hello_of(ask, 1, flags), now, why);
+    EXPECT_EQ(client, nullptr);
+    return why;
+  }
+
+  wire::Charged charge(const Joined& who, std::uint64_t bytes, unsigned lane = 0) {
+    return monitor.charge(who.id, {lane, 0, bytes}, now);
+  }
+  // Charges and takes what the client asked for, as an allocation does.
+  bool allocate(const Joined& who, std::uint64_t bytes) {
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      if (who.shim.allocate(bytes)) {
+        gpus.uses[0][who.client->peer.pid] += bytes;
+        return true;
+      }
+      if (charge(who, bytes).verdict != wire::kGranted) return false;
+    }
+    return false;
+  }
+  void release(const Joined& who, std::uint64_t bytes) {
+    gpus.uses[0][who.client->peer.pid] -= bytes;
+    who.shim.release(bytes);
+  }
+
+  nlohmann::json ask(nlohmann::json request, uid_t uid = 0, pid_t pid = 1) {
+    return nlohmann::json::parse(answer_command(monitor, {pid, uid}, request.dump(), now).json);
+  }
+  void pass(Time span) {
+    now += span;
+    monitor.tick(now);
+    monitor.look(now);
+  }
+  Account& account(std::size_t gpu = 0) { return monitor.memory().all()[gpu].account; }
+
+  FakeGpus gpus;
+  Time now = std::chrono::seconds(1000);
+  pid_t next_pid = 3'000'000;  // beyond what /proc has
+
+ private:
+  std::uint64_t random_ = 0;
+
+ public:
+  Monitor monitor;
+};
+
+}  // namespace switchyard::monitor::test

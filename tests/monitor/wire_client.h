@@ -1,0 +1,142 @@
+// A client that speaks the raw wire, as a shim or a tool does. Every wait is bounded.
+//
+// Threading: one thread per client.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "monitor/fd.h"
+#include "monitor/frames.h"
+#include "tests/monitor/fake_shim.h"
+
+namespace switchyard::monitor::test {
+
+inline constexpr int kPatienceMs = 60'000;
+
+class WireClient {
+ public:
+  explicit WireClient(const std::string& path)
+      : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    if (::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+      ADD_FAILURE() << "connecting to " << path << ": " << std::strerror(errno);
+    }
+  }
+
+  bool send(const std::string& bytes) {
+    return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+
+  // The next frame; descriptors that come with it go to fds(). Nullopt: closed.
+  std::optional<Frame> receive() {
+    wire::FrameHeader header{};
+    if (!receive_all(&header, sizeof(header))) return std::nullopt;
+    Frame frame{header.kind, header.id, std::string(header.length, '\0')};
+    if (!receive_all(frame.payload.data(), frame.payload.size())) return std::nullopt;
+    return frame;
+  }
+  bool is_closed() {
+    pollfd poll_for{fd_.get(), POLLIN, 0};
+    char byte = 0;
+    return ::poll(&poll_for, 1, kPatienceMs) > 0 && ::recv(fd_.get(), &byte, 1, 0) <= 0;
+  }
+
+  nlohmann::json ask(const nlohmann::json& request) {
+    if (!send(make_frame(wire::kJson, ++id_, request.dump()))) return nullptr;
+    const auto frame = receive();
+    if (!frame || frame->kind != wire::kJson || frame->id != id_) return nullptr;
+    return nlohmann::json::parse(frame->payload, nullptr, false);
+  }
+
+  // Says Hello. True: welcomed, and page() is mapped.
+  bool join(const wire::Hello& hello) {
+    if (!send(make_frame(wire::kHello, ++id_, hello))) return false;
+    const auto frame = receive();
+    if (!frame) return false;
+    if (frame->kind == wire::kRefused) refused_ = frame->payload;
+    if (frame->kind != wire::kWelcome || frame->payload.size() != sizeof(wire::Welcome) ||
+        fds_.size() != 3) {
+      return false;
+    }
+    shim_.emplace(fds_[0].get());
+    return true;
+  }
+  std::optional<wire::Charged> charge(std::uint64_t bytes, std::uint32_t lane = 0,
+                                      std::uint32_t kind = wire::kCharge) {
+    send(make_frame(kind, ++id_, wire::Charge{lane, 0, bytes}));
+    const auto frame = receive();
+    wire::Charged charged{};
+    if (!frame || frame->kind != wire::kCharged || frame->id != id_ ||
+        frame->payload.size() != sizeof(charged)) {
+      return std::nullopt;
+    }
+    std::memcpy(&charged, frame->payload.data(), sizeof(charged));
+    return charged;
+  }
+
+  FakeShim& shim() { return *shim_; }
+  abi::Lane& lane(unsigned at = 0) { return shim_->lane(at); }
+  const std::vector<Fd>& fds() const { return fds_; }
+  const std::string& refused() const { return refused_; }
+  int fd() const { return fd_.get(); }
+  void close() { fd_.reset(); }
+
+ private:
+  bool receive_all(void* data, std::size_t bytes) {
+    auto* at = static_cast<char*>(data);
+    while (bytes > 0) {
+      pollfd poll_for{fd_.get(), POLLIN, 0};
+      if (::poll(&poll_for, 1, kPatienceMs) <= 0) return false;
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = {};
+      iovec vector{at, bytes};
+      msghdr message{};
+      message.msg_iov = &vector;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+      if (got <= 0) return false;
+      if (const cmsghdr* head = CMSG_FIRSTHDR(&message); head && head->cmsg_type == SCM_RIGHTS) {
+        const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+          int fd = -1;
+          std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+          fds_.emplace_back(fd);
+        }
+      }
+      at += got;
+      bytes -= static_cast<std::size_t>(got);
+    }
+    return true;
+  }
+
+  Fd fd_;
+  std::vector<Fd> fds_;
+  std::optional<FakeShim> shim_;
+  std::string refused_;
+  std::uint32_t id_ = 0;
+};
+
+// Waits, with generous patience, until `condition` holds.
+template <typename Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < kPatienceMs / 5; ++i) {
+    if (condition()) return true;
+    ::usleep(5000);
+  }
+  return condition();
+}
+
+}  // namespace switchyard::monitor::test
