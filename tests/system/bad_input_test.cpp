@@ -1,0 +1,166 @@
+// Every way to ask for something impossible, and the exit code that says so.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "harness.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+using BadInput = Scene;
+
+bool says(const Child::End& end, const std::string& text) {
+  return end.err.find(text) != std::string::npos;
+}
+
+// One line, and nothing on stdout.
+void expect_one_line(const Child::End& end) {
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_EQ(end.out, "");
+}
+
+TEST_F(BadInput, RunRefusesAValueThatMakesNoSenseWith2TheValueAndTheForms) {
+  const struct {
+    Words options;
+    std::string value, form;
+  } cases[] = {
+      {{"--memory", "20 bananas"}, "20 bananas", "20GiB"},
+      {{"--memory", "0"}, "'0'", "20GiB"},
+      {{"--memory", "-4GiB"}, "-4GiB", "20GiB"},
+      {{"--share", "0"}, "'0'", "0.01 to 1000"},
+      {{"--share", "much"}, "much", "0.01 to 1000"},
+      {{"--priority", "urgent"}, "urgent", "high, normal or low"},
+      {{"--on-oom", "swap"}, "swap", "fail or wait"},
+      {{"--oom-timeout", "a while"}, "a while", "300s"},
+      {{"--name", "two words"}, "two words", "letters"},
+  };
+  for (const auto& bad : cases) {
+    Words words{"run"};
+    words.insert(words.end(), bad.options.begin(), bad.options.end());
+    words.insert(words.end(), {"--", "touch", in_folder("started")});
+    const auto end = cli(words);
+    EXPECT_EQ(end.status, 2) << bad.value;
+    EXPECT_TRUE(says(end, bad.value) && says(end, bad.form)) << end.err;
+    expect_one_line(end);
+  }
+  EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0) << "a refused job was started";
+  EXPECT_NE(::access(socket().c_str(), F_OK), 0) << "a monitor was started for nothing";
+}
+
+TEST_F(BadInput, ABadVariableIsRefusedLikeABadOption) {
+  const auto end = cli({"run", "--", "true"}, {{"SWITCHYARD_MEMORY", "lots"}});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_TRUE(says(end, "SWITCHYARD_MEMORY") && says(end, "lots")) << end.err;
+}
+
+TEST_F(BadInput, RunWithoutACommandEnds2) {
+  EXPECT_EQ(cli({"run"}).status, 2);
+  EXPECT_EQ(cli({"run", "--priority", "low", "--"}).status, 2);
+}
+
+TEST_F(BadInput, RunOfAMissingCommandEnds127AndOfANonExecutableOne126) {
+  EXPECT_EQ(cli({"run", "--", "no-such-program-here"}).status, 127);
+  EXPECT_EQ(cli({"run", "--", "/no/such/program"}).status, 127);
+  EXPECT_EQ(cli({"run", "--", "/etc/passwd"}).status, 126);
+  EXPECT_EQ(cli({"run", "--", "/tmp"}).status, 126);
+  std::ofstream(in_folder("script")) << "#!/no/such/interpreter\n";
+  ::chmod(in_folder("script").c_str(), 0755);
+  EXPECT_EQ(cli({"run", "--", in_folder("script")}).status, 126);
+}
+
+TEST_F(BadInput, AnUnknownOptionOrSubcommandEnds2) {
+  EXPECT_EQ(cli({"run", "--colour", "red", "--", "true"}).status, 2);
+  EXPECT_EQ(cli({"ps", "--yaml"}).status, 2);
+  EXPECT_EQ(cli({"juggle"}).status, 2);
+  EXPECT_EQ(cli({}).status, 2);
+}
+
+TEST_F(BadInput, ListingsWithoutAMonitorEnd3) {
+  for (const char* what : {"ps", "status", "means"}) {
+    const auto end = cli({what});
+    EXPECT_EQ(end.status, 3) << what;
+    EXPECT_TRUE(says(end, socket())) << end.err;
+    expect_one_line(end);
+  }
+  EXPECT_EQ(cli({"set", "train", "--share", "2"}).status, 3);
+  EXPECT_EQ(cli({"version"}).status, 0);
+}
+
+TEST_F(BadInput, SetOfAnUnknownJobEnds4OfABadValue2AndOfNothing2) {
+  auto daemon = monitor();
+  const auto unknown = cli({"set", "nobody", "--share", "2"});
+  EXPECT_EQ(unknown.status, 4);
+  EXPECT_TRUE(says(unknown, "nobody")) << unknown.err;
+  EXPECT_EQ(cli({"set", "nobody", "--share", "zero"}).status, 2);
+  EXPECT_EQ(cli({"set", "nobody"}).status, 2);
+  EXPECT_EQ(cli({"set"}).status, 2);
+  EXPECT_EQ(cli({"means", "magic"}).status, 2);
+}
+
+TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {
+  auto holder = loop({"--name", "holder", "--memory", "3GiB"});
+  const auto refused = cli({"run", "--memory", "2GiB", "--", "touch", in_folder("started")});
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(says(refused, "holder") && says(refused, "3")) << refused.err;
+  expect_one_line(refused);
+  EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
+  EXPECT_EQ(cli({"run", "--memory", "512MiB", "--", "true"}).status, 0);
+}
+
+TEST_F(BadInput, SetOverWhatIsLeftEnds6AndNamesTheHolder) {
+  auto holder = loop({"--name", "holder", "--memory", "3GiB"});
+  auto other = loop({"--name", "other", "--memory", "512MiB"});
+  const auto refused = cli({"set", "other", "--memory", "2GiB"});
+  EXPECT_EQ(refused.status, 6);
+  EXPECT_TRUE(says(refused, "holder")) << refused.err;
+  EXPECT_EQ(job_named("other")["memory_quota_bytes"], 512 << 20);
+}
+
+TEST_F(BadInput, ANameInUseEnds125AndIsFreeAgainAfterTheJob) {
+  {
+    auto first = loop({"--name", "twin"});
+    const auto refused = cli({"run", "--name", "twin", "--", "true"});
+    EXPECT_EQ(refused.status, 125);
+    EXPECT_TRUE(says(refused, "twin")) << refused.err;
+  }
+  EXPECT_TRUE(eventually([this] {
+    return cli({"run", "--name", "twin", "--", "true"}).status == 0;
+  }));
+}
+
+TEST_F(BadInput, NoGpuIsSaidInOneLineAndTheJobRunsUnshared) {
+  const Changes none{{"FAKECUDA_DEVICES", "0"}};
+  const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, none);
+  EXPECT_EQ(end.status, 9);
+  EXPECT_TRUE(says(end, "no GPU") && says(end, "unshared")) << end.err;
+  expect_one_line(end);
+}
+
+TEST_F(BadInput, NoGpuUnderRequireEnds125) {
+  const Changes none{{"FAKECUDA_DEVICES", "0"}};
+  const auto end = cli({"run", "--require", "--", "touch", in_folder("started")}, none);
+  EXPECT_EQ(end.status, 125);
+  EXPECT_TRUE(says(end, "no GPU")) << end.err;
+  expect_one_line(end);
+  EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
+}
+
+TEST_F(BadInput, AMonitorThatCannotStartIsSaidAndTheJobRunsUnshared) {
+  const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
+  const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, nowhere);
+  EXPECT_EQ(end.status, 9);
+  EXPECT_TRUE(says(end, "/proc/nowhere")) << end.err;
+  EXPECT_EQ(cli({"run", "--require", "--", "true"}, nowhere).status, 125);
+}
+
+TEST_F(BadInput, ASecondMonitorForTheSameGpuIsRefusedAndTheFirstNamed) {
+  auto daemon = monitor();
+  const auto second = run({built("switchyardd"), "--socket", in_folder("second.sock")});
+  EXPECT_EQ(second.status, 6);
+  EXPECT_TRUE(says(second, socket())) << second.err;
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests

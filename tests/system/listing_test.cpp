@@ -1,0 +1,137 @@
+// What `ps`, `status` and `doctor` say, for people and for programs.
+#include "harness.h"
+#include "switchyard/status.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+using Listing = Scene;
+
+void expect_keys(const json& object, const Words& keys) {
+  for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key << " " << object;
+}
+
+TEST_F(Listing, PsHasEveryKeyThatItPromises) {
+  auto child = loop({"--name", "one", "--memory", "1GiB", "--share", "2"});
+  const json all = listing("ps");
+  EXPECT_EQ(all["schema_version"], kSchemaVersion);
+  expect_keys(all, {"jobs", "outside"});
+  ASSERT_EQ(all["jobs"].size(), 1U);
+  const json& job = all["jobs"][0];
+  expect_keys(job, {"job", "name", "user", "uid", "state", "priority", "share_weight",
+                    "memory_quota_bytes", "since_seconds", "processes", "gpus"});
+  EXPECT_EQ(job["share_weight"], 2.0);
+  EXPECT_EQ(job["memory_quota_bytes"], 1 << 30);
+  EXPECT_EQ(job["processes"][0]["pid"], child.pid()) << "run becomes the job";
+  EXPECT_EQ(job["processes"][0]["name"], "job_loop");
+  expect_keys(job["gpus"][0],
+              {"uuid", "memory_used_bytes", "memory_overhead_bytes", "memory_quota_bytes",
+               "share_asked_ratio", "share_got_ratio", "compute_slice_us", "copy_slice_us",
+               "slice_in_force_us", "slice_status", "launches", "graph_launches", "copies",
+               "refusals", "active"});
+  EXPECT_EQ(job["gpus"][0]["uuid"].get<std::string>().rfind("GPU-", 0), 0U);
+}
+
+TEST_F(Listing, StatusHasEveryKeyThatItPromises) {
+  auto child = loop({"--memory", "1GiB"});
+  const json all = listing("status");
+  EXPECT_EQ(all["schema_version"], kSchemaVersion);
+  expect_keys(all["monitor"],
+              {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds", "means"});
+  EXPECT_EQ(all["monitor"]["socket"], socket());
+  const json& gpu = all["gpus"][0];
+  expect_keys(gpu, {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
+                    "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes",
+                    "memory_used_bytes", "memory_outside_bytes", "means", "means_reason", "mps",
+                    "mig", "clients", "jobs"});
+  EXPECT_EQ(gpu["simulated"], true);
+  EXPECT_EQ(gpu["memory_total_bytes"], 4L << 30);
+  EXPECT_EQ(gpu["memory_reserved_bytes"], 1L << 30);
+  EXPECT_EQ(gpu["clients"], 1);
+}
+
+TEST_F(Listing, ForPeopleDataGoesToStdoutWithoutColoursInAPipe) {
+  auto child = loop({"--name", "people", "--priority", "high"});
+  const auto ps = cli({"ps"});
+  EXPECT_EQ(ps.err, "");
+  EXPECT_NE(ps.out.find("people"), std::string::npos);
+  EXPECT_NE(ps.out.find("high"), std::string::npos);
+  EXPECT_EQ(ps.out.find('\x1b'), std::string::npos);
+  const auto status = cli({"status"});
+  EXPECT_NE(status.out.find("simulated"), std::string::npos) << status.out;
+}
+
+TEST_F(Listing, NoJobsIsAMessageAndNoData) {
+  auto daemon = monitor();
+  const auto ps = cli({"ps"});
+  EXPECT_EQ(ps.status, 0);
+  EXPECT_EQ(ps.out, "");
+  EXPECT_NE(ps.err.find("no jobs"), std::string::npos);
+  EXPECT_EQ(listing("ps")["jobs"], json::array());
+}
+
+TEST_F(Listing, SeveralGpusAreListedByUuid) {
+  const Changes two{{"FAKECUDA_DEVICES", "2"}};
+  EXPECT_EQ(cli({"run", "--", "true"}, two).status, 0);
+  const json gpus = listing("status")["gpus"];
+  ASSERT_EQ(gpus.size(), 2U);
+  EXPECT_NE(gpus[0]["uuid"], gpus[1]["uuid"]);
+}
+
+TEST_F(Listing, HelpTeachesByExample) {
+  for (const char* sub : {"run", "status", "ps", "set", "means", "doctor", "version"}) {
+    const auto end = cli({sub, "--help"});
+    EXPECT_EQ(end.status, 0) << sub;
+    EXPECT_NE(end.out.find(std::string("  switchyard ") + sub), std::string::npos) << sub;
+  }
+  EXPECT_EQ(cli({"--help"}).status, 0);
+}
+
+TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
+  const auto end = cli({"doctor", "--json"});
+  const json report = json::parse(end.out);
+  EXPECT_EQ(report["schema_version"], kSchemaVersion);
+  Words names;
+  for (const auto& check : report["checks"]) {
+    names.push_back(check["name"]);
+    // How near a busy build machine comes to 4 : 1 is not this test's matter; that it measured is.
+    if (check["name"] == "slices") {
+      EXPECT_NE(check["what"].get<std::string>().find("asked 4 : 1, got "), std::string::npos)
+          << check;
+    } else {
+      EXPECT_EQ(check["verdict"], "OK") << check;
+    }
+  }
+  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "mps",
+                          "mig", "outside", "slices"}));
+}
+
+TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {
+  const auto end = cli({"doctor"}, {{"FAKECUDA_DEVICES", "0"}});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_NE(end.out.find("FAIL  driver"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("→"), std::string::npos);
+}
+
+TEST_F(Listing, DoctorDoesNotMeasureWhileAJobWorks) {
+  auto child = loop({"--name", "worker"});
+  ASSERT_TRUE(eventually([this] { return gpu_of("worker")["active"] == true; }));
+  const auto end = cli({"doctor"});
+  EXPECT_EQ(end.status, 0) << end.out;
+  EXPECT_NE(end.out.find("not measured, for job worker is working"), std::string::npos) << end.out;
+}
+
+TEST_F(Listing, DoctorNamesWhatRunsOutsideSwitchyard) {
+  auto daemon = monitor();
+  auto outsider = start({built("tests/jobs/job_loop")});
+  std::string line;
+  ASSERT_TRUE(outsider.read_line(line, kLimit));
+  const std::string said = std::to_string(outsider.pid()) + " (job_loop";
+  // The monitor looks for others once a second.
+  EXPECT_TRUE(eventually([&] {
+    return cli({"doctor", "--no-probe"}).out.find(said) != std::string::npos;
+  }));
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests

@@ -1,0 +1,131 @@
+// Quotas as programs meet them: by every door, by every kind of allocation, over all processes.
+#include <unistd.h>
+
+#include "harness.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+class Quota : public Scene {
+ protected:
+  // Lines of `job_alloc STEPS` under a quota of 1 GiB.
+  std::string alloc(Words steps, const std::string& program = "job_alloc",
+                    const Changes& changes = {}) {
+    steps.insert(steps.begin(), built("tests/jobs/" + program));
+    const auto end = job({"--require", "--memory", "1GiB"}, steps, changes).finish(kLimit);
+    EXPECT_EQ(end.status, 0) << end.err;
+    return end.out;
+  }
+
+  void expect_no_memory_held() {
+    EXPECT_TRUE(
+        eventually([this] { return listing("status")["gpus"][0]["memory_used_bytes"] == 0; }));
+  }
+};
+
+constexpr char kRefusedPastOneGiB[] = "alloc 0\nalloc 2\n";
+
+TEST_F(Quota, HoldsByEveryDoor) {
+  ::symlink(built("fakecuda/libcuda.so.1").c_str(), in_folder("libcuda.so").c_str());
+  const Words steps{"alloc:512", "alloc:600"};
+  const Changes also_here{{"LD_LIBRARY_PATH", built("fakecuda") + ":" + in_folder("")}};
+  EXPECT_EQ(alloc(steps, "job_alloc_linked"), kRefusedPastOneGiB);
+  for (const std::string& door : {std::string("soname"), std::string("so"), std::string("proc"),
+                                  std::string("proc2"), built("fakecuda/libcuda.so.1")}) {
+    Words all{"--door", door};
+    all.insert(all.end(), steps.begin(), steps.end());
+    EXPECT_EQ(alloc(all, "job_alloc", also_here), kRefusedPastOneGiB) << "door " << door;
+  }
+}
+
+TEST_F(Quota, HoldsForEveryKindAndIsWholeAgainAfterTheFree) {
+  for (const std::string kind : {"alloc", "async", "pitch", "managed", "vmm", "array"}) {
+    const std::string out = alloc({kind + ":768", kind + ":512", "freeall", kind + ":768"});
+    EXPECT_EQ(out, kind + " 0\n" + kind + " 2\nfreeall 0\n" + kind + " 0\n");
+  }
+}
+
+TEST_F(Quota, OfHostMemoryNothingIsCharged) {
+  EXPECT_EQ(alloc({"host:2048", "alloc:900"}), "host 0\nalloc 0\n");
+}
+
+TEST_F(Quota, IsWhatTheProgramSees) {
+  const std::string out = alloc({"total", "info", "alloc:512", "info"});
+  EXPECT_EQ(value_of(out, "total"), 1L << 30);
+  EXPECT_NE(out.find(" 1073741824\n"), std::string::npos) << out;
+  const long at_first = value_of(out, "info");
+  EXPECT_LT(at_first, 1L << 30) << "the context itself is charged";
+  EXPECT_GT(at_first, 900L << 20);
+  const long later = value_of(out.substr(out.find("alloc")), "info");
+  EXPECT_EQ(at_first - later, 512L << 20);
+}
+
+TEST_F(Quota, IsOneAccountForAllProcessesOfAJob) {
+  // The first process holds 600 MiB while the second asks for as much.
+  const std::string program = built("tests/jobs/job_alloc");
+  auto child = job({"--memory", "1GiB", "--name", "both"},
+                   {"sh", "-c",
+                    "mkfifo " + in_folder("go") + "; " + program + " alloc:600 wait < " +
+                        in_folder("go") + " | (read a; read b; echo first $a $b; " + program +
+                        " alloc:600 alloc:300; echo done) & exec 9> " + in_folder("go") +
+                        "; read line; exec 9>&-; wait"});
+  std::string line;
+  for (const char* expected : {"first alloc 0 waiting", "alloc 2", "alloc 0", "done"}) {
+    ASSERT_TRUE(child.read_line(line, kLimit));
+    EXPECT_EQ(line, expected);
+  }
+  EXPECT_GE(job_named("both")["gpus"][0]["refusals"].get<int>() +
+                static_cast<int>(job_named("both")["processes"].size()),
+            1);
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+  expect_no_memory_held();
+}
+
+TEST_F(Quota, OfAJobThatWasKilledComesBackWhole) {
+  auto daemon = monitor();
+  {
+    auto child = job({"--memory", "3GiB"}, {built("tests/jobs/job_alloc"), "alloc:2500", "wait"});
+    std::string line;
+    ASSERT_TRUE(child.read_line(line, kLimit) && child.read_line(line, kLimit));
+  }  // killed here
+  EXPECT_TRUE(eventually([this] {
+    const auto end =
+        cli({"run", "--memory", "3GiB", "--", built("tests/jobs/job_alloc"), "alloc:2500"});
+    return end.status == 0 && end.out == "alloc 0\n";
+  }));
+}
+
+TEST_F(Quota, IsKeptFreeForTheJobThatReservedIt) {
+  auto holder = loop({"--name", "holder", "--memory", "3GiB"});
+  const auto other = cli({"run", "--", built("tests/jobs/job_alloc"), "alloc:2048", "alloc:512"});
+  EXPECT_EQ(other.out, "alloc 2\nalloc 0\n") << other.err;
+}
+
+TEST_F(Quota, LoweredBelowUseRefusesNewAllocationsOnly) {
+  auto child =
+      job({"--name", "shrink", "--memory", "2GiB"},
+          {built("tests/jobs/job_alloc"), "alloc:1500", "wait", "alloc:100", "free", "alloc:100"});
+  std::string line;
+  ASSERT_TRUE(child.read_line(line, kLimit) && child.read_line(line, kLimit));
+  ASSERT_EQ(cli({"set", "shrink", "--memory", "1GiB"}).status, 0);
+  child.write_line("go");
+  EXPECT_EQ(child.finish(kLimit).out, "alloc 2\nfree 0\nalloc 0\n");
+}
+
+TEST_F(Quota, WithOnOomWaitAnAllocationWaitsForMemory) {
+  auto holder = job({"--name", "holder"},
+                    {built("tests/jobs/job_alloc"), "alloc:3000", "wait", "free", "wait"});
+  std::string line;
+  ASSERT_TRUE(holder.read_line(line, kLimit) && holder.read_line(line, kLimit));
+  auto waiter = job({"--name", "waiter", "--on-oom", "wait", "--oom-timeout", "10m"},
+                    {built("tests/jobs/job_alloc"), "alloc:2000"});
+  EXPECT_TRUE(eventually([this] {
+    const json job = job_named("waiter");
+    return job.is_object() && job["state"] == "waiting";
+  }));
+  holder.write_line("free");
+  EXPECT_EQ(waiter.finish(kLimit).out, "alloc 0\n");
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
