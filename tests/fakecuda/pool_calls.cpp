@@ -177,7 +177,8 @@ CUresult allocate_async(CUdeviceptr* out, std::size_t bytes, CUstream handle, Ch
     if (stream->capture) {
       CUDA_MEM_ALLOC_NODE_PARAMS params{};
       params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-      params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool->gpu}};
+      params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      params.poolProps.location.id = pool->gpu;
       params.bytesize = bytes;
       Work work;
       if (const CUresult status = alloc_work(&params, &work)) return status;

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -298,6 +299,48 @@ TEST_F(Simulation, ATouchOfUnmappedMemoryFaults) {
               if (CU(cuMemMap)(at, 2 << 20, 0, handle, 0) != CUDA_SUCCESS) return 4;
               CU(cuMemsetD8)(at, 1, 1);  // mapped, but without access
               return 0;
+            }));
+}
+
+TEST_F(Simulation, ALaunchIntoAFullQueueBlocksWithTheContextsLockHeld) {
+  EXPECT_EQ(0, in_process([] {
+              CUfunction busy = start_gpu();
+              CUcontext context = nullptr;
+              CUstream stream = nullptr;
+              void* word = nullptr;
+              CU(cuCtxGetCurrent)(&context);
+              CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
+              if (CU(cuMemHostAlloc)(&word, 4, CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS) return 1;
+              const auto address = reinterpret_cast<CUdeviceptr>(word);
+              if (CU(cuStreamWaitValue32)(stream, address, 1, CU_STREAM_WAIT_VALUE_EQ)) return 2;
+              std::atomic<int> launched{0};
+              std::thread launcher([&] {
+                unsigned us = 0;
+                void* arguments[] = {&us};
+                CU(cuCtxSetCurrent)(context);
+                for (int i = 0; i < 2000; ++i, ++launched) {
+                  CU(cuLaunchKernel)(busy, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr);
+                }
+              });
+              if (!eventually([&] { return launched == 1023; })) return 3;
+              // Once the launcher is inside with its next launch, allocations come to a halt.
+              std::atomic<long> allocations{0};
+              std::atomic<bool> enough{false};
+              std::thread allocator([&] {
+                CU(cuCtxSetCurrent)(context);
+                CUdeviceptr memory = 0;
+                for (; !enough; ++allocations) CU(cuMemAlloc)(&memory, 512);
+              });
+              const bool held = eventually([&] {
+                const long before = allocations;
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                return allocations == before;
+              });
+              enough = true;
+              __atomic_store_n(static_cast<std::uint32_t*>(word), 1u, __ATOMIC_RELEASE);
+              launcher.join();
+              allocator.join();
+              return held && launched == 2000 ? 0 : 4;
             }));
 }
 
