@@ -22,7 +22,7 @@ gpu-test: all ## run the tests that need a real GPU; without one they fail
 bench: all ## measure on a real GPU (bench/README.md says what and how long)
 	python3 bench/run.py all --build $(BUILD)
 
-asan ubsan tsan: ## build and run the tests under one sanitizer, in build/asan and so on
+asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan), in build/NAME
 	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
 
 lint: ## check format, layers and clang-tidy; changes nothing

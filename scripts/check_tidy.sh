@@ -30,7 +30,7 @@ for entry in json.load(open(sys.argv[1])):
 PYTHON
 )"
   [ -n "$command" ] || return 0 # not part of this build
-  key="$({ cat .clang-tidy && bash -c "$command" | sed '/^#/d'; } | sha256sum | cut -c1-32)"
+  key="$({ cat .clang-tidy shim/.clang-tidy && bash -c "$command" | sed '/^#/d'; } | sha256sum | cut -c1-32)"
   if [ -e "$passed/$key" ]; then return 0; fi
   if "$tidy" -p "$build" --quiet "$file" 2> "$passed/$key.err"; then
     rm "$passed/$key.err"

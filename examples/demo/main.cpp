@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -217,7 +218,7 @@ int run() {
   const bool unicode = ::isatty(1) != 0 && std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
   std::fputs(table(results, unicode).c_str(), stdout);
   const Verdict verdict = judge(results);
-  const int percent = static_cast<int>(verdict.fraction * 100 + 0.5);
+  const int percent = static_cast<int>(std::lround(verdict.fraction * 100));
   if (percent < 99) {
     std::printf("\nThe CPUs are busy: requests are late even alone, so p%d is judged.", percent);
   }
