@@ -80,20 +80,24 @@ Check check_preloads(const std::string& variable, const std::string& file) {
 }
 
 Check check_driver_version(const nlohmann::json& gpus) {
-  std::set<std::string> tested;
+  std::set<std::string> known;
   std::set<std::string> other;
   for (const auto& gpu : gpus) {
-    const bool fine = truth_of(gpu, "driver_tested") || truth_of(gpu, "simulated");
-    (fine ? tested : other).insert(text_of(gpu, "driver_version"));
+    const std::string version = text_of(gpu, "driver_version");
+    if (truth_of(gpu, "simulated")) {
+      known.insert(version);
+    } else {
+      (truth_of(gpu, "driver_tested") ? known : other).insert(version);
+    }
   }
-  if (!other.empty()) {
-    return {"driver version", Verdict::kWarn,
-            fmt::format("driver {} was not tested with Switchyard",
-                        joined({other.begin(), other.end()})),
-            "trust the check of slices below; 580.x is what was tested"};
+  if (other.empty()) {
+    return {"driver version", Verdict::kOk,
+            fmt::format("Switchyard was tested with {}", joined({known.begin(), known.end()})), ""};
   }
-  return {"driver version", Verdict::kOk,
-          fmt::format("driver {} is a tested one", joined({tested.begin(), tested.end()})), ""};
+  return {
+      "driver version", Verdict::kWarn,
+      fmt::format("Switchyard was not tested with driver {}", joined({other.begin(), other.end()})),
+      "trust the check of slices below; 580.x is what was tested"};
 }
 
 Check check_mps(const nlohmann::json& gpus) {
