@@ -1,0 +1,199 @@
+// The shim's accounts end to end: every kind of memory against a quota, on the simulated GPU, with
+// the real monitor.
+#include <signal.h>
+
+#include <sstream>
+
+#include "tests/system/harness.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+constexpr long kMiB = 1 << 20;
+
+class ShimMemory : public Scene {
+ protected:
+  Child start_job(const Words& options, Words words) {
+    words.insert(words.begin(), built("tests/jobs/shim_memory_job"));
+    Words all{"--require"};
+    all.insert(all.end(), options.begin(), options.end());
+    return job(all, words);
+  }
+  // What a job said until it waits, and the job itself.
+  static std::string said(Child& child) {
+    std::string text;
+    for (std::string line; child.read_line(line, kLimit) && line != "waiting";) text += line + "\n";
+    return text;
+  }
+  std::string run_job(const Words& options, const Words& words) {
+    Child child = start_job(options, words);
+    const std::string text = said(child);
+    const auto end = child.finish(kLimit);
+    EXPECT_EQ(end.status, 0) << text << end.err;
+    return text;
+  }
+  // Used by the job's allocations: without contexts and other overhead.
+  long counted(const std::string& name) {
+    const json gpu = gpu_of(name);
+    if (!gpu.is_object()) return -1;
+    return gpu["memory_used_bytes"].get<long>() - gpu["memory_overhead_bytes"].get<long>();
+  }
+};
+
+// The numbers of the line that starts with `key`.
+std::vector<long> numbers(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  std::vector<long> out;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    words >> first;
+    if (first != key) continue;
+    for (long value = 0; words >> value;) out.push_back(value);
+  }
+  return out;
+}
+
+class EveryKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryKind, IsRefusedAtTheQuotaAndGivenBackWhole) {
+  const std::string text = run_job({"--memory", "512MiB"}, {"full", GetParam(), "16"});
+  const auto taken = numbers(text, "taken");
+  const auto left = numbers(text, "left");
+  ASSERT_EQ(taken.size(), 2u) << text;
+  ASSERT_EQ(left.size(), 2u) << text;
+  EXPECT_EQ(numbers(text, "result"), std::vector<long>{2}) << "CUDA_ERROR_OUT_OF_MEMORY";
+  EXPECT_LT(taken[0], 512) << "the context is in the quota too";
+  // Whole slabs of pools, texture rows and mip levels: coarse, but most of the quota is usable.
+  EXPECT_GE(taken[0], 320);
+  EXPECT_EQ(taken[0], taken[1]) << "what was freed can be had again";
+  EXPECT_EQ(left[0], left[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
+                         ::testing::Values("linear", "pitch", "managed", "async", "pool", "mapped",
+                                           "array", "volume", "mipmap", "graph"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(ShimMemory, AThousandRandomAllocationsOfAllKindsEndAtZero) {
+  auto daemon = monitor();
+  Child child = start_job({"--memory", "2GiB", "--name", "random"}, {"random", "7", "1000"});
+  const std::string text = said(child);
+  ASSERT_EQ(numbers(text, "left").size(), 2u) << text;
+  EXPECT_EQ(numbers(text, "left")[0], numbers(text, "left")[1]);
+  EXPECT_TRUE(eventually([this] { return counted("random") == 0; })) << job_named("random");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, AllWhoAreAskedShowTheQuota) {
+  const std::string text = run_job({"--memory", "1GiB"}, {"info"});
+  const auto info = numbers(text, "info");
+  const auto nvml = numbers(text, "nvml");
+  const auto nvml2 = numbers(text, "nvml2");
+  ASSERT_EQ(info.size(), 2u) << text;
+  ASSERT_EQ(nvml.size(), 3u) << text;
+  ASSERT_EQ(nvml2.size(), 4u) << text;
+  const long total = 1024 * kMiB;
+  EXPECT_EQ(info[1], total);
+  EXPECT_EQ(numbers(text, "total"), std::vector<long>{total});
+  EXPECT_EQ(nvml, (std::vector<long>{info[0], total, total - info[0]}));
+  EXPECT_EQ(nvml2, (std::vector<long>{info[0], total, total - info[0], 0}));
+  EXPECT_LT(info[0], total);
+}
+
+TEST_F(ShimMemory, WithoutAQuotaNvmlSaysWhatTheDriverSays) {
+  const std::string shared = run_job({}, {"info"});
+  EXPECT_EQ(numbers(shared, "nvml")[1], 4096 * kMiB) << shared;
+  EXPECT_EQ(numbers(shared, "total")[0], 4096 * kMiB);
+}
+
+TEST_F(ShimMemory, AProcessThatOnlyUsesNvmlSeesWhatItsJobHasLeft) {
+  const std::string program = built("tests/jobs/shim_memory_job");
+  // The first of a pipe reads what the shell reads: it holds its memory until we close that.
+  Child child = job(
+      {"--require", "--memory", "1GiB"},
+      {"sh", "-c", program + " hold 256 | (read a; read b; " + program + " nvml; echo waiting)"});
+  const std::string text = said(child);
+  const auto nvml = numbers(text, "nvml");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+  ASSERT_EQ(nvml.size(), 3u) << text;
+  EXPECT_EQ(nvml[1], 1024 * kMiB);
+  EXPECT_LE(nvml[0], 768 * kMiB);
+  EXPECT_GE(nvml[0], 700 * kMiB);
+}
+
+TEST_F(ShimMemory, EndsWithItsContext) {
+  const auto left = numbers(run_job({"--memory", "1GiB"}, {"contexts"}), "left");
+  ASSERT_EQ(left.size(), 3u);
+  EXPECT_EQ(left[0], left[1]) << "cuCtxDestroy";
+  EXPECT_EQ(left[0], left[2]) << "cuDevicePrimaryCtxReset";
+}
+
+TEST_F(ShimMemory, ExportedAndImportedIsChargedOnce) {
+  const auto left = numbers(run_job({"--memory", "1GiB"}, {"shared"}), "left");
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0], left[1]);
+}
+
+TEST_F(ShimMemory, OpenedFromAnotherProcessIsChargedThere) {
+  auto daemon = monitor();
+  const std::string file = in_folder("handle");
+  Child lender = start_job({"--memory", "1GiB"}, {"lent", file});
+  said(lender);
+  const auto left = numbers(run_job({"--memory", "1GiB"}, {"opened", file}), "left");
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0], left[1]);
+}
+
+TEST_F(ShimMemory, AForkedChildSeesTheQuotaAndHarmsNothing) {
+  const std::string text = run_job({"--memory", "1GiB"}, {"fork"});
+  EXPECT_EQ(numbers(text, "child"), std::vector<long>{0}) << text;
+  ASSERT_EQ(numbers(text, "nvml").size(), 3u) << text;
+  EXPECT_EQ(numbers(text, "nvml")[1], 1024 * kMiB);
+  EXPECT_LE(numbers(text, "nvml")[0], 960 * kMiB);
+}
+
+TEST_F(ShimMemory, TwoGreedyProcessesOfAJobNeverExceedItsQuota) {
+  auto daemon = monitor();
+  const std::string program = built("tests/jobs/shim_memory_job");
+  // The first ends by itself, the second waits for us.
+  Child both = job(
+      {"--require", "--memory", "256MiB", "--name", "both"},
+      {"sh", "-c", program + " greedy 1 4000 < /dev/null & " + program + " greedy 2 4000; wait"});
+  long most = 0;  // as the account has it
+  long real = 0;  // as the GPU has it
+  int waiting = 0;
+  std::string text;
+  EXPECT_TRUE(eventually([&] {
+    const json gpu = gpu_of("both");
+    if (gpu.is_object()) most = std::max(most, gpu["memory_used_bytes"].get<long>());
+    const json status = listing("status");
+    if (status.is_object()) {
+      real = std::max(real, status["gpus"][0]["memory_used_bytes"].get<long>());
+    }
+    for (std::string line; waiting < 2 && both.read_line(line, std::chrono::milliseconds(20));) {
+      text += line + "\n";
+      waiting += line == "waiting" ? 1 : 0;
+    }
+    return waiting == 2;
+  })) << text;
+  EXPECT_GT(most, 0);
+  EXPECT_LE(most, 256 * kMiB);
+  EXPECT_LE(real, 256 * kMiB);
+  EXPECT_EQ(numbers(text, "refused").size(), 2u) << text;
+  EXPECT_TRUE(eventually([this] { return counted("both") == 0; })) << job_named("both");
+  EXPECT_EQ(both.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, WhatAKilledProcessHeldComesBack) {
+  auto daemon = monitor();
+  Child holder = start_job({"--memory", "3GiB", "--name", "holder"}, {"hold", "2048"});
+  EXPECT_EQ(said(holder), "holds 0\n");
+  EXPECT_TRUE(eventually([this] { return counted("holder") == 2048 * kMiB; }));
+  ::kill(holder.pid(), SIGKILL);
+  EXPECT_TRUE(eventually([this] { return job_named("holder").is_null(); }));
+  EXPECT_EQ(run_job({"--memory", "3GiB"}, {"hold", "2048"}), "holds 0\n");
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
