@@ -145,8 +145,9 @@ void* reserve_addresses(std::size_t bytes, std::size_t alignment) {
 
 void unreserve_addresses(void* at, std::size_t bytes) { munmap(at, bytes); }
 
-void make_untouchable(void* at, std::size_t bytes) {
-  mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+bool make_untouchable(void* at, std::size_t bytes) {
+  return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+              0) != MAP_FAILED;
 }
 
 void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::size_t bytes,

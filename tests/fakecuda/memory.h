@@ -42,7 +42,7 @@ void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::
 // Address space without memory: touching it faults.
 void* reserve_addresses(std::size_t bytes, std::size_t alignment);
 void unreserve_addresses(void* at, std::size_t bytes);
-void make_untouchable(void* at, std::size_t bytes);
+bool make_untouchable(void* at, std::size_t bytes);
 
 enum class RangeKind {
   kDevice,

@@ -33,7 +33,10 @@ CUresult host_alloc(void** out, std::size_t bytes, unsigned flags) {
 
 CUresult attribute_of(const Range& range, CUpointer_attribute which, CUdeviceptr pointer,
                       void* out) {
-  auto put = [&](auto value) { return memcpy(out, &value, sizeof value), CUDA_SUCCESS; };
+  auto put = [&](auto value) {
+    memcpy(out, &value, sizeof(decltype(value)));
+    return CUDA_SUCCESS;
+  };
   const bool managed = range.kind == RangeKind::kManaged;
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {

@@ -36,6 +36,7 @@ bool parse_ptx(const char* text, Module* module);
 
 bool known_module(Module* module);
 bool known_kernel(Kernel* kernel);
+void forget(Module* module);
 
 // What a launch costs on the compute engine, and what it does (kernels.cpp).
 std::uint64_t kernel_cost_ns(const Launch& launch);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <vector>
 
@@ -65,7 +66,7 @@ unsigned percent_since(Sample& sample, std::uint64_t busy_ns) {
     const double wall = static_cast<double>(now - sample.wall_ns);
     const double busy =
         busy_ns < sample.busy_ns ? 0.0 : static_cast<double>(busy_ns - sample.busy_ns);
-    sample.percent = sample.wall_ns ? static_cast<unsigned>(100.0 * busy / wall + 0.5) : 0;
+    sample.percent = sample.wall_ns ? static_cast<unsigned>(std::lround(100.0 * busy / wall)) : 0;
     if (sample.percent > 100) sample.percent = 100;
     sample.wall_ns = now;
     sample.busy_ns = busy_ns;

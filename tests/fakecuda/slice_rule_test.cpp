@@ -78,7 +78,7 @@ TEST(SliceRule, OneAloneLosesNothing) {
 TEST(SliceRule, TwoShortSlicesStandStill) {
   std::vector<Player> players{{20}, {20}, {20}};
   play(players, 10);
-  for (const Player& player : players) EXPECT_LT(player.kernels, 9455 / 3 * 0.01);
+  for (const Player& player : players) EXPECT_LT(player.kernels, 9455.0 / 3 * 0.01);
 }
 
 TEST(SliceRule, OneShortSliceBesideALongOneIsNearlyFree) {

@@ -136,7 +136,8 @@ Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
   work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   work.copy = params;
   const double speed = engine == kCopyAcross ? kDeviceBytesPerNs : kHostBytesPerNs;
-  const std::uint64_t cost = kCopyStartNs + static_cast<std::uint64_t>(bytes / speed);
+  const std::uint64_t cost =
+      kCopyStartNs + static_cast<std::uint64_t>(static_cast<double>(bytes) / speed);
   work.make = [engine, cost, effect = std::move(effect)](Stream* stream) {
     return std::vector<OpRef>{engine_op(stream, engine, cost, effect)};
   };
@@ -148,7 +149,7 @@ Work set_work(const CUDA_MEMSET_NODE_PARAMS& params) {
   work.type = CU_GRAPH_NODE_TYPE_MEMSET;
   work.set = params;
   work.make = [params](Stream* stream) {
-    const double bytes = static_cast<double>(params.elementSize) * params.width * params.height;
+    const auto bytes = static_cast<double>(params.elementSize * params.width * params.height);
     const std::uint64_t cost = kSetStartNs + static_cast<std::uint64_t>(bytes / kDeviceBytesPerNs);
     return std::vector<OpRef>{engine_op(stream, kCompute, cost, [params] {
       if (params.elementSize == 1) set_rows<std::uint8_t>(params);
