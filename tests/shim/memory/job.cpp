@@ -42,6 +42,18 @@ std::size_t free_bytes() {
   return left;
 }
 
+// What is free once it stays so: the monitor measures contexts a moment after they are made.
+std::size_t steady_free_bytes() {
+  std::size_t last = free_bytes();
+  for (int same = 0, tries = 0; same < 3 && tries < 300; ++tries) {
+    ::usleep(100 * 1000);
+    const std::size_t now = free_bytes();
+    same = now == last ? same + 1 : 0;
+    last = now;
+  }
+  return last;
+}
+
 [[noreturn]] void fail(const char* what, int code) {
   std::printf("error %s %d\n", what, code);
   std::fflush(stdout);
@@ -70,7 +82,7 @@ void give_all(std::vector<Give>& held) {
 void full(const char* name, std::size_t mib) {
   const memory_job::Kind* kind = memory_job::find_kind(name);
   if (kind == nullptr) fail("kind", 0);
-  const std::size_t before = free_bytes();
+  const std::size_t before = steady_free_bytes();
   std::size_t taken[2] = {};
   CUresult result = CUDA_SUCCESS;
   for (std::size_t& count : taken) {
@@ -85,7 +97,7 @@ void full(const char* name, std::size_t mib) {
     give_all(held);
   }
   std::printf("taken %zu %zu\nresult %d\nleft %zu %zu\n", taken[0], taken[1], result, before,
-              free_bytes());
+              steady_free_bytes());
 }
 
 // Refusals are counted when they are allowed, else they end the job.
@@ -116,9 +128,9 @@ int at_random(unsigned seed, int count, bool may_fail) {
 }
 
 void random_work(unsigned seed, int count) {
-  const std::size_t before = free_bytes();
+  const std::size_t before = steady_free_bytes();
   at_random(seed, count, false);
-  std::printf("left %zu %zu\n", before, free_bytes());
+  std::printf("left %zu %zu\n", before, steady_free_bytes());
 }
 
 struct NvmlMemory {
@@ -157,6 +169,7 @@ void nvml_info() {
 }
 
 void info() {
+  steady_free_bytes();
   std::size_t left = 0;
   std::size_t total = 0;
   std::size_t size = 0;
@@ -167,7 +180,7 @@ void info() {
 }
 
 void contexts() {
-  const std::size_t before = free_bytes();
+  const std::size_t before = steady_free_bytes();
   CUcontext primary = nullptr;
   must(cuCtxGetCurrent(&primary), "cuCtxGetCurrent");
   CUcontext context = nullptr;
@@ -180,11 +193,11 @@ void contexts() {
   must(cuMemAlloc(&at, 64 * kMiB), "cuMemAlloc");
   must(cuCtxDestroy(context), "cuCtxDestroy");
   must(cuCtxSetCurrent(primary), "cuCtxSetCurrent");
-  const std::size_t between = free_bytes();
+  const std::size_t between = steady_free_bytes();
   must(cuMemAlloc(&at, 64 * kMiB), "cuMemAlloc");
   must(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
   open_gpu();
-  std::printf("left %zu %zu %zu\n", before, between, free_bytes());
+  std::printf("left %zu %zu %zu\n", before, between, steady_free_bytes());
 }
 
 void shared() {
@@ -196,13 +209,13 @@ void shared() {
   CUmemGenericAllocationHandle imported = 0;
   int file = -1;
   must(cuMemCreate(&made, 64 * kMiB, &properties, 0), "cuMemCreate");
-  const std::size_t once = free_bytes();
+  const std::size_t once = steady_free_bytes();
   must(cuMemExportToShareableHandle(&file, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
        "cuMemExportToShareableHandle");
   void* handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(file));
   must(cuMemImportFromShareableHandle(&imported, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
        "cuMemImportFromShareableHandle");
-  std::printf("left %zu %zu\n", once, free_bytes());
+  std::printf("left %zu %zu\n", once, steady_free_bytes());
   ::close(file);
   must(cuMemRelease(imported), "cuMemRelease");
   must(cuMemRelease(made), "cuMemRelease");
@@ -220,9 +233,9 @@ void open_lent(const char* path) {
   CUdeviceptr at = 0;
   CUipcMemHandle handle{};
   std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&handle), sizeof(handle));
-  const std::size_t before = free_bytes();
+  const std::size_t before = steady_free_bytes();
   must(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
-  std::printf("left %zu %zu\n", before, free_bytes());
+  std::printf("left %zu %zu\n", before, steady_free_bytes());
   must(cuIpcCloseMemHandle(at), "cuIpcCloseMemHandle");
 }
 
