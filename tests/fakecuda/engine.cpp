@@ -8,6 +8,8 @@ namespace {
 // A machine too slow to keep pace catches up this much and forgets the rest.
 constexpr std::uint64_t kMostLagNs = 50'000 * kUs;
 constexpr std::uint64_t kLookForTheDeadNs = 20'000 * kUs;
+// A holder that doesn't move the clock for so long is stopped; a GPU wouldn't wait for it.
+constexpr std::uint64_t kStoppedNs = 500'000 * kUs;
 
 }  // namespace
 
@@ -44,6 +46,26 @@ void Seat::take() {
   wait_for_grant();
 }
 
+// Takes the engine from a holder that is dead or stopped. False: it is neither.
+bool Seat::take_over() {
+  Locked locked(state_);
+  const int holder = engine_.holder;
+  if (holder == index_) return true;
+  if (!group_.runnable.exchange(1)) ++engine_.waiting;  // taken over while stopped: ask anew
+  if (holder >= 0 && engine_.groups[holder].in_use &&
+      state_.alive(engine_.groups[holder].process)) {
+    if (engine_.clock_ns + kStoppedNs > monotonic_ns()) return false;
+    engine_.groups[holder].runnable = 0;  // it asks anew once it goes on
+    engine_.clock_ns = monotonic_ns();
+  }
+  state_.reap_locked();
+  if (engine_.holder >= 0 && engine_.holder != holder) return false;
+  engine_.holder = index_;
+  engine_.resident = index_;
+  if (engine_.waiting) --engine_.waiting;
+  return true;
+}
+
 void Seat::wait_for_grant() {
   for (;;) {
     const std::uint32_t seen = group_.granted.load();
@@ -51,18 +73,7 @@ void Seat::wait_for_grant() {
     futex_wait(group_.granted, seen, kLookForTheDeadNs);
     if (engine_.holder == index_) break;
     if (group_.granted.load() != seen) continue;
-    Locked locked(state_);
-    const int holder = engine_.holder;
-    if (holder >= 0 && engine_.groups[holder].in_use &&
-        state_.alive(engine_.groups[holder].process)) {
-      continue;
-    }
-    state_.reap_locked();
-    if (engine_.holder < 0 || !engine_.groups[engine_.holder].in_use) {
-      engine_.holder = index_;
-      engine_.resident = index_;
-      if (engine_.waiting) --engine_.waiting;
-    }
+    if (take_over()) break;
   }
   holding_ = true;
   turn_.used_ns = 0;
@@ -89,8 +100,9 @@ void Seat::pass_locked(int to) {
 
 void Seat::give_up() {
   Locked locked(state_);
-  if (engine_.holder != index_) return;
+  holding_ = false;
   group_.runnable = 0;
+  if (engine_.holder != index_) return;
   const int to = next_group(index_, engine_.high_water, [&](int g) {
     return engine_.groups[g].in_use && engine_.groups[g].runnable;
   });
@@ -99,12 +111,12 @@ void Seat::give_up() {
   } else {
     engine_.holder = -1;
     engine_.waiting = 0;
-    holding_ = false;
   }
 }
 
 void Seat::spend(std::uint64_t left_ns) {
   while (left_ns > 0) {
+    if (engine_.holder != index_) take();  // taken over while this process was stopped
     turn_.slice_ns = group_.slice_us.load(std::memory_order_relaxed) * kUs;
     std::uint64_t step = run_for(turn_, left_ns);
     if (step > kLeadNs) step = kLeadNs;  // look up now and then: slices change, others arrive

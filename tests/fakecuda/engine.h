@@ -11,7 +11,8 @@
 //     ▲                 │
 //     └──── give_up ────┘   at once, when nothing is ready: the engine is work-conserving
 //
-// A holder that dies is found by those who wait, after at most 20 ms.
+// A holder that dies is found by those who wait, after at most 20 ms; one that is stopped (SIGSTOP)
+// loses the engine after half a second, and asks for it anew when it goes on.
 //
 // Threading: a Seat belongs to one thread, the group's worker; set_slice may come from any.
 #pragma once
@@ -38,6 +39,7 @@ class Seat {
  private:
   void pass_locked(int to);
   void wait_for_grant();
+  bool take_over();
   void keep_pace();
 
   State& state_;
