@@ -51,8 +51,8 @@ bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, boo
 // Takes out every pointer, array and mipmap on `lane` that `owner` owned; what they were charged.
 std::uint64_t take_owned(int lane, std::uint64_t owner);
 
-// Makes every pointer of a pool a plain one on `lane`; what they hold. The pool's handle is gone, and
-// its memory lives as long as they do.
+// Makes every pointer of a pool a plain one on `lane`; what they hold. The pool's handle is gone,
+// and its memory lives as long as they do.
 std::uint64_t orphan_pooled(std::uint64_t pool, int lane);
 
 // Notes in the table, for tests.

@@ -263,7 +263,8 @@ Forgotten forget(CUmemoryPool handle) {
 void ended(CUmemoryPool handle, const Forgotten& was) {
   if (was.device < 0) return;
   abi::Lane* lane = lane_of_device(was.device);
-  const std::uint64_t alive = ledger::orphan_pooled(reinterpret_cast<std::uintptr_t>(handle), was.device);
+  const std::uint64_t alive =
+      ledger::orphan_pooled(reinterpret_cast<std::uintptr_t>(handle), was.device);
   if (alive > was.charged) account::charge(lane, alive - was.charged);
   if (alive < was.charged) account::release(lane, was.charged - alive);
 }

@@ -2,18 +2,27 @@
 
 namespace switchyard::shim::rules {
 
+namespace {
+
+// cuStreamGetDevice is younger than the oldest header that builds us, and than some drivers.
+template <typename AnyDriver>
+bool ask_device(const AnyDriver& driver, CUstream stream, CUdevice& device) {
+  if constexpr (requires { driver.cuStreamGetDevice; }) {
+    const auto ask = driver.cuStreamGetDevice;
+    return ask != nullptr && ask(stream, &device) == CUDA_SUCCESS;
+  }
+  return false;
+}
+
+}  // namespace
+
 int device_of(CUstream stream) {
-#if CUDA_VERSION >= 12080
   // Null, legacy and per-thread streams are of the current context.
   const bool named = reinterpret_cast<std::uintptr_t>(stream) > 2;
   CUdevice device = -1;
-  const auto ask = driver().cuStreamGetDevice;
-  if (named && ask != nullptr && ask(stream, &device) == CUDA_SUCCESS) {
+  if (named && ask_device(driver(), stream, device)) {
     return lane_of_device(device) != nullptr ? device : -1;
   }
-#else
-  static_cast<void>(stream);
-#endif
   const abi::Lane* lane = current_lane();
   return lane != nullptr ? lane_index(lane) : -1;
 }

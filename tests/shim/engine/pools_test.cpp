@@ -15,6 +15,8 @@ using testing::g_world;
 using testing::kMiB;
 using testing::pool_number;
 
+// Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
+constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 constexpr std::uint64_t kChunk = 32 * kMiB;  // what the made-up driver grows a pool by
 
 class Pools : public EngineTest {
@@ -131,7 +133,7 @@ TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
 
 TEST_F(Pools, PoolsOfTheHostAndImportedOnesAreNotCharged) {
   CUmemPoolProps properties{};
-  properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  properties.location = {kHostNuma, 0};
   const auto create = [](CUmemoryPool* out, const CUmemPoolProps*) {
     *out = pool_number(3);
     return CUDA_SUCCESS;

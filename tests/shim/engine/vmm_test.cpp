@@ -9,6 +9,8 @@ using testing::EngineTest;
 using testing::kMiB;
 using Handle = CUmemGenericAllocationHandle;
 
+// Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
+constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 constexpr CUdeviceptr kVa = 0x700000000000;
 
 class Vmm : public EngineTest {
@@ -49,7 +51,7 @@ TEST_F(Vmm, MemoryOfTheDeviceIsChargedUntilItsRelease) {
 }
 
 TEST_F(Vmm, MemoryOfTheHostIsNotCharged) {
-  const Handle numa = create(32 * kMiB, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  const Handle numa = create(32 * kMiB, kHostNuma);
   EXPECT_EQ(used(), 0u);
   map(kVa, 32 * kMiB, numa);
   unmap(kVa, 32 * kMiB);
