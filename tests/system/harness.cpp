@@ -79,7 +79,11 @@ Changes Scene::environment(const Changes& changes) const {
   }
   all.emplace_back("CUDA_VISIBLE_DEVICES", "");
   all.emplace_back("LD_PRELOAD", "");
-  all.emplace_back("LD_LIBRARY_PATH", built("fakecuda"));
+  // SWITCHYARD_TEST_REAL_GPU=1: the same scenes on the machine's own GPU. For those whose figures
+  // are not the simulated GPU's (tests/gpu names them).
+  if (std::getenv("SWITCHYARD_TEST_REAL_GPU") == nullptr) {
+    all.emplace_back("LD_LIBRARY_PATH", built("fakecuda"));
+  }
   all.emplace_back("FAKECUDA_STATE", in_folder("gpu"));
   all.emplace_back("SWITCHYARD_SOCKET", socket());
   all.insert(all.end(), changes.begin(), changes.end());

@@ -112,6 +112,14 @@ TEST_F(Quota, LoweredBelowUseRefusesNewAllocationsOnly) {
   EXPECT_EQ(child.finish(kLimit).out, "alloc 2\nfree 0\nalloc 0\n");
 }
 
+TEST_F(Quota, SetToNoneGivesTheReservationBack) {
+  auto child = loop({"--name", "generous", "--memory", "3GiB"});
+  ASSERT_EQ(cli({"set", "generous", "--memory", "none"}).status, 0);
+  EXPECT_TRUE(job_named("generous")["memory_quota_bytes"].is_null());
+  EXPECT_EQ(listing("status")["gpus"][0]["memory_reserved_bytes"], 0);
+  EXPECT_EQ(cli({"run", "--memory", "3GiB", "--", "true"}).status, 0);
+}
+
 TEST_F(Quota, WithOnOomWaitAnAllocationWaitsForMemory) {
   auto holder = job({"--name", "holder"},
                     {built("tests/jobs/job_alloc"), "alloc:3000", "wait", "free", "wait"});
