@@ -1,4 +1,5 @@
-// One fault of each kind, on request: a sanitizer build in which these pass unseen protects nothing.
+// One fault of each kind, on request: a sanitizer build in which these pass unseen protects
+// nothing.
 //
 //   bite address | undefined | thread
 //
