@@ -317,7 +317,7 @@ NVML_CALL nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* pci) {
   *pci = {};
   pci->bus = static_cast<unsigned>(gpu_of(device)) + 1;
   pci->pciDeviceId = 0x233510de;
-  snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);
-  snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
+  snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus & 0xff);
+  snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus & 0xff);
   return NVML_SUCCESS;
 }
