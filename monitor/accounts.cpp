@@ -144,32 +144,40 @@ std::vector<ClientId> Account::givers(JobKey job, ClientId except) const {
   return out;
 }
 
-std::uint64_t Account::others_used(ClientId client) const {
-  const Holding* mine = holding(client);
-  if (mine == nullptr) return 0;
-  std::uint64_t sum = mine->overhead;
-  for (const auto& [id, holding] : holdings_) {
-    if (id == client || holding.job != mine->job) continue;
-    sum = plus(sum, plus(holding.used(), holding.overhead));
+Account::Totals Account::totals() const {
+  Totals out;
+  for (const auto& [client, holding] : holdings_) {
+    Totals::Sums& sums = out.jobs[holding.job];
+    sums.granted = plus(sums.granted, holding.granted);
+    sums.credit = plus(sums.credit, holding.credit);
+    sums.overhead = plus(sums.overhead, holding.overhead);
   }
-  return sum;
+  for (const auto& [job, sums] : out.jobs) {
+    const auto promise = quota(job);
+    if (!promise || !promise->reserved) out.loose_credit = plus(out.loose_credit, sums.credit);
+  }
+  out.free = free();
+  return out;
 }
 
-std::uint64_t Account::available(ClientId client) const {
+std::uint64_t Account::others_used(ClientId client, const Totals& totals) const {
   const Holding* mine = holding(client);
   if (mine == nullptr) return 0;
+  const Totals::Sums& sums = totals.jobs.at(mine->job);
+  return plus(minus(minus(sums.granted, sums.credit), mine->used()), sums.overhead);
+}
+
+std::uint64_t Account::available(ClientId client, const Totals& totals) const {
+  const Holding* mine = holding(client);
+  if (mine == nullptr) return 0;
+  const Totals::Sums& sums = totals.jobs.at(mine->job);
   const auto promise = quota(mine->job);
-  std::uint64_t siblings = 0;
-  std::uint64_t strangers = 0;
-  for (const ClientId id : givers(mine->job, client)) {
-    const Holding& giver = holdings_.at(id);
-    auto& sum = giver.job == mine->job ? siblings : strangers;
-    sum = plus(sum, giver.credit);
-  }
-  if (!promise) return plus(plus(free(), siblings), strangers);
-  const std::uint64_t left = minus(promise->bytes, minus(charged(mine->job), siblings));
-  if (promise->reserved) return left;
-  return std::min(left, plus(plus(free(), siblings), strangers));
+  const std::uint64_t siblings = minus(sums.credit, mine->credit);
+  const std::uint64_t charged = plus(sums.granted, sums.overhead);
+  const std::uint64_t loose = plus(totals.free, minus(totals.loose_credit, mine->credit));
+  if (!promise) return loose;
+  const std::uint64_t left = minus(promise->bytes, minus(charged, siblings));
+  return promise->reserved ? left : std::min(left, loose);
 }
 
 std::uint64_t OverheadMeter::reading(std::uint64_t nvml_bytes, std::uint64_t used_before,

@@ -76,10 +76,22 @@ class Account {
   // Whose idle credit may be taken back for `job`, the largest first.
   std::vector<ClientId> givers(JobKey job, ClientId except) const;
 
+  // Sums over all holdings, so that the words of many pages cost one walk and not one walk each.
+  struct Totals {
+    struct Sums {
+      std::uint64_t granted = 0, credit = 0, overhead = 0;
+    };
+    std::map<JobKey, Sums> jobs;
+    std::uint64_t free = 0;
+    std::uint64_t loose_credit = 0;  // idle, and inside nobody's promise
+  };
+  Totals totals() const;
   // The words of the page: used against the job's quota by others and by overhead, and what the
   // account could still grant beyond the client's credit, taking back what is idle.
-  std::uint64_t others_used(ClientId client) const;
-  std::uint64_t available(ClientId client) const;
+  std::uint64_t others_used(ClientId client, const Totals& totals) const;
+  std::uint64_t available(ClientId client, const Totals& totals) const;
+  std::uint64_t others_used(ClientId client) const { return others_used(client, totals()); }
+  std::uint64_t available(ClientId client) const { return available(client, totals()); }
 
  private:
   std::uint64_t held_by_all() const;

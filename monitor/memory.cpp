@@ -8,6 +8,7 @@
 namespace switchyard::monitor {
 namespace {
 
+constexpr Time kMeasureEvery = std::chrono::seconds(1);
 constexpr Time kOldReading = std::chrono::milliseconds(50);
 // A waiting client asks again every 100 ms; one that did not for this long has given up.
 constexpr Time kStillWaits = std::chrono::milliseconds(1000);
@@ -68,26 +69,26 @@ void Memory::read_credits(std::size_t gpu) {
   }
 }
 
-void Memory::write_page(Gpu& gpu, const Place& place) {
+void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& totals) {
   const auto quota = gpu.account.quota(place.client->job);
   ClientPage& page = *place.client->page;
   page.set_quota(place.lane, quota ? quota->bytes : 0);
   if (!place.client->observer) {
-    page.set_account(place.lane, gpu.account.others_used(place.client->id),
-                     gpu.account.available(place.client->id));
+    page.set_account(place.lane, gpu.account.others_used(place.client->id, totals),
+                     gpu.account.available(place.client->id, totals));
     return;
   }
   // An observer uses nothing itself: all that its job uses is "others".
-  std::uint64_t used = 0;
-  for (const auto& [id, holding] : gpu.account.holdings()) {
-    if (holding.job == place.client->job) used += holding.used() + holding.overhead;
-  }
-  page.set_account(place.lane, used, quota ? minus(quota->bytes, used) : gpu.account.free());
+  const auto found = totals.jobs.find(place.client->job);
+  const auto sums = found != totals.jobs.end() ? found->second : Account::Totals::Sums{};
+  const std::uint64_t used = minus(sums.granted, sums.credit) + sums.overhead;
+  page.set_account(place.lane, used, quota ? minus(quota->bytes, used) : totals.free);
 }
 
 void Memory::write_pages(std::size_t gpu, std::optional<JobKey> only) {
+  const Account::Totals totals = gpus_[gpu].account.totals();
   for (const Place& each : places(gpu)) {
-    if (!only || each.client->job == *only) write_page(gpus_[gpu], each);
+    if (!only || each.client->job == *only) write_page(gpus_[gpu], each, totals);
   }
 }
 
@@ -218,6 +219,12 @@ void Memory::measure_all(Time now) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) measure(i, now);
 }
 
+void Memory::measure_due(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].stale || now - gpus_[i].measured_at >= kMeasureEvery) measure(i, now);
+  }
+}
+
 void Memory::measure_if_old(std::size_t gpu, Time now) {
   if (now - gpus_[gpu].measured_at >= kOldReading) measure(gpu, now);
 }
@@ -240,7 +247,8 @@ void Memory::measure_loads() {
 
 std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
   std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
-  if (out.empty() && !job.joined_once) {
+  // Not known yet: it may become any of them.
+  if (out.empty()) {
     for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
   }
   return out;
@@ -324,7 +332,7 @@ void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
   // What it allocated under another monitor is granted by force; more than the GPU has can't be.
   if (gpu.memory.total_bytes > 0) used_bytes = std::min(used_bytes, gpu.memory.total_bytes);
   if (!client.observer) gpu.account.join(client.id, client.job, used_bytes);
-  write_page(gpu, {&client, lane, &found->second});
+  write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
 }
 
 void Memory::leave(const Client& client) {

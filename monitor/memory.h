@@ -50,6 +50,8 @@ class Memory {
   // Asks NVML about one GPU.
   void measure(std::size_t gpu, Time now);
   void measure_all(Time now);
+  // When the last answer is older than a second, or somebody left since.
+  void measure_due(Time now);
   // The same, unless the last answer is younger than 50 ms.
   void measure_if_old(std::size_t gpu, Time now);
   void measure_loads();
@@ -82,7 +84,7 @@ class Memory {
   };
   std::vector<Place> places(std::size_t gpu);
   std::optional<Place> place(std::size_t gpu, ClientId id);
-  void write_page(Gpu& gpu, const Place& place);
+  void write_page(Gpu& gpu, const Place& place, const Account::Totals& totals);
   std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
   void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "monitor/frames.h"
 
 namespace switchyard::monitor {
 namespace {
 
-constexpr Time kMeasureEvery = std::chrono::seconds(1);
+constexpr Time kLoadsEvery = std::chrono::seconds(1);
+// NVML takes milliseconds: a client that refreshes all the time is measured at the next tick.
+constexpr Time kRefreshPause = std::chrono::milliseconds(5);
 // Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
 // know who has a short one.
 constexpr Time kQuietAtStart = std::chrono::seconds(3);
@@ -34,7 +37,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                  return strangers ? now + kQuietAtStart : now;
                }()),
       now_(now),
-      measured_at_(now),
+      loads_at_(now),
       last_job_at_(now) {}
 
 Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
@@ -115,7 +118,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   std::string why;
   if (job->knobs.memory_bytes && (sees_more || job->clients.size() == 1)) {
     const bool rejoins = (hello.flags & wire::kRejoin) != 0;
-    if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins) {
+    if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins && !client.observer) {
       refused = why;
       roster_.remove(client.id);
       drop_if_done(job->key);
@@ -148,7 +151,12 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   const auto lane = client->lanes.find(asked.lane);
   if (lane == client->lanes.end()) return {};
   const std::size_t gpu = lane->second.gpu;
-  memory_.measure(gpu, now);
+  if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
+    memory_.measure(gpu, now);
+  } else {
+    memory_.all()[gpu].stale = true;
+    memory_.read_credits(gpu);
+  }
   memory_.rebalance(gpu);
   memory_.write_pages(gpu, client->job);
   return {wire::kGranted, 0, 0, memory_.all()[gpu].account.available(id)};
@@ -161,7 +169,8 @@ void Monitor::left(ClientId id) {
   const JobKey job = client->job;
   memory_.leave(*client);
   slicing_.left(*client);
-  ghosts_[id] = {client->peer.pid, now_ + kUnwatched};
+  const bool watched = client->watched && client->peer.pid != 0;
+  ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched};
   roster_.remove(id);
   drop_if_done(job);
 }
@@ -229,19 +238,20 @@ void Monitor::tick(Time now) {
   now_ = now;
   ++beat_;
   for (auto& [id, client] : roster_.clients()) client->page->set_heartbeat(beat_);
-  const bool measure = now - measured_at_ >= kMeasureEvery && !roster_.clients().empty();
-  if (measure) {
-    measured_at_ = now;
-    memory_.measure_all(now);
-    memory_.measure_loads();
+  if (!roster_.clients().empty()) {
+    memory_.measure_due(now);
+    if (now - loads_at_ >= kLoadsEvery) {
+      loads_at_ = now;
+      memory_.measure_loads();
+    }
   }
   for (std::size_t gpu = 0; gpu < memory_.all().size(); ++gpu) {
-    if (!measure) memory_.read_credits(gpu);
+    memory_.read_credits(gpu);
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
   std::erase_if(ghosts_, [&](const auto& ghost) {
-    const bool over = ghost.second.pid == 0 && now >= ghost.second.until;
+    const bool over = !ghost.second.watched && now >= ghost.second.until;
     if (over) slicing_.died(ghost.first);
     return over;
   });

@@ -80,12 +80,13 @@ class Monitor {
   // Clients whose socket closed and whose process may live.
   struct Ghost {
     pid_t pid = 0;
-    Time until{0};  // when a process that we can't watch counts as dead
+    bool watched = true;
+    Time until{0};  // when a process that nobody watches counts as dead
   };
   std::map<ClientId, Ghost> ghosts_;
   std::uint64_t beat_ = 1;
   Time now_{0};
-  Time measured_at_{0};
+  Time loads_at_{0};
   Time last_job_at_;
   bool had_a_job_ = false;
 };

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -25,11 +26,16 @@ std::optional<Peer> peer_of(int socket) {
   return Peer{found.pid, found.uid};
 }
 
-Fd open_process(pid_t pid) {
+Fd open_process(pid_t pid, bool& dead) {
+  dead = false;
+  Fd out;
 #ifdef SYS_pidfd_open
-  if (pid > 0) return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (pid > 0) {
+    out = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    dead = !out && errno == ESRCH;
+  }
 #endif
-  return Fd();
+  return out;
 }
 
 std::string process_name(pid_t pid) {

@@ -22,8 +22,9 @@ struct Peer {
 
 std::optional<Peer> peer_of(int socket);
 
-// Readable once the process is dead. Empty when there is no such process, or pid is 0.
-Fd open_process(pid_t pid);
+// Readable once the process is dead. Empty when there is no such process (`dead` is then true), or
+// when it can't be watched: pid is 0, or the kernel has no pidfds.
+Fd open_process(pid_t pid, bool& dead);
 
 std::string process_name(pid_t pid);  // empty when unknown
 std::string user_name(uid_t uid);     // the number as text when it has no name

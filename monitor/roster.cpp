@@ -79,7 +79,6 @@ Client& Roster::add(std::unique_ptr<Client> client) {
   client->id = next_client_++;
   Client& added = *client;
   jobs_.at(added.job).clients.insert(added.id);
-  jobs_.at(added.job).joined_once = true;
   clients_.emplace(added.id, std::move(client));
   return added;
 }

@@ -37,7 +37,6 @@ struct Job {
   pid_t creator = 0;           // 0: none that keeps it alive
   std::set<std::size_t> seen;  // GPUs that its clients listed, or that it was created for
   std::set<ClientId> clients;  // attached
-  bool joined_once = false;
 };
 
 struct Client {
@@ -48,8 +47,9 @@ struct Client {
     std::optional<std::uint64_t> nvml_bytes;
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
-    double load = -1;  // NVML's last sample; -1: none
-    LaneReport last;   // as of the last look
+    Time refreshed_at{0};  // when it last said that its contexts changed
+    double load = -1;      // NVML's last sample; -1: none
+    LaneReport last;       // as of the last look
     bool active = false;
     double share_asked = 0;
   };
@@ -59,6 +59,7 @@ struct Client {
   Peer peer;
   std::string process;
   bool observer = false;
+  bool watched = true;  // somebody will tell when the process is dead
   std::unique_ptr<ClientPage> page;
   std::map<unsigned, Lane> lanes;  // by lane of the page; lanes of other GPUs have no entry
 };

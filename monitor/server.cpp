@@ -12,8 +12,6 @@ constexpr auto kTick = std::chrono::milliseconds(200);
 constexpr Time kLookPause = std::chrono::milliseconds(1);
 constexpr auto kConfirmPause = std::chrono::milliseconds(5);
 constexpr Time kHurry = std::chrono::milliseconds(300);
-// A creator in a PID namespace that we can't see keeps its job alive so long without a client.
-constexpr auto kUnseenCreator = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -66,24 +64,24 @@ void Server::accept_claim(std::size_t at) {
   });
 }
 
-void Server::when_dead(pid_t pid, std::function<void()> then) {
-  if (pid <= 0) {
-    auto timer = std::make_shared<asio::steady_timer>(io_, kUnseenCreator);
-    timer->async_wait([timer, then = std::move(then)](ErrorCode error) {
-      if (!error) then();
-    });
-    return;
-  }
-  Fd pidfd = open_process(pid);
-  if (!pidfd) {
-    asio::post(io_, std::move(then));
-    return;
-  }
+bool Server::when_dead(pid_t pid, std::function<void()> then) {
+  bool dead = false;
+  Fd pidfd = open_process(pid, dead);
+  if (dead) asio::post(io_, std::move(then));
+  if (!pidfd) return dead;
   auto watch = std::make_shared<asio::posix::stream_descriptor>(io_, pidfd.release());
   watch->async_wait(asio::posix::stream_descriptor::wait_read,
                     [watch, then = std::move(then)](ErrorCode error) {
                       if (!error) then();
                     });
+  return true;
+}
+
+void Server::after(Time span, std::function<void()> then) {
+  auto timer = std::make_shared<asio::steady_timer>(io_, span);
+  timer->async_wait([timer, then = std::move(then)](ErrorCode error) {
+    if (!error) then();
+  });
 }
 
 void Server::look_soon() {

@@ -31,7 +31,8 @@ class Server final : public Yard {
 
   Monitor& monitor() override { return monitor_; }
   void look_soon() override;
-  void when_dead(pid_t pid, std::function<void()> then) override;
+  bool when_dead(pid_t pid, std::function<void()> then) override;
+  void after(Time span, std::function<void()> then) override;
 
  private:
   void accept();

@@ -11,6 +11,9 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr auto kFrameDeadline = std::chrono::seconds(10);
+constexpr auto kIdleTool = std::chrono::minutes(10);
+// What keeps a created job alive when its creator can't be watched, until its first process joins.
+constexpr Time kUnseenCreator = std::chrono::seconds(60);
 // A client that rings all the time is heard so often and not more.
 constexpr auto kWakePause = std::chrono::milliseconds(5);
 
@@ -52,7 +55,11 @@ void Session::watch_deadline() {
     deadline_.cancel();
     return;
   }
-  deadline_.expires_after(kFrameDeadline);
+  if (asked_ && !reader_.in_the_middle()) {
+    deadline_.expires_after(kIdleTool);
+  } else {
+    deadline_.expires_after(kFrameDeadline);
+  }
   deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
     const auto self = weak.lock();
     if (!error && self != nullptr) self->close();
@@ -81,6 +88,7 @@ void Session::arrived(std::size_t bytes) {
 }
 
 void Session::handle(const Frame& frame) {
+  asked_ = true;
   const auto charge = read_charge(frame.payload);
   if (frame.kind == wire::kHello && client_ == 0) {
     hello(frame);
@@ -121,12 +129,13 @@ void Session::hello(const Frame& frame) {
   if (!welcome(frame, *client->page)) return close();
   client->page->drop_memfd();
   listen_to_wake(client->page->wake());
-  yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
-    // A child that inherited the socket may hold it open for long.
-    if (const auto self = weak.lock()) self->close();
-    yard.monitor().died(id);
-    yard.look_soon();
-  });
+  client->watched =
+      yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
+        // A child that inherited the socket may hold it open for long.
+        if (const auto self = weak.lock()) self->close();
+        yard.monitor().died(id);
+        yard.look_soon();
+      });
   yard_.look_soon();
   read();
 }

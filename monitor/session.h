@@ -27,8 +27,11 @@ class Yard {
   virtual Monitor& monitor() = 0;
   // Something changed: decide soon.
   virtual void look_soon() = 0;
-  // Calls `then` once the process is dead; at once when it already is.
-  virtual void when_dead(pid_t pid, std::function<void()> then) = 0;
+  // Calls `then` once the process is dead, soon when it already is. False: it can't be watched, and
+  // `then` is never called.
+  virtual bool when_dead(pid_t pid, std::function<void()> then) = 0;
+  // Calls `then` after so long.
+  virtual void after(Time span, std::function<void()> then) = 0;
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -58,6 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer wake_pause_;
   std::optional<asio::posix::stream_descriptor> wake_;
   ClientId client_ = 0;  // 0: a tool, or nobody yet
+  bool asked_ = false;   // it sent a whole request before
   bool closed_ = false;
 };
 

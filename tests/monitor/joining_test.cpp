@@ -144,6 +144,22 @@ TEST(Joining, AnObserverSeesTheQuotaAndIsChargedNothing) {
   EXPECT_EQ(rig.account().holding(observer.id), nullptr);
 }
 
+TEST(Joining, AnObserverThatComesFirstLeavesThePromiseOfACreatedJobAlone) {
+  Rig rig;
+  std::string why;
+  const Job* job = rig.monitor.create(card_of({.memory = "3GiB"}), 1000, 77, {}, rig.now, why);
+  ASSERT_NE(job, nullptr) << why;
+  const Joined observer = rig.join({.job = job->id}, 1000, 1, wire::kObserver);
+  EXPECT_EQ(rig.account().reserved(), 3 * kGiB);
+  EXPECT_EQ(observer.lane().quota_bytes, 3 * kGiB);
+}
+
+TEST(Joining, AnObserverIsNotRefusedForAQuotaThatDoesNotFit) {
+  Rig rig;
+  rig.join({.memory = "3GiB"});
+  EXPECT_EQ(rig.join({.memory = "2GiB"}, 1000, 1, wire::kObserver).lane().quota_bytes, 2 * kGiB);
+}
+
 TEST(Joining, AGpuThatIsNotGovernedHasALaneWithoutAQuota) {
   Rig rig(1);
   const Joined both = rig.join({.memory = "1GiB"}, 1000, 2);
