@@ -80,7 +80,7 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode, Graph* graph,
   if (const CUresult status = find_stream(handle, &stream)) return status;
   if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
-  auto* capture = new Capture;  // never freed: events may still name it
+  auto* capture = kept(new Capture);  // never freed: events may still name it
   capture->own_graph = graph == nullptr;
   capture->graph = graph ? graph : new_graph();
   capture->origin = stream;

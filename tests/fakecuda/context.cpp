@@ -57,7 +57,7 @@ int gpu_count() { return the_driver().state->file().gpu_count; }
 CUresult make_context(int gpu, unsigned flags, Context** out) {
   Driver& fake = the_driver();
   if (!fake.state->charge(gpu, kContextBytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  auto* context = new Context;
+  auto* context = kept(new Context);
   context->gpu = gpu;
   context->flags = flags;
   context->id = next_id++;
@@ -67,7 +67,7 @@ CUresult make_context(int gpu, unsigned flags, Context** out) {
   }
   for (unsigned e = 0; e < kEngines; ++e) {
     context->workers[e] =
-        new Worker(*fake.state, gpu, static_cast<Engine>(e), context->groups.entries[e]);
+        kept(new Worker(*fake.state, gpu, static_cast<Engine>(e), context->groups.entries[e]));
   }
   context->legacy_stream.context = context;
   context->legacy_stream.legacy = true;
@@ -108,7 +108,8 @@ bool living(Context* context) {
 }
 
 std::vector<Context*>& context_stack() {
-  if (!stack_of_thread) stack_of_thread = new std::vector<Context*>;  // usable in late destructors
+  if (!stack_of_thread)
+    stack_of_thread = kept(new std::vector<Context*>);  // usable in late destructors
   return *stack_of_thread;
 }
 
@@ -128,7 +129,7 @@ PerThread::~PerThread() { --per_thread_depth; }
 bool PerThread::active() { return per_thread_depth > 0; }
 
 Stream* make_stream(Context* context, unsigned flags, int priority) {
-  auto* stream = new Stream;
+  auto* stream = kept(new Stream);
   stream->context = context;
   stream->flags = flags;
   stream->priority = std::clamp(priority, -5, 0);

@@ -11,7 +11,7 @@ CUresult cuEventCreate(CUevent* out, unsigned flags) {
   if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  auto* event = new Event;
+  auto* event = kept(new Event);
   event->context = context;
   event->flags = flags;
   std::lock_guard held(ops_lock());

@@ -67,10 +67,10 @@ bool known(Graph* graph) { return registry().graphs.count(graph) != 0; }
 bool known(GraphNode* node) { return registry().nodes.count(node) != 0; }
 bool known(GraphExec* exec) { return registry().execs.count(exec) != 0; }
 
-Graph* new_graph() { return *registry().graphs.insert(new Graph).first; }
+Graph* new_graph() { return *registry().graphs.insert(kept(new Graph)).first; }
 
 GraphNode* add_node(Graph* graph, const Work& work, std::vector<GraphNode*> before) {
-  auto* node = new GraphNode{graph, work, std::move(before), nullptr};
+  auto* node = kept(new GraphNode{graph, work, std::move(before), nullptr});
   graph->nodes.push_back(node);
   registry().nodes.insert(node);
   return node;
@@ -116,6 +116,7 @@ GraphExec* instantiate(Graph* graph) {
   bool ok = true;
   flatten(graph, {}, exec, &ok);
   if (!ok) return delete exec, nullptr;
+  remember(exec);
   exec->source = clone_graph(graph);
   registry().execs.insert(exec);
   return exec;

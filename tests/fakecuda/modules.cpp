@@ -80,7 +80,7 @@ void add_entry(const std::string& image, std::size_t at, Module* module) {
   while (end < image.size() && !is_space(image[end]) && image[end] != '(' && image[end] != '{') {
     ++end;
   }
-  auto* kernel = new Kernel;
+  auto* kernel = kept(new Kernel);
   kernel->name = image.substr(at, end - at);
   kernel->module = module;
   while (end < image.size() && is_space(image[end])) ++end;
@@ -113,6 +113,7 @@ bool parse_ptx(const char* text, Module* module) {
   }
   Registry& all = registry();
   std::lock_guard guard(all.lock);
+  remember(module);
   all.modules.insert(module);
   all.kernels.insert(module->kernels.begin(), module->kernels.end());
   return true;

@@ -74,6 +74,15 @@ struct Worker {
   std::condition_variable ended_;
 };
 
+// Objects behind handles are never freed, so that a stale handle is refused, not followed. They are
+// remembered, so that a leak checker can tell them from lost ones. Any thread, any lock held.
+void remember(void* object);
+template <class Object>
+Object* kept(Object* object) {
+  remember(object);
+  return object;
+}
+
 // Starts a detached thread that takes no signals and naps precisely.
 void start_thread(std::function<void()> body);
 

@@ -114,7 +114,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (props->location.id < 0 || props->location.id >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
-  auto* pool = new Pool;
+  auto* pool = kept(new Pool);
   pool->gpu = props->location.id;
   pool->handle_types = props->handleTypes;
 #if CUDA_VERSION >= 12020
