@@ -71,9 +71,9 @@ inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
     double bytes;
   };
   static constexpr Unit kUnits[] = {
-      {"", 1},          {"B", 1},           {"K", 0x1p10},  {"KiB", 0x1p10}, {"KB", 1e3},
-      {"M", 0x1p20},    {"MiB", 0x1p20},    {"MB", 1e6},    {"G", 0x1p30},   {"GiB", 0x1p30},
-      {"GB", 1e9},      {"T", 0x1p40},      {"TiB", 0x1p40}, {"TB", 1e12},
+      {"", 1},       {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
+      {"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
+      {"GB", 1e9},   {"T", 0x1p40},   {"TiB", 0x1p40}, {"TB", 1e12},
   };
   for (const Unit& candidate : kUnits) {
     if (candidate.name != unit) continue;
