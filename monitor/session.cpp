@@ -103,8 +103,8 @@ void Session::handle(const Frame& frame) {
   } else if (frame.kind == wire::kJson && client_ == 0) {
     const Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());
     if (out.created != 0) {
-      yard_.when_dead(out.creator,
-                      [&yard = yard_, job = out.created] { yard.monitor().creator_died(job); });
+      const auto gone = [&yard = yard_, job = out.created] { yard.monitor().creator_died(job); };
+      if (!yard_.when_dead(out.creator, gone)) yard_.after(kUnseenCreator, gone);
     }
     yard_.look_soon();
     answer(make_frame(wire::kJson, frame.id, out.json));

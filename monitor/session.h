@@ -29,7 +29,7 @@ class Yard {
   virtual void look_soon() = 0;
   // Calls `then` once the process is dead, soon when it already is. False: it can't be watched, and
   // `then` is never called.
-  virtual bool when_dead(pid_t pid, std::function<void()> then) = 0;
+  [[nodiscard]] virtual bool when_dead(pid_t pid, std::function<void()> then) = 0;
   // Calls `then` after so long.
   virtual void after(Time span, std::function<void()> then) = 0;
 };
