@@ -6,11 +6,13 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <time.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "kernels_ptx.h"
 
@@ -32,6 +34,39 @@ inline void* symbol(const char* name) {
     std::exit(1);
   }
   return found;
+}
+
+// The driver's own address of an exported symbol, read from the library's symbol table, past
+// whatever answers dlsym.
+inline void* own_symbol(const char* name) {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  link_map* map = nullptr;
+  if (library == nullptr || ::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return nullptr;
+  const ElfW(Sym)* symbols = nullptr;
+  const char* texts = nullptr;
+  const std::uint32_t* hash = nullptr;
+  for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    const auto* at = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+    if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(at);
+    if (entry->d_tag == DT_STRTAB) texts = at;
+    if (entry->d_tag == DT_GNU_HASH) hash = reinterpret_cast<const std::uint32_t*>(at);
+  }
+  if (symbols == nullptr || texts == nullptr || hash == nullptr) return nullptr;
+  // The chains of a GNU hash table hold every defined symbol; a chain ends with an odd word.
+  const std::uint32_t buckets = hash[0];
+  const std::uint32_t first = hash[1];
+  const auto* bucket = hash + 4 + hash[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+  const auto* chain = bucket + buckets;
+  for (std::uint32_t b = 0; b < buckets; ++b) {
+    if (bucket[b] < first) continue;
+    for (std::uint32_t i = bucket[b];; ++i) {
+      if (std::strcmp(texts + symbols[i].st_name, name) == 0) {
+        return reinterpret_cast<void*>(map->l_addr + symbols[i].st_value);
+      }
+      if ((chain[i - first] & 1) != 0) break;
+    }
+  }
+  return nullptr;
 }
 
 inline void check(CUresult result, const char* call) {

@@ -20,6 +20,8 @@ def arguments(parser):
     parser.add_argument("--default-requests", type=int, default=1000)
     parser.add_argument("--mps-requests", type=int, default=700)
     parser.add_argument("--solo-seconds", type=float, default=9, help="each of two")
+    parser.add_argument("--even", action="store_true",
+                        help="evenly spaced arrivals: without the queue that Poisson's make")
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--plain", action="store_true",
                         help="the default's cells in processes without the preload library")
@@ -53,7 +55,7 @@ def beside(rig, high, low, requests, seed):
     """One cell: the training runs from before the first request until after the last."""
     low.start()
     time.sleep(min(ACTIVITY_WINDOW, rig.scaled(ACTIVITY_WINDOW)))
-    served = high.serve(rig.options.rate, requests, seed=seed)
+    served = high.serve(rig.options.rate, requests, seed=seed, even=rig.options.even)
     trained = low.stop()
     served["training_steps_per_second"] = rate_between(trained, served["begun"], served["ended"])
     return served
@@ -102,7 +104,8 @@ def measure(rig, cells):
     gpu_ms = high.ask(gpu_time=200)["gpu_time_ms"]
     for seed in (1, 2):
         rig.say(f"alone {seed}")
-        cells["alone"].append(high.serve(o.rate, rig.counted(o.requests / 2), seed=seed))
+        cells["alone"].append(
+            high.serve(o.rate, rig.counted(o.requests / 2), seed=seed, even=o.even))
         rig.say(f"switchyard {seed}")
         cells["switchyard"].append(beside(rig, *pair, rig.counted(o.requests / 2), seed))
         cells["jobs"].append(rig.listing("ps")["jobs"])

@@ -32,8 +32,9 @@ struct Group {
   std::uint32_t parent;
   std::uint32_t object;
   bool compute;
-  int device;              // CUDA ordinal = lane; kNoDevice when unknown
-  std::uint32_t in_force;  // microseconds
+  int device;                   // CUDA ordinal = lane; kNoDevice when unknown
+  std::uint32_t in_force;       // microseconds
+  std::uint32_t set_by_driver;  // how often libcuda set a slice itself
 };
 
 Group g_groups[kMaxGroups];
@@ -123,16 +124,21 @@ void freed(const rm::Free& request) {
   if (changed) publish_counts();
 }
 
-// libcuda sets a slice itself at birth; remember it, so that an equal wish isn't sent again.
-void sliced(const rm::Control& control) {
+// libcuda sets a slice itself at birth; remember it, so that an equal wish isn't sent again. False
+// when the group is not one that we know.
+bool sliced(const rm::Control& control) {
+  bool ours = false;
   std::uint64_t microseconds = 0;
   std::memcpy(&microseconds, reinterpret_cast<const void*>(control.params), sizeof(microseconds));
   Locked locked;
   for (Group& group : g_groups) {
     if (group.live && group.client == control.client && group.object == control.object) {
       group.in_force = static_cast<std::uint32_t>(microseconds);
+      ++group.set_by_driver;
+      ours = true;
     }
   }
+  return ours;
 }
 
 // One round trip to the driver's firmware, about 0.3 ms. Returns RM's status, or -errno.
@@ -194,7 +200,9 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
       lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
       Locked locked;
       for (Group& live : g_groups) {
-        if (live.live && live.client == group.client && live.object == group.object) {
+        // Where libcuda set its own meanwhile, nobody knows which came last: ask for ours again.
+        if (live.live && live.client == group.client && live.object == group.object &&
+            live.set_by_driver == group.set_by_driver) {
           live.in_force = target;
         }
       }
@@ -233,7 +241,8 @@ void observe(int fd, unsigned long request, const void* argument, int result) {
     rm::Control control{};
     std::memcpy(&control, raw, sizeof(control));
     if (control.cmd != rm::kCmdSetTimeslice || control.status != rm::kStatusOk) return;
-    sliced(control);
+    // libcuda may set its own slice after ours already stood: look again.
+    if (sliced(control)) service::poke();
   } else if (nr == rm::kFreeNr && bytes == sizeof(rm::Free)) {
     rm::Free request_free{};
     std::memcpy(&request_free, raw, sizeof(request_free));

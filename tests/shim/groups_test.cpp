@@ -1,0 +1,234 @@
+// Channel groups and their slices, with a made-up resource manager behind driver_ioctl.
+#include "shim/slices/groups.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/client/service.h"
+#include "shim/doors/ioctl.h"
+#include "shim/slices/rm.h"
+
+namespace {
+
+using Slices = std::vector<std::uint64_t>;
+
+std::map<std::uint32_t, Slices> g_set;  // group → slices that the driver was asked for, in order
+std::vector<std::uint32_t> g_order;     // groups, in the order of asking
+std::function<void()> g_during;         // what happens while the driver is being asked
+int g_pokes = 0;
+std::uint32_t g_status = 0;
+
+}  // namespace
+
+alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
+
+namespace switchyard::shim {
+
+void wake_monitor() {}
+void service::poke() { ++g_pokes; }
+
+int doors::driver_ioctl(int, unsigned long request, void* argument) {
+  EXPECT_EQ(request, rm::kControlRequest);
+  auto& control = *static_cast<rm::Control*>(argument);
+  std::uint64_t value = 0;
+  std::memcpy(&value, reinterpret_cast<void*>(control.params), sizeof(value));
+  g_set[control.object].push_back(value);
+  g_order.push_back(control.object);
+  if (g_during) g_during();
+  control.status = g_status;
+  return 0;
+}
+
+namespace {
+
+constexpr std::uint32_t kClient = 7, kDevice = 8;
+
+class GroupsTest : public ::testing::Test {
+ protected:
+  GroupsTest() {
+    groups::clear();
+    std::memset(switchyard_page, 0, sizeof(switchyard_page));
+    g_set.clear();
+    g_order.clear();
+    g_during = nullptr;
+    g_pokes = 0;
+    g_status = 0;
+    fd_ = ::open("/dev/null", O_RDWR);
+    page().lanes[0].in_use.store(1);
+  }
+  ~GroupsTest() override { ::close(fd_); }
+
+  // libcuda allocates a group, as the kernel answered it.
+  void born(std::uint32_t object, bool compute, std::uint32_t parent = kDevice) {
+    rm::GroupParams params{0, 0, 0, compute ? rm::kEngineCompute : 11};
+    unsigned char raw[rm::kAllocBytes] = {};
+    const rm::AllocHead head{kClient, parent, object, rm::kClassChannelGroup,
+                             reinterpret_cast<std::uint64_t>(&params)};
+    std::memcpy(raw, &head, sizeof(head));
+    groups::observe(fd_, request(rm::kAllocNr, rm::kAllocBytes), raw, 0);
+  }
+  // libcuda sets a slice itself.
+  void driver_sets(std::uint32_t object, std::uint64_t microseconds) {
+    rm::Control control{};
+    control.client = kClient;
+    control.object = object;
+    control.cmd = rm::kCmdSetTimeslice;
+    control.params = reinterpret_cast<std::uint64_t>(&microseconds);
+    groups::observe(fd_, rm::kControlRequest, &control, 0);
+  }
+  void freed(std::uint32_t object) {
+    const rm::Free free{kClient, kDevice, object, 0};
+    groups::observe(fd_, request(rm::kFreeNr, sizeof(free)), &free, 0);
+  }
+  void want(std::uint32_t compute, std::uint32_t copy) {
+    lane().compute_slice_us.store(compute);
+    lane().copy_slice_us.store(copy);
+    lane().slice_seq.fetch_add(1);
+    groups::apply_wanted();
+  }
+  static unsigned long request(unsigned nr, unsigned bytes) {
+    return 3ul << 30 | static_cast<unsigned long>(bytes) << 16 | rm::kIoctlType << 8 | nr;
+  }
+  abi::Lane& lane() { return page().lanes[0]; }
+
+  int fd_ = -1;
+};
+
+TEST_F(GroupsTest, AGroupBornWhileAContextIsMadeIsOnThatContextsGpu) {
+  {
+    const groups::Making making(0);
+    born(1, true);
+    born(2, false);
+  }
+  EXPECT_EQ(lane().compute_groups.load(), 1u);
+  EXPECT_EQ(lane().copy_groups.load(), 1u);
+  born(3, false);  // later, beside the others: known by its parent
+  EXPECT_EQ(lane().copy_groups.load(), 2u);
+  born(4, false, 99);  // of a device that nobody knows: not counted anywhere
+  EXPECT_EQ(lane().copy_groups.load(), 2u);
+}
+
+TEST_F(GroupsTest, ComputeAndCopyGroupsGetTheirOwnSliceAndThePageSaysSo) {
+  const groups::Making making(0);
+  born(1, true);
+  born(2, false);
+  want(20, 50);
+  EXPECT_EQ(g_set[1], Slices{20});
+  EXPECT_EQ(g_set[2], Slices{50});
+  EXPECT_EQ(lane().compute_slice_applied_us.load(), 20u);
+  EXPECT_EQ(lane().slice_applied_seq.load(), lane().slice_seq.load());
+  EXPECT_EQ(lane().slice_status.load(), abi::kSliceAccepted);
+}
+
+TEST_F(GroupsTest, UnchangedSlicesAreNotSentAgain) {
+  const groups::Making making(0);
+  born(1, true);
+  want(2048, 2048);  // what libcuda gave it at birth
+  EXPECT_TRUE(g_set.empty());
+  want(20, 50);
+  want(20, 50);
+  EXPECT_EQ(g_set[1], Slices{20});
+}
+
+TEST_F(GroupsTest, RaisesBeforeItLowers) {
+  const groups::Making making(0);
+  born(1, true);
+  born(2, false);
+  want(20, 50);
+  g_order.clear();
+  want(30, 40);
+  EXPECT_EQ(g_order, (std::vector<std::uint32_t>{1, 2}));
+  g_order.clear();
+  want(20, 50);
+  EXPECT_EQ(g_order, (std::vector<std::uint32_t>{2, 1}));
+}
+
+TEST_F(GroupsTest, TwoComputeGroupsOfOneProcessAreNeverShort) {
+  const groups::Making making(0);
+  born(1, true);
+  born(2, true);
+  want(20, 50);
+  EXPECT_TRUE(g_set.empty());
+  EXPECT_EQ(lane().compute_slice_applied_us.load(), rm::kDefaultSliceUs);
+}
+
+// On a real driver libcuda sets its own 2048 us a moment after the group is born: a slice that we
+// gave it in between was overwritten, and the page went on saying 20.
+TEST_F(GroupsTest, WhatLibcudaSetsAfterOursIsSetAgain) {
+  const groups::Making making(0);
+  born(1, true);
+  want(20, 50);
+  g_pokes = 0;
+  driver_sets(1, 2048);
+  EXPECT_EQ(g_pokes, 1);
+  groups::apply_wanted();
+  EXPECT_EQ(g_set[1], (Slices{20, 20}));
+}
+
+TEST_F(GroupsTest, WhatLibcudaSetsDuringOursIsSetAgain) {
+  const groups::Making making(0);
+  born(1, true);
+  g_during = [this] {
+    g_during = nullptr;
+    driver_sets(1, 2048);
+  };
+  want(20, 50);
+  groups::apply_wanted();
+  EXPECT_EQ(g_set[1], (Slices{20, 20}));
+}
+
+TEST_F(GroupsTest, ARefusalIsPublishedAndWhatWasInForceStays) {
+  const groups::Making making(0);
+  born(1, true);
+  g_status = 0x57;
+  want(20, 50);
+  EXPECT_EQ(lane().slice_status.load(), abi::kSliceRefused);
+  EXPECT_EQ(lane().slice_error.load(), 0x57u);
+  EXPECT_EQ(lane().compute_slice_applied_us.load(), 0u);
+}
+
+TEST_F(GroupsTest, AFreedGroupOrItsFreedClientIsForgotten) {
+  const groups::Making making(0);
+  born(1, true);
+  born(2, false);
+  freed(1);
+  EXPECT_EQ(lane().compute_groups.load(), 0u);
+  freed(kClient);
+  EXPECT_EQ(lane().copy_groups.load(), 0u);
+  want(20, 50);
+  EXPECT_TRUE(g_set.empty());
+  EXPECT_EQ(lane().slice_status.load(), abi::kSliceNoGroup);
+}
+
+// A descriptor's number may belong to another file by now.
+TEST_F(GroupsTest, AnotherFileUnderTheSameNumberIsNotAsked) {
+  const groups::Making making(0);
+  born(1, true);
+  const int other = ::open("/dev/zero", O_RDWR);
+  ASSERT_EQ(::dup2(other, fd_), fd_);
+  ::close(other);
+  want(20, 50);
+  EXPECT_TRUE(g_set.empty());
+  EXPECT_EQ(lane().slice_status.load(), abi::kSliceRefused);
+}
+
+TEST_F(GroupsTest, WithoutAMonitorTheDriversSlicesComeBack) {
+  const groups::Making making(0);
+  born(1, true);
+  born(2, false);
+  want(20, 50);
+  groups::restore_default();
+  EXPECT_EQ(g_set[1].back(), rm::kDefaultSliceUs);
+  EXPECT_EQ(g_set[2].back(), rm::kDefaultSliceUs);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
