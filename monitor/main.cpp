@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <random>
 
 #include "monitor/nvml.h"
@@ -35,7 +36,7 @@ bool start_log(const Options& options) {
   return true;
 }
 
-// A client takes four descriptors.
+// A client takes five descriptors.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -78,7 +79,7 @@ int serve(const Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);  // the terminal of the job that started us may go away
   int exit_code = kOk;
@@ -87,4 +88,9 @@ int main(int argc, char** argv) {
   if (!start_log(*options)) return kFailure;
   raise_descriptor_limit();
   return serve(*options);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "switchyardd: %s\n", error.what());
+  return switchyard::kFailure;
+} catch (...) {
+  return switchyard::kFailure;
 }

@@ -61,7 +61,7 @@ std::string Roster::free_name(const std::string& wanted) const {
   if (!taken(wanted)) return wanted;
   for (unsigned i = 2;; ++i) {
     const std::string ending = "-" + std::to_string(i);
-    const std::string name = wanted.substr(0, 63 - ending.size()) + ending;
+    std::string name = wanted.substr(0, 63 - ending.size()) + ending;
     if (!taken(name)) return name;
   }
 }

@@ -67,8 +67,11 @@ void Server::accept_claim(std::size_t at) {
 bool Server::when_dead(pid_t pid, std::function<void()> then) {
   bool dead = false;
   Fd pidfd = open_process(pid, dead);
-  if (dead) asio::post(io_, std::move(then));
-  if (!pidfd) return dead;
+  if (dead) {
+    asio::post(io_, std::move(then));
+    return true;
+  }
+  if (!pidfd) return false;
   auto watch = std::make_shared<asio::posix::stream_descriptor>(io_, pidfd.release());
   watch->async_wait(asio::posix::stream_descriptor::wait_read,
                     [watch, then = std::move(then)](ErrorCode error) {

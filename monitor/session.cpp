@@ -1,5 +1,6 @@
 #include "monitor/session.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
@@ -25,8 +26,6 @@ Session::Session(Local::socket socket, Yard& yard)
       deadline_(socket_.get_executor()),
       wake_pause_(socket_.get_executor()) {}
 
-Session::~Session() { close(); }
-
 void Session::start() {
   const auto peer = peer_of(socket_.native_handle());
   if (!peer) return close();
@@ -39,8 +38,6 @@ void Session::close() {
   closed_ = true;
   deadline_.cancel();
   wake_pause_.cancel();
-  // The eventfd belongs to the page.
-  if (wake_) wake_->release();
   wake_.reset();
   ErrorCode ignored;
   socket_.close(ignored);
@@ -128,7 +125,11 @@ void Session::hello(const Frame& frame) {
   client_ = client->id;
   if (!welcome(frame, *client->page)) return close();
   client->page->drop_memfd();
-  listen_to_wake(client->page->wake());
+  // A descriptor of our own, so that neither the page nor the loop closes the other's.
+  const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
+  if (wake < 0) return close();
+  wake_.emplace(socket_.get_executor(), wake);
+  listen_to_wake();
   client->watched =
       yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
         // A child that inherited the socket may hold it open for long.
@@ -162,8 +163,7 @@ bool Session::welcome(const Frame& frame, ClientPage& page) {
          static_cast<ssize_t>(bytes.size());
 }
 
-void Session::listen_to_wake(int eventfd) {
-  if (!wake_) wake_.emplace(socket_.get_executor(), eventfd);
+void Session::listen_to_wake() {
   wake_->async_wait(asio::posix::stream_descriptor::wait_read,
                     [weak = weak_from_this()](ErrorCode error) {
                       const auto self = weak.lock();
@@ -176,7 +176,7 @@ void Session::listen_to_wake(int eventfd) {
                       self->wake_pause_.async_wait([weak](ErrorCode paused) {
                         const auto again = weak.lock();
                         if (paused || again == nullptr || !again->wake_) return;
-                        again->listen_to_wake(again->wake_->native_handle());
+                        again->listen_to_wake();
                       });
                     });
 }

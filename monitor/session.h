@@ -5,7 +5,8 @@
 // answers stops only itself, and what the monitor keeps for it is bounded. A peer that begins a
 // frame has ten seconds to end it; a shim that was welcomed may be silent for ever.
 //
-// Threading: the loop's one thread. A session lives as long as something is pending on it.
+// Threading: the loop's one thread. A session lives as long as something is pending on it, and ends
+// through close(); when the loop itself is torn down it just goes, with nobody left to tell.
 #pragma once
 
 #include <array>
@@ -37,7 +38,6 @@ class Yard {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(Local::socket socket, Yard& yard);
-  ~Session();
   void start();
 
  private:
@@ -46,7 +46,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void handle(const Frame& frame);
   void hello(const Frame& frame);
   bool welcome(const Frame& frame, ClientPage& page);
-  void listen_to_wake(int eventfd);
+  void listen_to_wake();
   void answer(std::string frame, bool then_close = false);
   void watch_deadline();
   void close();
