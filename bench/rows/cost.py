@@ -21,7 +21,7 @@ def arguments(parser):
     parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty"], action="append")
     parser.add_argument("--pairs", type=int, default=8, help="of the GPT training")
     parser.add_argument("--processes", type=int, default=3, help="of each sort, eager and graph")
-    parser.add_argument("--eager-pairs", type=int, default=240, help="for each pair of processes")
+    parser.add_argument("--eager-pairs", type=int, default=110, help="for each pair of processes")
     parser.add_argument("--graph-pairs", type=int, default=6, help="for each pair of processes")
     parser.add_argument("--empty-pairs", type=int, default=12, help="pairs of processes")
 

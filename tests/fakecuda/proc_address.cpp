@@ -7,11 +7,9 @@
 #define FAKE_ADDRESS(symbol) extern "C" char fakecuda_at_##symbol[] __asm__(#symbol);
 #define CALL(version, plain, symbol) FAKE_ADDRESS(symbol)
 #define CALL_TWIN(version, plain, symbol, twin) FAKE_ADDRESS(symbol) FAKE_ADDRESS(twin)
-#define CALL_ALIAS(version, plain, symbol)
 #include "calls.def"
 #undef CALL
 #undef CALL_TWIN
-#undef CALL_ALIAS
 
 using namespace fakecuda;
 
@@ -27,7 +25,6 @@ struct Row {
 #define CALL(version, plain, symbol) {version, #plain, fakecuda_at_##symbol, nullptr},
 #define CALL_TWIN(version, plain, symbol, twin) \
   {version, #plain, fakecuda_at_##symbol, fakecuda_at_##twin},
-#define CALL_ALIAS(version, plain, symbol) {version, #plain, fakecuda_at_##symbol, nullptr},
 const Row kRows[] = {
 #include "calls.def"
 };

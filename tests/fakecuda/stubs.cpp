@@ -13,5 +13,4 @@
 
 #define CALL(version, plain, symbol) FAKE_STUB(symbol)
 #define CALL_TWIN(version, plain, symbol, twin) FAKE_STUB(symbol)
-#define CALL_ALIAS(version, plain, symbol)
 #include "calls.def"

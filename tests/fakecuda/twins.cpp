@@ -30,5 +30,4 @@ struct Twin<Call, CUresult (*)(Arguments...)> {
 
 #define CALL(version, plain, symbol)
 #define CALL_TWIN(version, plain, symbol, twin) FAKE_TWIN(symbol, twin)
-#define CALL_ALIAS(version, plain, symbol)
 #include "calls.def"
