@@ -22,9 +22,12 @@
 //   {"op":"version"}
 //   {"op":"status"}                     → "monitor", "gpus"
 //   {"op":"ps"}                         → "jobs", "outside"
-//   {"op":"create","pid":P,"card":{..}} → "job", "name": reserves the quota for a job to come; the
-//                                         job lives while P lives or a client of it is attached
+//   {"op":"create","pid":P,"card":{..},"cuda_visible_devices"?}
+//                                       → "job", "name": reserves the quota for a job to come, on
+//                                         the GPUs that it will see; the job lives while P lives or
+//                                         a client of it is attached
 //   {"op":"set","target":NAME,"priority"?,"share"?,"memory"?} → the job as `ps` lists it
+//   {"op":"means","means":"none"|"auto"} → the driver's slices for everybody, or the policy's
 //
 // Trust: lengths and texts are checked by the reader; a frame over kMaxFrame closes the socket.
 //
