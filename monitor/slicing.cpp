@@ -52,9 +52,15 @@ void Slicing::look_at(std::size_t gpu, Time now) {
       at.applier.heard(id, report.slice_applied_seq, report.slice_status == abi::kSliceRefused);
       state.last = report;
       const Job* job = roster_.find(client->job);
-      snapshot.clients.push_back({id, client->job, job->knobs.priority, job->knobs.share,
-                                  report.contexts, report.compute_groups, report.work(),
-                                  !at.applier.refuses(id)});
+      policy::ClientView& view = snapshot.clients.emplace_back();
+      view.client = id;
+      view.job = client->job;
+      view.priority = job->knobs.priority;
+      view.weight = job->knobs.share;
+      view.contexts = report.contexts;
+      view.compute_groups = report.compute_groups;
+      view.work = report.work();
+      view.sliceable = !at.applier.refuses(id);
     }
   }
   apply(gpu, policy::decide(snapshot, now, at.state), now);

@@ -9,6 +9,8 @@
 //     client → monitor   what is counted: launches, copies, memory, groups, slices in force
 //     both, by CAS       credit_bytes
 //
+// and one *gate*, below the lanes on memory pages of its own, because the GPU reads and writes it.
+//
 // Memory is accounted by *credit*. The monitor grants a client credit out of the job's quota (or
 // out of what is not reserved); an allocation takes credit by compare-exchange before it calls the
 // driver, and a free gives it back. What a client uses is `granted - credit`, so every death, at
@@ -25,6 +27,16 @@
 // rings the doorbell eventfd. The client's service thread asks the driver, then publishes what is
 // in force and slice_applied_seq = the slice_seq it read. The monitor raises before it lowers: it
 // waits for the raised ones' slice_applied_seq before it writes a short slice anywhere.
+//
+// Gate: while kGateArmed stands in a lane's attention, the client puts "wait until closed is 0" and
+// "write my number into done" around launches, in the stream itself. So the monitor stops queued
+// work by one store, with no CPU of the client involved; and no thread of the client enters the
+// driver with new work, or to wait for work, while `closed` is not 0 (it sleeps on that word by
+// futex, which the monitor wakes after it opened). With kProgress alone only the numbers are
+// written: done[i] == submitted[i] for every slot means that the GPU has nothing of this client.
+//
+//     monitor: closed = reasons          (close)      closed = 0 ; futex wake          (open)
+//     client:  wait closed == 0 | launches ... | submitted[slot] = n, GPU: done[slot] = n
 //
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
@@ -44,9 +56,10 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
+inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -62,9 +75,26 @@ struct Head {
 };
 static_assert(sizeof(Head) == 64, "the head is frozen");
 
-// Bits of Lane::attention, each asking the next launch or copy to take its slow path once.
-inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // the monitor takes this client for idle
-inline constexpr std::uint32_t kGateArmed = 1u << 1;    // reserved for the gate
+// Bits of Lane::attention: while one is set, launches and copies take their slow path.
+inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // ring once; cleared by the client
+inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; the monitor's alone
+inline constexpr std::uint32_t kProgress = 1u << 2;     // numbers without waits; the monitor's alone
+
+// What libcuda asks for its compute groups at birth, in microseconds.
+inline constexpr std::uint32_t kDefaultSliceUs = 2048;
+// A slice below this is *short*. Two short slices on one GPU bring everybody to a standstill.
+inline constexpr std::uint32_t kShortBelowUs = 1000;
+
+// Bits of Gate::closed: why. The gate is open when none is left.
+inline constexpr std::uint32_t kClosedByPause = 1u << 0;  // a person; outlives the monitor
+inline constexpr std::uint32_t kClosedByTurn = 1u << 1;   // another's turn, or a higher class works
+inline constexpr std::uint32_t kClosedByLimit = 1u << 2;  // it has had its --limit
+
+// Gate::state
+inline constexpr std::uint32_t kGateUnready = 0;  // the GPU can't see the gate (yet): only the CPU
+                                                  // side is held
+inline constexpr std::uint32_t kGateReady = 1;    // waits are put into streams
+inline constexpr std::uint32_t kGateRefused = 2;  // the driver refused: gate_error has its result
 
 // Lane::slice_status
 inline constexpr std::uint32_t kSliceNever = 0;     // no slice was asked for yet
@@ -117,6 +147,29 @@ static_assert(offsetof(Lane, credit_bytes) == 64 && offsetof(Lane, launches) == 
                   offsetof(Lane, uuid) == 192,
               "each writer has cache lines of its own");
 
+inline constexpr unsigned kProgressSlots = 16;  // streams share them when there are more
+
+struct alignas(64) Gate {
+  // --- monitor → client and its GPU work ---
+  Word32 closed;          // kClosed* bits; 0: open. A futex word.
+  Word32 spacing_us;      // GPU work that may stand between two waits; 0: 1000
+  Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
+  std::uint8_t reserved_monitor[48];
+
+  // --- client → monitor ---
+  alignas(64) Word32 state;  // kGate* above
+  Word32 gate_error;         // CUresult of the refusal
+  Word32 held_threads;       // threads that sleep before the closed gate now
+  Word32 waits;              // waits that were put into streams
+  std::uint8_t reserved_client[48];
+
+  // --- client → monitor, then GPU → monitor: numbers per slot, each growing, equal when done ---
+  alignas(64) Word32 submitted[kProgressSlots];
+  alignas(64) Word32 done[kProgressSlots];
+};
+static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 && offsetof(Gate, done) == 192,
+              "the gate's layout changed: raise kLayoutVersion");
+
 struct Page {
   Head head;
 
@@ -132,11 +185,14 @@ struct Page {
   alignas(64) Word32 card_seq;
   std::uint8_t reserved_card[60];
   JobCard card;
-  std::uint8_t reserved_tail[96];
+  std::uint8_t reserved_tail[64];
 
   Lane lanes[kMaxGpus];
+
+  alignas(kGatesOffset) Gate gates[kMaxGpus];  // gate i belongs to lane i
 };
-static_assert(offsetof(Page, lanes) == 512 && sizeof(Page) <= kPageBytes,
+static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, gates) == kGatesOffset &&
+                  sizeof(Page) == kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

@@ -15,6 +15,8 @@ namespace switchyard {
   KNOB(name, "NAME", 64, "")               \
   KNOB(priority, "PRIORITY", 16, "normal") \
   KNOB(share, "SHARE", 24, "1")            \
+  KNOB(limit, "LIMIT", 8, "")              \
+  KNOB(deadline, "DEADLINE", 24, "")       \
   KNOB(memory, "MEMORY", 24, "")           \
   KNOB(on_oom, "ON_OOM", 8, "fail")        \
   KNOB(oom_timeout, "OOM_TIMEOUT", 24, "300s")
@@ -26,6 +28,6 @@ struct JobCard {
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
 };
-static_assert(sizeof(JobCard) == 224, "the card is part of the page: raise abi::kLayoutVersion");
+static_assert(sizeof(JobCard) == 256, "the card is part of the page: raise abi::kLayoutVersion");
 
 }  // namespace switchyard

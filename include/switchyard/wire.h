@@ -26,8 +26,13 @@
 //                                       → "job", "name": reserves the quota for a job to come, on
 //                                         the GPUs that it will see; the job lives while P lives or
 //                                         a client of it is attached
-//   {"op":"set","target":NAME,"priority"?,"share"?,"memory"?} → the job as `ps` lists it
-//   {"op":"means","means":"none"|"auto"} → the driver's slices for everybody, or the policy's
+//   {"op":"set","target":NAME,"priority"?,"share"?,"limit"?,"deadline"?,"memory"?}
+//                                       → the job as `ps` lists it
+//   {"op":"pause","target":NAME,"timeout_seconds"?} → the job, once no kernel of it is known to run
+//   {"op":"resume","target":NAME}       → the job
+//   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
+//                                       → what is in force; without "policy" it only tells
+//   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
 //
 // Trust: lengths and texts are checked by the reader; a frame over kMaxFrame closes the socket.
 //
@@ -74,10 +79,14 @@ struct Hello {
   std::uint32_t lane_count;  // GPUs listed; lane i of the page is GPU i here
   JobCard card;              // from the environment, or from the old page when kRejoin
   char process[64];          // /proc/self/comm, for listings
+  // kRejoin: what a person had done when the last monitor went away.
+  std::uint32_t paused;  // 1: paused
+  std::uint32_t reserved;
+  std::uint64_t pause_until_ns;  // CLOCK_MONOTONIC; 0: without a time-out
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint64_t used_bytes[abi::kMaxGpus];  // charged already (kRejoin)
 };
-static_assert(sizeof(Hello) == 16 + 224 + 64 + abi::kMaxGpus * 24);
+static_assert(sizeof(Hello) == 16 + 256 + 64 + 16 + abi::kMaxGpus * 24);
 
 struct Welcome {
   std::uint32_t layout_version;

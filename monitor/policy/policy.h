@@ -24,6 +24,7 @@
 
 #include "monitor/policy/slices.h"
 #include "monitor/time.h"
+#include "switchyard/abi.h"
 #include "switchyard/settings.h"
 
 namespace switchyard::monitor::policy {
@@ -31,14 +32,23 @@ namespace switchyard::monitor::policy {
 // A class counts as active this long after its last work.
 inline constexpr Time kActiveFor = std::chrono::seconds(2);
 
-inline constexpr std::uint32_t kDefaultSliceUs = 2048;
 inline constexpr Slices kYieldShort{20, 50};
-inline constexpr Slices kYieldShared{kDefaultSliceUs, kDefaultSliceUs};
+inline constexpr Slices kYieldShared{abi::kDefaultSliceUs, abi::kDefaultSliceUs};
 inline constexpr std::uint32_t kHighSliceUs = 10'000;  // the smallest of the high class
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
 inline constexpr std::uint32_t kLargestSliceUs = 200'000;
 inline constexpr double kLowBesideNormal = 0.1;
+
+enum class Kind : std::uint8_t { kPriority, kFair, kExclusive, kDeadline };
+
+// What a person has chosen for the GPU, and what it takes.
+struct Rules {
+  Kind kind = Kind::kPriority;
+  bool slices = true;     // the driver takes slices here
+  bool gates = true;      // gates may be used
+  double minimum = 0.02;  // what a busy high class leaves to the lower ones, together
+};
 
 struct ClientView {
   std::uint64_t client = 0;
@@ -49,10 +59,17 @@ struct ClientView {
   std::uint32_t compute_groups = 0;  // live compute channel groups on this GPU
   std::uint64_t work = 0;            // a counter that moves with every launch and copy
   bool sliceable = true;             // the driver takes its slices
+  bool gateable = true;              // its shim holds back what the gate tells it to
+  bool busy = false;                 // its GPU has work of it now; known while `watch` is planned
+  bool slices_in_force = true;       // what was wanted last is in force
+  bool paused = false;               // a person paused the job
+  double limit = 0;                  // of the GPU's time, for the whole job; 0: none
+  Time deadline{0};                  // of the job, on `now`'s clock; 0: none
 };
 
 struct Snapshot {
   std::vector<ClientView> clients;
+  Rules rules;
 };
 
 struct State {
@@ -68,6 +85,10 @@ struct State {
 struct ClientPlan {
   std::uint64_t client = 0;
   Slices slices;
+  std::uint32_t closed = 0;      // abi::kClosed* bits: the gate is shut for these reasons
+  bool armed = false;            // waits stand around its launches, so that a close stops the GPU
+  bool watch = false;            // its progress is wanted: who has work on the GPU just now
+  std::uint32_t spacing_us = 0;  // GPU work between two waits; 0: abi's default
   bool active = false;
   bool wake = false;       // the monitor wants to know when it works again
   double share_asked = 0;  // of the GPU's time, 0 to 1, for the whole job

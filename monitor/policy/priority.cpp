@@ -189,7 +189,9 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   for (const ClientView& view : snapshot.clients) {
     State::Activity& activity = state.activity[view.client];
     const bool active = refresh_activity(view, now, activity);
-    plan.clients.push_back({view.client, {}, active, false, 0});
+    ClientPlan& each = plan.clients.emplace_back();
+    each.client = view.client;
+    each.active = active;
     const Time ends = activity.last_moved + kActiveFor;
     if (active && (plan.look_again == Time{0} || ends < plan.look_again)) plan.look_again = ends;
   }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "switchyard/abi.h"
+
 namespace switchyard::monitor {
 
 // Microseconds; 0 leaves the driver's own default (2048 us on compute).
@@ -14,12 +16,10 @@ struct Slices {
   bool operator==(const Slices&) const = default;
 };
 
-inline constexpr std::uint32_t kShortBelowUs = 1000;
-
 // Two clients with short slices on one GPU bring everybody to a standstill, so at most one may have
 // one at any instant.
 constexpr bool is_short(Slices slices) {
-  const auto below = [](std::uint32_t us) { return us != 0 && us < kShortBelowUs; };
+  const auto below = [](std::uint32_t us) { return us != 0 && us < abi::kShortBelowUs; };
   return below(slices.compute_us) || below(slices.copy_us);
 }
 

@@ -19,6 +19,7 @@
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/nvml/table.h"
@@ -34,14 +35,6 @@ std::atomic<int> g_fd[kFds] = {-1, -1, -1};
 ino_t g_inode[kFds];  // to recognise our descriptors in a forked child that closed and reopened
 std::atomic<std::uint32_t> g_observer{0};
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-class Locked {
- public:
-  Locked() { ::pthread_mutex_lock(&g_lock); }
-  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-};
 
 ino_t inode_of(int fd) {
   struct stat info {};
@@ -281,7 +274,7 @@ bool join() {
   process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     if (is_open() && g_observer.load(std::memory_order_relaxed) == 0) return true;
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     joined = connect_and_join(0);
@@ -302,7 +295,7 @@ bool join() {
 bool observe() {
   if (disabled()) return false;
   begin_process();
-  Locked locked;
+  const Locked locked(g_lock);
   if (is_open()) return true;
   return process().uses_cuda.load(std::memory_order_relaxed) == 0 &&
          connect_and_join(wire::kObserver);
@@ -312,7 +305,7 @@ bool observing() { return g_observer.load(std::memory_order_relaxed) != 0; }
 
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
   static std::uint32_t id = 1;
-  Locked locked;
+  const Locked locked(g_lock);
   const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
   if (fd < 0) return false;
   const wire::Charge charge{static_cast<std::uint32_t>(lane), 0, bytes};
@@ -351,14 +344,14 @@ Ears ears() {
 }
 
 void lose_monitor(const char* why) {
-  Locked locked;
+  const Locked locked(g_lock);
   if (!is_open()) return;
   log_line(Level::kWarn, "lost the monitor (%s): the job goes on with its last limits", why);
   close_connection();
 }
 
 bool rejoin() {
-  Locked locked;
+  const Locked locked(g_lock);
   const bool was_joined = page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
   const std::uint32_t observer = g_observer.load(std::memory_order_relaxed);
   return is_open() || connect_and_join((was_joined ? wire::kRejoin : 0) | observer);

@@ -173,8 +173,7 @@ std::uint64_t available_bytes(const abi::Lane& lane) {
   return debt > all ? 0 : all - debt;
 }
 
-Frozen::Frozen() { ::pthread_mutex_lock(&g_lock); }
-Frozen::~Frozen() { ::pthread_mutex_unlock(&g_lock); }
+Frozen::Frozen() : locked_(g_lock) {}
 
 void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh) {
   const std::uint64_t used = process().used_bytes[index].load(std::memory_order_relaxed);

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/lock.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim::account {
@@ -56,9 +57,9 @@ std::uint64_t available_bytes(const abi::Lane& lane);
 class Frozen {
  public:
   Frozen();
-  ~Frozen();
-  Frozen(const Frozen&) = delete;
-  Frozen& operator=(const Frozen&) = delete;
+
+ private:
+  Locked locked_;
 };
 
 // Puts lane `index` of a fresh page right: the monitor granted `told_bytes`, all of it used, and

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "shim/lock.h"
+
 namespace switchyard::shim::ledger {
 namespace {
 
@@ -20,14 +22,6 @@ Note* g_places = nullptr;
 std::uint64_t g_capacity = 0;  // a power of two, or zero
 std::uint64_t g_count = 0;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-class Locked {
- public:
-  Locked() { ::pthread_mutex_lock(&g_lock); }
-  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-};
 
 std::uint64_t home(Kind kind, std::uint64_t key, std::uint64_t capacity) {
   // Addresses are multiples of large powers of two: only the product's high bits differ.
@@ -87,7 +81,7 @@ bool hangs_on_context(Kind kind) {
 }  // namespace
 
 bool note(Kind kind, std::uint64_t key, const Charge& charge) {
-  Locked locked;
+  const Locked locked(g_lock);
   if ((g_count + 1) * 2 > g_capacity && !grow()) return false;
   Note& place = g_places[find(g_places, g_capacity, kind, key)];
   if (place.kind == Kind::kNone) ++g_count;
@@ -96,7 +90,7 @@ bool note(Kind kind, std::uint64_t key, const Charge& charge) {
 }
 
 bool take(Kind kind, std::uint64_t key, Charge& charge) {
-  Locked locked;
+  const Locked locked(g_lock);
   Note* found = existing(kind, key);
   if (found == nullptr) return false;
   charge = found->charge;
@@ -105,7 +99,7 @@ bool take(Kind kind, std::uint64_t key, Charge& charge) {
 }
 
 bool look(Kind kind, std::uint64_t key, Charge& charge) {
-  Locked locked;
+  const Locked locked(g_lock);
   const Note* found = existing(kind, key);
   if (found == nullptr) return false;
   charge = found->charge;
@@ -113,7 +107,7 @@ bool look(Kind kind, std::uint64_t key, Charge& charge) {
 }
 
 bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
-  Locked locked;
+  const Locked locked(g_lock);
   Note* found = existing(Kind::kHandle, handle);
   if (found == nullptr) return false;
   found->charge.handles += static_cast<std::uint32_t>(handles);
@@ -125,7 +119,7 @@ bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, boo
 }
 
 std::uint64_t take_owned(int lane, std::uint64_t owner) {
-  Locked locked;
+  const Locked locked(g_lock);
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < g_capacity;) {
     Note& note = g_places[i];
@@ -140,7 +134,7 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
 }
 
 std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
-  Locked locked;
+  const Locked locked(g_lock);
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < g_capacity;) {
     if (g_places[i].kind != Kind::kPooled || g_places[i].charge.owner != pool) {
@@ -160,7 +154,7 @@ std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
 }
 
 std::uint64_t size() {
-  Locked locked;
+  const Locked locked(g_lock);
   return g_count;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shim/client/process.h"
+#include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
@@ -29,14 +30,6 @@ struct Pool {
 Pool g_pools[kSlots];
 int g_slots = 0;  // slots ever used
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-class Locked {
- public:
-  Locked() { ::pthread_mutex_lock(&g_lock); }
-  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-};
 
 // What the account owes to or is owed by a pool after a look at it.
 struct Difference {
@@ -141,19 +134,19 @@ CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth) {
   abi::Lane* lane = nullptr;
   {
     const memory::Relaxed relaxed;
-    Locked locked;
+    const Locked locked(g_lock);
     Pool& pool = g_pools[slot];
     growth = {slot, bytes, need_of(pool, bytes)};
     pool.pending += bytes;
     lane = lane_of_device(pool.device);
   }
   if (account::reserve(lane, growth.need, reclaim) != CUDA_SUCCESS) {
-    Locked locked;
+    const Locked locked(g_lock);
     g_pools[slot].pending -= bytes;
     growth.slot = -1;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  Locked locked;
+  const Locked locked(g_lock);
   Pool& pool = g_pools[slot];
   pool.growing += growth.need;
   set_charged(pool, pool.charged + growth.need);
@@ -166,7 +159,7 @@ void each_charged(Which which) {
   for (int i = 0; i < kSlots; ++i) {
     Difference difference;
     {
-      Locked locked;
+      const Locked locked(g_lock);
       if (i >= g_slots) return;
       if (!g_pools[i].used || g_pools[i].charged == 0) continue;
       which(g_pools[i]);
@@ -180,7 +173,7 @@ void settle_slot(CUmemoryPool handle, int device) {
   const memory::Relaxed relaxed;
   Difference difference;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     const int slot = find(handle, device);
     if (slot < 0) return;
     difference = look(g_pools[slot]);
@@ -191,14 +184,14 @@ void settle_slot(CUmemoryPool handle, int device) {
 }  // namespace
 
 void learn(CUmemoryPool pool, int device) {
-  Locked locked;
+  const Locked locked(g_lock);
   if (pool != nullptr) find_or_add(pool, device);
 }
 
 CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
   int slot = -1;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     slot = find(pool, -1);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
@@ -207,7 +200,7 @@ CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
 CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth) {
   int slot = -1;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     slot = find_or_add(nullptr, device);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
@@ -218,7 +211,7 @@ bool end(const Growth& growth) {
   const memory::Relaxed relaxed;
   Difference difference;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     Pool& pool = g_pools[growth.slot];
     pool.pending -= growth.bytes;
     pool.growing -= growth.need;
@@ -230,7 +223,7 @@ bool end(const Growth& growth) {
 CUresult refuse(const Growth& growth) {
   int device = -1;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     device = g_pools[growth.slot].device;
   }
   reclaim();
@@ -250,7 +243,7 @@ void reclaim() {
 }
 
 Forgotten forget(CUmemoryPool handle) {
-  Locked locked;
+  const Locked locked(g_lock);
   const int slot = find(handle, -1);
   if (handle == nullptr || slot < 0) return {};
   Pool& pool = g_pools[slot];
@@ -271,7 +264,7 @@ void ended(CUmemoryPool handle, const Forgotten& was) {
 
 void restore(CUmemoryPool handle, const Forgotten& was) {
   if (was.device < 0) return;
-  Locked locked;
+  const Locked locked(g_lock);
   const int slot = find_or_add(handle, was.device);
   if (slot >= 0) set_charged(g_pools[slot], was.charged);
 }

@@ -12,14 +12,13 @@
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/doors/ioctl.h"
+#include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/slices/rm.h"
 
 namespace switchyard::shim::groups {
 namespace {
 
-// Below this a slice is short: at most one group per GPU may have one (facts: two make both halt).
-constexpr std::uint32_t kShortUs = 1000;
 constexpr int kMaxGroups = 256;
 constexpr int kNoDevice = -1;
 
@@ -40,14 +39,6 @@ struct Group {
 Group g_groups[kMaxGroups];
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 constinit thread_local int t_making = kNoDevice;
-
-class Locked {
- public:
-  Locked() { ::pthread_mutex_lock(&g_lock); }
-  ~Locked() { ::pthread_mutex_unlock(&g_lock); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-};
 
 // Not fstat(): its symbol is younger than the glibc that we promise to load on.
 bool identify(int fd, Group& group) {
@@ -91,7 +82,7 @@ void born(int fd, const rm::AllocHead& head) {
   rm::GroupParams params{};
   if (head.params == 0) return;
   std::memcpy(&params, reinterpret_cast<const void*>(head.params), sizeof(params));
-  Locked locked;
+  const Locked locked(g_lock);
   for (Group& group : g_groups) {
     if (group.live) continue;
     group = Group{};
@@ -102,7 +93,7 @@ void born(int fd, const rm::AllocHead& head) {
     group.object = head.object;
     group.compute = params.engine_type == rm::kEngineCompute;
     group.device = device_of(head.root, head.parent);
-    group.in_force = rm::kDefaultSliceUs;
+    group.in_force = abi::kDefaultSliceUs;
     group.live = true;
     break;
   }
@@ -112,7 +103,7 @@ void born(int fd, const rm::AllocHead& head) {
 // An object's end is also the end of its children.
 void freed(const rm::Free& request) {
   bool changed = false;
-  Locked locked;
+  const Locked locked(g_lock);
   for (Group& group : g_groups) {
     if (!group.live || group.client != request.root) continue;
     if (request.object == group.object || request.object == group.parent ||
@@ -130,7 +121,7 @@ bool sliced(const rm::Control& control) {
   bool ours = false;
   std::uint64_t microseconds = 0;
   std::memcpy(&microseconds, reinterpret_cast<const void*>(control.params), sizeof(microseconds));
-  Locked locked;
+  const Locked locked(g_lock);
   for (Group& group : g_groups) {
     if (group.live && group.client == control.client && group.object == control.object) {
       group.in_force = static_cast<std::uint32_t>(microseconds);
@@ -160,7 +151,7 @@ struct Wish {
 };
 
 std::uint32_t or_default(std::uint32_t microseconds) {
-  return microseconds == 0 ? rm::kDefaultSliceUs : microseconds;
+  return microseconds == 0 ? abi::kDefaultSliceUs : microseconds;
 }
 
 // Gives the groups of one lane what is wished, longest first, and says what is in force.
@@ -170,7 +161,7 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
   int count = 0;
   int compute_groups = 0;
   {
-    Locked locked;
+    const Locked locked(g_lock);
     for (const Group& group : g_groups) {
       if (!group.live || group.device != device) continue;
       mine[count++] = group;
@@ -178,8 +169,8 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
     }
   }
   // Two compute groups of our own would be two short slices on one GPU.
-  if (compute_groups > 1 && wish.compute_us < kShortUs) {
-    wish = {rm::kDefaultSliceUs, rm::kDefaultSliceUs};
+  if (compute_groups > 1 && wish.compute_us < abi::kShortBelowUs) {
+    wish = {abi::kDefaultSliceUs, abi::kDefaultSliceUs};
   }
   std::uint32_t status = count == 0 ? abi::kSliceNoGroup : abi::kSliceAccepted;
   for (int pass = 0; pass < 2; ++pass) {  // 0: raise, 1: lower
@@ -198,7 +189,7 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
       log_line(Level::kDebug, "slice: %u us on %s group %08x of GPU %d: accepted, was %u us",
                target, group.compute ? "compute" : "copy", group.object, device, group.in_force);
       lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
-      Locked locked;
+      const Locked locked(g_lock);
       for (Group& live : g_groups) {
         // Where libcuda set its own meanwhile, nobody knows which came last: ask for ours again.
         if (live.live && live.client == group.client && live.object == group.object &&
@@ -267,7 +258,7 @@ void restore_default() {
   for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
     abi::Lane& lane = page().lanes[i];
     if (lane.slice_seq.load(std::memory_order_relaxed) == 0) continue;
-    apply_to_lane(static_cast<int>(i), {rm::kDefaultSliceUs, rm::kDefaultSliceUs},
+    apply_to_lane(static_cast<int>(i), {abi::kDefaultSliceUs, abi::kDefaultSliceUs},
                   lane.slice_applied_seq.load(std::memory_order_relaxed));
   }
 }

@@ -21,9 +21,6 @@ inline constexpr std::uint32_t kEngineCompute = 1;  // graphics/compute; others 
 
 inline constexpr std::uint32_t kStatusOk = 0;
 
-// What libcuda asks for its compute group at birth, in microseconds.
-inline constexpr std::uint32_t kDefaultSliceUs = 2048;
-
 struct Control {  // NVOS54
   std::uint32_t client;
   std::uint32_t object;

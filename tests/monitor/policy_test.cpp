@@ -331,7 +331,7 @@ TEST_P(PolicyLaws, WeightsAreExactInsideAClass) {
     for (std::size_t i = 0; i < plan.clients.size(); ++i) {
       const ClientView& view = yard.snapshot.clients[i];
       const double us = plan.clients[i].slices.compute_us;
-      if (us == 0 || us == kDefaultSliceUs || is_short(plan.clients[i].slices)) continue;
+      if (us == 0 || us == abi::kDefaultSliceUs || is_short(plan.clients[i].slices)) continue;
       bounded = bounded || us == kSmallestSliceUs || us == kLargestSliceUs;
       const double groups = std::max(1u, view.compute_groups);
       jobs[view.job].first += us * groups;

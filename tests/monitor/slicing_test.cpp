@@ -105,11 +105,11 @@ TEST_F(SlicingTest, AStoppedYielderKeepsTheOnlyShortSliceUntilItIsDead) {
     rig.pass(milliseconds(100));
     high.shim.apply_slices();
     next.shim.apply_slices();
-    ASSERT_GE(next.lane().compute_slice_us, kShortBelowUs);
+    ASSERT_GE(next.lane().compute_slice_us, abi::kShortBelowUs);
   }
   rig.monitor.left(low.id);  // also not when its socket closes
   rig.pass(milliseconds(5));
-  ASSERT_GE(next.lane().compute_slice_us, kShortBelowUs);
+  ASSERT_GE(next.lane().compute_slice_us, abi::kShortBelowUs);
   rig.monitor.died(low.id);
   next.shim.launch();
   rig.pass(milliseconds(5));
@@ -128,7 +128,7 @@ TEST_F(SlicingTest, AProcessThatCanNotBeWatchedCountsAsDeadSomeTimeAfterItLeft) 
   low.shim.launch();
   rig.pass(seconds(1));
   low.shim.apply_slices();
-  ASSERT_GE(low.lane().compute_slice_us, kShortBelowUs);
+  ASSERT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
   rig.pass(seconds(2));
   high.shim.launch();
   low.shim.launch();
@@ -144,7 +144,7 @@ TEST_F(SlicingTest, AClientThatRejoinsConfirmsSomethingBeforeAnybodyElseIsShort)
   low.shim.launch();
   rig.pass(milliseconds(5));
   EXPECT_EQ(back.lane().slice_seq, 1u);
-  EXPECT_GE(low.lane().compute_slice_us, kShortBelowUs);
+  EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
   settle({&back, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
 }

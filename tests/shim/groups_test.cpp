@@ -157,7 +157,7 @@ TEST_F(GroupsTest, TwoComputeGroupsOfOneProcessAreNeverShort) {
   born(2, true);
   want(20, 50);
   EXPECT_TRUE(g_set.empty());
-  EXPECT_EQ(lane().compute_slice_applied_us.load(), rm::kDefaultSliceUs);
+  EXPECT_EQ(lane().compute_slice_applied_us.load(), abi::kDefaultSliceUs);
 }
 
 // On a real driver libcuda sets its own 2048 us a moment after the group is born: a slice that we
@@ -226,8 +226,8 @@ TEST_F(GroupsTest, WithoutAMonitorTheDriversSlicesComeBack) {
   born(2, false);
   want(20, 50);
   groups::restore_default();
-  EXPECT_EQ(g_set[1].back(), rm::kDefaultSliceUs);
-  EXPECT_EQ(g_set[2].back(), rm::kDefaultSliceUs);
+  EXPECT_EQ(g_set[1].back(), abi::kDefaultSliceUs);
+  EXPECT_EQ(g_set[2].back(), abi::kDefaultSliceUs);
 }
 
 }  // namespace

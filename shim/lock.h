@@ -1,0 +1,21 @@
+// The one lock guard of the library: pthread, because there is no C++ runtime here.
+//
+// Threading: RAII on the calling thread. A forked child gets every mutex anew (process.cpp).
+#pragma once
+
+#include <pthread.h>
+
+namespace switchyard::shim {
+
+class Locked {
+ public:
+  explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
+  ~Locked() { ::pthread_mutex_unlock(&mutex_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+
+}  // namespace switchyard::shim
