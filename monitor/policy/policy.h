@@ -69,7 +69,7 @@ struct ClientView {
 
 struct Snapshot {
   std::vector<ClientView> clients;
-  Rules rules;
+  Rules rules = {};
 };
 
 struct State {
