@@ -61,6 +61,8 @@ struct ClientView {
   bool sliceable = true;             // the driver takes its slices
   bool gateable = true;              // its shim holds back what the gate tells it to
   bool busy = false;                 // its GPU has work of it now; known while `watch` is planned
+  std::uint64_t progress = 0;        // moves when its GPU gets on (the sum of `done`); likewise
+  bool held = false;                 // threads of it sleep before its closed gate
   bool slices_in_force = true;       // what was wanted last is in force
   bool paused = false;               // a person paused the job
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
@@ -92,6 +94,7 @@ struct ClientPlan {
   bool active = false;
   bool wake = false;       // the monitor wants to know when it works again
   double share_asked = 0;  // of the GPU's time, 0 to 1, for the whole job
+  double share_got = -1;   // of the GPU's time, by estimate over a second; -1: not known
 };
 
 struct Plan {
