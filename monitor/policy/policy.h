@@ -1,28 +1,40 @@
-// The policy: who gets which slices on one GPU. Pure: no clock, no log, no page.
+// The policy: who gets which slices on one GPU, and whose gate is shut. Pure: no clock, no log, no
+// page.
 //
 // Concept. `decide(snapshot, now, state)` looks at the clients that have a context on the GPU and
-// answers what each should have. All that it remembers between two looks is in `State`: who was
-// active when, and who holds the short slice.
+// answers what each should have. All that it remembers between two looks is in `State`.
 //
 //   nobody else there        the driver's default: left alone
 //   a high class to protect  highs get long slices (10 ms and more, by weight). Of those that yield
 //                            (normal and low) one may have the short slice: the only one that is
-//                            active. Several active yielders share equal slices of the default's
-//                            length, because two short slices bring everybody to a standstill.
+//                            active, or, where several are, the one whose turn it is: the others
+//                            wait behind their gates, because two short slices bring everybody to
+//                            a standstill. Without gates they share slices of the default's length.
 //   no high class active     slices in proportion to the weights; low counts a tenth beside normal
+//   no slices here           a high class that works shuts the gates of the others; unequal weights
+//                            take turns in proportion
 //
 // A high client that sleeps keeps its long slice, and the only active yielder beside it stays
 // short: that costs nothing while the high one has no work, and its first request after the sleep
-// finds the GPU as quick as the next.
+// finds the GPU as quick as the next. A high class that never sleeps leaves the others a minimum.
+//
+// The other kinds only say who is high (deadline: the job with the earliest; fair: nobody), or that
+// one job at a time has the GPU (exclusive). Limits and pauses hold in all of them.
+//
+// The rooms, in the order in which a look goes through them:
+//
+//   activity   who works, who would                account  how much of the GPU each had
+//   limits     ceilings, by the gate               classes  who is high, weights, slices
+//   turns      one job after the other             holding  the lower class held by gates alone
 //
 // Threading: pure functions over plain values.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "monitor/policy/slices.h"
+#include "monitor/policy/state.h"
 #include "monitor/time.h"
 #include "switchyard/abi.h"
 #include "switchyard/settings.h"
@@ -34,10 +46,12 @@ inline constexpr Time kActiveFor = std::chrono::seconds(2);
 
 inline constexpr Slices kYieldShort{20, 50};
 inline constexpr Slices kYieldShared{abi::kDefaultSliceUs, abi::kDefaultSliceUs};
-inline constexpr std::uint32_t kHighSliceUs = 10'000;  // the smallest of the high class
+inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the high class
+inline constexpr std::uint32_t kGreedySliceUs = 50'000;  // likewise, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
 inline constexpr std::uint32_t kLargestSliceUs = 200'000;
+inline constexpr std::uint32_t kHighSpacingUs = 400;  // between two waits, beside a high class
 inline constexpr double kLowBesideNormal = 0.1;
 
 enum class Kind : std::uint8_t { kPriority, kFair, kExclusive, kDeadline };
@@ -74,16 +88,6 @@ struct Snapshot {
   Rules rules = {};
 };
 
-struct State {
-  struct Activity {
-    std::uint64_t work = 0;
-    Time last_moved{0};
-    bool moved = false;  // ever
-  };
-  std::map<std::uint64_t, Activity> activity;
-  std::uint64_t short_holder = 0;  // 0: nobody
-};
-
 struct ClientPlan {
   std::uint64_t client = 0;
   Slices slices;
@@ -99,7 +103,7 @@ struct ClientPlan {
 
 struct Plan {
   std::vector<ClientPlan> clients;  // in the order of the snapshot
-  Time look_again{0};               // when activity may have ended; 0: no need
+  Time look_again{0};               // when something may have to change; 0: no need
 };
 
 Plan decide(const Snapshot& snapshot, Time now, State& state);

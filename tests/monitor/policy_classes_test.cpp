@@ -1,50 +1,13 @@
-// The policy with made-up clients and a made-up clock.
-#include "monitor/policy/policy.h"
-
+// Classes, weights and slices, with made-up clients and a made-up clock.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
+#include "tests/monitor/policy_rig.h"
 
 namespace switchyard::monitor::policy {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-ClientView client(std::uint64_t id, Priority priority, double weight = 1) {
-  ClientView view;
-  view.client = id;
-  view.job = id;
-  view.priority = priority;
-  view.weight = weight;
-  view.contexts = 1;
-  view.compute_groups = 1;
-  return view;
-}
-
-// Clients that can be made to work, and a clock that only we move.
-struct Yard {
-  Snapshot snapshot;
-  State state;
-  Time now = seconds(100);
-
-  ClientView& operator[](std::size_t at) { return snapshot.clients[at]; }
-  Plan decide() { return policy::decide(snapshot, now, state); }
-  // All of `who` work, and the monitor looks.
-  Plan work(std::initializer_list<std::size_t> who) {
-    decide();  // it has seen everybody before they work
-    for (const std::size_t at : who) snapshot.clients[at].work += 10;
-    return decide();
-  }
-};
-
-unsigned shorts(const Plan& plan) {
-  return static_cast<unsigned>(std::count_if(plan.clients.begin(), plan.clients.end(),
-                                             [](const auto& c) { return is_short(c.slices); }));
-}
-
-constexpr Slices kNothing{0, 0};
 
 TEST(Policy, NobodyIsThere) { EXPECT_TRUE(Yard{}.decide().clients.empty()); }
 
@@ -80,10 +43,11 @@ TEST(Policy, NormalBesideHighGetsTheShortSlice) {
   EXPECT_EQ(plan.clients[0].slices, kYieldShort);
 }
 
-TEST(Policy, SeveralActiveYieldersShareEqualSlicesOfTheDefaultLength) {
+TEST(Policy, WithoutGatesSeveralActiveYieldersShareEqualSlicesOfTheDefaultLength) {
   Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kNormal),
               client(4, Priority::kLow)}},
             {}};
+  yard.snapshot.rules.gates = false;
   const Plan plan = yard.work({0, 1, 2, 3});
   EXPECT_EQ(shorts(plan), 0u);
   for (int i = 1; i < 4; ++i) EXPECT_EQ(plan.clients[i].slices, kYieldShared);
@@ -252,106 +216,8 @@ TEST(Policy, ForgetsClientsThatAreGone) {
   yard.snapshot.clients.pop_back();
   yard.decide();
   EXPECT_EQ(yard.state.short_holder, 0u);
-  EXPECT_EQ(yard.state.activity.size(), 1u);
+  EXPECT_EQ(yard.state.clients.size(), 1u);
 }
-
-Snapshot random_snapshot(std::mt19937_64& random) {
-  const auto pick = [&random](std::uint64_t below) { return random() % below; };
-  Snapshot out;
-  const std::uint64_t clients = pick(12);
-  const std::uint64_t jobs = 1 + pick(8);
-  std::vector<std::pair<Priority, double>> kinds;
-  for (std::uint64_t i = 0; i < jobs; ++i) {
-    // Ratios up to 20 : 1, beside low's tenth, fit between the smallest and the largest slice.
-    kinds.emplace_back(static_cast<Priority>(pick(3)), 0.5 * static_cast<double>(1 + pick(10)));
-  }
-  for (std::uint64_t i = 0; i < clients; ++i) {
-    ClientView view;
-    view.client = i + 1;
-    view.job = 1 + pick(jobs);
-    view.priority = kinds[view.job - 1].first;
-    view.weight = kinds[view.job - 1].second;
-    view.contexts = static_cast<std::uint32_t>(pick(3));
-    view.compute_groups = view.contexts == 0 ? 0 : static_cast<std::uint32_t>(pick(3));
-    view.work = pick(3);
-    view.sliceable = pick(10) != 0;
-    out.clients.push_back(view);
-  }
-  return out;
-}
-
-class PolicyLaws : public testing::TestWithParam<std::uint64_t> {};
-
-TEST_P(PolicyLaws, HoldOverRandomLoads) {
-  std::mt19937_64 random(GetParam());
-  State state;
-  Time now = seconds(1);
-  Snapshot snapshot = random_snapshot(random);
-  for (int step = 0; step < 200; ++step) {
-    if (random() % 10 == 0) snapshot = random_snapshot(random);
-    for (ClientView& view : snapshot.clients) view.work += random() % 3 == 0;
-    now += milliseconds(random() % 1500);
-    State twin = state;
-    const Plan plan = decide(snapshot, now, state);
-    const Plan again = decide(snapshot, now, twin);
-    ASSERT_EQ(plan.clients.size(), snapshot.clients.size());
-    std::size_t riders = 0;
-    for (const ClientView& view : snapshot.clients)
-      riders += view.contexts + view.compute_groups > 0;
-    for (std::size_t i = 0; i < plan.clients.size(); ++i) {
-      ASSERT_EQ(plan.clients[i].slices, again.clients[i].slices) << "same input, same plan";
-      ASSERT_EQ(plan.clients[i].wake, again.clients[i].wake);
-      if (riders < 2) {
-        ASSERT_EQ(plan.clients[i].slices, kNothing) << "alone is left alone";
-      }
-      if (is_short(plan.clients[i].slices)) {
-        ASSERT_NE(snapshot.clients[i].priority, Priority::kHigh);
-        ASSERT_EQ(snapshot.clients[i].compute_groups, 1u);
-      }
-      ASSERT_LE(plan.clients[i].slices.compute_us, kLargestSliceUs);
-    }
-    ASSERT_LE(shorts(plan), 1u) << "step " << step;
-  }
-}
-
-// Weights are exact inside a class: what two active jobs get, added up over their groups, is in the
-// ratio of their weights, but for the rounding to microseconds and the bounds of a slice.
-TEST_P(PolicyLaws, WeightsAreExactInsideAClass) {
-  std::mt19937_64 random(GetParam());
-  for (int round = 0; round < 200; ++round) {
-    Yard yard;
-    yard.snapshot = random_snapshot(random);
-    for (ClientView& view : yard.snapshot.clients) view.sliceable = true;
-    yard.decide();
-    for (ClientView& view : yard.snapshot.clients) ++view.work;
-    const Plan plan = yard.decide();
-    std::map<std::uint64_t, std::pair<double, double>> jobs;  // sum of slices, groups
-    std::map<std::uint64_t, const ClientView*> views;
-    bool bounded = false;
-    for (std::size_t i = 0; i < plan.clients.size(); ++i) {
-      const ClientView& view = yard.snapshot.clients[i];
-      const double us = plan.clients[i].slices.compute_us;
-      if (us == 0 || us == abi::kDefaultSliceUs || is_short(plan.clients[i].slices)) continue;
-      bounded = bounded || us == kSmallestSliceUs || us == kLargestSliceUs;
-      const double groups = std::max(1u, view.compute_groups);
-      jobs[view.job].first += us * groups;
-      jobs[view.job].second += groups;
-      views[view.job] = &view;
-    }
-    if (bounded) continue;
-    for (const auto& [a, mine] : jobs) {
-      for (const auto& [b, theirs] : jobs) {
-        if (views[a]->priority != views[b]->priority) continue;
-        // Each slice is rounded by half a microsecond at most.
-        const double scale = mine.first / views[a]->weight;
-        EXPECT_NEAR(theirs.first, scale * views[b]->weight,
-                    theirs.second + mine.second * views[b]->weight / views[a]->weight);
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, PolicyLaws, testing::Range<std::uint64_t>(1, 41));
 
 }  // namespace
 }  // namespace switchyard::monitor::policy

@@ -1,0 +1,32 @@
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+
+void observe(const ClientView& view, Time now, ClientState& state) {
+  const bool moved = view.work != state.work;
+  state.progressed = state.seen && view.progress != state.progress;
+  state.seen = true;
+  state.work = view.work;
+  state.progress = view.progress;
+  if (state.progressed) state.progressed_at = now;
+  state.was_at_work = state.at_work;
+  state.wanted = state.wants;
+  state.at_work = view.busy || moved;
+  state.wants = state.at_work || view.held;
+  // One that waits behind its gate launches nothing, and is active all the same.
+  if (state.wants) {
+    state.last_moved = now;
+    state.moved = true;
+  }
+}
+
+bool drained(const Rider& rider, Time now) {
+  if (!rider.view->busy) return true;
+  if (!rider.state->closed) return false;
+  // Progress comes at least as often as waits stand in the stream, unless one kernel is longer.
+  const std::uint32_t spacing = rider.state->spacing_us != 0 ? rider.state->spacing_us : 1000;
+  const Time stands_since = std::max(rider.state->progressed_at, rider.state->closed_at);
+  return now - stands_since >= std::chrono::microseconds(2 * spacing);
+}
+
+}  // namespace switchyard::monitor::policy

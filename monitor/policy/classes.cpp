@@ -1,0 +1,238 @@
+#include <cmath>
+#include <map>
+
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+// A process counts for its job: the job's weight is divided among the channel groups that compete
+// for it, so ten workers get no more than one. An idle client is weighed as if it were active too,
+// so that it is right when it wakes.
+void divide_weights(std::vector<Rider>& riders) {
+  for (Rider& rider : riders) {
+    std::uint32_t groups = rider.active ? 0 : rider.groups();
+    for (const Rider& other : riders) {
+      if (other.active && other.job() == rider.job()) groups += other.groups();
+    }
+    rider.unit = rider.weight / groups;
+  }
+}
+
+// A limit is also a cap on the weight, so that slices alone keep it among jobs that always work,
+// and what it leaves is shared by the others.
+void cap_by_limit(std::vector<Rider>& riders, bool high) {
+  struct Job {
+    double weight = 0, limit = 0;
+    bool capped = false;
+  };
+  std::map<std::uint64_t, Job> jobs;
+  for (const Rider& rider : riders) {
+    if (!rider.active || rider.high != high) continue;
+    jobs[rider.job()] = {rider.weight, rider.limited() ? rider.view->limit : 1, false};
+  }
+  double free_weight = 0;
+  double capped_share = 0;
+  for (const auto& [key, job] : jobs) free_weight += job.weight;
+  for (bool again = true; again;) {
+    again = false;
+    for (auto& [key, job] : jobs) {
+      const double share = job.weight / free_weight * (1 - capped_share);
+      if (job.capped || share <= job.limit) continue;
+      // Of jobs that are all limited the last keeps its weight: its gate must do.
+      if (job.weight >= free_weight || capped_share + job.limit >= 1) continue;
+      job.capped = again = true;
+      free_weight -= job.weight;
+      capped_share += job.limit;
+    }
+  }
+  for (Rider& rider : riders) {
+    const auto job = jobs.find(rider.job());
+    if (!rider.active || job == jobs.end() || !job->second.capped) continue;
+    rider.weight = job->second.limit * free_weight / (1 - capped_share);
+  }
+}
+
+// Slices in proportion to the units, `smallest` for the least of those that count.
+struct Scale {
+  double us_per_unit = 0;
+  Slices slice(double unit) const {
+    const double us =
+        std::clamp<double>(std::round(unit * us_per_unit), kSmallestSliceUs, kLargestSliceUs);
+    return {static_cast<std::uint32_t>(us), static_cast<std::uint32_t>(us)};
+  }
+};
+
+// Keeps the ratios exact as long as they fit between the smallest and the largest slice.
+Scale fit(double us_per_unit, double least, double most, double smallest) {
+  us_per_unit = std::max(us_per_unit, smallest / least);
+  us_per_unit = std::min(us_per_unit, kLargestSliceUs / most);
+  return {us_per_unit};
+}
+
+struct Extent {
+  double least = 0, most = 0, sum = 0;
+  unsigned count = 0;
+};
+
+template <typename Counts>
+Extent extent(const std::vector<Rider>& riders, Counts counts) {
+  Extent out;
+  for (const Rider& rider : riders) {
+    if (!counts(rider)) continue;
+    out.least = out.count == 0 ? rider.unit : std::min(out.least, rider.unit);
+    out.most = std::max(out.most, rider.unit);
+    out.sum += rider.unit * rider.groups();
+    out.count += rider.groups();
+  }
+  return out;
+}
+
+// What all active highs have of one round, in microseconds.
+double give_highs_long_slices(Look& look, std::uint32_t smallest_us) {
+  const Extent highs = extent(look.riders, [](const Rider& rider) { return rider.high; });
+  if (highs.count == 0) return 0;
+  const Scale scale = fit(0, highs.least, highs.most, smallest_us);
+  double sum = 0;
+  for (Rider& rider : look.riders) {
+    if (!rider.high) continue;
+    rider.plan->slices = scale.slice(rider.unit);
+    if (rider.active) sum += rider.plan->slices.compute_us * rider.groups();
+  }
+  return sum;
+}
+
+// The one that may be short: the only active yielder; when none is active, whoever was last, so
+// that a pause in its work changes nothing; else a lone yielder, before its first launch.
+const Rider* choose_short(const Look& look) {
+  const Rider* active = nullptr;
+  const Rider* holder = nullptr;
+  const Rider* any = nullptr;
+  unsigned actives = 0;
+  unsigned yielders = 0;
+  for (const Rider& rider : look.riders) {
+    if (rider.high) continue;
+    ++yielders;
+    any = &rider;
+    if (rider.view->client == look.state.short_holder) holder = &rider;
+    if (rider.active) {
+      ++actives;
+      active = &rider;
+    }
+  }
+  const Rider* chosen = actives == 1    ? active
+                        : actives > 1   ? nullptr
+                        : holder        ? holder
+                        : yielders == 1 ? any
+                                        : nullptr;
+  // A process with two compute groups would be two short slices by itself.
+  if (chosen != nullptr && chosen->view->compute_groups != 1) return nullptr;
+  return chosen;
+}
+
+// What the one yielder that has the GPU gets beside highs that have `highs_us` of each round.
+Slices slice_for_yielder(const Look& look, double highs_us) {
+  if (!look.state.high.greedy || highs_us <= 0) return kYieldShort;
+  const double us = std::round(highs_us * look.rules.minimum / (1 - look.rules.minimum));
+  // Not short: a high class that always works has no latency to protect.
+  const auto slice =
+      static_cast<std::uint32_t>(std::clamp<double>(us, abi::kShortBelowUs, kLargestSliceUs));
+  return {slice, slice};
+}
+
+void yield_to_high(Look& look, double highs_us) {
+  const bool in_turns = look.state.turns.phase != Turns::Phase::kNone;
+  const Rider* chosen = in_turns ? shortable_holder(look) : choose_short(look);
+  look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
+  for (Rider& rider : look.riders) {
+    if (rider.high) continue;
+    rider.plan->slices = &rider == chosen ? slice_for_yielder(look, highs_us) : kYieldShared;
+  }
+}
+
+void share_by_weight(Look& look) {
+  look.state.short_holder = 0;
+  const bool someone =
+      any_rider(look, [](const Rider& rider) { return rider.active && !rider.high; });
+  const Extent competing = extent(look.riders, [someone](const Rider& rider) {
+    return !rider.high && (rider.active || !someone);
+  });
+  if (competing.count == 0) return;
+  const Scale scale = fit(static_cast<double>(kCyclePerClientUs) * competing.count / competing.sum,
+                          competing.least, competing.most, kSmallestSliceUs);
+  for (Rider& rider : look.riders) {
+    if (!rider.high) rider.plan->slices = scale.slice(rider.unit);
+  }
+}
+
+}  // namespace
+
+void rank(Look& look) {
+  if (look.rules.kind == Kind::kPriority) {
+    for (Rider& rider : look.riders) rider.high = rider.view->priority == Priority::kHigh;
+  }
+  if (look.rules.kind != Kind::kDeadline) return;
+  const Rider* first = nullptr;
+  for (const Rider& rider : look.riders) {
+    if (!rider.active || rider.view->deadline == Time{0}) continue;
+    const auto urgency = [](const Rider& r) { return std::pair(r.view->deadline, r.job()); };
+    if (first == nullptr || urgency(rider) < urgency(*first)) first = &rider;
+  }
+  if (first == nullptr) return;
+  for (Rider& rider : look.riders) rider.high = rider.job() == first->job();
+}
+
+void weigh(Look& look) {
+  // Low harvests: beside an active normal it counts a tenth. When nobody is active, as beside all.
+  const bool someone = any_rider(look, [](const Rider& rider) { return rider.active; });
+  const bool beside_normal =
+      look.rules.kind == Kind::kPriority && any_rider(look, [&](auto& r) {
+        return r.view->priority == Priority::kNormal && (r.active || !someone);
+      });
+  for (Rider& rider : look.riders) {
+    rider.weight = rider.view->weight;
+    if (rider.view->priority == Priority::kLow && beside_normal) rider.weight *= kLowBesideNormal;
+  }
+  cap_by_limit(look.riders, true);
+  cap_by_limit(look.riders, false);
+  divide_weights(look.riders);
+}
+
+// What each job may expect of the GPU's time while it and all that are active now have work.
+void say_what_is_asked(Look& look) {
+  const bool high_active =
+      any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
+  for (Rider& rider : look.riders) {
+    if (high_active && !rider.high) continue;
+    std::map<std::uint64_t, double> jobs{{rider.job(), rider.weight}};
+    for (const Rider& other : look.riders) {
+      if (other.active && other.high == rider.high) jobs[other.job()] = other.weight;
+    }
+    double sum = 0;
+    for (const auto& [job, weight] : jobs) sum += weight;
+    rider.plan->share_asked = rider.weight / sum;
+    if (rider.limited()) {
+      rider.plan->share_asked = std::min(rider.plan->share_asked, rider.view->limit);
+    }
+  }
+}
+
+void give_slices(Look& look) {
+  bool high_there = false;
+  bool high_active = false;
+  unsigned active_yielders = 0;
+  for (const Rider& rider : look.riders) {
+    high_there = high_there || rider.high;
+    high_active = high_active || (rider.high && rider.active);
+    if (!rider.high && rider.active) ++active_yielders;
+  }
+  const bool greedy = look.state.high.greedy;
+  const double highs_us = give_highs_long_slices(look, greedy ? kGreedySliceUs : kHighSliceUs);
+  if (high_active || (high_there && active_yielders < 2)) {
+    yield_to_high(look, highs_us);
+  } else {
+    share_by_weight(look);
+  }
+}
+
+}  // namespace switchyard::monitor::policy

@@ -1,0 +1,150 @@
+#include <iterator>
+#include <set>
+
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+void forget_the_gone(const Snapshot& snapshot, State& state) {
+  std::set<std::uint64_t> clients;
+  std::set<std::uint64_t> jobs;
+  for (const ClientView& view : snapshot.clients) {
+    clients.insert(view.client);
+    jobs.insert(view.job);
+  }
+  std::erase_if(state.clients, [&](const auto& entry) { return !clients.contains(entry.first); });
+  std::erase_if(state.jobs, [&](const auto& entry) { return !jobs.contains(entry.first); });
+  if (!clients.contains(state.short_holder)) state.short_holder = 0;
+}
+
+// Sees everybody, lists those that ride, and shuts the gates of those that are paused.
+std::vector<Rider> observe_all(const Snapshot& snapshot, Look& look) {
+  std::vector<Rider> everybody;
+  look.plan.clients.resize(snapshot.clients.size());
+  for (std::size_t i = 0; i < snapshot.clients.size(); ++i) {
+    const ClientView& view = snapshot.clients[i];
+    ClientState& state = look.state.clients[view.client];
+    ClientPlan& plan = look.plan.clients[i];
+    observe(view, look.now, state);
+    plan.client = view.client;
+    const Time ends = state.last_moved + kActiveFor;
+    plan.active = state.moved && look.now < ends && !view.paused;
+    if (plan.active) look.again_at(ends);
+    Rider rider;
+    rider.view = &view;
+    rider.plan = &plan;
+    rider.state = &state;
+    rider.active = plan.active;
+    if (view.paused) rider.close(abi::kClosedByPause);
+    if (view.contexts == 0 && view.compute_groups == 0) continue;
+    everybody.push_back(rider);
+  }
+  return everybody;
+}
+
+// Of those that yield, two or more jobs work: without turns two of them would be short at once, or
+// none.
+bool take_turns_beside_high(Look& look) {
+  const bool high_active =
+      any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
+  if (!high_active) return false;
+  TurnRules turns;
+  turns.short_slice = !look.state.high.greedy;
+  turns.long_turns = look.state.high.greedy;
+  turns.spacing_us = kHighSpacingUs;
+  // A newcomer is armed before it comes.
+  for (const Rider& rider : look.riders) {
+    const bool another_works = any_rider(look, [&rider](const Rider& other) {
+      return other.active && !other.high && other.job() != rider.job();
+    });
+    if (!rider.high && !rider.active && another_works) rider.arm(kHighSpacingUs);
+  }
+  return take_turns(look, turns);
+}
+
+// Where there are no slices, turns are the only way to weights.
+bool take_turns_by_weight(Look& look, bool held) {
+  double least = 0;
+  double most = 0;
+  for (const Rider& rider : look.riders) {
+    if (rider.high || !rider.active) continue;
+    least = least == 0 ? rider.weight : std::min(least, rider.weight);
+    most = std::max(most, rider.weight);
+  }
+  if (most <= least * 1.01) return false;
+  TurnRules turns;
+  turns.suspended = held;
+  return take_turns(look, turns);
+}
+
+// More than one rides: slices, turns and held gates, as the rules have it.
+void share(Look& look) {
+  const bool gates =
+      look.rules.gates && std::all_of(look.riders.begin(), look.riders.end(),
+                                      [](const Rider& rider) { return rider.view->gateable; });
+  bool in_turns = false;
+  if (gates && look.rules.kind == Kind::kExclusive) {
+    TurnRules turns;
+    turns.highs = true;
+    in_turns = take_turns(look, turns);
+  } else if (gates && look.rules.slices) {
+    watch_the_greedy(look);
+    in_turns = take_turns_beside_high(look);
+  } else if (gates) {
+    in_turns = take_turns_by_weight(look, hold_for_high(look));
+  }
+  if (!in_turns) look.state.turns.phase = Turns::Phase::kNone;
+  if (look.rules.slices) give_slices(look);
+  for (const Rider& rider : look.riders) {
+    rider.plan->wake = rider.plan->wake || !rider.active;
+    if (!rider.view->sliceable) rider.plan->slices = {};
+  }
+}
+
+void leave_alone(State& state) {
+  state.short_holder = 0;
+  state.turns.phase = Turns::Phase::kNone;
+  state.high = {};
+}
+
+void remember(const std::vector<Rider>& everybody, Look& look) {
+  for (const Rider& rider : everybody) {
+    ClientState& state = *rider.state;
+    const bool closed = rider.plan->closed != 0;
+    if (closed && !state.closed) state.closed_at = look.now;
+    state.closed = closed;
+    state.slices = rider.plan->slices;
+    state.watched = rider.plan->watch;
+    state.spacing_us = rider.plan->spacing_us;
+    rider.plan->share_got = state.share;
+  }
+  look.state.looked_at = look.now;
+  look.state.looked = true;
+}
+
+}  // namespace
+
+Plan decide(const Snapshot& snapshot, Time now, State& state) {
+  forget_the_gone(snapshot, state);
+  Plan plan;
+  const double dt_ns = state.looked ? std::max(0.0, ns(now - state.looked_at)) : 0;
+  Look look{snapshot.rules, now, dt_ns, state, plan, {}};
+  const std::vector<Rider> everybody = observe_all(snapshot, look);
+  account(everybody, dt_ns);
+  std::copy_if(everybody.begin(), everybody.end(), std::back_inserter(look.riders),
+               [](const Rider& rider) { return !rider.view->paused; });
+  if (look.rules.gates) hold_limits(look);
+  rank(look);
+  weigh(look);
+  say_what_is_asked(look);
+  if (look.riders.size() < 2) {
+    leave_alone(state);
+  } else {
+    share(look);
+  }
+  remember(everybody, look);
+  return plan;
+}
+
+}  // namespace switchyard::monitor::policy

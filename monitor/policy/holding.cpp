@@ -1,0 +1,107 @@
+// A high class beside a lower one: held by gates where there are no slices, and watched for
+// leaving too little where there are.
+#include <cmath>
+
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The gaps between the kernels of one request are no reason to open.
+constexpr Time kGap = microseconds(200);
+constexpr Time kSoonest = microseconds(100);
+constexpr Time kLatest = milliseconds(1);
+constexpr Time kWhileResting = milliseconds(5);
+// The minimum is given at least four times a second.
+constexpr double kOwedOverNs = 250e6;
+
+constexpr double kSmoothOverNs = 1e9;
+constexpr double kGreedyAbove = 0.9;
+constexpr double kModestBelow = 0.8;
+constexpr Time kSampleEvery = milliseconds(20);
+
+bool lower_active(const Look& look) {
+  return any_rider(look, [](const Rider& rider) { return !rider.high && rider.active; });
+}
+
+// What is queued behind a closed gate is not work on the GPU.
+bool works(const Rider& rider) { return rider.state->at_work && !rider.state->closed; }
+
+void note_high_work(const Look& look, HighState& high) {
+  const bool now = any_rider(look, [](const Rider& rider) { return rider.high && works(rider); });
+  if (now) high.worked_at = look.now;
+  const bool works = now || (high.works && look.now - high.worked_at < kGap);
+  if (works && !high.works) high.works_since = look.now;
+  high.works = works;
+}
+
+// What the lower class must get of its minimum while the high one works without end. True: now.
+bool repay(const Look& look, HighState& high, bool held_until_now) {
+  const double minimum = std::clamp(look.rules.minimum, 0.0, 0.5);
+  high.owed_ns += (held_until_now ? minimum : minimum - 1) * look.dt_ns;
+  high.owed_ns = std::clamp(high.owed_ns, 0.0, kOwedOverNs);
+  if (high.owed_ns <= 0) high.repaying = false;
+  if (high.owed_ns >= minimum * kOwedOverNs && minimum > 0) high.repaying = true;
+  return high.repaying;
+}
+
+}  // namespace
+
+bool hold_for_high(Look& look) {
+  HighState& high = look.state.high;
+  const bool high_there = any_rider(look, [](const Rider& rider) { return rider.high; });
+  if (!high_there || !lower_active(look)) {
+    high.works = false;
+    high.owed_ns = 0;
+    high.repaying = false;
+    return false;
+  }
+  const bool held_until_now = high.works && !high.repaying;
+  note_high_work(look, high);
+  const bool repaying = repay(look, high, held_until_now);
+  const bool hold = high.works && !repaying;
+  for (const Rider& rider : look.riders) {
+    if (rider.high) {
+      rider.plan->watch = true;
+      if (!rider.state->at_work) rider.plan->wake = true;
+    } else {
+      rider.arm(kHighSpacingUs);
+      if (hold) rider.close(abi::kClosedByTurn);
+    }
+  }
+  if (high.works) {
+    // A long burst may be noticed to end a little later than a short one.
+    look.again_in(std::clamp((look.now - high.works_since) / 8, kSoonest, kLatest));
+  } else {
+    look.again_in(kWhileResting);
+  }
+  return hold;
+}
+
+void watch_the_greedy(Look& look) {
+  HighState& high = look.state.high;
+  bool working = false;
+  bool active = false;
+  for (const Rider& rider : look.riders) {
+    if (!rider.high) continue;
+    working = working || works(rider);
+    active = active || rider.active;
+  }
+  if (!active || !lower_active(look)) {
+    high.busy = 0;
+    high.greedy = false;
+    return;
+  }
+  high.busy += (1 - std::exp(-look.dt_ns / kSmoothOverNs)) * ((working ? 1 : 0) - high.busy);
+  if (high.busy > kGreedyAbove) high.greedy = look.rules.minimum > 0;
+  if (high.busy < kModestBelow) high.greedy = false;
+  for (const Rider& rider : look.riders) {
+    if (rider.high) rider.plan->watch = true;
+  }
+  look.again_in(kSampleEvery);
+}
+
+}  // namespace switchyard::monitor::policy

@@ -1,0 +1,92 @@
+// Ceilings. A job with a limit has a budget of GPU time that fills at the limit's rate. While its
+// gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
+// a job that always works opens and closes once in kPeriod, however high its limit is.
+#include <map>
+#include <utility>
+
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+constexpr double kPeriodNs = 50e6;
+// A job whose turn is another's saves up at most so much: over two seconds it is 1.5 points.
+constexpr double kSavedNs = 30e6;
+// A debt is forgotten beyond what a window of so long could show.
+constexpr double kWindowNs = 2e9;
+constexpr double kSoonestNs = 0.5e6;
+constexpr double kLatestNs = 5e6;
+
+struct Metered {
+  double limit = 0;
+  double had_ns = 0;
+  bool at_work = false;
+  bool kept_waiting = false;  // by another's turn
+  bool draining = false;
+  std::vector<Rider*> riders;
+};
+
+std::map<std::uint64_t, Metered> list_metered(Look& look) {
+  std::map<std::uint64_t, Metered> out;
+  for (Rider& rider : look.riders) {
+    if (!rider.limited()) continue;
+    Metered& job = out[rider.job()];
+    job.limit = rider.view->limit;
+    job.had_ns += rider.state->had_ns;
+    job.at_work = job.at_work || rider.state->at_work;
+    job.kept_waiting = job.kept_waiting || (rider.state->closed && rider.state->wants);
+    job.draining = job.draining || (rider.state->closed && !drained(rider, look.now));
+    job.riders.push_back(&rider);
+  }
+  return out;
+}
+
+double depth_ns(double limit) { return kPeriodNs * limit * (1 - limit); }
+
+// How soon the answer may change.
+double next_look_ns(const Metered& job, const JobState& state) {
+  if (state.spent) {
+    const double full = (depth_ns(job.limit) - state.budget_ns) / job.limit;
+    return std::max(kSoonestNs, std::min(full, job.draining ? kSoonestNs : full));
+  }
+  return std::clamp(state.budget_ns / (1 - job.limit) / 2, kSoonestNs, kLatestNs);
+}
+
+void meter(Look& look, const Metered& job, JobState& state) {
+  const double full = depth_ns(job.limit);
+  if (!std::exchange(state.metered, true)) {
+    state.budget_ns = full;
+    state.spent = false;
+  }
+  const double most = job.kept_waiting && !state.spent ? std::max(full, kSavedNs) : full;
+  state.budget_ns = std::clamp(state.budget_ns + job.limit * look.dt_ns - job.had_ns,
+                               -kWindowNs * job.limit, std::max(most, state.budget_ns));
+  if (state.budget_ns <= 0) state.spent = true;
+  if (state.budget_ns >= full) state.spent = false;
+}
+
+}  // namespace
+
+void hold_limits(Look& look) {
+  const auto metered = list_metered(look);
+  for (auto& [key, job] : look.state.jobs) {
+    if (!metered.contains(key)) job.metered = false;
+  }
+  for (const auto& [key, job] : metered) {
+    JobState& state = look.state.jobs[key];
+    meter(look, job, state);
+    for (const Rider* rider : job.riders) {
+      rider->arm();
+      if (state.spent) rider->close(abi::kClosedByLimit);
+      // One that works again after a rest would have the GPU for itself until the next look.
+      rider->plan->wake = !rider->state->at_work;
+    }
+    if (state.spent || job.at_work) look.again_in_ns(next_look_ns(job, state));
+  }
+  // What it has of the GPU depends on who else works.
+  if (!metered.empty()) {
+    for (const Rider& rider : look.riders) rider.plan->watch = true;
+  }
+}
+
+}  // namespace switchyard::monitor::policy

@@ -1,0 +1,100 @@
+// One look, as the rooms of the policy pass it on. Private to monitor/policy.
+//
+// Threading: plain values, on the stack of decide().
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "monitor/policy/policy.h"
+
+namespace switchyard::monitor::policy {
+
+// A client that has a context, as the rooms see it.
+struct Rider {
+  const ClientView* view = nullptr;
+  ClientPlan* plan = nullptr;
+  ClientState* state = nullptr;
+  bool active = false;
+  bool high = false;
+  double weight = 0;  // of the job, after the class's factor and the limit
+  double unit = 0;    // of one of its channel groups: what a slice is proportional to
+
+  std::uint32_t groups() const { return std::max(1u, view->compute_groups); }
+  std::uint64_t job() const { return view->job; }
+  bool limited() const { return view->limit > 0 && view->limit < 1; }
+  bool shut(std::uint32_t why) const { return (plan->closed & why) != 0; }
+  // Waits stand around its launches from now on, and its progress is told.
+  void arm(std::uint32_t spacing_us = 0) const {
+    plan->armed = plan->watch = true;
+    if (spacing_us != 0) plan->spacing_us = spacing_us;
+  }
+  void close(std::uint32_t why) const {
+    plan->armed = plan->watch = true;
+    plan->closed |= why;
+  }
+};
+
+struct Look {
+  const Rules& rules;
+  Time now;
+  double dt_ns;  // since the last look
+  State& state;
+  Plan& plan;
+  std::vector<Rider> riders;  // not those that are paused
+
+  void again_at(Time at) {
+    if (plan.look_again == Time{0} || at < plan.look_again) plan.look_again = at;
+  }
+  void again_in(Time span) { again_at(now + span); }
+  void again_in_ns(double ns) { again_in(Time(static_cast<Time::rep>(ns))); }
+};
+
+template <typename Test>
+bool any_rider(const Look& look, Test test) {
+  return std::any_of(look.riders.begin(), look.riders.end(), test);
+}
+
+inline double ns(Time span) { return static_cast<double>(span.count()); }
+
+// --- activity.cpp ---
+// Who works, who would, and when the activity of those that do may end.
+void observe(const ClientView& view, Time now, ClientState& state);
+// Nothing of a client whose gate is closed runs on the GPU any more, as far as one can tell: what
+// is queued behind the gate counts as submitted, so only a lack of progress shows it.
+bool drained(const Rider& rider, Time now);
+
+// --- account.cpp ---
+// How much of the GPU each had since the last look, by estimate. Takes paused clients, too.
+void account(const std::vector<Rider>& everybody, double dt_ns);
+
+// --- limits.cpp ---
+// Shuts the gates of jobs that have had what they may.
+void hold_limits(Look& look);
+
+// --- classes.cpp ---
+void rank(Look& look);   // who is high
+void weigh(Look& look);  // what each job counts
+void say_what_is_asked(Look& look);
+void give_slices(Look& look);
+
+// --- turns.cpp ---
+// Jobs among `takes_part` have the GPU one after the other. False: there are not two of them.
+struct TurnRules {
+  bool highs = false;        // they take part, too
+  bool short_slice = false;  // the holder gets the short slice
+  bool long_turns = false;   // as long as they may be
+  bool suspended = false;    // a higher class has the GPU: no time passes
+  std::uint32_t spacing_us = 0;
+};
+bool take_turns(Look& look, const TurnRules& rules);
+// The rider of the turn's holder that may be short: its only active one, with one channel group.
+const Rider* shortable_holder(const Look& look);
+
+// --- holding.cpp ---
+// By gates alone: the lower class waits while the high one works. True: it waits now.
+bool hold_for_high(Look& look);
+// Whether the high class leaves the others less than the minimum.
+void watch_the_greedy(Look& look);
+
+}  // namespace switchyard::monitor::policy

@@ -1,0 +1,87 @@
+// What the policy remembers between two looks at one GPU. Copied as a whole, it continues as the
+// original would have.
+//
+// Threading: plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "monitor/policy/slices.h"
+#include "monitor/time.h"
+
+namespace switchyard::monitor::policy {
+
+struct ClientState {
+  // When it worked (activity.cpp).
+  std::uint64_t work = 0;
+  Time last_moved{0};
+  bool moved = false;  // ever
+  std::uint64_t progress = 0;
+  Time progressed_at{0};
+  bool seen = false;
+  bool progressed = false;   // its GPU got on since the last look
+  bool at_work = false;      // has work on the GPU, or brought some since the last look
+  bool wants = false;        // at work, or would be if its gate opened
+  bool was_at_work = false;  // these two at the last look
+  bool wanted = false;
+
+  // What the last plan said of it.
+  Slices slices;
+  bool watched = false;
+  bool closed = false;
+  Time closed_at{0};
+  std::uint32_t spacing_us = 0;
+
+  // What it had of the GPU (account.cpp).
+  double had_ns = 0;       // since the last look
+  double unproven_ns = 0;  // since its gate closed, if it turns out that it was still running
+  double share = -1;
+};
+
+struct JobState {
+  bool metered = false;   // has a limit, and the two below hold
+  double budget_ns = 0;   // GPU time that it may still take
+  bool spent = false;     // closed until the budget is full again
+  double overrun_ns = 0;  // taken beyond its last turn, off the next
+};
+
+// Whose turn it is among jobs that have the GPU one after the other.
+struct Turns {
+  enum class Phase : std::uint8_t {
+    kNone,      // nobody takes turns
+    kOpen,      // the holder has the GPU
+    kDraining,  // the holder is closed, what runs of it ends
+    kSlicing,   // the new holder's short slice is on its way
+  };
+  Phase phase = Phase::kNone;
+  std::uint64_t holder = 0;  // a job
+  double left_ns = 0;        // of the turn
+  Time idle_since{0};        // the holder has had no work since
+  Time closed_at{0};         // when the hand-over began
+  Time phase_at{0};
+  double handover_ns = 1e6;  // smoothed
+};
+
+// The higher class, where it must be protected by gates or watched for leaving too little.
+struct HighState {
+  Time works_since{0};
+  Time worked_at{-std::chrono::seconds(1)};
+  bool works = false;
+  double busy = 0;        // of the time, smoothed over a second
+  bool greedy = false;    // it leaves nothing, so the minimum is in force
+  double owed_ns = 0;     // gates only: what the lower ones must still get of their minimum
+  bool repaying = false;  // their gates are open for it
+};
+
+struct State {
+  std::map<std::uint64_t, ClientState> clients;
+  std::map<std::uint64_t, JobState> jobs;
+  std::uint64_t short_holder = 0;  // a client; 0: nobody
+  Turns turns;
+  HighState high;
+  Time looked_at{0};
+  bool looked = false;
+};
+
+}  // namespace switchyard::monitor::policy
