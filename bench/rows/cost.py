@@ -2,8 +2,9 @@
 
 Two sorts of warm processes, one under `switchyard run` and one without, alternate on the idle GPU
 and on the same CPUs (A B B A, so that drift cancels); the figure is the median of the ratios of the
-pairs. Launch-bound work differs by a percent or so between two processes of one program (memory
-layout), so it has several processes of each sort.
+pairs. Launch-bound work differs by several percent between two processes of one program (memory
+layout, and a shared host's CPUs), so it has many processes of each sort, the median is taken over
+processes, and a third sort, again without the library, shows what the method itself can tell.
 """
 
 import json
@@ -20,8 +21,9 @@ TITLE = "Cost of the library, alone on the GPU"
 def arguments(parser):
     parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty"], action="append")
     parser.add_argument("--pairs", type=int, default=8, help="of the GPT training")
-    parser.add_argument("--processes", type=int, default=3, help="of each sort, eager and graph")
-    parser.add_argument("--eager-pairs", type=int, default=110, help="for each pair of processes")
+    parser.add_argument("--processes", type=int, default=3, help="of each sort, graph replay")
+    parser.add_argument("--eager-processes", type=int, default=12, help="of each of three sorts")
+    parser.add_argument("--eager-turns", type=int, default=24, help="for each three processes")
     parser.add_argument("--graph-pairs", type=int, default=6, help="for each pair of processes")
     parser.add_argument("--empty-pairs", type=int, default=12, help="pairs of processes")
 
@@ -34,15 +36,12 @@ def cpus():
 
 def start_sorts(rig, name, script, arguments, processes):
     """[(with, without), ...], not yet ready."""
-    # A launch-bound process measures its CPU: one for it, one for what else wants to run.
-    pin = ["--pin", ",".join(cpus().split(",")[:2]) if name == "eager" else cpus()]
+    pin = ["--pin", cpus()]
     return [(rig.start(f"{name}-with-{i}", script, *arguments, *pin),
              rig.start(f"{name}-without-{i}", script, *arguments, *pin, under="plain"))
             for i in range(processes)]
 
 
-# Launch-bound work takes turns every 60 ms: a shared host's CPU wanders by tens of percent over
-# seconds, and what is adjacent meets the same.
 def alternate(rig, pairs_of_processes, pairs, seconds, figure):
     """Ratios with / without, pair by pair."""
     ratios = []
@@ -67,6 +66,50 @@ def judge_ratio(report, what, key, pairs):
     report.at_least(f"{what}: with / without", median(ratios), 0.995, "{:.4f}")
     report.note("  95 % of the median, spread", f"{low:.4f} .. {high:.4f}",
                 f"spread of pairs {spread(ratios):.4f}")
+
+
+def start_eager(rig, arguments, processes):
+    """[{"with", "without", "again"}, ...], not yet ready."""
+    # A launch-bound process measures its CPU: one for it, one for what else wants to run.
+    pin = ["--pin", ",".join(cpus().split(",")[:2])]
+    return [{sort: rig.start(f"eager-{sort}-{i}", "resnet.py", *arguments, *pin,
+                             **({} if sort == "with" else {"under": "plain"}))
+             for sort in ("with", "without", "again")}
+            for i in range(processes)]
+
+
+# Launch-bound work takes turns every 60 ms: a shared host's CPU wanders by tens of percent over
+# seconds, and what is adjacent meets the same.
+def run_eager(rig, report, threes, turns):
+    """One ratio and one control ratio for each three processes; each is a median over its turns."""
+    orders = [("with", "without", "again"), ("again", "without", "with"),
+              ("without", "with", "again"), ("again", "with", "without")]
+    cells = []
+    report.keep(eager=cells)
+    for three in threes:
+        for warm in three.values():
+            warm.run(rig.scaled(0.5))
+        rates = []
+        for turn in range(turns):
+            rates.append({sort: three[sort].run(rig.scaled(0.06))["fast_steps_per_second"]
+                          for sort in orders[turn % len(orders)]})
+        cells.append({
+            "ratio": median([2 * r["with"] / (r["without"] + r["again"]) for r in rates]),
+            "control": median([r["again"] / r["without"] for r in rates]),
+            "without": median([r["without"] for r in rates]), "rates": rates})
+        rig.say(f"  {cells[-1]['ratio']:.4f}, control {cells[-1]['control']:.4f}")
+    what = "eager ResNet-50 batch 8"
+    report.note(f"{what}: rate without", f"{median([c['without'] for c in cells]):.2f} steps/s",
+                f"{len(cells)} x 3 processes, {turns} turns each")
+    for key in ("ratio", "control"):
+        values = [cell[key] for cell in cells]
+        low, high = interval(values)
+        if key == "ratio":
+            report.at_least(f"{what}: with / without", median(values), 0.995, "{:.4f}")
+        else:
+            report.note("  without / without, the control", f"{median(values):.4f}", "1 by right")
+        report.note("  95 % of the median, spread", f"{low:.4f} .. {high:.4f}",
+                    f"spread of processes {spread(values):.4f}")
 
 
 def empty_kernel(rig, under, index):
@@ -112,20 +155,30 @@ def run(rig, report: Report):
     plans = {
         "gpt": ("GPT training", "gpt.py", training_arguments(rig), 1,
                 max(2, int(rig.options.pairs * scale)), 3.5, "steps_per_second"),
-        "eager": ("eager ResNet-50 batch 8", "resnet.py",
-                  ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])], several,
-                  max(2, int(rig.options.eager_pairs * scale)), 0.06, "fast_steps_per_second"),
         "graph": ("ResNet-50 graph replay", "resnet.py",
                   ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])], several,
                   max(2, int(rig.options.graph_pairs * scale)), 1.0, "steps_per_second"),
     }
+    threes = []
+    if "eager" in wanted:
+        threes = start_eager(rig, ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])],
+                             1 if tiny(rig) else rig.options.eager_processes)
     started = {key: start_sorts(rig, key, script, arguments, processes)
                for key, (_, script, arguments, processes, *_) in plans.items() if key in wanted}
     for sorts in started.values():
         for pair in sorts:
             for warm in pair:
                 warm.ready(180)
+    for three in threes:
+        for warm in three.values():
+            warm.ready(180)
     rig.say("warm")
+    if threes:
+        rig.say("eager")
+        run_eager(rig, report, threes, max(4, int(rig.options.eager_turns * scale)))
+        for three in threes:
+            for warm in three.values():
+                warm.end()
     for key, sorts in started.items():
         what, _, _, _, pairs, seconds, figure = plans[key]
         rig.say(what)

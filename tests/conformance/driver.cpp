@@ -26,6 +26,9 @@ void* find(const char* symbol) {
 
 std::string why_no_gpu() {
   if (!driver()) return "libcuda.so.1 can't be loaded";
+  // A kernel that is loaded at its first launch waits for the whole context, and so for ever behind
+  // a stream that a test holds.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (const CUresult status = CU(cuInit)(0)) return "cuInit: " + error_name(status);
   int count = 0;
   CU(cuDeviceGetCount)(&count);
