@@ -19,6 +19,8 @@
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/gate/hold.h"
+#include "shim/gate/view.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
@@ -87,9 +89,20 @@ int connect_monitor() {
   return fd;
 }
 
-void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
+// The process's GPUs, asked of the driver once, on the application's thread. When the service
+// thread joins anew, a thread may stand in the driver, locks held, behind a gate that only the new
+// monitor opens: asking again could wait for that.
+struct Gpus {
+  std::uint32_t count;
+  std::uint8_t uuid[abi::kMaxGpus][16];
+};
+Gpus g_gpus;
+
+// pre: g_lock is held.
+void ask_for_gpus() {
   int count = 0;
-  if (driver().cuDeviceGetCount == nullptr || driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+  if (g_gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
+      driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
     return;
   }
   if (count > static_cast<int>(abi::kMaxGpus)) count = abi::kMaxGpus;
@@ -100,10 +113,17 @@ void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
         driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
       break;
     }
-    ::memcpy(hello.uuid[i], &uuid, sizeof(hello.uuid[i]));
+    ::memcpy(g_gpus.uuid[i], &uuid, sizeof(g_gpus.uuid[i]));
+    g_gpus.count = static_cast<std::uint32_t>(i) + 1;
+  }
+}
+
+void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
+  hello.lane_count = g_gpus.count;
+  for (std::uint32_t i = 0; i < g_gpus.count; ++i) {
+    ::memcpy(hello.uuid[i], g_gpus.uuid[i], sizeof(hello.uuid[i]));
     // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
     if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
-    hello.lane_count = static_cast<std::uint32_t>(i) + 1;
   }
 }
 
@@ -124,6 +144,9 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
   if ((flags & wire::kRejoin) != 0) {
     // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
     ::memcpy(&hello.card, &page().card, sizeof(hello.card));
+    const Paused pause = paused();
+    hello.paused = pause.paused ? 1 : 0;
+    hello.pause_until_ns = pause.until_ns;
   } else {
     read_card(hello.card);
   }
@@ -205,6 +228,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
     to.in_use.store(1, std::memory_order_release);
   }
+  carry_pause(page(), fresh);
   ::munmap(mapped, abi::kPageBytes);
   return true;
 }
@@ -229,7 +253,9 @@ void adopt(int slot, int fd) {
 // No charge happens between putting the new page right and using it.
 bool move_to(int fd, const wire::Hello& hello) {
   const account::Frozen frozen;
-  return carry_over(fd, hello) && map_page(fd);
+  if (!carry_over(fd, hello) || !map_page(fd)) return false;
+  if ((hello.flags & wire::kObserver) == 0) view::make(fd);
+  return true;
 }
 
 // pre: g_lock is held. Connects, says Hello and takes the page over.
@@ -277,6 +303,7 @@ bool join() {
     const Locked locked(g_lock);
     if (is_open() && g_observer.load(std::memory_order_relaxed) == 0) return true;
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
+    ask_for_gpus();
     joined = connect_and_join(0);
   }
   static Once said;
@@ -336,6 +363,7 @@ void drop_inherited_connection() {
     if (fd >= 0 && inode_of(fd) == g_inode[i]) ::close(fd);
   }
   g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_gpus.count = 0;
 }
 
 Ears ears() {

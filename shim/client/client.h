@@ -14,6 +14,9 @@
 
 namespace switchyard::shim {
 
+// A monitor whose heartbeat stands still for so long is gone.
+inline constexpr std::int64_t kSilentMs = 2000;
+
 // Joins, once per process, after a successful cuInit. False: this process runs unshared.
 bool join();
 

@@ -6,6 +6,7 @@
 #include "shim/client/client.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/account.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
@@ -46,6 +47,7 @@ void begin_process() {
     pools::clear();
     graph_memory::clear();
     groups::clear();
+    gate::clear();
     ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
     process().alive.store(1, std::memory_order_release);
   }

@@ -14,14 +14,16 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/gate/hold.h"
+#include "shim/gate/view.h"
 #include "shim/log.h"
 #include "shim/slices/groups.h"
 
 namespace switchyard::shim::service {
 namespace {
 
-constexpr int kLookMs = 500;              // how often it looks at the heartbeat
-constexpr std::int64_t kSilentMs = 2000;  // a monitor that is silent for so long is gone
+constexpr int kLookMs = 500;   // how often it looks at the heartbeat
+constexpr int kFollowMs = 20;  // the same while work stands before a retired view
 constexpr std::int64_t kFirstRetryMs = 100;
 constexpr std::int64_t kLastRetryMs = 2000;
 constexpr size_t kStackBytes = 256 * 1024;
@@ -51,6 +53,9 @@ struct Watch {
 
 void monitor_gone(Watch& watch, const char* why) {
   lose_monitor(why);
+  // First the gates: that needs nobody. The slices are the driver's to set, and may take their
+  // time.
+  open_without_monitor();
   groups::restore_default();
   watch.retry_ms = kFirstRetryMs;
   watch.next_try_ms = now_ms() + kFirstRetryMs;
@@ -73,6 +78,7 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
 }
 
 void look_for_monitor(Watch& watch) {
+  open_without_monitor();  // a pause may be over
   if (now_ms() < watch.next_try_ms) return;
   if (rejoin()) {
     watch.heartbeat = page().heartbeat.load(std::memory_order_relaxed);
@@ -88,10 +94,12 @@ void* serve(void*) {
   Watch watch;
   watch.heard_ms = now_ms();
   for (;;) {
+    const bool follows = view::follow();
     const Ears ear = ears();
     const int poke_fd = g_poke.load(std::memory_order_relaxed);
     pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
-    const int pause = ear.socket >= 0 ? kLookMs : static_cast<int>(watch.retry_ms);
+    const int look = ear.socket >= 0 ? kLookMs : static_cast<int>(watch.retry_ms);
+    const int pause = follows ? std::min(kFollowMs, look) : look;
     if (::poll(files, 3, pause) < 0 && errno != EINTR) return nullptr;
     if ((files[0].revents & POLLIN) != 0) drain(poke_fd);
     if (ear.socket >= 0) {

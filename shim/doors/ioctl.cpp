@@ -18,11 +18,19 @@ namespace {
 
 using Ioctl = int (*)(int, unsigned long, ...);
 std::atomic<Ioctl> g_next{nullptr};
+std::atomic<Ioctl> g_drivers{nullptr};
 
 // Only RM's requests are looked up through the driver; everything else goes where it always went.
+// Each is looked up once: dlsym takes the loader's lock, which a thread that stands in the driver
+// behind a closed gate may hold.
 Ioctl next_ioctl(bool for_driver) {
   if (for_driver && driver_handle() != nullptr && real_dlsym() != nullptr) {
-    return reinterpret_cast<Ioctl>(real_dlsym()(driver_handle(), "ioctl"));
+    Ioctl drivers = g_drivers.load(std::memory_order_relaxed);
+    if (drivers == nullptr) {
+      drivers = reinterpret_cast<Ioctl>(real_dlsym()(driver_handle(), "ioctl"));
+      g_drivers.store(drivers, std::memory_order_relaxed);
+    }
+    return drivers;
   }
   Ioctl next = g_next.load(std::memory_order_relaxed);
   if (next == nullptr && real_dlsym() != nullptr) {

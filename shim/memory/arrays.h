@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shim/client/process.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/linear.h"
@@ -65,6 +66,7 @@ CUresult array_destroy(Original original, Handle array) {
   const auto kind = __is_same(Handle, CUarray) ? ledger::Kind::kArray : ledger::Kind::kMipmap;
   const auto key = reinterpret_cast<std::uintptr_t>(array);
   ledger::Charge charge;
+  const gate::Waiting waiting;
   const bool known = ledger::take(kind, key, charge);
   const CUresult result = original(array);
   if (!known) return result;

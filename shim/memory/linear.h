@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shim/client/process.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/owner.h"
@@ -77,6 +78,13 @@ CUresult release_memory(Original original, Pointer address) {
     return result;
   }
   return pools::free_pooled(address, [&] { return original(address); });
+}
+
+// cuMemFree waits for the whole context, with its locks held.
+template <typename Original, typename Pointer>
+CUresult free_memory(Original original, Pointer address) {
+  const gate::Waiting waiting;
+  return release_memory(original, address);
 }
 
 }  // namespace switchyard::shim::rules

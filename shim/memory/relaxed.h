@@ -1,7 +1,8 @@
 // Our own questions to the driver must not break a capture that the application's thread is in.
 //
 // Concept. In a global or thread-local capture, calls such as cuMemPoolTrimTo are "potentially
-// unsafe" and would invalidate it. While one of these lives, the thread is in relaxed mode.
+// unsafe" and would invalidate it. While one of these lives, the thread is in relaxed mode. Where
+// it must hold even if a capture begins in another thread meanwhile, say kAlways.
 //
 // Threading: a value on one thread's stack.
 #pragma once
@@ -13,8 +14,9 @@ namespace switchyard::shim::memory {
 
 class Relaxed {
  public:
-  Relaxed() {
-    if (process().captures.load(std::memory_order_relaxed) == 0) return;
+  enum When { kInCapture, kAlways };
+  explicit Relaxed(When when = kInCapture) {
+    if (when == kInCapture && process().captures.load(std::memory_order_relaxed) == 0) return;
     const auto exchange = driver().cuThreadExchangeStreamCaptureMode;
     changed_ = exchange != nullptr && exchange(&mode_) == CUDA_SUCCESS;
   }

@@ -9,6 +9,7 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/linear.h"
@@ -121,6 +122,7 @@ CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* loc
 // Streams, events and contexts that the application waits for.
 template <typename Original, typename... Args>
 CUresult synchronise(Original original, Args... args) {
+  const gate::Waiting waiting;
   const CUresult result = original(args...);
   pools::settle_all();
   return result;

@@ -44,10 +44,15 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
       driver().cuCtxPopCurrent_v2(&popped);
     }
   }
-  const CUresult result = original(context);
+  CUresult result = CUDA_SUCCESS;
+  {
+    const gate::Waiting waiting(gate::attentive(lane_of_device(device)));
+    result = original(context);
+  }
   forget_lane();
   if (result != CUDA_SUCCESS) return result;
   memory::context_gone(context);
+  gate::context_gone(device, reinterpret_cast<std::uintptr_t>(context));
   pools::settle_all();
   if (device >= 0) contexts_changed(device, -1);
   return result;

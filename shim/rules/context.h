@@ -10,6 +10,7 @@
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
@@ -38,10 +39,15 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
 template <typename Original>
 CUresult primary_end(Original original, CUdevice device) {
   const bool before = primary_active(device);
-  const CUresult result = original(device);
+  CUresult result = CUDA_SUCCESS;
+  {
+    const gate::Waiting waiting(gate::attentive(lane_of_device(device)));
+    result = original(device);
+  }
   forget_lane();
   if (before && !primary_active(device)) {
     memory::primary_gone(device);
+    gate::context_gone(device, 0);
     pools::settle_all();
     contexts_changed(device, -1);
   }

@@ -1,8 +1,8 @@
-// Rules for work: kernels, graphs, copies and sets. Count it, and wake the monitor after idleness.
+// Rules for work: kernels, graphs, copies and sets. Count it, and let it through the gate.
 //
 // Concept. This is the hot path: one thread-local read, one relaxed add into the page, one relaxed
-// load. No getenv, no allocation, no lock, no system call, except for the one launch that finds the
-// monitor's request to be woken.
+// load. No getenv, no allocation, no lock, no system call, except while the monitor has something
+// to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h).
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing: it is not
 // counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
@@ -11,86 +11,176 @@
 // Threading: any thread.
 #pragma once
 
+#include <tuple>
+#include <type_traits>
+
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/driver.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/graph_memory.h"
 
 namespace switchyard::shim::rules {
 
-// The slow path of attention: does what the monitor asked for, once.
-void attend(abi::Lane& lane);
-
-inline void count(abi::Lane& lane, abi::Word64& counter) {
-  counter.fetch_add(1, std::memory_order_relaxed);
-  if (lane.attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    attend(lane);
+// Puts work on a stream by `call`, through the gate.
+template <typename Call>
+CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Kind kind, Call call) {
+  if (lane.attention.load(std::memory_order_relaxed) == 0) [[likely]]
+    return call();
+  const gate::Passage passage(lane, stream, per_thread, kind);
+  return call();
 }
 
-inline void count_launch(CUstream stream, bool per_thread) {
+template <typename Call>
+CUresult count_launch(CUstream stream, bool per_thread, Call call) {
   abi::Lane* lane = current_lane();
-  if (lane != nullptr && !captured(stream, per_thread)) count(*lane, lane->launches);
+  if (lane == nullptr || captured(stream, per_thread)) return call();
+  lane->launches.fetch_add(1, std::memory_order_relaxed);
+  return pass(*lane, stream, per_thread, gate::Kind::kLaunch, call);
 }
 
 template <typename Original, typename... Tail>
 CUresult launch(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                 unsigned by, unsigned bz, unsigned shared, CUstream stream, Tail... tail) {
-  count_launch(stream, false);
-  return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...);
+  return count_launch(stream, false,
+                      [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
 }
 
 template <typename Original, typename... Tail>
 CUresult launch_per_thread(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
                            Tail... tail) {
-  count_launch(stream, true);
-  return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...);
+  return count_launch(stream, true,
+                      [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
 }
 
 template <typename Original>
 CUresult launch_ex(Original original, const CUlaunchConfig* config, CUfunction f, void** params,
                    void** extra) {
-  count_launch(config != nullptr ? config->hStream : nullptr, false);
-  return original(config, f, params, extra);
+  return count_launch(config != nullptr ? config->hStream : nullptr, false,
+                      [&] { return original(config, f, params, extra); });
 }
 
 template <typename Original>
 CUresult launch_ex_per_thread(Original original, const CUlaunchConfig* config, CUfunction f,
                               void** params, void** extra) {
-  count_launch(config != nullptr ? config->hStream : nullptr, true);
-  return original(config, f, params, extra);
+  return count_launch(config != nullptr ? config->hStream : nullptr, true,
+                      [&] { return original(config, f, params, extra); });
 }
 
-// The calls of CUDA 1 to 3, and launches over several devices: counted on the current one.
+// The stream of a call that has one as its last argument; else the legacy default stream.
+template <typename... Args>
+constexpr bool kHasStream =
+    std::is_same_v<std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>, CUstream>;
+
+template <typename... Args>
+CUstream last_stream(Args... args) {
+  if constexpr (kHasStream<Args...>) return std::get<sizeof...(Args) - 1>(std::tie(args...));
+  return CU_STREAM_LEGACY;
+}
+
+// The calls of CUDA 1 to 3.
 template <typename Original, typename... Args>
 CUresult launch_plain(Original original, Args... args) {
-  if (abi::Lane* lane = current_lane()) count(*lane, lane->launches);
+  return count_launch(last_stream(args...), false, [&] { return original(args...); });
+}
+
+// Work for several GPUs: counted on the current one, held by each one's gate.
+template <typename Original, typename... Args>
+CUresult launch_devices(Original original, Args... args) {
+  if (abi::Lane* lane = current_lane()) {
+    lane->launches.fetch_add(1, std::memory_order_relaxed);
+    gate::hold_all();
+  }
   return original(args...);
+}
+
+template <typename Original>
+CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
+  const auto call = [&] {
+    return graph_memory::run(graph, [&] { return original(graph, stream); });
+  };
+  abi::Lane* lane = current_lane();
+  if (lane == nullptr || captured(stream, per_thread)) return call();
+  lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
+  return pass(*lane, stream, per_thread, gate::Kind::kGraph, call);
 }
 
 template <typename Original>
 CUresult graph_launch(Original original, CUgraphExec graph, CUstream stream) {
-  abi::Lane* lane = current_lane();
-  if (lane != nullptr && !captured(stream, false)) count(*lane, lane->graph_launches);
-  return graph_memory::run(graph, [&] { return original(graph, stream); });
+  return run_graph(original, graph, stream, false);
 }
 
 template <typename Original>
 CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream stream) {
-  abi::Lane* lane = current_lane();
-  if (lane != nullptr && !captured(stream, true)) count(*lane, lane->graph_launches);
-  return graph_memory::run(graph, [&] { return original(graph, stream); });
+  return run_graph(original, graph, stream, true);
 }
 
-// Copies and sets, asynchronous or not: they keep a class active.
+// Copies and sets keep a class active. Those with a stream (always the last argument) are work for
+// it; in the others the CPU waits.
+template <typename Original, typename... Args>
+CUresult count_copy(bool per_thread, Original original, Args... args) {
+  abi::Lane* lane = current_lane();
+  if (lane == nullptr) return original(args...);
+  lane->copies.fetch_add(1, std::memory_order_relaxed);
+  if constexpr (kHasStream<Args...>) {
+    return pass(*lane, last_stream(args...), per_thread, gate::Kind::kLaunch,
+                [&] { return original(args...); });
+  } else {
+    const gate::Waiting waiting;
+    return original(args...);
+  }
+}
+
 template <typename Original, typename... Args>
 CUresult copy(Original original, Args... args) {
-  if (abi::Lane* lane = current_lane()) count(*lane, lane->copies);
+  return count_copy(false, original, args...);
+}
+
+template <typename Original, typename... Args>
+CUresult copy_per_thread(Original original, Args... args) {
+  return count_copy(true, original, args...);
+}
+
+// Calls in which the driver waits for the GPU, or may: what frees what kernels may still use.
+template <typename Original, typename... Args>
+CUresult wait(Original original, Args... args) {
+  const gate::Waiting waiting;
   return original(args...);
+}
+
+// Questions whether the GPU is done.
+template <typename Original, typename... Args>
+CUresult ask(Original original, Args... args) {
+  if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
+  return original(args...);
+}
+
+// A host function is no work of the GPU: it needs no wait of its own, it comes after the work that
+// does. What it waits for gets its number, because the CPU waits for it to be called.
+template <typename Original, typename... Args>
+CUresult call_back(Original original, CUstream stream, Args... args) {
+  if (abi::Lane* lane = gate::attentive_lane()) gate::before_callback(*lane, stream, false);
+  return original(stream, args...);
+}
+
+template <typename Original, typename... Args>
+CUresult call_back_per_thread(Original original, CUstream stream, Args... args) {
+  if (abi::Lane* lane = gate::attentive_lane()) gate::before_callback(*lane, stream, true);
+  return original(stream, args...);
+}
+
+// The driver waits for nothing here; the handle is gone afterwards.
+template <typename Original>
+CUresult stream_destroy(Original original, CUstream stream) {
+  if (abi::Lane* lane = current_lane()) gate::forget(*lane, stream);
+  return original(stream);
 }
 
 template <typename Original, typename... Args>
 CUresult begin_capture(Original original, Args... args) {
+  // Nothing can be put into the stream until the capture ends.
+  if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
   const CUresult result = original(args...);
   if (result == CUDA_SUCCESS) process().captures.fetch_add(1, std::memory_order_relaxed);
   return result;

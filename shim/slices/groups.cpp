@@ -242,16 +242,20 @@ void observe(int fd, unsigned long request, const void* argument, int result) {
 }
 
 void apply_wanted() {
+  bool changed = false;
   for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
     abi::Lane& lane = page().lanes[i];
     if (lane.in_use.load(std::memory_order_acquire) == 0) continue;
     const std::uint32_t seq = lane.slice_seq.load(std::memory_order_acquire);
     if (seq == 0) continue;  // nothing was ever wanted
+    changed = changed || lane.slice_applied_seq.load(std::memory_order_relaxed) != seq;
     apply_to_lane(static_cast<int>(i),
                   {or_default(lane.compute_slice_us.load(std::memory_order_relaxed)),
                    or_default(lane.copy_slice_us.load(std::memory_order_relaxed))},
                   seq);
   }
+  // What others may have now depends on it, so the monitor need not look for the answer.
+  if (changed) wake_monitor();
 }
 
 void restore_default() {

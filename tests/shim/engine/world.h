@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,7 +40,8 @@ struct World {
   std::uint64_t largest_granted = 0;
   int charges = 0;    // kCharge requests
   int refreshes = 0;  // kRefresh requests
-  int waits = 0;      // answer kWait so often before a refusal
+  std::atomic<int> wakes{0};
+  int waits = 0;  // answer kWait so often before a refusal
   std::function<void()> before_answer;
 
   // --- the driver ---

@@ -1,0 +1,75 @@
+#include "shim/gate/gate.h"
+
+#include "shim/capture.h"
+#include "shim/client/client.h"
+#include "shim/gate/hold.h"
+
+namespace switchyard::shim::gate {
+namespace {
+
+unsigned index_of(const abi::Lane& lane) { return static_cast<unsigned>(lane_index(&lane)); }
+
+bool closed(unsigned lane) {
+  return page().gates[lane].closed.load(std::memory_order_relaxed) != 0;
+}
+
+// What this thread left open would keep the monitor from seeing that the GPU is quiet.
+void hold_here(unsigned lane) {
+  if (!closed(lane)) return;
+  numbers::settle(lane);
+  hold(lane);
+}
+
+}  // namespace
+
+void attend(abi::Lane& lane) {
+  if ((lane.attention.load(std::memory_order_relaxed) & abi::kWakeMonitor) == 0) return;
+  const std::uint32_t asked =
+      lane.attention.fetch_and(~abi::kWakeMonitor, std::memory_order_relaxed);
+  if ((asked & abi::kWakeMonitor) != 0) wake_monitor();
+}
+
+Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind) {
+  attend(lane);
+  if (untouchable(stream, per_thread)) return;
+  const unsigned index = index_of(lane);
+  hold_here(index);
+  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);
+  if ((asked & (abi::kGateArmed | abi::kProgress)) == 0) return;
+  view::View* view = view::usable(index);
+  if (view == nullptr) return;
+  piece_ = numbers::begin({index, stream, per_thread}, *view, kind, (asked & abi::kGateArmed) != 0);
+}
+
+void Waiting::before() {
+  numbers::settle(index_of(*lane_));
+  hold(index_of(*lane_));
+}
+
+void asking(abi::Lane& lane) {
+  // Behind a closed gate the queue may be full, and a question never blocks.
+  if (!closed(index_of(lane))) numbers::settle(index_of(lane));
+}
+
+void before_callback(abi::Lane& lane, CUstream stream, bool per_thread) {
+  if (untouchable(stream, per_thread)) return;
+  numbers::settle(index_of(lane));
+  hold(index_of(lane));
+}
+
+void hold_all() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) hold_here(lane);
+}
+
+void context_gone(int device, std::uint64_t owner) {
+  if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
+  numbers::context_gone(static_cast<unsigned>(device), owner);
+  view::context_gone(static_cast<unsigned>(device), owner);
+}
+
+void clear() {
+  view::clear();
+  numbers::clear();
+}
+
+}  // namespace switchyard::shim::gate

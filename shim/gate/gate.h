@@ -1,0 +1,94 @@
+// The gate: admission of work to the GPU while the monitor has something to say about it.
+//
+// Concept. The gate's words and contract are in abi.h. While no bit of a lane's `attention` is set,
+// nothing of this runs: rules look at that one word. Otherwise
+//
+//     work for a stream (Passage)    threads sleep while it is closed (hold.h); then wait and
+//                                    number go into the stream around it (numbers.h, view.h)
+//     a wait of the CPU (Waiting)    what was put gets its number; threads sleep while it is
+//     closed,
+//                                    because they would wait behind it inside the driver
+//     a question (Asking)            what was put gets its number; never sleeps
+//
+// Capture: what goes to a captured stream runs nothing now, so it passes, and nothing of ours is
+// put into, asked of or waited for on such a stream. A thread that captures opens nothing for
+// others.
+//
+// Threading: any thread; each value lives on one thread's stack, around one call of the driver.
+// Before it sleeps a thread holds no lock of ours.
+#pragma once
+
+#include "shim/client/process.h"
+#include "shim/driver.h"
+#include "shim/gate/numbers.h"
+
+namespace switchyard::shim::gate {
+
+using numbers::Kind;
+
+// The lane when there is anything to do for it, else null: what everything below costs when nothing
+// is armed.
+inline abi::Lane* attentive(abi::Lane* lane) {
+  if (lane == nullptr || lane->attention.load(std::memory_order_relaxed) == 0) [[likely]] {
+    return nullptr;
+  }
+  return lane;
+}
+inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
+
+// Does what the monitor asked for, once.
+void attend(abi::Lane& lane);
+
+// Around work for a stream. pre: some bit of attention is set.
+class Passage {
+ public:
+  Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind);
+  ~Passage() { numbers::end(piece_); }
+  Passage(const Passage&) = delete;
+  Passage& operator=(const Passage&) = delete;
+
+ private:
+  numbers::Piece piece_;
+};
+
+// Around a call in which the CPU waits for the GPU.
+class Waiting {
+ public:
+  Waiting() : Waiting(attentive_lane()) {}
+  explicit Waiting(abi::Lane* lane) : lane_(lane) {
+    if (lane_ != nullptr) [[unlikely]]
+      before();
+  }
+  ~Waiting() {
+    if (lane_ != nullptr) [[unlikely]]
+      numbers::look(static_cast<unsigned>(lane_index(lane_)));
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void before();
+
+  abi::Lane* lane_;
+};
+
+// Before a call that asks whether the GPU is done.
+void asking(abi::Lane& lane);
+
+// Before a host function, or anything else that goes behind a stream's work and is none itself.
+void before_callback(abi::Lane& lane, CUstream stream, bool per_thread);
+
+// Before work for several GPUs at once: sleeps while any of them is closed.
+void hold_all();
+
+// The stream is about to be destroyed: whatever is armed, or was.
+inline void forget(const abi::Lane& lane, CUstream stream) {
+  numbers::forget({static_cast<unsigned>(lane_index(&lane)), stream, false});
+}
+
+void context_gone(int device, std::uint64_t owner);
+
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::gate

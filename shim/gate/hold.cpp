@@ -1,0 +1,120 @@
+#include "shim/gate/hold.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+
+namespace switchyard::shim {
+namespace {
+
+constexpr long kNapNs = 100'000'000;
+
+void nap(abi::Word32& closed, std::uint32_t seen) {
+  const timespec limit{0, kNapNs};
+  // Not FUTEX_PRIVATE: the monitor wakes it through its own mapping of the page.
+  ::syscall(SYS_futex, &closed, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+// The page may have been replaced while we slept, so the count here may not be the one that we
+// raised: it never goes below zero, and is right again after one nap.
+void count_out(abi::Word32& threads) {
+  std::uint32_t now = threads.load(std::memory_order_relaxed);
+  while (now != 0 && !threads.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) {
+  }
+}
+
+// Whether the monitor still lives, as one sleeper sees it. The service thread looks, too; this is
+// for when it can't.
+class Ear {
+ public:
+  bool silent() {
+    if (process().joined.load(std::memory_order_acquire) == 0) return true;
+    const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
+    const std::uint64_t now = monotonic_ns();
+    if (beat != beat_ || heard_ns_ == 0) {
+      beat_ = beat;
+      heard_ns_ = now;
+    }
+    return now - heard_ns_ > std::uint64_t{kSilentMs} * 1'000'000;
+  }
+
+ private:
+  std::uint64_t beat_ = 0;
+  std::uint64_t heard_ns_ = 0;
+};
+
+void open(unsigned lane, std::uint32_t reasons) {
+  abi::Gate& gate = page().gates[lane];
+  if ((gate.closed.fetch_and(~reasons, std::memory_order_acq_rel) & ~reasons) != 0) return;
+  // Launches look at `attention` alone, so it goes last.
+  page().lanes[lane].attention.fetch_and(~(abi::kGateArmed | abi::kProgress),
+                                         std::memory_order_relaxed);
+  wake_held(gate.closed);
+}
+
+}  // namespace
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void hold(unsigned lane) {
+  abi::Gate& gate = page().gates[lane];
+  Ear ear;
+  for (;;) {
+    const std::uint32_t closed = gate.closed.load(std::memory_order_acquire);
+    if (closed == 0) return;
+    gate.held_threads.fetch_add(1, std::memory_order_relaxed);
+    nap(gate.closed, closed);
+    count_out(gate.held_threads);
+    if (ear.silent()) open_without_monitor();
+  }
+}
+
+void wake_held(abi::Word32& closed) {
+  ::syscall(SYS_futex, &closed, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void open_without_monitor() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    const abi::Gate& gate = page().gates[lane];
+    const std::uint32_t attention = page().lanes[lane].attention.load(std::memory_order_relaxed);
+    if (gate.closed.load(std::memory_order_relaxed) == 0 &&
+        (attention & (abi::kGateArmed | abi::kProgress)) == 0) {
+      continue;
+    }
+    const std::uint64_t until = gate.pause_until_ns.load(std::memory_order_relaxed);
+    const bool over = until != 0 && monotonic_ns() >= until;
+    open(lane, over ? ~0u : ~abi::kClosedByPause);
+  }
+}
+
+Paused paused() {
+  for (const abi::Gate& gate : page().gates) {
+    if ((gate.closed.load(std::memory_order_acquire) & abi::kClosedByPause) != 0) {
+      return {true, gate.pause_until_ns.load(std::memory_order_relaxed)};
+    }
+  }
+  return {};
+}
+
+void carry_pause(const abi::Page& from, abi::Page& to) {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    const abi::Gate& old = from.gates[lane];
+    if ((old.closed.load(std::memory_order_acquire) & abi::kClosedByPause) == 0) continue;
+    to.gates[lane].pause_until_ns.store(old.pause_until_ns.load(std::memory_order_relaxed),
+                                        std::memory_order_relaxed);
+    to.lanes[lane].attention.fetch_or(abi::kGateArmed, std::memory_order_relaxed);
+    to.gates[lane].closed.fetch_or(abi::kClosedByPause, std::memory_order_release);
+  }
+}
+
+}  // namespace switchyard::shim

@@ -1,0 +1,42 @@
+// The CPU's side of a closed gate: threads that sleep before they enter the driver.
+//
+// Concept. A thread that is about to put work on the GPU, or to wait for it, would stand behind the
+// closed gate inside the driver, with the driver's locks held once a queue is full. So it sleeps
+// here instead, on the word `closed` itself (a futex that the monitor wakes). The naps are bounded
+// and nothing is taken for granted after one: the page may be another monitor's by now.
+//
+// Nobody needs the driver, or any lock of ours, to open a gate: it is one store into the page, by
+// the monitor. When the monitor is gone the library opens by itself what the monitor had closed for
+// others' sake; what a person paused stays, until the pause's own time-out.
+//
+// Threading: any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "switchyard/abi.h"
+
+namespace switchyard::shim {
+
+std::uint64_t monotonic_ns();
+
+// Sleeps while the gate of `lane` is closed.
+void hold(unsigned lane);
+
+// Wakes who sleeps on a gate's word.
+void wake_held(abi::Word32& closed);
+
+// There is no monitor: opens what isn't a person's pause, and pauses that are over.
+void open_without_monitor();
+
+// What a person had done, for the next monitor.
+struct Paused {
+  bool paused = false;
+  std::uint64_t until_ns = 0;
+};
+Paused paused();
+
+// A pause goes on in a fresh page before anybody sees it.
+void carry_pause(const abi::Page& from, abi::Page& to);
+
+}  // namespace switchyard::shim

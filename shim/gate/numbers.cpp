@@ -1,0 +1,284 @@
+#include "shim/gate/numbers.h"
+
+#include <pthread.h>
+
+#include "shim/capture.h"
+#include "shim/client/process.h"
+#include "shim/gate/hold.h"
+#include "shim/gate/spacing.h"
+#include "shim/lock.h"
+#include "shim/memory/owner.h"
+
+namespace switchyard::shim::numbers {
+
+struct Slot {
+  pthread_mutex_t lock;
+  std::atomic<std::uint64_t> key;        // the stream; 0: nobody's
+  std::atomic<bool> open;                // a batch has begun and has not ended
+  std::atomic<std::uint32_t> in_flight;  // launches between begin() and end()
+
+  // --- under the lock ---
+  unsigned lane;
+  unsigned index;
+  CUstream stream;
+  CUcontext context;
+  std::uint64_t owner;
+  view::View* view;  // whose numbers these are
+  std::uint32_t number;
+  std::uint32_t launches;  // in this batch
+  std::uint32_t most;
+  std::uint64_t began_ns;
+  spacing::Pace pace;
+
+  abi::Word32& submitted() const { return view->gates[lane].submitted[index]; }
+  abi::Word32& done() const { return view->gates[lane].done[index]; }
+};
+
+namespace {
+
+constexpr std::uint32_t kDefaultSpacingUs = 1000;
+constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
+
+Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
+pthread_mutex_t g_taking[abi::kMaxGpus];  // slots change hands under it; taken before a slot's lock
+
+// As explicit handles, so that the plain calls serve per-thread twins too.
+CUstream handle_of(const Place& place) {
+  if (place.stream != nullptr) return place.stream;
+  return place.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+CUcontext current_context() {
+  CUcontext context = nullptr;
+  return driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// Streams have addresses. The default ones are told apart by context and thread: addresses are
+// even and below 2^47.
+std::uint64_t key_of(CUstream handle) {
+  if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
+    return reinterpret_cast<std::uintptr_t>(handle);
+  }
+  const auto context = reinterpret_cast<std::uintptr_t>(current_context());
+  if (handle == CU_STREAM_LEGACY) return context | 1;
+  const auto thread = reinterpret_cast<std::uintptr_t>(&t_lane);
+  return 1ull << 63 | ((thread << 16 ^ context) & ~(1ull << 63));
+}
+
+std::uint64_t spacing_ns(unsigned lane) {
+  const std::uint32_t us = page().gates[lane].spacing_us.load(std::memory_order_relaxed);
+  return std::uint64_t{us == 0 ? kDefaultSpacingUs : us} * 1000;
+}
+
+// pre: the slot's lock, for all below.
+
+bool drained(const Slot& slot) {
+  return !slot.open.load(std::memory_order_relaxed) &&
+         slot.in_flight.load(std::memory_order_relaxed) == 0 &&
+         (slot.view == nullptr || slot.done().load(std::memory_order_acquire) == slot.number);
+}
+
+void close_batch(Slot& slot, std::uint32_t size) {
+  const CUdeviceptr word = slot.view->at(slot.lane, slot.done());
+  if (driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0) != CUDA_SUCCESS) {
+    // A stream that takes no write runs nothing any more either.
+    slot.done().store(slot.number, std::memory_order_release);
+  }
+  slot.pace.ended(slot.number, size);
+  slot.open.store(false, std::memory_order_relaxed);
+}
+
+// Puts the wait before what comes. False: the driver doesn't do that here.
+bool put_wait(CUstream stream, view::View& view, unsigned lane) {
+  abi::Gate& gate = view.gates[lane];
+  const CUresult result = driver().cuStreamWaitValue32_v2(stream, view.at(lane, gate.closed), 0,
+                                                          CU_STREAM_WAIT_VALUE_EQ);
+  if (result == CUDA_SUCCESS) {
+    gate.waits.fetch_add(1, std::memory_order_relaxed);
+  } else if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE ||
+             result == CUDA_ERROR_NOT_PERMITTED) {
+    view::refuse(view, lane, result);
+    return false;
+  }
+  return true;
+}
+
+void open_batch(Slot& slot, view::View& view, bool armed) {
+  const std::uint64_t now = monotonic_ns();
+  if (slot.view != &view) {
+    slot.view = &view;
+    slot.number = slot.submitted().load(std::memory_order_relaxed);
+    slot.pace.restart(slot.number, now);
+  }
+  slot.pace.look(slot.done().load(std::memory_order_acquire), slot.number, false, now);
+  slot.submitted().store(++slot.number, std::memory_order_release);
+  slot.launches = 0;
+  slot.most = slot.pace.launches(spacing_ns(slot.lane));
+  slot.began_ns = now;
+  slot.open.store(true, std::memory_order_relaxed);
+  if (armed && !put_wait(slot.stream, view, slot.lane)) {
+    slot.done().store(slot.number, std::memory_order_release);
+    slot.open.store(false, std::memory_order_relaxed);
+  }
+}
+
+// Whether so much is in the batch that it ends after this launch. A queue that is full lets the
+// launcher through at the GPU's own pace, which the clock shows before any number does.
+bool fills(const Slot& slot) {
+  if (slot.launches >= slot.most) return true;
+  return slot.launches % kLooksEvery == 0 &&
+         monotonic_ns() - slot.began_ns > 2 * spacing_ns(slot.lane);
+}
+
+void take_over(Slot& slot, std::uint64_t key, const Place& place) {
+  slot.lane = place.lane;
+  slot.stream = handle_of(place);
+  slot.context = current_context();
+  slot.owner = memory::current_owner();
+  if (slot.view != nullptr) slot.pace.restart(slot.number, monotonic_ns());
+  slot.key.store(key, std::memory_order_release);
+}
+
+// --- without the lock ---
+
+// The slot of a stream, locked; null when it has none.
+Slot* find(unsigned lane, std::uint64_t key) {
+  for (Slot& slot : g_slots[lane]) {
+    if (slot.key.load(std::memory_order_acquire) != key) continue;
+    ::pthread_mutex_lock(&slot.lock);
+    if (slot.key.load(std::memory_order_relaxed) == key) return &slot;
+    ::pthread_mutex_unlock(&slot.lock);
+  }
+  return nullptr;
+}
+
+// The same, for one that had none: a drained one, locked; null when all have work.
+Slot* take(const Place& place, std::uint64_t key) {
+  const Locked taking(g_taking[place.lane]);
+  if (Slot* slot = find(place.lane, key)) return slot;
+  for (const bool free : {true, false}) {
+    for (Slot& slot : g_slots[place.lane]) {
+      if ((slot.key.load(std::memory_order_relaxed) == 0) != free) continue;
+      if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
+      if (drained(slot)) {
+        slot.index = static_cast<unsigned>(&slot - g_slots[place.lane]);
+        take_over(slot, key, place);
+        return &slot;
+      }
+      ::pthread_mutex_unlock(&slot.lock);
+    }
+  }
+  return nullptr;
+}
+
+// Whether this thread may write to the slot's stream.
+bool writable(const Slot& slot, CUcontext context) {
+  return slot.open.load(std::memory_order_relaxed) &&
+         slot.in_flight.load(std::memory_order_relaxed) == 0 && slot.context == context &&
+         (slot.stream != CU_STREAM_PER_THREAD ||
+          slot.key.load(std::memory_order_relaxed) == key_of(slot.stream)) &&
+         !untouchable(slot.stream, false);
+}
+
+}  // namespace
+
+Piece begin(const Place& place, view::View& view, Kind kind, bool armed) {
+  const CUstream handle = handle_of(place);
+  const std::uint64_t key = key_of(handle);
+  Slot* found = find(place.lane, key);
+  if (found == nullptr) found = take(place, key);
+  if (found == nullptr) {
+    if (armed) put_wait(handle, view, place.lane);
+    return {};
+  }
+  Slot& slot = *found;
+  const bool graph = kind == Kind::kGraph;
+  if (graph && slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0) {
+    close_batch(slot, slot.launches);
+  }
+  if (!slot.open.load(std::memory_order_relaxed)) {
+    open_batch(slot, view, armed);
+  } else if (graph && armed) {
+    put_wait(handle, view, place.lane);
+  }
+  Piece piece{};
+  if (slot.open.load(std::memory_order_relaxed)) {
+    ++slot.launches;
+    slot.in_flight.fetch_add(1);
+    if (graph) slot.most = 0;
+    piece = {&slot, fills(slot)};
+  }
+  ::pthread_mutex_unlock(&slot.lock);
+  return piece;
+}
+
+void end(const Piece& piece) {
+  if (piece.slot == nullptr) return;
+  Slot& slot = *piece.slot;
+  // Others are still putting theirs into the same batch: the last of them, or the next, ends it.
+  if (slot.in_flight.fetch_sub(1) != 1 || !piece.last) return;
+  const Locked locked(slot.lock);
+  if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return;
+  close_batch(slot, slot.most == 0 ? 0 : slot.launches);
+}
+
+void settle(unsigned lane) {
+  CUcontext context = nullptr;
+  for (Slot& slot : g_slots[lane]) {
+    if (!slot.open.load(std::memory_order_relaxed)) continue;
+    if (context == nullptr && (context = current_context()) == nullptr) return;
+    // Who holds the lock is putting work there, and will end the batch in its turn.
+    if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
+    if (writable(slot, context)) close_batch(slot, slot.launches);
+    ::pthread_mutex_unlock(&slot.lock);
+  }
+}
+
+void look(unsigned lane) {
+  std::uint64_t now = 0;
+  for (Slot& slot : g_slots[lane]) {
+    if (slot.key.load(std::memory_order_relaxed) == 0) continue;
+    if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
+    if (slot.view != nullptr && !slot.open.load(std::memory_order_relaxed)) {
+      if (now == 0) now = monotonic_ns();
+      slot.pace.look(slot.done().load(std::memory_order_acquire), slot.number, true, now);
+    }
+    ::pthread_mutex_unlock(&slot.lock);
+  }
+}
+
+void forget(const Place& place) {
+  Slot* slot = find(place.lane, key_of(handle_of(place)));
+  if (slot == nullptr) return;
+  if (slot->open.load(std::memory_order_relaxed) && !untouchable(slot->stream, false)) {
+    close_batch(*slot, slot->launches);
+  }
+  slot->key.store(0, std::memory_order_release);
+  ::pthread_mutex_unlock(&slot->lock);
+}
+
+void context_gone(unsigned lane, std::uint64_t owner) {
+  for (Slot& slot : g_slots[lane]) {
+    const Locked locked(slot.lock);
+    if (slot.view == nullptr || slot.owner != owner) continue;
+    slot.done().store(slot.number, std::memory_order_release);
+    slot.open.store(false, std::memory_order_relaxed);
+    slot.key.store(0, std::memory_order_release);
+  }
+}
+
+void clear() {
+  for (auto& lane : g_slots) {
+    for (Slot& slot : lane) {
+      slot.lock = PTHREAD_MUTEX_INITIALIZER;
+      slot.key.store(0);
+      slot.open.store(false);
+      slot.in_flight.store(0);
+      slot.view = nullptr;
+      slot.number = 0;
+    }
+  }
+  for (auto& lock : g_taking) lock = PTHREAD_MUTEX_INITIALIZER;
+}
+
+}  // namespace switchyard::shim::numbers

@@ -1,0 +1,67 @@
+// The GPU's side of the gate: waits and numbers in streams.
+//
+// Concept. A stream's work is put in *batches*. Before the first launch of a batch stands, while
+// the gate is armed, a wait until `closed` is 0; after its last one the GPU writes the batch's
+// number into done[slot]. submitted[slot] says the number before the first launch, so between the
+// two the monitor sees that the GPU has work of this client.
+//
+//     submitted = n | wait closed == 0 | launch ... launch | GPU: done = n
+//     └── begin() of the first ──┘                         └── end() of the last, or settle()
+//
+// A batch ends when it is worth the spacing that the monitor asks for (spacing.h), before every
+// wait of the CPU, before a host function and before its stream is destroyed: without that, a
+// client that waits would look busy for ever. A graph is a batch of its own.
+//
+// A *slot* belongs to one stream at a time; another takes it over when all its numbers are done.
+// When all of a GPU's slots have work, further streams are gated and not numbered.
+//
+// Handles: a stream is written to only by threads whose current context is the one that it was
+// launched into from, never while it is captured, and never after it was destroyed. A per-thread
+// default stream is written to by its own thread alone.
+//
+// Threading: any thread. A slot has a lock, held while its wait or number is put into the stream:
+// the driver may block there when the queue is full. Nothing that opens a gate ever takes it.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/gate/view.h"
+
+namespace switchyard::shim::numbers {
+
+struct Slot;
+
+enum class Kind { kLaunch, kGraph };
+
+struct Place {
+  unsigned lane = 0;
+  CUstream stream = nullptr;
+  bool per_thread = false;  // null means the thread's own stream
+};
+
+// One launch between begin() and end().
+struct Piece {
+  Slot* slot = nullptr;
+  bool last = false;  // it fills its batch
+};
+Piece begin(const Place& place, view::View& view, Kind kind, bool armed);
+void end(const Piece& piece);
+
+// Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits
+// for another thread.
+void settle(unsigned lane);
+
+// What the GPU has done is looked at now, because the CPU has just waited for it.
+void look(unsigned lane);
+
+// The stream is about to be destroyed.
+void forget(const Place& place);
+
+// The context has ended and its work with it (owner: memory/owner.h).
+void context_gone(unsigned lane, std::uint64_t owner);
+
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::numbers

@@ -1,0 +1,66 @@
+// The GPU's view of the page's gates.
+//
+// Concept. The page stands at a fixed address and is replaced there when a new monitor comes, but
+// what the GPU has registered must stay where it is. So the gates are mapped a second time, from
+// the same memfd: the *view*. It is registered with the driver by the first armed launch of a
+// thread that has a context, and never unmapped.
+//
+//     made (join) ──► registered ──► retired (a new monitor's page came)
+//
+// Work that was queued before a new monitor came stands before a retired view's gates. Its GPU work
+// must neither be lost nor let through, so the service thread lets `closed` there follow the new
+// page's until all of it is done.
+//
+// A view outlives everything that points to it: they are never freed, and there is room for as many
+// as monitors may come and go. Past that only threads are held.
+//
+// Threading: usable() from any thread; make() under the connection's lock; follow() from the
+// service thread alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "switchyard/abi.h"
+
+namespace switchyard::shim::view {
+
+struct View {
+  abi::Gate* gates = nullptr;                           // this process's second mapping, all lanes
+  std::atomic<CUdeviceptr> device[abi::kMaxGpus] = {};  // the same, for each GPU; 0: not yet
+  std::atomic<std::uint32_t> stage{0};
+  std::atomic<std::uint32_t> refused_lanes{0};
+  std::atomic<bool> followed{false};
+  int lane = -1;            // whose context registered it
+  std::uint64_t owner = 0;  // and which one (memory/owner.h)
+
+  // Where the GPU finds a word of `gates`.
+  template <typename Word>
+  CUdeviceptr at(unsigned lane_index, const Word& word) const {
+    const auto offset = reinterpret_cast<const unsigned char*>(&word) -
+                        reinterpret_cast<const unsigned char*>(gates);
+    return device[lane_index].load(std::memory_order_relaxed) + static_cast<CUdeviceptr>(offset);
+  }
+};
+
+// The view of the page that `fd` is, from now on the one for new work.
+void make(int fd);
+
+// The current view, once the GPU of `lane` sees it; registers it when need be. pre: a context of
+// that GPU is current. Null: there is none (yet), or the driver refused it.
+View* usable(unsigned lane);
+
+// The driver doesn't take waits or numbers here after all.
+void refuse(View& view, unsigned lane, CUresult why);
+
+// The context that may have registered it has ended.
+void context_gone(unsigned lane, std::uint64_t owner);
+
+// Retired views follow the page. True: there is one that still has work before it.
+bool follow();
+
+// In a forked child: the parent's views are not mapped there.
+void clear();
+
+}  // namespace switchyard::shim::view

@@ -1,0 +1,64 @@
+// A made-up driver that writes down what is put into which stream, for the gate's tests.
+//
+// Concept. Launches and the gate's own waits and writes append one word each to `log`: "launch",
+// "wait", "write 3". Writes take effect when the test says that the GPU has run.
+//
+// Threading: the log is locked.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shim/gate/gate.h"
+#include "shim/gate/hold.h"
+#include "shim/memory/stream_ordered.h"
+#include "shim/rules/launch.h"
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim::testing {
+
+using Log = std::vector<std::string>;
+
+struct GateWorld {
+  std::mutex lock;
+  std::map<CUstream, Log> log;
+  std::vector<std::pair<CUdeviceptr, std::uint32_t>> writes;  // not yet done
+  CUresult wait_result = CUDA_SUCCESS;
+  CUresult write_result = CUDA_SUCCESS;
+  CUresult register_result = CUDA_SUCCESS;
+  int registrations = 0;
+  std::set<CUstream> captured;
+  bool legacy_untouchable = false;
+  std::function<void(CUstream)> during_launch;
+};
+
+extern GateWorld* g_gate_world;
+
+inline CUstream stream_number(std::uintptr_t n) { return reinterpret_cast<CUstream>(0x10000 * n); }
+
+class GateTest : public EngineTest {
+ protected:
+  GateTest();
+  ~GateTest() override;
+
+  abi::Gate& gate() { return page().gates[0]; }
+  void arm(std::uint32_t bits = abi::kGateArmed) { lane().attention.store(bits); }
+  // A page of a monitor: mapped over the zeroes, with its view.
+  int new_page();
+
+  CUresult launch(CUstream stream);
+  CUresult launch_per_thread(CUstream stream);
+  void launch(CUstream stream, int times) {
+    for (int i = 0; i < times; ++i) EXPECT_EQ(launch(stream), CUDA_SUCCESS);
+  }
+  CUresult synchronise();
+  // The GPU does all that was put.
+  void gpu_runs();
+  Log log(CUstream stream);
+  bool numbered() { return gate().submitted[0].load() != gate().done[0].load(); }
+
+  GateWorld gpu_;
+  CUstream first_ = stream_number(1), second_ = stream_number(2);
+};
+
+}  // namespace switchyard::shim::testing

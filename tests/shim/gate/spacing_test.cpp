@@ -1,0 +1,141 @@
+// How many launches stand between two waits, with a made-up GPU and clock.
+#include "shim/gate/spacing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+
+namespace switchyard::shim::spacing {
+namespace {
+
+constexpr std::uint64_t kUs = 1000;
+constexpr std::uint64_t kMs = 1'000'000;
+
+// A stream's GPU: batches end one after the other, at the pace of its kernels.
+class Stream {
+ public:
+  explicit Stream(std::uint64_t kernel_ns) : kernel_ns_(kernel_ns) {}
+
+  // Puts one batch of the size that the pace asks for; the CPU takes `cpu_ns` for each launch.
+  std::uint32_t batch(std::uint64_t spacing_ns, std::uint64_t cpu_ns) {
+    pace_.look(done(), number_, false, now_);
+    const std::uint32_t size = pace_.launches(spacing_ns);
+    ++number_;
+    free_ns_ = std::max(free_ns_, now_) + size * kernel_ns_;
+    ends_.push_back(free_ns_);
+    now_ += size * cpu_ns;
+    pace_.ended(number_, size);
+    return size;
+  }
+  void wait() {
+    now_ = std::max(now_, free_ns_);
+    pace_.look(done(), number_, true, now_);
+  }
+  void idle(std::uint64_t ns) { now_ += ns; }
+  void kernels_take(std::uint64_t ns) { kernel_ns_ = ns; }
+
+ private:
+  std::uint32_t done() {
+    while (!ends_.empty() && ends_.front() <= now_) {
+      ends_.pop_front();
+      ++done_;
+    }
+    return done_;
+  }
+
+  Pace pace_;
+  std::uint64_t kernel_ns_;
+  std::uint64_t now_ = 1000 * kMs, free_ns_ = 0;
+  std::uint32_t number_ = 0, done_ = 0;
+  std::deque<std::uint64_t> ends_;
+};
+
+TEST(Spacing, StartsSmallAndReachesTheWantedWork) {
+  Stream stream(20 * kUs);
+  EXPECT_EQ(stream.batch(kMs, 20 * kUs), kFirstLaunches);
+  std::uint32_t size = 0;
+  for (int i = 0; i < 100; ++i) size = stream.batch(kMs, 20 * kUs);
+  EXPECT_NEAR(size, 50, 10);  // of 20 us in 1 ms
+  for (int i = 0; i < 100; ++i) size = stream.batch(400 * kUs, 20 * kUs);
+  EXPECT_NEAR(size, 20, 5);
+}
+
+TEST(Spacing, AQueueThatRunsAheadIsMeasuredByTheGpuNotByTheLauncher) {
+  Stream stream(100 * kUs);
+  std::uint32_t size = 0;
+  for (int step = 0; step < 20; ++step) {
+    for (int i = 0; i < 10; ++i) size = stream.batch(kMs, 3 * kUs);  // far ahead of the GPU
+    stream.wait();
+  }
+  EXPECT_NEAR(size, 10, 3);
+}
+
+TEST(Spacing, ALauncherThatIsSlowerThanTheGpuPaysForAWaitOncePerSpacing) {
+  Stream stream(2 * kUs);
+  std::uint32_t size = 0;
+  for (int i = 0; i < 200; ++i) size = stream.batch(kMs, 10 * kUs);
+  EXPECT_GE(size, 90u);  // 1 ms of launching
+}
+
+TEST(Spacing, IdlenessIsNoWork) {
+  Stream stream(20 * kUs);
+  for (int i = 0; i < 50; ++i) stream.batch(kMs, 20 * kUs);
+  stream.wait();
+  std::uint32_t size = 0;
+  for (int step = 0; step < 20; ++step) {
+    stream.idle(500 * kMs);
+    for (int i = 0; i < 3; ++i) size = stream.batch(kMs, 3 * kUs);
+    stream.wait();
+  }
+  EXPECT_NEAR(size, 50, 15);
+}
+
+TEST(Spacing, LongKernelsAreAloneAndABatchGrowsByStepsOnly) {
+  Stream stream(5 * kMs);
+  std::uint32_t size = 0;
+  for (int step = 0; step < 10; ++step) {
+    size = stream.batch(kMs, 3 * kUs);
+    stream.wait();
+  }
+  EXPECT_EQ(size, 1u);
+  stream.kernels_take(1 * kUs);
+  std::uint32_t before = size;
+  for (int step = 0; step < 50; ++step) {
+    size = stream.batch(kMs, 3 * kUs);
+    stream.wait();
+    EXPECT_LE(size, 2 * before);
+    before = size;
+  }
+  EXPECT_GE(size, 100u);
+  EXPECT_LE(size, kMostLaunches);
+}
+
+TEST(Spacing, GraphsAreNoMeasureOfALaunch) {
+  Pace pace;
+  pace.restart(0, kMs);
+  pace.ended(1, 0);
+  pace.look(1, 1, true, 50 * kMs);
+  EXPECT_EQ(pace.launches(kMs), kFirstLaunches);
+}
+
+TEST(Spacing, ANumberFromNowhereChangesNothing) {
+  Pace pace;
+  pace.restart(10, kMs);
+  pace.ended(11, 4);
+  pace.look(4000000000u, 11, true, 2 * kMs);
+  EXPECT_EQ(pace.launches(kMs), kFirstLaunches);
+  pace.look(11, 11, true, 3 * kMs);
+  EXPECT_GE(pace.launches(kMs), 1u);
+}
+
+TEST(Spacing, NumbersMayWrap) {
+  Pace pace;
+  pace.restart(0xffffffff, kMs);
+  pace.ended(0, 10);
+  pace.look(0, 0, true, 2 * kMs);  // ten in a millisecond
+  EXPECT_EQ(pace.launches(kMs), 10u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim::spacing

@@ -1,0 +1,95 @@
+// The GPU's view of the page: registration, and what stands before an old one.
+#include "shim/gate/view.h"
+
+#include "tests/shim/gate/gate_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::GateTest;
+using testing::Log;
+using Views = GateTest;
+
+TEST_F(Views, IsRegisteredOnceAndShowsTheSameWords) {
+  const view::View* view = view::usable(0);
+  ASSERT_NE(view, nullptr);
+  EXPECT_EQ(view::usable(0), view);
+  EXPECT_EQ(gpu_.registrations, 1);
+  gate().closed.store(7);
+  EXPECT_EQ(view->gates[0].closed.load(), 7u);
+  EXPECT_NE(view->gates, page().gates);
+}
+
+TEST_F(Views, ARefusalIsSaidAndNotTriedAgain) {
+  gpu_.register_result = CUDA_ERROR_NOT_PERMITTED;
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gpu_.registrations, 1);
+  EXPECT_EQ(gate().state.load(), abi::kGateRefused);
+  EXPECT_EQ(gate().gate_error.load(), static_cast<std::uint32_t>(CUDA_ERROR_NOT_PERMITTED));
+}
+
+TEST_F(Views, AThreadWithoutAContextIsNoRefusal) {
+  gpu_.register_result = CUDA_ERROR_INVALID_CONTEXT;
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateUnready);
+  gpu_.register_result = CUDA_SUCCESS;
+  EXPECT_NE(view::usable(0), nullptr);
+}
+
+TEST_F(Views, ADriverWithoutTheCallsIsARefusal) {
+  g_driver.cuStreamWaitValue32_v2 = nullptr;
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gate().gate_error.load(), static_cast<std::uint32_t>(CUDA_ERROR_NOT_SUPPORTED));
+}
+
+TEST_F(Views, WorkBeforeAnOldViewFollowsTheNewPage) {
+  arm();
+  launch(first_, 4);
+  view::View* old = view::usable(0);
+  gate().closed.store(abi::kClosedByPause);
+  new_page();
+  EXPECT_NE(view::usable(0), old);
+  gate().closed.store(abi::kClosedByPause);
+  EXPECT_TRUE(view::follow());
+  EXPECT_EQ(old->gates[0].closed.load(), abi::kClosedByPause);
+  gate().closed.store(0);
+  EXPECT_TRUE(view::follow());
+  EXPECT_EQ(old->gates[0].closed.load(), 0u);
+  gpu_runs();
+  EXPECT_FALSE(view::follow());
+  // Nothing stands before it any more, so it doesn't close either.
+  gate().closed.store(abi::kClosedByTurn);
+  EXPECT_FALSE(view::follow());
+  EXPECT_EQ(old->gates[0].closed.load(), 0u);
+}
+
+TEST_F(Views, ABatchEndsInTheViewThatItBeganIn) {
+  arm();
+  launch(first_, 1);
+  view::View* old = view::usable(0);
+  new_page();
+  arm();
+  launch(first_, 3);
+  EXPECT_EQ(log(first_), (Log{"wait", "launch", "launch", "launch", "launch", "write 1"}));
+  gpu_runs();
+  EXPECT_EQ(old->gates[0].done[0].load(), 1u);
+  EXPECT_EQ(gate().submitted[0].load(), 0u);
+  launch(first_, 1);
+  EXPECT_EQ(gate().submitted[0].load(), 1u);
+  EXPECT_EQ(old->gates[0].submitted[0].load(), 1u);
+}
+
+TEST_F(Views, APauseIsCarriedIntoAFreshPage) {
+  gate().pause_until_ns.store(77);
+  gate().closed.store(abi::kClosedByPause | abi::kClosedByTurn);
+  static abi::Page fresh{};
+  carry_pause(page(), fresh);
+  EXPECT_EQ(fresh.gates[0].closed.load(), abi::kClosedByPause);
+  EXPECT_EQ(fresh.gates[0].pause_until_ns.load(), 77u);
+  EXPECT_EQ(fresh.lanes[0].attention.load(), abi::kGateArmed);
+  EXPECT_EQ(fresh.gates[1].closed.load(), 0u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
