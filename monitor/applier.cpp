@@ -107,6 +107,13 @@ Slices SliceApplier::written(ClientId client) const {
   return found == entries_.end() ? Slices{} : found->second.written;
 }
 
+bool SliceApplier::in_force(ClientId client) const {
+  const auto found = entries_.find(client);
+  if (found == entries_.end()) return false;
+  const Entry& entry = found->second;
+  return entry.written == entry.wanted && entry.seq == entry.confirmed && !entry.must_write;
+}
+
 bool SliceApplier::waiting() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const auto& each) {
     return each.second.reachable && each.second.seq != each.second.confirmed &&

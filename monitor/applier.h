@@ -52,6 +52,8 @@ class SliceApplier {
   // Its groups changed, so what was refused may be accepted now.
   void groups_changed(ClientId client);
   Slices written(ClientId client) const;
+  // What it was wanted to have is what was written last, and confirmed.
+  bool in_force(ClientId client) const;
   // Someone has not confirmed the last write yet.
   bool waiting() const;
 

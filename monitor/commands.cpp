@@ -3,29 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "monitor/choices.h"
 #include "monitor/listing.h"
-#include "switchyard/status.h"
+#include "monitor/reply.h"
 
 namespace switchyard::monitor {
 namespace {
 
 using nlohmann::json;
-
-json refusal(int code, const std::string& error) {
-  return {{"schema_version", kSchemaVersion}, {"ok", false}, {"code", code}, {"error", error}};
-}
-
-json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }
-
-// A knob's value as text: people's tools may send 4 as well as "4".
-std::optional<std::string> text_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return std::nullopt;
-  if (found->is_string()) return found->get<std::string>();
-  return found->dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 // Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
 bool read_knobs(const json& object, JobCard& card, std::string& why) {
@@ -102,18 +87,26 @@ json create(Monitor& monitor, const Peer& peer, const json& request, Time now, A
   return out;
 }
 
-json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+// The job that the request names, if the peer may change it; else null, and `out` is the refusal.
+Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& out) {
   const std::string target = text_of(request, "target").value_or("");
   Job* job = monitor.roster().find_target(target);
   if (job == nullptr) {
-    return refusal(kNoSuchJobOrGpu,
-                   fmt::format("no job '{}': 'switchyard ps' lists the jobs there are", target));
+    out = refusal(kNoSuchJobOrGpu,
+                  fmt::format("no job '{}': 'switchyard ps' lists the jobs there are", target));
+    return nullptr;
   }
-  if (!may_change(*job, peer.uid)) {
-    return refusal(kNoPermission, fmt::format("job '{}' belongs to {}: only its owner or root may "
-                                              "change it",
-                                              job->name, user_name(job->uid)));
-  }
+  if (may_change(*job, peer.uid)) return job;
+  out = refusal(kNoPermission, fmt::format("job '{}' belongs to {}: only its owner or root may "
+                                           "change it",
+                                           job->name, user_name(job->uid)));
+  return nullptr;
+}
+
+json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  json out;
+  Job* job = target_of(monitor, peer, request, out);
+  if (job == nullptr) return out;
   JobCard card = job->card;
   std::string why;
   json wanted = request;
@@ -132,26 +125,51 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
     return refusal(kRefusedByPolicy, why);
   }
   monitor.change(*job, card, *knobs, now);
-  json out = success();
+  out = success();
   out.update(list_job(monitor, *job, now));
   return out;
 }
 
-json means(Monitor& monitor, const Peer& peer, const json& request, Time now) {
-  const std::string wanted = text_of(request, "means").value_or("");
-  if (wanted != "none" && wanted != "auto") {
-    return refusal(kUsage, fmt::format("means '{}' makes no sense: it takes none or auto", wanted));
-  }
-  if (peer.uid != 0 && peer.uid != ::geteuid()) {
-    return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "
-                                              "may change its means",
-                                              user_name(::geteuid())));
-  }
-  monitor.slicing().allow(wanted == "auto");
-  monitor.look(now);
+json listing_of_paused(Monitor& monitor, Job& job, Drained state, Time now) {
   json out = success();
-  out["means"] = wanted;
+  out.update(list_job(monitor, job, now));
+  // Nobody knows: null.
+  out["drained"] = state == Drained::kUnknown ? json() : json(state == Drained::kYes);
   return out;
+}
+
+json pause(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
+  json out;
+  Job* job = target_of(monitor, peer, request, out);
+  if (job == nullptr) return out;
+  Time until{0};
+  if (const auto text = text_of(request, "timeout_seconds")) {
+    const auto timeout = parse_pause(*text);
+    if (!timeout) {
+      return refusal(kUsage,
+                     fmt::format("timeout '{}' makes no sense: it takes {}", *text, kPauseForms));
+    }
+    until = now + std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
+  }
+  monitor.pause(*job, until, now);
+  const Drained state = drained(monitor.roster(), *job, now);
+  if (state == Drained::kNo) answer.pausing = job->key;
+  return listing_of_paused(monitor, *job, state, now);
+}
+
+json resume(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  json out;
+  Job* job = target_of(monitor, peer, request, out);
+  if (job == nullptr) return out;
+  monitor.resume(*job, now);
+  out = success();
+  out.update(list_job(monitor, *job, now));
+  return out;
+}
+
+// Names of processes need not be UTF-8.
+std::string dump(const json& out) {
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -174,9 +192,12 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   }
   if (op == "create") return create(monitor, peer, request, now, answer);
   if (op == "set") return set(monitor, peer, request, now);
-  if (op == "means") return means(monitor, peer, request, now);
+  if (op == "pause") return pause(monitor, peer, request, now, answer);
+  if (op == "resume") return resume(monitor, peer, request, now);
+  if (op == "policy") return choose_policy(monitor, peer, request, now);
+  if (op == "means") return choose_means(monitor, peer, request, now);
   return refusal(kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
-                                     "set and means",
+                                     "set, pause, resume, policy and means",
                                      op));
 }
 
@@ -187,9 +208,16 @@ Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view reque
   const json parsed = json::parse(request, nullptr, false);
   const json out = parsed.is_object() ? dispatch(monitor, peer, parsed, now, answer)
                                       : refusal(kUsage, "a request is one JSON object with 'op'");
-  // Names of processes need not be UTF-8.
-  answer.json = out.dump(-1, ' ', false, json::error_handler_t::replace);
+  answer.json = dump(out);
   return answer;
+}
+
+std::optional<std::string> answer_paused(Monitor& monitor, JobKey key, Time now, bool last) {
+  Job* job = monitor.roster().find(key);
+  if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended while it was paused"));
+  const Drained state = drained(monitor.roster(), *job, now);
+  if (state == Drained::kNo && !last) return std::nullopt;
+  return dump(listing_of_paused(monitor, *job, state, now));
 }
 
 }  // namespace switchyard::monitor

@@ -6,6 +6,7 @@
 // Threading: one thread, the monitor's.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,12 @@ struct Answer {
   // A job that was made for a process to come: watch its creator.
   JobKey created = 0;
   pid_t creator = 0;
+  // A job that was paused and may still have work on the GPU: answer_paused() has the answer then.
+  JobKey pausing = 0;
 };
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now);
+// The answer to a `pause`, or nullopt while the job may still drain; `last`: whatever is known now.
+std::optional<std::string> answer_paused(Monitor& monitor, JobKey job, Time now, bool last);
 
 }  // namespace switchyard::monitor

@@ -7,6 +7,10 @@
 namespace switchyard::monitor {
 namespace {
 
+Time time_of(double span) {
+  return std::chrono::duration_cast<Time>(std::chrono::duration<double>(span));
+}
+
 Priority priority_cap(const Caps& caps, uid_t uid) {
   return caps.may_be_high.count(uid) != 0 ? Priority::kHigh : caps.priority;
 }
@@ -31,6 +35,17 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
     if (!share) return bad("share", card.share, kShareForms);
     out.share = *share;
   }
+  if (card.limit[0] != '\0') {
+    const auto limit = parse_limit(card.limit);
+    if (!limit) return bad("limit", card.limit, kLimitForms);
+    // All of the GPU is no limit.
+    out.limit = *limit < 1 ? *limit : 0;
+  }
+  if (card.deadline[0] != '\0') {
+    const auto deadline = parse_seconds(card.deadline);
+    if (!deadline) return bad("deadline", card.deadline, kDeadlineForms);
+    out.deadline = time_of(*deadline);
+  }
   if (card.memory[0] != '\0') {
     out.memory_bytes = parse_bytes(card.memory);
     if (!out.memory_bytes) return bad("memory", card.memory, kBytesForms);
@@ -43,7 +58,7 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   if (card.oom_timeout[0] != '\0') {
     const auto timeout = parse_seconds(card.oom_timeout);
     if (!timeout) return bad("oom-timeout", card.oom_timeout, kSecondsForms);
-    out.oom_timeout = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
+    out.oom_timeout = time_of(*timeout);
   }
   return out;
 }

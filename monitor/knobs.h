@@ -19,6 +19,8 @@ namespace switchyard::monitor {
 struct Knobs {
   Priority priority = Priority::kNormal;
   double share = 1;
+  double limit = 0;                           // of the GPU's time; 0: none
+  Time deadline{0};                           // after the job's start; 0: none
   std::optional<std::uint64_t> memory_bytes;  // per GPU
   bool wait_on_oom = false;
   Time oom_timeout = std::chrono::seconds(300);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "monitor/choices.h"
 #include "switchyard/status.h"
 
 namespace switchyard::monitor {
@@ -24,15 +25,30 @@ const char* slice_status(std::uint32_t status) {
                                         : "none";
 }
 
+const char* gate_status(std::uint32_t state) {
+  return state == abi::kGateReady ? "ready" : state == abi::kGateRefused ? "refused" : "none";
+}
+
+// Why a gate is closed: what a person did comes first.
+const char* gate_text(std::uint32_t closed) {
+  return (closed & abi::kClosedByPause) != 0   ? "pause"
+         : (closed & abi::kClosedByLimit) != 0 ? "limit"
+         : closed != 0                         ? "turn"
+                                               : "open";
+}
+
 // One job's clients on one GPU, added up.
 struct OnGpu {
   std::uint64_t used = 0, overhead = 0;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
-  double load = -1, asked = 0;
+  double load = -1, asked = 0, got = -1;
   bool active = false, waits = false;
   bool shown = false;  // some client shows slices
   Slices slices;
   std::uint32_t in_force_us = 0, status = abi::kSliceNever;
+  std::uint32_t closed = 0, held_threads = 0, gate_waits = 0;
+  std::uint32_t gate_state = abi::kGateUnready;
+  bool armed = false;
 };
 
 OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
@@ -54,6 +70,12 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       out.refusals += report.refusals;
       if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
       out.asked = std::max(out.asked, state.share_asked);
+      if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
+      out.closed |= state.order.closed;
+      out.armed = out.armed || state.order.armed || state.order.closed != 0;
+      out.held_threads += state.gate.held_threads;
+      out.gate_waits += state.gate.waits;
+      out.gate_state = std::max(out.gate_state, state.gate.state);
       out.waits = out.waits || state.waits_since != Time{0};
       // Of several processes the listing shows an active one's slices.
       if ((state.active && !out.active) || !out.shown) {
@@ -71,6 +93,8 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
 json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
   const Memory::Gpu& at = monitor.memory().all()[gpu];
   const auto quota = at.account.quota(job.key);
+  // NVML counts the time in which a kernel was resident, also of those that waited for a slice.
+  const double got = sums.got >= 0 ? sums.got : sums.load;
   return {
       {"uuid", at.info.uuid_text},
       {"memory_used_bytes", sums.used},
@@ -78,11 +102,16 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
       {"memory_reserved", quota && quota->reserved},
       {"share_asked_ratio", sums.asked},
-      {"share_got_ratio", sums.load >= 0 ? json(std::min(sums.load, 1.0)) : json(nullptr)},
+      {"share_got_ratio", got >= 0 ? json(std::min(got, 1.0)) : json(nullptr)},
       {"compute_slice_us", sums.slices.compute_us},
       {"copy_slice_us", sums.slices.copy_us},
       {"slice_in_force_us", sums.in_force_us},
       {"slice_status", slice_status(sums.status)},
+      {"gate", gate_text(sums.closed)},
+      {"gate_armed", sums.armed},
+      {"gate_status", gate_status(sums.gate_state)},
+      {"gate_waits", sums.gate_waits},
+      {"held_threads", sums.held_threads},
       {"launches", sums.launches},
       {"graph_launches", sums.graph_launches},
       {"copies", sums.copies},
@@ -94,24 +123,16 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
 json list_gpu(Monitor& monitor, std::size_t gpu) {
   const Memory::Gpu& at = monitor.memory().all()[gpu];
   const std::string driver = monitor.door().driver_version();
-  const std::string without = monitor.slicing().reason_without(gpu);
+  const MeansInForce means = monitor.scheduler().in_force(gpu);
   std::size_t clients = 0;
   std::set<JobKey> jobs;
-  bool accepted = false;
-  bool refused = false;
   for (const auto& [id, client] : monitor.roster().clients()) {
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu || client->observer) continue;
       ++clients;
       jobs.insert(client->job);
-      const auto status = client->page->report(lane).slice_status;
-      accepted = accepted || status == abi::kSliceAccepted;
-      refused = refused || status == abi::kSliceRefused;
     }
   }
-  const char* reason = accepted  ? "slices are accepted by the driver"
-                       : refused ? "the driver refuses slices"
-                                 : "slices will be used; nobody needed one yet";
   const auto capacity = at.account.capacity();
   return {
       {"uuid", at.info.uuid_text},
@@ -126,8 +147,8 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"memory_reserved_bytes", at.account.reserved()},
       {"memory_used_bytes", at.memory.used_bytes},
       {"memory_outside_bytes", at.account.outside()},
-      {"means", !without.empty() || (refused && !accepted) ? "none" : "slice"},
-      {"means_reason", without.empty() ? reason : without},
+      {"means", means.name()},
+      {"means_reason", means.reason},
       {"mps", at.mps},
       {"mig", at.info.mig},
       {"clients", clients},
@@ -154,16 +175,29 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
     waits = waits || sums.waits;
     gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
   }
+  const auto processes_on_gpu =
+      std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
+        const Client* client = monitor.roster().client(id);
+        return client != nullptr && !client->observer;
+      });
+  const bool timed = job.pause.on && job.pause.until != Time{0};
   return {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
       {"uid", job.uid},
-      {"state", waits    ? "waiting"
-                : active ? "running"
-                         : "idle"},
+      {"state", job.pause.on ? "paused"
+                : waits      ? "waiting"
+                : active     ? "running"
+                             : "idle"},
+      {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
+      {"pause_best_effort", job.pause.on && processes_on_gpu > 1},
       {"priority", to_string(job.knobs.priority)},
       {"share_weight", job.knobs.share},
+      {"limit_ratio", job.knobs.limit > 0 ? json(job.knobs.limit) : json(nullptr)},
+      {"deadline_seconds", job.knobs.deadline != Time{0}
+                               ? json(seconds(job.since + job.knobs.deadline - now))
+                               : json(nullptr)},
       {"memory_quota_bytes", or_null(job.knobs.memory_bytes)},
       {"since_seconds", seconds(now - job.since)},
       {"processes", std::move(processes)},
@@ -203,7 +237,9 @@ json list_status(Monitor& monitor, Time now) {
         {"socket", settings.socket},
         {"persist", settings.persist},
         {"uptime_seconds", seconds(now - monitor.started())},
-        {"means", monitor.slicing().allowed() ? "auto" : "none"}}},
+        {"means", means_name(monitor.scheduler().chosen())},
+        {"policy", policy_name(monitor.scheduler().rules().kind)},
+        {"minimum_ratio", monitor.scheduler().rules().minimum}}},
       {"gpus", std::move(gpus)},
   };
   if (const std::string problem = monitor.door().problem(); !problem.empty()) {

@@ -36,9 +36,13 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                                  [](const auto& gpu) { return !gpu.outsiders.empty(); });
                  return strangers ? now + kQuietAtStart : now;
                }()),
+      scheduler_(roster_, memory_, slicing_),
       now_(now),
       loads_at_(now),
-      last_job_at_(now) {}
+      last_job_at_(now) {
+  scheduler_.choose(settings_.means);
+  scheduler_.choose(settings_.rules);
+}
 
 Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
   auto knobs = parse_card(hello.card, refused);
@@ -80,6 +84,8 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
     memory_.join(client, lane, used);
     if (used > 0) memory_.measure_if_old(state.gpu, now);
   }
+  // A job that is paused is held from the first launch of a new process on.
+  if (job.pause.on) look(now);
   client.page->set_card(job.card);
   client.page->set_heartbeat(++beat_);
   client.page->publish();
@@ -130,6 +136,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
     return ghost.second.pid == peer.pid && peer.pid != 0;
   });
   drop_ghosts_of(peer.pid);
+  restore_pause(*job, hello, now);
   slicing_.join(client, known || (hello.flags & wire::kRejoin) != 0);
   fill_page(client, hello, *job, now);
   spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
@@ -232,6 +239,32 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
     }
   }
   look(now);
+}
+
+void Monitor::pause(Job& job, Time until, Time now) {
+  monitor::pause(job, until, now);
+  look(now);
+}
+
+void Monitor::resume(Job& job, Time now) {
+  monitor::resume(job);
+  look(now);
+}
+
+Time Monitor::look(Time now) {
+  end_pauses(roster_, now);
+  return earlier(next_pause_end(roster_), scheduler_.look(now));
+}
+
+Time Monitor::look_at_due(Time now) {
+  if (end_pauses(roster_, now)) return look(now);
+  return earlier(next_pause_end(roster_), scheduler_.look_at_due(now));
+}
+
+Time Monitor::look_at_those_of(ClientId id, Time now) {
+  const Client* client = roster_.client(id);
+  if (client == nullptr) return look_at_due(now);
+  return earlier(next_pause_end(roster_), scheduler_.look_at_those_of(*client, now));
 }
 
 void Monitor::tick(Time now) {

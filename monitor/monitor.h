@@ -2,8 +2,8 @@
 // answer to a call, and every call is told the time, so the whole of it runs in a unit test.
 //
 // Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
-// the rooms: roster (who), memory (accounts), slicing (policy and applier); commands.h answers
-// tools out of them.
+// the rooms: roster (who), memory (accounts), scheduler (the policy and what it asks for), slicing;
+// commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once
@@ -15,7 +15,9 @@
 
 #include "monitor/gpus.h"
 #include "monitor/memory.h"
+#include "monitor/pausing.h"
 #include "monitor/roster.h"
+#include "monitor/scheduler.h"
 #include "monitor/slicing.h"
 #include "switchyard/wire.h"
 
@@ -26,6 +28,8 @@ struct Settings {
   bool persist = false;
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   Caps caps;
+  Means means = Means::kAuto;
+  policy::Rules rules;
   Time idle_exit = std::chrono::seconds(5);   // after the last job
   Time first_job = std::chrono::seconds(60);  // to wait for the first one
 };
@@ -51,10 +55,18 @@ class Monitor {
   // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
   void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
 
+  // Holds a job back, from now on and in one look. `until` 0: until resume().
+  void pause(Job& job, Time until, Time now);
+  void resume(Job& job, Time now);
+
   // Several times a second: heartbeat, accounts; NVML once a second.
   void tick(Time now);
-  // Decides and applies slices. True: look again in a few milliseconds.
-  bool look(Time now) { return slicing_.look(now); }
+  // Decides and applies, for every GPU. Answers when to look at those that are due; 0: when
+  // something happens.
+  Time look(Time now);
+  Time look_at_due(Time now);
+  // A client rang: the same for its GPUs.
+  Time look_at_those_of(ClientId id, Time now);
   // Nobody needs this monitor any more.
   bool done(Time now) const;
 
@@ -62,6 +74,7 @@ class Monitor {
   Roster& roster() { return roster_; }
   Memory& memory() { return memory_; }
   Slicing& slicing() { return slicing_; }
+  Scheduler& scheduler() { return scheduler_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -77,6 +90,7 @@ class Monitor {
   Roster roster_;
   Memory memory_;
   Slicing slicing_;
+  Scheduler scheduler_;
   // Clients whose socket closed and whose process may live.
   struct Ghost {
     pid_t pid = 0;

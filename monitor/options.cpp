@@ -16,6 +16,7 @@ constexpr char kAbout[] =
     "switchyardd, the monitor of Switchyard: shares GPUs among jobs.\n"
     "'switchyard run' starts one when none answers, so nobody needs to run it by hand.\n\n"
     "  switchyardd --persist                           stays when the last job has gone\n"
+    "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
     "  switchyardd --cap-priority normal               users other than root can't ask for high\n"
     "  switchyardd --log debug:/var/log/switchyard.log";
 
@@ -25,6 +26,7 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 struct Texts {
   std::string socket, capacity, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
+  std::string policy = "priority", minimum, means;
   std::vector<unsigned> allow_high;
   bool persist = false, foreground = false;
 };
@@ -61,6 +63,24 @@ bool understand_caps(const Texts& texts, Caps& caps) {
   return true;
 }
 
+bool understand_choices(const Texts& texts, Settings& settings) {
+  const auto kind = position_of(texts.policy, kPolicyNames);
+  if (!kind) return complain("--policy", texts.policy, kPolicyForms);
+  settings.rules.kind = static_cast<policy::Kind>(*kind);
+  if (!texts.minimum.empty()) {
+    const auto minimum = parse_minimum(texts.minimum);
+    if (!minimum) return complain("--minimum", texts.minimum, kMinimumForms);
+    settings.rules.minimum = *minimum;
+  }
+  const char* told = ::getenv("SWITCHYARD_MEANS");
+  const bool by_environment = texts.means.empty() && told != nullptr && told[0] != '\0';
+  const std::string wanted = by_environment ? told : texts.means.empty() ? "auto" : texts.means;
+  const auto means = position_of(wanted, kMeansNames);
+  if (!means) return complain(by_environment ? "SWITCHYARD_MEANS" : "--means", wanted, kMeansForms);
+  settings.means = static_cast<Means>(*means);
+  return true;
+}
+
 bool understand(const Texts& texts, Options& out) {
   out.settings.socket = texts.socket.empty() ? default_socket() : texts.socket;
   out.settings.persist = texts.persist;
@@ -74,6 +94,7 @@ bool understand(const Texts& texts, Options& out) {
     out.settings.idle_exit = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*idle));
     out.settings.first_job = out.settings.idle_exit;
   }
+  if (!understand_choices(texts, out.settings)) return false;
   const std::size_t colon = texts.log.find(':');
   out.log_level = texts.log.substr(0, colon);
   out.log_file = colon == std::string::npos ? texts.log_file : texts.log.substr(colon + 1);
@@ -97,6 +118,13 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--idle-exit", texts.idle_exit,
                  "end so long after the last job (default 5s; 60s for the first one to come)");
   app.add_option("--capacity", texts.capacity, "give out at most so much memory of each GPU");
+  app.add_option("--policy", texts.policy,
+                 std::string("who goes first: ") + kPolicyForms + " (default: priority)");
+  app.add_option("--minimum", texts.minimum,
+                 "what a busy high class leaves to the others (default: 2%)");
+  app.add_option("--means", texts.means,
+                 std::string("by what it is enforced: ") + kMeansForms +
+                     " (default: $SWITCHYARD_MEANS, else auto)");
   app.add_option("--log", texts.log, std::string("log level[:file]: ") + kLogForms);
   app.add_option("--log-file", texts.log_file, "log into this file instead of stderr");
   app.add_option("--cap-priority", texts.cap_priority,

@@ -1,11 +1,15 @@
 #include "monitor/page.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <new>
 
@@ -21,6 +25,18 @@ struct Mappable {
 };
 
 constexpr std::uint32_t kMostGroups = 64;
+constexpr std::uint32_t kMostThreads = 65'535;
+
+// Threads of another process sleep on the word, so the futex is no private one.
+void wake_all(abi::Word32& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// The other side's caches are left alone while nothing changes.
+template <typename Word, typename Value>
+void store_if_other(Word& word, Value value) {
+  if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
+}
 
 }  // namespace
 
@@ -121,6 +137,42 @@ void ClientPage::write_slices(unsigned at, Slices slices, std::uint32_t seq) {
 
 void ClientPage::ask_to_wake(unsigned at) {
   lane(at).attention.fetch_or(abi::kWakeMonitor, std::memory_order_relaxed);
+}
+
+GateReport ClientPage::gate(unsigned at) const {
+  const abi::Gate& from = page().gates[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  GateReport out;
+  out.state = std::min(get(from.state), abi::kGateRefused);
+  out.error = get(from.gate_error);
+  out.held_threads = std::min(get(from.held_threads), kMostThreads);
+  out.waits = get(from.waits);
+  for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
+    // `done` first: numbers only grow, so equal ones were equal when `submitted` was read.
+    const std::uint32_t done = from.done[slot].load(std::memory_order_acquire);
+    out.done = out.done && done == get(from.submitted[slot]);
+    out.progress += done;
+  }
+  return out;
+}
+
+void ClientPage::write_gate(unsigned at, const GateOrder& order) {
+  abi::Gate& to = page().gates[at];
+  abi::Word32& attention = lane(at).attention;
+  store_if_other(to.spacing_us, order.spacing_us);
+  store_if_other(to.pause_until_ns, order.pause_until_ns);
+  const std::uint32_t wanted =
+      (order.armed || order.closed != 0 ? abi::kGateArmed : 0) | (order.watch ? abi::kProgress : 0);
+  const std::uint32_t seen = attention.load(std::memory_order_relaxed);
+  // The launch path looks at `attention` alone: it must say so before the gate is closed. Or, and
+  // and: kWakeMonitor belongs to both sides.
+  if ((wanted & ~seen) != 0) attention.fetch_or(wanted, std::memory_order_release);
+  if (to.closed.load(std::memory_order_relaxed) != order.closed &&
+      to.closed.exchange(order.closed, std::memory_order_acq_rel) != 0 && order.closed == 0) {
+    wake_all(to.closed);
+  }
+  const std::uint32_t off = (abi::kGateArmed | abi::kProgress) & ~wanted;
+  if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
 }
 
 std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {

@@ -33,6 +33,28 @@ struct LaneReport {
   std::uint64_t work() const { return launches + graph_launches + copies; }
 };
 
+// What a client says about its gate on one GPU, copied and bounded.
+struct GateReport {
+  std::uint32_t state = abi::kGateUnready;  // a value that we don't know reads as refused
+  std::uint32_t error = 0;
+  std::uint32_t held_threads = 0;  // at most 65,535
+  std::uint32_t waits = 0;
+  bool done = true;            // nothing that has a number is left on the GPU
+  std::uint64_t progress = 0;  // moves with every number that is done
+};
+
+// What the monitor wants of a gate.
+struct GateOrder {
+  std::uint32_t closed = 0;          // abi::kClosed* bits
+  bool armed = false;                // a closed gate is armed whatever this says
+  bool watch = false;                // numbers are wanted
+  std::uint32_t spacing_us = 0;      // 0: the client's default
+  std::uint64_t pause_until_ns = 0;  // 0: never
+  // Whether the client writes numbers, which tell if it has work on the GPU.
+  bool numbered() const { return armed || watch || closed != 0; }
+  bool operator==(const GateOrder&) const = default;
+};
+
 class ClientPage {
  public:
   // Null, with a reason in `why`, when the system has no memory or no descriptors left.
@@ -61,6 +83,11 @@ class ClientPage {
   void set_account(unsigned lane, std::uint64_t others_used, std::uint64_t available);
   void write_slices(unsigned lane, Slices slices, std::uint32_t seq);
   void ask_to_wake(unsigned lane);
+
+  GateReport gate(unsigned lane) const;
+  // Stores what differs from what stands there, so it may be called at every look. Arms before it
+  // closes, wakes whom it held when it opens, and disarms after that.
+  void write_gate(unsigned lane, const GateOrder& order);
 
   // Credit as the client shows it, never more than `granted`.
   std::uint64_t credit(unsigned lane, std::uint64_t granted) const;

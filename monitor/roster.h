@@ -26,6 +26,16 @@
 
 namespace switchyard::monitor {
 
+// Whether a person holds a job back (pausing.h).
+struct Pause {
+  bool on = false;
+  Time until{0};  // 0: until it is resumed
+  Time since{0};
+  bool decided = false;        // by a person who asked this monitor, not by what a client remembers
+  std::uint64_t progress = 0;  // of its clients, and when that was seen to move
+  Time moved_at{0};
+};
+
 struct Job {
   JobKey key = 0;
   std::string id;    // SWITCHYARD_JOB
@@ -34,6 +44,7 @@ struct Job {
   JobCard card{};  // as text, `set` included: what its pages show
   Knobs knobs;
   Time since{0};
+  Pause pause;
   pid_t creator = 0;           // 0: none that keeps it alive
   std::set<std::size_t> seen;  // GPUs that its clients listed, or that it was created for
   std::set<ClientId> clients;  // attached
@@ -47,11 +58,16 @@ struct Client {
     std::optional<std::uint64_t> nvml_bytes;
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
-    Time refreshed_at{0};  // when it last said that its contexts changed
-    double load = -1;      // NVML's last sample; -1: none
-    LaneReport last;       // as of the last look
+    Time refreshed_at{0};    // when it last said that its contexts changed
+    double load = -1;        // NVML's last sample; -1: none
+    LaneReport last;         // as of the last look
+    GateReport gate;         // the same
+    GateOrder order;         // what its gate was told last
+    Time numbered_since{0};  // since when the client numbers its work; 0: it does not
+    bool asked_to_wake = false;
     bool active = false;
     double share_asked = 0;
+    double share_got = -1;  // the policy's estimate; -1: none
   };
 
   ClientId id = 0;

@@ -8,10 +8,10 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(200);
-// Looks follow each other no faster than this, whoever rings.
+// Looks at everything follow each other no faster than this, whoever asks.
 constexpr Time kLookPause = std::chrono::milliseconds(1);
-constexpr auto kConfirmPause = std::chrono::milliseconds(5);
-constexpr Time kHurry = std::chrono::milliseconds(300);
+// And looks by the timer no faster than this, whatever the policy wants.
+constexpr Time kShortestPause = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -88,32 +88,38 @@ void Server::after(Time span, std::function<void()> then) {
 }
 
 void Server::look_soon() {
-  hurry_until_ = steady_now() + kHurry;
-  if (look_pending_) return;
-  look_pending_ = true;
-  const Time pause = std::max(Time{0}, looked_at_ + kLookPause - steady_now());
-  look_.expires_after(pause);
+  look_at_all_ = true;
+  look_again(looked_at_ + kLookPause);
+}
+
+void Server::look_at_those_of(ClientId client) {
+  look_again(monitor_.look_at_those_of(client, steady_now()));
+}
+
+void Server::look_again(Time at) {
+  if (at == Time{0}) return;
+  at = std::max(at, steady_now() + kShortestPause);
+  if (look_at_ != Time{0} && look_at_ <= at) return;
+  look_at_ = at;
+  look_.expires_at(
+      asio::steady_timer::time_point(std::chrono::duration_cast<asio::steady_timer::duration>(at)));
   look_.async_wait([this](ErrorCode error) {
     if (!error) look();
   });
 }
 
 void Server::look() {
-  look_pending_ = false;
-  looked_at_ = steady_now();
-  const bool unconfirmed = monitor_.look(looked_at_);
-  if (!unconfirmed || looked_at_ >= hurry_until_) return;
-  look_pending_ = true;
-  look_.expires_after(kConfirmPause);
-  look_.async_wait([this](ErrorCode error) {
-    if (!error) look();
-  });
+  const Time now = steady_now();
+  look_at_ = Time{0};
+  const bool all = std::exchange(look_at_all_, false);
+  if (all) looked_at_ = now;
+  look_again(all ? monitor_.look(now) : monitor_.look_at_due(now));
 }
 
 void Server::tick() {
   const Time now = steady_now();
   monitor_.tick(now);
-  if (!look_pending_) look();
+  look_soon();
   if (monitor_.done(now)) {
     spdlog::info("the last job has gone: good bye");
     return stop();

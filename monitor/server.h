@@ -1,8 +1,8 @@
 // The loop: sockets, timers, signals and dying processes become calls of the monitor.
 //
 // Concept. One io_context on one thread. A tick four times a second and more keeps heartbeats and
-// accounts fresh; between ticks it looks when somebody rings or changes something, and again a few
-// milliseconds later while slices that were written are not confirmed yet.
+// accounts fresh. Between ticks one timer looks when the monitor has asked for it, and at
+// everything a moment after something changed; a client that rings is looked at at once.
 //
 // Threading: run() on one thread; nothing else.
 #pragma once
@@ -31,6 +31,7 @@ class Server final : public Yard {
 
   Monitor& monitor() override { return monitor_; }
   void look_soon() override;
+  void look_at_those_of(ClientId client) override;
   bool when_dead(pid_t pid, std::function<void()> then) override;
   void after(Time span, std::function<void()> then) override;
 
@@ -39,6 +40,8 @@ class Server final : public Yard {
   void accept_claim(std::size_t at);
   void tick();
   void look();
+  // The timer rings at `at`, or earlier if it was to ring earlier; 0: nothing new.
+  void look_again(Time at);
 
   asio::io_context& io_;
   Monitor& monitor_;
@@ -49,9 +52,9 @@ class Server final : public Yard {
   asio::steady_timer tick_;
   asio::steady_timer look_;
   asio::steady_timer accept_pause_;
-  bool look_pending_ = false;
+  Time look_at_{0};  // when look_ rings; 0: it does not
   Time looked_at_{0};
-  Time hurry_until_{0};
+  bool look_at_all_ = false;
 };
 
 }  // namespace switchyard::monitor

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "monitor/commands.h"
@@ -15,8 +16,12 @@ constexpr auto kFrameDeadline = std::chrono::seconds(10);
 constexpr auto kIdleTool = std::chrono::minutes(10);
 // What keeps a created job alive when its creator can't be watched, until its first process joins.
 constexpr Time kUnseenCreator = std::chrono::seconds(60);
-// A client that rings all the time is heard so often and not more.
-constexpr auto kWakePause = std::chrono::milliseconds(5);
+// A client that was asked to ring is heard again soon; one that rings unasked not so soon.
+constexpr auto kAskedPause = std::chrono::microseconds(200);
+constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
+// How long an answer to `pause` waits for the GPU, and how often it looks.
+constexpr Time kDrainLimit = std::chrono::seconds(1);
+constexpr Time kDrainPause = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -104,6 +109,9 @@ void Session::handle(const Frame& frame) {
       if (!yard_.when_dead(out.creator, gone)) yard_.after(kUnseenCreator, gone);
     }
     yard_.look_soon();
+    if (out.pausing != 0) {
+      return answer_when_drained(frame.id, out.pausing, steady_now() + kDrainLimit);
+    }
     answer(make_frame(wire::kJson, frame.id, out.json));
   } else {
     spdlog::warn(
@@ -167,18 +175,33 @@ void Session::listen_to_wake() {
   wake_->async_wait(asio::posix::stream_descriptor::wait_read,
                     [weak = weak_from_this()](ErrorCode error) {
                       const auto self = weak.lock();
-                      if (error || self == nullptr || self->closed_) return;
-                      Client* client = self->yard_.monitor().roster().client(self->client_);
-                      if (client == nullptr) return;
-                      client->page->answer_wake();
-                      self->yard_.look_soon();
-                      self->wake_pause_.expires_after(kWakePause);
-                      self->wake_pause_.async_wait([weak](ErrorCode paused) {
-                        const auto again = weak.lock();
-                        if (paused || again == nullptr || !again->wake_) return;
-                        again->listen_to_wake();
-                      });
+                      if (!error && self != nullptr && !self->closed_) self->rung();
                     });
+}
+
+void Session::rung() {
+  Client* client = yard_.monitor().roster().client(client_);
+  if (client == nullptr) return;
+  client->page->answer_wake();
+  const bool asked = std::any_of(client->lanes.begin(), client->lanes.end(),
+                                 [](const auto& lane) { return lane.second.asked_to_wake; });
+  yard_.look_at_those_of(client_);
+  wake_pause_.expires_after(asked ? kAskedPause : kUnaskedPause);
+  wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self != nullptr && self->wake_) self->listen_to_wake();
+  });
+}
+
+void Session::answer_when_drained(std::uint32_t id, JobKey job, Time until) {
+  if (closed_) return;
+  const Time now = steady_now();
+  if (auto json = answer_paused(yard_.monitor(), job, now, now >= until)) {
+    return answer(make_frame(wire::kJson, id, *json));
+  }
+  yard_.after(kDrainPause, [self = shared_from_this(), id, job, until] {
+    self->answer_when_drained(id, job, until);
+  });
 }
 
 void Session::answer(std::string frame, bool then_close) {

@@ -28,6 +28,8 @@ class Yard {
   virtual Monitor& monitor() = 0;
   // Something changed: decide soon.
   virtual void look_soon() = 0;
+  // A client rang: decide at once.
+  virtual void look_at_those_of(ClientId client) = 0;
   // Calls `then` once the process is dead, soon when it already is. False: it can't be watched, and
   // `then` is never called.
   [[nodiscard]] virtual bool when_dead(pid_t pid, std::function<void()> then) = 0;
@@ -47,6 +49,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void hello(const Frame& frame);
   bool welcome(const Frame& frame, ClientPage& page);
   void listen_to_wake();
+  void rung();
+  // Answers a `pause` once nothing of the job runs any more, or that this isn't known.
+  void answer_when_drained(std::uint32_t id, JobKey job, Time until);
   void answer(std::string frame, bool then_close = false);
   void watch_deadline();
   void close();

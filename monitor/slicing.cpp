@@ -2,7 +2,17 @@
 
 #include <spdlog/spdlog.h>
 
+#include "monitor/policy/policy.h"
+
 namespace switchyard::monitor {
+namespace {
+
+// A client confirms within a millisecond; one that took this long is stopped or gone, and the
+// regular look will do.
+constexpr Time kConfirmPause = std::chrono::milliseconds(5);
+constexpr Time kConfirmLimit = std::chrono::milliseconds(300);
+
+}  // namespace
 
 Slicing::Slicing(Roster& roster, Memory& memory, Time quiet_until)
     : roster_(roster), memory_(memory), quiet_until_(quiet_until), gpus_(memory.all().size()) {}
@@ -22,66 +32,24 @@ void Slicing::died(ClientId client) {
   for (Gpu& gpu : gpus_) gpu.applier.died(client);
 }
 
-std::string Slicing::reason_without(std::size_t gpu) const {
-  if (!allowed_) return "turned off by 'switchyard means none'";
-  if (memory_.all()[gpu].mps) return "MPS runs on this GPU: its server owns the channel groups";
-  return {};
-}
-
-bool Slicing::look(Time now) {
-  bool waiting = false;
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    look_at(i, now);
-    waiting = waiting || gpus_[i].applier.waiting();
+void Slicing::heard(std::size_t gpu, ClientId client, const LaneReport& now,
+                    const LaneReport& before) {
+  SliceApplier& applier = gpus_[gpu].applier;
+  if (now.compute_groups != before.compute_groups || now.contexts != before.contexts) {
+    applier.groups_changed(client);
   }
-  return waiting;
+  applier.heard(client, now.slice_applied_seq, now.slice_status == abi::kSliceRefused);
 }
 
-void Slicing::look_at(std::size_t gpu, Time now) {
+void Slicing::want(std::size_t gpu, ClientId client, Slices slices, Time now) {
+  if (is_short(slices) && now < quiet_until_) slices = policy::kYieldShared;
+  gpus_[gpu].applier.want(client, slices);
+}
+
+Time Slicing::write(std::size_t gpu, Time now) {
   Gpu& at = gpus_[gpu];
-  policy::Snapshot snapshot;
-  for (auto& [id, client] : roster_.clients()) {
-    if (client->observer) continue;
-    for (auto& [lane, state] : client->lanes) {
-      if (state.gpu != gpu) continue;
-      const LaneReport report = client->page->report(lane);
-      if (report.compute_groups != state.last.compute_groups ||
-          report.contexts != state.last.contexts) {
-        at.applier.groups_changed(id);
-      }
-      at.applier.heard(id, report.slice_applied_seq, report.slice_status == abi::kSliceRefused);
-      state.last = report;
-      const Job* job = roster_.find(client->job);
-      policy::ClientView& view = snapshot.clients.emplace_back();
-      view.client = id;
-      view.job = client->job;
-      view.priority = job->knobs.priority;
-      view.weight = job->knobs.share;
-      view.contexts = report.contexts;
-      view.compute_groups = report.compute_groups;
-      view.work = report.work();
-      view.sliceable = !at.applier.refuses(id);
-    }
-  }
-  apply(gpu, policy::decide(snapshot, now, at.state), now);
-}
-
-void Slicing::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
-  Gpu& at = gpus_[gpu];
-  const bool off = !reason_without(gpu).empty();
-  for (const policy::ClientPlan& each : plan.clients) {
-    Slices slices = off ? Slices{} : each.slices;
-    if (is_short(slices) && now < quiet_until_) slices = policy::kYieldShared;
-    at.applier.want(each.client, slices);
-    Client& client = *roster_.client(each.client);
-    for (auto& [lane, state] : client.lanes) {
-      if (state.gpu != gpu) continue;
-      state.active = each.active;
-      state.share_asked = each.share_asked;
-      if (each.wake && !off) client.page->ask_to_wake(lane);
-    }
-  }
   for (const SliceWrite& write : at.applier.step()) {
+    at.written_at = now;
     Client& client = *roster_.client(write.client);
     for (auto& [lane, state] : client.lanes) {
       if (state.gpu == gpu) client.page->write_slices(lane, write.slices, write.seq);
@@ -90,6 +58,20 @@ void Slicing::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
                   memory_.all()[gpu].info.uuid_text, write.client, client.peer.pid,
                   write.slices.compute_us, write.slices.copy_us);
   }
+  const bool soon = at.applier.waiting() && now - at.written_at < kConfirmLimit;
+  return soon ? now + kConfirmPause : Time{0};
+}
+
+bool Slicing::refuses(std::size_t gpu, ClientId client) const {
+  return gpus_[gpu].applier.refuses(client);
+}
+
+bool Slicing::in_force(std::size_t gpu, ClientId client) const {
+  return gpus_[gpu].applier.in_force(client);
+}
+
+Slices Slicing::wanted(std::size_t gpu, ClientId client) const {
+  return gpus_[gpu].applier.written(client);
 }
 
 }  // namespace switchyard::monitor

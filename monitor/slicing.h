@@ -1,17 +1,15 @@
-// Slices of all GPUs: what the policy wants, brought into the pages by the applier.
+// Slices of all GPUs: what is wanted of each client, brought into the pages by the appliers.
 //
-// Concept. look() is the whole loop for one GPU: copy what the pages say, decide, apply. It is
-// cheap enough for four times a second and for every wake.
+// Concept. One applier per GPU keeps the law that never two clients have a short slice in force;
+// this is its way to the pages: what they say is told to it, what it wants written is written.
 //
 // Threading: one thread.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "monitor/applier.h"
 #include "monitor/memory.h"
-#include "monitor/policy/policy.h"
 #include "monitor/roster.h"
 
 namespace switchyard::monitor {
@@ -25,30 +23,25 @@ class Slicing {
   void left(const Client& client);  // its socket closed; the process may live
   void died(ClientId client);
 
-  // One round for every GPU. True: somebody has not confirmed yet, look again soon.
-  bool look(Time now);
+  // What a client's page says now; `before` is what it said at the last look.
+  void heard(std::size_t gpu, ClientId client, const LaneReport& now, const LaneReport& before);
+  void want(std::size_t gpu, ClientId client, Slices slices, Time now);
+  // Writes what may be written now. Answers when to come again; 0: nobody has yet to confirm.
+  Time write(std::size_t gpu, Time now);
 
-  // False: all slices go back to the driver's default, and no new ones come.
-  void allow(bool on) { allowed_ = on; }
-  bool allowed() const { return allowed_; }
-  // Why a GPU gets no slices; empty when it does.
-  std::string reason_without(std::size_t gpu) const;
-  Slices wanted(std::size_t gpu, ClientId client) const {
-    return gpus_[gpu].applier.written(client);
-  }
+  bool refuses(std::size_t gpu, ClientId client) const;
+  bool in_force(std::size_t gpu, ClientId client) const;
+  Slices wanted(std::size_t gpu, ClientId client) const;
 
  private:
   struct Gpu {
-    policy::State state;
     SliceApplier applier;
+    Time written_at{0};
   };
-  void look_at(std::size_t gpu, Time now);
-  void apply(std::size_t gpu, const policy::Plan& plan, Time now);
 
   Roster& roster_;
   Memory& memory_;
   Time quiet_until_;
-  bool allowed_ = true;
   std::vector<Gpu> gpus_;
 };
 

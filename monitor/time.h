@@ -14,6 +14,12 @@ inline Time steady_now() {
   return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
+// The earlier of two times of which 0 means never.
+constexpr Time earlier(Time a, Time b) {
+  if (a == Time{0} || b == Time{0}) return a + b;
+  return a < b ? a : b;
+}
+
 inline double seconds(Time span) { return std::chrono::duration<double>(span).count(); }
 
 }  // namespace switchyard::monitor

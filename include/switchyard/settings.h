@@ -1,6 +1,6 @@
-// What a person may write for each knob of a job (card.h): the parsers, and the accepted forms as
-// text, so that every error can show the value and the forms. For monitor and tools; the shim only
-// copies the text.
+// What a person may write: for each knob of a job (card.h), and for what the owner of a monitor
+// chooses. The parsers, and the accepted forms as text, so that every error can show the value and
+// the forms. For monitor and tools; the shim only copies the text.
 //
 // Threading: pure functions.
 #pragma once
@@ -18,11 +18,16 @@ enum class Priority : std::uint8_t { kLow = 0, kNormal = 1, kHigh = 2 };
 
 inline constexpr char kPriorityForms[] = "high, normal or low";
 inline constexpr char kShareForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5";
+inline constexpr char kLimitForms[] =
+    "a part of the GPU's time from 1% to 100%, such as 30% or 0.3; 100% is no limit";
+inline constexpr char kDeadlineForms[] =
+    "a time from the job's start, such as 90s, 10m or 1.5h, up to 24h; 0 is none";
 inline constexpr char kBytesForms[] =
     "bytes with an optional unit, such as 20GiB, 512MiB, 1.5G or 1073741824 (K, M, G, T and KiB, "
     "MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000)";
 inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1.5h, from 0 to 24h";
+inline constexpr char kPauseForms[] = "a time such as 60s or 5m, above 0 and up to 24h";
 inline constexpr char kNameForms[] =
     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";
 
@@ -92,6 +97,21 @@ inline std::optional<double> parse_share(std::string_view text) {
   return number;
 }
 
+// A part of a whole, 0 to 1: "30%" or "0.3".
+inline std::optional<double> parse_ratio(std::string_view text) {
+  std::string_view unit;
+  const auto number = detail::leading_number(text, unit);
+  if (!number || (!unit.empty() && unit != "%")) return std::nullopt;
+  const double ratio = unit.empty() ? *number : *number / 100;
+  return ratio <= 1 ? std::optional(ratio) : std::nullopt;
+}
+
+// A ceiling on a job's part of the GPU's time, 0.01 to 1.
+inline std::optional<double> parse_limit(std::string_view text) {
+  const auto ratio = parse_ratio(text);
+  return ratio && *ratio >= 0.01 ? ratio : std::nullopt;
+}
+
 // Seconds, 0 to 86400. A bare number is seconds.
 inline std::optional<double> parse_seconds(std::string_view text) {
   std::string_view unit;
@@ -104,6 +124,36 @@ inline std::optional<double> parse_seconds(std::string_view text) {
   if (unit == "h") factor = 3600;
   if (factor == 0 || *number * factor > 86400) return std::nullopt;
   return *number * factor;
+}
+
+// How long a pause lasts, in seconds: more than none.
+inline std::optional<double> parse_pause(std::string_view text) {
+  const auto seconds = parse_seconds(text);
+  return seconds && *seconds > 0 ? seconds : std::nullopt;
+}
+
+// What the owner of a monitor may choose.
+inline constexpr std::string_view kPolicyNames[] = {"priority", "fair", "exclusive", "deadline"};
+inline constexpr std::string_view kMeansNames[] = {"auto", "slice", "gate", "none"};
+inline constexpr char kPolicyForms[] = "priority, fair, exclusive or deadline";
+inline constexpr char kMeansForms[] = "auto, slice, gate or none";
+inline constexpr char kMinimumForms[] =
+    "a part of the GPU's time from 0% to 50%, such as 2% or 0.02";
+
+// The position of `text` among the names, which is the value of the enumeration behind them.
+template <std::size_t kCount>
+constexpr std::optional<std::size_t> position_of(std::string_view text,
+                                                 const std::string_view (&names)[kCount]) {
+  for (std::size_t i = 0; i < kCount; ++i) {
+    if (names[i] == text) return i;
+  }
+  return std::nullopt;
+}
+
+// What a busy high class leaves to the lower ones, 0 to 0.5.
+inline std::optional<double> parse_minimum(std::string_view text) {
+  const auto ratio = parse_ratio(text);
+  return ratio && *ratio <= 0.5 ? ratio : std::nullopt;
 }
 
 inline bool valid_name(std::string_view text) {

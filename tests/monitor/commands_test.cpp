@@ -175,15 +175,15 @@ TEST(Commands, MeansBelongToTheMonitorsOwner) {
   Rig rig;
   const uid_t stranger = ::geteuid() + 1;
   EXPECT_EQ(rig.ask({{"op", "means"}, {"means", "none"}}, stranger)["code"], kNoPermission);
-  EXPECT_TRUE(rig.monitor.slicing().allowed());
+  EXPECT_EQ(rig.monitor.scheduler().chosen(), Means::kAuto);
 }
 
 TEST(Commands, StatusHasItsKeys) {
   Rig rig;
   rig.join({.memory = "1GiB"});
   const json reply = rig.ask({{"op", "status"}});
-  for (const char* key :
-       {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds", "means"}) {
+  for (const char* key : {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds",
+                          "means", "policy", "minimum_ratio"}) {
     EXPECT_TRUE(reply["monitor"].contains(key)) << key;
   }
   ASSERT_EQ(reply["gpus"].size(), 1u);
@@ -218,18 +218,36 @@ TEST(Commands, PsHasItsKeys) {
   const json reply = rig.ask({{"op", "ps"}});
   ASSERT_EQ(reply["jobs"].size(), 1u);
   const json& job = reply["jobs"][0];
-  for (const char* key : {"job", "name", "user", "uid", "state", "priority", "share_weight",
-                          "memory_quota_bytes", "since_seconds", "processes", "gpus"}) {
+  for (const char* key :
+       {"job", "name", "user", "uid", "state", "pause_seconds", "pause_best_effort", "priority",
+        "share_weight", "limit_ratio", "deadline_seconds", "memory_quota_bytes", "since_seconds",
+        "processes", "gpus"}) {
     EXPECT_TRUE(job.contains(key)) << key;
   }
   EXPECT_EQ(job["state"], "running");
   EXPECT_EQ(job["processes"][0]["pid"], a.client->peer.pid);
   EXPECT_EQ(job["processes"][0]["name"], "fake");
   const json& gpu = job["gpus"][0];
-  for (const char* key : {"uuid", "memory_used_bytes", "memory_overhead_bytes",
-                          "memory_quota_bytes", "share_asked_ratio", "share_got_ratio",
-                          "compute_slice_us", "copy_slice_us", "slice_in_force_us", "slice_status",
-                          "launches", "graph_launches", "copies", "refusals", "active"}) {
+  for (const char* key : {"uuid",
+                          "memory_used_bytes",
+                          "memory_overhead_bytes",
+                          "memory_quota_bytes",
+                          "share_asked_ratio",
+                          "share_got_ratio",
+                          "compute_slice_us",
+                          "copy_slice_us",
+                          "slice_in_force_us",
+                          "slice_status",
+                          "gate",
+                          "gate_armed",
+                          "gate_status",
+                          "gate_waits",
+                          "held_threads",
+                          "launches",
+                          "graph_launches",
+                          "copies",
+                          "refusals",
+                          "active"}) {
     EXPECT_TRUE(gpu.contains(key)) << key;
   }
   EXPECT_EQ(gpu["memory_overhead_bytes"], 8 * kMiB);

@@ -17,7 +17,7 @@ namespace switchyard::monitor::test {
 
 struct Ask {
   std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
-              oom_timeout = {};
+              oom_timeout = {}, limit = {}, deadline = {};
 };
 
 inline JobCard card_of(const Ask& ask) {
@@ -29,6 +29,8 @@ inline JobCard card_of(const Ask& ask) {
   set_text(card.memory, ask.memory);
   set_text(card.on_oom, ask.on_oom);
   set_text(card.oom_timeout, ask.oom_timeout);
+  set_text(card.limit, ask.limit);
+  set_text(card.deadline, ask.deadline);
   return card;
 }
 
@@ -63,6 +65,9 @@ class FakeShim {
 
   abi::Page& page() const { return *page_; }
   abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
+  abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
+  bool armed(unsigned at = 0) const { return (lane(at).attention & abi::kGateArmed) != 0; }
+  bool watched(unsigned at = 0) const { return (lane(at).attention & abi::kProgress) != 0; }
 
   // A context was made: from now on the client counts.
   void open_context(unsigned at = 0) const {
@@ -71,6 +76,15 @@ class FakeShim {
     lane(at).in_use = 1;
   }
   void launch(unsigned at = 0) const { lane(at).launches += 10; }
+  // The gate's words can be seen by the GPU.
+  void ready_gate(unsigned at = 0) const { gate(at).state = abi::kGateReady; }
+  // A batch is queued with a number; the GPU has done all that was queued.
+  void submit(unsigned slot = 0, unsigned at = 0) const { gate(at).submitted[slot] += 1; }
+  void complete(unsigned at = 0) const {
+    for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
+      gate(at).done[slot] = gate(at).submitted[slot].load();
+    }
+  }
   // Takes credit for an allocation. False: not enough.
   bool allocate(std::uint64_t bytes, unsigned at = 0) const {
     std::uint64_t seen = lane(at).credit_bytes;

@@ -1,0 +1,23 @@
+// What the owner of a monitor chooses for all jobs at once: the policy and the means.
+//
+// Threading: one thread, the monitor's.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "monitor/monitor.h"
+
+namespace switchyard::monitor {
+
+// The operations "means" and "policy" (switchyard/wire.h). Only the monitor's owner and root change
+// anything; everybody may ask for the policy.
+nlohmann::json choose_means(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
+                            Time now);
+nlohmann::json choose_policy(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
+                             Time now);
+
+// As `status` shows them.
+std::string policy_name(policy::Kind kind);
+std::string means_name(Means means);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,28 @@
+// What the operations of commands.h share: reading a request and wording a reply.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "switchyard/status.h"
+
+namespace switchyard::monitor {
+
+inline nlohmann::json refusal(int code, const std::string& error) {
+  return {{"schema_version", kSchemaVersion}, {"ok", false}, {"code", code}, {"error", error}};
+}
+
+inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }
+
+// A value as text: people's tools may send 4 as well as "4".
+inline std::optional<std::string> text_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  if (found->is_string()) return found->get<std::string>();
+  return found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,110 @@
+#include "monitor/scheduler.h"
+
+namespace switchyard::monitor {
+Scheduler::Scheduler(Roster& roster, Memory& memory, Slicing& slicing)
+    : roster_(roster), memory_(memory), slicing_(slicing), gpus_(memory.all().size()) {}
+
+Time Scheduler::next() const {
+  Time out{0};
+  for (const Gpu& gpu : gpus_) out = earlier(out, gpu.due);
+  return out;
+}
+
+Time Scheduler::look(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) look_at(i, now);
+  return next();
+}
+
+Time Scheduler::look_at_due(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].due != Time{0} && gpus_[i].due <= now) look_at(i, now);
+  }
+  return next();
+}
+
+Time Scheduler::look_at_those_of(const Client& client, Time now) {
+  for (const auto& [lane, state] : client.lanes) look_at(state.gpu, now);
+  return next();
+}
+
+MeansInForce Scheduler::in_force(std::size_t gpu) const {
+  return means_in_force(means_, gpus_[gpu].facts);
+}
+
+policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
+                                      const LaneReport& report, const Client::Lane& lane) {
+  const Job& job = *roster_.find(client.job);
+  policy::ClientView view;
+  view.client = client.id;
+  view.job = client.job;
+  view.priority = job.knobs.priority;
+  view.weight = job.knobs.share;
+  view.contexts = report.contexts;
+  view.compute_groups = report.compute_groups;
+  view.work = report.work();
+  view.sliceable = !slicing_.refuses(gpu, client.id);
+  view.gateable = lane.gate.state != abi::kGateRefused;
+  view.busy = busy(lane, report, lane.gate);
+  view.progress = lane.gate.progress;
+  view.held = lane.gate.held_threads > 0;
+  view.slices_in_force = slicing_.in_force(gpu, client.id);
+  view.paused = job.pause.on;
+  view.limit = job.knobs.limit;
+  if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
+  return view;
+}
+
+policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
+  policy::Snapshot snapshot;
+  MeansFacts facts;
+  facts.mps = memory_.all()[gpu].mps;
+  for (auto& [id, client] : roster_.clients()) {
+    if (client->observer) continue;
+    for (auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu) continue;
+      const LaneReport report = client->page->report(lane);
+      slicing_.heard(gpu, id, report, state.last);
+      state.gate = client->page->gate(lane);
+      const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
+      state.last = report;
+      facts.slices_refused = facts.slices_refused || !view.sliceable;
+      facts.slices_accepted =
+          facts.slices_accepted || (view.sliceable && report.slice_status == abi::kSliceAccepted);
+      facts.gates_refused = facts.gates_refused || !view.gateable;
+      facts.gates_ready = facts.gates_ready || state.gate.state == abi::kGateReady;
+    }
+  }
+  gpus_[gpu].facts = facts;
+  const MeansInForce means = in_force(gpu);
+  snapshot.rules = rules_;
+  snapshot.rules.slices = means.slices;
+  snapshot.rules.gates = means.gates;
+  return snapshot;
+}
+
+void Scheduler::look_at(std::size_t gpu, Time now) {
+  const policy::Snapshot snapshot = snapshot_of(gpu);
+  const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
+  apply(gpu, plan, now);
+  gpus_[gpu].due = earlier(plan.look_again, slicing_.write(gpu, now));
+}
+
+void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
+  const MeansInForce means = in_force(gpu);
+  for (const policy::ClientPlan& each : plan.clients) {
+    slicing_.want(gpu, each.client, means.slices ? each.slices : Slices{}, now);
+    Client& client = *roster_.client(each.client);
+    const Job& job = *roster_.find(client.job);
+    for (auto& [lane, state] : client.lanes) {
+      if (state.gpu != gpu) continue;
+      state.active = each.active;
+      state.share_asked = each.share_asked;
+      state.share_got = each.share_got;
+      tell_gate(client, lane, state, order_of(each, job, means), now);
+      state.asked_to_wake = each.wake && (means.slices || means.gates);
+      if (state.asked_to_wake) client.page->ask_to_wake(lane);
+    }
+  }
+}
+
+}  // namespace switchyard::monitor

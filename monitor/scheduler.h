@@ -1,0 +1,65 @@
+// The scheduler: for each GPU, a snapshot out of the pages, the policy's plan, and its application.
+//
+// Concept. look() is the whole loop for one GPU: copy what the pages say, decide, bring slices and
+// gates into the pages, and answer when to look again. It asks no driver and makes a system call
+// only for what changes, so it is cheap enough for every wake and for ten thousand times a second.
+//
+//     pages ──► Snapshot ──► policy::decide ──► Plan ──► slicing ──► pages
+//                  ▲                              └─────► gating  ──► pages
+//                  └── means in force, rules
+//
+// Threading: one thread.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "monitor/gating.h"
+#include "monitor/means.h"
+#include "monitor/memory.h"
+#include "monitor/policy/policy.h"
+#include "monitor/roster.h"
+#include "monitor/slicing.h"
+
+namespace switchyard::monitor {
+
+class Scheduler {
+ public:
+  Scheduler(Roster& roster, Memory& memory, Slicing& slicing);
+
+  // One round for every GPU; for those whose time has come; for those of one client. Each answers
+  // when to look again at any of them; 0: not before something happens.
+  Time look(Time now);
+  Time look_at_due(Time now);
+  Time look_at_those_of(const Client& client, Time now);
+
+  void choose(Means means) { means_ = means; }
+  Means chosen() const { return means_; }
+  MeansInForce in_force(std::size_t gpu) const;
+
+  // `slices` and `gates` follow from the means of each GPU; the rest is what a person has chosen.
+  void choose(const policy::Rules& rules) { rules_ = rules; }
+  const policy::Rules& rules() const { return rules_; }
+
+ private:
+  struct Gpu {
+    policy::State state;
+    MeansFacts facts;
+    Time due{0};  // when to look again; 0: not before something happens
+  };
+  void look_at(std::size_t gpu, Time now);
+  policy::ClientView view_of(std::size_t gpu, const Client& client, const LaneReport& report,
+                             const Client::Lane& lane);
+  policy::Snapshot snapshot_of(std::size_t gpu);
+  void apply(std::size_t gpu, const policy::Plan& plan, Time now);
+  Time next() const;
+
+  Roster& roster_;
+  Memory& memory_;
+  Slicing& slicing_;
+  Means means_ = Means::kAuto;
+  policy::Rules rules_;
+  std::vector<Gpu> gpus_;
+};
+
+}  // namespace switchyard::monitor
