@@ -78,7 +78,9 @@ static_assert(sizeof(Head) == 64, "the head is frozen");
 // Bits of Lane::attention: while one is set, launches and copies take their slow path.
 inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // ring once; cleared by the client
 inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; the monitor's alone
-inline constexpr std::uint32_t kProgress = 1u << 2;     // numbers without waits; the monitor's alone
+inline constexpr std::uint32_t kProgress = 1u << 2;  // numbers without waits; the monitor's alone
+inline constexpr std::uint32_t kLinger = 1u << 3;    // with kProgress: keep the GPU for a moment
+                                                     // after each burst; the monitor's alone
 
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
@@ -160,14 +162,16 @@ struct alignas(64) Gate {
   alignas(64) Word32 state;  // kGate* above
   Word32 gate_error;         // CUresult of the refusal
   Word32 held_threads;       // threads that sleep before the closed gate now
+  Word32 lingered;           // what lingering writes: the GPU's own
   Word32 waits;              // waits that were put into streams
-  std::uint8_t reserved_client[48];
+  std::uint8_t reserved_client[44];
 
   // --- client → monitor, then GPU → monitor: numbers per slot, each growing, equal when done ---
   alignas(64) Word32 submitted[kProgressSlots];
   alignas(64) Word32 done[kProgressSlots];
 };
-static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 && offsetof(Gate, done) == 192,
+static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 &&
+                  offsetof(Gate, done) == 192,
               "the gate's layout changed: raise kLayoutVersion");
 
 struct Page {

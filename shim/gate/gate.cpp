@@ -3,6 +3,7 @@
 #include "shim/capture.h"
 #include "shim/client/client.h"
 #include "shim/gate/hold.h"
+#include "shim/gate/linger.h"
 
 namespace switchyard::shim::gate {
 namespace {
@@ -41,9 +42,13 @@ Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind) {
   piece_ = numbers::begin({index, stream, per_thread}, *view, kind, (asked & abi::kGateArmed) != 0);
 }
 
-void Waiting::before() {
-  numbers::settle(index_of(*lane_));
-  hold(index_of(*lane_));
+void Waiting::before(What what) {
+  const unsigned lane = index_of(*lane_);
+  numbers::settle(lane);
+  hold(lane);
+  if (what == kStream && (lane_->attention.load(std::memory_order_relaxed) & abi::kLinger) != 0) {
+    linger::behind_latest(lane);
+  }
 }
 
 void asking(abi::Lane& lane) {
@@ -63,6 +68,7 @@ void hold_all() {
 
 void context_gone(int device, std::uint64_t owner) {
   if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
+  linger::context_gone(static_cast<unsigned>(device), owner);
   numbers::context_gone(static_cast<unsigned>(device), owner);
   view::context_gone(static_cast<unsigned>(device), owner);
 }
@@ -70,6 +76,7 @@ void context_gone(int device, std::uint64_t owner) {
 void clear() {
   view::clear();
   numbers::clear();
+  linger::clear();
 }
 
 }  // namespace switchyard::shim::gate

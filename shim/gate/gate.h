@@ -54,10 +54,12 @@ class Passage {
 // Around a call in which the CPU waits for the GPU.
 class Waiting {
  public:
-  Waiting() : Waiting(attentive_lane()) {}
-  explicit Waiting(abi::Lane* lane) : lane_(lane) {
+  // For a stream or event, or for all that the context has.
+  enum What { kStream, kContext };
+  explicit Waiting(What what) : Waiting(attentive_lane(), what) {}
+  explicit Waiting(abi::Lane* lane, What what = kContext) : lane_(lane) {
     if (lane_ != nullptr) [[unlikely]]
-      before();
+      before(what);
   }
   ~Waiting() {
     if (lane_ != nullptr) [[unlikely]]
@@ -67,7 +69,7 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
 
  private:
-  void before();
+  void before(What what);
 
   abi::Lane* lane_;
 };

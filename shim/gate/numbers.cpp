@@ -40,6 +40,7 @@ constexpr std::uint32_t kDefaultSpacingUs = 1000;
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
 
 Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
+std::atomic<unsigned> g_latest[abi::kMaxGpus];  // the slot that was launched into last
 pthread_mutex_t g_taking[abi::kMaxGpus];  // slots change hands under it; taken before a slot's lock
 
 // As explicit handles, so that the plain calls serve per-thread twins too.
@@ -171,13 +172,18 @@ Slot* take(const Place& place, std::uint64_t key) {
   return nullptr;
 }
 
-// Whether this thread may write to the slot's stream.
-bool writable(const Slot& slot, CUcontext context) {
-  return slot.open.load(std::memory_order_relaxed) &&
-         slot.in_flight.load(std::memory_order_relaxed) == 0 && slot.context == context &&
+// Whether this thread may put something into the slot's stream.
+bool reachable(const Slot& slot, CUcontext context) {
+  return slot.key.load(std::memory_order_relaxed) != 0 && slot.context == context &&
          (slot.stream != CU_STREAM_PER_THREAD ||
           slot.key.load(std::memory_order_relaxed) == key_of(slot.stream)) &&
          !untouchable(slot.stream, false);
+}
+
+// Whether it may end the slot's batch.
+bool writable(const Slot& slot, CUcontext context) {
+  return slot.open.load(std::memory_order_relaxed) &&
+         slot.in_flight.load(std::memory_order_relaxed) == 0 && reachable(slot, context);
 }
 
 }  // namespace
@@ -193,6 +199,8 @@ Piece begin(const Place& place, view::View& view, Kind kind, bool armed) {
   }
   Slot& slot = *found;
   const bool graph = kind == Kind::kGraph;
+  g_latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
+                             std::memory_order_relaxed);
   if (graph && slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0) {
     close_batch(slot, slot.launches);
   }
@@ -233,6 +241,22 @@ void settle(unsigned lane) {
     ::pthread_mutex_unlock(&slot.lock);
   }
 }
+
+Latest::Latest(unsigned lane, CUcontext context) {
+  Slot& slot = g_slots[lane][g_latest[lane].load(std::memory_order_relaxed)];
+  if (::pthread_mutex_trylock(&slot.lock) != 0) return;
+  if (reachable(slot, context)) {
+    slot_ = &slot;
+  } else {
+    ::pthread_mutex_unlock(&slot.lock);
+  }
+}
+
+Latest::~Latest() {
+  if (slot_ != nullptr) ::pthread_mutex_unlock(&slot_->lock);
+}
+
+CUstream Latest::stream() const { return slot_->stream; }
 
 void look(unsigned lane) {
   std::uint64_t now = 0;

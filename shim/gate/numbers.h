@@ -52,6 +52,21 @@ void end(const Piece& piece);
 // for another thread.
 void settle(unsigned lane);
 
+// The stream of a GPU that work was put into last, held still: nobody destroys it meanwhile. False
+// when there is none that this thread, whose context is `context`, may write to.
+class Latest {
+ public:
+  Latest(unsigned lane, CUcontext context);
+  ~Latest();
+  Latest(const Latest&) = delete;
+  Latest& operator=(const Latest&) = delete;
+  explicit operator bool() const { return slot_ != nullptr; }
+  CUstream stream() const;
+
+ private:
+  Slot* slot_ = nullptr;
+};
+
 // What the GPU has done is looked at now, because the CPU has just waited for it.
 void look(unsigned lane);
 

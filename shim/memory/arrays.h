@@ -66,7 +66,7 @@ CUresult array_destroy(Original original, Handle array) {
   const auto kind = __is_same(Handle, CUarray) ? ledger::Kind::kArray : ledger::Kind::kMipmap;
   const auto key = reinterpret_cast<std::uintptr_t>(array);
   ledger::Charge charge;
-  const gate::Waiting waiting;
+  const gate::Waiting waiting(gate::Waiting::kContext);
   const bool known = ledger::take(kind, key, charge);
   const CUresult result = original(array);
   if (!known) return result;

@@ -83,7 +83,7 @@ CUresult release_memory(Original original, Pointer address) {
 // cuMemFree waits for the whole context, with its locks held.
 template <typename Original, typename Pointer>
 CUresult free_memory(Original original, Pointer address) {
-  const gate::Waiting waiting;
+  const gate::Waiting waiting(gate::Waiting::kContext);
   return release_memory(original, address);
 }
 

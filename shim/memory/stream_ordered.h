@@ -120,9 +120,9 @@ CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* loc
 #endif
 
 // Streams, events and contexts that the application waits for.
-template <typename Original, typename... Args>
+template <gate::Waiting::What kWhat, typename Original, typename... Args>
 CUresult synchronise(Original original, Args... args) {
-  const gate::Waiting waiting;
+  const gate::Waiting waiting(kWhat);
   const CUresult result = original(args...);
   pools::settle_all();
   return result;

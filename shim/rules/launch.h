@@ -127,7 +127,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
     return pass(*lane, last_stream(args...), per_thread, gate::Kind::kLaunch,
                 [&] { return original(args...); });
   } else {
-    const gate::Waiting waiting;
+    const gate::Waiting waiting(gate::Waiting::kContext);
     return original(args...);
   }
 }
@@ -145,7 +145,7 @@ CUresult copy_per_thread(Original original, Args... args) {
 // Calls in which the driver waits for the GPU, or may: what frees what kernels may still use.
 template <typename Original, typename... Args>
 CUresult wait(Original original, Args... args) {
-  const gate::Waiting waiting;
+  const gate::Waiting waiting(gate::Waiting::kContext);
   return original(args...);
 }
 

@@ -44,7 +44,7 @@ class Pools : public EngineTest {
         at, nullptr);
   }
   static void synchronise(CUmemoryPool handle = pool_number(1)) {
-    rules::synchronise([=] {
+    rules::synchronise<gate::Waiting::kContext>([=] {
       const std::lock_guard hold(g_world->lock);
       g_world->pools[handle].reserved = g_world->pools[handle].used;
       return CUDA_SUCCESS;

@@ -103,7 +103,7 @@ CUresult GateTest::launch_per_thread(CUstream stream) {
 }
 
 CUresult GateTest::synchronise() {
-  return rules::synchronise([] { return CUDA_SUCCESS; });
+  return rules::synchronise<gate::Waiting::kStream>([] { return CUDA_SUCCESS; });
 }
 
 void GateTest::gpu_runs() {

@@ -54,7 +54,7 @@ TEST_F(Hold, WaitsCopiesAndFreesSleepTooAndQuestionsDoNot) {
     return CUDA_SUCCESS;
   };
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { rules::synchronise(original); });
+  threads.emplace_back([&] { rules::synchronise<gate::Waiting::kStream>(original); });
   threads.emplace_back([&] { rules::copy(original, 1); });
   threads.emplace_back([&] { rules::copy(original, first_); });
   threads.emplace_back([&] { rules::free_memory(original, CUdeviceptr{4096}); });

@@ -1,0 +1,32 @@
+// Lingering: the GPU stays with a client for a moment after its burst.
+//
+// Concept. When all streams of a client run dry, the hardware hands the GPU to the neighbour at
+// once. If the next request comes a few microseconds later, it waits until the neighbour is
+// switched out again: about 0.35 ms beside heavy kernels, the largest part of what a service loses
+// to a training (docs/measurements.md). So before the CPU waits for a burst, a few dozen writes of
+// one word are put behind it, into a stream of ours. While the GPU's host engine works them off,
+// about a microsecond each, the channel group is not idle and keeps the GPU. It is what an
+// anticipating disk scheduler does: a short wait for the next request instead of a long way back.
+//
+// A kernel that spins does not have this effect (tried): it is the host engine that must be busy.
+// Waits for the whole context would wait for these writes too, so they don't linger.
+//
+// Only while the monitor asks for it (abi::kLinger): a high job beside one that yields.
+//
+// Threading: any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace switchyard::shim::linger {
+
+// pre: the calling thread is about to wait for work on the GPU of `lane`, and holds no lock.
+void behind_latest(unsigned lane);
+
+// The context has ended, and our stream with it.
+void context_gone(unsigned lane, std::uint64_t owner);
+
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::linger

@@ -1,0 +1,156 @@
+// What is put behind a burst so that the GPU is not handed over at once, and when not.
+#include "tests/shim/gate/gate_world.h"
+
+namespace switchyard::shim::testing {
+namespace {
+
+const CUstream kOurs = stream_number(77);
+int g_streams_made = 0;
+CUresult g_batch_result = CUDA_SUCCESS;
+CUcontext g_context = nullptr;
+
+CUresult stream_create(CUstream* out, unsigned flags) {
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
+  ++g_streams_made;
+  *out = kOurs;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_create(CUevent* out, unsigned) {
+  *out = reinterpret_cast<CUevent>(0x99);
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent, CUstream stream) {
+  g_gate_world->log[stream].push_back("fence");
+  return CUDA_SUCCESS;
+}
+
+CUresult wait_event(CUstream stream, CUevent, unsigned) {
+  g_gate_world->log[stream].push_back("behind the fence");
+  return CUDA_SUCCESS;
+}
+
+CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* writes, unsigned) {
+  if (g_batch_result != CUDA_SUCCESS) return g_batch_result;
+  for (unsigned i = 0; i < count; ++i) {
+    EXPECT_EQ(writes[i].operation, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+    g_gate_world->writes.emplace_back(writes[i].writeValue.address, writes[i].writeValue.value);
+  }
+  g_gate_world->log[stream].push_back("writes");
+  return CUDA_SUCCESS;
+}
+
+CUresult current(CUcontext* out) {
+  *out = g_context;
+  return CUDA_SUCCESS;
+}
+
+class Linger : public GateTest {
+ protected:
+  Linger() {
+    g_streams_made = 0;
+    g_batch_result = CUDA_SUCCESS;
+    g_context = reinterpret_cast<CUcontext>(0x4000);
+    g_driver.cuStreamCreate = stream_create;
+    g_driver.cuEventCreate = event_create;
+    g_driver.cuEventRecord = event_record;
+    g_driver.cuStreamWaitEvent = wait_event;
+    g_driver.cuStreamBatchMemOp_v2 = batch;
+    g_driver.cuCtxGetCurrent = current;
+    arm(abi::kProgress | abi::kLinger);
+  }
+  ~Linger() override { gate::clear(); }
+
+  void wait_for(gate::Waiting::What what) { const gate::Waiting waiting(what); }
+};
+
+TEST_F(Linger, PutsWritesBehindTheLatestStream) {
+  launch(first_, 1);
+  launch(second_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(first_), (Log{"launch", "write 1"}));
+  EXPECT_EQ(log(second_), (Log{"launch", "write 1", "fence"}));
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+}
+
+TEST_F(Linger, OnlyWhenItIsAskedFor) {
+  arm(abi::kProgress);
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), Log{});
+}
+
+TEST_F(Linger, NotBeforeAWaitForTheWholeContext) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kContext);
+  EXPECT_EQ(log(kOurs), Log{});
+}
+
+TEST_F(Linger, NotWhileTheLastOnesAreStillToCome) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+  gpu_runs();
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes", "behind the fence", "writes"}));
+  EXPECT_EQ(g_streams_made, 1);
+}
+
+TEST_F(Linger, PutsNothingIntoACapturedStream) {
+  launch(first_, 1);
+  gpu_.captured.insert(first_);
+  process().captures.store(1);
+  wait_for(gate::Waiting::kStream);
+  process().captures.store(0);
+  EXPECT_EQ(log(kOurs), Log{});
+}
+
+TEST_F(Linger, NotInAnotherContext) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  gpu_runs();
+  g_context = reinterpret_cast<CUcontext>(0x8000);
+  launch(second_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+}
+
+TEST_F(Linger, NotBehindAStreamThatIsGone) {
+  launch(first_, 1);
+  gate::forget(lane(), first_);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), Log{});
+}
+
+TEST_F(Linger, GivesUpWhereTheDriverRefuses) {
+  g_batch_result = CUDA_ERROR_NOT_SUPPORTED;
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  g_batch_result = CUDA_SUCCESS;
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence"}));
+}
+
+TEST_F(Linger, GoesOnInTheNextContextAndTheNextPage) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  gpu_runs();
+  gate::context_gone(0, 0);
+  launch(second_, 1);
+  wait_for(gate::Waiting::kStream);
+  gpu_runs();
+  EXPECT_EQ(g_streams_made, 2);
+  new_page();
+  arm(abi::kProgress | abi::kLinger);
+  launch(second_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs).size(), 6u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim::testing
