@@ -9,6 +9,8 @@
 #include "tools/base/command.h"
 #include "tools/doctor/doctor.h"
 #include "tools/means/means.h"
+#include "tools/pause/pause.h"
+#include "tools/policy/policy.h"
 #include "tools/ps/ps.h"
 #include "tools/run/run.h"
 #include "tools/set/set.h"
@@ -23,7 +25,8 @@ constexpr char kExamples[] = R"(A first session:
   switchyard run --name chat --priority high -- python serve.py
   switchyard run --name train --priority low --memory 40GiB -- python train.py
   switchyard ps
-  switchyard set train --share 4
+  switchyard set train --share 4 --limit 50%
+  switchyard pause train --timeout 60s
   switchyard doctor
 
 Exit status: 0 ok, 1 failure, 2 usage, 3 monitor unreachable, 4 no such job or GPU, 5 permission,
@@ -42,6 +45,9 @@ int parse_and_run(std::vector<std::string> arguments) {
   tools::add_status(app, outcome);
   tools::add_ps(app, outcome);
   tools::add_set(app, outcome);
+  tools::add_pause(app, outcome);
+  tools::add_resume(app, outcome);
+  tools::add_policy(app, outcome);
   tools::add_means(app, outcome);
   tools::add_doctor(app, outcome);
   tools::add_version(app, outcome);

@@ -18,17 +18,33 @@ TEST_F(Listing, PsHasEveryKeyThatItPromises) {
   expect_keys(all, {"jobs", "outside"});
   ASSERT_EQ(all["jobs"].size(), 1U);
   const json& job = all["jobs"][0];
-  expect_keys(job, {"job", "name", "user", "uid", "state", "priority", "share_weight",
+  expect_keys(job, {"job", "name", "user", "uid", "state", "pause_seconds", "pause_best_effort",
+                    "priority", "share_weight", "limit_ratio", "deadline_seconds",
                     "memory_quota_bytes", "since_seconds", "processes", "gpus"});
   EXPECT_EQ(job["share_weight"], 2.0);
   EXPECT_EQ(job["memory_quota_bytes"], 1 << 30);
   EXPECT_EQ(job["processes"][0]["pid"], child.pid()) << "run becomes the job";
   EXPECT_EQ(job["processes"][0]["name"], "job_loop");
-  expect_keys(job["gpus"][0],
-              {"uuid", "memory_used_bytes", "memory_overhead_bytes", "memory_quota_bytes",
-               "share_asked_ratio", "share_got_ratio", "compute_slice_us", "copy_slice_us",
-               "slice_in_force_us", "slice_status", "launches", "graph_launches", "copies",
-               "refusals", "active"});
+  expect_keys(job["gpus"][0], {"uuid",
+                               "memory_used_bytes",
+                               "memory_overhead_bytes",
+                               "memory_quota_bytes",
+                               "share_asked_ratio",
+                               "share_got_ratio",
+                               "compute_slice_us",
+                               "copy_slice_us",
+                               "slice_in_force_us",
+                               "slice_status",
+                               "gate",
+                               "gate_armed",
+                               "gate_status",
+                               "gate_waits",
+                               "held_threads",
+                               "launches",
+                               "graph_launches",
+                               "copies",
+                               "refusals",
+                               "active"});
   EXPECT_EQ(job["gpus"][0]["uuid"].get<std::string>().rfind("GPU-", 0), 0U);
 }
 
@@ -36,8 +52,8 @@ TEST_F(Listing, StatusHasEveryKeyThatItPromises) {
   auto child = loop({"--memory", "1GiB"});
   const json all = listing("status");
   EXPECT_EQ(all["schema_version"], kSchemaVersion);
-  expect_keys(all["monitor"],
-              {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds", "means"});
+  expect_keys(all["monitor"], {"pid", "uid", "user", "version", "socket", "persist",
+                               "uptime_seconds", "means", "policy", "minimum_ratio"});
   EXPECT_EQ(all["monitor"]["socket"], socket());
   const json& gpu = all["gpus"][0];
   expect_keys(gpu, {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
@@ -79,7 +95,8 @@ TEST_F(Listing, SeveralGpusAreListedByUuid) {
 }
 
 TEST_F(Listing, HelpTeachesByExample) {
-  for (const char* sub : {"run", "status", "ps", "set", "means", "doctor", "version"}) {
+  for (const char* sub :
+       {"run", "status", "ps", "set", "pause", "resume", "policy", "means", "doctor", "version"}) {
     const auto end = cli({sub, "--help"});
     EXPECT_EQ(end.status, 0) << sub;
     EXPECT_NE(end.out.find(std::string("  switchyard ") + sub), std::string::npos) << sub;
@@ -102,8 +119,8 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
       EXPECT_EQ(check["verdict"], "OK") << check;
     }
   }
-  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "mps",
-                          "mig", "outside", "slices"}));
+  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "means",
+                          "mps", "mig", "outside", "slices"}));
 }
 
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {

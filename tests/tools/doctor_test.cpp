@@ -58,6 +58,16 @@ TEST(DoctorListings, UntestedDriverMpsMigAndOutsidersAreWarnings) {
   EXPECT_NE(check_outside(outside).what.find("77 (python, 1 KiB)"), std::string::npos);
 }
 
+TEST(DoctorListings, TheMeansOfEachGpuAreSaidWithTheirReason) {
+  const json gpu = {{"index", 0}, {"means", "slice+gate"}, {"means_reason", "all is well"}};
+  EXPECT_EQ(check_means(json::array({gpu})).verdict, Verdict::kOk);
+  const json other = {{"index", 1}, {"means", "gate"}, {"means_reason", "MPS runs"}};
+  const Check check = check_means(json::array({gpu, other}));
+  EXPECT_EQ(check.verdict, Verdict::kWarn);
+  EXPECT_EQ(check.what, "GPU 0: slice+gate (all is well), GPU 1: gate (MPS runs)");
+  EXPECT_NE(check.remedy, "");
+}
+
 TEST(DoctorListings, ASimulatedDriverCountsAsTested) {
   const json gpus = json::array({{{"index", 0}, {"driver_version", "x"}, {"simulated", true}}});
   EXPECT_EQ(check_driver_version(gpus).verdict, Verdict::kOk);

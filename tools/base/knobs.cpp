@@ -28,6 +28,13 @@ constexpr Side kPrioritySide{
 constexpr Side kShareSide{"--share", "WEIGHT", kShareForms,
                           "weight among the jobs of one class; idle time goes to who has work",
                           [](std::string_view t) { return parse_share(t).has_value(); }};
+constexpr Side kLimitSide{"--limit", "PART", kLimitForms,
+                          "ceiling on its part of the GPU's time, even when the GPU is free",
+                          [](std::string_view t) { return parse_limit(t).has_value(); }};
+constexpr Side kDeadlineSide{
+    "--deadline", "TIME", kDeadlineForms,
+    "when it should be done, counted from its start; see `policy deadline`",
+    [](std::string_view t) { return parse_seconds(t).has_value(); }};
 constexpr Side kMemorySide{"--memory", "SIZE", kBytesForms,
                            "device memory per GPU, reserved for the job, contexts included",
                            [](std::string_view t) { return parse_bytes(t).has_value(); }};
@@ -42,6 +49,8 @@ constexpr const Side& side_of(std::string_view field) {
   if (field == "name") return kNameSide;
   if (field == "priority") return kPrioritySide;
   if (field == "share") return kShareSide;
+  if (field == "limit") return kLimitSide;
+  if (field == "deadline") return kDeadlineSide;
   if (field == "memory") return kMemorySide;
   if (field == "on_oom") return kOnOomSide;
   if (field == "oom_timeout") return kOomTimeoutSide;

@@ -88,6 +88,12 @@ std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint
              : fallback;
 }
 
+std::string percent_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return "-";
+  return fmt::format("{:.3g}%", found->get<double>() * 100);
+}
+
 bool truth_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();

@@ -36,6 +36,8 @@ void print_json(nlohmann::json listing);
 // another type. A monitor of another version must not make a listing fail.
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback = "-");
 std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint64_t fallback = 0);
+// A ratio as "30%" or "2.5%"; "-" when there is none.
+std::string percent_of(const nlohmann::json& object, const char* key);
 bool truth_of(const nlohmann::json& object, const char* key);
 const nlohmann::json& list_of(const nlohmann::json& object, const char* key);
 

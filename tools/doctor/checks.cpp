@@ -100,12 +100,26 @@ Check check_driver_version(const nlohmann::json& gpus) {
       "trust the check of slices below; 580.x is what was tested"};
 }
 
+Check check_means(const nlohmann::json& gpus) {
+  std::vector<std::string> all;
+  Verdict verdict = Verdict::kOk;
+  for (const auto& gpu : gpus) {
+    const std::string means = text_of(gpu, "means");
+    if (means != "slice+gate") verdict = Verdict::kWarn;
+    all.push_back(fmt::format("GPU {}: {} ({})", number_of(gpu, "index"), means,
+                              text_of(gpu, "means_reason")));
+  }
+  return {"means", verdict, joined(all),
+          verdict == Verdict::kOk ? "" : "if that was chosen: `switchyard means auto`"};
+}
+
 Check check_mps(const nlohmann::json& gpus) {
   const auto found = gpus_with(gpus, "mps");
   if (found.empty()) return {"mps", Verdict::kOk, "MPS is not active", ""};
-  return {"mps", Verdict::kWarn,
-          fmt::format("MPS is active on GPU {}: slices don't work under it", joined(found)),
-          "stop it: echo quit | nvidia-cuda-mps-control"};
+  return {
+      "mps", Verdict::kWarn,
+      fmt::format("MPS is active on GPU {}: slices don't work under it, gates do", joined(found)),
+      "for latency stop it: echo quit | nvidia-cuda-mps-control"};
 }
 
 Check check_mig(const nlohmann::json& gpus) {

@@ -32,6 +32,7 @@ Check check_preloads(const std::string& variable,  // LD_PRELOAD
 
 // From the monitor's listings.
 Check check_driver_version(const nlohmann::json& gpus);
+Check check_means(const nlohmann::json& gpus);
 Check check_mps(const nlohmann::json& gpus);
 Check check_mig(const nlohmann::json& gpus);
 Check check_outside(const nlohmann::json& outside);

@@ -92,6 +92,7 @@ void check_through_monitor(Report& report, MonitorClient& monitor, bool probe) {
     return;
   }
   report.add(check_driver_version(gpus));
+  report.add(check_means(gpus));
   report.add(check_mps(gpus));
   report.add(check_mig(gpus));
   report.add(check_outside(list_of(*jobs, "outside")));

@@ -195,11 +195,14 @@ Check judge_ratio(const std::string& gpu, double heavy_per_second, double light_
 Check check_slices(MonitorClient& monitor, const nlohmann::json& gpu) {
   const std::string uuid = text_of(gpu, "uuid", "");
   const std::string title = fmt::format("GPU {}", number_of(gpu, "index"));
-  if (text_of(gpu, "means") == "none") {
-    return result(
-        Verdict::kWarn,
-        fmt::format("{}: shares are not enforced: {}", title, text_of(gpu, "means_reason")),
-        "if they were switched off: `switchyard means auto`");
+  const std::string means = text_of(gpu, "means");
+  if (means.find("slice") == std::string::npos) {
+    return result(Verdict::kWarn,
+                  fmt::format("{}: {}: {}", title,
+                              means == "none" ? "shares are not enforced"
+                                              : "shares are enforced by gates alone",
+                              text_of(gpu, "means_reason")),
+                  "if that was chosen: `switchyard means auto`");
   }
   if (const auto busy = somebody_works(monitor, uuid)) {
     return result(Verdict::kWarn,

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
 
 namespace switchyard::tools {
@@ -18,11 +19,14 @@ constexpr char kExamples[] = R"(Examples:
   switchyard means
       says which means are in force
   switchyard means none
-      the driver's own scheduling for every job, from now on; quotas hold
+      the driver's own scheduling for every job, from now on; quotas and pauses hold
+  switchyard means gate
+      gates alone, as under MPS or where the driver refuses slices; slice: slices alone
   switchyard means auto
-      slices again
+      slices, and gates for what slices can't do: whatever works on each GPU
 
-Only the monitor's owner and root may switch. Exit status: 0, 2 bad value, 3 no monitor, 5 not yours.)";
+A monitor starts with SWITCHYARD_MEANS of its environment, else with auto. Only its owner and root may
+choose. Exit status: 0, 2 bad value, 3 no monitor, 5 not yours.)";
 
 int show(MonitorClient& monitor, bool json) {
   auto reply = monitor.ask({{"op", "status"}});
@@ -49,9 +53,9 @@ int show(MonitorClient& monitor, bool json) {
 }
 
 int means(const Options& options) {
-  if (!options.wanted.empty() && options.wanted != "none" && options.wanted != "auto") {
+  if (!options.wanted.empty() && !position_of(options.wanted, kMeansNames)) {
     return fail(
-        {kUsage, fmt::format("means cannot be '{}': expected none or auto", options.wanted)});
+        {kUsage, fmt::format("means cannot be '{}': expected {}", options.wanted, kMeansForms)});
   }
   auto monitor = MonitorClient::connect_any();
   if (!monitor) return fail(monitor.error());
@@ -65,10 +69,11 @@ int means(const Options& options) {
 }  // namespace
 
 void add_means(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("means", "switch the means of sharing off and on");
+  CLI::App* sub = app.add_subcommand("means", "choose the means of sharing, or none");
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  sub->add_option("MEANS", options->wanted, "none or auto; without it, says what is in force");
+  sub->add_option("MEANS", options->wanted,
+                  std::string(kMeansForms) + "; without it, says what is in force");
   sub->add_flag("--json", options->json, "as JSON");
   add_socket_option(*sub);
   sub->callback([options, &outcome] { outcome.code = means(*options); });

@@ -1,5 +1,4 @@
-// `switchyard means`: switches the means of sharing off and on again, to compare or to rule them
-// out.
+// `switchyard means`: chooses the means of sharing, or none, to compare or to rule them out.
 #pragma once
 
 #include "tools/base/command.h"

@@ -16,7 +16,8 @@ constexpr char kExamples[] = R"(Examples:
   switchyard ps --json | jq '.jobs[] | {name, gpus: [.gpus[].memory_used_bytes]}'
 
 One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
-known. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
+known. DEADLINE is what is left until then. A paused job says how long it still is when its pause has
+a time. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
 means that the driver refused the one that was asked for. Exit status: 0, or 3 when no monitor
 answers.)";
 
@@ -24,6 +25,21 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
   if (found == gpu.end() || !found->is_number()) return "-";
   return fmt::format("{:.0f}%", found->get<double>() * 100);
+}
+
+// "paused 42 s": what is left of it.
+std::string state_text(const nlohmann::json& job, const std::string& state) {
+  const auto left = job.find("pause_seconds");
+  if (state != "paused" || left == job.end() || !left->is_number()) return state;
+  return state + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
+}
+
+// What is left until its deadline; late ones count upwards.
+std::string deadline(const nlohmann::json& job) {
+  const auto found = job.find("deadline_seconds");
+  if (found == job.end() || !found->is_number()) return "-";
+  const double left = found->get<double>();
+  return left < 0 ? human_seconds(-left) + " late" : human_seconds(left);
 }
 
 std::string memory(const nlohmann::json& gpu) {
@@ -52,7 +68,8 @@ std::string pids(const nlohmann::json& job) {
 }
 
 Tone tone_of(const std::string& state) {
-  return state == "running" ? Tone::kGood : state == "waiting" ? Tone::kWarning : Tone::kFaint;
+  if (state == "running") return Tone::kGood;
+  return state == "waiting" || state == "paused" ? Tone::kWarning : Tone::kFaint;
 }
 
 void add_job(Table& table, const nlohmann::json& job) {
@@ -64,8 +81,10 @@ void add_job(Table& table, const nlohmann::json& job) {
     return {first ? name : "",
             first ? text_of(job, "user") : "",
             first ? priority : "",
-            {first ? state : "", tone_of(state)},
+            {first ? state_text(job, state) : "", tone_of(state)},
             placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
+            first ? percent_of(job, "limit_ratio") : "",
+            first ? deadline(job) : "",
             placed ? memory(gpu) : "-",
             placed ? slice(gpu) : "-",
             placed ? std::to_string(number_of(gpu, "launches") + number_of(gpu, "graph_launches"))
@@ -92,6 +111,16 @@ void print_outside(const nlohmann::json& outside) {
   fmt::print("{}", table.render());
 }
 
+void print_best_effort(const nlohmann::json& jobs) {
+  for (const auto& job : jobs) {
+    if (!truth_of(job, "pause_best_effort")) continue;
+    fmt::print("{}\n",
+               paint(Tone::kWarning, fmt::format("{}: its pause is best effort, for its processes "
+                                                 "are held one by one",
+                                                 text_of(job, "name"))));
+  }
+}
+
 int ps(bool json) {
   auto monitor = MonitorClient::connect_any();
   if (!monitor) return fail(monitor.error());
@@ -107,6 +136,8 @@ int ps(bool json) {
                {"PRIORITY"},
                {"STATE"},
                {"SHARE", kRight},
+               {"LIMIT", kRight},
+               {"DEADLINE", kRight},
                {"MEMORY", kRight},
                {"SLICE", kRight},
                {"LAUNCHES", kRight},
@@ -121,6 +152,7 @@ int ps(bool json) {
   } else {
     fmt::print("{}", table.render());
   }
+  print_best_effort(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;
 }

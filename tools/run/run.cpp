@@ -37,6 +37,8 @@ constexpr char kExamples[] = R"(Examples:
       latency first: others yield while it works
   switchyard run --priority low --memory 40GiB -- python train.py
       takes what is left; 40 GiB per GPU are reserved for it
+  switchyard run --limit 30% --deadline 10m -- python eval.py
+      at most 30 % of the GPU's time; under `switchyard policy deadline`, first while it is due first
   switchyard run --share 4 --on-oom wait --oom-timeout 10m -- ./job.sh
       four times the weight of a job with 1; waits for memory instead of failing
 

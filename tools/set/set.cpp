@@ -22,6 +22,10 @@ constexpr char kExamples[] = R"(Examples:
   switchyard set train --share 4 --memory 30GiB
   switchyard set train --memory none
       gives the reservation back; the job uses what is not reserved
+  switchyard set train --limit 30%
+      at most so much of the GPU's time; 100% takes the limit away
+  switchyard set train --deadline 10m
+      done ten minutes after its start, if `switchyard policy` is deadline; 0 clears it
 
 NAME is a job's name or id as `switchyard ps` shows it. It takes effect at once; no job is restarted.
 A quota below what the job uses refuses new allocations only. Exit status: 0, 2 bad value or nothing
@@ -29,9 +33,9 @@ to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: more than what is l
 
 int set(const Options& options) {
   if (options.changes.empty()) {
-    return fail(
-        {kUsage, fmt::format("nothing to set for '{}': give --priority, --share or --memory",
-                             options.target)});
+    return fail({kUsage, fmt::format("nothing to set for '{}': give --priority, --share, --limit, "
+                                     "--deadline or --memory",
+                                     options.target)});
   }
   nlohmann::json request = {{"op", "set"}, {"target", options.target}};
   for (const auto& [field, text] : options.changes) {
@@ -64,7 +68,7 @@ void add_set(CLI::App& app, Outcome& outcome) {
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
   sub->add_option("NAME", options->target, "the job's name or id")->required();
-  for (const char* field : {"priority", "share", "memory"}) {
+  for (const char* field : {"priority", "share", "limit", "deadline", "memory"}) {
     const Knob& row = knob(field);
     const std::string name = field;
     sub->add_option_function<std::string>(

@@ -1,4 +1,4 @@
-// `switchyard set`: changes a running job: its priority, share or memory quota.
+// `switchyard set`: changes a running job: its priority, share, limit, deadline or memory quota.
 #pragma once
 
 #include "tools/base/command.h"

@@ -14,8 +14,8 @@ constexpr char kExamples[] = R"(Examples:
   switchyard status
   switchyard status --json | jq '.gpus[].means'
 
-MEANS says what enforces shares: slice (hardware time slices) or none; the reason stands below the
-table. RESERVED is the sum of the quotas. Exit status: 0, or 3 when no monitor answers.)";
+MEANS says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
+both or none; the reason stands below the table. RESERVED is the sum of the quotas. Exit status: 0, or 3 when no monitor answers.)";
 
 void print_monitor(const nlohmann::json& monitor) {
   fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),
@@ -23,10 +23,18 @@ void print_monitor(const nlohmann::json& monitor) {
              human_seconds(static_cast<double>(number_of(monitor, "uptime_seconds"))),
              truth_of(monitor, "persist") ? "stays" : "ends after its last job");
   fmt::print("socket  {}\n", text_of(monitor, "socket"));
-  if (text_of(monitor, "means") == "none") {
+  fmt::print("policy  {}, minimum {}\n", text_of(monitor, "policy"),
+             percent_of(monitor, "minimum_ratio"));
+  const std::string means = text_of(monitor, "means");
+  if (means == "none") {
     fmt::print("{}\n", paint(Tone::kWarning,
                              "means   switched off (`switchyard means auto` switches "
                              "them on)"));
+  } else if (means != "auto") {
+    fmt::print("{}\n",
+               paint(Tone::kWarning, fmt::format("means   {} alone was chosen (`switchyard means "
+                                                 "auto` takes whatever works)",
+                                                 means)));
   }
 }
 

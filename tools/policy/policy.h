@@ -1,0 +1,10 @@
+// `switchyard policy`: by which rules the monitor shares its GPUs.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_policy(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools
