@@ -13,15 +13,7 @@ namespace {
 
 using Streams = Gpu;
 using Events = Gpu;
-using Values = Gpu;
 using Launches = Gpu;
-
-// Opens a held stream even when an assertion ends the test early.
-struct Opener {
-  std::uint32_t* word;
-  void open() const { __atomic_store_n(word, 1u, __ATOMIC_RELEASE); }
-  ~Opener() { open(); }
-};
 
 TEST_F(Launches, RefuseWhatMakesNoSense) {
   CUfunction nop = kernel("nop");
@@ -269,87 +261,6 @@ TEST_F(Events, MeasureTime) {
   ASSERT_CU(CU(cuEventRecord)(untimed, s));
   ASSERT_CU(CU(cuEventSynchronize)(untimed));
   EXPECT_CU(CUDA_ERROR_INVALID_HANDLE, CU(cuEventElapsedTime)(&ms, untimed, end));
-}
-
-TEST_F(Values, WriteIsSeenAfterTheWorkBefore) {
-  CUstream s = stream();
-  std::uint32_t* word = pinned(4);
-  CUdeviceptr address = 0;
-  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, word, 0));
-  Opener opener{word};
-  hold(s, word);
-  ASSERT_CU(launch(s, "busy", 500u));
-  ASSERT_CU(CU(cuStreamWriteValue32)(s, address + 8, 7, 0));
-  EXPECT_EQ(0u, __atomic_load_n(word + 2, __ATOMIC_ACQUIRE));
-  opener.open();
-  ASSERT_CU(CU(cuStreamSynchronize)(s));
-  EXPECT_EQ(7u, word[2]);
-}
-
-TEST_F(Values, WaitsComparedInEveryWay) {
-  CUstream waiter = stream();
-  std::uint32_t* words = pinned(4);
-  CUdeviceptr address = 0;
-  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, words, 0));
-  struct Case {
-    unsigned flags;
-    std::uint32_t before, wanted, after;
-  };
-  for (const Case c : {Case{CU_STREAM_WAIT_VALUE_GEQ, 4, 5, 6},
-                       {CU_STREAM_WAIT_VALUE_EQ, 4, 5, 5},
-                       {CU_STREAM_WAIT_VALUE_AND, 2, 5, 4},
-                       {CU_STREAM_WAIT_VALUE_GEQ, 0xfffffff0u, 5, 5}}) {
-    __atomic_store_n(words, c.before, __ATOMIC_RELEASE);
-    ASSERT_CU(CU(cuStreamWaitValue32)(waiter, address, c.wanted, c.flags));
-    ASSERT_CU(launch(waiter, "nop"));
-    EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(waiter));
-    __atomic_store_n(words, c.after, __ATOMIC_RELEASE);
-    EXPECT_OK(CU(cuStreamSynchronize)(waiter));
-  }
-}
-
-TEST_F(Values, SixtyFourBitsAndBatches) {
-  CUstream s = stream();
-  std::uint32_t* words = pinned(8);
-  CUdeviceptr address = 0;
-  ASSERT_CU(CU(cuMemHostGetDevicePointer)(&address, words, 0));
-  ASSERT_CU(CU(cuStreamWriteValue64)(s, address, 0x1234567890ull, 0));
-  ASSERT_CU(CU(cuStreamWaitValue64)(s, address, 0x1234567890ull, CU_STREAM_WAIT_VALUE_EQ));
-  CUstreamBatchMemOpParams ops[2] = {};
-  ops[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  ops[0].writeValue.address = address + 16;
-  ops[0].writeValue.value = 3;
-  ops[1].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  ops[1].waitValue.address = address + 16;
-  ops[1].waitValue.value = 3;
-  ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-  ASSERT_CU(CU(cuStreamBatchMemOp)(s, 2, ops, 0));
-  ASSERT_CU(CU(cuStreamSynchronize)(s));
-  std::uint64_t written = 0;
-  memcpy(&written, words, 8);
-  EXPECT_EQ(0x1234567890ull, written);
-  EXPECT_EQ(3u, words[4]);
-}
-
-TEST_F(Values, OneStreamOpensAnother) {
-  CUstream waiter = stream(), writer = stream();
-  CUdeviceptr word = alloc(4), memory = alloc(4);
-  ASSERT_CU(CU(cuMemsetD32)(word, 0, 1));
-  ASSERT_CU(CU(cuMemsetD32)(memory, 1, 1));
-  ASSERT_CU(CU(cuCtxSynchronize)());
-  ASSERT_CU(CU(cuStreamWaitValue32)(waiter, word, 1, CU_STREAM_WAIT_VALUE_EQ));
-  ASSERT_CU(launch(waiter, "add_words", memory, 1u, std::uint64_t{1}));
-  ASSERT_CU(CU(cuMemsetD32Async)(memory, 10, 1, writer));
-  ASSERT_CU(CU(cuStreamWriteValue32)(writer, word, 1, 0));
-  ASSERT_CU(CU(cuStreamSynchronize)(waiter));
-  EXPECT_EQ(11u, read(memory, 1)[0]);
-}
-
-TEST_F(Values, RefuseWhatMakesNoSense) {
-  CUdeviceptr word = alloc(8);
-  CUstream s = stream();
-  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuStreamWriteValue32)(s, word + 2, 1, 0));
-  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuStreamWaitValue32)(s, word + 2, 1, 0));
 }
 
 }  // namespace

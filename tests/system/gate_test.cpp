@@ -1,0 +1,323 @@
+// The gate in real processes, with a monitor that the test plays: what was queued stops, threads
+// sleep before the driver, and whatever the monitor does, the work is done in the end, and right.
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "harness.h"
+#include "tests/system/played_monitor.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+class Gate : public Scene {
+ protected:
+  void SetUp() override {
+    Scene::SetUp();
+    monitor_ = std::make_unique<PlayedMonitor>(socket());
+  }
+  void TearDown() override {
+    child_.reset();
+    Scene::TearDown();
+  }
+
+  // The job, joined, with its gate armed and seen by the GPU.
+  void begin() {
+    child_.emplace(start({built("tests/jobs/job_gate")},
+                         {{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_JOB", "gated"}}));
+    ASSERT_EQ(line(), "ready");
+    ASSERT_TRUE(monitor_->joined());
+    monitor_->arm();
+    // So many that the size of a batch has grown to what the queue can hold.
+    for (int i = 0; i < 20; ++i) done(3, "launch 50", "sync");
+    warmed_ = 1000;
+    ASSERT_EQ(monitor_->gate().state.load(), abi::kGateReady);
+    ASSERT_EQ(count(), 0);
+  }
+
+  void tell(int thread, const std::string& command) {
+    ASSERT_TRUE(child_->write_line(std::to_string(thread) + " " + command));
+  }
+  template <typename... Commands>
+  void done(int thread, const Commands&... commands) {
+    (tell(thread, commands), ...);
+    for (const std::string& command : {std::string(commands)...}) {
+      await(thread, command);
+    }
+  }
+  // Reads until the thread's answer to the command has come.
+  void await(int thread, const std::string& command) {
+    const std::string wanted =
+        "did " + std::to_string(thread) + " " + command.substr(0, command.find(' '));
+    for (;;) {
+      const auto found = std::find(answers_.begin(), answers_.end(), wanted);
+      if (found != answers_.end()) {
+        answers_.erase(found);
+        return;
+      }
+      const std::string next = line();
+      ASSERT_EQ(next.substr(0, 4), "did ") << "waiting for: " << wanted;
+      answers_.push_back(next);
+    }
+  }
+  bool answered(int thread, const std::string& command) {
+    count();  // whatever was said before it is read
+    return std::find(answers_.begin(), answers_.end(),
+                     "did " + std::to_string(thread) + " " + command) != answers_.end();
+  }
+  // Kernels that have run, after the first.
+  long count() {
+    if (!child_->write_line("count")) return -1;
+    for (;;) {
+      const std::string next = line();
+      if (next.rfind("count ", 0) == 0) return std::stol(next.substr(6)) - warmed_;
+      if (next.empty()) return -1;
+      answers_.push_back(next);
+    }
+  }
+  void release() { ASSERT_TRUE(child_->write_line("release")); }
+  bool held(unsigned threads) {
+    return eventually([&] { return monitor_->gate().held_threads.load() == threads; });
+  }
+  // The launching thread stands inside the driver.
+  bool queue_is_full() {
+    std::uint64_t launches = 0;
+    return eventually([&] {
+      const std::uint64_t before = launches;
+      launches = monitor_->lane().launches.load();
+      give_it_time();
+      return launches > 1500 && launches == before;
+    });
+  }
+  // What may still run has run, however slow the machine is: that changes nothing at a closed gate.
+  void give_it_time() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
+
+  std::string line() {
+    std::string text;
+    if (!child_->read_line(text, kLimit)) return {};
+    return text;
+  }
+
+  std::unique_ptr<PlayedMonitor> monitor_;
+  std::optional<Child> child_;
+  std::vector<std::string> answers_;
+  long warmed_ = 0;
+};
+
+TEST_F(Gate, AThousandQueuedLaunchesStopAndGoOnWithTheRightResult) {
+  begin();
+  done(3, "hold", "launch 1000");
+  monitor_->close(abi::kClosedByPause);
+  release();
+  give_it_time();
+  EXPECT_EQ(count(), 0);
+  monitor_->open();
+  done(3, "sync");
+  EXPECT_EQ(count(), 1000);
+}
+
+TEST_F(Gate, ThreadsSleepBeforeTheDriverWhetherTheyLaunchCopyFreeOrWait) {
+  begin();
+  done(4, "query");
+  monitor_->close(abi::kClosedByTurn);
+  tell(0, "launch 1");
+  tell(1, "copy 1");
+  tell(2, "launch 1");
+  tell(3, "sync");
+  tell(4, "free");
+  tell(5, "all");
+  EXPECT_TRUE(held(6));
+  done(6, "query");  // a question is answered
+  EXPECT_EQ(count(), 0);
+  monitor_->open();
+  for (const int thread : {0, 2}) await(thread, "launch");
+  await(1, "copy");
+  await(3, "sync");
+  await(4, "free");
+  await(5, "all");
+  done(5, "all");
+  EXPECT_EQ(count(), 2);
+  EXPECT_TRUE(held(0));
+}
+
+TEST_F(Gate, AFullQueueAndWhatWaitsForItWithTheDriversLocksOutliveAClosedGate) {
+  begin();
+  done(3, "hold");
+  done(4, "query");
+  tell(3, "launch 5000");
+  EXPECT_TRUE(queue_is_full());
+  tell(4, "free");  // waits behind it, for the driver's lock
+  monitor_->close(abi::kClosedByPause);
+  release();
+  tell(5, "free");
+  tell(6, "all");
+  give_it_time();
+  EXPECT_EQ(count(), 0);
+  EXPECT_FALSE(answered(3, "launch"));
+  monitor_->open();
+  await(3, "launch");
+  await(4, "free");
+  await(5, "free");
+  await(6, "all");
+  done(3, "sync");
+  EXPECT_EQ(count(), 5000);
+}
+
+TEST_F(Gate, AllKindsOfWorkComeOutRightThroughAGateThatOpensAndCloses) {
+  begin();
+  std::atomic<bool> over{false};
+  std::thread closer([&] {
+    while (!over) {
+      monitor_->close(abi::kClosedByTurn);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      monitor_->open();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  for (int round = 0; round < 5; ++round) {
+    for (int thread = 0; thread < 8; ++thread) {
+      tell(thread, "launch 100");
+      tell(thread, "copy 5");
+      tell(thread, "cross");
+      tell(thread, "free");
+      tell(thread, "sync");
+    }
+    for (int thread = 0; thread < 8; ++thread) {
+      for (const char* command : {"launch", "copy", "cross", "free", "sync"}) {
+        await(thread, command);
+      }
+    }
+    // A global capture makes what others do unsafe, so graphs have the GPU to themselves.
+    done(3, "graph 50", "sync");
+    done(2, "graph 50", "all");
+  }
+  over = true;
+  closer.join();
+  EXPECT_EQ(count(), 5 * (8 * 102 + 100));
+}
+
+TEST_F(Gate, ACaptureGoesOnAtAClosedGateAndOpensNothing) {
+  begin();
+  done(4, "query");
+  monitor_->close(abi::kClosedByTurn);
+  tell(3, "launch 5");
+  EXPECT_TRUE(held(1));
+  done(4, "capture 20");
+  EXPECT_EQ(monitor_->gate().held_threads.load(), 1u);
+  EXPECT_EQ(count(), 0);
+  monitor_->open();
+  await(3, "launch");
+  done(3, "sync");
+  EXPECT_EQ(count(), 5);
+}
+
+TEST_F(Gate, NumbersAreEqualOnceTheCpuHasWaited) {
+  begin();
+  monitor_->arm(abi::kProgress);
+  for (const int thread : {0, 1, 2, 3}) done(thread, "launch 7", "sync");
+  EXPECT_TRUE(eventually([&] {
+    for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
+      const abi::Gate& gate = monitor_->gate();
+      if (gate.done[slot].load() != gate.submitted[slot].load()) return false;
+    }
+    return true;
+  }));
+  done(3, "hold", "launch 3");
+  bool busy = false;
+  for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
+    const abi::Gate& gate = monitor_->gate();
+    busy = busy || gate.done[slot].load() != gate.submitted[slot].load();
+  }
+  EXPECT_TRUE(busy);
+  release();
+  done(3, "sync");
+}
+
+TEST_F(Gate, WhenTheMonitorDiesATurnIsNobodysAndTheJobGoesOn) {
+  begin();
+  done(3, "hold", "launch 500");
+  monitor_->close(abi::kClosedByTurn | abi::kClosedByLimit);
+  release();
+  tell(4, "launch 5");
+  EXPECT_TRUE(held(1));
+  give_it_time();
+  EXPECT_EQ(count(), 0);
+  monitor_->vanish();
+  await(4, "launch");
+  done(4, "sync");
+  done(3, "sync");
+  EXPECT_EQ(count(), 505);
+}
+
+TEST_F(Gate, APauseOutlivesTheMonitorAndTheNextOneEndsIt) {
+  begin();
+  done(3, "hold", "launch 800");
+  monitor_->close(abi::kClosedByPause | abi::kClosedByTurn);
+  release();
+  tell(4, "launch 5");
+  EXPECT_TRUE(held(1));
+  const auto dead = std::exchange(monitor_, nullptr);
+  dead->vanish();
+  EXPECT_TRUE(eventually([&] { return dead->gate().closed.load() == abi::kClosedByPause; }));
+  monitor_ = std::make_unique<PlayedMonitor>(socket());
+  EXPECT_TRUE(eventually([&] { return monitor_->joined(); }));
+  EXPECT_EQ(monitor_->hello().flags, wire::kRejoin);
+  EXPECT_EQ(monitor_->hello().paused, 1u);
+  EXPECT_TRUE(held(1));  // now before the new page
+  give_it_time();
+  EXPECT_EQ(count(), 0);
+  EXPECT_FALSE(answered(4, "launch"));
+  monitor_->open();
+  await(4, "launch");
+  done(4, "sync");
+  done(3, "sync");
+  EXPECT_EQ(count(), 805);
+  // And the new page's gate is in force.
+  done(3, "launch 50", "sync");
+  EXPECT_EQ(monitor_->gate().state.load(), abi::kGateReady);
+  monitor_->close(abi::kClosedByTurn);
+  tell(3, "launch 1");
+  EXPECT_TRUE(held(1));
+  monitor_->open();
+  await(3, "launch");
+}
+
+TEST_F(Gate, APauseWithATimeOutEndsWithoutAMonitor) {
+  begin();
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  monitor_->gate().pause_until_ns =
+      static_cast<std::uint64_t>(now.tv_sec + 1) * 1'000'000'000 + 999'999'999;
+  monitor_->close(abi::kClosedByPause);
+  tell(3, "launch 5");
+  EXPECT_TRUE(held(1));
+  monitor_->vanish();
+  await(3, "launch");
+  done(3, "sync");
+  EXPECT_EQ(count(), 5);
+}
+
+TEST_F(Gate, AfterAFullQueueTheNextMonitorIsFoundThoughTheDriversLocksAreHeld) {
+  begin();
+  done(3, "hold");
+  tell(3, "launch 5000");
+  EXPECT_TRUE(queue_is_full());
+  monitor_->close(abi::kClosedByPause);
+  release();
+  const auto dead = std::exchange(monitor_, nullptr);
+  dead->vanish();
+  monitor_ = std::make_unique<PlayedMonitor>(socket());
+  EXPECT_TRUE(eventually([&] { return monitor_->joined(); }));
+  EXPECT_EQ(count(), 0);
+  monitor_->open();
+  await(3, "launch");
+  done(3, "sync");
+  EXPECT_EQ(count(), 5000);
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
