@@ -52,15 +52,17 @@ int refuse(int code, const std::string& why) {
 int serve(const Options& options) {
   std::string why;
   bool taken = false;
-  Place place;
-  if (!place.open(options.settings.socket, why, taken)) {
-    return refuse(taken ? kRefusedByPolicy : kFailure, why);
-  }
   const auto gpus = open_nvml();
   std::vector<std::string> uuids;
   for (const GpuInfo& gpu : gpus->list()) uuids.push_back(gpu.uuid_text);
   std::vector<Fd> claims = claim_gpus(uuids, why);
   if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
+  // The claims come first: a second monitor that is refused must never have had a socket, on which
+  // somebody could wait for it in vain.
+  Place place;
+  if (!place.open(options.settings.socket, why, taken)) {
+    return refuse(taken ? kRefusedByPolicy : kFailure, why);
+  }
   if (uuids.empty()) spdlog::warn("{}: no GPU is governed", gpus->problem());
 
   std::random_device entropy;

@@ -31,6 +31,9 @@ TEST_F(BadInput, RunRefusesAValueThatMakesNoSenseWith2TheValueAndTheForms) {
       {{"--memory", "-4GiB"}, "-4GiB", "20GiB"},
       {{"--share", "0"}, "'0'", "0.01 to 1000"},
       {{"--share", "much"}, "much", "0.01 to 1000"},
+      {{"--limit", "0%"}, "'0%'", "1% to 100%"},
+      {{"--limit", "30"}, "'30'", "30% or 0.3"},
+      {{"--deadline", "tomorrow"}, "tomorrow", "10m"},
       {{"--priority", "urgent"}, "urgent", "high, normal or low"},
       {{"--on-oom", "swap"}, "swap", "fail or wait"},
       {{"--oom-timeout", "a while"}, "a while", "300s"},
@@ -78,7 +81,7 @@ TEST_F(BadInput, AnUnknownOptionOrSubcommandEnds2) {
 }
 
 TEST_F(BadInput, ListingsWithoutAMonitorEnd3) {
-  for (const char* what : {"ps", "status", "means"}) {
+  for (const char* what : {"ps", "status", "means", "policy"}) {
     const auto end = cli({what});
     EXPECT_EQ(end.status, 3) << what;
     EXPECT_TRUE(says(end, socket())) << end.err;
@@ -97,6 +100,12 @@ TEST_F(BadInput, SetOfAnUnknownJobEnds4OfABadValue2AndOfNothing2) {
   EXPECT_EQ(cli({"set", "nobody"}).status, 2);
   EXPECT_EQ(cli({"set"}).status, 2);
   EXPECT_EQ(cli({"means", "magic"}).status, 2);
+  EXPECT_EQ(cli({"policy", "chance"}).status, 2);
+  EXPECT_EQ(cli({"policy", "--minimum", "60%"}).status, 2);
+  EXPECT_EQ(run({built("switchyardd"), "--policy", "chance"}).status, 2);
+  const auto means = run({built("switchyardd")}, {{"SWITCHYARD_MEANS", "magic"}});
+  EXPECT_EQ(means.status, 2);
+  EXPECT_TRUE(says(means, "SWITCHYARD_MEANS") && says(means, "auto, slice, gate or none"));
 }
 
 TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {
@@ -160,6 +169,8 @@ TEST_F(BadInput, ASecondMonitorForTheSameGpuIsRefusedAndTheFirstNamed) {
   const auto second = run({built("switchyardd"), "--socket", in_folder("second.sock")});
   EXPECT_EQ(second.status, 6);
   EXPECT_TRUE(says(second, socket())) << second.err;
+  EXPECT_NE(::access(in_folder("second.sock.lock").c_str(), F_OK), 0)
+      << "one that is refused never was about to listen";
 }
 
 }  // namespace

@@ -106,6 +106,16 @@ Child::End Scene::cli(const Words& words, const Changes& changes) {
   return run(command, changes);
 }
 
+Child::End Scene::cli_as_nobody(const Words& words) {
+  // Neither the scene's folder nor the build need be open to others; root's socket is.
+  const std::string program = in_folder("switchyard");
+  fs::copy_file(built("switchyard"), program, fs::copy_options::overwrite_existing);
+  fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_exec);
+  Words command{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program};
+  command.insert(command.end(), words.begin(), words.end());
+  return run(command);
+}
+
 Child Scene::job(const Words& options, const Words& command, const Changes& changes) {
   Words all{built("switchyard"), "run"};
   all.insert(all.end(), options.begin(), options.end());

@@ -41,6 +41,8 @@ class Scene : public ::testing::Test {
   Child::End run(const Words& command, const Changes& changes = {});
   // `switchyard WORDS...`
   Child::End cli(const Words& words, const Changes& changes = {});
+  // The same as the user nobody. pre: this is root.
+  Child::End cli_as_nobody(const Words& words);
   // `switchyard run OPTIONS -- COMMAND`, left running.
   Child job(const Words& options, const Words& command, const Changes& changes = {});
   // The same for job_loop, once its first kernel has ended.
