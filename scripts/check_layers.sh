@@ -7,7 +7,8 @@
 # have no order.
 #
 # `examples` and `bench` are programs of other people, in spirit: they include nothing of ours, and
-# the conformance test nothing but the CUDA headers.
+# the conformance test nothing but the CUDA headers. The simulator, bench/simulate, plays the
+# monitor's own policies, and tests play it.
 #
 #   scripts/check_layers.sh [ROOT]    ROOT: another tree (the check's own test uses it)
 set -euo pipefail
@@ -19,7 +20,8 @@ may_include() {
     include/switchyard) echo "include/switchyard" ;;
     shim | monitor | tools) echo "include/switchyard $1" ;;
     tests/conformance) echo "tests/conformance tests/fakecuda examples/kernels" ;;
-    tests) echo "include/switchyard shim monitor tools tests examples/demo examples/kernels" ;;
+    bench/simulate) echo "include/switchyard monitor bench/simulate" ;;
+    tests) echo "include/switchyard shim monitor tools tests bench/simulate examples/demo examples/kernels" ;;
     examples) echo "examples" ;;
     bench) echo "bench" ;;
   esac
@@ -29,6 +31,7 @@ layer_of() {
   case "$1" in
     include/switchyard/*) echo include/switchyard ;;
     tests/conformance/*) echo tests/conformance ;;
+    bench/simulate/*) echo bench/simulate ;;
     *) echo "${1%%/*}" ;;
   esac
 }

@@ -10,10 +10,12 @@ constexpr double kSmoothOverNs = 1e9;
 
 // The part of the time since the last look in which it had work on the GPU.
 double part_at_work(const ClientState& state, const ClientView& view) {
-  if (state.closed) return state.progressed || (state.was_at_work && !view.busy) ? 0.5 : 0;
+  if (state.closed)
+    return state.progressed || (state.was_busy && !view.busy && !view.held) ? 0.5 : 0;
   if (!state.watched) return state.at_work ? 1 : 0;
-  // One that waited for its gate to open began at once.
-  return 0.5 * (state.wanted + state.at_work);
+  // One that waited for its gate to open began at once. What came and went in between is not
+  // counted, and what is seen counts for more than it was: that evens out.
+  return 0.5 * (state.was_busy + state.busy);
 }
 
 double slice_us(const Rider& rider) {

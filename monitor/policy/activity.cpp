@@ -9,8 +9,9 @@ void observe(const ClientView& view, Time now, ClientState& state) {
   state.work = view.work;
   state.progress = view.progress;
   if (state.progressed) state.progressed_at = now;
-  state.was_at_work = state.at_work;
-  state.wanted = state.wants;
+  state.was_busy = state.busy || state.held;
+  state.busy = view.busy;
+  state.held = view.held;
   state.at_work = view.busy || moved;
   state.wants = state.at_work || view.held;
   // One that waits behind its gate launches nothing, and is active all the same.

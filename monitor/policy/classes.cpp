@@ -15,7 +15,7 @@ void divide_weights(std::vector<Rider>& riders) {
     for (const Rider& other : riders) {
       if (other.active && other.job() == rider.job()) groups += other.groups();
     }
-    rider.unit = rider.weight / groups;
+    rider.unit = rider.capped / groups;
   }
 }
 
@@ -49,7 +49,7 @@ void cap_by_limit(std::vector<Rider>& riders, bool high) {
   for (Rider& rider : riders) {
     const auto job = jobs.find(rider.job());
     if (!rider.active || job == jobs.end() || !job->second.capped) continue;
-    rider.weight = job->second.limit * free_weight / (1 - capped_share);
+    rider.capped = job->second.limit * free_weight / (1 - capped_share);
   }
 }
 
@@ -144,7 +144,10 @@ void yield_to_high(Look& look, double highs_us) {
   const bool in_turns = look.state.turns.phase != Turns::Phase::kNone;
   const Rider* chosen = in_turns ? shortable_holder(look) : choose_short(look);
   look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
+  const bool beside = any_rider(look, [](const Rider& r) { return !r.high && r.active; });
   for (Rider& rider : look.riders) {
+    // Who is protected need not wait, between two close requests, for a yielder to come and go.
+    rider.plan->linger = rider.high && beside;
     if (rider.high) continue;
     rider.plan->slices = &rider == chosen ? slice_for_yielder(look, highs_us) : kYieldShared;
   }
@@ -193,8 +196,11 @@ void weigh(Look& look) {
     rider.weight = rider.view->weight;
     if (rider.view->priority == Priority::kLow && beside_normal) rider.weight *= kLowBesideNormal;
   }
-  cap_by_limit(look.riders, true);
-  cap_by_limit(look.riders, false);
+  for (Rider& rider : look.riders) rider.capped = rider.weight;
+  if (any_rider(look, [](const Rider& rider) { return rider.limited(); })) {
+    cap_by_limit(look.riders, true);
+    cap_by_limit(look.riders, false);
+  }
   divide_weights(look.riders);
 }
 
@@ -202,15 +208,19 @@ void weigh(Look& look) {
 void say_what_is_asked(Look& look) {
   const bool high_active =
       any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
+  // The active jobs of each class, each once: its first active rider stands for it.
+  double sums[2] = {0, 0};
+  const auto first_active = [&look](const Rider& rider) {
+    const auto same = [&rider](const Rider& r) { return r.active && r.job() == rider.job(); };
+    return std::find_if(look.riders.begin(), look.riders.end(), same);
+  };
+  for (const Rider& rider : look.riders) {
+    if (rider.active && &*first_active(rider) == &rider) sums[rider.high] += rider.capped;
+  }
   for (Rider& rider : look.riders) {
     if (high_active && !rider.high) continue;
-    std::map<std::uint64_t, double> jobs{{rider.job(), rider.weight}};
-    for (const Rider& other : look.riders) {
-      if (other.active && other.high == rider.high) jobs[other.job()] = other.weight;
-    }
-    double sum = 0;
-    for (const auto& [job, weight] : jobs) sum += weight;
-    rider.plan->share_asked = rider.weight / sum;
+    const bool counted = first_active(rider) != look.riders.end();
+    rider.plan->share_asked = rider.capped / (sums[rider.high] + (counted ? 0 : rider.capped));
     if (rider.limited()) {
       rider.plan->share_asked = std::min(rider.plan->share_asked, rider.view->limit);
     }

@@ -1,21 +1,21 @@
 #include <iterator>
-#include <set>
 
 #include "monitor/policy/look.h"
 
 namespace switchyard::monitor::policy {
 namespace {
 
+// Looks may come thousands of times a second, so no sets are built for this.
 void forget_the_gone(const Snapshot& snapshot, State& state) {
-  std::set<std::uint64_t> clients;
-  std::set<std::uint64_t> jobs;
+  const std::uint64_t mark = ++state.looks;
   for (const ClientView& view : snapshot.clients) {
-    clients.insert(view.client);
-    jobs.insert(view.job);
+    state.clients[view.client].seen_at = mark;
+    state.jobs[view.job].seen_at = mark;
   }
-  std::erase_if(state.clients, [&](const auto& entry) { return !clients.contains(entry.first); });
-  std::erase_if(state.jobs, [&](const auto& entry) { return !jobs.contains(entry.first); });
-  if (!clients.contains(state.short_holder)) state.short_holder = 0;
+  const auto gone = [mark](const auto& entry) { return entry.second.seen_at != mark; };
+  std::erase_if(state.clients, gone);
+  std::erase_if(state.jobs, gone);
+  if (!state.clients.contains(state.short_holder)) state.short_holder = 0;
 }
 
 // Sees everybody, lists those that ride, and shuts the gates of those that are paused.

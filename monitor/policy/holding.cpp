@@ -87,7 +87,8 @@ void watch_the_greedy(Look& look) {
   bool active = false;
   for (const Rider& rider : look.riders) {
     if (!rider.high) continue;
-    working = working || works(rider);
+    // A launch since the last look is no sign of being busy all the time: every service has one.
+    working = working || (rider.view->numbered && rider.view->busy);
     active = active || rider.active;
   }
   if (!active || !lower_active(look)) {

@@ -10,19 +10,20 @@ namespace switchyard::monitor::policy {
 namespace {
 
 constexpr double kPeriodNs = 50e6;
-// A job whose turn is another's saves up at most so much: over two seconds it is 1.5 points.
-constexpr double kSavedNs = 30e6;
+// A job whose turn is another's saves up at most so much: over two seconds it is 2 points.
+constexpr double kSavedNs = 40e6;
 // A debt is forgotten beyond what a window of so long could show.
 constexpr double kWindowNs = 2e9;
 constexpr double kSoonestNs = 0.5e6;
 constexpr double kLatestNs = 5e6;
+constexpr double kRounding = 1e3;
 
 struct Metered {
   double limit = 0;
   double had_ns = 0;
   bool at_work = false;
   bool kept_waiting = false;  // by another's turn
-  bool draining = false;
+  bool draining = false;      // or would be, if its gate closed now
   std::vector<Rider*> riders;
 };
 
@@ -35,7 +36,7 @@ std::map<std::uint64_t, Metered> list_metered(Look& look) {
     job.had_ns += rider.state->had_ns;
     job.at_work = job.at_work || rider.state->at_work;
     job.kept_waiting = job.kept_waiting || (rider.state->closed && rider.state->wants);
-    job.draining = job.draining || (rider.state->closed && !drained(rider, look.now));
+    job.draining = job.draining || !drained(rider, look.now);
     job.riders.push_back(&rider);
   }
   return out;
@@ -47,7 +48,7 @@ double depth_ns(double limit) { return kPeriodNs * limit * (1 - limit); }
 double next_look_ns(const Metered& job, const JobState& state) {
   if (state.spent) {
     const double full = (depth_ns(job.limit) - state.budget_ns) / job.limit;
-    return std::max(kSoonestNs, std::min(full, job.draining ? kSoonestNs : full));
+    return job.draining ? kSoonestNs : std::max(kSoonestNs, full + kRounding);
   }
   return std::clamp(state.budget_ns / (1 - job.limit) / 2, kSoonestNs, kLatestNs);
 }

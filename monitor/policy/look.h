@@ -17,7 +17,8 @@ struct Rider {
   ClientState* state = nullptr;
   bool active = false;
   bool high = false;
-  double weight = 0;  // of the job, after the class's factor and the limit
+  double weight = 0;  // of the job, after the class's factor
+  double capped = 0;  // the same, but no more than its limit makes of it
   double unit = 0;    // of one of its channel groups: what a slice is proportional to
 
   std::uint32_t groups() const { return std::max(1u, view->compute_groups); }

@@ -75,6 +75,7 @@ struct ClientView {
   bool sliceable = true;             // the driver takes its slices
   bool gateable = true;              // its shim holds back what the gate tells it to
   bool busy = false;                 // its GPU has work of it now; known while `watch` is planned
+  bool numbered = false;             // `busy` is the GPU's own word; else a guess from launches
   std::uint64_t progress = 0;        // moves when its GPU gets on (the sum of `done`); likewise
   bool held = false;                 // threads of it sleep before its closed gate
   bool slices_in_force = true;       // what was wanted last is in force
@@ -94,6 +95,7 @@ struct ClientPlan {
   std::uint32_t closed = 0;      // abi::kClosed* bits: the gate is shut for these reasons
   bool armed = false;            // waits stand around its launches, so that a close stops the GPU
   bool watch = false;            // its progress is wanted: who has work on the GPU just now
+  bool linger = false;           // it keeps the GPU for a moment after each burst
   std::uint32_t spacing_us = 0;  // GPU work between two waits; 0: abi's default
   bool active = false;
   bool wake = false;       // the monitor wants to know when it works again

@@ -19,12 +19,14 @@ struct ClientState {
   bool moved = false;  // ever
   std::uint64_t progress = 0;
   Time progressed_at{0};
+  std::uint64_t seen_at = 0;  // the number of the last look at which it was there
   bool seen = false;
-  bool progressed = false;   // its GPU got on since the last look
-  bool at_work = false;      // has work on the GPU, or brought some since the last look
-  bool wants = false;        // at work, or would be if its gate opened
-  bool was_at_work = false;  // these two at the last look
-  bool wanted = false;
+  bool progressed = false;  // its GPU got on since the last look
+  bool at_work = false;     // has work on the GPU, or brought some since the last look
+  bool wants = false;       // at work, or would be if its gate opened
+  bool busy = false;        // the GPU had work of it at this look
+  bool held = false;        // threads of it slept before its gate
+  bool was_busy = false;    // either, at the last look
 
   // What the last plan said of it.
   Slices slices;
@@ -40,10 +42,11 @@ struct ClientState {
 };
 
 struct JobState {
-  bool metered = false;   // has a limit, and the two below hold
-  double budget_ns = 0;   // GPU time that it may still take
-  bool spent = false;     // closed until the budget is full again
-  double overrun_ns = 0;  // taken beyond its last turn, off the next
+  std::uint64_t seen_at = 0;  // the number of the last look at which it was there
+  bool metered = false;       // has a limit, and the two below hold
+  double budget_ns = 0;       // GPU time that it may still take
+  bool spent = false;         // closed until the budget is full again
+  double overrun_ns = 0;      // taken beyond its last turn, off the next
 };
 
 // Whose turn it is among jobs that have the GPU one after the other.
@@ -81,6 +84,7 @@ struct State {
   Turns turns;
   HighState high;
   Time looked_at{0};
+  std::uint64_t looks = 0;
   bool looked = false;
 };
 

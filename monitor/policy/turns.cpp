@@ -22,19 +22,20 @@ constexpr Time kLongestTurn = std::chrono::seconds(2);
 constexpr double kTurnPerHandover = 50;  // 2 %
 constexpr double kSmoothing = 0.2;
 // No work for so long ends a turn.
-constexpr Time kIdleEnds = milliseconds(3);
+constexpr Time kIdleEnds = milliseconds(2);
 // What still runs then is one long kernel, which the slices bound.
 constexpr Time kDrainAtMost = milliseconds(5);
 // A process that doesn't confirm a slice (it is stopped, say) must not stop the others.
 constexpr Time kSliceAtMost = milliseconds(50);
 constexpr Time kLookWhileHandingOver = microseconds(200);
-constexpr Time kLookWhileIdle = milliseconds(1);
-constexpr Time kLookWhileOpen = milliseconds(4);
+constexpr Time kLookWhileIdle = microseconds(500);
+constexpr Time kLookWhileOpen = milliseconds(2);
 
 struct Contender {
   double weight = 0;
   bool wants = false;
   bool at_work = false;
+  bool busy = false;
   bool barred = false;  // it has had what its limit allows
   bool drained = true;
 };
@@ -49,6 +50,7 @@ Contenders list_contenders(const Look& look, const TurnRules& rules) {
     job.barred = rider.shut(abi::kClosedByLimit);
     job.wants = !job.barred && (job.wants || rider.state->wants);
     job.at_work = job.at_work || rider.state->at_work;
+    job.busy = job.busy || rider.state->busy;
     job.drained = job.drained && drained(rider, look.now);
   }
   return out;
@@ -181,8 +183,7 @@ void plan_next_look(Look& look, const Contenders& jobs) {
     look.again_in(kLookWhileHandingOver);
     return;
   }
-  const bool at_work = jobs.at(turns.holder).at_work;
-  look.again_in(at_work ? kLookWhileOpen : kLookWhileIdle);
+  look.again_in(jobs.at(turns.holder).busy ? kLookWhileOpen : kLookWhileIdle);
   look.again_in_ns(std::max(turns.left_ns, ns(kLookWhileHandingOver)));
 }
 

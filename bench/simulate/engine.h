@@ -1,0 +1,71 @@
+// The compute engine of one GPU, as far as time slices are concerned: channel groups with work run
+// in turn, each for its slice; to switch takes time in which nobody gets on, and the first part of
+// a slice goes into bringing its group back. So slices as short as that part bring everybody to a
+// standstill as soon as two groups have them, and cost nothing while one runs alone.
+//
+// The two costs are fitted to what an H200 did (tests: SimulatorModel).
+//
+// Threading: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "monitor/time.h"
+
+namespace switchyard::simulate {
+
+using monitor::Time;
+
+inline constexpr Time kNever = Time::max();
+
+struct Costs {
+  Time switching = std::chrono::microseconds(195);
+  Time restoring = std::chrono::microseconds(20);
+};
+
+class Engine {
+ public:
+  explicit Engine(Costs costs = {}) : costs_(costs) {}
+
+  std::size_t add_group(std::uint32_t slice_us);
+  void set_slice(std::size_t group, std::uint32_t us);
+  // From now on the group has so much to run, instead of what it had.
+  void offer(std::size_t group, Time work);
+
+  // When something happens by itself.
+  Time next() const;
+  // Runs, but not beyond the first moment at which a group has run all it had: that one is the
+  // answer, may be offered more, and then settle() lets the others go on.
+  std::optional<std::size_t> run_until(Time to);
+  // Puts the next group with work onto the engine if the current one is done.
+  void settle();
+
+  Time now() const { return now_; }
+  Time left(std::size_t group) const { return groups_[group].work; }
+  Time ran(std::size_t group) const { return groups_[group].ran; }
+  std::uint32_t slice_us(std::size_t group) const { return groups_[group].slice_us; }
+  bool idle() const { return with_work_ == 0; }
+  Time lost() const { return lost_; }  // to switching
+
+ private:
+  struct Group {
+    std::uint32_t slice_us = 0;
+    Time work{0};
+    Time ran{0};
+  };
+  Time slice(std::size_t group) const { return std::chrono::microseconds(groups_[group].slice_us); }
+  bool others_wait() const;
+
+  Costs costs_;
+  std::vector<Group> groups_;
+  std::size_t with_work_ = 0;
+  Time now_{0};
+  Time lost_{0};
+  std::optional<std::size_t> current_;  // whose context is on the engine
+  Time runs_from_{0};                   // it gets on from here
+  Time slice_ends_{0};
+};
+
+}  // namespace switchyard::simulate

@@ -1,0 +1,94 @@
+#include "bench/simulate/job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+namespace switchyard::simulate {
+namespace {
+
+std::optional<double> number(std::string_view text) {
+  double factor = 1;
+  if (text.ends_with('%')) {
+    text.remove_suffix(1);
+    factor = 0.01;
+  }
+  const std::string copy(text);
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (copy.empty() || *end != '\0' || !std::isfinite(value) || value < 0) return std::nullopt;
+  return value * factor;
+}
+
+bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
+  if (key == "name") {
+    job.name = text;
+    return !text.empty();
+  }
+  const auto value = number(text);
+  if (!value) return false;
+  const std::map<std::string_view, double*> plain{
+      {"weight", &job.weight}, {"limit", &job.limit},          {"rate", &job.rate},
+      {"gpu_ms", &job.gpu_ms}, {"cpu_ms", &job.cpu_ms},        {"on_s", &job.on_s},
+      {"off_s", &job.off_s},   {"start_s", &job.start_s},      {"stop_s", &job.stop_s},
+      {"work_s", &job.work_s}, {"deadline_s", &job.deadline_s}};
+  if (const auto found = plain.find(key); found != plain.end()) {
+    *found->second = *value;
+    return true;
+  }
+  unsigned* const whole = key == "processes" ? &job.processes
+                          : key == "count"   ? &job.count
+                                             : nullptr;
+  if (whole == nullptr || *value < 1 || *value > 100'000) return false;
+  *whole = static_cast<unsigned>(*value);
+  return true;
+}
+
+std::string_view cut(std::string_view& text, char at) {
+  const std::size_t end = std::min(text.find(at), text.size());
+  const std::string_view out = text.substr(0, end);
+  text.remove_prefix(std::min(text.size(), end + 1));
+  return out;
+}
+
+}  // namespace
+
+std::optional<JobSpec> parse_job(std::string_view text, std::string& why) {
+  const std::string whole(text);
+  const auto refuse = [&](std::string_view part) {
+    why = "job '" + whole + "': '" + std::string(part) + "' is not understood; write " + kJobForms;
+    return std::nullopt;
+  };
+  JobSpec job;
+  const std::string_view priority = cut(text, ':');
+  const auto parsed = parse_priority(priority);
+  if (!parsed) return refuse(priority);
+  job.priority = *parsed;
+  const std::string_view pattern = cut(text, ':');
+  const std::map<std::string_view, Pattern> patterns{{"training", Pattern::kTraining},
+                                                     {"requests", Pattern::kRequests},
+                                                     {"bursty", Pattern::kBursty}};
+  const auto found = patterns.find(pattern);
+  if (found == patterns.end()) return refuse(pattern);
+  job.pattern = found->second;
+  if (job.pattern != Pattern::kTraining) job.gpu_ms = 1.2;
+  job.name = std::string(priority) + "-" + std::string(pattern);
+  while (!text.empty()) {
+    std::string_view value = cut(text, ',');
+    const std::string_view setting = value;
+    const std::string_view key = cut(value, '=');
+    if (!set_key(job, key, value)) return refuse(setting);
+  }
+  if (job.weight <= 0 || job.rate <= 0 || job.gpu_ms <= 0) return refuse("zero");
+  return job;
+}
+
+double percentile(std::vector<float> values, double part) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+}  // namespace switchyard::simulate

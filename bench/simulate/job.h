@@ -1,0 +1,76 @@
+// A job as a simulation plays it, and what came out. The text form is what the program's --job
+// takes.
+//
+// Threading: plain values.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "monitor/time.h"
+#include "switchyard/settings.h"
+
+namespace switchyard::simulate {
+
+using monitor::Time;
+
+enum class Pattern : std::uint8_t {
+  kTraining,  // step after step: gpu_ms of GPU work, then cpu_ms without any
+  kRequests,  // gpu_ms each, arriving at random
+  kBursty,    // requests at `rate` for on_s on average, then none for off_s on average
+};
+
+struct JobSpec {
+  std::string name;
+  Priority priority = Priority::kNormal;
+  Pattern pattern = Pattern::kTraining;
+  double weight = 1;
+  double limit = 0;
+  double rate = 10;    // per second
+  double gpu_ms = 50;  // of a step or request
+  double cpu_ms = 0;
+  double on_s = 5, off_s = 5;
+  double start_s = 0;
+  double stop_s = 0;      // it is killed then; 0: never
+  double work_s = 0;      // it ends after so much GPU time; 0: never
+  double deadline_s = 0;  // from its start; 0: none
+  unsigned processes = 1;
+  unsigned count = 1;  // so many such jobs
+  bool sliceable = true;
+};
+
+inline constexpr char kJobForms[] =
+    "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests or bursty; "
+    "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, on_s, off_s, "
+    "start_s, stop_s, work_s, deadline_s, processes, count";
+
+// Nothing, and a reason, when it can't be understood.
+std::optional<JobSpec> parse_job(std::string_view text, std::string& why);
+
+struct JobResult {
+  std::string name;
+  double gpu_s = 0;
+  double share = 0;                 // of the time for which it was there
+  std::vector<float> latencies_ms;  // of requests and steps, from arrival to end
+  double finished_s = 0;            // when its work_s was done; 0: it was not
+  bool missed = false;              // its deadline
+  std::vector<float> samples_s;     // GPU time so far, at each sample
+};
+
+struct Result {
+  std::vector<JobResult> jobs;
+  double seconds = 0;
+  double busy = 0;             // parts of the time: somebody got on
+  double switching = 0;        // lost between groups
+  double idle_with_work = 0;   // nothing ran though a job that may have the GPU wanted it
+  double longest_idle_ms = 0;  // likewise, at a time
+  unsigned most_short = 0;     // short slices in force at one instant
+  std::uint64_t looks = 0;
+  std::uint64_t closes = 0;
+};
+
+double percentile(std::vector<float> values, double part);
+
+}  // namespace switchyard::simulate

@@ -1,0 +1,130 @@
+#include "bench/simulate/process.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace switchyard::simulate {
+namespace {
+
+constexpr Time kKernel = std::chrono::microseconds(100);
+// What an unarmed process has queued, and so can't be stopped.
+constexpr Time kQueued = std::chrono::milliseconds(20);
+
+Time from_ms(double ms) { return Time(static_cast<Time::rep>(ms * 1e6)); }
+
+}  // namespace
+
+Process::Process(const JobSpec& spec, std::size_t job, Engine& engine, std::uint64_t seed)
+    : spec_(spec),
+      job_(job),
+      engine_(engine),
+      group_(engine.add_group(abi::kDefaultSliceUs)),
+      random_(seed) {
+  const Time start = engine.now();
+  if (spec_.pattern == Pattern::kTraining) {
+    next_ = start;
+  } else {
+    on_until_ = spec_.pattern == Pattern::kBursty ? start + random_span(spec_.on_s) : kNever;
+    plan_arrival(start);
+  }
+}
+
+Time Process::random_span(double mean_s) {
+  return from_ms(1e3 * std::exponential_distribution<double>(1 / mean_s)(random_));
+}
+
+void Process::plan_arrival(Time now) {
+  next_ = now + random_span(1 / spec_.rate);
+  while (next_ > on_until_) {
+    const Time begins = on_until_ + random_span(spec_.off_s);
+    on_until_ = begins + random_span(spec_.on_s);
+    next_ = begins + random_span(1 / spec_.rate);
+  }
+}
+
+void Process::look(monitor::policy::ClientView& view) const {
+  const auto batch = std::chrono::microseconds(batch_us_);
+  view.work = launches_ + static_cast<std::uint64_t>(ran() / kKernel);
+  view.progress = launches_ + stops_ + static_cast<std::uint64_t>(ran() / batch);
+  // What is queued behind the closed gate is submitted, too.
+  view.numbered = true;
+  view.busy = left_ > Time{0};
+  view.held = closed_ && left_ <= Time{0} && !waiting_.empty();
+}
+
+void Process::obey(const monitor::policy::ClientPlan& plan) {
+  armed_ = plan.armed;
+  wake_ = plan.wake;
+  batch_us_ = plan.spacing_us != 0 ? plan.spacing_us : 1000;
+  if (const bool close = plan.closed != 0; close != closed_) {
+    catch_up();
+    closed_ = close;
+    const Time most = armed_ ? Time(std::chrono::microseconds(batch_us_)) : kQueued;
+    const auto part = std::uniform_real_distribution<double>(0, 1)(random_);
+    passes_ =
+        close ? Time(static_cast<Time::rep>(part * static_cast<double>(most.count()))) : kNever;
+    offer();
+    launch();
+  }
+}
+
+void Process::catch_up() {
+  const Time ran = offered_ - engine_.left(group_);
+  left_ -= ran;
+  offered_ -= ran;
+  if (closed_) passes_ -= ran;
+}
+
+void Process::offer() {
+  offered_ = std::min(left_, passes_);
+  engine_.offer(group_, offered_);
+}
+
+void Process::launch() {
+  if (!alive_ || closed_ || left_ > Time{0} || waiting_.empty()) return;
+  arrived_ = waiting_.front();
+  waiting_.pop_front();
+  left_ = from_ms(spec_.gpu_ms);
+  ++launches_;
+  if (std::exchange(wake_, false)) rings_ = true;
+  offer();
+}
+
+void Process::arrive(Time now) {
+  waiting_.push_back(now);
+  if (spec_.pattern == Pattern::kTraining) {
+    next_ = kNever;
+  } else {
+    plan_arrival(now);
+  }
+  // One that wants to launch rings before it is held.
+  if (closed_ && std::exchange(wake_, false)) rings_ = true;
+  launch();
+}
+
+void Process::ran_out(Time now, JobResult& result) {
+  catch_up();
+  if (left_ > Time{0}) {
+    ++stops_;  // it stands before its gate, and has said so
+    return;
+  }
+  result.latencies_ms.push_back(static_cast<float>(1e3 * monitor::seconds(now - arrived_)));
+  if (spec_.pattern == Pattern::kTraining) {
+    if (spec_.cpu_ms > 0) {
+      next_ = now + from_ms(spec_.cpu_ms);
+    } else {
+      waiting_.push_back(now);
+    }
+  }
+  launch();
+}
+
+void Process::kill() {
+  alive_ = false;
+  left_ = Time{0};
+  waiting_.clear();
+  next_ = kNever;
+  offer();
+}
+
+}  // namespace switchyard::simulate

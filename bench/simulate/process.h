@@ -1,0 +1,72 @@
+// One process of a job: what it launches, when, and how it obeys its gate. Its stream is a queue of
+// bursts; a closed gate stops it at the next wait, and its CPU before the next launch.
+//
+// Threading: one simulation, one thread.
+#pragma once
+
+#include <deque>
+#include <random>
+#include <utility>
+
+#include "bench/simulate/engine.h"
+#include "bench/simulate/job.h"
+#include "monitor/policy/policy.h"
+
+namespace switchyard::simulate {
+
+using Random = std::mt19937_64;
+
+class Process {
+ public:
+  Process(const JobSpec& spec, std::size_t job, Engine& engine, std::uint64_t seed);
+
+  // What the monitor sees and says.
+  void look(monitor::policy::ClientView& view) const;
+  void obey(const monitor::policy::ClientPlan& plan);
+
+  // The next burst arrives then, or the pattern changes; kNever when only its GPU work can matter.
+  Time next() const { return next_; }
+  void arrive(Time now);
+  // The engine ran all that it was offered.
+  void ran_out(Time now, JobResult& result);
+  void kill();
+
+  // True once after it launched with the wish to be told in the page.
+  bool take_ring() { return std::exchange(rings_, false); }
+  bool wants() const { return alive_ && (left_ > Time{0} || !waiting_.empty()); }
+  bool closed() const { return closed_; }
+  bool alive() const { return alive_; }
+  std::size_t job() const { return job_; }
+  std::size_t group() const { return group_; }
+  Time ran() const { return engine_.ran(group_); }
+
+ private:
+  void launch();
+  void catch_up();  // with what the engine ran of the offer
+  void offer();
+  Time random_span(double mean_s);
+  void plan_arrival(Time now);
+
+  const JobSpec& spec_;
+  std::size_t job_;
+  Engine& engine_;
+  std::size_t group_;
+  Random random_;
+  std::deque<Time> waiting_;  // arrived, not launched
+  Time arrived_{0};           // the launched burst
+  Time left_{0};              // of it
+  Time offered_{0};           // of that to the engine
+  Time passes_ = kNever;      // may still run though the gate is closed
+  Time next_ = kNever;
+  Time on_until_{0};
+  std::uint64_t launches_ = 0;
+  std::uint64_t stops_ = 0;
+  std::uint32_t batch_us_ = 1000;
+  bool armed_ = false;
+  bool closed_ = false;
+  bool wake_ = false;
+  bool rings_ = false;
+  bool alive_ = true;
+};
+
+}  // namespace switchyard::simulate
