@@ -47,7 +47,7 @@ pid_t creator_of(const Peer& peer, const json& request) {
 }
 
 // The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
-std::vector<std::size_t> visible_gpus(const Memory& memory, const json& request) {
+std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& request) {
   std::vector<std::size_t> out;
   const auto text = text_of(request, "cuda_visible_devices");
   if (!text) return out;
@@ -55,8 +55,8 @@ std::vector<std::size_t> visible_gpus(const Memory& memory, const json& request)
     const std::size_t comma = std::min(text->find(',', at), text->size());
     const std::string item = text->substr(at, comma - at);
     at = comma + 1;
-    for (std::size_t gpu = 0; gpu < memory.all().size(); ++gpu) {
-      const GpuInfo& info = memory.all()[gpu].info;
+    for (std::size_t gpu = 0; gpu < gpus.all().size(); ++gpu) {
+      const GpuInfo& info = gpus.all()[gpu].info;
       const bool by_uuid = item.size() > 4 && info.uuid_text.rfind(item, 0) == 0;
       if (by_uuid || (item == std::to_string(info.index) && !info.mig)) out.push_back(gpu);
     }
@@ -77,7 +77,7 @@ json create(Monitor& monitor, const Peer& peer, const json& request, Time now, A
   }
   const pid_t creator = creator_of(peer, request);
   const Job* job = monitor.create(card, peer.uid, creator > 0 ? creator : -1,
-                                  visible_gpus(monitor.memory(), request), now, why);
+                                  visible_gpus(monitor.gpus(), request), now, why);
   if (job == nullptr) return refusal(kRefusedByPolicy, why);
   answer.created = job->key;
   answer.creator = creator;
@@ -183,8 +183,8 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   if (op == "status" || op == "ps") {
     json out = success();
     // People see fresh figures, but can't make us ask the driver all the time.
-    for (std::size_t i = 0; i < monitor.memory().all().size(); ++i) {
-      monitor.memory().measure_if_old(i, now);
+    for (std::size_t i = 0; i < monitor.gpus().all().size(); ++i) {
+      monitor.measuring().measure_if_old(i, now);
     }
     monitor.look(now);
     out.update(op == "ps" ? list_jobs(monitor, now) : list_status(monitor, now));

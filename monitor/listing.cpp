@@ -53,7 +53,7 @@ struct OnGpu {
 
 OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
   OnGpu out;
-  const Account& account = monitor.memory().all()[gpu].account;
+  const Account& account = monitor.gpus().all()[gpu].account;
   for (const ClientId id : job.clients) {
     const Client* client = monitor.roster().client(id);
     if (client == nullptr || client->observer) continue;
@@ -91,7 +91,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
 }
 
 json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
-  const Memory::Gpu& at = monitor.memory().all()[gpu];
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const auto quota = at.account.quota(job.key);
   // NVML counts the time in which a kernel was resident, also of those that waited for a slice.
   const double got = sums.got >= 0 ? sums.got : sums.load;
@@ -121,7 +121,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
 }
 
 json list_gpu(Monitor& monitor, std::size_t gpu) {
-  const Memory::Gpu& at = monitor.memory().all()[gpu];
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const std::string driver = monitor.door().driver_version();
   const MeansInForce means = monitor.scheduler().in_force(gpu);
   std::size_t clients = 0;
@@ -175,11 +175,10 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
     waits = waits || sums.waits;
     gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
   }
-  const auto processes_on_gpu =
-      std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
-        const Client* client = monitor.roster().client(id);
-        return client != nullptr && !client->observer;
-      });
+  const auto workers = std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
+    const Client* client = monitor.roster().client(id);
+    return client != nullptr && !client->observer;
+  });
   const bool timed = job.pause.on && job.pause.until != Time{0};
   return {
       {"job", job.id},
@@ -191,7 +190,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
                 : active     ? "running"
                              : "idle"},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
-      {"pause_best_effort", job.pause.on && processes_on_gpu > 1},
+      {"pause_best_effort", job.pause.on && workers > 1},
       {"priority", to_string(job.knobs.priority)},
       {"share_weight", job.knobs.share},
       {"limit_ratio", job.knobs.limit > 0 ? json(job.knobs.limit) : json(nullptr)},
@@ -211,8 +210,8 @@ json list_jobs(Monitor& monitor, Time now) {
     jobs.push_back(list_job(monitor, job, now));
   }
   json outside = json::array();
-  for (const Memory::Gpu& gpu : monitor.memory().all()) {
-    for (const Memory::Outsider& each : gpu.outsiders) {
+  for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
+    for (const GpuAccounts::Outsider& each : gpu.outsiders) {
       outside.push_back({{"pid", each.pid},
                          {"name", process_name(each.pid)},
                          {"gpu_uuid", gpu.info.uuid_text},
@@ -224,7 +223,7 @@ json list_jobs(Monitor& monitor, Time now) {
 
 json list_status(Monitor& monitor, Time now) {
   json gpus = json::array();
-  for (std::size_t gpu = 0; gpu < monitor.memory().all().size(); ++gpu) {
+  for (std::size_t gpu = 0; gpu < monitor.gpus().all().size(); ++gpu) {
     gpus.push_back(list_gpu(monitor, gpu));
   }
   const Settings& settings = monitor.settings();

@@ -8,8 +8,6 @@
 namespace switchyard::monitor {
 namespace {
 
-constexpr Time kMeasureEvery = std::chrono::seconds(1);
-constexpr Time kOldReading = std::chrono::milliseconds(50);
 // A waiting client asks again every 100 ms; one that did not for this long has given up.
 constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
@@ -18,56 +16,8 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 
 }  // namespace
 
-Memory::Memory(Gpus& gpus, Roster& roster, std::optional<std::uint64_t> capacity)
-    : door_(gpus), roster_(roster), capacity_(capacity) {
-  for (const GpuInfo& info : door_.list()) {
-    gpus_.emplace_back();
-    gpus_.back().info = info;
-    gpus_.back().account.set_capacity(capacity);
-  }
-}
-
-std::optional<std::size_t> Memory::find(const Uuid& uuid) const {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    if (gpus_[i].info.uuid == uuid) return i;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::size_t> Memory::find_text(const std::string& uuid_text) const {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    if (gpus_[i].info.uuid_text == uuid_text) return i;
-  }
-  return std::nullopt;
-}
-
-std::vector<Memory::Place> Memory::places(std::size_t gpu) {
-  std::vector<Place> out;
-  for (auto& [id, client] : roster_.clients()) {
-    for (auto& [lane, state] : client->lanes) {
-      if (state.gpu == gpu) out.push_back({client.get(), lane, &state});
-    }
-  }
-  return out;
-}
-
-std::optional<Memory::Place> Memory::place(std::size_t gpu, ClientId id) {
-  Client* client = roster_.client(id);
-  if (client == nullptr) return std::nullopt;
-  for (auto& [lane, state] : client->lanes) {
-    if (state.gpu == gpu) return Place{client, lane, &state};
-  }
-  return std::nullopt;
-}
-
-void Memory::read_credits(std::size_t gpu) {
-  Account& account = gpus_[gpu].account;
-  for (const Place& each : places(gpu)) {
-    const Account::Holding* holding = account.holding(each.client->id);
-    if (holding == nullptr) continue;
-    account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
-  }
-}
+Memory::Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring)
+    : roster_(roster), gpus_(gpus), measuring_(measuring) {}
 
 void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& totals) {
   const auto quota = gpu.account.quota(place.client->job);
@@ -87,13 +37,13 @@ void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& tot
 
 void Memory::write_pages(std::size_t gpu, std::optional<JobKey> only) {
   const Account::Totals totals = gpus_[gpu].account.totals();
-  for (const Place& each : places(gpu)) {
+  for (const Place& each : gpus_.places(gpu)) {
     if (!only || each.client->job == *only) write_page(gpus_[gpu], each, totals);
   }
 }
 
 std::uint64_t Memory::take_back(std::size_t gpu, ClientId id, std::uint64_t bytes) {
-  const auto where = place(gpu, id);
+  const auto where = gpus_.place(gpu, id);
   Account& account = gpus_[gpu].account;
   const Account::Holding* holding = account.holding(id);
   if (!where || holding == nullptr) return 0;
@@ -130,121 +80,6 @@ void Memory::rebalance(std::size_t gpu) {
   }
 }
 
-void Memory::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                               const std::vector<std::uint64_t>& used_before) {
-  Gpu& at = gpus_[gpu];
-  std::map<pid_t, std::uint64_t> bytes;
-  std::uint64_t listed_sum = 0;
-  for (const ProcessMemory& process : listed) {
-    bytes[process.pid] = process.bytes;
-    listed_sum += process.bytes;
-  }
-  // Newest first: of two connections of one process the newer one stands for it.
-  std::vector<std::pair<Place, std::uint64_t>> unlisted;
-  std::map<pid_t, bool> ours;
-  std::uint64_t unlisted_used = 0;
-  const auto all = places(gpu);
-  for (std::size_t i = all.size(); i-- > 0;) {
-    const Place& each = all[i];
-    const Account::Holding* holding = at.account.holding(each.client->id);
-    const pid_t pid = each.client->peer.pid;
-    const bool first = pid == 0 || ours.emplace(pid, true).second;
-    if (holding == nullptr) continue;
-    const auto found = bytes.find(pid);
-    const std::uint64_t used_after = holding->used();
-    if (found != bytes.end() && first) {
-      each.state->nvml_bytes = found->second;
-      each.state->overhead.reading(found->second, used_before[i], used_after);
-    } else {
-      each.state->nvml_bytes = std::nullopt;
-      if (first && each.client->page->report(each.lane).contexts > 0) {
-        unlisted.emplace_back(each, used_after);
-        unlisted_used += used_after;
-      } else {
-        each.state->overhead.reading(0, 0, 0);
-      }
-    }
-    at.account.set_overhead(each.client->id, each.state->overhead.value());
-  }
-  at.outsiders.clear();
-  at.mps = false;
-  std::uint64_t outside = 0;
-  for (const auto& [pid, used] : bytes) {
-    if (ours.contains(pid)) continue;
-    at.outsiders.push_back({pid, used});
-    at.mps = at.mps || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
-    outside += used;
-  }
-  // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
-  // used by nobody is divided among those of our clients that it does not name; the part that was
-  // there before them is somebody else's.
-  const std::uint64_t remainder = minus(at.memory.used_bytes, listed_sum);
-  if (unlisted.empty()) {
-    at.unlisted_before = at.unlisted;
-    at.unlisted = remainder;
-  }
-  const std::uint64_t baseline = std::min(at.unlisted, at.unlisted_before);
-  for (const auto& [each, used] : unlisted) {
-    const std::uint64_t extra =
-        minus(remainder, baseline + unlisted_used) / std::max<std::size_t>(1, unlisted.size());
-    each.state->overhead.reading(used + extra, used, used);
-    at.account.set_overhead(each.client->id, each.state->overhead.value());
-  }
-  at.account.set_outside(outside + baseline);
-}
-
-void Memory::measure(std::size_t gpu, Time now) {
-  Gpu& at = gpus_[gpu];
-  at.measured_at = now;
-  at.stale = false;
-  read_credits(gpu);
-  std::vector<std::uint64_t> used_before;
-  for (const Place& each : places(gpu)) {
-    const Account::Holding* holding = at.account.holding(each.client->id);
-    used_before.push_back(holding != nullptr ? holding->used() : 0);
-  }
-  if (const auto memory = door_.memory(gpu)) at.memory = *memory;
-  const auto listed = door_.processes(gpu);
-  read_credits(gpu);
-  if (listed) measure_overheads(gpu, *listed, used_before);
-  if (at.memory.total_bytes > 0) {
-    std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);
-    // A capacity lowered by --capacity is ours alone: outside processes use what is beyond it.
-    if (capacity_) capacity = std::min(capacity, *capacity_ + at.account.outside());
-    at.account.set_capacity(capacity);
-  }
-}
-
-void Memory::measure_all(Time now) {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) measure(i, now);
-}
-
-void Memory::measure_due(Time now) {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    if (gpus_[i].stale || now - gpus_[i].measured_at >= kMeasureEvery) measure(i, now);
-  }
-}
-
-void Memory::measure_if_old(std::size_t gpu, Time now) {
-  if (now - gpus_[gpu].measured_at >= kOldReading) measure(gpu, now);
-}
-
-void Memory::measure_loads() {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    const auto all = places(i);
-    if (all.empty()) continue;
-    const auto loads = door_.loads(i);
-    if (!loads) continue;
-    for (const Place& each : all) {
-      // A process without a sample since the last time did not run.
-      if (each.state->load >= 0) each.state->load = 0;
-      for (const ProcessLoad& load : *loads) {
-        if (load.pid == each.client->peer.pid && load.pid != 0) each.state->load = load.ratio;
-      }
-    }
-  }
-}
-
 std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
   std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
   // Not known yet: it may become any of them.
@@ -256,8 +91,8 @@ std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
 
 bool Memory::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
   Account& account = gpus_[gpu].account;
-  measure_if_old(gpu, now);
-  read_credits(gpu);
+  measuring_.measure_if_old(gpu, now);
+  gpus_.read_credits(gpu);
   if (account.fits(job, bytes)) return true;
   // Credit that lies idle in jobs without a promise is nobody's yet.
   for (const auto& [id, holding] : std::map(account.holdings())) {
@@ -322,7 +157,7 @@ bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::stri
 }
 
 void Memory::forget(const Job& job) {
-  for (Gpu& gpu : gpus_) gpu.account.clear_quota(job.key);
+  for (Gpu& gpu : gpus_.all()) gpu.account.clear_quota(job.key);
 }
 
 void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
@@ -355,8 +190,8 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   const std::size_t gpu = found->second.gpu;
   Account& account = gpus_[gpu].account;
   // What is near its end is handed out by fresh figures only.
-  if (account.quota(client.job) || gpus_[gpu].stale) measure_if_old(gpu, now);
-  read_credits(gpu);
+  if (account.quota(client.job) || gpus_[gpu].stale) measuring_.measure_if_old(gpu, now);
+  gpus_.read_credits(gpu);
   rebalance(gpu);
   const auto needed = [&] {
     const std::uint64_t missing = minus(bytes, account.holding(client.id)->credit);
@@ -368,7 +203,7 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
     take_from_givers(gpu, client.job, client.id, minus(needed(), account.headroom(client.job)));
   }
   if (missing() > account.headroom(client.job)) {
-    measure_if_old(gpu, now);
+    measuring_.measure_if_old(gpu, now);
     rebalance(gpu);
   }
   const std::uint64_t room = account.headroom(client.job);
@@ -408,7 +243,7 @@ bool Memory::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(asking.job);
   const bool own_promise = quota && quota->reserved;
-  for (const Place& each : places(gpu)) {
+  for (const Place& each : gpus_.places(gpu)) {
     if (each.client->id == asking.id || (own_promise && each.client->job != asking.job)) continue;
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr || holding->used() + holding->overhead == 0) continue;

@@ -27,16 +27,18 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       settings_(std::move(settings)),
       started_(now),
       roster_(std::move(random)),
-      memory_(gpus, roster_, settings_.capacity),
-      slicing_(roster_, memory_,
+      gpus_(gpus.list(), roster_, settings_.capacity),
+      measuring_(gpus, gpus_, settings_.capacity),
+      memory_(roster_, gpus_, measuring_),
+      slicing_(roster_, gpus_,
                [&] {
-                 memory_.measure_all(now);
+                 measuring_.measure_all(now);
                  const bool strangers =
-                     std::any_of(memory_.all().begin(), memory_.all().end(),
+                     std::any_of(gpus_.all().begin(), gpus_.all().end(),
                                  [](const auto& gpu) { return !gpu.outsiders.empty(); });
                  return strangers ? now + kQuietAtStart : now;
                }()),
-      scheduler_(roster_, memory_, slicing_),
+      scheduler_(roster_, gpus_, slicing_),
       now_(now),
       loads_at_(now),
       last_job_at_(now) {
@@ -82,7 +84,7 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
   for (const auto& [lane, state] : client.lanes) {
     const std::uint64_t used = rejoins ? hello.used_bytes[lane] : 0;
     memory_.join(client, lane, used);
-    if (used > 0) memory_.measure_if_old(state.gpu, now);
+    if (used > 0) measuring_.measure_if_old(state.gpu, now);
   }
   // A job that is paused is held from the first launch of a new process on.
   if (job.pause.on) look(now);
@@ -109,7 +111,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   for (unsigned lane = 0; lane < hello.lane_count; ++lane) {
     Uuid uuid{};
     std::memcpy(uuid.data(), hello.uuid[lane], uuid.size());
-    const auto gpu = memory_.find(uuid);
+    const auto gpu = gpus_.find(uuid);
     if (!gpu) continue;
     // A GPU named twice is one GPU: its second lane is governed by nobody.
     const bool twice = std::any_of(fresh->lanes.begin(), fresh->lanes.end(),
@@ -159,14 +161,14 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   if (lane == client->lanes.end()) return {};
   const std::size_t gpu = lane->second.gpu;
   if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
-    memory_.measure(gpu, now);
+    measuring_.measure(gpu, now);
   } else {
-    memory_.all()[gpu].stale = true;
-    memory_.read_credits(gpu);
+    gpus_.all()[gpu].stale = true;
+    gpus_.read_credits(gpu);
   }
   memory_.rebalance(gpu);
   memory_.write_pages(gpu, client->job);
-  return {wire::kGranted, 0, 0, memory_.all()[gpu].account.available(id)};
+  return {wire::kGranted, 0, 0, gpus_.all()[gpu].account.available(id)};
 }
 
 void Monitor::left(ClientId id) {
@@ -232,8 +234,8 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   if (memory_changes) {
     std::string ignored;
     memory_.reserve(job, now, ignored);
-    for (std::size_t gpu = 0; gpu < memory_.all().size(); ++gpu) {
-      memory_.read_credits(gpu);
+    for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {
+      gpus_.read_credits(gpu);
       memory_.rebalance(gpu);
       memory_.write_pages(gpu);
     }
@@ -272,14 +274,14 @@ void Monitor::tick(Time now) {
   ++beat_;
   for (auto& [id, client] : roster_.clients()) client->page->set_heartbeat(beat_);
   if (!roster_.clients().empty()) {
-    memory_.measure_due(now);
+    measuring_.measure_due(now);
     if (now - loads_at_ >= kLoadsEvery) {
       loads_at_ = now;
-      memory_.measure_loads();
+      measuring_.measure_loads();
     }
   }
-  for (std::size_t gpu = 0; gpu < memory_.all().size(); ++gpu) {
-    memory_.read_credits(gpu);
+  for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {
+    gpus_.read_credits(gpu);
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }

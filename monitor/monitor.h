@@ -2,8 +2,8 @@
 // answer to a call, and every call is told the time, so the whole of it runs in a unit test.
 //
 // Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
-// the rooms: roster (who), memory (accounts), scheduler (the policy and what it asks for), slicing;
-// commands.h answers tools out of them.
+// the rooms: roster (who), gpu_accounts, measuring and memory, scheduler (the policy and what it
+// asks for), slicing; commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once
@@ -13,7 +13,9 @@
 #include <optional>
 #include <string>
 
+#include "monitor/gpu_accounts.h"
 #include "monitor/gpus.h"
+#include "monitor/measuring.h"
 #include "monitor/memory.h"
 #include "monitor/pausing.h"
 #include "monitor/roster.h"
@@ -72,6 +74,8 @@ class Monitor {
 
   Gpus& door() { return door_; }
   Roster& roster() { return roster_; }
+  GpuAccounts& gpus() { return gpus_; }
+  Measuring& measuring() { return measuring_; }
   Memory& memory() { return memory_; }
   Slicing& slicing() { return slicing_; }
   Scheduler& scheduler() { return scheduler_; }
@@ -88,6 +92,8 @@ class Monitor {
   Settings settings_;
   Time started_;
   Roster roster_;
+  GpuAccounts gpus_;
+  Measuring measuring_;
   Memory memory_;
   Slicing slicing_;
   Scheduler scheduler_;

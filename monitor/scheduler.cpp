@@ -1,8 +1,8 @@
 #include "monitor/scheduler.h"
 
 namespace switchyard::monitor {
-Scheduler::Scheduler(Roster& roster, Memory& memory, Slicing& slicing)
-    : roster_(roster), memory_(memory), slicing_(slicing), gpus_(memory.all().size()) {}
+Scheduler::Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing)
+    : roster_(roster), accounts_(accounts), slicing_(slicing), gpus_(accounts.size()) {}
 
 Time Scheduler::next() const {
   Time out{0};
@@ -57,7 +57,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
 policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
-  facts.mps = memory_.all()[gpu].mps;
+  facts.mps = accounts_[gpu].mps;
   for (auto& [id, client] : roster_.clients()) {
     if (client->observer) continue;
     for (auto& [lane, state] : client->lanes) {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "monitor/gating.h"
+#include "monitor/gpu_accounts.h"
 #include "monitor/means.h"
-#include "monitor/memory.h"
 #include "monitor/policy/policy.h"
 #include "monitor/roster.h"
 #include "monitor/slicing.h"
@@ -25,7 +25,7 @@ namespace switchyard::monitor {
 
 class Scheduler {
  public:
-  Scheduler(Roster& roster, Memory& memory, Slicing& slicing);
+  Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing);
 
   // One round for every GPU; for those whose time has come; for those of one client. Each answers
   // when to look again at any of them; 0: not before something happens.
@@ -55,7 +55,7 @@ class Scheduler {
   Time next() const;
 
   Roster& roster_;
-  Memory& memory_;
+  GpuAccounts& accounts_;
   Slicing& slicing_;
   Means means_ = Means::kAuto;
   policy::Rules rules_;

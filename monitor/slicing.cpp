@@ -14,8 +14,8 @@ constexpr Time kConfirmLimit = std::chrono::milliseconds(300);
 
 }  // namespace
 
-Slicing::Slicing(Roster& roster, Memory& memory, Time quiet_until)
-    : roster_(roster), memory_(memory), quiet_until_(quiet_until), gpus_(memory.all().size()) {}
+Slicing::Slicing(Roster& roster, GpuAccounts& accounts, Time quiet_until)
+    : roster_(roster), accounts_(accounts), quiet_until_(quiet_until), gpus_(accounts.size()) {}
 
 void Slicing::join(const Client& client, bool maybe_short) {
   if (client.observer) return;
@@ -55,7 +55,7 @@ Time Slicing::write(std::size_t gpu, Time now) {
       if (state.gpu == gpu) client.page->write_slices(lane, write.slices, write.seq);
     }
     spdlog::debug("{}: client {} (pid {}) gets slices of {} us, copies {} us",
-                  memory_.all()[gpu].info.uuid_text, write.client, client.peer.pid,
+                  accounts_[gpu].info.uuid_text, write.client, client.peer.pid,
                   write.slices.compute_us, write.slices.copy_us);
   }
   const bool soon = at.applier.waiting() && now - at.written_at < kConfirmLimit;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "monitor/applier.h"
-#include "monitor/memory.h"
+#include "monitor/gpu_accounts.h"
 #include "monitor/roster.h"
 
 namespace switchyard::monitor {
@@ -17,7 +17,7 @@ namespace switchyard::monitor {
 class Slicing {
  public:
   // Short slices begin at `quiet_until`: clients of a monitor that just died may still have some.
-  Slicing(Roster& roster, Memory& memory, Time quiet_until);
+  Slicing(Roster& roster, GpuAccounts& accounts, Time quiet_until);
 
   void join(const Client& client, bool maybe_short);
   void left(const Client& client);  // its socket closed; the process may live
@@ -40,7 +40,7 @@ class Slicing {
   };
 
   Roster& roster_;
-  Memory& memory_;
+  GpuAccounts& accounts_;
   Time quiet_until_;
   std::vector<Gpu> gpus_;
 };

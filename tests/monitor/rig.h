@@ -76,7 +76,7 @@ class Rig {
     monitor.tick(now);
     monitor.look(now);
   }
-  Account& account(std::size_t gpu = 0) { return monitor.memory().all()[gpu].account; }
+  Account& account(std::size_t gpu = 0) { return monitor.gpus().all()[gpu].account; }
 
   FakeGpus gpus;
   Time now = std::chrono::seconds(1000);

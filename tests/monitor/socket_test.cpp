@@ -84,6 +84,25 @@ TEST(Socket, JoinChargeAndLeave) {
   EXPECT_TRUE(eventually([&] { return tool.ask({{"op", "ps"}})["jobs"].empty(); }));
 }
 
+TEST(Socket, APauseIsAnsweredWhenTheGpuStandsStill) {
+  Running monitor;
+  WireClient shim(monitor.socket());
+  ASSERT_TRUE(shim.join(hello_of({.name = "x", .limit = "50%"}))) << shim.refused();
+  shim.shim().open_context();
+  shim.shim().ready_gate();
+  shim.shim().submit();  // never done: it waits behind the gate
+  WireClient tool(monitor.socket());
+  // Its ceiling arms it. Once it has numbered its work for two seconds, that tells of all.
+  EXPECT_TRUE(eventually([&] {
+    shim.shim().launch();
+    const json paused = tool.ask({{"op", "pause"}, {"target", "x"}});
+    EXPECT_NE(shim.shim().gate().closed & abi::kClosedByPause, 0u);
+    EXPECT_EQ(tool.ask({{"op", "resume"}, {"target", "x"}})["ok"], true);
+    EXPECT_EQ(shim.shim().gate().closed & abi::kClosedByPause, 0u);
+    return paused["drained"] == true;
+  }));
+}
+
 TEST(Socket, TheDescriptorsAreWhatTheyShouldBe) {
   Running monitor;
   WireClient shim(monitor.socket());

@@ -1,0 +1,67 @@
+// The GPUs that the monitor governs: the account of each, what was measured of it last, and which
+// lanes of which clients are on it.
+//
+// Concept. measuring.h brings in what NVML says, memory.h what clients ask for; both work on these
+// accounts, and everybody else looks at them.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "monitor/accounts.h"
+#include "monitor/gpus.h"
+#include "monitor/roster.h"
+
+namespace switchyard::monitor {
+
+class GpuAccounts {
+ public:
+  struct Outsider {
+    pid_t pid = 0;
+    std::uint64_t bytes = 0;
+  };
+  // One GPU, as last measured.
+  struct Gpu {
+    GpuInfo info;
+    Account account;
+    GpuMemory memory;
+    std::vector<Outsider> outsiders;
+    bool mps = false;  // NVIDIA's MPS server runs on it
+    Time measured_at{-3600'000'000'000};
+    bool stale = false;          // somebody left since; what it used may be an outsider's now
+    std::uint64_t unlisted = 0;  // used, but by no process that NVML names
+    std::uint64_t unlisted_before = 0;
+  };
+  // A lane of a client that is on a GPU.
+  struct Place {
+    Client* client;
+    unsigned lane;
+    Client::Lane* state;
+  };
+
+  GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
+              std::optional<std::uint64_t> capacity);
+
+  std::vector<Gpu>& all() { return gpus_; }
+  const std::vector<Gpu>& all() const { return gpus_; }
+  std::size_t size() const { return gpus_.size(); }
+  Gpu& operator[](std::size_t gpu) { return gpus_[gpu]; }
+  const Gpu& operator[](std::size_t gpu) const { return gpus_[gpu]; }
+  std::optional<std::size_t> find(const Uuid& uuid) const;
+  std::optional<std::size_t> find_text(const std::string& uuid_text) const;
+
+  std::vector<Place> places(std::size_t gpu);
+  std::optional<Place> place(std::size_t gpu, ClientId id);
+  // Reads the credit words of a GPU's clients into its account.
+  void read_credits(std::size_t gpu);
+
+ private:
+  Roster& roster_;
+  std::vector<Gpu> gpus_;
+};
+
+}  // namespace switchyard::monitor

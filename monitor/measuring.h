@@ -1,0 +1,43 @@
+// What NVML says about memory, brought into the accounts.
+//
+// Concept. NVML is asked once a second, and before anything is refused, at most every 50 ms: what
+// it says about a process beyond what the process counted is overhead (contexts, modules) and is
+// charged to its job; what belongs to no client lessens the capacity.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "monitor/gpu_accounts.h"
+#include "monitor/gpus.h"
+
+namespace switchyard::monitor {
+
+class Measuring {
+ public:
+  // `capacity`: at most so much of each GPU is given out.
+  Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
+
+  // Asks NVML about one GPU.
+  void measure(std::size_t gpu, Time now);
+  void measure_all(Time now);
+  // When the last answer is older than a second, or somebody left since.
+  void measure_due(Time now);
+  // The same, unless the last answer is younger than 50 ms.
+  void measure_if_old(std::size_t gpu, Time now);
+  // How much of the time each client's kernels were resident.
+  void measure_loads();
+
+ private:
+  void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                         const std::vector<std::uint64_t>& used_before);
+
+  Gpus& door_;
+  GpuAccounts& gpus_;
+  std::optional<std::uint64_t> capacity_;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,117 @@
+// What NVML says: overhead, outsiders, capacity.
+#include "monitor/measuring.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Measuring, ContextsAreChargedToTheJob) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  rig.gpus.uses[0][a.client->peer.pid] = 500 * kMiB;  // a context, nothing allocated
+  a.shim.open_context();
+  rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
+  EXPECT_EQ(a.lane().others_used_bytes, 500 * kMiB);
+  EXPECT_EQ(a.lane().available_bytes, 524 * kMiB);
+  EXPECT_TRUE(rig.allocate(a, 524 * kMiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, OverheadThatGrowsLaterTakesBackIdleCredit) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  ASSERT_TRUE(rig.allocate(a, 700 * kMiB));
+  ASSERT_EQ(rig.charge(a, 300 * kMiB).verdict, wire::kGranted);
+  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_LE(a.lane().credit_bytes, 224 * kMiB);
+  EXPECT_LE(rig.account().charged(a.client->job), kGiB);
+}
+
+TEST(Measuring, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  rig.now += seconds(1);
+  const int before = rig.gpus.readings;
+  for (int i = 0; i < 100; ++i) rig.charge(a, kMiB);
+  EXPECT_EQ(rig.gpus.readings, before + 1);
+  rig.now += milliseconds(50);
+  rig.charge(a, kMiB);
+  EXPECT_EQ(rig.gpus.readings, before + 2);
+}
+
+TEST(Measuring, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
+  Rig rig;
+  rig.gpus.lists_processes = false;
+  rig.gpus.unlisted = 300 * kMiB;  // somebody else's, there before us
+  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.measuring().measure(0, rig.now);
+  const Joined a = rig.join({.memory = "1GiB"});
+  a.shim.open_context();
+  rig.gpus.uses[0][a.client->peer.pid] = 60 * kMiB;
+  rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
+  EXPECT_EQ(a.lane().others_used_bytes, 60 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 300 * kMiB);
+}
+
+TEST(Measuring, AnNvmlThatFailsChangesNothing) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  rig.gpus.fails = true;
+  EXPECT_TRUE(rig.allocate(a, 600 * kMiB));
+  EXPECT_TRUE(rig.allocate(a, 400 * kMiB));
+  EXPECT_FALSE(rig.allocate(a, 100 * kMiB));
+}
+
+TEST(Measuring, OutsideProcessesLessenTheCapacity) {
+  Rig rig;
+  rig.gpus.uses[0][1] = kGiB;
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  const Joined a = rig.join({});
+  EXPECT_TRUE(rig.allocate(a, 3 * kGiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, ALoweredCapacityIsGivenOutWhole) {
+  Settings settings;
+  settings.capacity = 2 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  rig.gpus.uses[0][1] = kGiB;  // outside, beyond the lowered capacity
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  const Joined a = rig.join({});
+  EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, TheDriversReserveIsNobodys) {
+  FakeGpus gpus;
+  Rig rig;
+  rig.gpus.memories[0].reserved_bytes = 500 * kMiB;
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  EXPECT_EQ(rig.account().free(), 4 * kGiB - 500 * kMiB);
+}
+
+TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
+  Rig rig;
+  const Joined a = rig.join({});
+  const Joined b = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.monitor.left(a.id);  // its socket closed, its memory is still there
+  rig.now += seconds(1);
+  EXPECT_FALSE(rig.allocate(b, 2 * kGiB));
+  EXPECT_EQ(rig.account().outside(), 3 * kGiB);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor
