@@ -20,7 +20,8 @@ from rig.process import BENCH, WorkloadFailed  # noqa: E402
 from rig.report import Report  # noqa: E402
 from rig.rig import Rig, RigError  # noqa: E402
 
-ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks")
+ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks", "crowd",
+        "eight", "limit", "pause", "pausing", "gates")
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

@@ -9,6 +9,7 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.closed = means.gates ? plan.closed : plan.closed & abi::kClosedByPause;
   out.armed = means.gates ? plan.armed : out.closed != 0;
   out.watch = means.gates && plan.watch;
+  out.linger = means.slices && plan.linger;
   out.spacing_us = plan.spacing_us;
   const bool timed = job.pause.on && job.pause.until > Time{0};
   out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;
@@ -30,8 +31,12 @@ void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrd
   state.order = order;
 }
 
+bool numbered(const Client::Lane& state, const GateReport& gate) {
+  return state.order.numbered() && gate.state == abi::kGateReady;
+}
+
 bool busy(const Client::Lane& state, const LaneReport& now, const GateReport& gate) {
-  if (state.order.numbered() && gate.state == abi::kGateReady) return !gate.done;
+  if (numbered(state, gate)) return !gate.done;
   return now.work() != state.last.work();
 }
 

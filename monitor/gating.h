@@ -18,6 +18,9 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
 void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
                Time now);
 
+// Whether the client numbers its work, so that the GPU itself tells when it has done it.
+bool numbered(const Client::Lane& state, const GateReport& gate);
+
 // Whether the GPU has work of the client now. By its numbers where it writes them; else whatever it
 // launched since the last look counts.
 bool busy(const Client::Lane& state, const LaneReport& now, const GateReport& gate);

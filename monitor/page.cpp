@@ -161,8 +161,9 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
   abi::Word32& attention = lane(at).attention;
   store_if_other(to.spacing_us, order.spacing_us);
   store_if_other(to.pause_until_ns, order.pause_until_ns);
-  const std::uint32_t wanted =
-      (order.armed || order.closed != 0 ? abi::kGateArmed : 0) | (order.watch ? abi::kProgress : 0);
+  const std::uint32_t wanted = (order.armed || order.closed != 0 ? abi::kGateArmed : 0) |
+                               (order.watch || order.linger ? abi::kProgress : 0) |
+                               (order.linger ? abi::kLinger : 0);
   const std::uint32_t seen = attention.load(std::memory_order_relaxed);
   // The launch path looks at `attention` alone: it must say so before the gate is closed. Or, and
   // and: kWakeMonitor belongs to both sides.
@@ -171,7 +172,7 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
       to.closed.exchange(order.closed, std::memory_order_acq_rel) != 0 && order.closed == 0) {
     wake_all(to.closed);
   }
-  const std::uint32_t off = (abi::kGateArmed | abi::kProgress) & ~wanted;
+  const std::uint32_t off = (abi::kGateArmed | abi::kProgress | abi::kLinger) & ~wanted;
   if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
 }
 

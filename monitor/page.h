@@ -48,10 +48,11 @@ struct GateOrder {
   std::uint32_t closed = 0;          // abi::kClosed* bits
   bool armed = false;                // a closed gate is armed whatever this says
   bool watch = false;                // numbers are wanted
+  bool linger = false;               // numbers, and a moment more of the GPU after each burst
   std::uint32_t spacing_us = 0;      // 0: the client's default
   std::uint64_t pause_until_ns = 0;  // 0: never
   // Whether the client writes numbers, which tell if it has work on the GPU.
-  bool numbered() const { return armed || watch || closed != 0; }
+  bool numbered() const { return armed || watch || linger || closed != 0; }
   bool operator==(const GateOrder&) const = default;
 };
 

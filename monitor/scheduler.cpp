@@ -44,6 +44,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.work = report.work();
   view.sliceable = !slicing_.refuses(gpu, client.id);
   view.gateable = lane.gate.state != abi::kGateRefused;
+  view.numbered = numbered(lane, lane.gate);
   view.busy = busy(lane, report, lane.gate);
   view.progress = lane.gate.progress;
   view.held = lane.gate.held_threads > 0;

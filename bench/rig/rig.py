@@ -7,6 +7,7 @@ after an error. Jobs run in one of three ways:
     under="switchyard"   build/switchyard run ...: the preload library and the monitor
     under="plain"        nothing of Switchyard: the driver's true default
     under="mps"          plain, as a client of a private MPS daemon
+    under="both"         switchyard run as a client of that daemon
 
 Under Switchyard `means("none")` gives the driver's default to the same warm processes and
 `means("auto")` takes it back, which is how cells alternate without a restart.
@@ -116,11 +117,11 @@ class Rig:
     def environment(self, under, **more):
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith("SWITCHYARD_") and key != "LD_PRELOAD"}
-        if under == "switchyard":
+        if under in ("switchyard", "both"):
             environment["SWITCHYARD_SOCKET"] = str(self.socket)
             if self.options.shim_log:
                 environment["SWITCHYARD_LOG"] = self.options.shim_log
-        if under == "mps":
+        if under in ("mps", "both"):
             environment.update(self.mps_environment())
         environment.update({key: str(value) for key, value in more.items()})
         return environment
@@ -158,7 +159,7 @@ class Rig:
     # --- processes ---
 
     def command(self, under, argv, name, **knobs):
-        if under != "switchyard":
+        if under not in ("switchyard", "both"):
             return [str(part) for part in argv]
         wrapper = [self.build / "switchyard", "run", "--name", name]
         for knob, value in knobs.items():

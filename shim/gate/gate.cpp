@@ -39,16 +39,16 @@ Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind) {
   if ((asked & (abi::kGateArmed | abi::kProgress)) == 0) return;
   view::View* view = view::usable(index);
   if (view == nullptr) return;
-  piece_ = numbers::begin({index, stream, per_thread}, *view, kind, (asked & abi::kGateArmed) != 0);
+  piece_ = numbers::begin({index, stream, per_thread}, *view, kind,
+                          {(asked & abi::kGateArmed) != 0, (asked & abi::kLinger) != 0});
 }
 
 void Waiting::before(What what) {
   const unsigned lane = index_of(*lane_);
+  const std::uint32_t asked = lane_->attention.load(std::memory_order_relaxed);
+  if (what == kStream && (asked & abi::kLinger) != 0 && !closed(lane)) linger::behind_latest(lane);
   numbers::settle(lane);
   hold(lane);
-  if (what == kStream && (lane_->attention.load(std::memory_order_relaxed) & abi::kLinger) != 0) {
-    linger::behind_latest(lane);
-  }
 }
 
 void asking(abi::Lane& lane) {

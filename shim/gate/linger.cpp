@@ -14,8 +14,11 @@
 namespace switchyard::shim::linger {
 namespace {
 
-// About 30 us: what a service needs from the end of a request to the launch of the next one.
-constexpr unsigned kWrites = 32;
+// About 45 us: what a service needs from the end of a request to the launch of the next one.
+constexpr unsigned kWrites = 48;
+// Bursts may end while the writes behind the last one are still worked off, but a service of very
+// short bursts would pile them up.
+constexpr std::uint32_t kMostPending = 2;
 
 struct Ours {
   CUcontext context = nullptr;
@@ -64,20 +67,26 @@ bool ready(Ours& ours) {
 }
 
 // pre: locked, ready.
-CUresult put_writes(Ours& ours, CUdeviceptr word) {
+CUresult put_writes(Ours& ours, CUdeviceptr word, const numbers::Ended& ended) {
   CUstreamBatchMemOpParams writes[kWrites] = {};
   for (CUstreamBatchMemOpParams& write : writes) {
     write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     write.writeValue.address = word;
     write.writeValue.value = ours.number;  // the last one's is new
   }
+  if (ended) {  // here it costs the application's own stream nothing
+    writes[0].writeValue.address = ended.word;
+    writes[0].writeValue.value = ended.number;
+  }
   writes[kWrites - 1].writeValue.value = ++ours.number;
   return driver().cuStreamBatchMemOp_v2(ours.stream, kWrites, writes, 0);
 }
 
-bool put_fence(Ours& ours, unsigned lane) {
-  const numbers::Latest latest(lane, ours.context);
-  return latest && driver().cuEventRecord(ours.fence, latest.stream()) == CUDA_SUCCESS;
+bool put_fence(Ours& ours, unsigned lane, numbers::Ended& ended) {
+  numbers::Latest latest(lane, ours.context);
+  if (!latest || driver().cuEventRecord(ours.fence, latest.stream()) != CUDA_SUCCESS) return false;
+  ended = latest.end_batch();
+  return true;
 }
 
 }  // namespace
@@ -93,12 +102,15 @@ void behind_latest(unsigned lane) {
       ours.view = view;
       ours.number = word.load(std::memory_order_relaxed);
     }
-    // The last ones are still to come: bursts that follow each other so closely need no help.
-    const bool pending = word.load(std::memory_order_relaxed) != ours.number;
-    if (ready(ours) && !pending && put_fence(ours, lane)) {
+    const std::uint32_t pending = ours.number - word.load(std::memory_order_relaxed);
+    numbers::Ended ended;
+    if (ready(ours) && pending < kMostPending && put_fence(ours, lane, ended)) {
       CUresult result = driver().cuStreamWaitEvent(ours.stream, ours.fence, 0);
-      if (result == CUDA_SUCCESS) result = put_writes(ours, view->at(lane, word));
-      if (result != CUDA_SUCCESS) refuse(ours, result);
+      if (result == CUDA_SUCCESS) result = put_writes(ours, view->at(lane, word), ended);
+      if (result != CUDA_SUCCESS) {
+        if (ended) ended.done->store(ended.number, std::memory_order_release);
+        refuse(ours, result);
+      }
     }
   }
   ::pthread_mutex_unlock(&g_locks[lane]);

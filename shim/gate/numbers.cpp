@@ -188,7 +188,8 @@ bool writable(const Slot& slot, CUcontext context) {
 
 }  // namespace
 
-Piece begin(const Place& place, view::View& view, Kind kind, bool armed) {
+Piece begin(const Place& place, view::View& view, Kind kind, Asked asked) {
+  const bool armed = asked.armed;
   const CUstream handle = handle_of(place);
   const std::uint64_t key = key_of(handle);
   Slot* found = find(place.lane, key);
@@ -214,7 +215,7 @@ Piece begin(const Place& place, view::View& view, Kind kind, bool armed) {
     ++slot.launches;
     slot.in_flight.fetch_add(1);
     if (graph) slot.most = 0;
-    piece = {&slot, fills(slot)};
+    piece = {&slot, graph ? !asked.linger : fills(slot)};
   }
   ::pthread_mutex_unlock(&slot.lock);
   return piece;
@@ -257,6 +258,14 @@ Latest::~Latest() {
 }
 
 CUstream Latest::stream() const { return slot_->stream; }
+
+Ended Latest::end_batch() {
+  Slot& slot = *slot_;
+  if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return {};
+  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
+  slot.open.store(false, std::memory_order_relaxed);
+  return {slot.view->at(slot.lane, slot.done()), slot.number, &slot.done()};
+}
 
 void look(unsigned lane) {
   std::uint64_t now = 0;

@@ -45,12 +45,24 @@ struct Piece {
   Slot* slot = nullptr;
   bool last = false;  // it fills its batch
 };
-Piece begin(const Place& place, view::View& view, Kind kind, bool armed);
+struct Asked {
+  bool armed = false;   // waits, too
+  bool linger = false;  // a graph's batch is ended by the wait for it (linger.h)
+};
+Piece begin(const Place& place, view::View& view, Kind kind, Asked asked);
 void end(const Piece& piece);
 
 // Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits
 // for another thread.
 void settle(unsigned lane);
+
+// A batch whose number somebody else must let the GPU write.
+struct Ended {
+  CUdeviceptr word = 0;  // 0: there was none to end
+  std::uint32_t number = 0;
+  abi::Word32* done = nullptr;
+  explicit operator bool() const { return word != 0; }
+};
 
 // The stream of a GPU that work was put into last, held still: nobody destroys it meanwhile. False
 // when there is none that this thread, whose context is `context`, may write to.
@@ -62,6 +74,8 @@ class Latest {
   Latest& operator=(const Latest&) = delete;
   explicit operator bool() const { return slot_ != nullptr; }
   CUstream stream() const;
+  // Ends its batch; the caller sees to it that the number is written behind it.
+  Ended end_batch();
 
  private:
   Slot* slot_ = nullptr;

@@ -36,6 +36,13 @@ TEST_F(GatePage, AnOrderIsInThePageAndOnlyThere) {
   EXPECT_EQ(shim.lane(0).attention, 0u);
 }
 
+TEST_F(GatePage, LingeringNeedsNumbers) {
+  page->write_gate(0, {.linger = true});
+  EXPECT_EQ(shim.lane().attention, abi::kLinger | abi::kProgress);
+  page->write_gate(0, {});
+  EXPECT_EQ(shim.lane().attention, 0u);
+}
+
 TEST_F(GatePage, AClosedGateIsArmedWhateverIsSaid) {
   page->write_gate(0, {.closed = abi::kClosedByPause});
   EXPECT_TRUE(shim.armed());
@@ -108,14 +115,18 @@ struct GateOrders : testing::Test {
   const MeansInForce without{true, false, ""};
   GateOrders() {
     plan.closed = abi::kClosedByTurn | abi::kClosedByPause;
-    plan.armed = plan.watch = true;
+    plan.armed = plan.watch = plan.linger = true;
     plan.spacing_us = 400;
   }
 };
 
 TEST_F(GateOrders, WithGatesAPlanIsTheOrder) {
   EXPECT_EQ(order_of(plan, job, with),
-            (GateOrder{abi::kClosedByTurn | abi::kClosedByPause, true, true, 400, 0}));
+            (GateOrder{abi::kClosedByTurn | abi::kClosedByPause, true, true, true, 400, 0}));
+}
+
+TEST_F(GateOrders, WithoutSlicesThereIsNothingToLingerFor) {
+  EXPECT_FALSE(order_of(plan, job, {false, true, ""}).linger);
 }
 
 TEST_F(GateOrders, WithoutGatesOnlyAPauseIsLeft) {
@@ -123,6 +134,7 @@ TEST_F(GateOrders, WithoutGatesOnlyAPauseIsLeft) {
   EXPECT_EQ(order.closed, abi::kClosedByPause);
   EXPECT_FALSE(order.watch);
   plan.closed = abi::kClosedByTurn;
+  plan.linger = false;  // which needs numbers, with gates or without
   EXPECT_FALSE(order_of(plan, job, without).numbered());
 }
 

@@ -37,6 +37,42 @@ TEST(Policy, LowBesideHighGetsTheShortSlice) {
   EXPECT_EQ(plan.clients[1].slices, (Slices{20, 50}));
 }
 
+TEST(Policy, HighLingersOnlyWhileAYielderWorksBesideIt) {
+  Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kLow)}}, {}};
+  EXPECT_FALSE(yard.work({0}).clients[0].linger);
+  const Plan plan = yard.work({0, 1});
+  EXPECT_TRUE(plan.clients[0].linger);
+  EXPECT_FALSE(plan.clients[1].linger);
+  yard.now += seconds(3);
+  EXPECT_FALSE(yard.work({0}).clients[0].linger);
+}
+
+TEST(Policy, AHighThatNeverRestsLeavesTheMinimum) {
+  Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kLow)}}, {}};
+  yard[0].numbered = yard[0].busy = true;
+  Plan plan = yard.work({0, 1});
+  for (int i = 0; i < 500; ++i) {
+    yard.now += milliseconds(20);
+    plan = yard.work({0, 1});
+  }
+  EXPECT_EQ(plan.clients[0].slices.compute_us, kGreedySliceUs);
+  EXPECT_EQ(plan.clients[1].slices.compute_us, 1020u);
+}
+
+TEST(Policy, AHighThatLaunchesAtEveryLookAndRestsBetweenIsNotGreedy) {
+  for (const bool numbered : {true, false}) {
+    Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kLow)}}, {}};
+    yard[0].numbered = numbered;
+    yard[0].busy = !numbered;  // a guess from launches
+    Plan plan = yard.work({0, 1});
+    for (int i = 0; i < 500; ++i) {
+      yard.now += milliseconds(20);
+      plan = yard.work({0, 1});
+    }
+    EXPECT_EQ(plan.clients[1].slices, kYieldShort) << numbered;
+  }
+}
+
 TEST(Policy, NormalBesideHighGetsTheShortSlice) {
   Yard yard{{{client(1, Priority::kNormal), client(2, Priority::kHigh)}}, {}};
   const Plan plan = yard.work({0, 1});

@@ -70,8 +70,21 @@ TEST_F(Linger, PutsWritesBehindTheLatestStream) {
   launch(second_, 1);
   wait_for(gate::Waiting::kStream);
   EXPECT_EQ(log(first_), (Log{"launch", "write 1"}));
-  EXPECT_EQ(log(second_), (Log{"launch", "write 1", "fence"}));
+  EXPECT_EQ(log(second_), (Log{"launch", "fence"}));
+  gpu_runs();
+  EXPECT_FALSE(numbered()) << "the batch's number is among the writes";
   EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+}
+
+TEST_F(Linger, AGraphsNumberIsWrittenByTheWaitForIt) {
+  const auto graph = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::graph_launch(graph, nullptr, first_), CUDA_SUCCESS);
+  EXPECT_TRUE(numbered());
+  EXPECT_EQ(log(first_), Log{});
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(first_), Log{"fence"});
+  gpu_runs();
+  EXPECT_FALSE(numbered());
 }
 
 TEST_F(Linger, OnlyWhenItIsAskedFor) {
@@ -87,16 +100,16 @@ TEST_F(Linger, NotBeforeAWaitForTheWholeContext) {
   EXPECT_EQ(log(kOurs), Log{});
 }
 
-TEST_F(Linger, NotWhileTheLastOnesAreStillToCome) {
-  launch(first_, 1);
-  wait_for(gate::Waiting::kStream);
-  launch(first_, 1);
-  wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+TEST_F(Linger, DoesNotPileUpWhileTheLastOnesAreStillToCome) {
+  for (int i = 0; i < 5; ++i) {
+    launch(first_, 1);
+    wait_for(gate::Waiting::kStream);
+  }
+  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes", "behind the fence", "writes"}));
   gpu_runs();
   launch(first_, 1);
   wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes", "behind the fence", "writes"}));
+  EXPECT_EQ(log(kOurs).size(), 6u);
   EXPECT_EQ(g_streams_made, 1);
 }
 

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""How soon a pause stops the GPU and a resume starts it, seen by a job that pauses itself.
+
+A thread keeps launching; each kernel of about 100 us is followed by one that writes its number into
+pinned memory, which the main thread watches. The watcher asks the monitor by its socket, as the
+command line does, so that no program's start is timed. Prints one JSON line.
+
+    pause_times.py ROUNDS NAME-OF-THE-JOB
+"""
+
+import ctypes
+import json
+import os
+import random
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+
+from driver_api import Driver, HANDLE  # noqa: E402
+
+KERNELS = Path(__file__).resolve().parent.parent.parent / "examples" / "kernels" / "kernels.ptx"
+QUEUE = 500  # pairs: 1,000 launches
+
+
+class Monitor:
+    """One JSON request after the other, framed as include/switchyard/wire.h says."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(path)
+        self.id = 0
+
+    def send(self, **request):
+        self.id += 1
+        body = json.dumps(request).encode()
+        self.socket.sendall(struct.pack("<4I", 0x31445753, 16, len(body), self.id) + body)
+
+    def receive(self):
+        head = self.socket.recv(16, socket.MSG_WAITALL)
+        body = self.socket.recv(struct.unpack("<4I", head)[2], socket.MSG_WAITALL)
+        answer = json.loads(body)
+        if not answer["ok"]:
+            raise SystemExit(answer["error"])
+        return answer
+
+
+class Job:
+    def __init__(self):
+        self.driver = Driver()
+        module = HANDLE()
+        self.driver.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
+        self.busy, self.fill = HANDLE(), HANDLE()
+        self.driver.check("cuModuleGetFunction", ctypes.byref(self.busy), module, b"busy")
+        self.driver.check("cuModuleGetFunction", ctypes.byref(self.fill), module, b"fill")
+        self.stream = self.driver.stream()
+        page = self.driver.pinned_memory(4096)
+        self.word = ctypes.c_uint32.from_address(page.value)
+        self.address = ctypes.c_uint64(page.value)
+        self.launched = 0
+        self.ended = False
+
+    def launch(self, function, *arguments):
+        pointers = (ctypes.c_void_p * len(arguments))(
+            *[ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments])
+        self.driver.check("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, self.stream, pointers,
+                          None)
+
+    def keep_launching(self):
+        self.driver.check("cuCtxSetCurrent", self.driver.context)
+        while not self.ended:
+            if self.launched - self.word.value >= QUEUE:
+                time.sleep(0.0001)
+                continue
+            self.launch(self.busy, ctypes.c_uint32(100))
+            self.launched += 1
+            self.launch(self.fill, self.address, ctypes.c_uint32(self.launched),
+                        ctypes.c_uint64(1))
+
+    def last_change(self, quiet):
+        """When the word changed last, once it has not changed for `quiet` seconds."""
+        seen, at = self.word.value, time.monotonic()
+        while time.monotonic() - at < quiet:
+            now = self.word.value
+            if now != seen:
+                seen, at = now, time.monotonic()
+        return at
+
+    def next_change(self):
+        seen = self.word.value
+        until = time.monotonic() + 5
+        while self.word.value == seen:
+            if time.monotonic() > until:
+                raise SystemExit("no kernel ran within 5 s of the resume")
+        return time.monotonic()
+
+
+def one_round(job, monitor, name):
+    until = time.monotonic() + 10
+    while job.launched - job.word.value < QUEUE - 5:
+        if time.monotonic() > until:
+            raise SystemExit(f"only {job.launched - job.word.value} pairs are queued")
+        time.sleep(0.001)
+    time.sleep(random.uniform(0, 0.01))
+    begun = time.monotonic()
+    before = job.word.value
+    monitor.send(op="pause", target=name)
+    stopped = job.last_change(0.2)
+    after = job.word.value
+    monitor.receive()
+    resumed = time.monotonic()
+    monitor.send(op="resume", target=name)
+    started = job.next_change()
+    monitor.receive()
+    return {"stop_ms": (stopped - begun) * 1e3, "ran_meanwhile": after - before,
+            "start_ms": (started - resumed) * 1e3}
+
+
+def main():
+    rounds = int(sys.argv[1])
+    name = sys.argv[2]
+    job = Job()
+    monitor = Monitor(os.environ["SWITCHYARD_SOCKET"])
+    random.seed(11)
+    thread = threading.Thread(target=job.keep_launching, daemon=True)
+    thread.start()
+    time.sleep(1)
+    figures = {}
+    for key, limit in (("unarmed", "100%"), ("armed", "99%")):
+        monitor.send(op="set", target=name, limit=limit)
+        monitor.receive()
+        time.sleep(0.5)
+        figures[key] = [one_round(job, monitor, name) for _ in range(rounds)]
+    job.ended = True
+    thread.join()
+    print(json.dumps(figures), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
