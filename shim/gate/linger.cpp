@@ -14,8 +14,8 @@
 namespace switchyard::shim::linger {
 namespace {
 
-// About 45 us: what a service needs from the end of a request to the launch of the next one.
-constexpr unsigned kWrites = 48;
+// About 30 us: what a service needs from the end of a request to the launch of the next one.
+constexpr unsigned kWrites = 32;
 // Bursts may end while the writes behind the last one are still worked off, but a service of very
 // short bursts would pile them up.
 constexpr std::uint32_t kMostPending = 2;
