@@ -3,8 +3,8 @@
 // Concept. It sleeps in poll(). The doorbell means: look at the page (slices). A closed socket or
 // two seconds without a heartbeat mean that the monitor is gone: gates that are closed for others'
 // sake open, slices go back to the driver's default, and it joins anew with a growing pause. It
-// never makes a CUDA call: a thread of the application may stand in the driver, locks held, behind a
-// gate that this one has to open.
+// never makes a CUDA call: a thread of the application may stand in the driver, locks held, behind
+// a gate that this one has to open.
 //
 // Threading: start() from any thread; the thread itself belongs to this file.
 #pragma once
