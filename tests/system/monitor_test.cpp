@@ -63,10 +63,15 @@ TEST_F(MonitorLife, KilledWhileJobsRunTheyGoOnWithTheDriversSlicesAndTheNextRebu
   const auto logged = [this](const std::string& name) {
     return Changes{{"SWITCHYARD_LOG", "debug:" + in_folder(name)}};
   };
+  // Short, or the minimum beside a high job that is known by then to work without end.
+  const auto yields = [this] {
+    const auto us = gpu_of("low")["slice_in_force_us"];
+    return us == 20 || us == 1020;
+  };
   auto high = loop({"--name", "high", "--priority", "high"}, {}, logged("high.log"));
   auto low =
       loop({"--name", "low", "--priority", "low", "--memory", "1GiB"}, {}, logged("low.log"));
-  ASSERT_TRUE(eventually([this] { return gpu_of("low")["slice_in_force_us"] == 20; }));
+  ASSERT_TRUE(eventually(yields));
   const int first = monitor_pid();
   ::kill(first, SIGKILL);
 
@@ -88,7 +93,7 @@ TEST_F(MonitorLife, KilledWhileJobsRunTheyGoOnWithTheDriversSlicesAndTheNextRebu
   EXPECT_EQ(job_named("low")["memory_quota_bytes"], 1 << 30);
   EXPECT_EQ(job_named("high")["priority"], "high");
   // Claim 4: it governs them as the first did.
-  EXPECT_TRUE(eventually([this] { return gpu_of("low")["slice_in_force_us"] == 20; }));
+  EXPECT_TRUE(eventually(yields));
   EXPECT_EQ(high.finish(kLimit).status, 0);
   EXPECT_EQ(low.finish(kLimit).status, 0);
 }
