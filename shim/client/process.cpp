@@ -56,6 +56,8 @@ void begin_process() {
 
 abi::Lane* lane_of_device(int device) {
   if (device < 0 || device >= static_cast<int>(abi::kMaxGpus) || disabled()) return nullptr;
+  // A forked child may come here first, from an exit handler that ends the parent's context.
+  if (process().alive.load(std::memory_order_acquire) == 0) begin_process();
   return &page().lanes[device];
 }
 

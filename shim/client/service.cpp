@@ -15,6 +15,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/gate/hold.h"
+#include "shim/gate/numbers.h"
 #include "shim/gate/view.h"
 #include "shim/log.h"
 #include "shim/slices/groups.h"
@@ -95,6 +96,7 @@ void* serve(void*) {
   watch.heard_ms = now_ms();
   for (;;) {
     const bool follows = view::follow();
+    numbers::give_up_stale(monotonic_ns());
     const Ears ear = ears();
     const int poke_fd = g_poke.load(std::memory_order_relaxed);
     pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};

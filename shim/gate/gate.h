@@ -84,9 +84,7 @@ void before_callback(abi::Lane& lane, CUstream stream, bool per_thread);
 void hold_all();
 
 // The stream is about to be destroyed: whatever is armed, or was.
-inline void forget(const abi::Lane& lane, CUstream stream) {
-  numbers::forget({static_cast<unsigned>(lane_index(&lane)), stream, false});
-}
+inline void forget(CUstream stream) { numbers::forget(stream); }
 
 void context_gone(int device, std::uint64_t owner);
 

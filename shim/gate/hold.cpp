@@ -13,6 +13,8 @@ namespace switchyard::shim {
 namespace {
 
 constexpr long kNapNs = 100'000'000;
+// What a monitor that is gone must not leave behind.
+constexpr std::uint32_t kMonitorsBits = abi::kGateArmed | abi::kProgress | abi::kLinger;
 
 void nap(abi::Word32& closed, std::uint32_t seen) {
   const timespec limit{0, kNapNs};
@@ -52,8 +54,7 @@ void open(unsigned lane, std::uint32_t reasons) {
   abi::Gate& gate = page().gates[lane];
   if ((gate.closed.fetch_and(~reasons, std::memory_order_acq_rel) & ~reasons) != 0) return;
   // Launches look at `attention` alone, so it goes last.
-  page().lanes[lane].attention.fetch_and(~(abi::kGateArmed | abi::kProgress),
-                                         std::memory_order_relaxed);
+  page().lanes[lane].attention.fetch_and(~kMonitorsBits, std::memory_order_relaxed);
   wake_held(gate.closed);
 }
 
@@ -87,8 +88,7 @@ void open_without_monitor() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     const abi::Gate& gate = page().gates[lane];
     const std::uint32_t attention = page().lanes[lane].attention.load(std::memory_order_relaxed);
-    if (gate.closed.load(std::memory_order_relaxed) == 0 &&
-        (attention & (abi::kGateArmed | abi::kProgress)) == 0) {
+    if (gate.closed.load(std::memory_order_relaxed) == 0 && (attention & kMonitorsBits) == 0) {
       continue;
     }
     const std::uint64_t until = gate.pause_until_ns.load(std::memory_order_relaxed);

@@ -17,7 +17,7 @@ namespace {
 // About 30 us: what a service needs from the end of a request to the launch of the next one.
 constexpr unsigned kWrites = 32;
 // Bursts may end while the writes behind the last one are still worked off, but a service of very
-// short bursts would pile them up.
+// short bursts would pile them up. Past this only the burst's number is written.
 constexpr std::uint32_t kMostPending = 2;
 
 struct Ours {
@@ -67,6 +67,16 @@ bool ready(Ours& ours) {
 }
 
 // pre: locked, ready.
+CUresult put_number(const Ours& ours, const numbers::Ended& ended) {
+  if (!ended) return CUDA_SUCCESS;
+  CUstreamBatchMemOpParams write = {};
+  write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  write.writeValue.address = ended.word;
+  write.writeValue.value = ended.number;
+  return driver().cuStreamBatchMemOp_v2(ours.stream, 1, &write, 0);
+}
+
+// pre: locked, ready.
 CUresult put_writes(Ours& ours, CUdeviceptr word, const numbers::Ended& ended) {
   CUstreamBatchMemOpParams writes[kWrites] = {};
   for (CUstreamBatchMemOpParams& write : writes) {
@@ -104,9 +114,12 @@ void behind_latest(unsigned lane) {
     }
     const std::uint32_t pending = ours.number - word.load(std::memory_order_relaxed);
     numbers::Ended ended;
-    if (ready(ours) && pending < kMostPending && put_fence(ours, lane, ended)) {
+    if (ready(ours) && put_fence(ours, lane, ended)) {
       CUresult result = driver().cuStreamWaitEvent(ours.stream, ours.fence, 0);
-      if (result == CUDA_SUCCESS) result = put_writes(ours, view->at(lane, word), ended);
+      if (result == CUDA_SUCCESS) {
+        result = pending < kMostPending ? put_writes(ours, view->at(lane, word), ended)
+                                        : put_number(ours, ended);
+      }
       if (result != CUDA_SUCCESS) {
         if (ended) ended.done->store(ended.number, std::memory_order_release);
         refuse(ours, result);

@@ -25,6 +25,7 @@ struct Slot {
   std::uint64_t owner;
   view::View* view;  // whose numbers these are
   std::uint32_t number;
+  std::uint32_t lent;      // the last number that another stream writes (linger.h)
   std::uint32_t launches;  // in this batch
   std::uint32_t most;
   std::uint64_t began_ns;
@@ -38,6 +39,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultSpacingUs = 1000;
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
+constexpr std::uint64_t kStaleNs = 1'000'000'000;
 
 Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 std::atomic<unsigned> g_latest[abi::kMaxGpus];  // the slot that was launched into last
@@ -73,19 +75,27 @@ std::uint64_t spacing_ns(unsigned lane) {
 
 // pre: the slot's lock, for all below.
 
+// Two streams write a slot's word. The second waits until the first's has come, or the word would
+// go back.
+bool lent_out(const Slot& slot) {
+  return static_cast<std::int32_t>(slot.done().load(std::memory_order_acquire) - slot.lent) < 0;
+}
+
 bool drained(const Slot& slot) {
   return !slot.open.load(std::memory_order_relaxed) &&
          slot.in_flight.load(std::memory_order_relaxed) == 0 &&
          (slot.view == nullptr || slot.done().load(std::memory_order_acquire) == slot.number);
 }
 
-void close_batch(Slot& slot, std::uint32_t size) {
+void close_batch(Slot& slot) {
+  if (lent_out(slot)) return;  // it goes on; the next one ends both
   const CUdeviceptr word = slot.view->at(slot.lane, slot.done());
   if (driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0) != CUDA_SUCCESS) {
     // A stream that takes no write runs nothing any more either.
     slot.done().store(slot.number, std::memory_order_release);
   }
-  slot.pace.ended(slot.number, size);
+  // A graph is no measure of a launch.
+  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
   slot.open.store(false, std::memory_order_relaxed);
 }
 
@@ -108,7 +118,7 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
   const std::uint64_t now = monotonic_ns();
   if (slot.view != &view) {
     slot.view = &view;
-    slot.number = slot.submitted().load(std::memory_order_relaxed);
+    slot.number = slot.lent = slot.submitted().load(std::memory_order_relaxed);
     slot.pace.restart(slot.number, now);
   }
   slot.pace.look(slot.done().load(std::memory_order_acquire), slot.number, false, now);
@@ -203,7 +213,7 @@ Piece begin(const Place& place, view::View& view, Kind kind, Asked asked) {
   g_latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
                              std::memory_order_relaxed);
   if (graph && slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0) {
-    close_batch(slot, slot.launches);
+    close_batch(slot);
   }
   if (!slot.open.load(std::memory_order_relaxed)) {
     open_batch(slot, view, armed);
@@ -228,22 +238,25 @@ void end(const Piece& piece) {
   if (slot.in_flight.fetch_sub(1) != 1 || !piece.last) return;
   const Locked locked(slot.lock);
   if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return;
-  close_batch(slot, slot.most == 0 ? 0 : slot.launches);
+  close_batch(slot);
 }
 
 void settle(unsigned lane) {
+  // A stream may join somebody's capture between the question and our write.
+  if (process().captures.load(std::memory_order_seq_cst) != 0) return;
   CUcontext context = nullptr;
   for (Slot& slot : g_slots[lane]) {
     if (!slot.open.load(std::memory_order_relaxed)) continue;
     if (context == nullptr && (context = current_context()) == nullptr) return;
     // Who holds the lock is putting work there, and will end the batch in its turn.
     if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
-    if (writable(slot, context)) close_batch(slot, slot.launches);
+    if (writable(slot, context)) close_batch(slot);
     ::pthread_mutex_unlock(&slot.lock);
   }
 }
 
 Latest::Latest(unsigned lane, CUcontext context) {
+  if (process().captures.load(std::memory_order_seq_cst) != 0) return;  // as in settle()
   Slot& slot = g_slots[lane][g_latest[lane].load(std::memory_order_relaxed)];
   if (::pthread_mutex_trylock(&slot.lock) != 0) return;
   if (reachable(slot, context)) {
@@ -264,6 +277,7 @@ Ended Latest::end_batch() {
   if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return {};
   slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
   slot.open.store(false, std::memory_order_relaxed);
+  slot.lent = slot.number;
   return {slot.view->at(slot.lane, slot.done()), slot.number, &slot.done()};
 }
 
@@ -280,14 +294,37 @@ void look(unsigned lane) {
   }
 }
 
-void forget(const Place& place) {
-  Slot* slot = find(place.lane, key_of(handle_of(place)));
-  if (slot == nullptr) return;
-  if (slot->open.load(std::memory_order_relaxed) && !untouchable(slot->stream, false)) {
-    close_batch(*slot, slot->launches);
+void give_up_stale(std::uint64_t now_ns) {
+  for (auto& lane : g_slots) {
+    for (Slot& slot : lane) {
+      if (!slot.open.load(std::memory_order_relaxed)) continue;
+      if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
+      if (slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0 &&
+          now_ns - slot.began_ns > kStaleNs) {
+        slot.done().store(slot.number, std::memory_order_release);
+        slot.pace.ended(slot.number, 0);
+        slot.open.store(false, std::memory_order_relaxed);
+      }
+      ::pthread_mutex_unlock(&slot.lock);
+    }
   }
-  slot->key.store(0, std::memory_order_release);
-  ::pthread_mutex_unlock(&slot->lock);
+}
+
+void forget(CUstream stream) {
+  // Whatever GPU is current: a stream may be destroyed, and may have been used, under another.
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    Slot* slot = find(lane, reinterpret_cast<std::uintptr_t>(stream));
+    if (slot == nullptr) continue;
+    if (slot->open.load(std::memory_order_relaxed) && !untouchable(stream, false)) {
+      close_batch(*slot);
+    }
+    if (slot->open.load(std::memory_order_relaxed)) {  // nobody can end it any more
+      slot->done().store(slot->number, std::memory_order_release);
+      slot->open.store(false, std::memory_order_relaxed);
+    }
+    slot->key.store(0, std::memory_order_release);
+    ::pthread_mutex_unlock(&slot->lock);
+  }
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {
@@ -308,7 +345,7 @@ void clear() {
       slot.open.store(false);
       slot.in_flight.store(0);
       slot.view = nullptr;
-      slot.number = 0;
+      slot.number = slot.lent = 0;
     }
   }
   for (auto& lock : g_taking) lock = PTHREAD_MUTEX_INITIALIZER;

@@ -81,11 +81,15 @@ class Latest {
   Slot* slot_ = nullptr;
 };
 
+// Batches that stay open, because nobody launches, waits or asks any more, count as done after a
+// second: else a client that sits at a prompt would look busy for ever. For the service thread.
+void give_up_stale(std::uint64_t now_ns);
+
 // What the GPU has done is looked at now, because the CPU has just waited for it.
 void look(unsigned lane);
 
 // The stream is about to be destroyed.
-void forget(const Place& place);
+void forget(CUstream stream);
 
 // The context has ended and its work with it (owner: memory/owner.h).
 void context_gone(unsigned lane, std::uint64_t owner);

@@ -19,8 +19,10 @@ namespace switchyard::shim::spacing {
 
 inline constexpr std::uint32_t kFirstLaunches = 4;   // while nothing is known
 inline constexpr std::uint32_t kMostLaunches = 256;  // whatever is known
-// Batches whose size is remembered: more than a full queue of the driver's has.
-inline constexpr std::uint32_t kRemembered = 256;
+// Batches whose size is remembered: as many as a full queue of the driver's may hold.
+inline constexpr std::uint32_t kRemembered = 1024;
+// One look counts for so much more than what is known: the time may hold a shut gate.
+inline constexpr std::uint64_t kMostSlower = 4;
 
 class Pace {
  public:
@@ -34,9 +36,14 @@ class Pace {
   // `done` of `number` batches are done now. `exact`: just now, not some time ago.
   void look(std::uint32_t done, std::uint32_t number, bool exact, std::uint64_t now_ns) {
     const std::uint32_t batches = done - done_;
+    if (static_cast<std::int32_t>(batches) < 0) return;  // whoever wrote it, numbers only grow
     const bool left = done != number;
     if (batches != 0) {
-      const std::uint64_t launches = number - done_ <= kRemembered ? launches_since(done) : 0;
+      // What isn't remembered was of the last size, rather than no measure at all: small batches
+      // fill the queue, and would stay small for ever.
+      const std::uint64_t launches = number - done_ <= kRemembered
+                                         ? launches_since(done)
+                                         : std::uint64_t{batches} * last_size_;
       if (launches != 0 && now_ns > seen_ns_) sample(now_ns - seen_ns_, launches, left || exact);
       done_ = done;
       seen_ns_ = now_ns;
@@ -76,6 +83,10 @@ class Pace {
   }
 
   void sample(std::uint64_t ns, std::uint64_t launches, bool busy) {
+    if (launches_ != 0) {
+      const std::uint64_t known = work_ns_ / launches_ * launches * kMostSlower;
+      if (known != 0 && ns > known) ns = known;
+    }
     if (busy) {  // the older half of what is known fades with each look
       work_ns_ = work_ns_ / 2 + ns;
       launches_ = launches_ / 2 + launches;

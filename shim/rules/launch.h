@@ -173,7 +173,7 @@ CUresult call_back_per_thread(Original original, CUstream stream, Args... args) 
 // The driver waits for nothing here; the handle is gone afterwards.
 template <typename Original>
 CUresult stream_destroy(Original original, CUstream stream) {
-  if (abi::Lane* lane = current_lane()) gate::forget(*lane, stream);
+  if (stream != nullptr) gate::forget(stream);
   return original(stream);
 }
 
@@ -181,8 +181,10 @@ template <typename Original, typename... Args>
 CUresult begin_capture(Original original, Args... args) {
   // Nothing can be put into the stream until the capture ends.
   if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
+  // Raised before it begins: who asks in between leaves all streams alone.
+  process().captures.fetch_add(1, std::memory_order_seq_cst);
   const CUresult result = original(args...);
-  if (result == CUDA_SUCCESS) process().captures.fetch_add(1, std::memory_order_relaxed);
+  if (result != CUDA_SUCCESS) process().captures.fetch_sub(1, std::memory_order_relaxed);
   return result;
 }
 

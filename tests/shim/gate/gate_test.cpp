@@ -172,6 +172,19 @@ TEST_F(Gate, BeforeTheCpuWaitsAnOpenBatchGetsItsNumber) {
   EXPECT_EQ(log(first_).size(), 3u);  // once
 }
 
+TEST_F(Gate, ABatchThatNobodyEndsCountsAsDoneAfterASecond) {
+  arm();
+  launch(first_, 1);
+  numbers::give_up_stale(monotonic_ns());
+  EXPECT_TRUE(numbered());
+  numbers::give_up_stale(monotonic_ns() + 2'000'000'000);
+  EXPECT_FALSE(numbered());
+  launch(first_, 4);
+  EXPECT_TRUE(numbered());
+  gpu_runs();
+  EXPECT_FALSE(numbered());
+}
+
 TEST_F(Gate, AQuestionAndAHostFunctionEndABatchToo) {
   arm();
   launch(first_, 1);

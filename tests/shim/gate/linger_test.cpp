@@ -105,12 +105,26 @@ TEST_F(Linger, DoesNotPileUpWhileTheLastOnesAreStillToCome) {
     launch(first_, 1);
     wait_for(gate::Waiting::kStream);
   }
-  EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes", "behind the fence", "writes"}));
+  EXPECT_EQ(log(kOurs).size(), 10u);
+  EXPECT_EQ(gpu_.writes.size(), 2 * 32 + 3u) << "past two only the numbers";
   gpu_runs();
+  EXPECT_FALSE(numbered());
   launch(first_, 1);
   wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(log(kOurs).size(), 6u);
+  EXPECT_EQ(gpu_.writes.size(), 32u);
   EXPECT_EQ(g_streams_made, 1);
+}
+
+TEST_F(Linger, ANumberThatIsStillToComeIsNotOvertaken) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);  // number 1 is lent
+  launch(first_, 1);
+  wait_for(gate::Waiting::kContext);  // which would write number 2 into the stream itself
+  EXPECT_EQ(log(first_), (Log{"launch", "fence", "launch"}));
+  EXPECT_TRUE(numbered());
+  gpu_runs();
+  wait_for(gate::Waiting::kContext);
+  EXPECT_EQ(log(first_), (Log{"launch", "fence", "launch", "write 2"}));
 }
 
 TEST_F(Linger, PutsNothingIntoACapturedStream) {
@@ -134,7 +148,7 @@ TEST_F(Linger, NotInAnotherContext) {
 
 TEST_F(Linger, NotBehindAStreamThatIsGone) {
   launch(first_, 1);
-  gate::forget(lane(), first_);
+  gate::forget(first_);
   wait_for(gate::Waiting::kStream);
   EXPECT_EQ(log(kOurs), Log{});
 }

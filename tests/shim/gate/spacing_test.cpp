@@ -137,5 +137,47 @@ TEST(Spacing, NumbersMayWrap) {
   EXPECT_EQ(pace.launches(kMs), 10u);
 }
 
+TEST(Spacing, AFullQueueOfSmallBatchesGrowsAllTheSame) {
+  Stream stream(20 * kUs);
+  // The CPU is far ahead: hundreds of batches of one launch are on their way.
+  stream.kernels_take(2 * kMs);
+  for (int i = 0; i < 100; ++i) stream.batch(kMs, 20 * kUs);
+  stream.kernels_take(20 * kUs);
+  std::uint32_t size = 0;
+  for (int i = 0; i < 100000; ++i) size = stream.batch(kMs, 18 * kUs);
+  EXPECT_GT(size, 20u);
+}
+
+TEST(Spacing, AnUnrememberedCrowdOfBatchesIsStillAMeasure) {
+  Pace pace;
+  std::uint64_t now = kMs;
+  const std::uint32_t ahead = 2 * kRemembered;
+  std::uint32_t done = 0;
+  for (std::uint32_t number = 1; number < ahead + 200; ++number) {
+    if (number > ahead) ++done;
+    now += 20 * kUs;
+    pace.look(done, number, false, now);
+    pace.ended(number, 1);
+  }
+  EXPECT_GT(pace.launches(kMs), 1u);
+}
+
+TEST(Spacing, TimeBehindAShutGateCountsLittle) {
+  Stream stream(20 * kUs);
+  std::uint32_t size = 0;
+  for (int i = 0; i < 100; ++i) size = stream.batch(kMs, 20 * kUs);
+  stream.idle(500 * kMs);
+  for (int i = 0; i < 3; ++i) EXPECT_GE(stream.batch(kMs, 20 * kUs), size / 8);
+}
+
+TEST(Spacing, ANumberThatGoesBackIsNoMeasure) {
+  Pace pace;
+  pace.ended(1, 4);
+  pace.ended(2, 4);
+  pace.look(2, 2, true, kMs);
+  pace.look(1, 2, true, 2 * kMs);
+  EXPECT_LE(pace.launches(kMs), kMostLaunches);
+}
+
 }  // namespace
 }  // namespace switchyard::shim::spacing
