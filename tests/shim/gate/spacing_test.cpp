@@ -33,6 +33,10 @@ class Stream {
     pace_.look(done(), number_, true, now_);
   }
   void idle(std::uint64_t ns) { now_ += ns; }
+  // A queue that is full lets the CPU through at the GPU's pace.
+  void at_most(std::size_t batches) {
+    while (done(), ends_.size() >= batches) now_ = std::max(now_, ends_.front());
+  }
   void kernels_take(std::uint64_t ns) { kernel_ns_ = ns; }
 
  private:
@@ -138,13 +142,19 @@ TEST(Spacing, NumbersMayWrap) {
 }
 
 TEST(Spacing, AFullQueueOfSmallBatchesGrowsAllTheSame) {
+  constexpr std::size_t kQueue = 340;  // a batch of one launch is three of a thousand entries
   Stream stream(20 * kUs);
-  // The CPU is far ahead: hundreds of batches of one launch are on their way.
   stream.kernels_take(2 * kMs);
-  for (int i = 0; i < 100; ++i) stream.batch(kMs, 20 * kUs);
+  for (int i = 0; i < 400; ++i) {
+    stream.at_most(kQueue);
+    stream.batch(kMs, 4 * kUs);
+  }
   stream.kernels_take(20 * kUs);
   std::uint32_t size = 0;
-  for (int i = 0; i < 100000; ++i) size = stream.batch(kMs, 18 * kUs);
+  for (int i = 0; i < 3000; ++i) {
+    stream.at_most(kQueue);
+    size = stream.batch(kMs, 4 * kUs);
+  }
   EXPECT_GT(size, 20u);
 }
 
