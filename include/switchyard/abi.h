@@ -5,9 +5,9 @@
 // its own promises. The page has a frozen head and one *lane* per GPU that the process can see.
 // A lane is three groups of words, each on cache lines of its own, each with a single writer:
 //
-//     monitor → client   quota, slices that are wanted, attention
+//     monitor → client   quota, slices that are wanted
 //     client → monitor   what is counted: launches, copies, memory, groups, slices in force
-//     both, by CAS       credit_bytes
+//     both, by CAS       credit_bytes, attention
 //
 // and one *gate*, below the lanes on memory pages of its own, because the GPU reads and writes it.
 //
@@ -56,7 +56,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
@@ -86,6 +86,8 @@ inline constexpr std::uint32_t kLinger = 1u << 3;    // with kProgress: keep the
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
 // A slice below this is *short*. Two short slices on one GPU bring everybody to a standstill.
 inline constexpr std::uint32_t kShortBelowUs = 1000;
+// GPU work between two waits, where the monitor doesn't say otherwise.
+inline constexpr std::uint32_t kDefaultSpacingUs = 1000;
 
 // Bits of Gate::closed: why. The gate is open when none is left.
 inline constexpr std::uint32_t kClosedByPause = 1u << 0;  // a person; outlives the monitor
@@ -113,18 +115,18 @@ struct alignas(64) Lane {
   Word32 compute_slice_us;   // wanted; 0: the driver's own default
   Word32 copy_slice_us;      // wanted for copy-engine groups; 0: the driver's own default
   Word32 slice_seq;          // stored with release after the two above
-  Word32 attention;          // bits above; set by the monitor, cleared by the client
-  std::uint8_t reserved_monitor[24];
+  std::uint8_t reserved_monitor[28];
 
   // --- both, by compare-exchange ---
   alignas(64) Word64 credit_bytes;
   std::uint8_t reserved_shared[56];
 
-  // --- client → monitor, hot ---
+  // --- client → monitor, hot: one cache line is all that a launch touches here ---
   alignas(64) Word64 launches;  // kernel launches of every kind
   Word64 graph_launches;
-  Word64 copies;  // memory copies and sets, asynchronous or not
-  std::uint8_t reserved_hot[40];
+  Word64 copies;     // memory copies and sets, asynchronous or not
+  Word32 attention;  // bits above; set by the monitor (seldom), kWakeMonitor cleared by the client
+  std::uint8_t reserved_hot[36];
 
   // --- client → monitor, cold ---
   alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1
@@ -141,7 +143,8 @@ struct alignas(64) Lane {
   Word64 used_bytes;    // charged now, by the client's own ledger
   Word64 refusals;      // allocations refused because of the quota
   Word64 peak_bytes;    // the largest used_bytes so far
-  std::uint8_t reserved_cold[48];
+  Word32 under_mps;     // 1: the driver says so (CU_DEVICE_ATTRIBUTE_MPS_ENABLED)
+  std::uint8_t reserved_cold[44];
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");
@@ -154,7 +157,7 @@ inline constexpr unsigned kProgressSlots = 16;  // streams share them when there
 struct alignas(64) Gate {
   // --- monitor → client and its GPU work ---
   Word32 closed;          // kClosed* bits; 0: open. A futex word.
-  Word32 spacing_us;      // GPU work that may stand between two waits; 0: 1000
+  Word32 spacing_us;      // GPU work that may stand between two waits; 0: kDefaultSpacingUs
   Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
   std::uint8_t reserved_monitor[48];
 

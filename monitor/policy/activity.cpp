@@ -25,7 +25,8 @@ bool drained(const Rider& rider, Time now) {
   if (!rider.view->busy) return true;
   if (!rider.state->closed) return false;
   // Progress comes at least as often as waits stand in the stream, unless one kernel is longer.
-  const std::uint32_t spacing = rider.state->spacing_us != 0 ? rider.state->spacing_us : 1000;
+  const std::uint32_t spacing =
+      rider.state->spacing_us != 0 ? rider.state->spacing_us : abi::kDefaultSpacingUs;
   const Time stands_since = std::max(rider.state->progressed_at, rider.state->closed_at);
   return now - stands_since >= std::chrono::microseconds(2 * spacing);
 }

@@ -37,7 +37,6 @@ struct Slot {
 
 namespace {
 
-constexpr std::uint32_t kDefaultSpacingUs = 1000;
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
 constexpr std::uint64_t kStaleNs = 1'000'000'000;
 
@@ -70,7 +69,7 @@ std::uint64_t key_of(CUstream handle) {
 
 std::uint64_t spacing_ns(unsigned lane) {
   const std::uint32_t us = page().gates[lane].spacing_us.load(std::memory_order_relaxed);
-  return std::uint64_t{us == 0 ? kDefaultSpacingUs : us} * 1000;
+  return std::uint64_t{us == 0 ? abi::kDefaultSpacingUs : us} * 1000;
 }
 
 // pre: the slot's lock, for all below.
