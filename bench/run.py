@@ -21,7 +21,8 @@ from rig.report import Report  # noqa: E402
 from rig.rig import Rig, RigError  # noqa: E402
 
 ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks", "crowd",
-        "eight", "limit", "pause", "pausing", "gates")
+        "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline", "clients",
+        "figure6", "figure10")
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

@@ -12,42 +12,20 @@ import ctypes
 import json
 import os
 import random
-import socket
-import struct
 import sys
 import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+BENCH = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(BENCH), str(BENCH / "workloads")]
 
-from driver_api import Driver, HANDLE  # noqa: E402
+from driver_api import HANDLE, Driver  # noqa: E402
+from loops import KERNELS  # noqa: E402
+from rig.monitor import Monitor  # noqa: E402
 
-KERNELS = Path(__file__).resolve().parent.parent.parent / "examples" / "kernels" / "kernels.ptx"
 QUEUE = 500  # pairs: 1,000 launches
 FULL = 440   # the driver takes about 1,000 entries in all, the gate's own waits among them
-
-
-class Monitor:
-    """One JSON request after the other, framed as include/switchyard/wire.h says."""
-
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.connect(path)
-        self.id = 0
-
-    def send(self, **request):
-        self.id += 1
-        body = json.dumps(request).encode()
-        self.socket.sendall(struct.pack("<4I", 0x31445753, 16, len(body), self.id) + body)
-
-    def receive(self):
-        head = self.socket.recv(16, socket.MSG_WAITALL)
-        body = self.socket.recv(struct.unpack("<4I", head)[2], socket.MSG_WAITALL)
-        answer = json.loads(body)
-        if not answer["ok"]:
-            raise SystemExit(answer["error"])
-        return answer
 
 
 class Job:
@@ -134,8 +112,7 @@ def main():
     time.sleep(1)
     figures = {}
     for key, limit in (("unarmed", "100%"), ("armed", "99%")):
-        monitor.send(op="set", target=name, limit=limit)
-        monitor.receive()
+        monitor.ask(op="set", target=name, limit=limit)
         time.sleep(0.5)
         figures[key] = [one_round(job, monitor, name) for _ in range(rounds)]
     job.ended = True

@@ -27,6 +27,8 @@ from pathlib import Path
 
 from rig.process import WORKLOADS, Warm, python, tail
 
+TORCH = ("gpt.py", "networks.py", "jpeg_training.py")  # these have a stand-in on the CPU
+
 # How long the policy may look back when it decides who is active (2 s), and a little more.
 ACTIVITY_WINDOW = 2.5
 
@@ -173,7 +175,7 @@ class Rig:
         argv = [python(), WORKLOADS / script, *arguments]
         if hold:
             argv.append("--hold")
-        if script in ("gpt.py", "resnet.py") and self.options.device != "cuda":
+        if script in TORCH and self.options.device != "cuda":
             argv += ["--device", self.options.device]
         return self.start_program(name, argv, under, environment, **knobs)
 
@@ -192,6 +194,25 @@ class Rig:
                                    stdout=subprocess.PIPE, stderr=log)
         process.log = self.scratch / f"{name}.log"
         return process
+
+    def program(self, name):
+        """A C++ program of bench/."""
+        path = self.build / "bench" / name
+        if not path.exists():
+            raise RigError(f"{path} is missing: build it by make or `ninja {name}`")
+        return path
+
+    def run_once(self, name, argv, timeout=60, **how):
+        """Runs a program that ends by itself; what its one line of JSON says."""
+        process = self.once(name, argv, **how)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise RigError(f"{name}: not done after {timeout} s") from None
+        if process.returncode != 0:
+            raise RigError(f"{name} ended {process.returncode}: {tail(process.log)}")
+        return json.loads(output)
 
     # --- MPS: a private daemon; the GPU's compute mode is left as it is ---
 

@@ -9,7 +9,6 @@ import time
 
 from rig.process import rate_between
 from rig.report import Report
-from rig.rig import RigError
 
 TITLE = "set on running jobs"
 BOUND = 0.5
@@ -78,9 +77,7 @@ def in_rates(figures, begun, ended):
 
 
 def run(rig, report: Report):
-    program = rig.build / "bench" / "kernel_rate"
-    if not program.exists():
-        raise RigError(f"{program} is missing: build it by make or `ninja kernel_rate`")
+    program = rig.program("kernel_rate")
     jobs = [rig.start_program(name, [program, rig.options.kernel, 5])
             for name in ("first", "second")]
     for job in jobs:

@@ -7,12 +7,9 @@ layout, and a shared host's CPUs), so it has many processes of each sort, the me
 processes, and a third sort, again without the library, shows what the method itself can tell.
 """
 
-import json
 import os
-import subprocess
 
 from rig.report import Report, interval, median, spread
-from rig.rig import RigError
 from rows.latency import tiny, training_arguments
 
 TITLE = "Cost of the library, alone on the GPU"
@@ -72,7 +69,7 @@ def start_eager(rig, arguments, processes):
     """[{"with", "without", "again"}, ...], not yet ready."""
     # A launch-bound process measures its CPU: one for it, one for what else wants to run.
     pin = ["--pin", ",".join(cpus().split(",")[:2])]
-    return [{sort: rig.start(f"eager-{sort}-{i}", "resnet.py", *arguments, *pin,
+    return [{sort: rig.start(f"eager-{sort}-{i}", "networks.py", *arguments, *pin,
                              **({} if sort == "with" else {"under": "plain"}))
              for sort in ("with", "without", "again")}
             for i in range(processes)]
@@ -113,20 +110,9 @@ def run_eager(rig, report, threes, turns):
 
 
 def empty_kernel(rig, under, index):
-    program = rig.build / "bench" / "empty_kernel"
-    if not program.exists():
-        raise RigError(f"{program} is missing: build it by make or `ninja empty_kernel`")
     # Two CPUs: on one alone the library's service thread could only run instead of the loop.
-    argv = ["taskset", "-c", ",".join(cpus().split(",")[:2]), program]
-    process = rig.once(f"empty-{under}-{index}", argv, under=under)
-    try:
-        output, _ = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise RigError("empty_kernel: not done after 60 s") from None
-    if process.returncode != 0:
-        raise RigError(f"empty_kernel ended {process.returncode}: {process.log.read_text()}")
-    return json.loads(output)
+    argv = ["taskset", "-c", ",".join(cpus().split(",")[:2]), rig.program("empty_kernel")]
+    return rig.run_once(f"empty-{under}-{index}", argv, under=under)
 
 
 def run_empty(rig, report):
@@ -155,7 +141,7 @@ def run(rig, report: Report):
     plans = {
         "gpt": ("GPT training", "gpt.py", training_arguments(rig), 1,
                 max(2, int(rig.options.pairs * scale)), 3.5, "steps_per_second"),
-        "graph": ("ResNet-50 graph replay", "resnet.py",
+        "graph": ("ResNet-50 graph replay", "networks.py",
                   ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])], several,
                   max(2, int(rig.options.graph_pairs * scale)), 1.0, "steps_per_second"),
     }

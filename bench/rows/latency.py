@@ -48,7 +48,7 @@ def service(rig, name, **how):
         sizes = (training_arguments(rig) if tiny(rig) else ["--batch", 1, "--length", 128])
         return rig.start(name, "gpt.py", "--mode", "infer", *sizes, **how)
     sizes = ["--batch", 1, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch", 4]
-    return rig.start(name, "resnet.py", "--mode", "graph", *sizes, **how)
+    return rig.start(name, "networks.py", "--mode", "graph", *sizes, **how)
 
 
 def beside(rig, high, low, requests, seed):
@@ -64,7 +64,7 @@ def beside(rig, high, low, requests, seed):
 def training(rig, name, **how):
     if rig.options.low == "resnet":
         sizes = ["--batch", 2, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch", 256]
-        return rig.start(name, "resnet.py", "--mode", "train", *sizes, **how)
+        return rig.start(name, "networks.py", "--mode", "train", *sizes, **how)
     return rig.start(name, "gpt.py", *training_arguments(rig), **how)
 
 

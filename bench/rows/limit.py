@@ -8,7 +8,7 @@ import time
 
 from rig.process import rate_between
 from rig.report import Report
-from rig.rig import ACTIVITY_WINDOW, RigError
+from rig.rig import ACTIVITY_WINDOW
 from rows.latency import training_arguments
 
 TITLE = "A ceiling of 30 %"
@@ -22,9 +22,7 @@ def arguments(parser):
 
 
 def loop(rig, name, **knobs):
-    program = rig.build / "bench" / "kernel_rate"
-    if not program.exists():
-        raise RigError(f"{program} is missing: build it by make or `ninja kernel_rate`")
+    program = rig.program("kernel_rate")
     return rig.start_program(name, [program, rig.options.kernel, 2], **knobs)
 
 

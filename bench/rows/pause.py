@@ -4,12 +4,8 @@ Armed is a job whose gate stands already (it has a limit): its queued work stops
 queued before the pause still runs, 50 ms of it here, and then the CPU is held.
 """
 
-import json
-import subprocess
-
 from rig.process import BENCH, python
 from rig.report import Report, median, percentile
-from rig.rig import RigError
 
 TITLE = "pause and resume, 1,000 launches queued"
 KERNEL_MS = 0.11
@@ -22,15 +18,7 @@ def arguments(parser):
 def run(rig, report: Report):
     rounds = max(3, int(rig.options.rounds * rig.options.scale))
     argv = [python(), BENCH / "checks" / "pause_times.py", rounds, "pausing"]
-    process = rig.once("pausing", argv, under="switchyard")
-    try:
-        output, _ = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise RigError("pause_times: not done after 120 s") from None
-    if process.returncode != 0:
-        raise RigError(f"pause_times ended {process.returncode}: {process.log.read_text()}")
-    figures = json.loads(output)
+    figures = rig.run_once("pausing", argv, timeout=120, under="switchyard")
     report.keep(rounds=figures)
     for sort in ("armed", "unarmed"):
         stops = [one["stop_ms"] for one in figures[sort]]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import harness
-from resnet import ResNet50
+from models import ResNet50
 
 
 class Eager:

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Short kernels through the driver API: a step or request is `--kernels` of `--microseconds` each."""
+
+import ctypes
+from pathlib import Path
+
+import harness
+from driver_api import HANDLE, Driver
+
+KERNELS = Path(__file__).resolve().parent.parent.parent / "examples" / "kernels" / "kernels.ptx"
+
+
+class Loop(harness.Workload):
+    name = "loop"
+
+    def __init__(self, options):
+        self.options = options
+        self.next_event = 0
+
+    def prepare(self):
+        driver = self.driver = Driver()
+        module, self.busy = HANDLE(), HANDLE()
+        driver.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
+        driver.check("cuModuleGetFunction", ctypes.byref(self.busy), module, b"busy")
+        self.stream = driver.stream()
+        self.events = [driver.event() for _ in range(self.ahead + 2)]
+        self.length = ctypes.c_uint32(self.options.microseconds)
+        self.arguments = (ctypes.c_void_p * 1)(
+            ctypes.cast(ctypes.byref(self.length), ctypes.c_void_p))
+        self.request()
+
+    def step(self):
+        for _ in range(self.options.kernels):
+            self.driver.check("cuLaunchKernel", self.busy, 1, 1, 1, 32, 1, 1, 0, self.stream,
+                              self.arguments, None)
+        event = self.events[self.next_event]
+        self.next_event = (self.next_event + 1) % len(self.events)
+        self.driver.check("cuEventRecord", event, self.stream)
+        return event
+
+    def wait(self, ticket):
+        self.driver.check("cuEventSynchronize", ticket)
+
+    def synchronize(self):
+        self.driver.check("cuStreamSynchronize", self.stream)
+
+
+def arguments(parser):
+    parser.add_argument("--microseconds", type=int, default=100, help="of a kernel, about")
+    parser.add_argument("--kernels", type=int, default=10)
+
+
+if __name__ == "__main__":
+    harness.main(Loop, arguments)

@@ -1,0 +1,82 @@
+"""The networks of the bench, by name; weights are random.
+
+Threading: plain values.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def convolution(inputs, outputs, size, stride=1):
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.one = convolution(inputs, width, 1)
+        self.two = convolution(width, width, 3, stride)
+        self.three = convolution(width, outputs, 1)
+        self.shortcut = (nn.Identity() if inputs == outputs and stride == 1
+                         else convolution(inputs, outputs, 1, stride))
+
+    def forward(self, x):
+        y = F.relu(self.one(x), inplace=True)
+        y = F.relu(self.two(y), inplace=True)
+        return F.relu(self.three(y) + self.shortcut(x), inplace=True)
+
+
+class ResNet50(nn.Module):
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.stem = convolution(3, 64, 7, 2)
+        layers, inputs = [], 64
+        for stage, blocks in enumerate((3, 4, 6, 3)):
+            width = 64 << stage
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(Bottleneck(inputs, width, stride))
+                inputs = 4 * width
+        self.layers = nn.Sequential(*layers)
+        self.classify = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.stem(x), inplace=True), 3, 2, 1)
+        return self.classify(self.layers(x).mean((2, 3)))
+
+
+class Lstm(nn.Module):
+    """Two layers of 1,024 units over 64 steps."""
+
+    LENGTH, WIDTH = 64, 1024
+
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.layers = nn.LSTM(self.WIDTH, self.WIDTH, num_layers=2, batch_first=True)
+        self.classify = nn.Linear(self.WIDTH, classes)
+
+    def forward(self, x):
+        return self.classify(self.layers(x)[0][:, -1])
+
+
+def from_torchvision(name):
+    import torchvision  # only the rows that compare networks need it
+
+    return getattr(torchvision.models, name)()
+
+
+MODELS = {
+    "resnet50": ResNet50,
+    "mobilenetv2": lambda: from_torchvision("mobilenet_v2"),
+    "vgg16": lambda: from_torchvision("vgg16"),
+    "lstm": Lstm,
+}
+
+
+def build(name, size=224):
+    """(the model, the shape of one input)"""
+    shape = (Lstm.LENGTH, Lstm.WIDTH) if name == "lstm" else (3, size, size)
+    return MODELS[name](), shape
