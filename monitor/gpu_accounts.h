@@ -30,7 +30,7 @@ class GpuAccounts {
     Account account;
     GpuMemory memory;
     std::vector<Outsider> outsiders;
-    bool mps = false;  // NVIDIA's MPS server runs on it
+    bool mps_listed = false;  // NVML names a process of MPS on it
     Time measured_at{-3600'000'000'000};
     bool stale = false;          // somebody left since; what it used may be an outsider's now
     std::uint64_t unlisted = 0;  // used, but by no process that NVML names

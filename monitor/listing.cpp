@@ -149,7 +149,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"memory_outside_bytes", at.account.outside()},
       {"means", means.name()},
       {"means_reason", means.reason},
-      {"mps", at.mps},
+      {"mps", monitor.scheduler().facts(gpu).mps},
       {"mig", at.info.mig},
       {"clients", clients},
       {"jobs", jobs.size()},

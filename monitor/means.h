@@ -22,7 +22,7 @@ enum class Means : std::uint8_t { kAuto, kSlice, kGate, kNone };
 
 // What is known about one GPU. Nobody may have needed a slice or a gate yet.
 struct MeansFacts {
-  bool mps = false;
+  bool mps = false;  // NVML names its server, or a client was told by the driver
   bool slices_accepted = false, slices_refused = false;  // of some client
   bool gates_ready = false, gates_refused = false;
 };

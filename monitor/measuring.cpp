@@ -53,12 +53,12 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
     at.account.set_overhead(each.client->id, each.state->overhead.value());
   }
   at.outsiders.clear();
-  at.mps = false;
+  at.mps_listed = false;
   std::uint64_t outside = 0;
   for (const auto& [pid, used] : bytes) {
     if (ours.contains(pid)) continue;
     at.outsiders.push_back({pid, used});
-    at.mps = at.mps || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
+    at.mps_listed = at.mps_listed || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
     outside += used;
   }
   // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is

@@ -115,6 +115,7 @@ LaneReport ClientPage::report(unsigned at) const {
   out.contexts = std::min(get(from.contexts), kMostGroups);
   out.compute_groups = std::min(get(from.compute_groups), kMostGroups);
   out.refusals = get(from.refusals);
+  out.under_mps = get(from.under_mps) != 0;
   return out;
 }
 

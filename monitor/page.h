@@ -28,6 +28,7 @@ struct LaneReport {
   std::uint32_t compute_slice_applied_us = 0, copy_slice_applied_us = 0;
   std::uint32_t slice_status = 0;
   std::uint64_t refusals = 0;
+  bool under_mps = false;  // the driver told it so
 
   // Anything that moved means that the client uses the GPU.
   std::uint64_t work() const { return launches + graph_launches + copies; }

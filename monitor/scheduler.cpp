@@ -58,7 +58,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
 policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
-  facts.mps = accounts_[gpu].mps;
+  facts.mps = accounts_[gpu].mps_listed;
   for (auto& [id, client] : roster_.clients()) {
     if (client->observer) continue;
     for (auto& [lane, state] : client->lanes) {
@@ -68,6 +68,8 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
       state.gate = client->page->gate(lane);
       const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
       state.last = report;
+      // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
+      facts.mps = facts.mps || report.under_mps;
       facts.slices_refused = facts.slices_refused || !view.sliceable;
       facts.slices_accepted =
           facts.slices_accepted || (view.sliceable && report.slice_status == abi::kSliceAccepted);

@@ -36,6 +36,8 @@ class Scheduler {
   void choose(Means means) { means_ = means; }
   Means chosen() const { return means_; }
   MeansInForce in_force(std::size_t gpu) const;
+  // As of the last look.
+  const MeansFacts& facts(std::size_t gpu) const { return gpus_[gpu].facts; }
 
   // `slices` and `gates` follow from the means of each GPU; the rest is what a person has chosen.
   void choose(const policy::Rules& rules) { rules_ = rules; }

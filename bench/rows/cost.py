@@ -4,7 +4,9 @@ Two sorts of warm processes, one under `switchyard run` and one without, alterna
 and on the same CPUs (A B B A, so that drift cancels); the figure is the median of the ratios of the
 pairs. Launch-bound work differs by several percent between two processes of one program (memory
 layout, and a shared host's CPUs), so it has many processes of each sort, the median is taken over
-processes, and a third sort, again without the library, shows what the method itself can tell.
+processes, and a third sort, again without the library, shows what the method itself can tell. Where
+that is too little, `cold` measures a launch inside one process, through the library's entry and
+through the driver's own address in turns, after so much other memory was touched, and multiplies.
 """
 
 import os
@@ -16,13 +18,15 @@ TITLE = "Cost of the library, alone on the GPU"
 
 
 def arguments(parser):
-    parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty"], action="append")
+    parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty", "cold"],
+                        action="append")
     parser.add_argument("--pairs", type=int, default=8, help="of the GPT training")
     parser.add_argument("--processes", type=int, default=3, help="of each sort, graph replay")
     parser.add_argument("--eager-processes", type=int, default=12, help="of each of three sorts")
     parser.add_argument("--eager-turns", type=int, default=24, help="for each three processes")
     parser.add_argument("--graph-pairs", type=int, default=6, help="for each pair of processes")
     parser.add_argument("--empty-pairs", type=int, default=12, help="pairs of processes")
+    parser.add_argument("--cold-pairs", type=int, default=5, help="pairs of processes, each size")
 
 
 def cpus():
@@ -109,9 +113,9 @@ def run_eager(rig, report, threes, turns):
                     f"spread of processes {spread(values):.4f}")
 
 
-def empty_kernel(rig, under, index):
+def empty_kernel(rig, under, index, *sizes):
     # Two CPUs: on one alone the library's service thread could only run instead of the loop.
-    argv = ["taskset", "-c", ",".join(cpus().split(",")[:2]), rig.program("empty_kernel")]
+    argv = ["taskset", "-c", ",".join(cpus().split(",")[:2]), rig.program("empty_kernel"), *sizes]
     return rig.run_once(f"empty-{under}-{index}", argv, under=under)
 
 
@@ -133,8 +137,43 @@ def run_empty(rig, report):
     report.note("  the same without the library", f"{median(control):.1f} ns", "0 by right")
 
 
+# What a launch costs when the program's own work has filled the caches in between: an eager
+# framework touches some hundred KiB between two launches, 4 MiB is more than any does.
+COLD_KIB = (256, 1024, 4096)
+EAGER_LAUNCHES = 175  # in a step of ResNet-50, as `coverage` counts
+
+
+def run_cold(rig, report):
+    step_ns = 1e9 / warm_eager_rate(rig)
+    cells = {kib: {"switchyard": [], "plain": []} for kib in COLD_KIB}
+    report.keep(cold=cells)
+    for index in range(max(2, int(rig.options.cold_pairs * rig.options.scale))):
+        for kib, sides in cells.items():
+            for under in ("switchyard", "plain"):
+                sides[under].append(
+                    empty_kernel(rig, under, f"{kib}-{index}", 250_000 // kib, 20, kib))
+    report.note("eager ResNet-50 batch 8, a step", f"{step_ns / 1e6:.3f} ms",
+                f"{EAGER_LAUNCHES} launches")
+    for kib, sides in cells.items():
+        added = median([one["added_ns"] for one in sides["switchyard"]])
+        control = median([one["added_ns"] for one in sides["plain"]])
+        report.note(f"added per launch after {kib} KiB", f"{added:.1f} ns",
+                    f"{control:.1f} ns without the library, 0 by right; "
+                    f"{median([one['direct_ns'] for one in sides['plain']]):.0f} ns in all")
+        report.at_least("  eager step: with / without", 1 - EAGER_LAUNCHES * added / step_ns, 0.995,
+                        "{:.4f}")
+
+
+def warm_eager_rate(rig):
+    small = ["--batch", 1, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch", 8]
+    warm = rig.start("eager-step", "networks.py", "--mode", "eager", *small, under="plain").ready()
+    rate = max(warm.run(rig.scaled(1))["fast_steps_per_second"] for _ in range(3))
+    warm.end()
+    return rate
+
+
 def run(rig, report: Report):
-    wanted = set(rig.options.only or ["gpt", "eager", "graph", "empty"])
+    wanted = set(rig.options.only or ["gpt", "eager", "graph", "empty", "cold"])
     small = ["--batch", 1, "--size", 32, "--warm", 2]
     scale = rig.options.scale
     several = 1 if tiny(rig) else rig.options.processes
@@ -175,4 +214,6 @@ def run(rig, report: Report):
     if "empty" in wanted:
         rig.say("empty kernel")
         run_empty(rig, report)
-
+    if "cold" in wanted:
+        rig.say("launches with cold caches")
+        run_cold(rig, report)

@@ -87,10 +87,37 @@ TEST_F(MeansChosen, EachIsInForceAtOnceAndShown) {
 TEST_F(MeansChosen, UnderMpsNobodyIsAskedForSlices) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
-  rig.monitor.gpus()[0].mps = true;
+  rig.monitor.gpus()[0].mps_listed = true;
   settle({&high, &low});
   EXPECT_EQ(low.lane().slice_seq, 0u);
   EXPECT_TRUE(low.shim.armed());
+}
+
+TEST_F(MeansChosen, AClientThatSaysItIsUnderMpsIsBelieved) {
+  const Joined high = runs({.priority = "high"});
+  const Joined low = runs({.priority = "low"});
+  settle({&high, &low});
+  ASSERT_EQ(low.lane().compute_slice_us, 20u);
+  EXPECT_EQ(gpu()["mps"], false);
+  high.lane().under_mps = 1;
+  settle({&high, &low});
+  EXPECT_EQ(gpu()["means"], "gate");
+  EXPECT_EQ(gpu()["mps"], true);
+  EXPECT_NE(gpu()["means_reason"].get<std::string>().find("MPS"), std::string::npos);
+  EXPECT_EQ(low.lane().compute_slice_us, 0u) << "what was given is taken back";
+  rig.monitor.died(high.id);
+  EXPECT_EQ(gpu()["mps"], false) << "nobody says so any more";
+}
+
+TEST_F(MeansChosen, MpsOnOneGpuIsNoneOfTheOthers) {
+  Rig two(2);
+  const Joined a = two.join({}, 1000, 2);
+  a.lane(1).under_mps = 1;
+  const Joined nvml = two.join({}, 1000, 2, wire::kObserver);
+  nvml.lane(0).under_mps = 1;
+  const json gpus = two.ask({{"op", "status"}})["gpus"];
+  EXPECT_EQ(gpus[0]["means"], "slice+gate") << "an observer has no work there";
+  EXPECT_EQ(gpus[1]["means"], "gate");
 }
 
 TEST_F(MeansChosen, ForeignersAndNonsenseChangeNothing) {
