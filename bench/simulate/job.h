@@ -31,6 +31,7 @@ struct JobSpec {
   double rate = 10;    // per second
   double gpu_ms = 50;  // of a step or request
   double cpu_ms = 0;
+  double kernel_ms = 0;  // its longest kernel: what a closing gate can't stop
   double on_s = 5, off_s = 5;
   double start_s = 0;
   double stop_s = 0;      // it is killed then; 0: never
@@ -43,7 +44,7 @@ struct JobSpec {
 
 inline constexpr char kJobForms[] =
     "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests or bursty; "
-    "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, on_s, off_s, "
+    "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, kernel_ms, on_s, off_s, "
     "start_s, stop_s, work_s, deadline_s, processes, count";
 
 // Nothing, and a reason, when it can't be understood.

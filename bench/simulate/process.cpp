@@ -42,8 +42,13 @@ void Process::plan_arrival(Time now) {
   }
 }
 
+// Numbers come between batches, and a batch is at least a kernel.
+Time Process::longest_batch() const {
+  return std::max<Time>(std::chrono::microseconds(batch_us_), from_ms(spec_.kernel_ms));
+}
+
 void Process::look(monitor::policy::ClientView& view) const {
-  const auto batch = std::chrono::microseconds(batch_us_);
+  const Time batch = longest_batch();
   view.work = launches_ + static_cast<std::uint64_t>(ran() / kKernel);
   view.progress = launches_ + stops_ + static_cast<std::uint64_t>(ran() / batch);
   // What is queued behind the closed gate is submitted, too.
@@ -59,7 +64,7 @@ void Process::obey(const monitor::policy::ClientPlan& plan) {
   if (const bool close = plan.closed != 0; close != closed_) {
     catch_up();
     closed_ = close;
-    const Time most = armed_ ? Time(std::chrono::microseconds(batch_us_)) : kQueued;
+    const Time most = armed_ ? longest_batch() : kQueued;
     const auto part = std::uniform_real_distribution<double>(0, 1)(random_);
     passes_ =
         close ? Time(static_cast<Time::rep>(part * static_cast<double>(most.count()))) : kNever;

@@ -45,6 +45,7 @@ class Process {
   void catch_up();  // with what the engine ran of the offer
   void offer();
   Time random_span(double mean_s);
+  Time longest_batch() const;
   void plan_arrival(Time now);
 
   const JobSpec& spec_;
