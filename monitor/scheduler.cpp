@@ -68,7 +68,8 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
       state.gate = client->page->gate(lane);
       const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
       state.last = report;
-      // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
+      // NVML may name no processes, or by PIDs of another namespace: the clients know by
+      // themselves.
       facts.mps = facts.mps || report.under_mps;
       facts.slices_refused = facts.slices_refused || !view.sliceable;
       facts.slices_accepted =
