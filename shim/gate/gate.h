@@ -3,12 +3,11 @@
 // Concept. The gate's words and contract are in abi.h. While no bit of a lane's `attention` is set,
 // nothing of this runs: rules look at that one word. Otherwise
 //
-//     work for a stream (Passage)    threads sleep while it is closed (hold.h); then wait and
-//                                    number go into the stream around it (numbers.h, view.h)
-//     a wait of the CPU (Waiting)    what was put gets its number; threads sleep while it is
-//     closed,
-//                                    because they would wait behind it inside the driver
-//     a question (Asking)            what was put gets its number; never sleeps
+//     work for a stream (Passage)   threads sleep while it is closed (hold.h); then wait and
+//                                   number go into the stream around it (numbers.h, view.h)
+//     a wait of the CPU (Waiting)   what was put gets its number; threads sleep while it is
+//                                   closed: they would wait behind it inside the driver
+//     a question (asking)           what was put gets its number; never sleeps
 //
 // Capture: what goes to a captured stream runs nothing now, so it passes, and nothing of ours is
 // put into, asked of or waited for on such a stream. A thread that captures opens nothing for
