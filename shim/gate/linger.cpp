@@ -53,6 +53,7 @@ bool ready(Ours& ours) {
     return false;
   }
   if (ours.context != nullptr) return ours.context == context;
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   CUresult result = driver().cuStreamCreate(&ours.stream, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS) {
     result = driver().cuEventCreate(&ours.fence, CU_EVENT_DISABLE_TIMING);
@@ -66,37 +67,42 @@ bool ready(Ours& ours) {
   return true;
 }
 
-// pre: locked, ready.
-CUresult put_number(const Ours& ours, const numbers::Ended& ended) {
-  if (!ended) return CUDA_SUCCESS;
+CUstreamBatchMemOpParams write_of(CUdeviceptr word, std::uint32_t value) {
   CUstreamBatchMemOpParams write = {};
   write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  write.writeValue.address = ended.word;
-  write.writeValue.value = ended.number;
-  return driver().cuStreamBatchMemOp_v2(ours.stream, 1, &write, 0);
+  write.writeValue.address = word;
+  write.writeValue.value = value;
+  return write;
 }
 
-// pre: locked, ready.
-CUresult put_writes(Ours& ours, CUdeviceptr word, const numbers::Ended& ended) {
-  CUstreamBatchMemOpParams writes[kWrites] = {};
-  for (CUstreamBatchMemOpParams& write : writes) {
-    write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    write.writeValue.address = word;
-    write.writeValue.value = ours.number;  // the last one's is new
+// pre: locked, ready. The batch's number comes first: here it costs the application's stream
+// nothing.
+CUresult put_writes(Ours& ours, CUdeviceptr word, const numbers::Due& due, bool lingers) {
+  CUstreamBatchMemOpParams writes[kWrites];
+  unsigned count = 0;
+  if (due) writes[count++] = write_of(due.word, due.number);
+  if (lingers) {
+    while (count < kWrites - 1) writes[count++] = write_of(word, ours.number);
+    writes[count++] = write_of(word, ours.number + 1);
   }
-  if (ended) {  // here it costs the application's own stream nothing
-    writes[0].writeValue.address = ended.word;
-    writes[0].writeValue.value = ended.number;
-  }
-  writes[kWrites - 1].writeValue.value = ++ours.number;
-  return driver().cuStreamBatchMemOp_v2(ours.stream, kWrites, writes, 0);
+  if (count == 0) return CUDA_SUCCESS;
+  const CUresult result = driver().cuStreamBatchMemOp_v2(ours.stream, count, writes, 0);
+  if (result == CUDA_SUCCESS && lingers) ++ours.number;
+  return result;
 }
 
-bool put_fence(Ours& ours, unsigned lane, numbers::Ended& ended) {
+// pre: locked, ready. The latest stream's lock is held until the number is put, so that a number
+// that can't be is still the batch's own to write.
+CUresult put_behind(Ours& ours, unsigned lane, CUdeviceptr word, bool lingers) {
   numbers::Latest latest(lane, ours.context);
-  if (!latest || driver().cuEventRecord(ours.fence, latest.stream()) != CUDA_SUCCESS) return false;
-  ended = latest.end_batch();
-  return true;
+  if (!latest || driver().cuEventRecord(ours.fence, latest.stream()) != CUDA_SUCCESS) {
+    return CUDA_SUCCESS;
+  }
+  const numbers::Due due = latest.due();
+  CUresult result = driver().cuStreamWaitEvent(ours.stream, ours.fence, 0);
+  if (result == CUDA_SUCCESS) result = put_writes(ours, word, due, lingers);
+  if (result == CUDA_SUCCESS && due) latest.lent();
+  return result;
 }
 
 }  // namespace
@@ -106,25 +112,14 @@ void behind_latest(unsigned lane) {
   if (view == nullptr || ::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
   Ours& ours = g_ours[lane];
   const abi::Word32& word = view->gates[lane].lingered;
-  {
-    const memory::Relaxed relaxed(memory::Relaxed::kAlways);
-    if (ours.view != view) {
-      ours.view = view;
-      ours.number = word.load(std::memory_order_relaxed);
-    }
-    const std::uint32_t pending = ours.number - word.load(std::memory_order_relaxed);
-    numbers::Ended ended;
-    if (ready(ours) && put_fence(ours, lane, ended)) {
-      CUresult result = driver().cuStreamWaitEvent(ours.stream, ours.fence, 0);
-      if (result == CUDA_SUCCESS) {
-        result = pending < kMostPending ? put_writes(ours, view->at(lane, word), ended)
-                                        : put_number(ours, ended);
-      }
-      if (result != CUDA_SUCCESS) {
-        if (ended) ended.done->store(ended.number, std::memory_order_release);
-        refuse(ours, result);
-      }
-    }
+  if (ours.view != view) {
+    ours.view = view;
+    ours.number = word.load(std::memory_order_relaxed);
+  }
+  const std::uint32_t pending = ours.number - word.load(std::memory_order_relaxed);
+  if (ready(ours)) {
+    const CUresult result = put_behind(ours, lane, view->at(lane, word), pending < kMostPending);
+    if (result != CUDA_SUCCESS) refuse(ours, result);
   }
   ::pthread_mutex_unlock(&g_locks[lane]);
 }

@@ -4,6 +4,7 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
+#include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/spacing.h"
 #include "shim/lock.h"
@@ -86,16 +87,30 @@ bool drained(const Slot& slot) {
          (slot.view == nullptr || slot.done().load(std::memory_order_acquire) == slot.number);
 }
 
+// The batch's number is in a stream. A graph is no measure of a launch.
+void finish(Slot& slot) {
+  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
+  slot.open.store(false, std::memory_order_relaxed);
+}
+
+// Nobody writes the open batch's number: it never was, and the next batch has it. `done` is left
+// alone, because it would go back when an earlier number lands, and never be equal again.
+void abandon(Slot& slot) {
+  slot.submitted().store(--slot.number, std::memory_order_release);
+  slot.open.store(false, std::memory_order_relaxed);
+}
+
 void close_batch(Slot& slot) {
   if (lent_out(slot)) return;  // it goes on; the next one ends both
   const CUdeviceptr word = slot.view->at(slot.lane, slot.done());
-  if (driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0) != CUDA_SUCCESS) {
-    // A stream that takes no write runs nothing any more either.
-    slot.done().store(slot.number, std::memory_order_release);
+  const CUresult result = driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0);
+  if (result == CUDA_SUCCESS) {
+    finish(slot);
+    return;
   }
-  // A graph is no measure of a launch.
-  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
-  slot.open.store(false, std::memory_order_relaxed);
+  abandon(slot);
+  // Then the earlier numbers don't come either.
+  if (ends_context(result)) slot.done().store(slot.number, std::memory_order_release);
 }
 
 // Puts the wait before what comes. False: the driver doesn't do that here.
@@ -105,8 +120,7 @@ bool put_wait(CUstream stream, view::View& view, unsigned lane) {
                                                           CU_STREAM_WAIT_VALUE_EQ);
   if (result == CUDA_SUCCESS) {
     gate.waits.fetch_add(1, std::memory_order_relaxed);
-  } else if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE ||
-             result == CUDA_ERROR_NOT_PERMITTED) {
+  } else if (unable(result)) {
     view::refuse(view, lane, result);
     return false;
   }
@@ -126,10 +140,7 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
   slot.most = slot.pace.launches(spacing_ns(slot.lane));
   slot.began_ns = now;
   slot.open.store(true, std::memory_order_relaxed);
-  if (armed && !put_wait(slot.stream, view, slot.lane)) {
-    slot.done().store(slot.number, std::memory_order_release);
-    slot.open.store(false, std::memory_order_relaxed);
-  }
+  if (armed && !put_wait(slot.stream, view, slot.lane)) abandon(slot);
 }
 
 // Whether so much is in the batch that it ends after this launch. A queue that is full lets the
@@ -271,13 +282,15 @@ Latest::~Latest() {
 
 CUstream Latest::stream() const { return slot_->stream; }
 
-Ended Latest::end_batch() {
-  Slot& slot = *slot_;
+Due Latest::due() const {
+  const Slot& slot = *slot_;
   if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return {};
-  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
-  slot.open.store(false, std::memory_order_relaxed);
-  slot.lent = slot.number;
-  return {slot.view->at(slot.lane, slot.done()), slot.number, &slot.done()};
+  return {slot.view->at(slot.lane, slot.done()), slot.number};
+}
+
+void Latest::lent() {
+  finish(*slot_);
+  slot_->lent = slot_->number;
 }
 
 void look(unsigned lane) {
@@ -300,9 +313,7 @@ void give_up_stale(std::uint64_t now_ns) {
       if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
       if (slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0 &&
           now_ns - slot.began_ns > kStaleNs) {
-        slot.done().store(slot.number, std::memory_order_release);
-        slot.pace.ended(slot.number, 0);
-        slot.open.store(false, std::memory_order_relaxed);
+        abandon(slot);
       }
       ::pthread_mutex_unlock(&slot.lock);
     }
@@ -317,10 +328,7 @@ void forget(CUstream stream) {
     if (slot->open.load(std::memory_order_relaxed) && !untouchable(stream, false)) {
       close_batch(*slot);
     }
-    if (slot->open.load(std::memory_order_relaxed)) {  // nobody can end it any more
-      slot->done().store(slot->number, std::memory_order_release);
-      slot->open.store(false, std::memory_order_relaxed);
-    }
+    if (slot->open.load(std::memory_order_relaxed)) abandon(*slot);  // nobody can end it any more
     slot->key.store(0, std::memory_order_release);
     ::pthread_mutex_unlock(&slot->lock);
   }

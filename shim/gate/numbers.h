@@ -56,11 +56,10 @@ void end(const Piece& piece);
 // for another thread.
 void settle(unsigned lane);
 
-// A batch whose number somebody else must let the GPU write.
-struct Ended {
-  CUdeviceptr word = 0;  // 0: there was none to end
+// The number that ends a batch, and where the GPU has to write it.
+struct Due {
+  CUdeviceptr word = 0;  // 0: no batch is open
   std::uint32_t number = 0;
-  abi::Word32* done = nullptr;
   explicit operator bool() const { return word != 0; }
 };
 
@@ -74,8 +73,10 @@ class Latest {
   Latest& operator=(const Latest&) = delete;
   explicit operator bool() const { return slot_ != nullptr; }
   CUstream stream() const;
-  // Ends its batch; the caller sees to it that the number is written behind it.
-  Ended end_batch();
+  // What its open batch lacks.
+  Due due() const;
+  // The caller has put that behind the stream's work, into a stream of its own: the batch is ended.
+  void lent();
 
  private:
   Slot* slot_ = nullptr;

@@ -127,6 +127,30 @@ TEST_F(Linger, ANumberThatIsStillToComeIsNotOvertaken) {
   EXPECT_EQ(log(first_), (Log{"launch", "fence", "launch", "write 2"}));
 }
 
+TEST_F(Linger, AStreamThatEndsBehindALentNumberLeavesNothingToWaitFor) {
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);  // number 1 is lent
+  launch(first_, 1);
+  gate::forget(first_);  // number 2 may not be written yet, and never is
+  EXPECT_TRUE(numbered());
+  gpu_runs();
+  EXPECT_FALSE(numbered());
+  launch(first_, 1);
+  wait_for(gate::Waiting::kContext);
+  EXPECT_EQ(log(first_).back(), "write 2");
+}
+
+TEST_F(Linger, ANumberThatCannotBeLentGoesIntoTheStreamItself) {
+  launch(first_, 4);
+  launch(first_, 1);
+  g_batch_result = CUDA_ERROR_NOT_SUPPORTED;
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(first_).back(), "write 2");
+  EXPECT_TRUE(numbered());
+  gpu_runs();
+  EXPECT_FALSE(numbered());
+}
+
 TEST_F(Linger, PutsNothingIntoACapturedStream) {
   launch(first_, 1);
   gpu_.captured.insert(first_);

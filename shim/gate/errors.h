@@ -1,0 +1,45 @@
+// What an error of the driver says about the gate.
+//
+// Threading: pure.
+#pragma once
+
+#include "shim/driver.h"
+
+namespace switchyard::shim {
+
+// It doesn't do this here, and won't.
+inline bool unable(CUresult error) {
+  return error == CUDA_ERROR_NOT_SUPPORTED || error == CUDA_ERROR_INVALID_VALUE ||
+         error == CUDA_ERROR_NOT_PERMITTED;
+}
+
+// The thread has no context to do anything in: whatever it calls next will fail, too.
+inline bool no_context(CUresult error) {
+  return error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+         error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
+}
+
+// The GPU has given the context up: what is queued in it never runs.
+inline bool ends_context(CUresult error) {
+  switch (error) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace switchyard::shim
