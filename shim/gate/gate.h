@@ -82,8 +82,11 @@ void before_callback(abi::Lane& lane, CUstream stream, bool per_thread);
 // Before work for several GPUs at once: sleeps while any of them is closed.
 void hold_all();
 
-// The stream is about to be destroyed: whatever is armed, or was.
-inline void forget(CUstream stream) { numbers::forget(stream); }
+// The stream is about to be destroyed: whatever is armed, or was. A forked child that begins with
+// this has no streams, but its parent's locks.
+inline void forget(CUstream stream) {
+  if (process().alive.load(std::memory_order_relaxed) != 0) numbers::forget(stream);
+}
 
 void context_gone(int device, std::uint64_t owner);
 

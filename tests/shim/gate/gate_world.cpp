@@ -17,6 +17,7 @@ void note(CUstream stream, const std::string& what) {
 CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
   EXPECT_EQ(value, 0u);
   EXPECT_EQ(flags, static_cast<unsigned>(CU_STREAM_WAIT_VALUE_EQ));
+  if (g_gate_world->during_wait) g_gate_world->during_wait();
   if (g_gate_world->wait_result != CUDA_SUCCESS) return g_gate_world->wait_result;
   const auto* word = reinterpret_cast<const abi::Word32*>(address);
   note(stream, word->load() == 0 ? "wait" : "wait (closed)");

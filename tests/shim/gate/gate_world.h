@@ -30,6 +30,7 @@ struct GateWorld {
   std::set<CUstream> captured;
   bool legacy_untouchable = false;
   std::function<void(CUstream)> during_launch;
+  std::function<void()> during_wait;  // while a wait is put into a stream
 };
 
 extern GateWorld* g_gate_world;

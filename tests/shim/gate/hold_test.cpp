@@ -126,6 +126,22 @@ TEST_F(Hold, AChildOfAForkIsNotHeldByItsParentsGate) {
   EXPECT_EQ(log(first_), (Log{"launch"}));
 }
 
+TEST_F(Hold, AChildOfAForkTakesNoLockOfItsParentsThreads) {
+  arm();
+  std::atomic<bool> inside{false}, go{false};
+  gpu_.during_wait = [&] {
+    inside = true;
+    while (!go) std::this_thread::yield();
+  };
+  std::thread parents([this] { launch(first_); });
+  while (!inside) std::this_thread::yield();
+  process().alive.store(0);  // as the kernel wipes it
+  gate::forget(first_);      // comes back
+  process().alive.store(1);
+  go = true;
+  parents.join();
+}
+
 TEST_F(Hold, WhoSleepsWhenANewMonitorComesObeysItsPage) {
   close(abi::kClosedByPause);
   std::thread launcher([this] { launch(first_); });
