@@ -47,8 +47,14 @@ void Waiting::before(What what) {
   const unsigned lane = index_of(*lane_);
   const std::uint32_t asked = lane_->attention.load(std::memory_order_relaxed);
   if (what == kStream && (asked & abi::kLinger) != 0 && !closed(lane)) linger::behind_latest(lane);
-  numbers::settle(lane);
+  again_ = !numbers::settle(lane) && what != kEnd;
   hold(lane);
+}
+
+void Waiting::after() const {
+  const unsigned lane = index_of(*lane_);
+  numbers::look(lane);
+  if (again_) numbers::settle(lane);  // there is room now
 }
 
 void asking(abi::Lane& lane) {
@@ -58,7 +64,8 @@ void asking(abi::Lane& lane) {
 
 void before_callback(abi::Lane& lane, CUstream stream, bool per_thread) {
   if (untouchable(stream, per_thread)) return;
-  numbers::settle(index_of(lane));
+  const numbers::Place named{index_of(lane), stream, per_thread};
+  numbers::settle(index_of(lane), &named);
   hold(index_of(lane));
 }
 

@@ -53,24 +53,26 @@ class Passage {
 // Around a call in which the CPU waits for the GPU.
 class Waiting {
  public:
-  // For a stream or event, or for all that the context has.
-  enum What { kStream, kContext };
+  // For a stream or event, for all that the context has, or for that before it ends.
+  enum What { kStream, kContext, kEnd };
   explicit Waiting(What what) : Waiting(attentive_lane(), what) {}
-  explicit Waiting(abi::Lane* lane, What what = kContext) : lane_(lane) {
+  Waiting(abi::Lane* lane, What what) : lane_(lane) {
     if (lane_ != nullptr) [[unlikely]]
       before(what);
   }
   ~Waiting() {
     if (lane_ != nullptr) [[unlikely]]
-      numbers::look(static_cast<unsigned>(lane_index(lane_)));
+      after();
   }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
  private:
   void before(What what);
+  void after() const;
 
   abi::Lane* lane_;
+  bool again_ = false;  // a batch is still to be ended
 };
 
 // Before a call that asks whether the GPU is done.

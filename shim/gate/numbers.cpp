@@ -40,6 +40,8 @@ namespace {
 
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
 constexpr std::uint64_t kStaleNs = 1'000'000'000;
+// A stream's queue holds about 1000 entries, and not all of them are ours to know.
+constexpr std::uint32_t kMostEntries = 512;
 
 Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 std::atomic<unsigned> g_latest[abi::kMaxGpus];  // the slot that was launched into last
@@ -111,6 +113,14 @@ void close_batch(Slot& slot) {
   abandon(slot);
   // Then the earlier numbers don't come either.
   if (ends_context(result)) slot.done().store(slot.number, std::memory_order_release);
+}
+
+// Whether a write may have to wait for room in the queue, behind who knows what. The caller of a
+// launch into this stream takes that upon itself; who only passes by doesn't.
+bool may_be_full(const Slot& slot) {
+  if (!slot.open.load(std::memory_order_relaxed)) return false;
+  const std::uint32_t done = slot.done().load(std::memory_order_relaxed);
+  return slot.launches + slot.pace.entries(done, slot.number - 1, kMostEntries) >= kMostEntries;
 }
 
 // Puts the wait before what comes. False: the driver doesn't do that here.
@@ -251,25 +261,32 @@ void end(const Piece& piece) {
   close_batch(slot);
 }
 
-void settle(unsigned lane) {
+bool settle(unsigned lane, const Place* named) {
   // A stream may join somebody's capture between the question and our write.
-  if (process().captures.load(std::memory_order_seq_cst) != 0) return;
+  if (process().captures.load(std::memory_order_seq_cst) != 0) return true;
+  const std::uint64_t key = named != nullptr ? key_of(handle_of(*named)) : 0;
   CUcontext context = nullptr;
+  bool all = true;
   for (Slot& slot : g_slots[lane]) {
     if (!slot.open.load(std::memory_order_relaxed)) continue;
-    if (context == nullptr && (context = current_context()) == nullptr) return;
+    if (context == nullptr && (context = current_context()) == nullptr) return true;
     // Who holds the lock is putting work there, and will end the batch in its turn.
     if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
-    if (writable(slot, context)) close_batch(slot);
+    if (writable(slot, context)) {
+      const bool full = slot.key.load(std::memory_order_relaxed) != key && may_be_full(slot);
+      if (!full) close_batch(slot);
+      all = all && !full;
+    }
     ::pthread_mutex_unlock(&slot.lock);
   }
+  return all;
 }
 
 Latest::Latest(unsigned lane, CUcontext context) {
   if (process().captures.load(std::memory_order_seq_cst) != 0) return;  // as in settle()
   Slot& slot = g_slots[lane][g_latest[lane].load(std::memory_order_relaxed)];
   if (::pthread_mutex_trylock(&slot.lock) != 0) return;
-  if (reachable(slot, context)) {
+  if (reachable(slot, context) && !may_be_full(slot)) {
     slot_ = &slot;
   } else {
     ::pthread_mutex_unlock(&slot.lock);

@@ -53,8 +53,9 @@ Piece begin(const Place& place, view::View& view, Kind kind, Asked asked);
 void end(const Piece& piece);
 
 // Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits
-// for another thread.
-void settle(unsigned lane);
+// for another thread, nor for the GPU: a stream whose queue may be full is left alone, unless it is
+// the one that the caller named. False: one was.
+bool settle(unsigned lane, const Place* named = nullptr);
 
 // The number that ends a batch, and where the GPU has to write it.
 struct Due {
@@ -64,7 +65,8 @@ struct Due {
 };
 
 // The stream of a GPU that work was put into last, held still: nobody destroys it meanwhile. False
-// when there is none that this thread, whose context is `context`, may write to.
+// when there is none that this thread, whose context is `context`, may write to, or its queue may
+// be full.
 class Latest {
  public:
   Latest(unsigned lane, CUcontext context);

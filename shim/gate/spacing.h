@@ -52,6 +52,14 @@ class Pace {
     }
   }
 
+  // Entries of the stream's queue that the batches after `done`, up to `number`, take as far as we
+  // know: launches, wait and write. Counted up to `most`.
+  std::uint32_t entries(std::uint32_t done, std::uint32_t number, std::uint32_t most) const {
+    std::uint32_t sum = 0;
+    for (; done != number && sum < most; ++done) sum += sizes_[(done + 1) % kRemembered] + 2u;
+    return sum;
+  }
+
   // Another stream goes on with these numbers, or another page starts with its own.
   void restart(std::uint32_t number, std::uint64_t now_ns) {
     *this = Pace{};

@@ -46,7 +46,7 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   }
   CUresult result = CUDA_SUCCESS;
   {
-    const gate::Waiting waiting(gate::attentive(lane_of_device(device)));
+    const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     result = original(context);
   }
   forget_lane();

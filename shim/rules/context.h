@@ -41,7 +41,7 @@ CUresult primary_end(Original original, CUdevice device) {
   const bool before = primary_active(device);
   CUresult result = CUDA_SUCCESS;
   {
-    const gate::Waiting waiting(gate::attentive(lane_of_device(device)));
+    const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     result = original(device);
   }
   forget_lane();

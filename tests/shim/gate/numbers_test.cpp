@@ -146,6 +146,7 @@ TEST_F(Numbers, ManyThreadsOnOneStreamKeepItsNumbersInOrder) {
     });
   }
   for (auto& thread : threads) thread.join();
+  gpu_runs();
   synchronise();
   unsigned last = 0, launches = 0;
   for (const std::string& word : log(first_)) {
@@ -165,6 +166,67 @@ TEST_F(Numbers, ANumberThatCannotBeWrittenIsNoWorkForEver) {
   arm();
   launch(first_, 4);
   EXPECT_FALSE(numbered());
+}
+
+// Streams whose queue may be full belong to who names them.
+class FullStream : public GateTest {
+ protected:
+  // As much as the GPU hasn't begun, and a batch that is open.
+  void fill(CUstream stream) {
+    for (int i = 0; i < 300; ++i) {
+      launch(stream, 1);
+      rules::call_back([](CUstream, int) { return CUDA_SUCCESS; }, stream, 0);
+    }
+    launch(stream, 1);
+    EXPECT_EQ(log(stream).back(), "launch");
+  }
+};
+
+TEST_F(FullStream, IsNotWrittenToByWhoWaitsForSomethingElse) {
+  arm();
+  fill(second_);
+  launch(first_, 1);
+  rules::synchronise<gate::Waiting::kStream>(
+      [this](CUstream) {
+        EXPECT_EQ(log(first_).back(), "write 1");
+        EXPECT_EQ(log(second_).back(), "launch");
+        return CUDA_SUCCESS;
+      },
+      first_);
+  rules::ask([](CUstream) { return CUDA_ERROR_NOT_READY; }, first_);
+  EXPECT_EQ(log(second_).back(), "launch");
+}
+
+TEST_F(FullStream, GetsItsNumberOnceTheCpuHasWaitedForIt) {
+  arm();
+  fill(second_);
+  rules::synchronise<gate::Waiting::kStream>(
+      [this](CUstream) {
+        EXPECT_EQ(log(second_).back(), "launch");
+        gpu_runs();
+        return CUDA_SUCCESS;
+      },
+      second_);
+  EXPECT_EQ(log(second_).back(), "write 301");
+}
+
+TEST_F(FullStream, IsWrittenToByWhoPutsSomethingBehindIt) {
+  arm();
+  fill(second_);
+  rules::call_back([](CUstream, int) { return CUDA_SUCCESS; }, first_, 0);
+  EXPECT_EQ(log(second_).back(), "launch");
+  rules::call_back([](CUstream, int) { return CUDA_SUCCESS; }, second_, 0);
+  EXPECT_EQ(log(second_).back(), "write 301");
+}
+
+TEST_F(FullStream, IsNotWrittenToAtItsContextsEnd) {
+  arm();
+  fill(second_);
+  {
+    const gate::Waiting waiting(&lane(), gate::Waiting::kEnd);
+    gpu_runs();
+  }
+  EXPECT_EQ(log(second_).back(), "launch");
 }
 
 // Whatever ends without its number: the numbers before it still land, one after the other.

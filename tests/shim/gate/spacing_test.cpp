@@ -172,6 +172,17 @@ TEST(Spacing, AnUnrememberedCrowdOfBatchesIsStillAMeasure) {
   EXPECT_GT(pace.launches(kMs), 1u);
 }
 
+TEST(Spacing, KnowsWhatItsBatchesTakeOfTheQueue) {
+  Pace pace;
+  pace.ended(1, 10);
+  pace.ended(2, 0);  // a graph
+  pace.ended(3, 20);
+  EXPECT_EQ(pace.entries(3, 3, 1000), 0u);
+  EXPECT_EQ(pace.entries(1, 3, 1000), 24u);
+  EXPECT_EQ(pace.entries(0, 3, 1000), 36u);
+  EXPECT_LE(pace.entries(9, 3, 100), 101u);  // a number from nowhere costs no more
+}
+
 TEST(Spacing, TimeBehindAShutGateCountsLittle) {
   Stream stream(20 * kUs);
   std::uint32_t size = 0;
