@@ -31,27 +31,32 @@ def run(rig, report: Report):
     report.keep(cells=cells)
 
     def cell(name, bound):
-        """The service works at 50 requests a second; the window lies inside."""
         seconds = rig.scaled(o.seconds)
-        high.send(serve={"rate": 50, "requests": int(50 * (seconds + 2)), "warm": 0})
-        time.sleep(1.5)
         begun, before = time.monotonic(), cpu_seconds(rig.monitor.pid)
         time.sleep(seconds)
         used = (cpu_seconds(rig.monitor.pid) - before) / (time.monotonic() - begun)
         cells[name] = used
         rig.say(f"{name}: {100 * used:.2f} %")
-        high.receive(120)
         report.at_most(f"{name}: % of one core", 100 * used, bound, "{:.2f}")
 
-    for job in jobs:
+    def serving(name, bound):
+        """The window lies inside a time of 50 requests a second."""
+        high.send(serve={"rate": 50, "requests": int(50 * (rig.scaled(o.seconds) + 2)), "warm": 0})
+        time.sleep(1.5)
+        cell(name, bound)
+        high.receive(120)
+
+    for job in (high, *jobs):
         job.start()
+    time.sleep(2)
     cell(f"{o.clients} clients of one class, slices", 2)
+    high.stop()
     rig.set("serve", priority="high")
     for job in jobs:
         rig.set(job.name, priority="low")
-    cell(f"high over {len(jobs)} lows, turns and slices", 10)
+    serving(f"high over {len(jobs)} lows, turns and slices", 10)
     rig.means("gate")
-    cell(f"high over {len(jobs)} lows, gates alone", 10)
+    serving(f"high over {len(jobs)} lows, gates alone", 10)
     rig.means("auto")
     for job in jobs:
         job.send(stop=True)
