@@ -189,7 +189,11 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
   std::vector<Mapping> gone;  // their memory may be given back: outside the lock
   std::lock_guard guard(vmm().lock);
   const auto list = exactly(at, bytes);
-  if (list.empty()) return CUDA_ERROR_INVALID_VALUE;
+  if (list.empty()) {
+    // As measured: where nothing is mapped, there is nothing to complain of.
+    return within_reservation(at, bytes) && !meets_mapping(at, bytes) ? CUDA_SUCCESS
+                                                                      : CUDA_ERROR_INVALID_VALUE;
+  }
   make_untouchable(reinterpret_cast<void*>(at), bytes);
   for (const auto& it : list) {
     Range removed;
