@@ -95,8 +95,18 @@ int connect_monitor() {
 struct Gpus {
   std::uint32_t count;
   std::uint8_t uuid[abi::kMaxGpus][16];
+  std::uint32_t under_mps[abi::kMaxGpus];
 };
 Gpus g_gpus;
+
+// The GPU's contexts of this process will be the MPS server's. Older drivers don't know the
+// question, older headers not its name.
+std::uint32_t under_mps(CUdevice device) {
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+  int enabled = 0;
+  const auto ask = driver().cuDeviceGetAttribute;
+  return ask != nullptr && ask(&enabled, kMpsEnabled, device) == CUDA_SUCCESS && enabled != 0;
+}
 
 // pre: g_lock is held.
 void ask_for_gpus() {
@@ -114,6 +124,7 @@ void ask_for_gpus() {
       break;
     }
     ::memcpy(g_gpus.uuid[i], &uuid, sizeof(g_gpus.uuid[i]));
+    g_gpus.under_mps[i] = under_mps(device);
     g_gpus.count = static_cast<std::uint32_t>(i) + 1;
   }
 }
@@ -226,6 +237,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     copy(to.slice_calls, from.slice_calls);
     account::carry_over(i, hello.used_bytes[i], to);
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
+    to.under_mps.store(g_gpus.under_mps[i], std::memory_order_relaxed);
     to.in_use.store(1, std::memory_order_release);
   }
   carry_pause(page(), fresh);

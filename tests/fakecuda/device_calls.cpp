@@ -1,5 +1,6 @@
 // cuInit, versions, devices, errors by name.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "context.h"
@@ -10,7 +11,15 @@ namespace {
 
 bool valid(CUdevice device) { return device >= 0 && device < gpu_count(); }
 
+constexpr int kMpsEnabled = 133;  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, of newer headers
+
+bool under_mps() {
+  const char* text = getenv("FAKECUDA_MPS");
+  return text && strcmp(text, "1") == 0;
+}
+
 int attribute(CUdevice_attribute which, CUdevice device) {
+  if (static_cast<int>(which) == kMpsEnabled) return under_mps();
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
@@ -93,7 +102,7 @@ int attribute(CUdevice_attribute which, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
       return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     default:
-      return 0;  // compute mode default, no ECC, no MPS, no multicast, ...
+      return 0;  // compute mode default, no ECC, no multicast, ...
   }
 }
 

@@ -26,9 +26,10 @@ class Gate : public Scene {
   }
 
   // The job, joined, with its gate armed and seen by the GPU.
-  void begin() {
-    child_.emplace(start({built("tests/jobs/job_gate")},
-                         {{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_JOB", "gated"}}));
+  void begin(const std::string& under_mps = "0") {
+    child_.emplace(start({built("tests/jobs/job_gate")}, {{"LD_PRELOAD", built("libswitchyard.so")},
+                                                          {"SWITCHYARD_JOB", "gated"},
+                                                          {"FAKECUDA_MPS", under_mps}}));
     ASSERT_EQ(line(), "ready");
     ASSERT_TRUE(monitor_->joined());
     monitor_->arm();
@@ -284,6 +285,21 @@ TEST_F(Gate, APauseOutlivesTheMonitorAndTheNextOneEndsIt) {
   EXPECT_TRUE(held(1));
   monitor_->open();
   await(3, "launch");
+}
+
+TEST_F(Gate, TheMonitorIsToldWhetherTheGpuIsSharedThroughMps) {
+  begin();
+  EXPECT_EQ(monitor_->lane().under_mps.load(), 0u);
+}
+
+TEST_F(Gate, TheNextMonitorIsToldThatTheGpuIsSharedThroughMps) {
+  begin("1");
+  EXPECT_EQ(monitor_->lane().under_mps.load(), 1u);
+  const auto dead = std::exchange(monitor_, nullptr);
+  dead->vanish();
+  monitor_ = std::make_unique<PlayedMonitor>(socket());
+  EXPECT_TRUE(eventually([&] { return monitor_->joined(); }));
+  EXPECT_EQ(monitor_->lane().under_mps.load(), 1u);
 }
 
 TEST_F(Gate, APauseWithATimeOutEndsWithoutAMonitor) {
