@@ -95,8 +95,9 @@ void* serve(void*) {
   Watch watch;
   watch.heard_ms = now_ms();
   for (;;) {
-    const bool follows = view::follow();
-    numbers::give_up_stale(monotonic_ns());
+    const std::uint64_t now = monotonic_ns();
+    const bool follows = view::follow(now);
+    numbers::give_up_stale(now);
     const Ears ear = ears();
     const int poke_fd = g_poke.load(std::memory_order_relaxed);
     pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};

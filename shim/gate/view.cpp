@@ -6,6 +6,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
 #include "shim/log.h"
 #include "shim/memory/owner.h"
@@ -16,18 +17,17 @@ namespace {
 
 constexpr std::size_t kBytes = abi::kPageBytes - abi::kGatesOffset;
 constexpr unsigned kMost = 256;
+// Ten tries, the last after 5 s, are 10 s in all.
+constexpr unsigned kMostTries = 10;
+constexpr std::uint64_t kFirstPauseNs = 10'000'000;
+// Kernels may be long, but who waits so long for one has no use for a gate before the next.
+constexpr std::uint64_t kMotionlessNs = 60'000'000'000;
 
 enum Stage : std::uint32_t { kFresh = 0, kAtIt = 1, kRegistered = 2 };
 
 View g_views[kMost];
 std::atomic<unsigned> g_count{0};
 std::atomic<View*> g_current{nullptr};
-
-// What says nothing about the driver's abilities: the launch itself will fail, too.
-bool passing(CUresult error) {
-  return error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-         error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
-}
 
 // Makes the GPU of `lane` see the view. pre: this thread alone is at it.
 CUresult show_to(View& view, unsigned lane) {
@@ -50,6 +50,43 @@ bool complete() {
   return calls.cuMemHostRegister_v2 != nullptr && calls.cuMemHostGetDevicePointer_v2 != nullptr &&
          calls.cuStreamWaitValue32_v2 != nullptr && calls.cuStreamWriteValue32_v2 != nullptr &&
          calls.cuCtxGetCurrent != nullptr;
+}
+
+// pre: this thread alone is at it.
+void failed(View& view, unsigned lane, CUresult why) {
+  if (no_context(why)) return;
+  const unsigned tries = view.tries[lane]++;
+  if (unable(why) || tries + 1 >= kMostTries) {
+    refuse(view, lane, why);
+  } else {
+    view.again_ns[lane].store(monotonic_ns() + (kFirstPauseNs << tries), std::memory_order_relaxed);
+  }
+}
+
+// pre: this thread alone is at it. The next context is asked anew.
+void forget_failures(View& view, unsigned lane) {
+  view.tries[lane] = 0;
+  view.again_ns[lane].store(0, std::memory_order_relaxed);
+  if ((view.refused_lanes.fetch_and(~(1u << lane)) & 1u << lane) == 0) return;
+  const bool seen = view.device[lane].load(std::memory_order_relaxed) != 0;
+  view.gates[lane].state.store(seen ? abi::kGateReady : abi::kGateUnready,
+                               std::memory_order_release);
+}
+
+// Whether anything still runs before an old view, or is kept from it by its closed gate.
+bool moves(View& view, std::uint64_t now_ns) {
+  std::uint32_t done = 0;
+  bool closed = false;
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    const abi::Gate& gate = view.gates[lane];
+    closed = closed || gate.closed.load(std::memory_order_relaxed) != 0;
+    for (const abi::Word32& number : gate.done) done += number.load(std::memory_order_relaxed);
+  }
+  if (closed || view.moved_ns == 0 || done != view.seen_done) {
+    view.seen_done = done;
+    view.moved_ns = now_ns;
+  }
+  return now_ns - view.moved_ns < kMotionlessNs;
 }
 
 bool has_work(const View& view) {
@@ -100,8 +137,10 @@ void make(int fd) {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) wake_held(before->gates[lane].closed);
 }
 
+View* current() { return g_current.load(std::memory_order_acquire); }
+
 View* usable(unsigned lane) {
-  View* view = g_current.load(std::memory_order_acquire);
+  View* view = current();
   if (view == nullptr) return nullptr;
   if ((view->refused_lanes.load(std::memory_order_relaxed) & 1u << lane) != 0) return nullptr;
   if (view->device[lane].load(std::memory_order_acquire) != 0) return view;
@@ -109,6 +148,8 @@ View* usable(unsigned lane) {
     refuse(*view, lane, CUDA_ERROR_NOT_SUPPORTED);
     return nullptr;
   }
+  const std::uint64_t again = view->again_ns[lane].load(std::memory_order_relaxed);
+  if (again != 0 && monotonic_ns() < again) return nullptr;
   std::uint32_t stage = view->stage.load(std::memory_order_relaxed);
   if (stage == kAtIt || !view->stage.compare_exchange_strong(stage, kAtIt)) return nullptr;
   CUresult result = CUDA_SUCCESS;
@@ -117,11 +158,9 @@ View* usable(unsigned lane) {
     const memory::Relaxed relaxed(memory::Relaxed::kAlways);
     result = show_to(*view, lane);
   }
+  if (result != CUDA_SUCCESS) failed(*view, lane, result);
   view->stage.store(result == CUDA_SUCCESS ? kRegistered : stage, std::memory_order_release);
-  if (result != CUDA_SUCCESS) {
-    if (!passing(result)) refuse(*view, lane, result);
-    return nullptr;
-  }
+  if (result != CUDA_SUCCESS) return nullptr;
   view->gates[lane].state.store(abi::kGateReady, std::memory_order_release);
   log_line(Level::kDebug, "gate: GPU %u sees it", lane);
   wake_monitor();
@@ -141,30 +180,31 @@ void refuse(View& view, unsigned lane, CUresult why) {
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {
-  View* view = g_current.load(std::memory_order_acquire);
-  std::uint32_t stage = kRegistered;
-  if (view == nullptr || !view->stage.compare_exchange_strong(stage, kAtIt)) return;
-  if (view->lane != static_cast<int>(lane) || view->owner != owner) {
-    view->stage.store(kRegistered, std::memory_order_release);
-    return;
-  }
-  for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
-    if (view->device[i].exchange(0) != 0) {
-      view->gates[i].state.store(abi::kGateUnready, std::memory_order_release);
+  View* view = current();
+  if (view == nullptr) return;
+  std::uint32_t stage = view->stage.load(std::memory_order_relaxed);
+  if (stage == kAtIt || !view->stage.compare_exchange_strong(stage, kAtIt)) return;
+  forget_failures(*view, lane);
+  if (stage == kRegistered && view->lane == static_cast<int>(lane) && view->owner == owner) {
+    for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
+      if (view->device[i].exchange(0) != 0) {
+        view->gates[i].state.store(abi::kGateUnready, std::memory_order_release);
+      }
     }
+    view->lane = -1;
+    stage = kFresh;
   }
-  view->lane = -1;
-  view->stage.store(kFresh, std::memory_order_release);
+  view->stage.store(stage, std::memory_order_release);
 }
 
-bool follow() {
+bool follow(std::uint64_t now_ns) {
   bool pending = false;
   const unsigned count = g_count.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i) {
     View& view = g_views[i];
     if (!view.followed.load(std::memory_order_acquire)) continue;
     follow_page(view);
-    if (has_work(view)) {
+    if (has_work(view) && moves(view, now_ns)) {
       pending = true;
     } else {
       view.followed.store(false, std::memory_order_relaxed);

@@ -14,6 +14,10 @@
 // A view outlives everything that points to it: they are never freed, and there is room for as many
 // as monitors may come and go. Past that only threads are held.
 //
+// What the driver can't do it won't do later either: the gate is refused then. Any other error (no
+// memory just now) is tried again, with a growing pause, a few times. Another context may fare
+// better, so a refusal ends when a context of that GPU does.
+//
 // Threading: usable() from any thread; make() under the connection's lock; follow() from the
 // service thread alone.
 #pragma once
@@ -31,9 +35,13 @@ struct View {
   std::atomic<CUdeviceptr> device[abi::kMaxGpus] = {};  // the same, for each GPU; 0: not yet
   std::atomic<std::uint32_t> stage{0};
   std::atomic<std::uint32_t> refused_lanes{0};
+  std::atomic<std::uint64_t> again_ns[abi::kMaxGpus] = {};  // not to be tried before
+  unsigned tries[abi::kMaxGpus] = {};                       // by who is at it alone
   std::atomic<bool> followed{false};
-  int lane = -1;            // whose context registered it
-  std::uint64_t owner = 0;  // and which one (memory/owner.h)
+  std::uint32_t seen_done = 0;  // follow(): the sum of all numbers done,
+  std::uint64_t moved_ns = 0;   // and since when it stands still at an open gate
+  int lane = -1;                // whose context registered it
+  std::uint64_t owner = 0;      // and which one (memory/owner.h)
 
   // Where the GPU finds a word of `gates`.
   template <typename Word>
@@ -44,8 +52,11 @@ struct View {
   }
 };
 
-// The view of the page that `fd` is, from now on the one for new work.
+// Makes the view of the page that `fd` is, from now on the one for new work.
 void make(int fd);
+
+// The view for new work, whether a GPU sees it yet or not. Null: there is none.
+View* current();
 
 // The current view, once the GPU of `lane` sees it; registers it when need be. pre: a context of
 // that GPU is current. Null: there is none (yet), or the driver refused it.
@@ -57,8 +68,9 @@ void refuse(View& view, unsigned lane, CUresult why);
 // The context that may have registered it has ended.
 void context_gone(unsigned lane, std::uint64_t owner);
 
-// Retired views follow the page. True: there is one that still has work before it.
-bool follow();
+// Retired views follow the page. True: there is one that still has work before it. Numbers that
+// stay unequal though the gate is open (their context is dead, say) are given up after a while.
+bool follow(std::uint64_t now_ns);
 
 // In a forked child: the parent's views are not mapped there.
 void clear();

@@ -37,6 +37,74 @@ TEST_F(Views, AThreadWithoutAContextIsNoRefusal) {
   EXPECT_NE(view::usable(0), nullptr);
 }
 
+constexpr std::uint64_t kLongAgo = 1, kNeverAgain = UINT64_MAX;
+
+TEST_F(Views, AnErrorThatMayPassIsTriedAgainButNotAtEveryLaunch) {
+  gpu_.register_result = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateUnready);
+  gpu_.register_result = CUDA_SUCCESS;
+  view::current()->again_ns[0].store(kNeverAgain);
+  EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gpu_.registrations, 1);
+  view::current()->again_ns[0].store(kLongAgo);
+  EXPECT_NE(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
+}
+
+TEST_F(Views, AnErrorThatDoesNotPassIsARefusalInTheEnd) {
+  gpu_.register_result = CUDA_ERROR_OUT_OF_MEMORY;
+  std::uint64_t last = 0;
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(view::usable(0), nullptr);
+    EXPECT_EQ(gate().state.load(), abi::kGateUnready);
+    const std::uint64_t again = view::current()->again_ns[0].exchange(kLongAgo);
+    EXPECT_GT(again, last);
+    last = again;
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(view::usable(0), nullptr);
+  EXPECT_EQ(gpu_.registrations, 10);
+  EXPECT_EQ(gate().gate_error.load(), static_cast<std::uint32_t>(CUDA_ERROR_OUT_OF_MEMORY));
+}
+
+TEST_F(Views, ARefusalEndsWithAContextOfThatGpu) {
+  gpu_.register_result = CUDA_ERROR_NOT_PERMITTED;
+  EXPECT_EQ(view::usable(0), nullptr);
+  gpu_.register_result = CUDA_SUCCESS;
+  gate::context_gone(1, 0);  // another GPU's
+  EXPECT_EQ(view::usable(0), nullptr);
+  gate::context_gone(0, 0);
+  EXPECT_EQ(gate().state.load(), abi::kGateUnready);
+  EXPECT_NE(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
+}
+
+TEST_F(Views, AWaitThatWasRefusedIsTriedAgainWhenAnotherContextEnds) {
+  arm();
+  gpu_.wait_result = CUDA_ERROR_NOT_SUPPORTED;
+  launch(first_, 1);
+  EXPECT_EQ(gate().state.load(), abi::kGateRefused);
+  gpu_.wait_result = CUDA_SUCCESS;
+  gate::context_gone(0, 0x77);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
+  launch(first_, 1);
+  EXPECT_EQ(log(first_), (Log{"launch", "wait", "launch"}));
+  EXPECT_EQ(gpu_.registrations, 1);
+}
+
+TEST_F(Views, NumbersThatNeverComeAreNotWaitedForForEver) {
+  constexpr std::uint64_t kMinute = 60'000'000'000;
+  arm();
+  launch(first_, 4);
+  new_page();
+  gate().closed.store(abi::kClosedByPause);
+  EXPECT_TRUE(view::follow(1 * kMinute));
+  EXPECT_TRUE(view::follow(100 * kMinute)) << "a pause may last";
+  gate().closed.store(0);
+  EXPECT_TRUE(view::follow(100 * kMinute + kMinute / 2));
+  EXPECT_FALSE(view::follow(102 * kMinute));
+}
+
 TEST_F(Views, ADriverWithoutTheCallsIsARefusal) {
   g_driver.cuStreamWaitValue32_v2 = nullptr;
   EXPECT_EQ(view::usable(0), nullptr);
@@ -51,16 +119,16 @@ TEST_F(Views, WorkBeforeAnOldViewFollowsTheNewPage) {
   new_page();
   EXPECT_NE(view::usable(0), old);
   gate().closed.store(abi::kClosedByPause);
-  EXPECT_TRUE(view::follow());
+  EXPECT_TRUE(view::follow(monotonic_ns()));
   EXPECT_EQ(old->gates[0].closed.load(), abi::kClosedByPause);
   gate().closed.store(0);
-  EXPECT_TRUE(view::follow());
+  EXPECT_TRUE(view::follow(monotonic_ns()));
   EXPECT_EQ(old->gates[0].closed.load(), 0u);
   gpu_runs();
-  EXPECT_FALSE(view::follow());
+  EXPECT_FALSE(view::follow(monotonic_ns()));
   // Nothing stands before it any more, so it doesn't close either.
   gate().closed.store(abi::kClosedByTurn);
-  EXPECT_FALSE(view::follow());
+  EXPECT_FALSE(view::follow(monotonic_ns()));
   EXPECT_EQ(old->gates[0].closed.load(), 0u);
 }
 
