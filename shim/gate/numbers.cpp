@@ -6,36 +6,10 @@
 #include "shim/client/process.h"
 #include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
-#include "shim/gate/spacing.h"
+#include "shim/gate/slots.h"
 #include "shim/lock.h"
-#include "shim/memory/owner.h"
 
 namespace switchyard::shim::numbers {
-
-struct Slot {
-  pthread_mutex_t lock;
-  std::atomic<std::uint64_t> key;        // the stream; 0: nobody's
-  std::atomic<bool> open;                // a batch has begun and has not ended
-  std::atomic<std::uint32_t> in_flight;  // launches between begin() and end()
-
-  // --- under the lock ---
-  unsigned lane;
-  unsigned index;
-  CUstream stream;
-  CUcontext context;
-  std::uint64_t owner;
-  view::View* view;  // whose numbers these are
-  std::uint32_t number;
-  std::uint32_t lent;      // the last number that another stream writes (linger.h)
-  std::uint32_t launches;  // in this batch
-  std::uint32_t most;
-  std::uint64_t began_ns;
-  spacing::Pace pace;
-
-  abi::Word32& submitted() const { return view->gates[lane].submitted[index]; }
-  abi::Word32& done() const { return view->gates[lane].done[index]; }
-};
-
 namespace {
 
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
@@ -43,32 +17,7 @@ constexpr std::uint64_t kStaleNs = 1'000'000'000;
 // A stream's queue holds about 1000 entries, and not all of them are ours to know.
 constexpr std::uint32_t kMostEntries = 512;
 
-Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 std::atomic<unsigned> g_latest[abi::kMaxGpus];  // the slot that was launched into last
-pthread_mutex_t g_taking[abi::kMaxGpus];  // slots change hands under it; taken before a slot's lock
-
-// As explicit handles, so that the plain calls serve per-thread twins too.
-CUstream handle_of(const Place& place) {
-  if (place.stream != nullptr) return place.stream;
-  return place.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-}
-
-CUcontext current_context() {
-  CUcontext context = nullptr;
-  return driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
-
-// Streams have addresses. The default ones are told apart by context and thread: addresses are
-// even and below 2^47.
-std::uint64_t key_of(CUstream handle) {
-  if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
-    return reinterpret_cast<std::uintptr_t>(handle);
-  }
-  const auto context = reinterpret_cast<std::uintptr_t>(current_context());
-  if (handle == CU_STREAM_LEGACY) return context | 1;
-  const auto thread = reinterpret_cast<std::uintptr_t>(&t_lane);
-  return 1ull << 63 | ((thread << 16 ^ context) & ~(1ull << 63));
-}
 
 std::uint64_t spacing_ns(unsigned lane) {
   const std::uint32_t us = page().gates[lane].spacing_us.load(std::memory_order_relaxed);
@@ -81,12 +30,6 @@ std::uint64_t spacing_ns(unsigned lane) {
 // go back.
 bool lent_out(const Slot& slot) {
   return static_cast<std::int32_t>(slot.done().load(std::memory_order_acquire) - slot.lent) < 0;
-}
-
-bool drained(const Slot& slot) {
-  return !slot.open.load(std::memory_order_relaxed) &&
-         slot.in_flight.load(std::memory_order_relaxed) == 0 &&
-         (slot.view == nullptr || slot.done().load(std::memory_order_acquire) == slot.number);
 }
 
 // The batch's number is in a stream. A graph is no measure of a launch.
@@ -159,61 +102,6 @@ bool fills(const Slot& slot) {
   if (slot.launches >= slot.most) return true;
   return slot.launches % kLooksEvery == 0 &&
          monotonic_ns() - slot.began_ns > 2 * spacing_ns(slot.lane);
-}
-
-void take_over(Slot& slot, std::uint64_t key, const Place& place) {
-  slot.lane = place.lane;
-  slot.stream = handle_of(place);
-  slot.context = current_context();
-  slot.owner = memory::current_owner();
-  if (slot.view != nullptr) slot.pace.restart(slot.number, monotonic_ns());
-  slot.key.store(key, std::memory_order_release);
-}
-
-// --- without the lock ---
-
-// The slot of a stream, locked; null when it has none.
-Slot* find(unsigned lane, std::uint64_t key) {
-  for (Slot& slot : g_slots[lane]) {
-    if (slot.key.load(std::memory_order_acquire) != key) continue;
-    ::pthread_mutex_lock(&slot.lock);
-    if (slot.key.load(std::memory_order_relaxed) == key) return &slot;
-    ::pthread_mutex_unlock(&slot.lock);
-  }
-  return nullptr;
-}
-
-// The same, for one that had none: a drained one, locked; null when all have work.
-Slot* take(const Place& place, std::uint64_t key) {
-  const Locked taking(g_taking[place.lane]);
-  if (Slot* slot = find(place.lane, key)) return slot;
-  for (const bool free : {true, false}) {
-    for (Slot& slot : g_slots[place.lane]) {
-      if ((slot.key.load(std::memory_order_relaxed) == 0) != free) continue;
-      if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
-      if (drained(slot)) {
-        slot.index = static_cast<unsigned>(&slot - g_slots[place.lane]);
-        take_over(slot, key, place);
-        return &slot;
-      }
-      ::pthread_mutex_unlock(&slot.lock);
-    }
-  }
-  return nullptr;
-}
-
-// Whether this thread may put something into the slot's stream.
-bool reachable(const Slot& slot, CUcontext context) {
-  return slot.key.load(std::memory_order_relaxed) != 0 && slot.context == context &&
-         (slot.stream != CU_STREAM_PER_THREAD ||
-          slot.key.load(std::memory_order_relaxed) == key_of(slot.stream)) &&
-         !untouchable(slot.stream, false);
-}
-
-// Whether it may end the slot's batch.
-bool writable(const Slot& slot, CUcontext context) {
-  return slot.open.load(std::memory_order_relaxed) &&
-         slot.in_flight.load(std::memory_order_relaxed) == 0 && reachable(slot, context);
 }
 
 }  // namespace
@@ -359,20 +247,6 @@ void context_gone(unsigned lane, std::uint64_t owner) {
     slot.open.store(false, std::memory_order_relaxed);
     slot.key.store(0, std::memory_order_release);
   }
-}
-
-void clear() {
-  for (auto& lane : g_slots) {
-    for (Slot& slot : lane) {
-      slot.lock = PTHREAD_MUTEX_INITIALIZER;
-      slot.key.store(0);
-      slot.open.store(false);
-      slot.in_flight.store(0);
-      slot.view = nullptr;
-      slot.number = slot.lent = 0;
-    }
-  }
-  for (auto& lock : g_taking) lock = PTHREAD_MUTEX_INITIALIZER;
 }
 
 }  // namespace switchyard::shim::numbers

@@ -1,0 +1,67 @@
+// Slots: which stream has which of the page's words.
+//
+// Concept. A slot belongs to one stream at a time, found by a key; another takes it over when it is
+// drained, and goes on with its numbers. What the numbers mean is in numbers.h.
+//
+// Threading: a slot's lock guards it; key, open and in_flight may be looked at without. Slots
+// change hands under one more lock for each GPU, which is taken first.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/gate/numbers.h"
+#include "shim/gate/spacing.h"
+
+namespace switchyard::shim::numbers {
+
+struct Slot {
+  pthread_mutex_t lock;
+  std::atomic<std::uint64_t> key;        // the stream; 0: nobody's
+  std::atomic<bool> open;                // a batch has begun and has not ended
+  std::atomic<std::uint32_t> in_flight;  // launches between begin() and end()
+
+  // --- under the lock ---
+  unsigned lane;
+  unsigned index;
+  CUstream stream;
+  CUcontext context;
+  std::uint64_t owner;
+  view::View* view;  // whose numbers these are
+  std::uint32_t number;
+  std::uint32_t lent;      // the last number that another stream writes (linger.h)
+  std::uint32_t launches;  // in this batch
+  std::uint32_t most;
+  std::uint64_t began_ns;
+  spacing::Pace pace;
+
+  abi::Word32& submitted() const { return view->gates[lane].submitted[index]; }
+  abi::Word32& done() const { return view->gates[lane].done[index]; }
+};
+
+extern Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
+
+// As explicit handles, so that the plain calls serve per-thread twins too.
+CUstream handle_of(const Place& place);
+
+CUcontext current_context();
+
+// Streams have addresses. The default ones are told apart by context and thread: addresses are
+// even and below 2^47.
+std::uint64_t key_of(CUstream handle);
+
+// The slot of a stream, locked; null when it has none.
+Slot* find(unsigned lane, std::uint64_t key);
+
+// The same, for one that had none: a drained one, locked; null when all have work.
+Slot* take(const Place& place, std::uint64_t key);
+
+// Whether this thread may put something into the slot's stream. pre: the slot's lock.
+bool reachable(const Slot& slot, CUcontext context);
+
+// Whether it may end the slot's batch. pre: the slot's lock.
+bool writable(const Slot& slot, CUcontext context);
+
+}  // namespace switchyard::shim::numbers
