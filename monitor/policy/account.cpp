@@ -8,14 +8,20 @@ namespace {
 
 constexpr double kSmoothOverNs = 1e9;
 
-// The part of the time since the last look in which it had work on the GPU.
-double part_at_work(const ClientState& state, const ClientView& view) {
+// The time since the last look has two halves: what was seen then counts for the first, what is
+// seen now for the second. What came and went in between is not counted, and what is seen counts
+// for more than it was: that evens out.
+struct Presence {
+  bool early = false, late = false;
+};
+
+Presence presence(const ClientState& state, const ClientView& view) {
+  // Behind its closed gate it went on for a moment.
   if (state.closed)
-    return state.progressed || (state.was_busy && !view.busy && !view.held) ? 0.5 : 0;
-  if (!state.watched) return state.at_work ? 1 : 0;
-  // One that waited for its gate to open began at once. What came and went in between is not
-  // counted, and what is seen counts for more than it was: that evens out.
-  return 0.5 * (state.was_busy + state.busy);
+    return {state.progressed || (state.was_busy && !view.busy && !view.held), false};
+  if (!state.watched) return {state.at_work, state.at_work};
+  // One that waited for its gate to open began at once.
+  return {state.was_busy, state.busy};
 }
 
 double slice_us(const Rider& rider) {
@@ -27,26 +33,26 @@ double slice_us(const Rider& rider) {
 }  // namespace
 
 void account(const std::vector<Rider>& everybody, double dt_ns) {
-  double sum = 0;
-  double idle = 1;
+  double early_sum = 0;
+  double late_sum = 0;
   for (const Rider& rider : everybody) {
-    const double part = part_at_work(*rider.state, *rider.view);
-    rider.state->had_ns = part;
-    sum += part * slice_us(rider);
-    idle *= 1 - part;
+    const Presence there = presence(*rider.state, *rider.view);
+    if (there.early) early_sum += slice_us(rider);
+    if (there.late) late_sum += slice_us(rider);
   }
   for (const Rider& rider : everybody) {
     ClientState& state = *rider.state;
     const double mine = slice_us(rider);
-    const double part = state.had_ns;
-    state.had_ns = part > 0 ? dt_ns * (1 - idle) * part * mine / sum : 0;
+    const Presence there = presence(state, *rider.view);
+    state.had_ns = (there.early ? dt_ns / 2 * mine / early_sum : 0) +
+                   (there.late ? dt_ns / 2 * mine / late_sum : 0);
     if (!state.closed) {
       state.unproven_ns = 0;
-    } else if (part > 0) {
+    } else if (there.early) {
       // A kernel that outlived the gate's closing has just ended: all the time was its own.
       state.had_ns += std::exchange(state.unproven_ns, 0);
     } else if (rider.view->busy) {
-      state.unproven_ns += dt_ns * mine / (sum + mine);
+      state.unproven_ns += dt_ns * mine / (late_sum + mine);
     }
     if (!state.watched || dt_ns <= 0) {
       if (!state.watched) state.share = -1;
