@@ -12,6 +12,7 @@ void observe(const ClientView& view, Time now, ClientState& state) {
   state.was_busy = state.busy || state.held;
   state.busy = view.busy;
   state.held = view.held;
+  if (view.slices_in_force) state.deaf = false;
   state.at_work = view.busy || moved;
   state.wants = state.at_work || view.held;
   // One that waits behind its gate launches nothing, and is active all the same.

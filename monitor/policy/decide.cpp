@@ -1,4 +1,5 @@
 #include <iterator>
+#include <optional>
 
 #include "monitor/policy/look.h"
 
@@ -45,37 +46,56 @@ std::vector<Rider> observe_all(const Snapshot& snapshot, Look& look) {
 
 // Of those that yield, two or more jobs work: without turns two of them would be short at once, or
 // none.
-bool take_turns_beside_high(Look& look) {
+std::optional<TurnRules> turns_beside_high(const Look& look) {
   const bool high_active =
       any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
-  if (!high_active) return false;
+  if (!high_active) return std::nullopt;
   TurnRules turns;
   turns.short_slice = !look.state.high.greedy;
   turns.long_turns = look.state.high.greedy;
   turns.spacing_us = kHighSpacingUs;
-  // A newcomer is armed before it comes.
-  for (const Rider& rider : look.riders) {
-    const bool another_works = any_rider(look, [&rider](const Rider& other) {
-      return other.active && !other.high && other.job() != rider.job();
-    });
-    if (!rider.high && !rider.active && another_works) rider.arm(kHighSpacingUs);
-  }
-  return take_turns(look, turns);
+  return turns;
 }
 
-// Where there are no slices, turns are the only way to weights.
-bool take_turns_by_weight(Look& look, bool held) {
+// Where there are no slices, turns are the only way to weights. Whether they are needed depends on
+// who works; a newcomer that may make them needed is armed all the same.
+std::optional<TurnRules> turns_by_weight(const Look& look, bool held) {
   double least = 0;
   double most = 0;
   for (const Rider& rider : look.riders) {
-    if (rider.high || !rider.active) continue;
+    if (rider.high) continue;
     least = least == 0 ? rider.weight : std::min(least, rider.weight);
     most = std::max(most, rider.weight);
   }
-  if (most <= least * 1.01) return false;
+  if (most <= least * 1.01) return std::nullopt;
   TurnRules turns;
   turns.suspended = held;
-  return take_turns(look, turns);
+  turns.only_unequal = true;
+  return turns;
+}
+
+std::optional<TurnRules> turns_for(Look& look) {
+  if (look.rules.kind == Kind::kExclusive) {
+    TurnRules turns;
+    turns.highs = turns.by_class = true;
+    return turns;
+  }
+  if (look.rules.slices) {
+    watch_the_greedy(look);
+    return turns_beside_high(look);
+  }
+  return turns_by_weight(look, hold_for_high(look));
+}
+
+// A newcomer is armed before it comes, while another works that it would take turns with.
+void arm_newcomers(const Look& look, const TurnRules& turns) {
+  const auto takes_part = [&turns](const Rider& rider) { return turns.highs || !rider.high; };
+  for (const Rider& rider : look.riders) {
+    const bool another_works = any_rider(look, [&](const Rider& other) {
+      return other.active && takes_part(other) && other.job() != rider.job();
+    });
+    if (takes_part(rider) && !rider.active && another_works) rider.arm(turns.spacing_us);
+  }
 }
 
 // More than one rides: slices, turns and held gates, as the rules have it.
@@ -83,18 +103,9 @@ void share(Look& look) {
   const bool gates =
       look.rules.gates && std::all_of(look.riders.begin(), look.riders.end(),
                                       [](const Rider& rider) { return rider.view->gateable; });
-  bool in_turns = false;
-  if (gates && look.rules.kind == Kind::kExclusive) {
-    TurnRules turns;
-    turns.highs = true;
-    in_turns = take_turns(look, turns);
-  } else if (gates && look.rules.slices) {
-    watch_the_greedy(look);
-    in_turns = take_turns_beside_high(look);
-  } else if (gates) {
-    in_turns = take_turns_by_weight(look, hold_for_high(look));
-  }
-  if (!in_turns) look.state.turns.phase = Turns::Phase::kNone;
+  const auto turns = gates ? turns_for(look) : std::nullopt;
+  if (turns) arm_newcomers(look, *turns);
+  if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
   if (look.rules.slices) give_slices(look);
   for (const Rider& rider : look.riders) {
     rider.plan->wake = rider.plan->wake || !rider.active;

@@ -80,12 +80,14 @@ void say_what_is_asked(Look& look);
 void give_slices(Look& look);
 
 // --- turns.cpp ---
-// Jobs among `takes_part` have the GPU one after the other. False: there are not two of them.
+// Active jobs have the GPU one after the other. False: there are not two of them.
 struct TurnRules {
-  bool highs = false;        // they take part, too
-  bool short_slice = false;  // the holder gets the short slice
-  bool long_turns = false;   // as long as they may be
-  bool suspended = false;    // a higher class has the GPU: no time passes
+  bool highs = false;         // they take part, too
+  bool by_class = false;      // the higher class goes first, but for the minimum
+  bool short_slice = false;   // the holder gets the short slice
+  bool long_turns = false;    // as long as they may be
+  bool only_unequal = false;  // equals need no turns
+  bool suspended = false;     // a higher class has the GPU: no time passes
   std::uint32_t spacing_us = 0;
 };
 bool take_turns(Look& look, const TurnRules& rules);

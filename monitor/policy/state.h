@@ -27,6 +27,7 @@ struct ClientState {
   bool busy = false;        // the GPU had work of it at this look
   bool held = false;        // threads of it slept before its gate
   bool was_busy = false;    // either, at the last look
+  bool deaf = false;        // a slice was not confirmed in time, nor has any been since
 
   // What the last plan said of it.
   Slices slices;
@@ -46,7 +47,9 @@ struct JobState {
   bool metered = false;       // has a limit, and the two below hold
   double budget_ns = 0;       // GPU time that it may still take
   bool spent = false;         // closed until the budget is full again
-  double overrun_ns = 0;      // taken beyond its last turn, off the next
+  double credit_ns = 0;       // of turns: on top of the next; negative: had beyond its last ones
+  double unused_ns = 0;       // left of a turn when its work paused, until it wants again
+  Time idle_since{0};         // its work pauses since then
 };
 
 // Whose turn it is among jobs that have the GPU one after the other.
@@ -59,11 +62,18 @@ struct Turns {
   };
   Phase phase = Phase::kNone;
   std::uint64_t holder = 0;  // a job
+  std::uint64_t next = 0;    // likewise, while the holder drains
   double left_ns = 0;        // of the turn
   Time idle_since{0};        // the holder has had no work since
   Time closed_at{0};         // when the hand-over began
   Time phase_at{0};
-  double handover_ns = 1e6;  // smoothed
+  double handover_ns = 1e6;       // smoothed
+  double cycle_ns = 0;            // a turn of each
+  double patience_ns = 0;         // brief pauses in its work that don't end the turn
+  bool repaying = false;          // the turn is of the lower classes' minimum
+  std::uint64_t repaid = 0;       // a job of theirs, the last that had such a turn
+  std::uint64_t interrupted = 0;  // a job, the last that had a turn before it
+  double lower_owed_ns = 0;       // what they must still get of it
 };
 
 // The higher class, where it must be protected by gates or watched for leaving too little.

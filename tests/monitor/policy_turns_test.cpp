@@ -70,7 +70,7 @@ TEST(PolicyTurns, WhatIsQueuedBehindTheGateDoesNotHoldUpTheHandOver) {
   ++yard[1].progress;  // and still submitted != done
   Plan plan = later(yard, microseconds(200));
   EXPECT_EQ(plan.clients[1].slices, kYieldShort) << "it got on just now";
-  plan = later(yard, microseconds(800));
+  plan = later(yard, microseconds(2 * kHighSpacingUs));
   EXPECT_EQ(plan.clients[2].slices, kYieldShort) << "it stands still";
 }
 
@@ -121,6 +121,106 @@ TEST(PolicyTurns, OneThatCanNotBeHeldBackLeavesAllWithSharedSlices) {
     EXPECT_EQ(plan.clients[i].closed, 0u);
     EXPECT_EQ(plan.clients[i].slices, kYieldShared);
   }
+}
+
+TEST(PolicyTurns, WhatOutlivesTheDrainIsTakenOffTheNextTurn) {
+  Yard yard = busy_yard(2);
+  yard.decide();
+  later(yard, milliseconds(50));
+  later(yard, milliseconds(5));  // one long kernel goes on, and the other's turn begins
+  later(yard, milliseconds(1));
+  EXPECT_EQ(later(yard, milliseconds(20)).clients[2].closed, 0u);
+  EXPECT_NEAR(yard.state.jobs[2].credit_ns, 0, 1e6);
+  ++yard[1].progress;
+  yard[1].busy = false;
+  yard[0].busy = false;
+  later(yard, milliseconds(1));
+  EXPECT_LT(yard.state.jobs[2].credit_ns, -2e6) << "it shared the GPU for those milliseconds";
+}
+
+TEST(PolicyTurns, WhoOwesATurnPaysWithIt) {
+  Yard yard = busy_yard(3);
+  yard.decide();
+  yard.state.jobs[3].credit_ns = -120e6;
+  later(yard, milliseconds(50));
+  yard[1].busy = false;
+  later(yard, microseconds(200));
+  const Plan plan = later(yard, microseconds(200));
+  EXPECT_EQ(plan.clients[2].closed, abi::kClosedByTurn);
+  EXPECT_EQ(plan.clients[3].closed, 0u);
+  EXPECT_EQ(yard.state.jobs[3].credit_ns, -70e6);
+}
+
+TEST(PolicyTurns, APauseThatIsShorterThanAHandOverDoesNotEndTheTurn) {
+  Yard yard = busy_yard(2);
+  yard.decide();
+  yard.state.turns.handover_ns = 4e6;
+  yard[1].busy = false;
+  later(yard, milliseconds(1));
+  EXPECT_EQ(later(yard, milliseconds(2)).clients[1].closed, 0u);
+  EXPECT_EQ(later(yard, milliseconds(2)).clients[1].closed, abi::kClosedByTurn);
+}
+
+TEST(PolicyTurns, ABriefPauseIsMadeUpForAndALongOneIsNot) {
+  for (const auto& [away, owed_ns] : {std::pair(milliseconds(1), 40e6), {milliseconds(30), 0.0}}) {
+    Yard yard = busy_yard(2);
+    yard.decide();
+    later(yard, milliseconds(5));
+    yard[1].busy = false;
+    later(yard, milliseconds(1));
+    ASSERT_EQ(later(yard, milliseconds(2)).clients[1].closed, abi::kClosedByTurn);
+    later(yard, away);
+    yard[1].held = true;
+    later(yard, microseconds(200));
+    EXPECT_NEAR(yard.state.jobs[2].credit_ns, owed_ns, 3e6);
+  }
+}
+
+TEST(PolicyTurns, WhoDidNotConfirmASliceIsNotWaitedForUntilItDoes) {
+  Yard yard = busy_yard(2);
+  yard.decide();
+  const auto hand_over = [&yard](std::size_t from) {
+    later(yard, milliseconds(60));
+    yard[from].busy = false;
+    const Plan plan = later(yard, microseconds(200));
+    yard[from].busy = true;
+    return plan;
+  };
+  yard[2].slices_in_force = false;
+  EXPECT_EQ(hand_over(1).clients[2].closed, abi::kClosedByTurn);
+  EXPECT_EQ(later(yard, milliseconds(51)).clients[2].closed, 0u) << "waited for once";
+  hand_over(2);
+  later(yard, microseconds(200));
+  EXPECT_EQ(hand_over(1).clients[2].closed, 0u) << "and never again";
+  hand_over(2);
+  yard[2].slices_in_force = true;
+  later(yard, microseconds(200));
+  yard[2].slices_in_force = false;
+  EXPECT_EQ(hand_over(1).clients[2].closed, abi::kClosedByTurn) << "but once it has confirmed";
+}
+
+TEST(PolicyTurns, ANewcomerIsArmedBeforeItComesInEveryKindOfTurns) {
+  for (const int kind : {0, 1, 2}) {
+    Yard yard{
+        {{client(1, Priority::kNormal), client(2, Priority::kLow), client(3, Priority::kHigh)}},
+        {}};
+    if (kind == 0) yard.snapshot.rules.kind = Kind::kExclusive;
+    if (kind == 1) yard.snapshot.rules.slices = false;
+    if (kind == 1) yard.snapshot.clients.pop_back();  // nobody is high
+    const Plan plan = kind == 2 ? yard.work({0, 2}) : yard.work({0});
+    EXPECT_TRUE(plan.clients[1].armed) << kind;
+  }
+}
+
+TEST(PolicyExclusive, TheHigherClassGoesFirst) {
+  Yard yard{{{client(1, Priority::kLow), client(2, Priority::kHigh)}}, {}};
+  yard.snapshot.rules.kind = Kind::kExclusive;
+  yard.decide();
+  yard[0].busy = yard[0].numbered = yard[1].numbered = true;
+  yard.work({0});
+  yard[1].busy = true;
+  EXPECT_EQ(yard.decide().clients[1].closed, 0u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(later(yard, milliseconds(20)).clients[1].closed, 0u);
 }
 
 TEST(PolicyMinimum, AHighThatNeverRestsLeavesATwoPercentSlice) {
