@@ -1,6 +1,8 @@
 // Ceilings. A job with a limit has a budget of GPU time that fills at the limit's rate. While its
 // gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
-// a job that always works opens and closes once in kPeriod, however high its limit is.
+// a job that always works opens and closes once in a period, however high its limit is. Where jobs
+// take turns, a period is no shorter than a turn of each, and while the others have theirs the job
+// saves up, or it would lose what it may have to them.
 #include <map>
 #include <utility>
 
@@ -10,8 +12,11 @@ namespace switchyard::monitor::policy {
 namespace {
 
 constexpr double kPeriodNs = 50e6;
-// A job whose turn is another's saves up at most so much: over two seconds it is 2 points.
+// A job whose turn is another's saves up at most so much, over two seconds 2 points, or what it may
+// have in so many rounds of turns: it may want its turn just after it would have been its.
 constexpr double kSavedNs = 40e6;
+constexpr double kSavedCycles = 2;
+constexpr double kLongestPeriodNs = 1e9;
 // A debt is forgotten beyond what a window of so long could show.
 constexpr double kWindowNs = 2e9;
 constexpr double kSoonestNs = 0.5e6;
@@ -42,24 +47,32 @@ std::map<std::uint64_t, Metered> list_metered(Look& look) {
   return out;
 }
 
-double depth_ns(double limit) { return kPeriodNs * limit * (1 - limit); }
+double cycle_ns(const Look& look) {
+  const Turns& turns = look.state.turns;
+  return turns.phase == Turns::Phase::kNone ? 0 : std::min(turns.cycle_ns, kLongestPeriodNs);
+}
+
+double depth_ns(const Look& look, double limit) {
+  return std::max(kPeriodNs, cycle_ns(look)) * limit * (1 - limit);
+}
 
 // How soon the answer may change.
-double next_look_ns(const Metered& job, const JobState& state) {
+double next_look_ns(const Look& look, const Metered& job, const JobState& state) {
   if (state.spent) {
-    const double full = (depth_ns(job.limit) - state.budget_ns) / job.limit;
+    const double full = (depth_ns(look, job.limit) - state.budget_ns) / job.limit;
     return job.draining ? kSoonestNs : std::max(kSoonestNs, full + kRounding);
   }
   return std::clamp(state.budget_ns / (1 - job.limit) / 2, kSoonestNs, kLatestNs);
 }
 
 void meter(Look& look, const Metered& job, JobState& state) {
-  const double full = depth_ns(job.limit);
+  const double full = depth_ns(look, job.limit);
   if (!std::exchange(state.metered, true)) {
     state.budget_ns = full;
     state.spent = false;
   }
-  const double most = job.kept_waiting && !state.spent ? std::max(full, kSavedNs) : full;
+  const double saved = std::max(kSavedNs, kSavedCycles * job.limit * cycle_ns(look));
+  const double most = job.kept_waiting && !state.spent ? std::max(full, saved) : full;
   state.budget_ns = std::clamp(state.budget_ns + job.limit * look.dt_ns - job.had_ns,
                                -kWindowNs * job.limit, std::max(most, state.budget_ns));
   if (state.budget_ns <= 0) state.spent = true;
@@ -82,7 +95,7 @@ void hold_limits(Look& look) {
       // One that works again after a rest would have the GPU for itself until the next look.
       rider->plan->wake = !rider->state->at_work;
     }
-    if (state.spent || job.at_work) look.again_in_ns(next_look_ns(job, state));
+    if (state.spent || job.at_work) look.again_in_ns(next_look_ns(look, job, state));
   }
   // What it has of the GPU depends on who else works.
   if (!metered.empty()) {
