@@ -73,6 +73,13 @@ void hold_all() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) hold_here(lane);
 }
 
+Ending::Ending(int device, std::uint64_t owner) {
+  if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
+  const unsigned lane = static_cast<unsigned>(device);
+  view_ = view::withdraw(lane, owner);
+  if (view_ != nullptr) numbers::wait_for_others(*view_, lane, owner);
+}
+
 void context_gone(int device, std::uint64_t owner) {
   if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
   linger::context_gone(static_cast<unsigned>(device), owner);

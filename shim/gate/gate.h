@@ -90,6 +90,20 @@ inline void forget(CUstream stream) {
   if (process().alive.load(std::memory_order_relaxed) != 0) numbers::forget(stream);
 }
 
+// Around the end of a context (owner: memory/owner.h).
+class Ending {
+ public:
+  Ending(int device, std::uint64_t owner);
+  ~Ending() {
+    if (view_ != nullptr) view::give_back(*view_);
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+ private:
+  view::View* view_ = nullptr;
+};
+// After it.
 void context_gone(int device, std::uint64_t owner);
 
 // In a forked child.

@@ -117,8 +117,9 @@ void behind_latest(unsigned lane) {
     ours.number = word.load(std::memory_order_relaxed);
   }
   const std::uint32_t pending = ours.number - word.load(std::memory_order_relaxed);
-  if (ready(ours)) {
-    const CUresult result = put_behind(ours, lane, view->at(lane, word), pending < kMostPending);
+  const CUdeviceptr at = view->at(lane, word);
+  if (at != 0 && ready(ours)) {
+    const CUresult result = put_behind(ours, lane, at, pending < kMostPending);
     if (result != CUDA_SUCCESS) refuse(ours, result);
   }
   ::pthread_mutex_unlock(&g_locks[lane]);

@@ -1,6 +1,7 @@
 #include "shim/gate/numbers.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kLooksEvery = 8;  // launches between two looks at the clock
 constexpr std::uint64_t kStaleNs = 1'000'000'000;
+constexpr std::uint64_t kMostDrainNs = 2'000'000'000;
 // A stream's queue holds about 1000 entries, and not all of them are ours to know.
 constexpr std::uint32_t kMostEntries = 512;
 
@@ -48,7 +50,9 @@ void abandon(Slot& slot) {
 void close_batch(Slot& slot) {
   if (lent_out(slot)) return;  // it goes on; the next one ends both
   const CUdeviceptr word = slot.view->at(slot.lane, slot.done());
-  const CUresult result = driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0);
+  const CUresult result = word == 0
+                              ? CUDA_ERROR_INVALID_VALUE
+                              : driver().cuStreamWriteValue32_v2(slot.stream, word, slot.number, 0);
   if (result == CUDA_SUCCESS) {
     finish(slot);
     return;
@@ -69,8 +73,9 @@ bool may_be_full(const Slot& slot) {
 // Puts the wait before what comes. False: the driver doesn't do that here.
 bool put_wait(CUstream stream, view::View& view, unsigned lane) {
   abi::Gate& gate = view.gates[lane];
-  const CUresult result = driver().cuStreamWaitValue32_v2(stream, view.at(lane, gate.closed), 0,
-                                                          CU_STREAM_WAIT_VALUE_EQ);
+  const CUdeviceptr word = view.at(lane, gate.closed);
+  if (word == 0) return true;  // withdrawn just now
+  const CUresult result = driver().cuStreamWaitValue32_v2(stream, word, 0, CU_STREAM_WAIT_VALUE_EQ);
   if (result == CUDA_SUCCESS) {
     gate.waits.fetch_add(1, std::memory_order_relaxed);
   } else if (unable(result)) {
@@ -237,6 +242,30 @@ void forget(CUstream stream) {
     slot->key.store(0, std::memory_order_release);
     ::pthread_mutex_unlock(&slot->lock);
   }
+}
+
+void wait_for_others(const view::View& view, unsigned lane, std::uint64_t owner) {
+  const auto waits = [&](Slot& slot) {
+    // Who holds the lock may stand in the driver.
+    if (::pthread_mutex_trylock(&slot.lock) != 0) return true;
+    const bool others = slot.view == &view && (slot.lane != lane || slot.owner != owner);
+    // An open batch doesn't get its number any more.
+    const std::uint32_t last = slot.number - (slot.open.load() ? 1 : 0);
+    const bool waits = others && slot.done().load(std::memory_order_acquire) != last;
+    ::pthread_mutex_unlock(&slot.lock);
+    return waits;
+  };
+  const auto any = [&] {
+    for (auto& slots : g_slots) {
+      for (Slot& slot : slots) {
+        if (waits(slot)) return true;
+      }
+    }
+    return false;
+  };
+  const timespec nap{0, 1'000'000};
+  const std::uint64_t limit = monotonic_ns() + kMostDrainNs;
+  while (any() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {

@@ -94,6 +94,10 @@ void look(unsigned lane);
 // The stream is about to be destroyed.
 void forget(CUstream stream);
 
+// The context is about to end, and its registration of the view, which was withdrawn, with it:
+// waits a moment for what others have queued before that view.
+void wait_for_others(const view::View& view, unsigned lane, std::uint64_t owner);
+
 // The context has ended and its work with it (owner: memory/owner.h).
 void context_gone(unsigned lane, std::uint64_t owner);
 

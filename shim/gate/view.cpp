@@ -73,6 +73,14 @@ void forget_failures(View& view, unsigned lane) {
                                std::memory_order_release);
 }
 
+// pre: this thread alone is at it.
+void unpublish(View& view) {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    if (view.device[lane].exchange(0) == 0) continue;
+    view.gates[lane].state.store(abi::kGateUnready, std::memory_order_release);
+  }
+}
+
 // Whether anything still runs before an old view, or is kept from it by its closed gate.
 bool moves(View& view, std::uint64_t now_ns) {
   std::uint32_t done = 0;
@@ -179,6 +187,20 @@ void refuse(View& view, unsigned lane, CUresult why) {
   wake_monitor();
 }
 
+View* withdraw(unsigned lane, std::uint64_t owner) {
+  View* view = current();
+  std::uint32_t stage = kRegistered;
+  if (view == nullptr || !view->stage.compare_exchange_strong(stage, kAtIt)) return nullptr;
+  if (view->lane != static_cast<int>(lane) || view->owner != owner) {
+    view->stage.store(kRegistered, std::memory_order_release);
+    return nullptr;
+  }
+  unpublish(*view);
+  return view;
+}
+
+void give_back(View& view) { view.stage.store(kFresh, std::memory_order_release); }
+
 void context_gone(unsigned lane, std::uint64_t owner) {
   View* view = current();
   if (view == nullptr) return;
@@ -186,12 +208,7 @@ void context_gone(unsigned lane, std::uint64_t owner) {
   if (stage == kAtIt || !view->stage.compare_exchange_strong(stage, kAtIt)) return;
   forget_failures(*view, lane);
   if (stage == kRegistered && view->lane == static_cast<int>(lane) && view->owner == owner) {
-    for (unsigned i = 0; i < abi::kMaxGpus; ++i) {
-      if (view->device[i].exchange(0) != 0) {
-        view->gates[i].state.store(abi::kGateUnready, std::memory_order_release);
-      }
-    }
-    view->lane = -1;
+    unpublish(*view);
     stage = kFresh;
   }
   view->stage.store(stage, std::memory_order_release);

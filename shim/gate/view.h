@@ -43,12 +43,13 @@ struct View {
   int lane = -1;                // whose context registered it
   std::uint64_t owner = 0;      // and which one (memory/owner.h)
 
-  // Where the GPU finds a word of `gates`.
+  // Where the GPU finds a word of `gates`; 0: nowhere (any more).
   template <typename Word>
   CUdeviceptr at(unsigned lane_index, const Word& word) const {
     const auto offset = reinterpret_cast<const unsigned char*>(&word) -
                         reinterpret_cast<const unsigned char*>(gates);
-    return device[lane_index].load(std::memory_order_relaxed) + static_cast<CUdeviceptr>(offset);
+    const CUdeviceptr base = device[lane_index].load(std::memory_order_relaxed);
+    return base == 0 ? 0 : base + static_cast<CUdeviceptr>(offset);
   }
 };
 
@@ -64,6 +65,12 @@ View* usable(unsigned lane);
 
 // The driver doesn't take waits or numbers here after all.
 void refuse(View& view, unsigned lane, CUresult why);
+
+// The registration belongs to the context that made it, and other contexts' work uses it, too. So
+// before that context ends, nothing new is put before the view: the view, if it is one, is given
+// back when the context has ended, or stays after all.
+View* withdraw(unsigned lane, std::uint64_t owner);
+void give_back(View& view);
 
 // The context that may have registered it has ended.
 void context_gone(unsigned lane, std::uint64_t owner);

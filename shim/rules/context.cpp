@@ -47,6 +47,7 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   CUresult result = CUDA_SUCCESS;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
+    const gate::Ending ending(device, reinterpret_cast<std::uintptr_t>(context));
     result = original(context);
   }
   forget_lane();

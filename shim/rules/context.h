@@ -42,6 +42,7 @@ CUresult primary_end(Original original, CUdevice device) {
   CUresult result = CUDA_SUCCESS;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
+    const gate::Ending ending(device, 0);
     result = original(device);
   }
   forget_lane();

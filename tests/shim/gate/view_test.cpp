@@ -1,6 +1,9 @@
 // The GPU's view of the page: registration, and what stands before an old one.
 #include "shim/gate/view.h"
 
+#include <thread>
+
+#include "shim/memory/owner.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim {
@@ -76,6 +79,43 @@ TEST_F(Views, ARefusalEndsWithAContextOfThatGpu) {
   gate::context_gone(0, 0);
   EXPECT_EQ(gate().state.load(), abi::kGateUnready);
   EXPECT_NE(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
+}
+
+TEST_F(Views, BeforeItsContextEndsNothingNewStandsBeforeItAndOthersFinish) {
+  arm();
+  launch(first_, 4);  // the primary context registers it
+  world_.context = reinterpret_cast<CUcontext>(0x2000);
+  memory::context_created(0, world_.context);
+  launch(second_, 5);
+  EXPECT_EQ(log(second_).back(), "launch");
+  std::thread ends([this] {
+    const gate::Ending ending(0, 0);
+    EXPECT_EQ(view::usable(0), nullptr);
+  });
+  while (view::current()->device[0].load() != 0) std::this_thread::yield();
+  launch(second_, 1);
+  synchronise();  // its batch gets no number any more
+  EXPECT_EQ(log(second_), (Log{"wait", "launch", "launch", "launch", "launch", "write 1", "wait",
+                               "launch", "launch"}));
+  gpu_runs();
+  ends.join();
+  EXPECT_EQ(gate().submitted[1].load(), 1u);
+  gate::context_gone(0, 0);
+  launch(second_, 1);
+  synchronise();
+  EXPECT_EQ(gpu_.registrations, 2);
+  EXPECT_EQ(log(second_).back(), "write 2");
+  memory::context_gone(world_.context);
+}
+
+TEST_F(Views, AContextThatStaysKeepsTheView) {
+  EXPECT_NE(view::usable(0), nullptr);
+  { const gate::Ending ending(0, 0); }
+  gpu_.register_result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  EXPECT_NE(view::usable(0), nullptr);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
+  { const gate::Ending ending(0, 0x77); }  // another's
   EXPECT_EQ(gate().state.load(), abi::kGateReady);
 }
 
