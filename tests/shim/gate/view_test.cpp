@@ -89,7 +89,7 @@ TEST_F(Views, BeforeItsContextEndsNothingNewStandsBeforeItAndOthersFinish) {
   memory::context_created(0, world_.context);
   launch(second_, 5);
   EXPECT_EQ(log(second_).back(), "launch");
-  std::thread ends([this] {
+  std::thread ends([] {
     const gate::Ending ending(0, 0);
     EXPECT_EQ(view::usable(0), nullptr);
   });
