@@ -1,7 +1,5 @@
 #include "tools/base/knobs.h"
 
-#include <fmt/format.h>
-
 #include "switchyard/card.h"
 #include "switchyard/settings.h"
 
@@ -85,7 +83,7 @@ const Knob& knob(std::string_view field) {
 
 std::optional<Error> refuse(const Knob& knob, std::string_view origin, std::string_view text) {
   if (knob.valid(text) && text.size() < knob.capacity) return std::nullopt;
-  return Error{kUsage, fmt::format("{} cannot be '{}': expected {}", origin, text, knob.forms)};
+  return bad_value(std::string(origin), std::string(text), knob.forms);
 }
 
 }  // namespace switchyard::tools

@@ -115,6 +115,12 @@ Result<MonitorClient> MonitorClient::connect_any() {
   return first;
 }
 
+Result<nlohmann::json> MonitorClient::ask_any(const nlohmann::json& request) {
+  auto monitor = connect_any();
+  if (!monitor) return monitor.error();
+  return monitor->ask(request);
+}
+
 MonitorClient::MonitorClient(MonitorClient&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       next_id_(other.next_id_),

@@ -37,6 +37,9 @@ class MonitorClient {
   // code and text.
   Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
 
+  // One request to whoever connect_any() finds.
+  static Result<nlohmann::json> ask_any(const nlohmann::json& request);
+
   const std::string& socket() const { return socket_; }
 
  private:

@@ -16,6 +16,11 @@ struct Error {
   std::string text;
 };
 
+// What somebody wrote for `what` is none of the accepted forms.
+inline Error bad_value(const std::string& what, const std::string& text, const std::string& forms) {
+  return {kUsage, what + " cannot be '" + text + "': expected " + forms};
+}
+
 // A value, or why there is none.
 template <typename Value>
 class Result {

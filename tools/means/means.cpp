@@ -54,8 +54,7 @@ int show(MonitorClient& monitor, bool json) {
 
 int means(const Options& options) {
   if (!options.wanted.empty() && !position_of(options.wanted, kMeansNames)) {
-    return fail(
-        {kUsage, fmt::format("means cannot be '{}': expected {}", options.wanted, kMeansForms)});
+    return fail(bad_value("means", options.wanted, kMeansForms));
   }
   auto monitor = MonitorClient::connect_any();
   if (!monitor) return fail(monitor.error());

@@ -35,21 +35,17 @@ int policy(const Options& options) {
   nlohmann::json request = {{"op", "policy"}};
   if (!options.wanted.empty()) {
     if (!position_of(options.wanted, kPolicyNames)) {
-      return fail({kUsage, fmt::format("the policy cannot be '{}': expected {}", options.wanted,
-                                       kPolicyForms)});
+      return fail(bad_value("the policy", options.wanted, kPolicyForms));
     }
     request["policy"] = options.wanted;
   }
   if (!options.minimum.empty()) {
     if (!parse_minimum(options.minimum)) {
-      return fail({kUsage, fmt::format("--minimum cannot be '{}': expected {}", options.minimum,
-                                       kMinimumForms)});
+      return fail(bad_value("--minimum", options.minimum, kMinimumForms));
     }
     request["minimum"] = options.minimum;
   }
-  auto monitor = MonitorClient::connect_any();
-  if (!monitor) return fail(monitor.error());
-  auto reply = monitor->ask(request);
+  auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);

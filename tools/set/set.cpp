@@ -45,9 +45,7 @@ int set(const Options& options) {
     }
     request[field] = text;
   }
-  auto monitor = MonitorClient::connect_any();
-  if (!monitor) return fail(monitor.error());
-  auto reply = monitor->ask(request);
+  auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);

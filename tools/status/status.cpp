@@ -85,9 +85,7 @@ void print_gpus(const nlohmann::json& gpus) {
 }
 
 int status(bool json) {
-  auto monitor = MonitorClient::connect_any();
-  if (!monitor) return fail(monitor.error());
-  auto reply = monitor->ask({{"op", "status"}});
+  auto reply = MonitorClient::ask_any({{"op", "status"}});
   if (!reply) return fail(reply.error());
   if (json) {
     print_json(*reply);
