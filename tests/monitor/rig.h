@@ -42,6 +42,13 @@ class Rig {
     if (client == nullptr) throw std::runtime_error("refused: " + why);
     return {client, FakeShim(client->page->memfd()), client->id};
   }
+  // The same, with a context and its first work.
+  Joined runs(const Ask& ask, unsigned lanes = 1) {
+    Joined joined = join(ask, 1000, lanes);
+    joined.shim.open_context();
+    joined.shim.launch();
+    return joined;
+  }
   std::string refusal(const Ask& ask, uid_t uid = 1000, std::uint32_t flags = 0) {
     std::string why;
     Client* client = monitor.join({next_pid++, uid}, hello_of(ask, 1, flags), now, why);
@@ -75,6 +82,14 @@ class Rig {
     now += span;
     monitor.tick(now);
     monitor.look(now);
+  }
+  // Everybody works and their service threads do what the page says, until nothing changes.
+  void settle(std::initializer_list<const Joined*> all) {
+    for (int i = 0; i < 4; ++i) {
+      for (const Joined* each : all) each->shim.launch();
+      pass(std::chrono::milliseconds(5));
+      for (const Joined* each : all) each->shim.apply_slices();
+    }
   }
   Account& account(std::size_t gpu = 0) { return monitor.gpus().all()[gpu].account; }
 

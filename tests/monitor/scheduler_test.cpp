@@ -15,12 +15,6 @@ using std::chrono::seconds;
 
 struct Scheduling : testing::Test {
   Rig rig;
-  Joined runs(const Ask& ask) {
-    Joined joined = rig.join(ask);
-    joined.shim.open_context();
-    joined.shim.launch();
-    return joined;
-  }
 };
 
 TEST_F(Scheduling, NobodyThereNeedsNoLook) {
@@ -29,8 +23,8 @@ TEST_F(Scheduling, NobodyThereNeedsNoLook) {
 }
 
 TEST_F(Scheduling, WhoHasNotConfirmedIsLookedAtSoonButNotForEver) {
-  const Joined a = runs({});
-  const Joined b = runs({});
+  const Joined a = rig.runs({});
+  const Joined b = rig.runs({});
   const Time next = rig.monitor.look(rig.now);
   EXPECT_GT(next, rig.now);
   EXPECT_LE(next, rig.now + milliseconds(5));
@@ -59,7 +53,7 @@ TEST_F(Scheduling, ALookAtWhatIsDueLeavesTheOtherGpusAlone) {
 }
 
 TEST_F(Scheduling, KnobsReachThePolicyAndTheListing) {
-  const Joined a = runs({.name = "x", .limit = "30%", .deadline = "10m"});
+  const Joined a = rig.runs({.name = "x", .limit = "30%", .deadline = "10m"});
   json job = rig.ask({{"op", "ps"}})["jobs"][0];
   EXPECT_EQ(job["limit_ratio"], 0.3);
   EXPECT_EQ(job["deadline_seconds"], 600);
@@ -73,7 +67,7 @@ TEST_F(Scheduling, KnobsReachThePolicyAndTheListing) {
 }
 
 TEST_F(Scheduling, ACeilingArmsAJobThatIsAlone) {
-  const Joined a = runs({.limit = "30%"});
+  const Joined a = rig.runs({.limit = "30%"});
   a.shim.ready_gate();
   bool closed = false;
   for (int i = 0; i < 2000 && !closed; ++i) {

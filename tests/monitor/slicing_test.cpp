@@ -16,35 +16,21 @@ using std::chrono::seconds;
 
 struct SlicingTest : testing::Test {
   Rig rig;
-
-  Joined runs(const Ask& ask) {
-    Joined joined = rig.join(ask);
-    joined.shim.open_context();
-    return joined;
-  }
-  // Everybody works and their service threads do what the page says, until nothing changes.
-  void settle(std::initializer_list<const Joined*> all) {
-    for (int i = 0; i < 4; ++i) {
-      for (const Joined* each : all) each->shim.launch();
-      rig.pass(milliseconds(5));
-      for (const Joined* each : all) each->shim.apply_slices();
-    }
-  }
 };
 
 TEST_F(SlicingTest, HighBesideLow) {
-  const Joined high = runs({.priority = "high"});
-  const Joined low = runs({.priority = "low"});
-  settle({&high, &low});
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  rig.settle({&high, &low});
   EXPECT_EQ(high.lane().compute_slice_us, 10'000u);
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
   EXPECT_EQ(low.lane().copy_slice_us, 50u);
 }
 
 TEST_F(SlicingTest, ASetPriorityIsInForceAtOnce) {
-  const Joined a = runs({.name = "a"});
-  const Joined b = runs({.name = "b"});
-  settle({&a, &b});
+  const Joined a = rig.runs({.name = "a"});
+  const Joined b = rig.runs({.name = "b"});
+  rig.settle({&a, &b});
   EXPECT_EQ(a.lane().compute_slice_us, 25'000u);
   rig.ask({{"op", "set"}, {"target", "a"}, {"priority", "high"}});
   EXPECT_EQ(a.lane().compute_slice_us, 10'000u);
@@ -53,26 +39,26 @@ TEST_F(SlicingTest, ASetPriorityIsInForceAtOnce) {
 }
 
 TEST_F(SlicingTest, ASetShareIsInForceAtOnce) {
-  const Joined a = runs({.name = "a"});
-  const Joined b = runs({.name = "b"});
-  settle({&a, &b});
+  const Joined a = rig.runs({.name = "a"});
+  const Joined b = rig.runs({.name = "b"});
+  rig.settle({&a, &b});
   rig.ask({{"op", "set"}, {"target", "a"}, {"share", 4}});
   EXPECT_EQ(a.lane().compute_slice_us, 40'000u);
   EXPECT_EQ(b.lane().compute_slice_us, 10'000u);
 }
 
 TEST_F(SlicingTest, AClientAloneIsNeverAskedForAnything) {
-  const Joined a = runs({.priority = "high"});
-  settle({&a});
+  const Joined a = rig.runs({.priority = "high"});
+  rig.settle({&a});
   rig.pass(seconds(10));
   EXPECT_EQ(a.lane().slice_seq, 0u);
   EXPECT_EQ(a.lane().attention, 0u) << "and never makes a system call";
 }
 
 TEST_F(SlicingTest, WhoIsLeftAloneGetsTheDefaultBack) {
-  const Joined a = runs({});
-  const Joined b = runs({});
-  settle({&a, &b});
+  const Joined a = rig.runs({});
+  const Joined b = rig.runs({});
+  rig.settle({&a, &b});
   rig.monitor.died(b.id);
   rig.pass(milliseconds(5));
   EXPECT_EQ(a.lane().compute_slice_us, 0u);
@@ -80,9 +66,9 @@ TEST_F(SlicingTest, WhoIsLeftAloneGetsTheDefaultBack) {
 }
 
 TEST_F(SlicingTest, AnIdleClientIsAskedToRing) {
-  const Joined a = runs({});
-  const Joined b = runs({});
-  settle({&a, &b});
+  const Joined a = rig.runs({});
+  const Joined b = rig.runs({});
+  rig.settle({&a, &b});
   EXPECT_EQ(a.lane().attention, 0u);
   for (int i = 0; i < 12; ++i) {
     b.shim.launch();
@@ -93,11 +79,11 @@ TEST_F(SlicingTest, AnIdleClientIsAskedToRing) {
 }
 
 TEST_F(SlicingTest, AStoppedYielderKeepsTheOnlyShortSliceUntilItIsDead) {
-  const Joined high = runs({.priority = "high"});
-  const Joined low = runs({.priority = "low"});
-  settle({&high, &low});
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  rig.settle({&high, &low});
   ASSERT_EQ(low.lane().compute_slice_us, 20u);
-  const Joined next = runs({.priority = "low"});
+  const Joined next = rig.runs({.priority = "low"});
   rig.pass(seconds(3));
   for (int i = 0; i < 10; ++i) {  // low is stopped: it launches nothing and answers nothing
     high.shim.launch();
@@ -117,13 +103,13 @@ TEST_F(SlicingTest, AStoppedYielderKeepsTheOnlyShortSliceUntilItIsDead) {
 }
 
 TEST_F(SlicingTest, AProcessThatCanNotBeWatchedCountsAsDeadSomeTimeAfterItLeft) {
-  const Joined high = runs({.priority = "high"});
+  const Joined high = rig.runs({.priority = "high"});
   const Joined unseen = rig.join_as({0, 1000}, hello_of({.priority = "low"}));
   unseen.shim.open_context();
-  settle({&high, &unseen});
+  rig.settle({&high, &unseen});
   ASSERT_EQ(unseen.lane().compute_slice_us, 20u);
   rig.monitor.left(unseen.id);
-  const Joined low = runs({.priority = "low"});
+  const Joined low = rig.runs({.priority = "low"});
   high.shim.launch();
   low.shim.launch();
   rig.pass(seconds(1));
@@ -139,27 +125,27 @@ TEST_F(SlicingTest, AProcessThatCanNotBeWatchedCountsAsDeadSomeTimeAfterItLeft) 
 TEST_F(SlicingTest, AClientThatRejoinsConfirmsSomethingBeforeAnybodyElseIsShort) {
   const Joined back = rig.join({.priority = "high"}, 1000, 1, wire::kRejoin);
   back.shim.open_context();
-  const Joined low = runs({.priority = "low"});
+  const Joined low = rig.runs({.priority = "low"});
   back.shim.launch();
   low.shim.launch();
   rig.pass(milliseconds(5));
   EXPECT_EQ(back.lane().slice_seq, 1u);
   EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
-  settle({&back, &low});
+  rig.settle({&back, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
 }
 
 TEST_F(SlicingTest, ARejoinedClientAloneConfirmsTheDefault) {
   const Joined back = rig.join({}, 1000, 1, wire::kRejoin);
   back.shim.open_context();
-  settle({&back});
+  rig.settle({&back});
   EXPECT_EQ(back.lane().slice_applied_seq, 1u);
   EXPECT_EQ(back.lane().compute_slice_us, 0u);
 }
 
 TEST_F(SlicingTest, ADriverThatRefusesIsAskedAFewTimesAndLeftAlone) {
-  const Joined a = runs({});
-  const Joined b = runs({});
+  const Joined a = rig.runs({});
+  const Joined b = rig.runs({});
   for (int i = 0; i < 20; ++i) {
     a.shim.launch();
     b.shim.launch();
@@ -173,17 +159,17 @@ TEST_F(SlicingTest, ADriverThatRefusesIsAskedAFewTimesAndLeftAlone) {
 }
 
 TEST_F(SlicingTest, MeansNoneTakesAllSlicesBackAndAutoGivesThemAgain) {
-  const Joined high = runs({.priority = "high"});
-  const Joined low = runs({.priority = "low"});
-  settle({&high, &low});
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  rig.settle({&high, &low});
   EXPECT_TRUE(rig.ask({{"op", "means"}, {"means", "none"}})["ok"]);
   EXPECT_EQ(low.lane().compute_slice_us, 0u);
   EXPECT_EQ(high.lane().compute_slice_us, 0u);
   EXPECT_EQ(rig.ask({{"op", "status"}})["gpus"][0]["means"], "none");
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 0u);
   rig.ask({{"op", "means"}, {"means", "auto"}});
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
 }
 
