@@ -6,12 +6,20 @@ namespace {
 // Why a GPU gets no slices; null when it does.
 const char* against_slices(const MeansFacts& facts) {
   if (facts.mps) return "MPS runs on this GPU: its server owns the channel groups";
-  if (facts.slices_refused && !facts.slices_accepted) return "the driver refuses slices";
-  return nullptr;
+  return facts.slices.hopeless() ? "the driver refuses slices to every client here" : nullptr;
 }
 
 const char* against_gates(const MeansFacts& facts) {
-  return facts.gates_refused && !facts.gates_ready ? "the driver refuses gates" : nullptr;
+  return facts.gates.hopeless() ? "the driver refuses gates to every client here" : nullptr;
+}
+
+// What is to be said where both are in force.
+const char* about_both(const MeansFacts& facts) {
+  if (facts.slices.mixed())
+    return "slices are refused to some clients ('switchyard ps' marks them)";
+  if (facts.gates.mixed()) return "gates are refused to some clients: nobody takes turns with them";
+  return facts.slices.taken ? "slices are accepted by the driver"
+                            : "slices will be used; nobody needed one yet";
 }
 
 }  // namespace
@@ -26,10 +34,9 @@ MeansInForce means_in_force(Means chosen, const MeansFacts& facts) {
   if (chosen == Means::kGate) {
     return {false, no_gates == nullptr, no_gates != nullptr ? no_gates : "gates were chosen"};
   }
-  const char* reason = no_slices != nullptr    ? no_slices
-                       : no_gates != nullptr   ? no_gates
-                       : facts.slices_accepted ? "slices are accepted by the driver"
-                                               : "slices will be used; nobody needed one yet";
+  const char* reason = no_slices != nullptr  ? no_slices
+                       : no_gates != nullptr ? no_gates
+                                             : about_both(facts);
   return {no_slices == nullptr, no_gates == nullptr, reason};
 }
 

@@ -8,6 +8,10 @@
 //     slice        chosen, or the driver refuses the gate's words
 //     none         chosen, or nothing works
 //
+// A refusal is its client's own affair: one in a sandbox that lets no slice through doesn't turn
+// slices off for the others, and can't keep them from ever being asked. It keeps the driver's own
+// slice; `ps` names it. Only when nobody is left who might take them, they are out of force.
+//
 // A pause by a person and memory quotas hold under every one of them.
 //
 // Threading: pure functions over plain values.
@@ -20,11 +24,20 @@ namespace switchyard::monitor {
 // In the order of kMeansNames (settings.h).
 enum class Means : std::uint8_t { kAuto, kSlice, kGate, kNone };
 
-// What is known about one GPU. Nobody may have needed a slice or a gate yet.
+// What the clients that have a context on a GPU answered to slices, or to gates.
+struct MeansAnswers {
+  bool taken = false;    // by some client
+  bool refused = false;  // to some client
+  bool unasked = false;  // somebody never needed one
+  void add(bool takes, bool took) { (!takes ? refused : took ? taken : unasked) = true; }
+  bool hopeless() const { return refused && !taken && !unasked; }
+  bool mixed() const { return refused && !hopeless(); }
+};
+
+// What is known about one GPU.
 struct MeansFacts {
   bool mps = false;  // NVML names its server, or a client was told by the driver
-  bool slices_accepted = false, slices_refused = false;  // of some client
-  bool gates_ready = false, gates_refused = false;
+  MeansAnswers slices = {}, gates = {};
 };
 
 struct MeansInForce {

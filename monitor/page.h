@@ -32,6 +32,12 @@ struct LaneReport {
 
   // Anything that moved means that the client uses the GPU.
   std::uint64_t work() const { return launches + graph_launches + copies; }
+  bool has_context() const { return contexts > 0 || compute_groups > 0; }
+  // It was asked for slices and has a context, but never saw the channel groups being made: some
+  // sandboxes answer libcuda's ioctls elsewhere.
+  bool groups_unseen() const {
+    return contexts > 0 && compute_groups == 0 && slice_status == abi::kSliceNoGroup;
+  }
 };
 
 // What a client says about its gate on one GPU, copied and bounded.

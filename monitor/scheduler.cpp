@@ -42,7 +42,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.contexts = report.contexts;
   view.compute_groups = report.compute_groups;
   view.work = report.work();
-  view.sliceable = !slicing_.refuses(gpu, client.id);
+  view.sliceable = !slicing_.refuses(gpu, client.id) && !report.groups_unseen();
   view.gateable = lane.gate.state != abi::kGateRefused;
   view.numbered = numbered(lane, lane.gate);
   view.busy = busy(lane, report, lane.gate);
@@ -71,11 +71,10 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
       // NVML may name no processes, or by PIDs of another namespace: the clients know by
       // themselves.
       facts.mps = facts.mps || report.under_mps;
-      facts.slices_refused = facts.slices_refused || !view.sliceable;
-      facts.slices_accepted =
-          facts.slices_accepted || (view.sliceable && report.slice_status == abi::kSliceAccepted);
-      facts.gates_refused = facts.gates_refused || !view.gateable;
-      facts.gates_ready = facts.gates_ready || state.gate.state == abi::kGateReady;
+      if (report.has_context()) {
+        facts.slices.add(view.sliceable, report.slice_status == abi::kSliceAccepted);
+        facts.gates.add(view.gateable, state.gate.state == abi::kGateReady);
+      }
     }
   }
   gpus_[gpu].facts = facts;

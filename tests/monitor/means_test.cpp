@@ -17,6 +17,8 @@ std::string in_force(Means chosen, const MeansFacts& facts) {
   return means_in_force(chosen, facts).name();
 }
 
+std::string reason(const MeansFacts& facts) { return means_in_force(Means::kAuto, facts).reason; }
+
 TEST(Means, WhatWorksIsInForce) {
   const MeansFacts fine;
   EXPECT_EQ(in_force(Means::kAuto, fine), "slice+gate");
@@ -26,20 +28,38 @@ TEST(Means, WhatWorksIsInForce) {
 }
 
 TEST(Means, UnderMpsThereAreGatesAlone) {
-  const MeansFacts mps{.mps = true, .slices_accepted = true};
+  const MeansFacts mps{.mps = true, .slices = {.taken = true}};
   EXPECT_EQ(in_force(Means::kAuto, mps), "gate");
   EXPECT_EQ(in_force(Means::kSlice, mps), "none");
   EXPECT_NE(std::string(means_in_force(Means::kAuto, mps).reason).find("MPS"), std::string::npos);
 }
 
-TEST(Means, WhatTheDriverRefusesIsLeftOut) {
-  EXPECT_EQ(in_force(Means::kAuto, {.slices_refused = true}), "gate");
-  EXPECT_EQ(in_force(Means::kAuto, {.slices_accepted = true, .slices_refused = true}), "slice+gate")
-      << "one client's refusal is its own";
-  EXPECT_EQ(in_force(Means::kAuto, {.gates_refused = true}), "slice");
-  EXPECT_EQ(in_force(Means::kAuto, {.gates_ready = true, .gates_refused = true}), "slice+gate");
-  EXPECT_EQ(in_force(Means::kAuto, {.slices_refused = true, .gates_refused = true}), "none");
-  EXPECT_EQ(in_force(Means::kGate, {.gates_refused = true}), "none");
+TEST(Means, WhatTheDriverRefusesToEverybodyIsLeftOut) {
+  const MeansAnswers no{.refused = true};
+  EXPECT_EQ(in_force(Means::kAuto, {.slices = no}), "gate");
+  EXPECT_EQ(in_force(Means::kAuto, {.gates = no}), "slice");
+  EXPECT_EQ(in_force(Means::kAuto, {.slices = no, .gates = no}), "none");
+  EXPECT_EQ(in_force(Means::kGate, {.gates = no}), "none");
+  EXPECT_EQ(in_force(Means::kSlice, {.slices = no}), "none");
+}
+
+TEST(Means, WhatIsRefusedToOneClientIsKeptForTheOthers) {
+  for (const MeansAnswers mixed :
+       {MeansAnswers{.taken = true, .refused = true}, {.refused = true, .unasked = true}}) {
+    EXPECT_EQ(in_force(Means::kAuto, {.slices = mixed}), "slice+gate");
+    EXPECT_EQ(in_force(Means::kAuto, {.gates = mixed}), "slice+gate");
+    EXPECT_EQ(reason({.slices = mixed}).rfind("slices are refused to some clients", 0), 0u);
+    EXPECT_EQ(reason({.gates = mixed}).rfind("gates are refused to some clients", 0), 0u);
+  }
+}
+
+TEST(Means, TheReasonSaysWhatIsKnown) {
+  EXPECT_EQ(reason({}), "slices will be used; nobody needed one yet");
+  EXPECT_EQ(reason({.slices = {.unasked = true}}), "slices will be used; nobody needed one yet");
+  EXPECT_EQ(reason({.slices = {.taken = true, .unasked = true}}),
+            "slices are accepted by the driver");
+  EXPECT_EQ(reason({.slices = {.refused = true}}),
+            "the driver refuses slices to every client here");
 }
 
 struct MeansChosen : testing::Test {
@@ -49,34 +69,26 @@ struct MeansChosen : testing::Test {
   }
   json gpu() { return rig.ask({{"op", "status"}})["gpus"][0]; }
   Joined runs(const Ask& ask) {
-    Joined joined = rig.join(ask);
-    joined.shim.open_context();
+    Joined joined = rig.runs(ask);
     joined.shim.ready_gate();
     return joined;
-  }
-  void settle(std::initializer_list<const Joined*> all) {
-    for (int i = 0; i < 4; ++i) {
-      for (const Joined* each : all) each->shim.launch();
-      rig.pass(milliseconds(5));
-      for (const Joined* each : all) each->shim.apply_slices();
-    }
   }
 };
 
 TEST_F(MeansChosen, EachIsInForceAtOnceAndShown) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(gpu()["means"], "slice+gate");
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
   ASSERT_TRUE(choose("gate")["ok"]);
   EXPECT_EQ(low.lane().compute_slice_us, 0u);
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 0u);
   EXPECT_EQ(gpu()["means"], "gate");
   EXPECT_TRUE(low.shim.armed()) << "the gate does what the slice did";
   ASSERT_TRUE(choose("slice")["ok"]);
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
   EXPECT_FALSE(low.shim.armed());
   EXPECT_EQ(low.shim.gate().closed, 0u);
@@ -88,19 +100,86 @@ TEST_F(MeansChosen, UnderMpsNobodyIsAskedForSlices) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
   rig.monitor.gpus()[0].mps_listed = true;
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(low.lane().slice_seq, 0u);
   EXPECT_TRUE(low.shim.armed());
+}
+
+// In some sandboxes: the driver refuses its slices, or its groups are never seen.
+struct MeansOfOneInASandbox : MeansChosen, testing::WithParamInterface<std::uint32_t> {
+  // Four looks; everybody works and does what its page says, `boxed` in its own way.
+  void settle_beside(const Joined& boxed, std::initializer_list<const Joined*> others) {
+    for (int i = 0; i < 4; ++i) {
+      boxed.shim.launch();
+      for (const Joined* each : others) each->shim.launch();
+      rig.pass(milliseconds(5));
+      boxed.shim.apply_slices(0, GetParam());
+      for (const Joined* each : others) each->shim.apply_slices();
+    }
+  }
+  Joined runs_boxed(const Ask& ask) {
+    const bool unseen = GetParam() == abi::kSliceNoGroup;
+    Joined joined = runs(ask);
+    if (unseen) joined.lane().compute_groups = 0;
+    return joined;
+  }
+};
+
+TEST_P(MeansOfOneInASandbox, TheOthersGetTheirSlices) {
+  const Joined boxed = runs_boxed({});
+  const Joined first = runs({});
+  settle_beside(boxed, {&first});
+  // It refused already, and these two were never asked before.
+  rig.monitor.died(first.id);
+  const Joined high = runs({.priority = "high"});
+  const Joined other = runs({.priority = "high"});
+  settle_beside(boxed, {&high, &other});
+  EXPECT_EQ(gpu()["means"], "slice+gate");
+  EXPECT_EQ(gpu()["means_reason"],
+            "slices are refused to some clients ('switchyard ps' marks them)");
+  EXPECT_EQ(high.lane().compute_slice_us, other.lane().compute_slice_us);
+  EXPECT_GE(high.lane().compute_slice_us, 10'000u);
+  EXPECT_EQ(boxed.lane().compute_slice_us, 0u) << "the driver's own";
+}
+
+TEST_P(MeansOfOneInASandbox, OnceNobodyElseIsThereItIsGates) {
+  const Joined boxed = runs_boxed({});
+  const Joined other = runs({});
+  settle_beside(boxed, {&other});
+  EXPECT_EQ(gpu()["means"], "slice+gate");
+  rig.monitor.died(other.id);
+  rig.pass(milliseconds(5));
+  EXPECT_EQ(gpu()["means"], "gate");
+  boxed.lane().contexts = 0;
+  boxed.lane().compute_groups = 0;
+  EXPECT_EQ(gpu()["means"], "slice+gate") << "who has no context there has no say";
+}
+
+INSTANTIATE_TEST_SUITE_P(Answers, MeansOfOneInASandbox,
+                         testing::Values(abi::kSliceRefused, abi::kSliceNoGroup),
+                         [](const auto& answer) {
+                           return answer.param == abi::kSliceNoGroup ? "NoGroup" : "Refused";
+                         });
+
+TEST_F(MeansChosen, AGateThatIsRefusedToOneIsArmedForTheOthers) {
+  const Joined refused = runs({});
+  refused.shim.gate().state = abi::kGateRefused;
+  const Joined limited = runs({.limit = "30%"});
+  rig.settle({&refused, &limited});
+  EXPECT_EQ(gpu()["means"], "slice+gate");
+  EXPECT_EQ(gpu()["means_reason"],
+            "gates are refused to some clients: nobody takes turns with them");
+  EXPECT_TRUE(limited.shim.armed()) << "its ceiling is its own";
 }
 
 TEST_F(MeansChosen, AClientThatSaysItIsUnderMpsIsBelieved) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
-  settle({&high, &low});
+  rig.settle({&high, &low});
   ASSERT_EQ(low.lane().compute_slice_us, 20u);
   EXPECT_EQ(gpu()["mps"], false);
   high.lane().under_mps = 1;
-  settle({&high, &low});
+  rig.settle({&high, &low});
   EXPECT_EQ(gpu()["means"], "gate");
   EXPECT_EQ(gpu()["mps"], true);
   EXPECT_NE(gpu()["means_reason"].get<std::string>().find("MPS"), std::string::npos);
