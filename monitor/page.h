@@ -29,6 +29,7 @@ struct LaneReport {
   std::uint32_t slice_status = 0;
   std::uint64_t refusals = 0;
   bool under_mps = false;  // the driver told it so
+  bool operator==(const LaneReport&) const = default;
 
   // Anything that moved means that the client uses the GPU.
   std::uint64_t work() const { return launches + graph_launches + copies; }
@@ -48,6 +49,7 @@ struct GateReport {
   std::uint32_t waits = 0;
   bool done = true;            // nothing that has a number is left on the GPU
   std::uint64_t progress = 0;  // moves with every number that is done
+  bool operator==(const GateReport&) const = default;
 };
 
 // What the monitor wants of a gate.

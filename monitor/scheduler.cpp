@@ -23,7 +23,11 @@ Time Scheduler::look_at_due(Time now) {
 }
 
 Time Scheduler::look_at_those_of(const Client& client, Time now) {
-  for (const auto& [lane, state] : client.lanes) look_at(state.gpu, now);
+  for (const auto& [lane, state] : client.lanes) {
+    const bool changed =
+        client.page->report(lane) != state.last || client.page->gate(lane) != state.gate;
+    if (changed) look_at(state.gpu, now);
+  }
   return next();
 }
 

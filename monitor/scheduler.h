@@ -27,8 +27,9 @@ class Scheduler {
  public:
   Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing);
 
-  // One round for every GPU; for those whose time has come; for those of one client. Each answers
-  // when to look again at any of them; 0: not before something happens.
+  // One round for every GPU; for those whose time has come; for those where a client that rang has
+  // something new to say. Each answers when to look again at any of them; 0: not before something
+  // happens.
   Time look(Time now);
   Time look_at_due(Time now);
   Time look_at_those_of(const Client& client, Time now);

@@ -52,6 +52,25 @@ TEST_F(Scheduling, ALookAtWhatIsDueLeavesTheOtherGpusAlone) {
   EXPECT_EQ(a.lane(1).slice_seq, 1u);
 }
 
+TEST_F(Scheduling, WhoRingsIsLookedAtWhereSomethingChanged) {
+  Rig two(2);
+  const Joined a = two.runs({}, 2);
+  const Joined b = two.join({}, 1000, 2);
+  two.monitor.look(two.now);
+  // What the other one does on GPU 0 is not what rang.
+  b.shim.open_context(0);
+  b.shim.launch(0);
+  a.shim.open_context(1);
+  a.shim.launch(1);
+  two.monitor.look_at_those_of(a.id, two.now);
+  EXPECT_FALSE(b.client->lanes.at(0).active);
+  EXPECT_TRUE(a.client->lanes.at(1).active);
+  // A gate that becomes ready is a change, too.
+  a.shim.ready_gate(0);
+  two.monitor.look_at_those_of(a.id, two.now);
+  EXPECT_TRUE(b.client->lanes.at(0).active);
+}
+
 TEST_F(Scheduling, KnobsReachThePolicyAndTheListing) {
   const Joined a = rig.runs({.name = "x", .limit = "30%", .deadline = "10m"});
   json job = rig.ask({{"op", "ps"}})["jobs"][0];
