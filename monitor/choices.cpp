@@ -18,10 +18,6 @@ json not_yours(const char* what) {
                                             user_name(::geteuid()), what));
 }
 
-json nonsense(const char* what, const std::string& value, const char* forms) {
-  return refusal(kUsage, fmt::format("{} '{}' makes no sense: it takes {}", what, value, forms));
-}
-
 }  // namespace
 
 static_assert(kPolicyNames[static_cast<std::size_t>(policy::Kind::kDeadline)] == "deadline" &&

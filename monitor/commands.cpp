@@ -103,6 +103,12 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
   return nullptr;
 }
 
+json listing_of(Monitor& monitor, Job& job, Time now) {
+  json out = success();
+  out.update(list_job(monitor, job, now));
+  return out;
+}
+
 json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   json out;
   Job* job = target_of(monitor, peer, request, out);
@@ -125,17 +131,7 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
     return refusal(kRefusedByPolicy, why);
   }
   monitor.change(*job, card, *knobs, now);
-  out = success();
-  out.update(list_job(monitor, *job, now));
-  return out;
-}
-
-json listing_of_paused(Monitor& monitor, Job& job, Drained state, Time now) {
-  json out = success();
-  out.update(list_job(monitor, job, now));
-  // Nobody knows: null.
-  out["drained"] = state == Drained::kUnknown ? json() : json(state == Drained::kYes);
-  return out;
+  return listing_of(monitor, *job, now);
 }
 
 json pause(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -146,15 +142,13 @@ json pause(Monitor& monitor, const Peer& peer, const json& request, Time now, An
   if (const auto text = text_of(request, "timeout_seconds")) {
     const auto timeout = parse_pause(*text);
     if (!timeout) {
-      return refusal(kUsage,
-                     fmt::format("timeout '{}' makes no sense: it takes {}", *text, kPauseForms));
+      return nonsense("timeout", *text, kPauseForms);
     }
     until = now + std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
   }
   monitor.pause(*job, until, now);
-  const Drained state = drained(monitor.roster(), *job, now);
-  if (state == Drained::kNo) answer.pausing = job->key;
-  return listing_of_paused(monitor, *job, state, now);
+  if (drained(monitor.roster(), *job, now) == Drained::kNo) answer.pausing = job->key;
+  return listing_of(monitor, *job, now);
 }
 
 json resume(Monitor& monitor, const Peer& peer, const json& request, Time now) {
@@ -162,9 +156,7 @@ json resume(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   Job* job = target_of(monitor, peer, request, out);
   if (job == nullptr) return out;
   monitor.resume(*job, now);
-  out = success();
-  out.update(list_job(monitor, *job, now));
-  return out;
+  return listing_of(monitor, *job, now);
 }
 
 // Names of processes need not be UTF-8.
@@ -215,9 +207,8 @@ Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view reque
 std::optional<std::string> answer_paused(Monitor& monitor, JobKey key, Time now, bool last) {
   Job* job = monitor.roster().find(key);
   if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended while it was paused"));
-  const Drained state = drained(monitor.roster(), *job, now);
-  if (state == Drained::kNo && !last) return std::nullopt;
-  return dump(listing_of_paused(monitor, *job, state, now));
+  if (drained(monitor.roster(), *job, now) == Drained::kNo && !last) return std::nullopt;
+  return dump(listing_of(monitor, *job, now));
 }
 
 }  // namespace switchyard::monitor

@@ -37,6 +37,14 @@ const char* gate_text(std::uint32_t closed) {
                                                : "open";
 }
 
+// Whether what a paused job had queued has ended: true, false, or null where nobody knows.
+json list_drained(Monitor& monitor, JobKey key, Time now) {
+  Job* job = monitor.roster().find(key);
+  if (job == nullptr || !job->pause.on) return nullptr;
+  const Drained state = drained(monitor.roster(), *job, now);
+  return state == Drained::kUnknown ? json() : json(state == Drained::kYes);
+}
+
 // One job's clients on one GPU, added up.
 struct OnGpu {
   std::uint64_t used = 0, overhead = 0;
@@ -191,6 +199,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
                              : "idle"},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
       {"pause_best_effort", job.pause.on && workers > 1},
+      {"drained", list_drained(monitor, job.key, now)},
       {"priority", to_string(job.knobs.priority)},
       {"share_weight", job.knobs.share},
       {"limit_ratio", job.knobs.limit > 0 ? json(job.knobs.limit) : json(nullptr)},

@@ -65,7 +65,7 @@ Drained drained(Roster& roster, Job& job, Time now) {
     if (client == nullptr || client->observer) continue;
     for (const auto& [lane, state] : client->lanes) {
       const LaneReport report = client->page->report(lane);
-      if (report.contexts == 0 && report.compute_groups == 0) continue;
+      if (!report.has_context()) continue;
       const GateReport gate = client->page->gate(lane);
       progress += gate.progress;
       done = done && gate.done;

@@ -26,8 +26,10 @@ Time next_pause_end(const Roster& roster);
 
 // Whether nothing of a paused job runs on the GPU any more, but for a kernel or graph that takes
 // longer than 50 ms. Known only of clients that numbered their work since well before the pause:
-// nobody sees what is queued without a number. Work that is held on the GPU keeps its number open,
-// so it is progress that stands still which tells. Ask again every few milliseconds.
+// nobody sees what is queued without a number, and arming at the pause comes too late, for with the
+// gate shut nothing follows that could carry one. So of a job that was alone it stays unknown. Work
+// that is held on the GPU keeps its number open, so it is progress that stands still which tells.
+// Ask again every few milliseconds.
 enum class Drained { kNo, kYes, kUnknown };
 Drained drained(Roster& roster, Job& job, Time now);
 

@@ -3,6 +3,8 @@
 // Threading: pure functions.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +15,10 @@ namespace switchyard::monitor {
 
 inline nlohmann::json refusal(int code, const std::string& error) {
   return {{"schema_version", kSchemaVersion}, {"ok", false}, {"code", code}, {"error", error}};
+}
+
+inline nlohmann::json nonsense(const char* what, const std::string& value, const char* forms) {
+  return refusal(kUsage, fmt::format("{} '{}' makes no sense: it takes {}", what, value, forms));
 }
 
 inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }

@@ -28,7 +28,9 @@
 //                                         a client of it is attached
 //   {"op":"set","target":NAME,"priority"?,"share"?,"limit"?,"deadline"?,"memory"?}
 //                                       → the job as `ps` lists it
-//   {"op":"pause","target":NAME,"timeout_seconds"?} → the job, once no kernel of it is known to run
+//   {"op":"pause","target":NAME,"timeout_seconds"?} → the job, once no kernel of it is known to run,
+//                                         after a second at the latest. Its "drained", in "ps" too:
+//                                         true, false, or null: work of it was queued uncounted
 //   {"op":"resume","target":NAME}       → the job
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells

@@ -17,12 +17,6 @@ using std::chrono::seconds;
 struct Pausing : testing::Test {
   Rig rig;
 
-  Joined runs(const Ask& ask) {
-    Joined joined = rig.join(ask);
-    joined.shim.open_context();
-    joined.shim.launch();
-    return joined;
-  }
   json pause(const std::string& name) { return rig.ask({{"op", "pause"}, {"target", name}}); }
   json pause(const std::string& name, const json& timeout) {
     return rig.ask({{"op", "pause"}, {"target", name}, {"timeout_seconds", timeout}});
@@ -36,7 +30,7 @@ struct Pausing : testing::Test {
 };
 
 TEST_F(Pausing, AJobAloneIsHeldAndGoesOn) {
-  const Joined a = runs({.name = "x"});
+  const Joined a = rig.runs({.name = "x"});
   const json paused = pause("x");
   EXPECT_EQ(paused["ok"], true) << paused;
   EXPECT_EQ(paused["state"], "paused");
@@ -67,7 +61,7 @@ TEST_F(Pausing, AllProcessesOnAllGpusAndNobodyElse) {
 }
 
 TEST_F(Pausing, WhoJoinsAPausedJobIsHeldFromTheStart) {
-  const Joined a = runs({.job = "j", .name = "x"});
+  const Joined a = rig.runs({.job = "j", .name = "x"});
   pause("x", 60);
   const Joined b = rig.join({.job = "j"});
   EXPECT_TRUE(held(b)) << "before anybody looks again";
@@ -78,7 +72,7 @@ TEST_F(Pausing, WhoJoinsAPausedJobIsHeldFromTheStart) {
 }
 
 TEST_F(Pausing, PausingTwiceIsOnePauseAndTheLastTimeCounts) {
-  const Joined a = runs({.name = "x"});
+  const Joined a = rig.runs({.name = "x"});
   pause("x", 10);
   EXPECT_EQ(pause("x", "60s")["pause_seconds"], 60);
   rig.pass(seconds(11));
@@ -91,7 +85,7 @@ TEST_F(Pausing, PausingTwiceIsOnePauseAndTheLastTimeCounts) {
 }
 
 TEST_F(Pausing, ATimeOutEndsItOnTime) {
-  const Joined a = runs({.name = "x"});
+  const Joined a = rig.runs({.name = "x"});
   const Time start = rig.now;
   pause("x", 60);
   EXPECT_EQ(a.shim.gate().pause_until_ns,
@@ -110,7 +104,7 @@ TEST_F(Pausing, ATimeOutEndsItOnTime) {
 }
 
 TEST_F(Pausing, NonsenseStrangersAndStrayNames) {
-  const Joined a = runs({.name = "x"});
+  const Joined a = rig.runs({.name = "x"});
   for (const json& timeout :
        {json(0), json(-1), json("never"), json("0s"), json("25h"), json::array(), json(1e300)}) {
     EXPECT_EQ(pause("x", timeout)["code"], kUsage) << timeout;
@@ -125,7 +119,7 @@ TEST_F(Pausing, NonsenseStrangersAndStrayNames) {
 }
 
 TEST_F(Pausing, ItHoldsUnderEveryMeans) {
-  const Joined a = runs({.name = "x"});
+  const Joined a = rig.runs({.name = "x"});
   pause("x");
   for (const char* means : {"none", "slice", "gate", "auto"}) {
     EXPECT_EQ(rig.ask({{"op", "means"}, {"means", means}})["ok"], true);
@@ -143,18 +137,18 @@ TEST_F(Pausing, APausedJobsMemoryStaysItsOwn) {
 }
 
 TEST_F(Pausing, TheEndOfAPausedJobLeavesNothing) {
-  const Joined a = runs({.job = "j", .name = "x"});
+  const Joined a = rig.runs({.job = "j", .name = "x"});
   pause("x");
   rig.monitor.died(a.id);
   EXPECT_TRUE(rig.monitor.roster().jobs().empty());
   EXPECT_EQ(next_pause_end(rig.monitor.roster()), Time{0});
-  EXPECT_TRUE(open(runs({.job = "j", .name = "x"}))) << "a new job of the same name";
+  EXPECT_TRUE(open(rig.runs({.job = "j", .name = "x"}))) << "a new job of the same name";
 }
 
 // Drained: what `pause` may say about the work that was queued before.
 struct PausingDrained : Pausing {
   Joined numbered(const Ask& ask) {
-    Joined joined = runs(ask);
+    Joined joined = rig.runs(ask);
     joined.shim.ready_gate();
     return joined;
   }
@@ -174,7 +168,26 @@ TEST_F(PausingDrained, AJobWithoutAContextHasNothingToDrain) {
 
 TEST_F(PausingDrained, OfAJobThatWroteNoNumbersItIsNotKnown) {
   const Joined a = numbered({.name = "x"});
-  EXPECT_EQ(pause("x")["drained"], nullptr);
+  EXPECT_EQ(ps()["drained"], nullptr) << "it is not paused";
+  const json paused = pause("x");
+  ASSERT_TRUE(paused.contains("drained"));
+  EXPECT_EQ(paused["drained"], nullptr);
+  // It is armed from now on, but shut: no number comes that would stand behind its work.
+  rig.pass(seconds(100));
+  EXPECT_TRUE(a.shim.armed());
+  EXPECT_EQ(ps()["drained"], nullptr);
+}
+
+TEST_F(PausingDrained, ThePausedOnesListingSaysItToo) {
+  const Joined a = numbered({.name = "x"});
+  a.shim.submit();
+  arm(a);
+  EXPECT_EQ(pause("x")["drained"], false);
+  EXPECT_EQ(ps()["drained"], false);
+  a.shim.complete();
+  EXPECT_EQ(ps()["drained"], true);
+  resume("x");
+  EXPECT_EQ(ps()["drained"], nullptr);
 }
 
 TEST_F(PausingDrained, NumbersThatAreAllDoneSayYes) {

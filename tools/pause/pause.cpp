@@ -36,17 +36,11 @@ constexpr char kResumeExamples[] = R"(Examples:
 Resuming a job that is not paused changes nothing. Exit status: 0, 3 no monitor, 4 no such job,
 5 not yours.)";
 
-Result<nlohmann::json> ask(const nlohmann::json& request) {
-  auto monitor = MonitorClient::connect_any();
-  if (!monitor) return monitor.error();
-  return monitor->ask(request);
-}
-
 // What is known of the work that was queued before.
 const char* drained(const nlohmann::json& job) {
   const auto found = job.find("drained");
   if (found == job.end() || !found->is_boolean()) {
-    return "what it had queued before may still run";
+    return "what it had queued uncounted before runs to its end, nothing follows";
   }
   return found->get<bool>() ? "nothing of it runs on the GPU" : "something of it still runs";
 }
@@ -55,13 +49,10 @@ int pause(const Options& options) {
   nlohmann::json request = {{"op", "pause"}, {"target", options.target}};
   if (!options.timeout.empty()) {
     const auto seconds = parse_pause(options.timeout);
-    if (!seconds) {
-      return fail({kUsage, fmt::format("--timeout cannot be '{}': expected {}", options.timeout,
-                                       kPauseForms)});
-    }
+    if (!seconds) return fail(bad_value("--timeout", options.timeout, kPauseForms));
     request["timeout_seconds"] = *seconds;
   }
-  auto reply = ask(request);
+  auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
@@ -79,7 +70,7 @@ int pause(const Options& options) {
 }
 
 int resume(const Options& options) {
-  auto reply = ask({{"op", "resume"}, {"target", options.target}});
+  auto reply = MonitorClient::ask_any({{"op", "resume"}, {"target", options.target}});
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);

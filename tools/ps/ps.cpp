@@ -121,10 +121,22 @@ void print_best_effort(const nlohmann::json& jobs) {
   }
 }
 
+// What may still run of a paused job.
+void print_undrained(const nlohmann::json& jobs) {
+  for (const auto& job : jobs) {
+    const auto drained = job.find("drained");
+    if (text_of(job, "state") != "paused" || drained == job.end()) continue;
+    if (drained->is_boolean() && drained->get<bool>()) continue;
+    const char* what = drained->is_boolean()
+                           ? "what it had queued before its pause still runs"
+                           : "whether what it had queued before its pause still runs is not known: "
+                             "nobody counted it";
+    fmt::print("{}\n", paint(Tone::kWarning, fmt::format("{}: {}", text_of(job, "name"), what)));
+  }
+}
+
 int ps(bool json) {
-  auto monitor = MonitorClient::connect_any();
-  if (!monitor) return fail(monitor.error());
-  auto reply = monitor->ask({{"op", "ps"}});
+  auto reply = MonitorClient::ask_any({{"op", "ps"}});
   if (!reply) return fail(reply.error());
   if (json) {
     print_json(*reply);
@@ -153,6 +165,7 @@ int ps(bool json) {
     fmt::print("{}", table.render());
   }
   print_best_effort(jobs);
+  print_undrained(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;
 }
