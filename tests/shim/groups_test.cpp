@@ -28,7 +28,9 @@ std::uint32_t g_status = 0;
 
 }  // namespace
 
+extern "C" {
 alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
+}
 
 namespace switchyard::shim {
 
