@@ -6,7 +6,9 @@ namespace {
 // Why a GPU gets no slices; null when it does.
 const char* against_slices(const MeansFacts& facts) {
   if (facts.mps) return "MPS runs on this GPU: its server owns the channel groups";
-  return facts.slices.hopeless() ? "the driver refuses slices to every client here" : nullptr;
+  return facts.slices.hopeless()
+             ? "no client here gets slices: the driver or a sandbox refuses them"
+             : nullptr;
 }
 
 const char* against_gates(const MeansFacts& facts) {
@@ -16,7 +18,7 @@ const char* against_gates(const MeansFacts& facts) {
 // What is to be said where both are in force.
 const char* about_both(const MeansFacts& facts) {
   if (facts.slices.mixed())
-    return "slices are refused to some clients ('switchyard ps' marks them)";
+    return "some clients get no slices: the driver or their sandbox refuses them";
   if (facts.gates.mixed()) return "gates are refused to some clients: nobody takes turns with them";
   return facts.slices.taken ? "slices are accepted by the driver"
                             : "slices will be used; nobody needed one yet";

@@ -10,7 +10,7 @@
 //
 // A refusal is its client's own affair: one in a sandbox that lets no slice through doesn't turn
 // slices off for the others, and can't keep them from ever being asked. It keeps the driver's own
-// slice; `ps` names it. Only when nobody is left who might take them, they are out of force.
+// slice. Only when nobody is left who might take them, they are out of force.
 //
 // A pause by a person and memory quotas hold under every one of them.
 //

@@ -48,7 +48,7 @@ TEST(Means, WhatIsRefusedToOneClientIsKeptForTheOthers) {
        {MeansAnswers{.taken = true, .refused = true}, {.refused = true, .unasked = true}}) {
     EXPECT_EQ(in_force(Means::kAuto, {.slices = mixed}), "slice+gate");
     EXPECT_EQ(in_force(Means::kAuto, {.gates = mixed}), "slice+gate");
-    EXPECT_EQ(reason({.slices = mixed}).rfind("slices are refused to some clients", 0), 0u);
+    EXPECT_EQ(reason({.slices = mixed}).rfind("some clients get no slices", 0), 0u);
     EXPECT_EQ(reason({.gates = mixed}).rfind("gates are refused to some clients", 0), 0u);
   }
 }
@@ -59,7 +59,7 @@ TEST(Means, TheReasonSaysWhatIsKnown) {
   EXPECT_EQ(reason({.slices = {.taken = true, .unasked = true}}),
             "slices are accepted by the driver");
   EXPECT_EQ(reason({.slices = {.refused = true}}),
-            "the driver refuses slices to every client here");
+            "no client here gets slices: the driver or a sandbox refuses them");
 }
 
 struct MeansChosen : testing::Test {
@@ -136,7 +136,7 @@ TEST_P(MeansOfOneInASandbox, TheOthersGetTheirSlices) {
   settle_beside(boxed, {&high, &other});
   EXPECT_EQ(gpu()["means"], "slice+gate");
   EXPECT_EQ(gpu()["means_reason"],
-            "slices are refused to some clients ('switchyard ps' marks them)");
+            "some clients get no slices: the driver or their sandbox refuses them");
   EXPECT_EQ(high.lane().compute_slice_us, other.lane().compute_slice_us);
   EXPECT_GE(high.lane().compute_slice_us, 10'000u);
   EXPECT_EQ(boxed.lane().compute_slice_us, 0u) << "the driver's own";
