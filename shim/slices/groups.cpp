@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/doors/ioctl.h"
+#include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/slices/rm.h"
@@ -154,6 +156,22 @@ std::uint32_t or_default(std::uint32_t microseconds) {
   return microseconds == 0 ? abi::kDefaultSliceUs : microseconds;
 }
 
+// From such lines of all processes follows what was in force when: between the two times, which are
+// CLOCK_MONOTONIC's, the old slice ended and the new one began.
+void log_accepted(const Group& group, std::uint32_t us, const abi::Lane& lane,
+                  std::uint64_t began_ns) {
+  if (!log_enabled(Level::kDebug)) return;
+  const std::uint64_t ended_ns = monotonic_ns();
+  char uuid[2 * sizeof(lane.uuid) + 1] = {};
+  for (std::size_t i = 0; i < sizeof(lane.uuid); ++i) {
+    ::snprintf(uuid + 2 * i, 3, "%02x", lane.uuid[i]);
+  }
+  log_line(Level::kDebug,
+           "slice: %u us on %s group %08x of GPU %d: accepted, was %u us, uuid %s, %llu to %llu ns",
+           us, group.compute ? "compute" : "copy", group.object, group.device, group.in_force, uuid,
+           static_cast<unsigned long long>(began_ns), static_cast<unsigned long long>(ended_ns));
+}
+
 // Gives the groups of one lane what is wished, longest first, and says what is in force.
 void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
   abi::Lane& lane = page().lanes[device];
@@ -178,6 +196,7 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
       Group& group = mine[i];
       const std::uint32_t target = group.compute ? wish.compute_us : wish.copy_us;
       if (group.in_force == target || (target > group.in_force) != (pass == 0)) continue;
+      const std::uint64_t began_ns = monotonic_ns();
       const int error = same_file(group) ? set_slice(group, target) : -EBADF;
       if (error != 0) {
         status = abi::kSliceRefused;
@@ -186,8 +205,7 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
                  group.object, device, error);
         continue;
       }
-      log_line(Level::kDebug, "slice: %u us on %s group %08x of GPU %d: accepted, was %u us",
-               target, group.compute ? "compute" : "copy", group.object, device, group.in_force);
+      log_accepted(group, target, lane, began_ns);  // before anybody is told
       lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
       const Locked locked(g_lock);
       for (Group& live : g_groups) {
