@@ -28,8 +28,9 @@
 //                                         a client of it is attached
 //   {"op":"set","target":NAME,"priority"?,"share"?,"limit"?,"deadline"?,"memory"?}
 //                                       → the job as `ps` lists it
-//   {"op":"pause","target":NAME,"timeout_seconds"?} → the job, once no kernel of it is known to run,
-//                                         after a second at the latest. Its "drained", in "ps" too:
+//   {"op":"pause","target":NAME,"timeout_seconds"?}
+//                                       → the job, once no kernel of it is known to run, or after a
+//                                         second. Its "drained", in "ps" too:
 //                                         true, false, or null: work of it was queued uncounted
 //   {"op":"resume","target":NAME}       → the job
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
