@@ -119,9 +119,7 @@ int main(int argc, char** argv) {
       job.run_until_told();
       if (!next_command(line)) break;  // the stop that ended it
     } else if (line.find("quit") != std::string::npos) {
-      timespec at{};  // the clock of the library's log
-      ::clock_gettime(CLOCK_REALTIME, &at);
-      std::printf("{\"bye\": %lld.%06ld}\n", static_cast<long long>(at.tv_sec), at.tv_nsec / 1000);
+      std::printf("{\"bye\": %.6f}\n", static_cast<double>(now_ns()) * 1e-9);
       break;
     } else {
       std::printf("{\"error\": \"kernel_rate knows start, stop and quit\"}\n");

@@ -36,7 +36,7 @@ struct MeansAnswers {
 
 // What is known about one GPU.
 struct MeansFacts {
-  bool mps = false;  // NVML names its server, or a client was told by the driver
+  bool mps = false;  // NVML names its server, or the driver told every client
   MeansAnswers slices = {}, gates = {};
 };
 

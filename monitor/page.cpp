@@ -149,7 +149,8 @@ GateReport ClientPage::gate(unsigned at) const {
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.waits = get(from.waits);
   for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
-    // `done` first: numbers only grow, so equal ones were equal when `submitted` was read.
+    // `done` first: it only grows, and what is submitted is never below it, so equal ones were
+    // equal when `submitted` was read.
     const std::uint32_t done = from.done[slot].load(std::memory_order_acquire);
     out.done = out.done && done == get(from.submitted[slot]);
     out.progress += done;

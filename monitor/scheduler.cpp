@@ -46,7 +46,8 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.contexts = report.contexts;
   view.compute_groups = report.compute_groups;
   view.work = report.work();
-  view.sliceable = !slicing_.refuses(gpu, client.id) && !report.groups_unseen();
+  view.sliceable =
+      !slicing_.refuses(gpu, client.id) && !report.groups_unseen() && !report.under_mps;
   view.gateable = lane.gate.state != abi::kGateRefused;
   view.numbered = numbered(lane, lane.gate);
   view.busy = busy(lane, report, lane.gate);
@@ -62,7 +63,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
 policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
-  facts.mps = accounts_[gpu].mps_listed;
+  bool all_under_mps = true;
   for (auto& [id, client] : roster_.clients()) {
     if (client->observer) continue;
     for (auto& [lane, state] : client->lanes) {
@@ -72,15 +73,16 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
       state.gate = client->page->gate(lane);
       const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
       state.last = report;
-      // NVML may name no processes, or by PIDs of another namespace: the clients know by
-      // themselves.
-      facts.mps = facts.mps || report.under_mps;
+      all_under_mps = all_under_mps && report.under_mps;
       if (report.has_context()) {
         facts.slices.add(view.sliceable, report.slice_status == abi::kSliceAccepted);
         facts.gates.add(view.gateable, state.gate.state == abi::kGateReady);
       }
     }
   }
+  // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
+  // All of them, or one that lies would change what the others get.
+  facts.mps = accounts_[gpu].mps_listed || (all_under_mps && !snapshot.clients.empty());
   gpus_[gpu].facts = facts;
   const MeansInForce means = in_force(gpu);
   snapshot.rules = rules_;

@@ -20,6 +20,7 @@ def arguments(parser):
     parser.set_defaults(requests=900, default_requests=400)
     parser.add_argument("--settle-seconds", type=float, default=3)
     parser.add_argument("--pair-seconds", type=float, default=10)
+    parser.add_argument("--only-mps", action="store_true", help="beside alone and solo")
 
 
 def measure(rig, cells):
@@ -32,13 +33,14 @@ def measure(rig, cells):
     gpu_ms = high.ask(gpu_time=200)["gpu_time_ms"]
     rig.say("alone")
     cells["alone"] = high.serve(o.rate, requests, seed=1, even=o.even)
-    rig.means("gate")
-    rig.say("gates")
-    cells["gates"] = beside(rig, high, low, requests, 2)
-    rig.means("none")
-    rig.say("default")
-    cells["default"] = beside(rig, high, low, rig.counted(o.default_requests), 3)
-    time.sleep(rig.scaled(ACTIVITY_WINDOW))
+    if not o.only_mps:
+        rig.means("gate")
+        rig.say("gates")
+        cells["gates"] = beside(rig, high, low, requests, 2)
+        rig.means("none")
+        rig.say("default")
+        cells["default"] = beside(rig, high, low, rig.counted(o.default_requests), 3)
+        time.sleep(rig.scaled(ACTIVITY_WINDOW))
     rig.say("solo")
     cells["solo"] = low.run(rig.scaled(o.solo_seconds))
     rig.means("auto")

@@ -15,8 +15,9 @@ from rig.report import Report
 
 TITLE = "Random joins, leaves, kills and sets"
 SHORT_BELOW_US = 1000  # abi::kShortBelowUs
-ACCEPTED = re.compile(r"(\d+\.\d+) switchyard\[(\d+)\] debug: slice: (\d+) us on compute group "
-                      r"(\w+) of GPU (\d+): accepted")
+# A change lies between two moments of CLOCK_MONOTONIC, before and after the driver's call.
+ACCEPTED = re.compile(r"switchyard\[(\d+)\] debug: slice: (\d+) us on compute group (\w+) .*"
+                      r" uuid (\w+), (\d+) to (\d+) ns$")
 
 
 def arguments(parser):
@@ -58,7 +59,7 @@ class Crowd:
 
     def kill(self):
         job = self.take()
-        self.ends[job.process.pid] = time.time()
+        self.ends[job.process.pid] = time.monotonic()
         job.process.kill()
         job.process.wait(timeout=30)
 
@@ -83,19 +84,19 @@ class Crowd:
 
 
 def short_times(log, ends, now):
-    """[(begin, end, process), ...]: when a compute group had a short slice."""
+    """[(begin, end, process), ...]: when a compute group had a short slice, at the longest."""
     out, since = [], {}
     for line in log.read_text().splitlines():
-        found = ACCEPTED.match(line)
+        found = ACCEPTED.search(line)
         if not found:
             continue
-        at, process, us = float(found[1]), int(found[2]), int(found[3])
-        group = (process, found[4], found[5])
+        process, us = int(found[1]), int(found[2])
+        group = (process, found[3], found[4])
         short = us < SHORT_BELOW_US
         if short and group not in since:
-            since[group] = at
+            since[group] = int(found[5]) / 1e9
         elif not short and group in since:
-            out.append((since.pop(group), at, process))
+            out.append((since.pop(group), int(found[6]) / 1e9, process))
     out += [(begin, ends.get(group[0], now), group[0]) for group, begin in since.items()]
     return sorted(span for span in out if span[0] < span[1])
 
@@ -129,7 +130,7 @@ def run(rig, report: Report):
         due = begun + (index + 1) / o.rate
         time.sleep(max(0.0, due - time.monotonic()))
     elapsed = time.monotonic() - begun
-    now = time.time()
+    now = time.monotonic()
     listed = rig.listing("status")["gpus"]
     spans = short_times(log, crowd.ends, now)
     both = overlaps(spans)

@@ -169,7 +169,7 @@ struct alignas(64) Gate {
   Word32 waits;              // waits that were put into streams
   std::uint8_t reserved_client[44];
 
-  // --- client → monitor, then GPU → monitor: numbers per slot, each growing, equal when done ---
+  // --- client → monitor, then GPU → monitor: numbers per slot, equal when done; `done` grows ---
   alignas(64) Word32 submitted[kProgressSlots];
   alignas(64) Word32 done[kProgressSlots];
 };

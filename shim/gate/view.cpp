@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kBytes = abi::kPageBytes - abi::kGatesOffset;
 constexpr unsigned kMost = 256;
-// Ten tries, the last after 5 s, are 10 s in all.
+// Ten tries, the last after 5 s.
 constexpr unsigned kMostTries = 10;
 constexpr std::uint64_t kFirstPauseNs = 10'000'000;
 // Kernels may be long, but who waits so long for one has no use for a gate before the next.

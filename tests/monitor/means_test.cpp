@@ -172,20 +172,30 @@ TEST_F(MeansChosen, AGateThatIsRefusedToOneIsArmedForTheOthers) {
   EXPECT_TRUE(limited.shim.armed()) << "its ceiling is its own";
 }
 
-TEST_F(MeansChosen, AClientThatSaysItIsUnderMpsIsBelieved) {
+TEST_F(MeansChosen, ClientsThatAllSayTheyAreUnderMpsAreBelieved) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
   rig.settle({&high, &low});
   ASSERT_EQ(low.lane().compute_slice_us, 20u);
   EXPECT_EQ(gpu()["mps"], false);
   high.lane().under_mps = 1;
+  low.lane().under_mps = 1;
   rig.settle({&high, &low});
   EXPECT_EQ(gpu()["means"], "gate");
   EXPECT_EQ(gpu()["mps"], true);
   EXPECT_NE(gpu()["means_reason"].get<std::string>().find("MPS"), std::string::npos);
   EXPECT_EQ(low.lane().compute_slice_us, 0u) << "what was given is taken back";
-  rig.monitor.died(high.id);
-  EXPECT_EQ(gpu()["mps"], false) << "nobody says so any more";
+}
+
+TEST_F(MeansChosen, OneClientThatSaysItIsUnderMpsGetsNoSlicesItself) {
+  const Joined high = runs({.priority = "high"});
+  const Joined low = runs({.priority = "low"});
+  const Joined odd = runs({.priority = "low"});
+  odd.lane().under_mps = 1;
+  rig.settle({&high, &low, &odd});
+  EXPECT_EQ(gpu()["mps"], false);
+  EXPECT_EQ(odd.lane().compute_slice_us, 0u);
+  EXPECT_GE(high.lane().compute_slice_us, policy::kHighSliceUs) << "it is as well off as before";
 }
 
 TEST_F(MeansChosen, MpsOnOneGpuIsNoneOfTheOthers) {
