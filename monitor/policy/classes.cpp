@@ -238,6 +238,7 @@ void give_slices(Look& look) {
   }
   const bool greedy = look.state.high.greedy;
   const double highs_us = give_highs_long_slices(look, greedy ? kGreedySliceUs : kHighSliceUs);
+  look.state.high.round_us = highs_us;
   if (high_active || (high_there && active_yielders < 2)) {
     yield_to_high(look, highs_us);
   } else {

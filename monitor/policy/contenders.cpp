@@ -9,6 +9,9 @@ namespace {
 constexpr double kShortestTurnNs = 50e6;
 constexpr double kLongestTurnNs = 2e9;
 constexpr double kTurnPerHandover = 50;  // 2 %
+// Beside highs that never rest a holder has one slice in each round of theirs: a turn that is
+// shorter than a round may pass without one.
+constexpr double kRoundsPerTurn = 2;
 // Of a turn, when it is of the lower classes' minimum: rare, so that it may be short.
 constexpr double kMinimumTurn = 0.25;
 constexpr double kBriefPauseNs = 5e6;
@@ -54,7 +57,8 @@ bool Contenders::are_equal() const {
 double Contenders::turn_ns(std::uint64_t job) const {
   const Contender& mine = jobs_.at(job);
   const auto& [lightest, heaviest] = ranks_[static_cast<std::size_t>(mine.rank)];
-  const double longest = std::max(kShortestTurnNs, kLongestTurnNs * lightest / heaviest);
+  const double rounds = rules_.long_turns ? kRoundsPerTurn * look_.state.high.round_us * 1e3 : 0;
+  const double longest = std::max({kShortestTurnNs, kLongestTurnNs * lightest / heaviest, rounds});
   const double wanted =
       rules_.long_turns ? longest : kTurnPerHandover * look_.state.turns.handover_ns;
   return std::clamp(wanted, kShortestTurnNs, longest) * mine.weight / lightest;

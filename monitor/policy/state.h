@@ -83,6 +83,7 @@ struct HighState {
   bool works = false;
   double busy = 0;        // of the time, smoothed over a second
   bool greedy = false;    // it leaves nothing, so the minimum is in force
+  double round_us = 0;    // what the active ones have of one round of slices
   double owed_ns = 0;     // gates only: what the lower ones must still get of their minimum
   bool repaying = false;  // their gates are open for it
 };

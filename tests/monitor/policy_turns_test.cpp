@@ -238,6 +238,29 @@ TEST(PolicyMinimum, AHighThatNeverRestsLeavesATwoPercentSlice) {
   EXPECT_EQ(plan.clients[1].slices, kYieldShort);
 }
 
+// A lesser turn could pass without a slice, for ever if it goes badly.
+TEST(PolicyMinimum, BesideHighsThatNeverRestTheLightestTurnOutlastsTheirRound) {
+  Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kHigh, 4),
+              client(3, Priority::kNormal), client(4, Priority::kLow)}},
+            {}};
+  yard.decide();
+  for (ClientView& view : yard.snapshot.clients) {
+    ++view.work;
+    view.busy = view.numbered = view.slices_in_force = true;
+  }
+  Time open{0}, longest{0};
+  for (int i = 0; i < 2000; ++i) {
+    for (ClientView& view : yard.snapshot.clients) ++view.work;
+    const Plan plan = later(yard, milliseconds(10));
+    if (i < 500) continue;
+    open = plan.clients[3].closed == 0 ? open + milliseconds(10) : Time{0};
+    longest = std::max(longest, open);
+    ASSERT_EQ(plan.clients[0].slices.compute_us + plan.clients[1].slices.compute_us, 250'000u);
+  }
+  EXPECT_GE(longest, milliseconds(490));
+  EXPECT_LE(longest, milliseconds(600));
+}
+
 TEST(PolicyGates, WithoutSlicesAHighThatWorksShutsTheGatesOfTheLower) {
   Yard yard = busy_yard(1);
   yard.snapshot.rules.slices = false;
