@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/numbers.h"
 #include "shim/gate/view.h"
@@ -32,11 +32,7 @@ constexpr size_t kStackBytes = 256 * 1024;
 std::atomic<int> g_poke{-1};
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a service thread
 
-std::int64_t now_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+std::int64_t now_ms() { return static_cast<std::int64_t>(monotonic_ns() / 1'000'000); }
 
 void drain(int fd) {
   std::uint64_t count = 0;

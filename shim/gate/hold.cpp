@@ -8,6 +8,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 
 namespace switchyard::shim {
 namespace {
@@ -59,13 +60,6 @@ void open(unsigned lane, std::uint32_t reasons) {
 }
 
 }  // namespace
-
-std::uint64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 void hold(unsigned lane) {
   abi::Gate& gate = page().gates[lane];

@@ -12,13 +12,9 @@
 // Threading: any thread.
 #pragma once
 
-#include <cstdint>
-
 #include "switchyard/abi.h"
 
 namespace switchyard::shim {
-
-std::uint64_t monotonic_ns();
 
 // Sleeps while the gate of `lane` is closed.
 void hold(unsigned lane);

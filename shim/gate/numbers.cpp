@@ -5,8 +5,8 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/errors.h"
-#include "shim/gate/hold.h"
 #include "shim/gate/slots.h"
 #include "shim/lock.h"
 

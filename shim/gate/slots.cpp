@@ -2,7 +2,7 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
-#include "shim/gate/hold.h"
+#include "shim/clock.h"
 #include "shim/lock.h"
 #include "shim/memory/owner.h"
 

@@ -6,6 +6,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
 #include "shim/log.h"

@@ -2,6 +2,7 @@
 // longer.
 #include <thread>
 
+#include "shim/clock.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim {

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "shim/clock.h"
 #include "shim/memory/owner.h"
 #include "tests/shim/gate/gate_world.h"
 
