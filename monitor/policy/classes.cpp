@@ -89,10 +89,19 @@ Extent extent(const std::vector<Rider>& riders, Counts counts) {
 }
 
 // What all active highs have of one round, in microseconds.
-double give_highs_long_slices(Look& look, std::uint32_t smallest_us) {
-  const Extent highs = extent(look.riders, [](const Rider& rider) { return rider.high; });
+double give_highs_long_slices(Look& look, bool greedy) {
+  const auto is_high = [](const Rider& rider) { return rider.high; };
+  const auto works = [](const Rider& rider) { return rider.high && rider.active; };
+  const Extent highs = extent(look.riders, is_high);
   if (highs.count == 0) return 0;
-  const Scale scale = fit(0, highs.least, highs.most, smallest_us);
+  const Extent active = extent(look.riders, works);
+  // While they leave a minimum, their round is as short as may be: whoever has one slice in each,
+  // or only begins to, waits for it at everything that it does.
+  const double round_us =
+      std::max<double>(kGreedyRoundUs, kCyclePerClientUs * static_cast<double>(active.count));
+  const Scale scale = greedy && active.count != 0
+                          ? fit(round_us / active.sum, highs.least, highs.most, kSmallestSliceUs)
+                          : fit(0, highs.least, highs.most, kHighSliceUs);
   double sum = 0;
   for (Rider& rider : look.riders) {
     if (!rider.high) continue;
@@ -236,8 +245,7 @@ void give_slices(Look& look) {
     high_active = high_active || (rider.high && rider.active);
     if (!rider.high && rider.active) ++active_yielders;
   }
-  const bool greedy = look.state.high.greedy;
-  const double highs_us = give_highs_long_slices(look, greedy ? kGreedySliceUs : kHighSliceUs);
+  const double highs_us = give_highs_long_slices(look, look.state.high.greedy);
   look.state.high.round_us = highs_us;
   if (high_active || (high_there && active_yielders < 2)) {
     yield_to_high(look, highs_us);

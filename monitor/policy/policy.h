@@ -47,7 +47,7 @@ inline constexpr Time kActiveFor = std::chrono::seconds(2);
 inline constexpr Slices kYieldShort{20, 50};
 inline constexpr Slices kYieldShared{abi::kDefaultSliceUs, abi::kDefaultSliceUs};
 inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the high class
-inline constexpr std::uint32_t kGreedySliceUs = 50'000;  // likewise, while it leaves a minimum
+inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
 inline constexpr std::uint32_t kLargestSliceUs = 200'000;

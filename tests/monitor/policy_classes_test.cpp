@@ -55,8 +55,25 @@ TEST(Policy, AHighThatNeverRestsLeavesTheMinimum) {
     yard.now += milliseconds(20);
     plan = yard.work({0, 1});
   }
-  EXPECT_EQ(plan.clients[0].slices.compute_us, kGreedySliceUs);
+  EXPECT_EQ(plan.clients[0].slices.compute_us, kGreedyRoundUs);
   EXPECT_EQ(plan.clients[1].slices.compute_us, 1020u);
+}
+
+// Each of the others has one slice in a round, however much it needs one.
+TEST(Policy, SeveralHighsThatNeverRestHaveAShortRoundByWeight) {
+  Yard yard{{{client(1, Priority::kHigh), client(2, Priority::kHigh, 4), client(3, Priority::kHigh),
+              client(4, Priority::kLow)}},
+            {}};
+  for (std::size_t i = 0; i < 3; ++i) yard[i].numbered = yard[i].busy = true;
+  Plan plan;
+  for (int i = 0; i < 500; ++i) {
+    yard.now += milliseconds(20);
+    plan = yard.work({0, 1, 2, 3});
+  }
+  EXPECT_EQ(plan.clients[0].slices.compute_us, 12'500u);
+  EXPECT_EQ(plan.clients[1].slices.compute_us, 50'000u);
+  EXPECT_EQ(plan.clients[2].slices.compute_us, 12'500u);
+  EXPECT_EQ(plan.clients[3].slices.compute_us, 1'531u) << "2 % of it all";
 }
 
 TEST(Policy, AHighThatLaunchesAtEveryLookAndRestsBetweenIsNotGreedy) {
