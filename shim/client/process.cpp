@@ -28,7 +28,7 @@ pthread_mutex_t g_begin = PTHREAD_MUTEX_INITIALIZER;
 
 }  // namespace
 
-constinit thread_local int t_lane = 0;
+__thread int t_lane = 0;
 
 bool map_page(int fd) {
   const int flags = fd >= 0 ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;

@@ -38,8 +38,9 @@ static_assert(sizeof(PerProcess) <= sizeof(switchyard_wiped_on_fork));
 inline PerProcess& process() { return *reinterpret_cast<PerProcess*>(switchyard_wiped_on_fork); }
 
 // The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
-// Constant-initialised, so that reading it is one instruction (-ftls-model=initial-exec).
-extern constinit thread_local int t_lane;
+// Not thread_local: g++ 11 reads that of another file by way of a function, constinit or not. So it
+// is one instruction (-ftls-model=initial-exec).
+extern __thread int t_lane;
 
 abi::Lane* find_current_lane();
 
