@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
 
-from driver_api import HANDLE, POINTER, SIZE, Driver  # noqa: E402
-from loops import KERNELS  # noqa: E402
+from driver_api import POINTER, SIZE, Driver  # noqa: E402
 
 STREAMS = 3
 AHEAD = 2000  # more than a queue takes: the launcher of each stream stands before a full one
@@ -24,11 +23,7 @@ AHEAD = 2000  # more than a queue takes: the launcher of each stream stands befo
 class Held:
     def __init__(self):
         driver = self.driver = Driver()
-        module = HANDLE()
-        driver.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
-        self.busy, self.fill = HANDLE(), HANDLE()
-        driver.check("cuModuleGetFunction", ctypes.byref(self.busy), module, b"busy")
-        driver.check("cuModuleGetFunction", ctypes.byref(self.fill), module, b"fill")
+        self.busy, self.fill = driver.kernels("busy", "fill")
         page = driver.pinned_memory(4096)
         self.words = (ctypes.c_uint32 * STREAMS).from_address(page.value)
         self.page = page.value
@@ -36,12 +31,6 @@ class Held:
         self.progress = {}
         self.ended = False
         self.wrong = []
-
-    def launch(self, function, stream, *arguments):
-        pointers = (ctypes.c_void_p * len(arguments))(
-            *[ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments])
-        self.driver.check("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, stream, pointers,
-                          None)
 
     def launcher(self, index):
         def loop():
@@ -51,10 +40,10 @@ class Held:
                     yield
                     continue
                 # The word counts only as long as the stream's kernels run in their order.
-                self.launch(self.busy, stream, ctypes.c_uint32(50))
+                self.driver.launch(self.busy, stream, ctypes.c_uint32(50))
                 self.launched[index] += 1
-                self.launch(self.fill, stream, ctypes.c_uint64(self.page + 4 * index),
-                            ctypes.c_uint32(self.launched[index]), ctypes.c_uint64(1))
+                self.driver.launch(self.fill, stream, ctypes.c_uint64(self.page + 4 * index),
+                                   ctypes.c_uint32(self.launched[index]), ctypes.c_uint64(1))
                 yield
             self.driver.check("cuStreamSynchronize", stream)
             if self.words[index] != self.launched[index]:

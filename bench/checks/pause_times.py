@@ -20,8 +20,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(BENCH), str(BENCH / "workloads")]
 
-from driver_api import HANDLE, Driver  # noqa: E402
-from loops import KERNELS  # noqa: E402
+from driver_api import Driver  # noqa: E402
 from rig.monitor import Monitor  # noqa: E402
 
 QUEUE = 500  # pairs: 1,000 launches
@@ -31,11 +30,7 @@ FULL = 440   # the driver takes about 1,000 entries in all, the gate's own waits
 class Job:
     def __init__(self):
         self.driver = Driver()
-        module = HANDLE()
-        self.driver.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
-        self.busy, self.fill = HANDLE(), HANDLE()
-        self.driver.check("cuModuleGetFunction", ctypes.byref(self.busy), module, b"busy")
-        self.driver.check("cuModuleGetFunction", ctypes.byref(self.fill), module, b"fill")
+        self.busy, self.fill = self.driver.kernels("busy", "fill")
         self.stream = self.driver.stream()
         page = self.driver.pinned_memory(4096)
         self.word = ctypes.c_uint32.from_address(page.value)
@@ -43,11 +38,8 @@ class Job:
         self.launched = 0
         self.ended = False
 
-    def launch(self, function, *arguments):
-        pointers = (ctypes.c_void_p * len(arguments))(
-            *[ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments])
-        self.driver.check("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, self.stream, pointers,
-                          None)
+    def launch(self, kernel, *arguments):
+        self.driver.launch(kernel, self.stream, *arguments)
 
     def keep_launching(self):
         self.driver.check("cuCtxSetCurrent", self.driver.context)

@@ -7,7 +7,9 @@ Threading: plain calls; every thread needs the context to be current.
 """
 
 import ctypes
+from pathlib import Path
 
+KERNELS = Path(__file__).resolve().parent.parent.parent / "examples" / "kernels" / "kernels.ptx"
 SIZE = ctypes.c_size_t
 POINTER = ctypes.c_uint64
 HANDLE = ctypes.c_void_p
@@ -50,6 +52,21 @@ class Driver:
         handle = HANDLE()
         self.check("cuEventCreate", ctypes.byref(handle), 0 if timing else 2)
         return handle
+
+    def kernels(self, *names):
+        """Handles of the kernels of examples/kernels, in the order of their names."""
+        module = HANDLE()
+        self.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
+        handles = [HANDLE() for _ in names]
+        for name, handle in zip(names, handles):
+            self.check("cuModuleGetFunction", ctypes.byref(handle), module, name.encode())
+        return handles
+
+    def launch(self, kernel, stream, *arguments):
+        """One block of 32 threads; each argument is a ctypes value."""
+        pointers = (ctypes.c_void_p * len(arguments))(
+            *[ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments])
+        self.check("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream, pointers, None)
 
     def device_memory(self, size):
         address = POINTER()

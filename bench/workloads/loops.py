@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
-"""Short kernels through the driver API: a step or request is `--kernels` of `--microseconds` each."""
+"""Short kernels by the driver API: a step or request is `--kernels` of `--microseconds` each."""
 
 import ctypes
-from pathlib import Path
 
 import harness
-from driver_api import HANDLE, Driver
-
-KERNELS = Path(__file__).resolve().parent.parent.parent / "examples" / "kernels" / "kernels.ptx"
+from driver_api import Driver
 
 
 class Loop(harness.Workload):
@@ -19,20 +16,15 @@ class Loop(harness.Workload):
 
     def prepare(self):
         driver = self.driver = Driver()
-        module, self.busy = HANDLE(), HANDLE()
-        driver.check("cuModuleLoadData", ctypes.byref(module), KERNELS.read_bytes() + b"\0")
-        driver.check("cuModuleGetFunction", ctypes.byref(self.busy), module, b"busy")
+        (self.busy,) = driver.kernels("busy")
         self.stream = driver.stream()
         self.events = [driver.event() for _ in range(self.ahead + 2)]
         self.length = ctypes.c_uint32(self.options.microseconds)
-        self.arguments = (ctypes.c_void_p * 1)(
-            ctypes.cast(ctypes.byref(self.length), ctypes.c_void_p))
         self.request()
 
     def step(self):
         for _ in range(self.options.kernels):
-            self.driver.check("cuLaunchKernel", self.busy, 1, 1, 1, 32, 1, 1, 0, self.stream,
-                              self.arguments, None)
+            self.driver.launch(self.busy, self.stream, self.length)
         event = self.events[self.next_event]
         self.next_event = (self.next_event + 1) % len(self.events)
         self.driver.check("cuEventRecord", event, self.stream)
