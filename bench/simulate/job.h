@@ -45,8 +45,7 @@ struct JobSpec {
 inline constexpr char kJobForms[] =
     "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests or bursty; "
     "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, kernel_ms, on_s, "
-    "off_s, "
-    "start_s, stop_s, work_s, deadline_s, processes, count";
+    "off_s, start_s, stop_s, work_s, deadline_s, processes, count";
 
 // Nothing, and a reason, when it can't be understood.
 std::optional<JobSpec> parse_job(std::string_view text, std::string& why);
