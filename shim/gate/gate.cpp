@@ -30,7 +30,7 @@ void attend(abi::Lane& lane) {
   if ((asked & abi::kWakeMonitor) != 0) wake_monitor();
 }
 
-Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind) {
+Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work) {
   attend(lane);
   if (untouchable(stream, per_thread)) return;
   const unsigned index = index_of(lane);
@@ -39,7 +39,7 @@ Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind) {
   if ((asked & (abi::kGateArmed | abi::kProgress)) == 0) return;
   view::View* view = view::usable(index);
   if (view == nullptr) return;
-  piece_ = numbers::begin({index, stream, per_thread}, *view, kind,
+  piece_ = numbers::begin({index, stream, per_thread}, *view, work,
                           {(asked & abi::kGateArmed) != 0, (asked & abi::kLinger) != 0});
 }
 
@@ -84,12 +84,14 @@ void context_gone(int device, std::uint64_t owner) {
   if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
   linger::context_gone(static_cast<unsigned>(device), owner);
   numbers::context_gone(static_cast<unsigned>(device), owner);
+  timing::context_gone(static_cast<unsigned>(device), owner);
   view::context_gone(static_cast<unsigned>(device), owner);
 }
 
 void clear() {
   view::clear();
   numbers::clear();
+  timing::clear();
   linger::clear();
 }
 

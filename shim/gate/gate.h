@@ -24,6 +24,7 @@
 namespace switchyard::shim::gate {
 
 using numbers::Kind;
+using numbers::Work;
 
 // The lane when there is anything to do for it, else null: what everything below costs when nothing
 // is armed.
@@ -41,7 +42,7 @@ void attend(abi::Lane& lane);
 // Around work for a stream. pre: some bit of attention is set.
 class Passage {
  public:
-  Passage(abi::Lane& lane, CUstream stream, bool per_thread, Kind kind);
+  Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work);
   ~Passage() { numbers::end(piece_); }
   Passage(const Passage&) = delete;
   Passage& operator=(const Passage&) = delete;

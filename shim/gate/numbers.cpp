@@ -95,6 +95,7 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
   slot.pace.look(slot.done().load(std::memory_order_acquire), slot.number, false, now);
   slot.submitted().store(++slot.number, std::memory_order_release);
   slot.launches = 0;
+  slot.worth = {};
   slot.most = slot.pace.launches(spacing_ns(slot.lane));
   slot.began_ns = now;
   slot.open.store(true, std::memory_order_relaxed);
@@ -104,14 +105,29 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
 // Whether so much is in the batch that it ends after this launch. A queue that is full lets the
 // launcher through at the GPU's own pace, which the clock shows before any number does.
 bool fills(const Slot& slot) {
-  if (slot.launches >= slot.most) return true;
+  if (slot.launches >= spacing::kMostLaunches) return true;
+  if (slot.worth.fills(spacing_ns(slot.lane), slot.most)) return true;
   return slot.launches % kLooksEvery == 0 &&
          monotonic_ns() - slot.began_ns > 2 * spacing_ns(slot.lane);
 }
 
+// What the launch costs, as far as it is known. Without waits nobody asks how long a batch is.
+costs::Cost cost_of(Slot& slot, const Work& work) {
+  const std::uint64_t key = costs::key_of(work.kernel, slot.before);
+  slot.before = work.kernel;
+  return work.kernel == 0 ? costs::Cost{} : timing::cost(slot.lane, key);
+}
+
+// Whether the open batch ends before this: a graph has one of its own, and what takes long shall
+// not make others wait.
+bool ends_before(const Slot& slot, bool graph, costs::Cost cost) {
+  if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return false;
+  return graph || slot.worth.overflows(cost, spacing_ns(slot.lane), slot.most);
+}
+
 }  // namespace
 
-Piece begin(const Place& place, view::View& view, Kind kind, Asked asked) {
+Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   const bool armed = asked.armed;
   const CUstream handle = handle_of(place);
   const std::uint64_t key = key_of(handle);
@@ -122,12 +138,11 @@ Piece begin(const Place& place, view::View& view, Kind kind, Asked asked) {
     return {};
   }
   Slot& slot = *found;
-  const bool graph = kind == Kind::kGraph;
+  const bool graph = work.kind == Kind::kGraph;
+  const costs::Cost cost = armed ? cost_of(slot, work) : costs::Cost{};
   g_latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
                              std::memory_order_relaxed);
-  if (graph && slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0) {
-    close_batch(slot);
-  }
+  if (ends_before(slot, graph, cost)) close_batch(slot);
   if (!slot.open.load(std::memory_order_relaxed)) {
     open_batch(slot, view, armed);
   } else if (graph && armed) {
@@ -136,16 +151,23 @@ Piece begin(const Place& place, view::View& view, Kind kind, Asked asked) {
   Piece piece{};
   if (slot.open.load(std::memory_order_relaxed)) {
     ++slot.launches;
+    slot.worth.add(cost);
     slot.in_flight.fetch_add(1);
     if (graph) slot.most = 0;
-    piece = {&slot, graph ? !asked.linger : fills(slot)};
+    piece = {&slot, graph ? !asked.linger : fills(slot), nullptr, {}};
   }
+  const CUcontext context = slot.context;
   ::pthread_mutex_unlock(&slot.lock);
+  if (cost.wanted && piece.slot != nullptr) {
+    piece.timed = timing::begin(place.lane, cost.key, context, handle);
+    piece.stream = handle;
+  }
   return piece;
 }
 
 void end(const Piece& piece) {
   if (piece.slot == nullptr) return;
+  timing::end(piece.timed, piece.stream);
   Slot& slot = *piece.slot;
   // Others are still putting theirs into the same batch: the last of them, or the next, ends it.
   if (slot.in_flight.fetch_sub(1) != 1 || !piece.last) return;
@@ -204,6 +226,7 @@ void Latest::lent() {
 }
 
 void look(unsigned lane) {
+  timing::collect(lane);
   std::uint64_t now = 0;
   for (Slot& slot : g_slots[lane]) {
     if (slot.key.load(std::memory_order_relaxed) == 0) continue;

@@ -8,9 +8,10 @@
 //     submitted = n | wait closed == 0 | launch ... launch | GPU: done = n
 //     └── begin() of the first ──┘                         └── end() of the last, or settle()
 //
-// A batch ends when it is worth the spacing that the monitor asks for (spacing.h), before every
-// wait of the CPU, before a host function and before its stream is destroyed: without that, a
-// client that waits would look busy for ever. A graph is a batch of its own.
+// A batch ends when it is worth the spacing that the monitor asks for (spacing.h, costs.h), before
+// a launch that would make it worth much more, before every wait of the CPU, before a host function
+// and before its stream is destroyed: without that, a client that waits would look busy for ever. A
+// graph is a batch of its own.
 //
 // A *slot* belongs to one stream at a time; another takes it over when all its numbers are done.
 // When all of a GPU's slots have work, further streams are gated and not numbered.
@@ -26,6 +27,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/gate/timing.h"
 #include "shim/gate/view.h"
 
 namespace switchyard::shim::numbers {
@@ -33,6 +35,12 @@ namespace switchyard::shim::numbers {
 struct Slot;
 
 enum class Kind { kLaunch, kGraph };
+
+// What is launched.
+struct Work {
+  Kind kind = Kind::kLaunch;
+  std::uint64_t kernel = 0;  // costs::kernel_of; 0: a copy, a set or a graph
+};
 
 struct Place {
   unsigned lane = 0;
@@ -44,12 +52,14 @@ struct Place {
 struct Piece {
   Slot* slot = nullptr;
   bool last = false;  // it fills its batch
+  CUstream stream = nullptr;
+  timing::Timed timed;
 };
 struct Asked {
   bool armed = false;   // waits, too
   bool linger = false;  // a graph's batch is ended by the wait for it (linger.h)
 };
-Piece begin(const Place& place, view::View& view, Kind kind, Asked asked);
+Piece begin(const Place& place, view::View& view, Work work, Asked asked);
 void end(const Piece& piece);
 
 // Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits

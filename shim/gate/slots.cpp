@@ -24,6 +24,7 @@ void take_over(Slot& slot, std::uint64_t key, const Place& place) {
   slot.stream = handle_of(place);
   slot.context = current_context();
   slot.owner = memory::current_owner();
+  slot.before = 0;
   if (slot.view != nullptr) slot.pace.restart(slot.number, monotonic_ns());
   slot.key.store(key, std::memory_order_release);
 }

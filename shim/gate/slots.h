@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/gate/costs.h"
 #include "shim/gate/numbers.h"
 #include "shim/gate/spacing.h"
 
@@ -33,7 +34,9 @@ struct Slot {
   std::uint32_t number;
   std::uint32_t lent;      // the last number that another stream writes (linger.h)
   std::uint32_t launches;  // in this batch
+  costs::Sum worth;        // and what they cost
   std::uint32_t most;
+  std::uint64_t before;  // the kernel that was launched last (costs.h)
   std::uint64_t began_ns;
   spacing::Pace pace;
 

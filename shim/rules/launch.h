@@ -24,25 +24,25 @@ namespace switchyard::shim::rules {
 
 // Puts work on a stream by `call`, through the gate.
 template <typename Call>
-CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Kind kind, Call call) {
+CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work, Call call) {
   if (lane.attention.load(std::memory_order_relaxed) == 0) [[likely]]
     return call();
-  const gate::Passage passage(lane, stream, per_thread, kind);
+  const gate::Passage passage(lane, stream, per_thread, work);
   return call();
 }
 
 template <typename Call>
-CUresult count_launch(CUstream stream, bool per_thread, Call call) {
+CUresult count_launch(CUstream stream, bool per_thread, std::uint64_t kernel, Call call) {
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return call();
   lane->launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, gate::Kind::kLaunch, call);
+  return pass(*lane, stream, per_thread, {gate::Kind::kLaunch, kernel}, call);
 }
 
 template <typename Original, typename... Tail>
 CUresult launch(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                 unsigned by, unsigned bz, unsigned shared, CUstream stream, Tail... tail) {
-  return count_launch(stream, false,
+  return count_launch(stream, false, costs::kernel_of(f, gx, gy, gz),
                       [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
 }
 
@@ -50,21 +50,26 @@ template <typename Original, typename... Tail>
 CUresult launch_per_thread(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
                            Tail... tail) {
-  return count_launch(stream, true,
+  return count_launch(stream, true, costs::kernel_of(f, gx, gy, gz),
                       [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
+}
+
+inline std::uint64_t kernel_of(const CUlaunchConfig* config, CUfunction f) {
+  if (config == nullptr) return 0;
+  return costs::kernel_of(f, config->gridDimX, config->gridDimY, config->gridDimZ);
 }
 
 template <typename Original>
 CUresult launch_ex(Original original, const CUlaunchConfig* config, CUfunction f, void** params,
                    void** extra) {
-  return count_launch(config != nullptr ? config->hStream : nullptr, false,
+  return count_launch(config != nullptr ? config->hStream : nullptr, false, kernel_of(config, f),
                       [&] { return original(config, f, params, extra); });
 }
 
 template <typename Original>
 CUresult launch_ex_per_thread(Original original, const CUlaunchConfig* config, CUfunction f,
                               void** params, void** extra) {
-  return count_launch(config != nullptr ? config->hStream : nullptr, true,
+  return count_launch(config != nullptr ? config->hStream : nullptr, true, kernel_of(config, f),
                       [&] { return original(config, f, params, extra); });
 }
 
@@ -82,7 +87,7 @@ CUstream last_stream(Args... args) {
 // The calls of CUDA 1 to 3.
 template <typename Original, typename... Args>
 CUresult launch_plain(Original original, Args... args) {
-  return count_launch(last_stream(args...), false, [&] { return original(args...); });
+  return count_launch(last_stream(args...), false, 0, [&] { return original(args...); });
 }
 
 // Work for several GPUs: counted on the current one, held by each one's gate.
@@ -103,7 +108,7 @@ CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool p
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return call();
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, gate::Kind::kGraph, call);
+  return pass(*lane, stream, per_thread, {gate::Kind::kGraph, 0}, call);
 }
 
 template <typename Original>
@@ -124,7 +129,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
-    return pass(*lane, last_stream(args...), per_thread, gate::Kind::kLaunch,
+    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, 0},
                 [&] { return original(args...); });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);

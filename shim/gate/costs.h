@@ -1,0 +1,124 @@
+// What kernels cost the GPU, as far as some launch of them was timed. Pure: no clock, no driver.
+//
+// Concept. A framework's step has kernels of five microseconds and of two milliseconds, and an
+// average says little of either. A launch is told by its kernel, its grid and the kernel before it
+// in its stream: a step repeats itself, so these three stand for "this line of the program". The
+// first launch of each is to be timed (timing.h), and some later ones: whatever else was on the GPU
+// meanwhile only ever adds, so the shortest is nearest to the truth.
+//
+// Threading: look() from any thread, without a lock; whoever calls the others locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace switchyard::shim::costs {
+
+inline constexpr std::uint32_t kEntries = 2048;
+inline constexpr std::uint32_t kTimedEvery = 256;  // launches of one key; before, at 2, 4, 8 ...
+
+constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t more) {
+  hash = (hash ^ more) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 29;
+}
+
+// A kernel and its grid; never 0, which stands for work that has no such cost.
+inline std::uint64_t kernel_of(const void* function, unsigned x, unsigned y, unsigned z) {
+  const std::uint64_t hash = mix(reinterpret_cast<std::uintptr_t>(function), x);
+  return mix(mix(hash, y), z) | 1;
+}
+
+constexpr std::uint64_t key_of(std::uint64_t kernel, std::uint64_t before) {
+  return mix(mix(kernel, 0), before) | 1;
+}
+
+struct Cost {
+  std::uint32_t ns = 0;   // 0: not known
+  std::uint64_t key = 0;  // whose it is
+  bool wanted = false;    // time this launch
+};
+
+class Table {
+ public:
+  Cost look(std::uint64_t key) {
+    for (std::uint32_t i = 0; i < kProbes; ++i) {
+      Entry& entry = entries_[(key + i) % kEntries];
+      const std::uint64_t there = entry.key.load(std::memory_order_acquire);
+      if (there == 0) return {0, key, true};
+      if (there != key) continue;
+      const std::uint32_t uses = entry.uses.load(std::memory_order_relaxed) + 1;
+      entry.uses.store(uses, std::memory_order_relaxed);
+      const bool early = uses < kTimedEvery && (uses & (uses - 1)) == 0;
+      return {entry.ns.load(std::memory_order_relaxed), key, early || uses % kTimedEvery == 0};
+    }
+    return {};  // no room: it goes by the average
+  }
+
+  // It is being timed: others need not.
+  void expect(std::uint64_t key) {
+    Entry* entry = place(key);
+    if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == key) return;
+    entry->uses.store(1, std::memory_order_relaxed);
+    entry->key.store(key, std::memory_order_release);
+  }
+
+  // It took so long. Less is believed at once and more by and by.
+  void learn(std::uint64_t key, std::uint32_t ns) {
+    Entry* entry = place(key);
+    if (entry == nullptr) return;
+    const std::uint32_t known = entry->ns.load(std::memory_order_relaxed);
+    const std::uint32_t now = known == 0 || ns < known ? ns : known + (ns - known) / 4;
+    entry->ns.store(now, std::memory_order_relaxed);
+    entry->key.store(key, std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::uint32_t kProbes = 8;
+
+  struct Entry {
+    std::atomic<std::uint64_t> key;  // 0: free
+    std::atomic<std::uint32_t> ns;
+    std::atomic<std::uint32_t> uses;
+  };
+
+  // Its entry or the one that it would get; null: no room.
+  Entry* place(std::uint64_t key) {
+    for (std::uint32_t i = 0; i < kProbes; ++i) {
+      Entry& entry = entries_[(key + i) % kEntries];
+      const std::uint64_t there = entry.key.load(std::memory_order_relaxed);
+      if (there == 0 || there == key) return &entry;
+    }
+    return nullptr;
+  }
+
+  Entry entries_[kEntries] = {};
+};
+
+// The work of one batch, against the spacing that is asked for.
+class Sum {
+ public:
+  void add(Cost cost) {
+    if (cost.ns != 0) {
+      known_ns_ += cost.ns;
+    } else {
+      ++unknown_;
+    }
+  }
+
+  // `usual` launches are worth the spacing as far as the average goes.
+  bool fills(std::uint64_t spacing_ns, std::uint32_t usual) const {
+    return known_ns_ * usual + unknown_ * spacing_ns >= spacing_ns * usual;
+  }
+
+  // Whether what is there should end before a launch of this cost.
+  bool overflows(Cost more, std::uint64_t spacing_ns, std::uint32_t usual) const {
+    if (more.ns == 0 || usual == 0) return false;
+    return known_ns_ + unknown_ * spacing_ns / usual + more.ns > spacing_ns + spacing_ns / 4;
+  }
+
+ private:
+  std::uint64_t known_ns_ = 0;
+  std::uint32_t unknown_ = 0;
+};
+
+}  // namespace switchyard::shim::costs

@@ -1,0 +1,168 @@
+#include "shim/gate/timing.h"
+
+#include <pthread.h>
+
+#include "shim/client/process.h"
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/memory/owner.h"
+#include "shim/memory/relaxed.h"
+
+namespace switchyard::shim::timing {
+namespace {
+
+constexpr unsigned kTimers = 64;  // launches that may be on their way at once
+
+enum class State { kHeld, kPassing, kSpoilt };
+
+struct Timer {
+  CUevent before = nullptr, after = nullptr;
+  std::uint64_t key = 0;
+  State state = State::kHeld;
+};
+
+// A ring: timers are read in the order in which they were begun.
+struct Pool {
+  CUcontext context = nullptr;
+  std::uint64_t owner = 0;
+  std::uint32_t generation = 0;
+  bool refused = false;
+  unsigned oldest = 0;
+  std::atomic<unsigned> count = 0;
+  Timer timers[kTimers];
+};
+
+Pool g_pools[abi::kMaxGpus];
+pthread_mutex_t g_locks[abi::kMaxGpus];
+costs::Table g_tables[abi::kMaxGpus];
+
+bool complete() {
+  const Driver& calls = driver();
+  return calls.cuEventCreate != nullptr && calls.cuEventRecord != nullptr &&
+         calls.cuEventQuery != nullptr && calls.cuEventElapsedTime != nullptr;
+}
+
+// pre for the rest: the pool's lock.
+
+void refuse(Pool& pool, CUresult why) {
+  pool.refused = true;
+  log_line(Level::kInfo, "timing: the driver refused with %d: batches go by the average launch",
+           static_cast<int>(why));
+}
+
+bool made(Pool& pool, Timer& timer) {
+  if (timer.after != nullptr) return true;
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  CUresult result = driver().cuEventCreate(&timer.before, CU_EVENT_DEFAULT);
+  if (result == CUDA_SUCCESS) result = driver().cuEventCreate(&timer.after, CU_EVENT_DEFAULT);
+  if (result != CUDA_SUCCESS) refuse(pool, result);
+  return result == CUDA_SUCCESS;
+}
+
+// The next timer of the ring, ready to be used; null: none.
+Timer* take(Pool& pool, CUcontext context) {
+  if (pool.refused || !complete() || context == nullptr) return nullptr;
+  if (pool.context == nullptr) {
+    pool.context = context;
+    pool.owner = memory::current_owner();
+  }
+  const unsigned count = pool.count.load(std::memory_order_relaxed);
+  if (pool.context != context || count == kTimers) return nullptr;
+  Timer& timer = pool.timers[(pool.oldest + count) % kTimers];
+  return made(pool, timer) ? &timer : nullptr;
+}
+
+// What the oldest took. False: the GPU, or the launching thread, is not that far.
+bool read_oldest(Pool& pool, costs::Table& table) {
+  const Timer& timer = pool.timers[pool.oldest];
+  if (timer.state == State::kHeld) return false;
+  if (timer.state == State::kPassing) {
+    float ms = 0;
+    CUresult result = driver().cuEventQuery(timer.after);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    if (result == CUDA_SUCCESS) {
+      result = driver().cuEventElapsedTime(&ms, timer.before, timer.after);
+    }
+    if (result != CUDA_SUCCESS) {
+      refuse(pool, result);
+      return false;
+    }
+    constexpr float kLongestMs = 4000;
+    const float shown = ms < kLongestMs ? ms : kLongestMs;
+    table.learn(timer.key, static_cast<std::uint32_t>(shown * 1e6F) + 1);
+  }
+  pool.oldest = (pool.oldest + 1) % kTimers;
+  pool.count.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace
+
+costs::Cost cost(unsigned lane, std::uint64_t key) { return g_tables[lane].look(key); }
+
+Timed begin(unsigned lane, std::uint64_t key, CUcontext context, CUstream stream) {
+  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return {};
+  Pool& pool = g_pools[lane];
+  Timer* timer = take(pool, context);
+  Timed timed{};
+  CUevent before = nullptr;
+  if (timer != nullptr) {
+    g_tables[lane].expect(key);
+    timer->key = key;
+    timer->state = State::kHeld;
+    before = timer->before;
+    timed = {timer->after, lane, static_cast<unsigned>(timer - pool.timers), pool.generation};
+    pool.count.fetch_add(1, std::memory_order_relaxed);
+  }
+  ::pthread_mutex_unlock(&g_locks[lane]);
+  // Outside the lock: where the queue is full the driver waits here.
+  if (timer != nullptr) driver().cuEventRecord(before, stream);
+  return timed;
+}
+
+void end(const Timed& timed, CUstream stream) {
+  if (timed.after == nullptr) return;
+  const CUresult result = driver().cuEventRecord(timed.after, stream);
+  const Locked locked(g_locks[timed.lane]);
+  Pool& pool = g_pools[timed.lane];
+  if (pool.generation != timed.generation) return;
+  pool.timers[timed.index].state = result == CUDA_SUCCESS ? State::kPassing : State::kSpoilt;
+}
+
+void collect(unsigned lane) {
+  Pool& pool = g_pools[lane];
+  if (pool.count.load(std::memory_order_relaxed) == 0) return;
+  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
+  if (!pool.refused) {
+    const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+    while (pool.count.load(std::memory_order_relaxed) != 0 && read_oldest(pool, g_tables[lane])) {
+    }
+  }
+  ::pthread_mutex_unlock(&g_locks[lane]);
+}
+
+void context_gone(unsigned lane, std::uint64_t owner) {
+  const Locked locked(g_locks[lane]);
+  Pool& pool = g_pools[lane];
+  if (pool.context == nullptr || pool.owner != owner) return;
+  pool.context = nullptr;
+  ++pool.generation;
+  pool.refused = false;
+  pool.oldest = 0;
+  pool.count.store(0, std::memory_order_relaxed);
+  for (Timer& timer : pool.timers) timer = {};
+}
+
+void clear() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
+    Pool& pool = g_pools[lane];
+    pool.context = nullptr;
+    pool.refused = false;
+    pool.oldest = 0;
+    pool.count.store(0, std::memory_order_relaxed);
+    for (Timer& timer : pool.timers) timer = {};
+  }
+}
+
+}  // namespace switchyard::shim::timing

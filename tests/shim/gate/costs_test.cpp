@@ -1,0 +1,110 @@
+// What a launch is worth, and when a batch is full of it.
+#include "shim/gate/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace switchyard::shim::costs {
+namespace {
+
+constexpr std::uint64_t kSpacing = 400'000;
+
+std::uint64_t key(unsigned n) {
+  return key_of(kernel_of(reinterpret_cast<void*>(0x1000), n, 1, 1), 0);
+}
+
+struct Costs : ::testing::Test {
+  std::unique_ptr<Table> table = std::make_unique<Table>();
+
+  void learn(std::uint64_t key, std::uint32_t ns) {
+    table->expect(key);
+    table->learn(key, ns);
+  }
+};
+
+TEST_F(Costs, AKernelsFirstLaunchIsToBeTimed) {
+  EXPECT_TRUE(table->look(key(1)).wanted);
+  EXPECT_EQ(table->look(key(1)).ns, 0u);
+  EXPECT_EQ(table->look(key(1)).key, key(1));
+}
+
+TEST_F(Costs, WhatIsBeingTimedIsNotTimedTwice) {
+  table->expect(key(1));
+  table->look(key(1));
+  EXPECT_FALSE(table->look(key(1)).wanted);
+}
+
+TEST_F(Costs, ATimedKernelIsKnown) {
+  learn(key(1), 5000);
+  EXPECT_EQ(table->look(key(1)).ns, 5000u);
+}
+
+TEST_F(Costs, AKernelIsTimedAgainMoreAndMoreRarely) {
+  learn(key(1), 5000);
+  unsigned early = 0, later = 0;
+  for (unsigned use = 2; use < kTimedEvery; ++use) early += table->look(key(1)).wanted ? 1 : 0;
+  for (unsigned use = 0; use < 4 * kTimedEvery; ++use) later += table->look(key(1)).wanted ? 1 : 0;
+  EXPECT_EQ(early, 7u);  // at 2, 4, ..., 128
+  EXPECT_EQ(later, 4u);
+}
+
+TEST_F(Costs, LessIsBelievedAtOnceAndMoreByAndBy) {
+  learn(key(1), 5000);
+  learn(key(1), 9000);
+  EXPECT_EQ(table->look(key(1)).ns, 6000u);
+  learn(key(1), 4000);
+  EXPECT_EQ(table->look(key(1)).ns, 4000u);
+}
+
+TEST_F(Costs, TheGridAndTheKernelBeforeTellLaunchesApart) {
+  int a = 0, b = 0;
+  EXPECT_NE(kernel_of(&a, 1, 2, 1), kernel_of(&a, 2, 1, 1));
+  EXPECT_NE(kernel_of(&a, 1, 2, 1), kernel_of(&b, 1, 2, 1));
+  EXPECT_NE(key_of(5, 7), key_of(5, 9));
+  EXPECT_EQ(kernel_of(&a, 1, 2, 1), kernel_of(&a, 1, 2, 1));
+}
+
+TEST_F(Costs, AFullTableTimesNothingMore) {
+  unsigned refused = 0;
+  for (unsigned n = 0; n < 2 * kEntries; ++n) {
+    if (table->look(key(n)).wanted) {
+      learn(key(n), n + 1);
+      EXPECT_EQ(table->look(key(n)).ns, n + 1);
+    } else {
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, kEntries);
+  EXPECT_EQ(table->look(key(0)).ns, 1u);
+}
+
+Cost known(std::uint32_t ns) { return {ns, 1, false}; }
+
+TEST(BatchSum, UnknownLaunchesGoByTheAverage) {
+  Sum sum;
+  for (int i = 0; i < 7; ++i) sum.add({});
+  EXPECT_FALSE(sum.fills(kSpacing, 8));
+  sum.add({});
+  EXPECT_TRUE(sum.fills(kSpacing, 8));
+}
+
+TEST(BatchSum, KnownLaunchesGoByWhatTheyCost) {
+  Sum sum;
+  for (int i = 0; i < 39; ++i) sum.add(known(10'000));
+  EXPECT_FALSE(sum.fills(kSpacing, 8));
+  sum.add(known(10'000));
+  EXPECT_TRUE(sum.fills(kSpacing, 8));
+}
+
+TEST(BatchSum, AHeavyLaunchDoesNotFitBehindOthers) {
+  Sum sum;
+  sum.add({});
+  EXPECT_FALSE(sum.overflows(known(400'000), kSpacing, 8));
+  EXPECT_TRUE(sum.overflows(known(500'000), kSpacing, 8));
+  EXPECT_FALSE(sum.overflows({}, kSpacing, 8));  // nobody knows
+  EXPECT_FALSE(Sum{}.overflows(known(400'000), kSpacing, 8));
+}
+
+}  // namespace
+}  // namespace switchyard::shim::costs

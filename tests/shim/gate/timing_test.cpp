@@ -1,0 +1,162 @@
+// Launches behind an armed gate are timed, and heavy ones make batches of their own.
+#include "tests/shim/gate/gate_world.h"
+
+namespace switchyard::shim::testing {
+namespace {
+
+constexpr unsigned kHeavy = 2, kLight = 1;  // grids
+
+std::map<unsigned, float> g_takes_ms;  // by grid
+std::map<CUevent, unsigned> g_stands;  // what was launched last when the event was recorded
+unsigned g_launched = 0;
+bool g_passed = true;
+CUresult g_record_result = CUDA_SUCCESS;
+std::uintptr_t g_events = 0;
+CUcontext g_context = nullptr;
+
+CUresult event_create(CUevent* out, unsigned flags) {
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_EVENT_DEFAULT));
+  *out = reinterpret_cast<CUevent>(++g_events);
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent event, CUstream) {
+  g_stands[event] = g_launched;
+  return g_record_result;
+}
+
+CUresult event_query(CUevent) { return g_passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+
+CUresult elapsed(float* ms, CUevent, CUevent after) {
+  *ms = g_takes_ms[g_stands[after]];
+  return CUDA_SUCCESS;
+}
+
+CUresult current(CUcontext* out) {
+  *out = g_context;
+  return CUDA_SUCCESS;
+}
+
+CUresult original_launch(CUfunction, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned,
+                         unsigned, CUstream stream, void**, void**) {
+  g_launched = x;
+  g_gate_world->log[stream].push_back(x == kHeavy ? "heavy" : "light");
+  return CUDA_SUCCESS;
+}
+
+class Timing : public GateTest {
+ protected:
+  Timing() {
+    g_takes_ms = {{kLight, 50}, {kHeavy, 1200}};
+    g_stands.clear();
+    g_passed = true;
+    g_record_result = CUDA_SUCCESS;
+    g_events = 0;
+    g_context = reinterpret_cast<CUcontext>(0x4000);
+    g_driver.cuEventCreate = event_create;
+    g_driver.cuEventRecord = event_record;
+    g_driver.cuEventQuery = event_query;
+    g_driver.cuEventElapsedTime = elapsed;
+    g_driver.cuCtxGetCurrent = current;
+    gate().spacing_us.store(1'000'000);  // much more than this test itself takes
+    arm();
+  }
+  ~Timing() override {
+    gate::context_gone(0, memory::current_owner());
+    g_driver.cuEventCreate = nullptr;
+    g_driver.cuEventRecord = nullptr;
+    g_driver.cuEventElapsedTime = nullptr;
+    g_driver.cuCtxGetCurrent = nullptr;
+  }
+
+  void launch_grid(unsigned grid) {
+    rules::launch(original_launch, reinterpret_cast<CUfunction>(function_), grid, 1u, 1u, 1u, 1u,
+                  1u, 0u, first_, static_cast<void**>(nullptr), static_cast<void**>(nullptr));
+  }
+  // A step of the program: then the CPU waits.
+  void step() {
+    for (unsigned grid : {kLight, kLight, kHeavy, kHeavy, kLight}) launch_grid(grid);
+    gpu_runs();
+    synchronise();
+  }
+  // Whether the next step, after one that was timed, has each heavy launch in a batch of its own.
+  bool heavy_alone() {
+    step();
+    gpu_.log[first_].clear();
+    step();
+    const Log& log = gpu_.log[first_];
+    int alone = 0;
+    for (std::size_t i = 1; i + 1 < log.size(); ++i) {
+      if (log[i] == "heavy" && log[i - 1] == "wait" && log[i + 1].starts_with("write")) ++alone;
+    }
+    return alone == 2;
+  }
+
+  // Costs outlive a context, so each test has a kernel of its own.
+  static inline std::uintptr_t s_functions = 0x1000;
+  std::uintptr_t function_ = s_functions += 16;
+};
+
+TEST_F(Timing, AHeavyLaunchIsABatchOfItsOwn) { EXPECT_TRUE(heavy_alone()); }
+
+TEST_F(Timing, LightLaunchesShareABatch) {
+  heavy_alone();
+  const Log& log = gpu_.log[first_];
+  EXPECT_EQ(Log(log.begin(), log.begin() + 3), (Log{"wait", "light", "light"}));
+}
+
+TEST_F(Timing, WithoutEventsBatchesGoByTheAverage) {
+  g_driver.cuEventElapsedTime = nullptr;
+  EXPECT_FALSE(heavy_alone());
+  EXPECT_EQ(g_events, 0u);
+}
+
+TEST_F(Timing, WhatTheGpuHasNotPassedIsReadLater) {
+  g_passed = false;
+  EXPECT_FALSE(heavy_alone());
+  g_passed = true;
+  EXPECT_TRUE(heavy_alone());
+}
+
+TEST_F(Timing, ARecordThatFailsTimesNothing) {
+  g_record_result = CUDA_ERROR_INVALID_HANDLE;
+  EXPECT_FALSE(heavy_alone());
+}
+
+TEST_F(Timing, AnotherContextsLaunchesGoUntimed) {
+  launch_grid(kLight);
+  gpu_runs();
+  synchronise();
+  const std::uintptr_t made = g_events;
+  EXPECT_EQ(made, 2u);
+  g_context = reinterpret_cast<CUcontext>(0x5000);
+  rules::launch(original_launch, reinterpret_cast<CUfunction>(function_), 7u, 1u, 1u, 1u, 1u, 1u,
+                0u, second_, static_cast<void**>(nullptr), static_cast<void**>(nullptr));
+  EXPECT_EQ(g_events, made);
+}
+
+TEST_F(Timing, AfterItsContextHasGoneThePoolServesTheNext) {
+  launch_grid(kLight);
+  gate::context_gone(0, memory::current_owner());
+  const std::uintptr_t made = g_events;
+  g_context = reinterpret_cast<CUcontext>(0x5000);
+  launch_grid(kHeavy);
+  EXPECT_EQ(g_events, made + 2);
+}
+
+TEST_F(Timing, WithNumbersAloneNothingIsTimed) {
+  arm(abi::kProgress);
+  step();
+  EXPECT_EQ(g_events, 0u);
+}
+
+TEST_F(Timing, ACapturedLaunchIsNotTimed) {
+  gpu_.captured.insert(first_);
+  process().captures.store(1);
+  launch_grid(kLight);
+  process().captures.store(0);
+  EXPECT_EQ(g_events, 0u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim::testing
