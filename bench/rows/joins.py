@@ -151,10 +151,10 @@ def run(rig, report: Report):
     crowd = Crowd(rig, random.Random(seed), log)
     events = max(20, int(o.events * o.scale))
     begun = time.monotonic()
-    for index in range(events):
+    while (count := sum(crowd.counts.values())) < events:
         crowd.see_off()
         crowd.one()
-        due = begun + (index + 1) / o.rate
+        due = begun + (count + 1) / o.rate
         time.sleep(max(0.0, due - time.monotonic()))
     elapsed = time.monotonic() - begun
     now = time.monotonic()

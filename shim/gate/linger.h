@@ -4,12 +4,16 @@
 // once. If the next request comes a few microseconds later, it waits until the neighbour is
 // switched out again: about 0.35 ms beside heavy kernels, the largest part of what a service loses
 // to a training (docs/measurements.md). So before the CPU waits for a burst, a few dozen writes of
-// one word are put behind it, into a stream of ours. While the GPU's host engine works them off,
-// about a microsecond each, the channel group is not idle and keeps the GPU. It is what an
-// anticipating disk scheduler does: a short wait for the next request instead of a long way back.
+// one word are put behind it, some into its stream and more into a stream of ours. While the GPU's
+// host engine works them off, about a microsecond each, the channel group is not idle and keeps the
+// GPU. It is what an anticipating disk scheduler does: a short wait for the next request instead of
+// a long way back.
 //
-// The first of them is the number of the burst's batch (numbers.h), which so costs the
-// application's stream nothing: behind a graph it would add some 20 us to every request.
+//     the burst's stream   burst | its event | fence | bridge
+//     ours                                     fence | number | writes ...............
+//
+// The number of the burst's batch (numbers.h) stands in ours, because there it costs nothing:
+// behind a graph it would add some 20 us to every request.
 //
 // A kernel that spins does not have this effect (tried): it is the host engine that must be busy.
 // Waits for the whole context would wait for these writes too, so they don't linger.

@@ -70,7 +70,7 @@ TEST_F(Linger, PutsWritesBehindTheLatestStream) {
   launch(second_, 1);
   wait_for(gate::Waiting::kStream);
   EXPECT_EQ(log(first_), (Log{"launch", "write 1"}));
-  EXPECT_EQ(log(second_), (Log{"launch", "fence"}));
+  EXPECT_EQ(log(second_), (Log{"launch", "fence", "writes"})) << "a bridge, until ours is there";
   gpu_runs();
   EXPECT_FALSE(numbered()) << "the batch's number is among the writes";
   EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
@@ -82,7 +82,7 @@ TEST_F(Linger, AGraphsNumberIsWrittenByTheWaitForIt) {
   EXPECT_TRUE(numbered());
   EXPECT_EQ(log(first_), Log{});
   wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(log(first_), Log{"fence"});
+  EXPECT_EQ(log(first_), (Log{"fence", "writes"}));
   gpu_runs();
   EXPECT_FALSE(numbered());
 }
@@ -106,12 +106,12 @@ TEST_F(Linger, DoesNotPileUpWhileTheLastOnesAreStillToCome) {
     wait_for(gate::Waiting::kStream);
   }
   EXPECT_EQ(log(kOurs).size(), 10u);
-  EXPECT_EQ(gpu_.writes.size(), 2 * 80 + 3u) << "past two only the numbers";
+  EXPECT_EQ(gpu_.writes.size(), 2 * (16 + 80) + 3u) << "past two only the numbers";
   gpu_runs();
   EXPECT_FALSE(numbered());
   launch(first_, 1);
   wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(gpu_.writes.size(), 80u);
+  EXPECT_EQ(gpu_.writes.size(), 16 + 80u);
   EXPECT_EQ(g_streams_made, 1);
 }
 
@@ -120,11 +120,11 @@ TEST_F(Linger, ANumberThatIsStillToComeIsNotOvertaken) {
   wait_for(gate::Waiting::kStream);  // number 1 is lent
   launch(first_, 1);
   wait_for(gate::Waiting::kContext);  // which would write number 2 into the stream itself
-  EXPECT_EQ(log(first_), (Log{"launch", "fence", "launch"}));
+  EXPECT_EQ(log(first_), (Log{"launch", "fence", "writes", "launch"}));
   EXPECT_TRUE(numbered());
   gpu_runs();
   wait_for(gate::Waiting::kContext);
-  EXPECT_EQ(log(first_), (Log{"launch", "fence", "launch", "write 2"}));
+  EXPECT_EQ(log(first_), (Log{"launch", "fence", "writes", "launch", "write 2"}));
 }
 
 TEST_F(Linger, AStreamThatEndsBehindALentNumberLeavesNothingToWaitFor) {
