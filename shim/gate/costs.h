@@ -6,6 +6,9 @@
 // first launch of each is to be timed (timing.h), and some later ones: whatever else was on the GPU
 // meanwhile only ever adds, so the shortest is nearest to the truth.
 //
+// The arguments are not told apart, and what a loop in a kernel does depends on them. So one launch
+// says little against what is known, and a batch is bounded by the average, too (Sum).
+//
 // Threading: look() from any thread, without a lock; whoever calls the others locks.
 #pragma once
 
@@ -15,6 +18,8 @@
 namespace switchyard::shim::costs {
 
 inline constexpr std::uint32_t kEntries = 2048;
+// However little its launches cost, a batch has no more than so many times the usual number.
+inline constexpr std::uint32_t kMostOverUsual = 8;
 inline constexpr std::uint32_t kTimedEvery = 256;  // launches of one key; before, at 2, 4, 8 ...
 
 constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t more) {
@@ -22,14 +27,21 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t more) {
   return hash ^ hash >> 29;
 }
 
-// A kernel and its grid; never 0, which stands for work that has no such cost.
-inline std::uint64_t kernel_of(const void* function, unsigned x, unsigned y, unsigned z) {
-  const std::uint64_t hash = mix(reinterpret_cast<std::uintptr_t>(function), x);
-  return mix(mix(hash, y), z) | 1;
+struct Kernel {
+  const void* function = nullptr;  // null: a copy, a set or a graph, which have no such cost
+  unsigned x = 0, y = 0, z = 0;    // its grid
+};
+
+// Never 0, but for what is no kernel.
+inline std::uint64_t hash_of(const Kernel& kernel) {
+  if (kernel.function == nullptr) return 0;
+  // One by one: addresses lie so close that another's, exclusive-or its grid, would be the same.
+  const std::uint64_t hash = mix(0, reinterpret_cast<std::uintptr_t>(kernel.function));
+  return mix(mix(mix(hash, kernel.x), kernel.y), kernel.z) | 1;
 }
 
 constexpr std::uint64_t key_of(std::uint64_t kernel, std::uint64_t before) {
-  return mix(mix(kernel, 0), before) | 1;
+  return mix(mix(0, kernel), before) | 1;
 }
 
 struct Cost {
@@ -51,34 +63,50 @@ class Table {
       const bool early = uses < kTimedEvery && (uses & (uses - 1)) == 0;
       return {entry.ns.load(std::memory_order_relaxed), key, early || uses % kTimedEvery == 0};
     }
-    return {};  // no room: it goes by the average
+    return {0, key, true};  // no room (yet): it goes by the average
   }
 
-  // It is being timed: others need not.
-  void expect(std::uint64_t key) {
+  // It is being timed: others need not. False: there is no room for it. A program whose shapes
+  // change fills the table with what never comes again, so after many of these all are forgotten.
+  bool expect(std::uint64_t key) {
     Entry* entry = place(key);
-    if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == key) return;
+    if (entry == nullptr) {
+      if (++refused_ >= kEntries) forget();
+      return false;
+    }
+    if (entry->key.load(std::memory_order_relaxed) == key) return true;
+    entry->ns.store(0, std::memory_order_relaxed);
     entry->uses.store(1, std::memory_order_relaxed);
     entry->key.store(key, std::memory_order_release);
+    return true;
   }
 
-  // It took so long. Less is believed at once and more by and by.
+  // It took so long. Less is believed sooner than more, and nothing beyond measure.
   void learn(std::uint64_t key, std::uint32_t ns) {
     Entry* entry = place(key);
-    if (entry == nullptr) return;
+    if (entry == nullptr || entry->key.load(std::memory_order_relaxed) != key) return;
     const std::uint32_t known = entry->ns.load(std::memory_order_relaxed);
-    const std::uint32_t now = known == 0 || ns < known ? ns : known + (ns - known) / 4;
-    entry->ns.store(now, std::memory_order_relaxed);
-    entry->key.store(key, std::memory_order_release);
+    entry->ns.store(known == 0 ? ns : between(known, ns), std::memory_order_relaxed);
   }
 
  private:
+  static std::uint32_t between(std::uint32_t known, std::uint32_t ns) {
+    if (ns < known) return known - (known - ns) / 2;
+    const std::uint64_t most = std::uint64_t{known} * 4;
+    return known + static_cast<std::uint32_t>(((ns < most ? ns : most) - known) / 4);
+  }
+
+  void forget() {
+    for (Entry& entry : entries_) entry.key.store(0, std::memory_order_release);
+    refused_ = 0;
+  }
+
   static constexpr std::uint32_t kProbes = 8;
 
   struct Entry {
-    std::atomic<std::uint64_t> key;  // 0: free
-    std::atomic<std::uint32_t> ns;
-    std::atomic<std::uint32_t> uses;
+    std::atomic<std::uint64_t> key{0};  // 0: free
+    std::atomic<std::uint32_t> ns{0};
+    std::atomic<std::uint32_t> uses{0};
   };
 
   // Its entry or the one that it would get; null: no room.
@@ -91,7 +119,8 @@ class Table {
     return nullptr;
   }
 
-  Entry entries_[kEntries] = {};
+  Entry entries_[kEntries];
+  std::uint32_t refused_ = 0;
 };
 
 // The work of one batch, against the spacing that is asked for.
@@ -104,6 +133,8 @@ class Sum {
       ++unknown_;
     }
   }
+
+  bool knows() const { return known_ns_ != 0; }
 
   // `usual` launches are worth the spacing as far as the average goes.
   bool fills(std::uint64_t spacing_ns, std::uint32_t usual) const {

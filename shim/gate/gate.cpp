@@ -73,11 +73,17 @@ void hold_all() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) hold_here(lane);
 }
 
-Ending::Ending(int device, std::uint64_t owner) {
+Ending::Ending(int device, std::uint64_t owner) : device_(device), owner_(owner) {
   if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
   const unsigned lane = static_cast<unsigned>(device);
+  timing::suspend(lane, owner);
   view_ = view::withdraw(lane, owner);
   if (view_ != nullptr) numbers::wait_for_others(*view_, lane, owner);
+}
+
+void Ending::lives_on() const {
+  if (device_ < 0 || device_ >= static_cast<int>(abi::kMaxGpus)) return;
+  timing::lives_on(static_cast<unsigned>(device_), owner_);
 }
 
 void context_gone(int device, std::uint64_t owner) {

@@ -100,8 +100,12 @@ class Ending {
   }
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
+  // It hasn't ended after all.
+  void lives_on() const;
 
  private:
+  int device_;
+  std::uint64_t owner_;
   view::View* view_ = nullptr;
 };
 // After it.

@@ -36,7 +36,7 @@ bool lent_out(const Slot& slot) {
 
 // The batch's number is in a stream. A graph is no measure of a launch.
 void finish(Slot& slot) {
-  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches);
+  slot.pace.ended(slot.number, slot.most == 0 ? 0 : slot.launches, slot.worth.knows());
   slot.open.store(false, std::memory_order_relaxed);
 }
 
@@ -105,7 +105,8 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
 // Whether so much is in the batch that it ends after this launch. A queue that is full lets the
 // launcher through at the GPU's own pace, which the clock shows before any number does.
 bool fills(const Slot& slot) {
-  if (slot.launches >= spacing::kMostLaunches) return true;
+  const std::uint32_t most = slot.most * costs::kMostOverUsual;
+  if (slot.launches >= (most < spacing::kMostLaunches ? most : spacing::kMostLaunches)) return true;
   if (slot.worth.fills(spacing_ns(slot.lane), slot.most)) return true;
   return slot.launches % kLooksEvery == 0 &&
          monotonic_ns() - slot.began_ns > 2 * spacing_ns(slot.lane);
@@ -113,9 +114,10 @@ bool fills(const Slot& slot) {
 
 // What the launch costs, as far as it is known. Without waits nobody asks how long a batch is.
 costs::Cost cost_of(Slot& slot, const Work& work) {
-  const std::uint64_t key = costs::key_of(work.kernel, slot.before);
-  slot.before = work.kernel;
-  return work.kernel == 0 ? costs::Cost{} : timing::cost(slot.lane, key);
+  const std::uint64_t kernel = costs::hash_of(work.kernel);
+  const std::uint64_t key = costs::key_of(kernel, slot.before);
+  slot.before = kernel;
+  return kernel == 0 ? costs::Cost{} : timing::cost(slot.lane, key);
 }
 
 // Whether the open batch ends before this: a graph has one of its own, and what takes long shall
@@ -159,7 +161,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   const CUcontext context = slot.context;
   ::pthread_mutex_unlock(&slot.lock);
   if (cost.wanted && piece.slot != nullptr) {
-    piece.timed = timing::begin(place.lane, cost.key, context, handle);
+    piece.timed = timing::begin(place.lane, cost, context, handle);
     piece.stream = handle;
   }
   return piece;

@@ -39,7 +39,7 @@ enum class Kind { kLaunch, kGraph };
 // What is launched.
 struct Work {
   Kind kind = Kind::kLaunch;
-  std::uint64_t kernel = 0;  // costs::kernel_of; 0: a copy, a set or a graph
+  costs::Kernel kernel;
 };
 
 struct Place {

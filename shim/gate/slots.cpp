@@ -31,7 +31,7 @@ void take_over(Slot& slot, std::uint64_t key, const Place& place) {
 
 }  // namespace
 
-Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
+constinit Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 
 CUstream handle_of(const Place& place) {
   if (place.stream != nullptr) return place.stream;

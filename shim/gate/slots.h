@@ -19,25 +19,25 @@
 namespace switchyard::shim::numbers {
 
 struct Slot {
-  pthread_mutex_t lock;
-  std::atomic<std::uint64_t> key;        // the stream; 0: nobody's
-  std::atomic<bool> open;                // a batch has begun and has not ended
-  std::atomic<std::uint32_t> in_flight;  // launches between begin() and end()
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  std::atomic<std::uint64_t> key{0};        // the stream; 0: nobody's
+  std::atomic<bool> open{false};            // a batch has begun and has not ended
+  std::atomic<std::uint32_t> in_flight{0};  // launches between begin() and end()
 
   // --- under the lock ---
-  unsigned lane;
-  unsigned index;
-  CUstream stream;
-  CUcontext context;
-  std::uint64_t owner;
-  view::View* view;  // whose numbers these are
-  std::uint32_t number;
-  std::uint32_t lent;      // the last number that another stream writes (linger.h)
-  std::uint32_t launches;  // in this batch
-  costs::Sum worth;        // and what they cost
-  std::uint32_t most;
-  std::uint64_t before;  // the kernel that was launched last (costs.h)
-  std::uint64_t began_ns;
+  unsigned lane = 0;
+  unsigned index = 0;
+  CUstream stream = nullptr;
+  CUcontext context = nullptr;
+  std::uint64_t owner = 0;
+  view::View* view = nullptr;  // whose numbers these are
+  std::uint32_t number = 0;
+  std::uint32_t lent = 0;      // the last number that another stream writes (linger.h)
+  std::uint32_t launches = 0;  // in this batch
+  costs::Sum worth;            // and what they cost
+  std::uint32_t most = 0;      // launches that are worth the spacing by the average; 0: a graph
+  std::uint64_t before = 0;    // the kernel that was launched last, hashed (costs.h)
+  std::uint64_t began_ns = 0;
   spacing::Pace pace;
 
   abi::Word32& submitted() const { return view->gates[lane].submitted[index]; }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "shim/client/process.h"
+#include "shim/gate/errors.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/owner.h"
@@ -27,6 +28,7 @@ struct Pool {
   std::uint64_t owner = 0;
   std::uint32_t generation = 0;
   bool refused = false;
+  bool suspended = false;
   unsigned oldest = 0;
   std::atomic<unsigned> count = 0;
   Timer timers[kTimers];
@@ -59,9 +61,17 @@ bool made(Pool& pool, Timer& timer) {
   return result == CUDA_SUCCESS;
 }
 
+bool usable(const Pool& pool) { return !pool.refused && !pool.suspended; }
+
+bool current_is(CUcontext context) {
+  CUcontext current = nullptr;
+  return context != nullptr && driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+         current == context;
+}
+
 // The next timer of the ring, ready to be used; null: none.
 Timer* take(Pool& pool, CUcontext context) {
-  if (pool.refused || !complete() || context == nullptr) return nullptr;
+  if (!usable(pool) || !complete() || !current_is(context)) return nullptr;
   if (pool.context == nullptr) {
     pool.context = context;
     pool.owner = memory::current_owner();
@@ -83,85 +93,110 @@ bool read_oldest(Pool& pool, costs::Table& table) {
     if (result == CUDA_SUCCESS) {
       result = driver().cuEventElapsedTime(&ms, timer.before, timer.after);
     }
-    if (result != CUDA_SUCCESS) {
+    if (ends_context(result) || unable(result)) {
       refuse(pool, result);
       return false;
     }
     constexpr float kLongestMs = 4000;
     const float shown = ms < kLongestMs ? ms : kLongestMs;
-    table.learn(timer.key, static_cast<std::uint32_t>(shown * 1e6F) + 1);
+    if (result == CUDA_SUCCESS) {
+      table.learn(timer.key, static_cast<std::uint32_t>(shown * 1e6F) + 1);
+    }
   }
   pool.oldest = (pool.oldest + 1) % kTimers;
   pool.count.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
-}  // namespace
-
-costs::Cost cost(unsigned lane, std::uint64_t key) { return g_tables[lane].look(key); }
-
-Timed begin(unsigned lane, std::uint64_t key, CUcontext context, CUstream stream) {
-  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return {};
-  Pool& pool = g_pools[lane];
-  Timer* timer = take(pool, context);
-  Timed timed{};
-  CUevent before = nullptr;
-  if (timer != nullptr) {
-    g_tables[lane].expect(key);
-    timer->key = key;
-    timer->state = State::kHeld;
-    before = timer->before;
-    timed = {timer->after, lane, static_cast<unsigned>(timer - pool.timers), pool.generation};
-    pool.count.fetch_add(1, std::memory_order_relaxed);
+void read(Pool& pool, costs::Table& table) {
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  while (pool.count.load(std::memory_order_relaxed) != 0 && read_oldest(pool, table)) {
   }
-  ::pthread_mutex_unlock(&g_locks[lane]);
-  // Outside the lock: where the queue is full the driver waits here.
-  if (timer != nullptr) driver().cuEventRecord(before, stream);
-  return timed;
 }
 
-void end(const Timed& timed, CUstream stream) {
-  if (timed.after == nullptr) return;
-  const CUresult result = driver().cuEventRecord(timed.after, stream);
+void reset(Pool& pool) {
+  pool.context = nullptr;
+  ++pool.generation;
+  pool.refused = false;
+  pool.suspended = false;
+  pool.oldest = 0;
+  pool.count.store(0, std::memory_order_relaxed);
+  for (Timer& timer : pool.timers) timer = {};
+}
+
+bool is_of(const Pool& pool, std::uint64_t owner) {
+  return pool.context != nullptr && pool.owner == owner;
+}
+
+void passed(const Timed& timed, CUresult result) {
   const Locked locked(g_locks[timed.lane]);
   Pool& pool = g_pools[timed.lane];
   if (pool.generation != timed.generation) return;
   pool.timers[timed.index].state = result == CUDA_SUCCESS ? State::kPassing : State::kSpoilt;
 }
 
+}  // namespace
+
+costs::Cost cost(unsigned lane, std::uint64_t key) { return g_tables[lane].look(key); }
+
+Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream stream) {
+  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return {};
+  Pool& pool = g_pools[lane];
+  // A program may poll and never wait. What is not known at all comes before what is timed again.
+  const unsigned room = cost.ns == 0 ? kTimers : kTimers / 2;
+  const unsigned count = pool.count.load(std::memory_order_relaxed);
+  if (count >= room && usable(pool)) read(pool, g_tables[lane]);
+  Timer* timer = pool.count.load(std::memory_order_relaxed) < room ? take(pool, context) : nullptr;
+  Timed timed{};
+  CUevent before = nullptr;
+  if (timer != nullptr && g_tables[lane].expect(cost.key)) {
+    timer->key = cost.key;
+    timer->state = State::kHeld;
+    before = timer->before;
+    timed = {timer->after, lane, static_cast<unsigned>(timer - pool.timers), pool.generation};
+    pool.count.fetch_add(1, std::memory_order_relaxed);
+  }
+  ::pthread_mutex_unlock(&g_locks[lane]);
+  if (before == nullptr) return {};
+  // Outside the lock: where the queue is full the driver waits here.
+  const CUresult result = driver().cuEventRecord(before, stream);
+  if (result == CUDA_SUCCESS) return timed;
+  passed(timed, result);
+  return {};
+}
+
+void end(const Timed& timed, CUstream stream) {
+  if (timed.after == nullptr) return;
+  passed(timed, driver().cuEventRecord(timed.after, stream));
+}
+
 void collect(unsigned lane) {
   Pool& pool = g_pools[lane];
   if (pool.count.load(std::memory_order_relaxed) == 0) return;
   if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
-  if (!pool.refused) {
-    const memory::Relaxed relaxed(memory::Relaxed::kAlways);
-    while (pool.count.load(std::memory_order_relaxed) != 0 && read_oldest(pool, g_tables[lane])) {
-    }
-  }
+  if (usable(pool)) read(pool, g_tables[lane]);
   ::pthread_mutex_unlock(&g_locks[lane]);
+}
+
+void suspend(unsigned lane, std::uint64_t owner) {
+  const Locked locked(g_locks[lane]);
+  if (is_of(g_pools[lane], owner)) g_pools[lane].suspended = true;
+}
+
+void lives_on(unsigned lane, std::uint64_t owner) {
+  const Locked locked(g_locks[lane]);
+  if (is_of(g_pools[lane], owner)) g_pools[lane].suspended = false;
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {
   const Locked locked(g_locks[lane]);
-  Pool& pool = g_pools[lane];
-  if (pool.context == nullptr || pool.owner != owner) return;
-  pool.context = nullptr;
-  ++pool.generation;
-  pool.refused = false;
-  pool.oldest = 0;
-  pool.count.store(0, std::memory_order_relaxed);
-  for (Timer& timer : pool.timers) timer = {};
+  if (is_of(g_pools[lane], owner)) reset(g_pools[lane]);
 }
 
 void clear() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
-    Pool& pool = g_pools[lane];
-    pool.context = nullptr;
-    pool.refused = false;
-    pool.oldest = 0;
-    pool.count.store(0, std::memory_order_relaxed);
-    for (Timer& timer : pool.timers) timer = {};
+    reset(g_pools[lane]);
   }
 }
 

@@ -29,14 +29,19 @@ struct Timed {
 // What is known of a launch. key: costs::key_of.
 costs::Cost cost(unsigned lane, std::uint64_t key);
 
-// pre: `stream` and the current context are `context`'s, and the stream is not captured.
-Timed begin(unsigned lane, std::uint64_t key, CUcontext context, CUstream stream);
+// pre: `stream` is `context`'s and not captured. Nothing is timed from within another context.
+Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream stream);
 void end(const Timed& timed, CUstream stream);
 
 // Reads what the GPU has passed.
 void collect(unsigned lane);
 
-// The context has ended, and its events with it (owner: memory/owner.h).
+// A context may be about to end (owner: memory/owner.h): its events are left alone, until it turns
+// out that it lives on, or it has gone.
+void suspend(unsigned lane, std::uint64_t owner);
+void lives_on(unsigned lane, std::uint64_t owner);
+
+// The context has ended, and its events with it.
 void context_gone(unsigned lane, std::uint64_t owner);
 
 // In a forked child.

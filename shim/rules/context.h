@@ -40,13 +40,16 @@ template <typename Original>
 CUresult primary_end(Original original, CUdevice device) {
   const bool before = primary_active(device);
   CUresult result = CUDA_SUCCESS;
+  bool ended = false;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     const gate::Ending ending(device, 0);
     result = original(device);
+    ended = before && !primary_active(device);
+    if (!ended) ending.lives_on();
   }
   forget_lane();
-  if (before && !primary_active(device)) {
+  if (ended) {
     memory::primary_gone(device);
     gate::context_gone(device, 0);
     pools::settle_all();

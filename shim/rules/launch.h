@@ -32,7 +32,7 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
 }
 
 template <typename Call>
-CUresult count_launch(CUstream stream, bool per_thread, std::uint64_t kernel, Call call) {
+CUresult count_launch(CUstream stream, bool per_thread, const costs::Kernel& kernel, Call call) {
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return call();
   lane->launches.fetch_add(1, std::memory_order_relaxed);
@@ -42,7 +42,7 @@ CUresult count_launch(CUstream stream, bool per_thread, std::uint64_t kernel, Ca
 template <typename Original, typename... Tail>
 CUresult launch(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                 unsigned by, unsigned bz, unsigned shared, CUstream stream, Tail... tail) {
-  return count_launch(stream, false, costs::kernel_of(f, gx, gy, gz),
+  return count_launch(stream, false, {f, gx, gy, gz},
                       [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
 }
 
@@ -50,13 +50,13 @@ template <typename Original, typename... Tail>
 CUresult launch_per_thread(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
                            Tail... tail) {
-  return count_launch(stream, true, costs::kernel_of(f, gx, gy, gz),
+  return count_launch(stream, true, {f, gx, gy, gz},
                       [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
 }
 
-inline std::uint64_t kernel_of(const CUlaunchConfig* config, CUfunction f) {
-  if (config == nullptr) return 0;
-  return costs::kernel_of(f, config->gridDimX, config->gridDimY, config->gridDimZ);
+inline costs::Kernel kernel_of(const CUlaunchConfig* config, CUfunction f) {
+  if (config == nullptr) return {};
+  return {f, config->gridDimX, config->gridDimY, config->gridDimZ};
 }
 
 template <typename Original>
@@ -87,7 +87,7 @@ CUstream last_stream(Args... args) {
 // The calls of CUDA 1 to 3.
 template <typename Original, typename... Args>
 CUresult launch_plain(Original original, Args... args) {
-  return count_launch(last_stream(args...), false, 0, [&] { return original(args...); });
+  return count_launch(last_stream(args...), false, {}, [&] { return original(args...); });
 }
 
 // Work for several GPUs: counted on the current one, held by each one's gate.
@@ -108,7 +108,7 @@ CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool p
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return call();
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, {gate::Kind::kGraph, 0}, call);
+  return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, call);
 }
 
 template <typename Original>
@@ -129,7 +129,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
-    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, 0},
+    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}},
                 [&] { return original(args...); });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);

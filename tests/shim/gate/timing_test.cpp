@@ -10,6 +10,7 @@ std::map<unsigned, float> g_takes_ms;  // by grid
 std::map<CUevent, unsigned> g_stands;  // what was launched last when the event was recorded
 unsigned g_launched = 0;
 bool g_passed = true;
+int g_queries = 0;
 CUresult g_record_result = CUDA_SUCCESS;
 std::uintptr_t g_events = 0;
 CUcontext g_context = nullptr;
@@ -25,7 +26,10 @@ CUresult event_record(CUevent event, CUstream) {
   return g_record_result;
 }
 
-CUresult event_query(CUevent) { return g_passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+CUresult event_query(CUevent) {
+  ++g_queries;
+  return g_passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
 
 CUresult elapsed(float* ms, CUevent, CUevent after) {
   *ms = g_takes_ms[g_stands[after]];
@@ -47,9 +51,11 @@ CUresult original_launch(CUfunction, unsigned x, unsigned, unsigned, unsigned, u
 class Timing : public GateTest {
  protected:
   Timing() {
-    g_takes_ms = {{kLight, 50}, {kHeavy, 1200}};
+    numbers::clear();  // whoever had these streams had them in another context
+    g_takes_ms = {{kLight, 50}, {kHeavy, 2000}};
     g_stands.clear();
     g_passed = true;
+    g_queries = 0;
     g_record_result = CUDA_SUCCESS;
     g_events = 0;
     g_context = reinterpret_cast<CUcontext>(0x4000);
@@ -62,7 +68,8 @@ class Timing : public GateTest {
     arm();
   }
   ~Timing() override {
-    gate::context_gone(0, memory::current_owner());
+    numbers::clear();
+    timing::clear();
     g_driver.cuEventCreate = nullptr;
     g_driver.cuEventRecord = nullptr;
     g_driver.cuEventElapsedTime = nullptr;
@@ -142,6 +149,43 @@ TEST_F(Timing, AfterItsContextHasGoneThePoolServesTheNext) {
   g_context = reinterpret_cast<CUcontext>(0x5000);
   launch_grid(kHeavy);
   EXPECT_EQ(g_events, made + 2);
+}
+
+TEST_F(Timing, WhileItsContextEndsNoEventIsTouched) {
+  launch_grid(kLight);
+  {
+    const gate::Waiting waiting(&lane(), gate::Waiting::kEnd);
+    const gate::Ending ending(0, memory::current_owner());
+  }
+  launch_grid(kHeavy);
+  EXPECT_EQ(g_queries, 0);
+  EXPECT_EQ(g_events, 2u);
+}
+
+TEST_F(Timing, AContextThatLivesOnIsTimedAgain) {
+  launch_grid(kLight);
+  {
+    const gate::Ending ending(0, memory::current_owner());
+    ending.lives_on();
+  }
+  launch_grid(kHeavy);
+  EXPECT_EQ(g_events, 4u);
+}
+
+TEST_F(Timing, AProgramThatNeverWaitsIsTimedToo) {
+  for (unsigned grid = 0; grid < 200; ++grid) launch_grid(grid);
+  EXPECT_GE(g_queries, 100);
+  EXPECT_LE(g_events, 128u) << "they are used again";
+}
+
+TEST_F(Timing, CheapLaunchesDoNotMakeABatchWithoutEnd) {
+  g_takes_ms[kLight] = 0.001F;
+  step();
+  step();
+  gpu_.log[first_].clear();
+  for (int i = 0; i < 200; ++i) launch_grid(kLight);
+  const Log& log = gpu_.log[first_];
+  EXPECT_GE(std::count(log.begin(), log.end(), "wait"), 2);
 }
 
 TEST_F(Timing, WithNumbersAloneNothingIsTimed) {
