@@ -19,6 +19,7 @@
 
 #include "control.h"
 #include "driver.h"
+#include "failures.h"
 #include "ops.h"
 
 namespace fakecuda {
@@ -129,10 +130,12 @@ void wait_context(Context* context);
 
 }  // namespace fakecuda
 
-// The beginning of a call that needs the driver: returns what the driver returns before cuInit.
-#define FAKE_NEED_DRIVER()                               \
-  ::fakecuda::Driver* const fake = ::fakecuda::driver(); \
-  if (!fake) return CUDA_ERROR_NOT_INITIALIZED;          \
+// The beginning of a call that needs the driver: returns what the driver returns before cuInit, or
+// what a test wants it to return.
+#define FAKE_NEED_DRIVER()                                                           \
+  ::fakecuda::Driver* const fake = ::fakecuda::driver();                             \
+  if (!fake) return CUDA_ERROR_NOT_INITIALIZED;                                      \
+  if (const CUresult wanted_ = ::fakecuda::wanted_failure(__func__)) return wanted_; \
   (void)fake
 #define FAKE_NEED_CONTEXT(context)        \
   FAKE_NEED_DRIVER();                     \

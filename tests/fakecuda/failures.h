@@ -1,0 +1,17 @@
+// Calls that fail because a test wants them to.
+//
+// Concept. FAKECUDA_FAIL=CALL:N[+][=CODE],... makes the Nth call of that name in this process fail,
+// and with + all that follow, before it does anything. CODE is a CUresult; out of memory when it is
+// left out.
+//
+// Threading: any thread.
+#pragma once
+
+#include "driver.h"
+
+namespace fakecuda {
+
+// What the call has to return now; 0: it goes on.
+CUresult wanted_failure(const char* call);
+
+}  // namespace fakecuda
