@@ -300,6 +300,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes, 
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  FAKE_MAY_FAIL();
   if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
     return CUDA_ERROR_INVALID_VALUE;
   }

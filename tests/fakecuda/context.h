@@ -130,12 +130,15 @@ void wait_context(Context* context);
 
 }  // namespace fakecuda
 
-// The beginning of a call that needs the driver: returns what the driver returns before cuInit, or
-// what a test wants it to return.
-#define FAKE_NEED_DRIVER()                                                           \
-  ::fakecuda::Driver* const fake = ::fakecuda::driver();                             \
-  if (!fake) return CUDA_ERROR_NOT_INITIALIZED;                                      \
-  if (const CUresult wanted_ = ::fakecuda::wanted_failure(__func__)) return wanted_; \
+// The beginning of a call: returns what a test wants it to return (failures.h). In the next two,
+// too; the exported function itself must say it.
+#define FAKE_MAY_FAIL() \
+  if (const CUresult wanted_ = ::fakecuda::wanted_failure(__func__)) return wanted_
+// Of one that needs the driver: returns what the driver returns before cuInit.
+#define FAKE_NEED_DRIVER()                               \
+  ::fakecuda::Driver* const fake = ::fakecuda::driver(); \
+  if (!fake) return CUDA_ERROR_NOT_INITIALIZED;          \
+  FAKE_MAY_FAIL();                                       \
   (void)fake
 #define FAKE_NEED_CONTEXT(context)        \
   FAKE_NEED_DRIVER();                     \

@@ -1,6 +1,7 @@
 #include "failures.h"
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <list>
 #include <sstream>
@@ -37,6 +38,15 @@ std::list<Failure>* parse(const char* text) {
   return list;
 }
 
+void note(const Failure& failure, unsigned number) {
+  const char* path = std::getenv("FAKECUDA_FAILED");
+  if (path == nullptr) return;
+  if (std::FILE* file = std::fopen(path, "ae")) {
+    std::fprintf(file, "%s %u\n", failure.call.c_str(), number);
+    std::fclose(file);
+  }
+}
+
 }  // namespace
 
 CUresult wanted_failure(const char* call) {
@@ -45,6 +55,7 @@ CUresult wanted_failure(const char* call) {
     if (failure.call != call) continue;
     const unsigned number = failure.calls.fetch_add(1) + 1;
     if (number == failure.first || (failure.all_after && number > failure.first)) {
+      note(failure, number);
       return failure.code;
     }
   }

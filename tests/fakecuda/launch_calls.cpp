@@ -38,12 +38,14 @@ extern "C" {
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                         unsigned by, unsigned bz, unsigned shared, CUstream stream, void** params,
                         void** extra) {
+  FAKE_MAY_FAIL();
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   return launch(function, grid, block, shared, stream, params, extra);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
                           void** extra) {
+  FAKE_MAY_FAIL();
   if (!config) return CUDA_ERROR_INVALID_VALUE;
   const unsigned grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
   const unsigned block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};

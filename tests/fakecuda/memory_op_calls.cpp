@@ -65,21 +65,26 @@ CUresult write(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address
 extern "C" {
 
 CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  FAKE_MAY_FAIL();
   return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWaitValue64_v2(CUstream s, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  FAKE_MAY_FAIL();
   return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }
 CUresult cuStreamWriteValue32_v2(CUstream s, CUdeviceptr address, cuuint32_t value,
                                  unsigned flags) {
+  FAKE_MAY_FAIL();
   return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWriteValue64_v2(CUstream s, CUdeviceptr address, cuuint64_t value,
                                  unsigned flags) {
+  FAKE_MAY_FAIL();
   return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
 }
 CUresult cuStreamBatchMemOp_v2(CUstream s, unsigned count, CUstreamBatchMemOpParams* ops,
                                unsigned flags) {
+  FAKE_MAY_FAIL();
   return batch(s, count, ops, flags);
 }
 

@@ -17,6 +17,7 @@ CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority)
 }
 
 CUresult cuStreamCreate(CUstream* out, unsigned flags) {
+  FAKE_MAY_FAIL();
   return cuStreamCreateWithPriority(out, flags, 0);
 }
 

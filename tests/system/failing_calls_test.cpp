@@ -1,5 +1,7 @@
 // A driver that refuses what only we ask of it: the job's own work is done all the same, and a
 // closed gate still holds its threads.
+#include <filesystem>
+
 #include "tests/system/gate_scene.h"
 
 namespace switchyard::system_tests {
@@ -19,7 +21,7 @@ constexpr const char* kFailures[] = {
     "cuStreamBatchMemOp_v2:3+",
     "cuStreamWaitEvent:1+",
     "cuStreamWaitEvent:2",
-    "cuStreamCreate:14+",
+    "cuStreamCreate:15+",
     "cuEventCreate:9+",
     "cuEventCreate:12+",
     "cuEventRecord:1+",
@@ -35,7 +37,7 @@ constexpr const char* kFailures[] = {
 class FailingCalls : public GateScene, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(FailingCalls, CostTheJobNothing) {
-  start_job({{"FAKECUDA_FAIL", GetParam()}});
+  start_job({{"FAKECUDA_FAIL", GetParam()}, {"FAKECUDA_FAILED", in_folder("failed")}});
   monitor_->arm(abi::kGateArmed | abi::kProgress | abi::kLinger);
   long launched = count();
   for (int i = 0; i < 5; ++i) {
@@ -51,6 +53,7 @@ TEST_P(FailingCalls, CostTheJobNothing) {
   await(3, "launch");
   done(3, "sync");
   EXPECT_EQ(count(), launched + 10);
+  EXPECT_TRUE(std::filesystem::exists(in_folder("failed"))) << "the call was never refused";
 }
 
 TEST_F(GateScene, ACallThatFailsForTheProgramIsToldToIt) {
