@@ -7,7 +7,7 @@
 namespace switchyard::system_tests {
 namespace {
 
-// The job's threads have made their own streams and events by then (job_gate.cpp).
+// The job's own calls of these names come before ours, or don't matter (job_gate.cpp).
 constexpr const char* kFailures[] = {
     "cuMemHostRegister_v2:1+",
     "cuMemHostRegister_v2:1+=801",
@@ -21,7 +21,7 @@ constexpr const char* kFailures[] = {
     "cuStreamBatchMemOp_v2:3+",
     "cuStreamWaitEvent:1+",
     "cuStreamWaitEvent:2",
-    "cuStreamCreate:15+",
+    "cuStreamCreate:3",
     "cuEventCreate:9+",
     "cuEventCreate:12+",
     "cuEventRecord:1+",
