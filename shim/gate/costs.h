@@ -89,16 +89,16 @@ class Table {
     entry->ns.store(known == 0 ? ns : between(known, ns), std::memory_order_relaxed);
   }
 
+  void forget() {
+    for (Entry& entry : entries_) entry.key.store(0, std::memory_order_release);
+    refused_ = 0;
+  }
+
  private:
   static std::uint32_t between(std::uint32_t known, std::uint32_t ns) {
     if (ns < known) return known - (known - ns) / 2;
     const std::uint64_t most = std::uint64_t{known} * 4;
     return known + static_cast<std::uint32_t>(((ns < most ? ns : most) - known) / 4);
-  }
-
-  void forget() {
-    for (Entry& entry : entries_) entry.key.store(0, std::memory_order_release);
-    refused_ = 0;
   }
 
   static constexpr std::uint32_t kProbes = 8;

@@ -114,7 +114,10 @@ void read(Pool& pool, costs::Table& table) {
   }
 }
 
-void reset(Pool& pool) {
+// Kernels go with their context, and their handles may come again as others.
+void reset(unsigned lane) {
+  Pool& pool = g_pools[lane];
+  g_tables[lane].forget();
   pool.context = nullptr;
   ++pool.generation;
   pool.refused = false;
@@ -190,13 +193,13 @@ void lives_on(unsigned lane, std::uint64_t owner) {
 
 void context_gone(unsigned lane, std::uint64_t owner) {
   const Locked locked(g_locks[lane]);
-  if (is_of(g_pools[lane], owner)) reset(g_pools[lane]);
+  if (is_of(g_pools[lane], owner)) reset(lane);
 }
 
 void clear() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
-    reset(g_pools[lane]);
+    reset(lane);
   }
 }
 

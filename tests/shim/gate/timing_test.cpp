@@ -1,4 +1,7 @@
 // Launches behind an armed gate are timed, and heavy ones make batches of their own.
+#include <atomic>
+#include <thread>
+
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim::testing {
@@ -8,6 +11,8 @@ constexpr unsigned kHeavy = 2, kLight = 1;  // grids
 
 std::map<unsigned, float> g_takes_ms;  // by grid
 std::map<CUevent, unsigned> g_stands;  // what was launched last when the event was recorded
+std::set<CUevent> g_gone;              // their context has ended
+bool g_touched_gone = false;
 unsigned g_launched = 0;
 bool g_passed = true;
 int g_queries = 0;
@@ -17,21 +22,26 @@ CUcontext g_context = nullptr;
 
 CUresult event_create(CUevent* out, unsigned flags) {
   EXPECT_EQ(flags, static_cast<unsigned>(CU_EVENT_DEFAULT));
+  const std::lock_guard hold(g_gate_world->lock);
   *out = reinterpret_cast<CUevent>(++g_events);
   return CUDA_SUCCESS;
 }
 
 CUresult event_record(CUevent event, CUstream) {
+  const std::lock_guard hold(g_gate_world->lock);
   g_stands[event] = g_launched;
   return g_record_result;
 }
 
-CUresult event_query(CUevent) {
+CUresult event_query(CUevent event) {
+  const std::lock_guard hold(g_gate_world->lock);
   ++g_queries;
+  g_touched_gone = g_touched_gone || g_gone.contains(event);
   return g_passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult elapsed(float* ms, CUevent, CUevent after) {
+  const std::lock_guard hold(g_gate_world->lock);
   *ms = g_takes_ms[g_stands[after]];
   return CUDA_SUCCESS;
 }
@@ -43,6 +53,7 @@ CUresult current(CUcontext* out) {
 
 CUresult original_launch(CUfunction, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned,
                          unsigned, CUstream stream, void**, void**) {
+  const std::lock_guard hold(g_gate_world->lock);
   g_launched = x;
   g_gate_world->log[stream].push_back(x == kHeavy ? "heavy" : "light");
   return CUDA_SUCCESS;
@@ -54,6 +65,8 @@ class Timing : public GateTest {
     numbers::clear();  // whoever had these streams had them in another context
     g_takes_ms = {{kLight, 50}, {kHeavy, 2000}};
     g_stands.clear();
+    g_gone.clear();
+    g_touched_gone = false;
     g_passed = true;
     g_queries = 0;
     g_record_result = CUDA_SUCCESS;
@@ -162,6 +175,29 @@ TEST_F(Timing, WhileItsContextEndsNoEventIsTouched) {
   EXPECT_EQ(g_events, 2u);
 }
 
+TEST_F(Timing, AWaitInAnotherThreadTouchesNoEventOfAContextThatEnds) {
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) synchronise();
+  });
+  for (unsigned round = 0; round < 300; ++round) {
+    for (unsigned grid = 0; grid < 10; ++grid) launch_grid(10 * round + grid);
+    {
+      const gate::Waiting waiting(&lane(), gate::Waiting::kEnd);
+      const gate::Ending ending(0, memory::current_owner());
+      const std::lock_guard hold(gpu_.lock);  // here the context ends
+      for (std::uintptr_t event = 1; event <= g_events; ++event) {
+        g_gone.insert(reinterpret_cast<CUevent>(event));
+      }
+    }
+    gate::context_gone(0, memory::current_owner());
+  }
+  over = true;
+  other.join();
+  EXPECT_FALSE(g_touched_gone);
+  EXPECT_GE(g_events, 300u);
+}
+
 TEST_F(Timing, AContextThatLivesOnIsTimedAgain) {
   launch_grid(kLight);
   {
@@ -186,6 +222,13 @@ TEST_F(Timing, CheapLaunchesDoNotMakeABatchWithoutEnd) {
   for (int i = 0; i < 200; ++i) launch_grid(kLight);
   const Log& log = gpu_.log[first_];
   EXPECT_GE(std::count(log.begin(), log.end(), "wait"), 2);
+}
+
+TEST_F(Timing, WhatIsKnownGoesWithTheContext) {
+  step();
+  gate::context_gone(0, memory::current_owner());
+  g_passed = false;  // nothing new is learnt
+  EXPECT_FALSE(heavy_alone());
 }
 
 TEST_F(Timing, WithNumbersAloneNothingIsTimed) {
