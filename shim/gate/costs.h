@@ -12,6 +12,7 @@
 // Threading: look() from any thread, without a lock; whoever calls the others locks.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -98,7 +99,7 @@ class Table {
   static std::uint32_t between(std::uint32_t known, std::uint32_t ns) {
     if (ns < known) return known - (known - ns) / 2;
     const std::uint64_t most = std::uint64_t{known} * 4;
-    return known + static_cast<std::uint32_t>(((ns < most ? ns : most) - known) / 4);
+    return known + static_cast<std::uint32_t>((std::min<std::uint64_t>(ns, most) - known) / 4);
   }
 
   static constexpr std::uint32_t kProbes = 8;

@@ -10,6 +10,8 @@ namespace {
 
 unsigned index_of(const abi::Lane& lane) { return static_cast<unsigned>(lane_index(&lane)); }
 
+bool has_lane(int device) { return device >= 0 && device < static_cast<int>(abi::kMaxGpus); }
+
 bool closed(unsigned lane) {
   return page().gates[lane].closed.load(std::memory_order_relaxed) != 0;
 }
@@ -74,7 +76,7 @@ void hold_all() {
 }
 
 Ending::Ending(int device, std::uint64_t owner) : device_(device), owner_(owner) {
-  if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
+  if (!has_lane(device)) return;
   const unsigned lane = static_cast<unsigned>(device);
   timing::suspend(lane, owner);
   view_ = view::withdraw(lane, owner);
@@ -82,16 +84,16 @@ Ending::Ending(int device, std::uint64_t owner) : device_(device), owner_(owner)
 }
 
 void Ending::lives_on() const {
-  if (device_ < 0 || device_ >= static_cast<int>(abi::kMaxGpus)) return;
-  timing::lives_on(static_cast<unsigned>(device_), owner_);
+  if (has_lane(device_)) timing::lives_on(static_cast<unsigned>(device_), owner_);
 }
 
 void context_gone(int device, std::uint64_t owner) {
-  if (device < 0 || device >= static_cast<int>(abi::kMaxGpus)) return;
-  linger::context_gone(static_cast<unsigned>(device), owner);
-  numbers::context_gone(static_cast<unsigned>(device), owner);
-  timing::context_gone(static_cast<unsigned>(device), owner);
-  view::context_gone(static_cast<unsigned>(device), owner);
+  if (!has_lane(device)) return;
+  const unsigned lane = static_cast<unsigned>(device);
+  linger::context_gone(lane, owner);
+  numbers::context_gone(lane, owner);
+  timing::context_gone(lane, owner);
+  view::context_gone(lane, owner);
 }
 
 void clear() {

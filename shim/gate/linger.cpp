@@ -18,8 +18,8 @@ namespace {
 // needs some 45, on a slower host more.
 constexpr unsigned kWrites = 80;
 // When the application's stream runs dry, the hardware may find ours still waiting for the fence,
-// and hand the GPU over. So the first few stand in the application's stream too. Without them 5 to
-// 50 % of the requests that follow at once found the GPU gone, with them 1 of 204
+// and hand the GPU over. So the first few stand in the application's stream too. Without them 2 to
+// 58 % of the requests that follow at once found the GPU gone, with them 1 of 204
 // (docs/measurements.md). Who waits for the stream, and not for an event in it, waits for them.
 constexpr unsigned kBridge = 16;
 // Bursts may end while the writes behind the last one are still worked off, but a service of very

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
@@ -106,7 +108,7 @@ void open_batch(Slot& slot, view::View& view, bool armed) {
 // launcher through at the GPU's own pace, which the clock shows before any number does.
 bool fills(const Slot& slot) {
   const std::uint32_t most = slot.most * costs::kMostOverUsual;
-  if (slot.launches >= (most < spacing::kMostLaunches ? most : spacing::kMostLaunches)) return true;
+  if (slot.launches >= std::min(most, spacing::kMostLaunches)) return true;
   if (slot.worth.fills(spacing_ns(slot.lane), slot.most)) return true;
   return slot.launches % kLooksEvery == 0 &&
          monotonic_ns() - slot.began_ns > 2 * spacing_ns(slot.lane);
@@ -156,20 +158,19 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
     slot.worth.add(cost);
     slot.in_flight.fetch_add(1);
     if (graph) slot.most = 0;
-    piece = {&slot, graph ? !asked.linger : fills(slot), nullptr, {}};
+    piece = {&slot, graph ? !asked.linger : fills(slot), {}};
   }
   const CUcontext context = slot.context;
   ::pthread_mutex_unlock(&slot.lock);
   if (cost.wanted && piece.slot != nullptr) {
     piece.timed = timing::begin(place.lane, cost, context, handle);
-    piece.stream = handle;
   }
   return piece;
 }
 
 void end(const Piece& piece) {
   if (piece.slot == nullptr) return;
-  timing::end(piece.timed, piece.stream);
+  timing::end(piece.timed);
   Slot& slot = *piece.slot;
   // Others are still putting theirs into the same batch: the last of them, or the next, ends it.
   if (slot.in_flight.fetch_sub(1) != 1 || !piece.last) return;

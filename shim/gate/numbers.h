@@ -52,7 +52,6 @@ struct Place {
 struct Piece {
   Slot* slot = nullptr;
   bool last = false;  // it fills its batch
-  CUstream stream = nullptr;
   timing::Timed timed;
 };
 struct Asked {

@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kMostSlower = 4;
 class Pace {
  public:
   // Batch `number` (one more than the last) ended with so many launches. Graphs are no measure of a
-  // launch: 0. `by_cost`: what they cost ended it (costs.h), so it is no step towards another size.
+  // launch: 0. `by_cost`: costs were known and counted (costs.h), so a small batch is no step down.
   void ended(std::uint32_t number, std::uint32_t launches, bool by_cost = false) {
     sizes_[number % kRemembered] = static_cast<std::uint16_t>(launches);
     if (!by_cost || launches > last_size_) last_size_ = launches;

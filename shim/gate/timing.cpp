@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "shim/client/process.h"
 #include "shim/gate/errors.h"
 #include "shim/lock.h"
@@ -34,9 +36,9 @@ struct Pool {
   Timer timers[kTimers];
 };
 
-Pool g_pools[abi::kMaxGpus];
+constinit Pool g_pools[abi::kMaxGpus];
 pthread_mutex_t g_locks[abi::kMaxGpus];
-costs::Table g_tables[abi::kMaxGpus];
+constinit costs::Table g_tables[abi::kMaxGpus];
 
 bool complete() {
   const Driver& calls = driver();
@@ -69,15 +71,15 @@ bool current_is(CUcontext context) {
          current == context;
 }
 
-// The next timer of the ring, ready to be used; null: none.
+// The next timer of the ring, ready to be used; null: none. pre: there is room.
 Timer* take(Pool& pool, CUcontext context) {
   if (!usable(pool) || !complete() || !current_is(context)) return nullptr;
   if (pool.context == nullptr) {
     pool.context = context;
     pool.owner = memory::current_owner();
   }
+  if (pool.context != context) return nullptr;
   const unsigned count = pool.count.load(std::memory_order_relaxed);
-  if (pool.context != context || count == kTimers) return nullptr;
   Timer& timer = pool.timers[(pool.oldest + count) % kTimers];
   return made(pool, timer) ? &timer : nullptr;
 }
@@ -98,9 +100,8 @@ bool read_oldest(Pool& pool, costs::Table& table) {
       return false;
     }
     constexpr float kLongestMs = 4000;
-    const float shown = ms < kLongestMs ? ms : kLongestMs;
     if (result == CUDA_SUCCESS) {
-      table.learn(timer.key, static_cast<std::uint32_t>(shown * 1e6F) + 1);
+      table.learn(timer.key, static_cast<std::uint32_t>(std::min(ms, kLongestMs) * 1e6F) + 1);
     }
   }
   pool.oldest = (pool.oldest + 1) % kTimers;
@@ -109,6 +110,7 @@ bool read_oldest(Pool& pool, costs::Table& table) {
 }
 
 void read(Pool& pool, costs::Table& table) {
+  if (!usable(pool)) return;
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   while (pool.count.load(std::memory_order_relaxed) != 0 && read_oldest(pool, table)) {
   }
@@ -147,8 +149,7 @@ Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream 
   Pool& pool = g_pools[lane];
   // A program may poll and never wait. What is not known at all comes before what is timed again.
   const unsigned room = cost.ns == 0 ? kTimers : kTimers / 2;
-  const unsigned count = pool.count.load(std::memory_order_relaxed);
-  if (count >= room && usable(pool)) read(pool, g_tables[lane]);
+  if (pool.count.load(std::memory_order_relaxed) >= room) read(pool, g_tables[lane]);
   Timer* timer = pool.count.load(std::memory_order_relaxed) < room ? take(pool, context) : nullptr;
   Timed timed{};
   CUevent before = nullptr;
@@ -156,7 +157,8 @@ Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream 
     timer->key = cost.key;
     timer->state = State::kHeld;
     before = timer->before;
-    timed = {timer->after, lane, static_cast<unsigned>(timer - pool.timers), pool.generation};
+    timed = {timer->after, stream, lane, static_cast<unsigned>(timer - pool.timers),
+             pool.generation};
     pool.count.fetch_add(1, std::memory_order_relaxed);
   }
   ::pthread_mutex_unlock(&g_locks[lane]);
@@ -168,16 +170,16 @@ Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream 
   return {};
 }
 
-void end(const Timed& timed, CUstream stream) {
+void end(const Timed& timed) {
   if (timed.after == nullptr) return;
-  passed(timed, driver().cuEventRecord(timed.after, stream));
+  passed(timed, driver().cuEventRecord(timed.after, timed.stream));
 }
 
 void collect(unsigned lane) {
   Pool& pool = g_pools[lane];
   if (pool.count.load(std::memory_order_relaxed) == 0) return;
   if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
-  if (usable(pool)) read(pool, g_tables[lane]);
+  read(pool, g_tables[lane]);
   ::pthread_mutex_unlock(&g_locks[lane]);
 }
 

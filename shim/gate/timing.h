@@ -21,6 +21,7 @@ namespace switchyard::shim::timing {
 // A launch that is being timed, between begin() and end().
 struct Timed {
   CUevent after = nullptr;  // null: it is not
+  CUstream stream = nullptr;
   unsigned lane = 0;
   unsigned index = 0;
   std::uint32_t generation = 0;
@@ -31,7 +32,7 @@ costs::Cost cost(unsigned lane, std::uint64_t key);
 
 // pre: `stream` is `context`'s and not captured. Nothing is timed from within another context.
 Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream stream);
-void end(const Timed& timed, CUstream stream);
+void end(const Timed& timed);
 
 // Reads what the GPU has passed.
 void collect(unsigned lane);

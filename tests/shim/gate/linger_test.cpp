@@ -7,7 +7,6 @@ namespace {
 const CUstream kOurs = stream_number(77);
 int g_streams_made = 0;
 CUresult g_batch_result = CUDA_SUCCESS;
-CUcontext g_context = nullptr;
 
 CUresult stream_create(CUstream* out, unsigned flags) {
   EXPECT_EQ(flags, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
@@ -41,23 +40,17 @@ CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* writes
   return CUDA_SUCCESS;
 }
 
-CUresult current(CUcontext* out) {
-  *out = g_context;
-  return CUDA_SUCCESS;
-}
-
 class Linger : public GateTest {
  protected:
   Linger() {
     g_streams_made = 0;
     g_batch_result = CUDA_SUCCESS;
-    g_context = reinterpret_cast<CUcontext>(0x4000);
+    world_.context = reinterpret_cast<CUcontext>(0x4000);
     g_driver.cuStreamCreate = stream_create;
     g_driver.cuEventCreate = event_create;
     g_driver.cuEventRecord = event_record;
     g_driver.cuStreamWaitEvent = wait_event;
     g_driver.cuStreamBatchMemOp_v2 = batch;
-    g_driver.cuCtxGetCurrent = current;
     arm(abi::kProgress | abi::kLinger);
   }
   ~Linger() override { gate::clear(); }
@@ -164,7 +157,7 @@ TEST_F(Linger, NotInAnotherContext) {
   launch(first_, 1);
   wait_for(gate::Waiting::kStream);
   gpu_runs();
-  g_context = reinterpret_cast<CUcontext>(0x8000);
+  world_.context = reinterpret_cast<CUcontext>(0x8000);
   launch(second_, 1);
   wait_for(gate::Waiting::kStream);
   EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));

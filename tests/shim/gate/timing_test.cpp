@@ -18,7 +18,6 @@ bool g_passed = true;
 int g_queries = 0;
 CUresult g_record_result = CUDA_SUCCESS;
 std::uintptr_t g_events = 0;
-CUcontext g_context = nullptr;
 
 CUresult event_create(CUevent* out, unsigned flags) {
   EXPECT_EQ(flags, static_cast<unsigned>(CU_EVENT_DEFAULT));
@@ -46,11 +45,6 @@ CUresult elapsed(float* ms, CUevent, CUevent after) {
   return CUDA_SUCCESS;
 }
 
-CUresult current(CUcontext* out) {
-  *out = g_context;
-  return CUDA_SUCCESS;
-}
-
 CUresult original_launch(CUfunction, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned,
                          unsigned, CUstream stream, void**, void**) {
   const std::lock_guard hold(g_gate_world->lock);
@@ -71,27 +65,22 @@ class Timing : public GateTest {
     g_queries = 0;
     g_record_result = CUDA_SUCCESS;
     g_events = 0;
-    g_context = reinterpret_cast<CUcontext>(0x4000);
+    world_.context = reinterpret_cast<CUcontext>(0x4000);
     g_driver.cuEventCreate = event_create;
     g_driver.cuEventRecord = event_record;
     g_driver.cuEventQuery = event_query;
     g_driver.cuEventElapsedTime = elapsed;
-    g_driver.cuCtxGetCurrent = current;
     gate().spacing_us.store(1'000'000);  // much more than this test itself takes
     arm();
   }
   ~Timing() override {
     numbers::clear();
     timing::clear();
-    g_driver.cuEventCreate = nullptr;
-    g_driver.cuEventRecord = nullptr;
-    g_driver.cuEventElapsedTime = nullptr;
-    g_driver.cuCtxGetCurrent = nullptr;
   }
 
   void launch_grid(unsigned grid) {
-    rules::launch(original_launch, reinterpret_cast<CUfunction>(function_), grid, 1u, 1u, 1u, 1u,
-                  1u, 0u, first_, static_cast<void**>(nullptr), static_cast<void**>(nullptr));
+    rules::launch(original_launch, function_, grid, 1u, 1u, 1u, 1u, 1u, 0u, first_,
+                  static_cast<void**>(nullptr), static_cast<void**>(nullptr));
   }
   // A step of the program: then the CPU waits.
   void step() {
@@ -112,9 +101,7 @@ class Timing : public GateTest {
     return alone == 2;
   }
 
-  // Costs outlive a context, so each test has a kernel of its own.
-  static inline std::uintptr_t s_functions = 0x1000;
-  std::uintptr_t function_ = s_functions += 16;
+  const CUfunction function_ = reinterpret_cast<CUfunction>(0x1000);
 };
 
 TEST_F(Timing, AHeavyLaunchIsABatchOfItsOwn) { EXPECT_TRUE(heavy_alone()); }
@@ -149,9 +136,9 @@ TEST_F(Timing, AnotherContextsLaunchesGoUntimed) {
   synchronise();
   const std::uintptr_t made = g_events;
   EXPECT_EQ(made, 2u);
-  g_context = reinterpret_cast<CUcontext>(0x5000);
-  rules::launch(original_launch, reinterpret_cast<CUfunction>(function_), 7u, 1u, 1u, 1u, 1u, 1u,
-                0u, second_, static_cast<void**>(nullptr), static_cast<void**>(nullptr));
+  world_.context = reinterpret_cast<CUcontext>(0x5000);
+  rules::launch(original_launch, function_, 7u, 1u, 1u, 1u, 1u, 1u, 0u, second_,
+                static_cast<void**>(nullptr), static_cast<void**>(nullptr));
   EXPECT_EQ(g_events, made);
 }
 
@@ -159,7 +146,7 @@ TEST_F(Timing, AfterItsContextHasGoneThePoolServesTheNext) {
   launch_grid(kLight);
   gate::context_gone(0, memory::current_owner());
   const std::uintptr_t made = g_events;
-  g_context = reinterpret_cast<CUcontext>(0x5000);
+  world_.context = reinterpret_cast<CUcontext>(0x5000);
   launch_grid(kHeavy);
   EXPECT_EQ(g_events, made + 2);
 }
