@@ -14,9 +14,9 @@
 namespace switchyard::shim::linger {
 namespace {
 
-// About 75 us: from the end of a request to the launch of the next, which waits already, a service
+// About 105 us: from the end of a request to the launch of the next, which waits already, a service
 // needs some 45, on a slower host more.
-constexpr unsigned kWrites = 80;
+constexpr unsigned kWrites = 112;
 // When the application's stream runs dry, the hardware may find ours still waiting for the fence,
 // and hand the GPU over. So the first few stand in the application's stream too. Without them 2 to
 // 58 % of the requests that follow at once found the GPU gone, with them 1 of 204

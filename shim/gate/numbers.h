@@ -6,12 +6,14 @@
 // two the monitor sees that the GPU has work of this client.
 //
 //     submitted = n | wait closed == 0 | launch ... launch | GPU: done = n
-//     └── begin() of the first ──┘                         └── end() of the last, or settle()
+//     └── begin() of the first ──┘                         └── begin() of the next, or settle()
 //
-// A batch ends when it is worth the spacing that the monitor asks for (spacing.h, costs.h), before
+// A batch is full when it is worth the spacing that the monitor asks for (spacing.h, costs.h). The
+// next launch ends it: its number and the next wait are one call to the driver. It also ends before
 // a launch that would make it worth much more, before every wait of the CPU, before a host function
 // and before its stream is destroyed: without that, a client that waits would look busy for ever. A
-// graph is a batch of its own.
+// graph is a batch of its own. While nothing waits, only numbers stand, and a full batch gets its
+// own at once, by end().
 //
 // A *slot* belongs to one stream at a time; another takes it over when all its numbers are done.
 // When all of a GPU's slots have work, further streams are gated and not numbered.

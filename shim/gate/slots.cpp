@@ -100,6 +100,7 @@ void clear() {
       slot.key.store(0);
       slot.open.store(false);
       slot.in_flight.store(0);
+      slot.full = slot.one_by_one = false;
       slot.view = nullptr;
       slot.number = slot.lent = 0;
     }

@@ -36,6 +36,8 @@ struct Slot {
   std::uint32_t launches = 0;  // in this batch
   costs::Sum worth;            // and what they cost
   std::uint32_t most = 0;      // launches that are worth the spacing by the average; 0: a graph
+  bool full = false;           // the next launch ends it
+  bool one_by_one = false;     // the driver refused to put two of ours at once
   std::uint64_t before = 0;    // the kernel that was launched last, hashed (costs.h)
   std::uint64_t began_ns = 0;
   spacing::Pace pace;

@@ -20,14 +20,39 @@ TEST_F(Gate, UnarmedNothingIsPutAnywhere) {
 TEST_F(Gate, ArmedAWaitStandsBeforeABatchAndItsNumberBehind) {
   arm();
   launch(first_, 4);
+  EXPECT_EQ(gate().waits.load(), 1u);
+  EXPECT_EQ(gate().submitted[0].load(), 1u);
+  synchronise();
   EXPECT_EQ(log(first_), (Log{"wait", "launch", "launch", "launch", "launch", "write 1"}));
   EXPECT_EQ(gpu_.registrations, 1);
   EXPECT_EQ(gate().state.load(), abi::kGateReady);
-  EXPECT_EQ(gate().waits.load(), 1u);
-  EXPECT_EQ(gate().submitted[0].load(), 1u);
   EXPECT_EQ(gate().done[0].load(), 0u);
   gpu_runs();
   EXPECT_EQ(gate().done[0].load(), 1u);
+}
+
+TEST_F(Gate, AFullBatchIsEndedByTheNextLaunchInOneCallWithItsWait) {
+  arm();
+  launch(first_, 4);
+  EXPECT_EQ(log(first_), (Log{"wait", "launch", "launch", "launch", "launch"}));
+  launch(first_, 1);
+  EXPECT_EQ(log(first_),
+            (Log{"wait", "launch", "launch", "launch", "launch", "write 1", "wait", "launch"}));
+  EXPECT_EQ(gpu_.batches, 1);
+  EXPECT_EQ(gate().waits.load(), 2u);
+  EXPECT_EQ(gate().submitted[0].load(), 2u);
+}
+
+TEST_F(Gate, ADriverThatPutsNoTwoAtOnceIsAskedOnceAndGetsThemOneByOne) {
+  gpu_.batch_result = CUDA_ERROR_NOT_SUPPORTED;
+  arm();
+  launch(first_, 4);
+  launch(first_, 1);
+  EXPECT_EQ(log(first_),
+            (Log{"wait", "launch", "launch", "launch", "launch", "write 1", "wait", "launch"}));
+  launch(first_, 8);
+  EXPECT_EQ(gpu_.batches, 1);
+  EXPECT_EQ(gate().waits.load(), 4u);
 }
 
 TEST_F(Gate, AGraphIsABatchOfItsOwn) {

@@ -33,6 +33,21 @@ CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, uns
   return CUDA_SUCCESS;
 }
 
+CUresult write_and_wait(CUstream stream, unsigned count, CUstreamBatchMemOpParams* both, unsigned) {
+  ++g_gate_world->batches;
+  // All or nothing.
+  for (const CUresult result : {g_gate_world->batch_result, g_gate_world->wait_result}) {
+    if (result != CUDA_SUCCESS) return result;
+  }
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(both[0].operation, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+  EXPECT_EQ(both[1].operation, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+  const auto& write = both[0].writeValue;
+  const auto& wait = both[1].waitValue;
+  const CUresult result = write_value(stream, write.address, write.value, write.flags);
+  return result != CUDA_SUCCESS ? result : wait_value(stream, wait.address, wait.value, wait.flags);
+}
+
 CUresult register_memory(void*, size_t bytes, unsigned flags) {
   EXPECT_EQ(bytes, abi::kPageBytes - abi::kGatesOffset);
   EXPECT_EQ(flags,
@@ -68,6 +83,7 @@ GateTest::GateTest() {
   g_gate_world = &gpu_;
   g_driver.cuStreamWaitValue32_v2 = wait_value;
   g_driver.cuStreamWriteValue32_v2 = write_value;
+  g_driver.cuStreamBatchMemOp_v2 = write_and_wait;
   g_driver.cuMemHostRegister_v2 = register_memory;
   g_driver.cuMemHostGetDevicePointer_v2 = device_pointer;
   g_driver.cuStreamIsCapturing = is_capturing;

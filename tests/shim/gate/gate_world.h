@@ -25,6 +25,8 @@ struct GateWorld {
   std::vector<std::pair<CUdeviceptr, std::uint32_t>> writes;  // not yet done
   CUresult wait_result = CUDA_SUCCESS;
   CUresult write_result = CUDA_SUCCESS;
+  CUresult batch_result = CUDA_SUCCESS;  // of a write and a wait at once
+  int batches = 0;
   CUresult register_result = CUDA_SUCCESS;
   int registrations = 0;
   std::set<CUstream> captured;

@@ -99,12 +99,12 @@ TEST_F(Linger, DoesNotPileUpWhileTheLastOnesAreStillToCome) {
     wait_for(gate::Waiting::kStream);
   }
   EXPECT_EQ(log(kOurs).size(), 10u);
-  EXPECT_EQ(gpu_.writes.size(), 2 * (16 + 80) + 3u) << "past two only the numbers";
+  EXPECT_EQ(gpu_.writes.size(), 2 * (16 + 112) + 3u) << "past two only the numbers";
   gpu_runs();
   EXPECT_FALSE(numbered());
   launch(first_, 1);
   wait_for(gate::Waiting::kStream);
-  EXPECT_EQ(gpu_.writes.size(), 16 + 80u);
+  EXPECT_EQ(gpu_.writes.size(), 16 + 112u);
   EXPECT_EQ(g_streams_made, 1);
 }
 

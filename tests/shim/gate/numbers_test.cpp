@@ -46,6 +46,7 @@ TEST_F(Numbers, ABatchThatNobodyEndsCountsAsDoneAfterASecond) {
   EXPECT_FALSE(numbered());
   launch(first_, 4);
   EXPECT_TRUE(numbered());
+  synchronise();
   gpu_runs();
   EXPECT_FALSE(numbered());
 }
@@ -93,8 +94,10 @@ TEST_F(Numbers, MoreBusyStreamsThanSlotsAreGatedWithoutNumbers) {
   const CUstream extra = stream_number(99);
   launch(extra, 2);
   EXPECT_EQ(log(extra), (Log{"wait", "launch", "wait", "launch"}));
+  synchronise();
   gpu_runs();
   launch(extra, 4);  // a drained slot goes on with its numbers
+  synchronise();
   EXPECT_EQ(log(extra).back(), "write 2");
 }
 
@@ -166,6 +169,7 @@ TEST_F(Numbers, ANumberThatCannotBeWrittenIsNoWorkForEver) {
   gpu_.write_result = CUDA_ERROR_LAUNCH_FAILED;
   arm();
   launch(first_, 4);
+  synchronise();
   EXPECT_FALSE(numbered());
 }
 

@@ -156,6 +156,7 @@ TEST_F(Views, ADriverWithoutTheCallsIsARefusal) {
 TEST_F(Views, WorkBeforeAnOldViewFollowsTheNewPage) {
   arm();
   launch(first_, 4);
+  synchronise();
   view::View* old = view::usable(0);
   gate().closed.store(abi::kClosedByPause);
   new_page();
@@ -181,6 +182,7 @@ TEST_F(Views, ABatchEndsInTheViewThatItBeganIn) {
   new_page();
   arm();
   launch(first_, 3);
+  synchronise();
   EXPECT_EQ(log(first_), (Log{"wait", "launch", "launch", "launch", "launch", "write 1"}));
   gpu_runs();
   EXPECT_EQ(old->gates[0].done[0].load(), 1u);
