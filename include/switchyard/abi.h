@@ -38,6 +38,14 @@
 //     monitor: closed = reasons          (close)      closed = 0 ; futex wake          (open)
 //     client:  wait closed == 0 | launches ... | submitted[slot] = n, GPU: done[slot] = n
 //
+// Residency: the monitor says how much of a swappable client's memory may be on the device, and the
+// client works towards it: it holds its threads back, lets what was accepted finish, and moves the
+// excess to the host, or all of it back. It publishes what is there at each step, so a crash on
+// either side leaves a valid state. The monitor lowers one client before it raises another.
+//
+//     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
+//     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -56,10 +64,11 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
+inline constexpr std::size_t kResidenciesOffset = 12288;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -81,6 +90,8 @@ inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; th
 inline constexpr std::uint32_t kProgress = 1u << 2;  // numbers without waits; the monitor's alone
 inline constexpr std::uint32_t kLinger = 1u << 3;    // with kProgress: keep the GPU for a moment
                                                      // after each burst; the monitor's alone
+inline constexpr std::uint32_t kSwappable = 1u << 4;  // work passes swap's admission; the client's
+                                                      // alone, for good
 
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
@@ -177,6 +188,43 @@ static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 &&
                   offsetof(Gate, done) == 192,
               "the gate's layout changed: raise kLayoutVersion");
 
+// Residency::phase
+inline constexpr std::uint32_t kResident = 0;   // all of it is on the device, and work is admitted
+inline constexpr std::uint32_t kLeaving = 1;    // work is held, what was accepted is finished or
+                                                // has been, and memory leaves. Its gate must be open
+inline constexpr std::uint32_t kAbsent = 2;     // work is held; no more than limit_bytes is there
+inline constexpr std::uint32_t kReturning = 3;  // work is held; memory comes back
+
+// Residency::error: why the last move did not come to its end; kSwapFine once one did.
+inline constexpr std::uint32_t kSwapFine = 0;
+inline constexpr std::uint32_t kSwapBusy = 1;        // the accepted work did not end in time
+inline constexpr std::uint32_t kSwapNoHostRoom = 2;  // the host has no room, or no more is allowed
+inline constexpr std::uint32_t kSwapNoDeviceRoom = 3;  // the device has no room (yet): it waits
+inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver failed: swap_result
+
+struct alignas(64) Residency {
+  // --- monitor → client ---
+  Word32 limited;  // 1: limit_bytes holds; 0: all of it may be on the device
+  Word32 reserved_word;
+  Word64 limit_bytes;       // swappable memory that may be on the device
+  Word64 host_limit_bytes;  // pinned memory of the host that the client may keep for this GPU
+  std::uint8_t reserved_monitor[40];
+
+  // --- client → monitor ---
+  alignas(64) Word32 phase;  // kResident and so on
+  Word32 error;              // kSwap* above
+  Word32 swap_result;        // CUresult of the call that failed, with kSwapFailed
+  Word32 held_threads;       // threads that sleep at swap's admission now
+  Word64 total_bytes;        // swappable memory, wherever it is
+  Word64 resident_bytes;     // of that, on the device: raised before it comes, lowered after it left
+  Word64 host_bytes;         // pinned memory of the host, in use or not
+  Word64 moved_bytes;        // copied in either direction so far
+  Word32 moves;              // moves that came to their end
+  std::uint8_t reserved_client[12];
+};
+static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
+              "the residency's layout changed: raise kLayoutVersion");
+
 struct Page {
   Head head;
 
@@ -192,16 +240,17 @@ struct Page {
   alignas(64) Word32 card_seq;
   std::uint8_t reserved_card[60];
   JobCard card;
-  std::uint8_t reserved_tail[64];
+  std::uint8_t reserved_tail[56];
 
   Lane lanes[kMaxGpus];
 
   // Not alignas: a mapping begins at any page of memory.
   std::uint8_t reserved_before_gates[kGatesOffset - 512 - sizeof(Lane) * kMaxGpus];
-  Gate gates[kMaxGpus];  // gate i belongs to lane i
+  Gate gates[kMaxGpus];              // gate i belongs to lane i
+  Residency residencies[kMaxGpus];  // likewise
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, gates) == kGatesOffset &&
-                  sizeof(Page) <= kPageBytes,
+                  offsetof(Page, residencies) == kResidenciesOffset && sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

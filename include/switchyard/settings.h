@@ -27,6 +27,7 @@ inline constexpr char kBytesForms[] =
     "MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000)";
 inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1.5h, from 0 to 24h";
+inline constexpr char kSwappableForms[] = "yes or no";
 inline constexpr char kPauseForms[] = "a time such as 60s or 5m, above 0 and up to 24h";
 inline constexpr char kNameForms[] =
     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";

@@ -28,11 +28,15 @@
 //                                         a client of it is attached
 //   {"op":"set","target":NAME,"priority"?,"share"?,"limit"?,"deadline"?,"memory"?}
 //                                       → the job as `ps` lists it
-//   {"op":"pause","target":NAME,"timeout_seconds"?}
+//   {"op":"pause","target":NAME,"timeout_seconds"?,"release"?:true}
 //                                       → the job, once no kernel of it is known to run, or after a
 //                                         second. Its "drained", in "ps" too:
-//                                         true, false, or null: work of it was queued uncounted
-//   {"op":"resume","target":NAME}       → the job
+//                                         true, false, or null: work of it was queued uncounted.
+//                                         With "release" its memory leaves the device, too: the
+//                                         answer comes when it has, or with the reason why not
+//   {"op":"resume","target":NAME}       → the job; what had left the device comes back first
+//   {"op":"swap-out","target":NAME}     → the job, once its swappable memory has left the device
+//   {"op":"swap-in","target":NAME}      → the job, once it is back
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
@@ -89,7 +93,7 @@ struct Hello {
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint64_t used_bytes[abi::kMaxGpus];  // charged already (kRejoin)
 };
-static_assert(sizeof(Hello) == 16 + 256 + 64 + 16 + abi::kMaxGpus * 24);
+static_assert(sizeof(Hello) == 16 + 264 + 64 + 16 + abi::kMaxGpus * 24);
 
 struct Welcome {
   std::uint32_t layout_version;

@@ -29,6 +29,7 @@ struct PerProcess {
   std::atomic<std::uint32_t> joined;     // 1: a monitor gave us the page
   std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
+  std::atomic<std::uint32_t> swappable;  // 1: the job's memory may be moved (swap/)
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit

@@ -1,0 +1,67 @@
+// Admission: who may put work on the GPU while memory may be taken from under it.
+//
+// Concept. A kernel that touches an address whose memory has been taken away loses the context, so
+// the gate, which lets a thread through that has just passed it, isn't enough here. Whoever puts
+// work that may touch memory does it inside an *Entry*. To move memory the mover shuts the
+// admission, waits until nobody is inside, and then waits for the accepted work:
+//
+//     open ──► shut: entrants are counted down ──► draining: the GPU finishes ──► moving ──► open
+//       ▲────────────────┴─ not in time ───────────────┴─ not in time (the service thread)
+//
+// Who arrives while it isn't open sleeps. A process whose memory isn't swappable never comes here:
+// one bit of its lanes' `attention` is not set (abi.h: kSwappable).
+//
+// Entries nest: a callback that puts work inside another call is inside already. Around a wait for
+// the GPU there is no Entry: the mover would wait for the waiter.
+//
+// Threading: any thread. Entry's count is spread over cache lines.
+#pragma once
+
+#include <cstdint>
+
+namespace switchyard::shim::swap {
+
+// Whether this process's memory is swappable.
+bool on();
+
+class Entry {
+ public:
+  Entry();  // sleeps until it is admitted
+  ~Entry();
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  unsigned shard_;
+};
+
+namespace admission {
+
+// Sleeps until it is open; it may be shut again when this returns.
+void wait_until_open();
+// Whether the calling thread is inside an Entry.
+bool inside();
+bool is_open();
+
+// --- the mover's side, one thread ---
+
+// From open: nobody new is admitted. False: it wasn't open.
+bool shut();
+// Whether nobody is inside any more.
+bool empty();
+// The accepted work is waited for now, until `deadline_ns` at most (CLOCK_MONOTONIC).
+void drain_until(std::uint64_t deadline_ns);
+// The accepted work is done. False: it was opened meanwhile, so new work may be there.
+bool begin_moving();
+// From whatever it is.
+void open();
+
+// For the service thread: opens it when the accepted work was not done in time; the mover's own
+// wait can't end by itself.
+void overrule(std::uint64_t now_ns);
+
+// In a forked child.
+void clear();
+
+}  // namespace admission
+}  // namespace switchyard::shim::swap

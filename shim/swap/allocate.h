@@ -1,0 +1,39 @@
+// Swappable allocations: what stands in for cuMemAlloc, cuMemAllocPitch and cuMemFree, and for the
+// questions whose answers would tell the difference.
+//
+// Concept. From 2 MiB on, an allocation of a swappable process becomes a range (ranges.h). Smaller
+// ones stay the driver's own: charged, counted, never moved. The rules (memory/linear.h) charge and
+// note as they do for the driver's; here is only what makes the memory.
+//
+// A free waits for the context's work before it unmaps, as the driver's own does: unmapping by
+// itself doesn't wait. While a stream is being captured it must not (the capture would be lost), so
+// the range is kept aside until the next allocation or free that finds no capture.
+//
+// Threading: any thread. Allocating waits while memory is being moved.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+
+namespace switchyard::shim::swap {
+
+// Whether an allocation of `bytes` on the calling thread's GPU would be swappable.
+bool takes(std::uint64_t bytes);
+
+// As cuMemAlloc. pre: takes(bytes)
+CUresult allocate(CUdeviceptr* address, std::uint64_t bytes);
+
+// As cuMemFree. False: the address is none of ours, and `result` is untouched.
+bool free(CUdeviceptr address, CUresult& result);
+
+// As cuMemGetAddressRange. False as above.
+bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address);
+// The context that an address of ours was allocated in; null: none of ours.
+CUcontext context_of(CUdeviceptr address);
+
+// The owner has ended (memory/owner.h): what it owned on `lane` is freed, wherever it is.
+void free_owned(int lane, std::uint64_t owner);
+
+}  // namespace switchyard::shim::swap

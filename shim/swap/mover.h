@@ -1,0 +1,37 @@
+// The mover: the thread that takes a swappable process's memory off the device and brings it back.
+//
+// Concept. The monitor's word is a level, not an order (abi.h: Residency): the mover looks at it
+// whenever it is poked, and works towards it.
+//
+//     limit below what is there    shut the admission, drain, then chunk by chunk: copy to the
+//                                  host, unmap, release
+//     no limit, some is away       chunk by chunk: create, map, give access, copy back; then open
+//
+// Copies of several chunks are in flight while the CPU unmaps or maps others, so the link is the
+// bound. What fails leaves each chunk either on the device or in the host, never nowhere.
+//
+// Between moves it grows the host pool, so that the next move finds room.
+//
+// Threading: one thread of its own per process, made with the first swappable allocation; poke()
+// from any thread. It holds the ranges (ranges.h) during a move, and no lock while it drains.
+#pragma once
+
+#include <cstdint>
+
+namespace switchyard::shim::swap::mover {
+
+// Makes the thread, once per process.
+void start();
+
+// The page, or what is allocated, has changed.
+void poke();
+
+// How many bytes of swappable memory there are, and how many of them on the device: told by
+// allocate.cpp under Held, published in the page.
+void allocated(unsigned lane, std::uint64_t bytes);
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
+
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::swap::mover

@@ -1,0 +1,75 @@
+// Ranges: the swappable allocations of this process, by address, and the pieces that back them.
+//
+// Concept. A swappable allocation is a reservation of addresses that stays for its life, backed by
+// *chunks*: physical memory of its own each, mapped at a fixed place. A chunk's memory can be taken
+// away and brought back without the application seeing another address.
+//
+//     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
+//     chunk    handle: on the device          handle 0: its copy is in `host`
+//
+// Threading: whoever reads or changes any of it holds `Held`. While the mover (mover.h) moves, it
+// holds it all the time: who frees or allocates waits until the move is over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/host_pool.h"
+
+namespace switchyard::shim::swap {
+
+inline constexpr std::uint64_t kSmallestChunk = 2u << 20;  // what the driver maps at least
+inline constexpr std::uint64_t kChunk = 32u << 20;
+
+struct Chunk {
+  std::uint64_t bytes = 0;
+  CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
+  host_pool::Piece host;                    // its copy, while it isn't
+};
+
+struct Range {
+  CUdeviceptr address = 0;
+  std::uint64_t asked = 0;  // what the application asked for
+  std::uint64_t bytes = 0;  // rounded to kSmallestChunk: the sum of its chunks
+  unsigned lane = 0;
+  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h)
+  CUcontext context = nullptr;  // that it was made in
+  Chunk* chunks = nullptr;
+  unsigned count = 0;
+};
+
+// The table held still.
+class Held {
+ public:
+  Held();
+  ~Held();
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+};
+
+// pre: a Held lives, for all below.
+
+// All ranges, by address.
+std::size_t count();
+Range& at(std::size_t index);
+
+// The range that `address` lies in; null: none.
+Range* find(CUdeviceptr address);
+
+// Adds one, which the table owns from here on. False: no memory for it.
+bool add(const Range& range);
+// Takes one out; its chunks are the caller's.
+Range take(std::size_t index);
+
+// Puts memory of the device behind a chunk: create, map, give access. On failure nothing is left
+// behind, and the driver's result says why.
+CUresult bring(Chunk& chunk, CUdeviceptr address, int device);
+// Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
+// wanted.
+void send_away(Chunk& chunk, CUdeviceptr address);
+
+// In a forked child: the parent's memory is not ours.
+void clear_ranges();
+
+}  // namespace switchyard::shim::swap
