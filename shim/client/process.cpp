@@ -14,6 +14,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
+#include "shim/swap/mover.h"
 
 extern "C" {
 alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
@@ -52,6 +53,7 @@ void begin_process() {
     graph_memory::clear();
     groups::clear();
     gate::clear();
+    swap::clear();
     ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
     process().alive.store(1, std::memory_order_release);
   }

@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,15 +17,17 @@
 #include "shim/gate/view.h"
 #include "shim/log.h"
 #include "shim/slices/groups.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/mover.h"
+#include "shim/thread.h"
 
 namespace switchyard::shim::service {
 namespace {
 
 constexpr int kLookMs = 500;   // how often it looks at the heartbeat
-constexpr int kFollowMs = 20;  // the same while work stands before a retired view
+constexpr int kFollowMs = 20;  // the same while work stands before a retired view, or is drained
 constexpr std::int64_t kFirstRetryMs = 100;
 constexpr std::int64_t kLastRetryMs = 2000;
-constexpr size_t kStackBytes = 256 * 1024;
 
 std::atomic<int> g_poke{-1};
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a service thread
@@ -53,6 +53,7 @@ void monitor_gone(Watch& watch, const char* why) {
   // First the gates: that needs nobody. The slices are the driver's to set, and may take their
   // time.
   open_without_monitor();
+  swap::mover::poke();
   groups::restore_default();
   watch.retry_ms = kFirstRetryMs;
   watch.next_try_ms = now_ms() + kFirstRetryMs;
@@ -69,7 +70,10 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
   } else if (now_ms() - watch.heard_ms > kSilentMs) {
     monitor_gone(watch, "no heartbeat for 2 s");
   } else {
-    if ((files[2].revents & POLLIN) != 0) drain(ear.doorbell);
+    if ((files[2].revents & POLLIN) != 0) {
+      drain(ear.doorbell);
+      swap::mover::poke();
+    }
     groups::apply_wanted();
   }
 }
@@ -93,12 +97,13 @@ void* serve(void*) {
   for (;;) {
     const std::uint64_t now = monotonic_ns();
     const bool follows = view::follow(now);
+    const bool drains = swap::admission::overrule(now);
     numbers::give_up_stale(now);
     const Ears ear = ears();
     const int poke_fd = g_poke.load(std::memory_order_relaxed);
     pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
     const int look = ear.socket >= 0 ? kLookMs : static_cast<int>(watch.retry_ms);
-    const int pause = follows ? std::min(kFollowMs, look) : look;
+    const int pause = follows || drains ? std::min(kFollowMs, look) : look;
     if (::poll(files, 3, pause) < 0 && errno != EINTR) return nullptr;
     if ((files[0].revents & POLLIN) != 0) drain(poke_fd);
     if (ear.socket >= 0) {
@@ -109,23 +114,6 @@ void* serve(void*) {
   }
 }
 
-bool create_thread() {
-  pthread_attr_t attributes;
-  if (::pthread_attr_init(&attributes) != 0) return false;
-  ::pthread_attr_setstacksize(&attributes, kStackBytes);
-  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // The application's signals are the application's: none is ever delivered to our thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = ::pthread_create(&thread, &attributes, serve, nullptr);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_attr_destroy(&attributes);
-  return error == 0;
-}
-
 }  // namespace
 
 void start() {
@@ -134,7 +122,7 @@ void start() {
   std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
   if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
   g_poke.store(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
-  if (!create_thread()) {
+  if (!start_thread(serve)) {
     log_line(Level::kError, "no service thread (%m): slices stay as the driver sets them");
   }
 }

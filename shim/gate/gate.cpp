@@ -32,11 +32,22 @@ void attend(abi::Lane& lane) {
   if ((asked & abi::kWakeMonitor) != 0) wake_monitor();
 }
 
-Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work) {
+namespace {
+
+// Whether anything may be put into the stream; sleeps while the gate is closed.
+bool comes_to(abi::Lane& lane, CUstream stream, bool per_thread) {
   attend(lane);
-  if (untouchable(stream, per_thread)) return;
+  if (untouchable(stream, per_thread)) return false;
+  hold_here(index_of(lane));
+  return true;
+}
+
+}  // namespace
+
+Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work)
+    : may_touch_(comes_to(lane, stream, per_thread)), entry_(may_touch_ && swap::on()) {
+  if (!may_touch_) return;
   const unsigned index = index_of(lane);
-  hold_here(index);
   const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);
   if ((asked & (abi::kGateArmed | abi::kProgress)) == 0) return;
   view::View* view = view::usable(index);

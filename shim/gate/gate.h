@@ -20,16 +20,18 @@
 #include "shim/client/process.h"
 #include "shim/driver.h"
 #include "shim/gate/numbers.h"
+#include "shim/swap/admission.h"
 
 namespace switchyard::shim::gate {
 
 using numbers::Kind;
 using numbers::Work;
 
-// The lane when there is anything to do for it, else null: what everything below costs when nothing
-// is armed.
+// The lane when the gate has anything to do for it, else null: what everything below costs when
+// nothing is armed.
 inline abi::Lane* attentive(abi::Lane* lane) {
-  if (lane == nullptr || lane->attention.load(std::memory_order_relaxed) == 0) [[likely]] {
+  if (lane == nullptr ||
+      (lane->attention.load(std::memory_order_relaxed) & ~abi::kSwappable) == 0) [[likely]] {
     return nullptr;
   }
   return lane;
@@ -39,7 +41,9 @@ inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 // Does what the monitor asked for, once.
 void attend(abi::Lane& lane);
 
-// Around work for a stream. pre: some bit of attention is set.
+// Around work for a stream. pre: some bit of attention is set. It sleeps at a closed gate before it
+// is admitted (swap/admission.h), and is admitted before it begins a batch: who sleeps inside, or
+// with a batch begun, would be waited for.
 class Passage {
  public:
   Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work);
@@ -48,6 +52,8 @@ class Passage {
   Passage& operator=(const Passage&) = delete;
 
  private:
+  bool may_touch_;
+  swap::Entry entry_;
   numbers::Piece piece_;
 };
 

@@ -97,6 +97,7 @@ CUresult launch_devices(Original original, Args... args) {
     lane->launches.fetch_add(1, std::memory_order_relaxed);
     gate::hold_all();
   }
+  const swap::Entry entry(swap::on());
   return original(args...);
 }
 
@@ -133,6 +134,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
                 [&] { return original(args...); });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
+    const swap::Entry entry(swap::on());
     return original(args...);
   }
 }
@@ -186,6 +188,8 @@ template <typename Original, typename... Args>
 CUresult begin_capture(Original original, Args... args) {
   // Nothing can be put into the stream until the capture ends.
   if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
+  // Memory isn't moved during a capture, nor a capture begun while it is.
+  const swap::Entry entry(swap::on());
   // Raised before it begins: who asks in between leaves all streams alone.
   process().captures.fetch_add(1, std::memory_order_seq_cst);
   const CUresult result = original(args...);

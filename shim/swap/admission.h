@@ -5,8 +5,8 @@
 // work that may touch memory does it inside an *Entry*. To move memory the mover shuts the
 // admission, waits until nobody is inside, and then waits for the accepted work:
 //
-//     open ──► shut: entrants are counted down ──► draining: the GPU finishes ──► moving ──► open
-//       ▲────────────────┴─ not in time ───────────────┴─ not in time (the service thread)
+//     open ──► shut: nobody new ──► draining: the GPU finishes ──► moving ──► open
+//       ▲──────── not in time ──────────┴─ not in time (the service thread)
 //
 // Who arrives while it isn't open sleeps. A process whose memory isn't swappable never comes here:
 // one bit of its lanes' `attention` is not set (abi.h: kSwappable).
@@ -14,34 +14,47 @@
 // Entries nest: a callback that puts work inside another call is inside already. Around a wait for
 // the GPU there is no Entry: the mover would wait for the waiter.
 //
-// Threading: any thread. Entry's count is spread over cache lines.
+// Threading: any thread. The count is spread over cache lines. An Entry lives on one thread's
+// stack.
 #pragma once
 
 #include <cstdint>
 
+#include "shim/client/process.h"
+
 namespace switchyard::shim::swap {
 
 // Whether this process's memory is swappable.
-bool on();
+inline bool on() { return process().swappable.load(std::memory_order_relaxed) != 0; }
 
 class Entry {
  public:
-  Entry();  // sleeps until it is admitted
-  ~Entry();
+  // Sleeps until it is admitted; does nothing unless `needed`.
+  explicit Entry(bool needed = true) : needed_(needed) {
+    if (needed_) [[unlikely]]
+      enter();
+  }
+  ~Entry() {
+    if (needed_) [[unlikely]]
+      leave();
+  }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
 
  private:
-  unsigned shard_;
+  static void enter();
+  static void leave();
+
+  bool needed_;
 };
 
 namespace admission {
 
 // Sleeps until it is open; it may be shut again when this returns.
 void wait_until_open();
+bool is_open();
 // Whether the calling thread is inside an Entry.
 bool inside();
-bool is_open();
 
 // --- the mover's side, one thread ---
 
@@ -56,9 +69,9 @@ bool begin_moving();
 // From whatever it is.
 void open();
 
-// For the service thread: opens it when the accepted work was not done in time; the mover's own
-// wait can't end by itself.
-void overrule(std::uint64_t now_ns);
+// For the service thread, often: opens it when the accepted work was not done in time; the mover's
+// own wait can't end by itself. True: it is being drained, so look again soon.
+bool overrule(std::uint64_t now_ns);
 
 // In a forked child.
 void clear();

@@ -18,6 +18,8 @@
 
 #include <cstdint>
 
+#include "switchyard/abi.h"
+
 namespace switchyard::shim::swap::mover {
 
 // Makes the thread, once per process.
@@ -31,7 +33,14 @@ void poke();
 void allocated(unsigned lane, std::uint64_t bytes);
 void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
 
-// In a forked child.
-void clear();
+// What the fresh page of another monitor has to say of residency, before anybody sees it.
+void carry_over(abi::Page& fresh);
 
 }  // namespace switchyard::shim::swap::mover
+
+namespace switchyard::shim::swap {
+
+// In a forked child: all of swap's rooms forget the parent's.
+void clear();
+
+}  // namespace switchyard::shim::swap

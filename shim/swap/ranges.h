@@ -28,11 +28,19 @@ struct Chunk {
   host_pool::Piece host;                    // its copy, while it isn't
 };
 
+// What a range is to the application.
+enum class Use : std::uint8_t {
+  kLive,
+  kKeptAside,  // freed, but its memory may only be given back when nothing is captured
+  kEnding,     // freed, and a thread waits for the work that may still touch it
+};
+
 struct Range {
   CUdeviceptr address = 0;
   std::uint64_t asked = 0;  // what the application asked for
   std::uint64_t bytes = 0;  // rounded to kSmallestChunk: the sum of its chunks
   unsigned lane = 0;
+  Use use = Use::kLive;
   std::uint64_t owner = 0;      // whose end frees it (memory/owner.h)
   CUcontext context = nullptr;  // that it was made in
   Chunk* chunks = nullptr;
@@ -54,13 +62,14 @@ class Held {
 std::size_t count();
 Range& at(std::size_t index);
 
-// The range that `address` lies in; null: none.
+// The range that `address` lies in, freed or not; null: none. Valid until the next add or take.
 Range* find(CUdeviceptr address);
 
 // Adds one, which the table owns from here on. False: no memory for it.
 bool add(const Range& range);
 // Takes one out; its chunks are the caller's.
 Range take(std::size_t index);
+Range take(const Range* range);
 
 // Puts memory of the device behind a chunk: create, map, give access. On failure nothing is left
 // behind, and the driver's result says why.

@@ -1,0 +1,120 @@
+#include "shim/swap/admission.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "shim/client/client.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+enum State : std::uint32_t { kOpen, kShut, kDraining, kMoving };
+
+constexpr unsigned kShards = 16;
+constexpr long kNapNs = 100'000'000;
+
+struct alignas(64) Shard {
+  std::atomic<std::uint32_t> inside{0};
+};
+
+constinit Shard g_shards[kShards];
+constinit std::atomic<std::uint32_t> g_state{kOpen};  // a futex word
+constinit std::atomic<std::uint64_t> g_deadline_ns{0};
+
+__thread unsigned t_depth = 0;
+
+Shard& own_shard() {
+  const auto thread = reinterpret_cast<std::uintptr_t>(&t_depth);
+  return g_shards[(thread >> 12 ^ thread >> 20) % kShards];
+}
+
+// What the monitor sees of who waits. A process that is swappable sees one GPU.
+abi::Word32& held_threads() { return page().residencies[0].held_threads; }
+
+}  // namespace
+
+void Entry::enter() {
+  if (t_depth++ != 0) return;
+  Shard& shard = own_shard();
+  for (;;) {
+    // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
+    shard.inside.fetch_add(1, std::memory_order_seq_cst);
+    if (g_state.load(std::memory_order_seq_cst) == kOpen) return;
+    shard.inside.fetch_sub(1, std::memory_order_release);
+    admission::wait_until_open();
+  }
+}
+
+void Entry::leave() {
+  if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
+}
+
+namespace admission {
+
+void wait_until_open() {
+  for (;;) {
+    const std::uint32_t state = g_state.load(std::memory_order_acquire);
+    if (state == kOpen) return;
+    if (held_threads().fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
+    const timespec limit{0, kNapNs};
+    ::syscall(SYS_futex, &g_state, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
+    // The page may be another monitor's by now, so the count never goes below zero.
+    std::uint32_t now = held_threads().load(std::memory_order_relaxed);
+    while (now != 0 && !held_threads().compare_exchange_weak(now, now - 1)) {
+    }
+  }
+}
+
+bool is_open() { return g_state.load(std::memory_order_acquire) == kOpen; }
+
+bool inside() { return t_depth != 0; }
+
+bool shut() {
+  std::uint32_t expected = kOpen;
+  return g_state.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
+}
+
+bool empty() {
+  for (const Shard& shard : g_shards) {
+    if (shard.inside.load(std::memory_order_seq_cst) != 0) return false;
+  }
+  return true;
+}
+
+void drain_until(std::uint64_t deadline_ns) {
+  g_deadline_ns.store(deadline_ns, std::memory_order_relaxed);
+  std::uint32_t expected = kShut;
+  g_state.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
+}
+
+bool begin_moving() {
+  std::uint32_t expected = kDraining;
+  return g_state.compare_exchange_strong(expected, kMoving, std::memory_order_acq_rel);
+}
+
+void open() {
+  g_state.store(kOpen, std::memory_order_release);
+  ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool overrule(std::uint64_t now_ns) {
+  if (g_state.load(std::memory_order_acquire) != kDraining) return false;
+  if (now_ns < g_deadline_ns.load(std::memory_order_relaxed)) return true;
+  std::uint32_t expected = kDraining;
+  if (g_state.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel)) open();
+  return false;
+}
+
+void clear() {
+  g_state.store(kOpen, std::memory_order_relaxed);
+  for (Shard& shard : g_shards) shard.inside.store(0, std::memory_order_relaxed);
+  t_depth = 0;
+}
+
+}  // namespace admission
+}  // namespace switchyard::shim::swap

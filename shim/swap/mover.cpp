@@ -1,0 +1,353 @@
+#include "shim/swap/mover.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/clock.h"
+#include "shim/gate/hold.h"
+#include "shim/log.h"
+#include "shim/memory/relaxed.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/host_pool.h"
+#include "shim/swap/pipeline.h"
+#include "shim/swap/ranges.h"
+#include "shim/thread.h"
+
+namespace switchyard::shim::swap::mover {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kLookNs = 200 * kMs;
+constexpr std::uint64_t kSoonNs = 5 * kMs;
+// Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
+// work that waits for a held thread, or for another GPU.
+constexpr std::uint64_t kShutNs = 5'000 * kMs;
+constexpr std::uint64_t kDrainNs = 10'000 * kMs;
+// After a move that failed.
+constexpr std::uint64_t kFirstRestNs = 20 * kMs;
+constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
+
+std::atomic<std::int32_t> g_thread_of{0};   // the process that has a mover
+std::atomic<std::uint32_t> g_pokes{0};      // a futex word
+std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
+std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
+
+void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
+  const timespec limit{static_cast<time_t>(ns / (1000 * kMs)), static_cast<long>(ns % (1000 * kMs))};
+  ::syscall(SYS_futex, &g_pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
+}
+
+void publish(unsigned lane) {
+  abi::Residency& words = page().residencies[lane];
+  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
+  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+}
+
+void resident_changes(unsigned lane, std::int64_t bytes) {
+  g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
+  publish(lane);
+}
+
+void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
+  abi::Residency& words = page().residencies[lane];
+  words.error.store(error, std::memory_order_relaxed);
+  words.phase.store(phase, std::memory_order_release);
+  publish(lane);
+  wake_monitor();
+}
+
+std::uint32_t error_of(Stop stop) {
+  switch (stop) {
+    case Stop::kNothing:
+      return abi::kSwapFine;
+    case Stop::kNoHostRoom:
+      return abi::kSwapNoHostRoom;
+    case Stop::kNoDeviceRoom:
+      return abi::kSwapNoDeviceRoom;
+    case Stop::kDriver:
+      return abi::kSwapFailed;
+  }
+  return abi::kSwapFailed;
+}
+
+// What may be on the device now. Without a monitor there is nobody to make room for, unless a
+// person's release still stands.
+std::uint64_t limit_of(unsigned lane) {
+  const abi::Residency& words = page().residencies[lane];
+  const bool told = words.limited.load(std::memory_order_acquire) != 0 &&
+                    (process().joined.load(std::memory_order_acquire) != 0 || paused().paused);
+  return told ? words.limit_bytes.load(std::memory_order_relaxed) : UINT64_MAX;
+}
+
+// Makes the context of the lane's memory current to the mover's thread. False: nothing is there.
+bool enter_context(unsigned lane) {
+  CUcontext context = nullptr;
+  {
+    const Held held;
+    for (std::size_t i = 0; i < count() && context == nullptr; ++i) {
+      if (at(i).lane == lane) context = at(i).context;
+    }
+  }
+  return context != nullptr && driver().cuCtxSetCurrent(context) == CUDA_SUCCESS;
+}
+
+// The calls that were admitted have ended. False: not in time. Not while anybody captures: the
+// capture's next call might stand outside, and a wait for the context would end the capture.
+bool shut() {
+  const timespec nap{0, 50'000};
+  for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
+    if (process().captures.load() == 0 && admission::shut()) {
+      while (!admission::empty() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
+      // A capture begins inside an Entry: none can, from here on.
+      if (admission::empty() && process().captures.load() == 0) return true;
+      admission::open();
+    }
+    ::nanosleep(&nap, nullptr);
+  }
+  return false;
+}
+
+// The accepted work of every context that has memory here has ended.
+CUresult drain(unsigned lane) {
+  CUcontext last = nullptr;
+  for (std::size_t i = 0;; ++i) {
+    CUcontext context = nullptr;
+    {
+      const Held held;
+      while (i < count() && (at(i).lane != lane || at(i).context == last)) ++i;
+      if (i >= count()) return CUDA_SUCCESS;
+      context = at(i).context;
+    }
+    CUresult result = driver().cuCtxSetCurrent(context);
+    if (result == CUDA_SUCCESS) result = driver().cuCtxSynchronize();
+    if (result != CUDA_SUCCESS) return result;
+    last = context;
+  }
+}
+
+// One lane's mover: what it remembers between two looks.
+struct Mover {
+  unsigned lane = 0;
+  std::uint64_t rest_ns = kFirstRestNs;
+  std::uint64_t next_ns = 0;  // not before
+  bool failing = false;
+
+  void rest(std::uint32_t phase, std::uint32_t error, CUresult result) {
+    page().residencies[lane].swap_result.store(result, std::memory_order_relaxed);
+    if (!failing) {
+      log_line(Level::kWarn, "swap on GPU %u came to no end (error %u, driver %d): trying again",
+               lane, error, static_cast<int>(result));
+    }
+    failing = true;
+    next_ns = monotonic_ns() + rest_ns;
+    rest_ns = std::min(2 * rest_ns, kLastRestNs);
+    say(lane, phase, error);
+  }
+
+  void count(const Moved& moved) {
+    abi::Residency& words = page().residencies[lane];
+    words.moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
+    words.moves.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // `error`: why it had to.
+  void come_back(std::uint32_t error = abi::kSwapFine) {
+    say(lane, abi::kReturning, error);
+    Moved moved;
+    {
+      const Held held;
+      if (g_resident[lane].load() < g_total[lane].load()) moved = move_in(lane, resident_changes);
+    }
+    if (moved.stop != Stop::kNothing) {
+      rest(abi::kReturning, error_of(moved.stop), moved.result);
+      return;
+    }
+    admission::open();
+    count(moved);
+    if (error == abi::kSwapFine) succeeded();
+    say(lane, abi::kResident, error);
+  }
+
+  void succeeded() {
+    failing = false;
+    rest_ns = kFirstRestNs;
+  }
+
+  // Not moved after all: work goes on.
+  void stay(std::uint32_t error, CUresult result) {
+    admission::open();
+    rest(abi::kResident, error, result);
+  }
+
+  bool find_host_room(std::uint64_t bytes) {
+    const std::uint64_t most =
+        page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+    while (host_pool::free_bytes() < bytes) {
+      if (!host_pool::grow(most)) return false;
+    }
+    return true;
+  }
+
+  // Work is held and done.
+  bool quiet() {
+    if (!admission::is_open()) return true;  // it is away in part already
+    say(lane, abi::kLeaving, abi::kSwapFine);
+    if (!shut()) {
+      stay(abi::kSwapBusy, CUDA_SUCCESS);
+      return false;
+    }
+    admission::drain_until(monotonic_ns() + kDrainNs);
+    const CUresult result = drain(lane);
+    if (result != CUDA_SUCCESS) {
+      stay(abi::kSwapFailed, result);
+      return false;
+    }
+    if (!admission::begin_moving()) {
+      stay(abi::kSwapBusy, CUDA_SUCCESS);
+      return false;
+    }
+    return true;
+  }
+
+  void leave(std::uint64_t limit) {
+    if (!find_host_room(g_resident[lane].load() - limit)) {
+      rest(abi::kResident, abi::kSwapNoHostRoom, CUDA_SUCCESS);
+      return;
+    }
+    if (!quiet()) return;
+    Moved moved;
+    {
+      const Held held;
+      const std::uint64_t there = g_resident[lane].load();
+      if (there > limit) moved = move_out(lane, there - limit, resident_changes);
+    }
+    count(moved);
+    if (moved.stop != Stop::kNothing) {
+      rest(abi::kReturning, error_of(moved.stop), moved.result);
+      come_back(error_of(moved.stop));
+      return;
+    }
+    succeeded();
+    say(lane, abi::kAbsent, abi::kSwapFine);
+  }
+
+  // The next move shall find its room.
+  bool grow_pool() {
+    const std::uint64_t most =
+        page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t pinned = host_pool::pinned_bytes();
+    if (pinned >= g_total[lane].load() || pinned >= most || !enter_context(lane) ||
+        !host_pool::grow(most)) {
+      return false;
+    }
+    publish(lane);
+    return true;
+  }
+
+  // How long until it should look again.
+  std::uint64_t look() {
+    const std::uint64_t total = g_total[lane].load();
+    const std::uint64_t resident = g_resident[lane].load();
+    const std::uint64_t limit = limit_of(lane);
+    const bool away = !admission::is_open();
+    if (total == 0 && !away) return kLookNs;
+    if (monotonic_ns() < next_ns) return kSoonNs;
+    if (resident <= limit && (!away || limit < total)) {
+      return grow_pool() ? 0 : kLookNs;
+    }
+    if (!enter_context(lane) && total != 0) return kLookNs;
+    if (resident > limit) {
+      leave(limit);
+    } else {
+      come_back();
+    }
+    return kSoonNs;
+  }
+};
+
+void* run(void*) {
+  // What another thread captures must not notice us.
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  Mover mover;
+  for (;;) {
+    const std::uint32_t seen = g_pokes.load(std::memory_order_acquire);
+    const std::uint64_t wait_ns = mover.look();
+    driver().cuCtxSetCurrent(nullptr);
+    if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
+  }
+}
+
+}  // namespace
+
+void start() {
+  // A forked child has the parent's word but not its thread.
+  const auto self = static_cast<std::int32_t>(::getpid());
+  std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
+  if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
+  if (!start_thread(run)) {
+    log_line(Level::kError, "no thread to move memory with: it stays on the device");
+  }
+}
+
+void poke() {
+  g_pokes.fetch_add(1, std::memory_order_release);
+  ::syscall(SYS_futex, &g_pokes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void allocated(unsigned lane, std::uint64_t bytes) {
+  g_total[lane].fetch_add(bytes);
+  g_resident[lane].fetch_add(bytes);
+  publish(lane);
+}
+
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
+  g_total[lane].fetch_sub(bytes);
+  g_resident[lane].fetch_sub(resident_bytes);
+  publish(lane);
+}
+
+void carry_over(abi::Page& fresh) {
+  if (!on()) return;
+  const abi::Residency& from = page().residencies[0];
+  abi::Residency& to = fresh.residencies[0];
+  const auto copy = [](auto& target, const auto& source) {
+    target.store(source.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  };
+  copy(to.phase, from.phase);
+  copy(to.error, from.error);
+  copy(to.moved_bytes, from.moved_bytes);
+  copy(to.moves, from.moves);
+  // Until the new monitor has made up its mind, what a person released stays away.
+  copy(to.limit_bytes, from.limit_bytes);
+  copy(to.limited, from.limited);
+  copy(to.host_limit_bytes, from.host_limit_bytes);
+  to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
+  to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+}  // namespace switchyard::shim::swap::mover
+
+namespace switchyard::shim::swap {
+
+void clear() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    mover::g_total[lane].store(0);
+    mover::g_resident[lane].store(0);
+  }
+  admission::clear();
+  clear_ranges();
+  host_pool::clear();
+}
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,40 @@
+// The pipeline: chunks to the host and back, several copies in flight.
+//
+// Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, so that a
+// neighbour can take it while the rest is still being copied; meanwhile the next copies run. On the
+// way in the next chunks are mapped while the copies of the first run.
+//
+//     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
+//                     unmap │   unmap │                 map │      copy ▓▓▓▓
+//
+// Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
+//
+// Threading: the mover's thread alone, holding the ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver.h"
+
+namespace switchyard::shim::swap {
+
+// Told of each chunk: bytes that come to the device (before they do), or left it (after; negative).
+using Resident = void (*)(unsigned lane, std::int64_t bytes);
+
+// What stopped a move.
+enum class Stop { kNothing, kNoHostRoom, kNoDeviceRoom, kDriver };
+
+struct Moved {
+  Stop stop = Stop::kNothing;
+  CUresult result = CUDA_SUCCESS;  // of the call that failed
+  std::uint64_t copied = 0;        // bytes
+};
+
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a Held lives, no
+// work can touch them, and a context of that GPU is current.
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
+
+// Brings back all that is away. pre: as above.
+Moved move_in(unsigned lane, Resident resident);
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,130 @@
+#include "shim/swap/ranges.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "shim/log.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+constexpr std::size_t kFirstPlaces = 256;
+
+// Sorted by address. Few are added or taken, compared with how often all are looked at.
+constinit Range* g_ranges = nullptr;
+constinit std::size_t g_count = 0;
+constinit std::size_t g_capacity = 0;
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+
+bool make_place() {
+  if (g_count < g_capacity) return true;
+  const std::size_t capacity = g_capacity == 0 ? kFirstPlaces : g_capacity * 2;
+  void* grown = ::realloc(static_cast<void*>(g_ranges), capacity * sizeof(Range));
+  if (grown == nullptr) return false;
+  g_ranges = static_cast<Range*>(grown);
+  g_capacity = capacity;
+  return true;
+}
+
+// The first range that begins behind `address`.
+Range* after(CUdeviceptr address) {
+  return std::upper_bound(
+      g_ranges, g_ranges + g_count, address,
+      [](CUdeviceptr value, const Range& range) { return value < range.address; });
+}
+
+// What cuMemAlloc gives can be registered for RDMA; our memory can be, too, where the GPU has it.
+bool rdma_capable(int device) {
+  int capable = 0;
+  return driver().cuDeviceGetAttribute(&capable,
+                                       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                       device) == CUDA_SUCCESS &&
+         capable != 0;
+}
+
+CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr address, std::uint64_t bytes,
+             const CUmemLocation& location) {
+  const CUresult mapped = driver().cuMemMap(address, bytes, 0, handle, 0);
+  if (mapped != CUDA_SUCCESS) return mapped;
+  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUresult allowed = driver().cuMemSetAccess(address, bytes, &access, 1);
+  if (allowed != CUDA_SUCCESS) driver().cuMemUnmap(address, bytes);
+  return allowed;
+}
+
+}  // namespace
+
+Held::Held() { ::pthread_mutex_lock(&g_lock); }
+Held::~Held() { ::pthread_mutex_unlock(&g_lock); }
+
+std::size_t count() { return g_count; }
+Range& at(std::size_t index) { return g_ranges[index]; }
+
+Range* find(CUdeviceptr address) {
+  if (g_count == 0) return nullptr;
+  Range* range = after(address);
+  if (range == g_ranges) return nullptr;
+  --range;
+  return address - range->address < range->bytes ? range : nullptr;
+}
+
+bool add(const Range& range) {
+  if (!make_place()) return false;
+  Range* place = after(range.address);
+  std::copy_backward(place, g_ranges + g_count, g_ranges + g_count + 1);
+  *place = range;
+  ++g_count;
+  return true;
+}
+
+Range take(std::size_t index) {
+  const Range taken = g_ranges[index];
+  std::copy(g_ranges + index + 1, g_ranges + g_count, g_ranges + index);
+  --g_count;
+  return taken;
+}
+
+Range take(const Range* range) { return take(static_cast<std::size_t>(range - g_ranges)); }
+
+CUresult bring(Chunk& chunk, CUdeviceptr address, int device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  properties.allocFlags.gpuDirectRDMACapable = rdma_capable(device) ? 1 : 0;
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = driver().cuMemCreate(&handle, chunk.bytes, &properties, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map(handle, address, chunk.bytes, properties.location);
+  if (result != CUDA_SUCCESS) {
+    driver().cuMemRelease(handle);
+    return result;
+  }
+  chunk.handle = handle;
+  return CUDA_SUCCESS;
+}
+
+void send_away(Chunk& chunk, CUdeviceptr address) {
+  const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
+  const CUresult released = driver().cuMemRelease(chunk.handle);
+  if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
+    log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
+             static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
+             static_cast<int>(unmapped), static_cast<int>(released));
+  }
+  chunk.handle = 0;
+}
+
+void clear_ranges() {
+  // Another thread of the parent may have held the lock at the fork, with the table half changed:
+  // both start anew, and the parent's table is left where it is.
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_ranges = nullptr;
+  g_count = 0;
+  g_capacity = 0;
+}
+
+}  // namespace switchyard::shim::swap
