@@ -1,8 +1,11 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <array>
 
 namespace fakecuda {
 namespace {
@@ -20,6 +23,32 @@ struct Arena {
 Arena& arena_of(int gpu) {
   static Arena* arenas = new Arena[kMaxGpus];
   return arenas[gpu];
+}
+
+bool take_from_arena(Backing& backing) {
+  Arena& arena = arena_of(backing.gpu);
+  std::lock_guard guard(arena.lock);
+  if (arena.fd < 0) arena.fd = memfd_create("fakecuda-memory", MFD_CLOEXEC);
+  if (arena.fd < 0) return false;
+  if (ftruncate(arena.fd, static_cast<off_t>(arena.end + backing.bytes)) != 0) return false;
+  backing.fd = arena.fd;
+  backing.offset = arena.end;
+  arena.end += backing.bytes;
+  return true;
+}
+
+// With FAKECUDA_PATTERN=1 fresh memory is not zero, so that who relies on what he has not copied is
+// seen. One page in sixteen: whoever reads all of it meets one, and the rest stays uncommitted.
+void fill_with_pattern(const Backing& backing) {
+  static const char* wanted = getenv("FAKECUDA_PATTERN");
+  if (!wanted || *wanted != '1') return;
+  std::array<std::uint32_t, 1024> page;
+  page.fill(kPattern);
+  for (std::size_t at = 0; at < backing.bytes; at += 16 * sizeof page) {
+    if (pwrite(backing.fd, page.data(), sizeof page, static_cast<off_t>(backing.offset + at)) < 0) {
+      return;
+    }
+  }
 }
 
 // Blocks of 2 MiB cut into small allocations.
@@ -117,16 +146,10 @@ BackingRef make_backing(int gpu, std::size_t bytes, bool exportable) {
     backing->fd = memfd_create("fakecuda-exportable", MFD_CLOEXEC);
     backing->owns_fd = backing->fd >= 0;
     if (backing->fd < 0 || ftruncate(backing->fd, static_cast<off_t>(bytes)) != 0) return nullptr;
-    return backing;
+  } else if (!take_from_arena(*backing)) {
+    return nullptr;
   }
-  Arena& arena = arena_of(gpu);
-  std::lock_guard guard(arena.lock);
-  if (arena.fd < 0) arena.fd = memfd_create("fakecuda-memory", MFD_CLOEXEC);
-  if (arena.fd < 0) return nullptr;
-  if (ftruncate(arena.fd, static_cast<off_t>(arena.end + bytes)) != 0) return nullptr;
-  backing->fd = arena.fd;
-  backing->offset = arena.end;
-  arena.end += bytes;
+  fill_with_pattern(*backing);
   return backing;
 }
 
@@ -188,6 +211,19 @@ bool Ranges::remove(CUdeviceptr start, Range* out) {
   if (found == ranges_.end()) return false;
   *out = found->second;
   ranges_.erase(found);
+  return true;
+}
+
+bool Ranges::add_pinned(Range range) {
+  static const std::uint64_t most = environment_bytes("FAKECUDA_PINNED", ~std::uint64_t{0});
+  std::lock_guard guard(lock_);
+  std::uint64_t pinned = 0;
+  for (const auto& [start, known] : ranges_) {
+    if (!known.on_device()) pinned += known.bytes;
+  }
+  if (range.bytes > most || pinned > most - range.bytes) return false;
+  range.id = next_id_++;
+  ranges_[range.start] = std::move(range);
   return true;
 }
 

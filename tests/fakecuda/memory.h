@@ -4,6 +4,10 @@
 // charged in the state file while it lives. It is mapped where it is needed, so a device pointer is
 // a real address and kernels and copies move real bytes. Ranges remembers every allocation.
 //
+// Freed memory's pages are dropped, never handed out again: what was in them is nowhere any more.
+// FAKECUDA_PATTERN=1 fills fresh memory with kPattern instead of zeros. FAKECUDA_PINNED=64MiB is
+// all that a process may pin of the host's.
+//
 // Threading: any thread. The lock of Ranges is a leaf: nothing else is taken under it but the
 // state.
 #pragma once
@@ -17,6 +21,7 @@
 namespace fakecuda {
 
 inline constexpr std::size_t kGranularity = 2 * kMiB;
+inline constexpr std::uint32_t kPattern = 0xdeadf00d;
 
 inline std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -75,6 +80,8 @@ class Ranges {
  public:
   static Ranges& all();
   void add(Range range);
+  // The same for memory of the host; false: the process would have more pinned than it may.
+  bool add_pinned(Range range);
   // A copy of what contains the address; false: nothing known.
   bool find(CUdeviceptr address, Range* out);
   // Removes what begins at the address.

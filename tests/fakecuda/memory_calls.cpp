@@ -26,7 +26,10 @@ CUresult host_alloc(void** out, std::size_t bytes, unsigned flags) {
   range.context = context;
   range.gpu = context->gpu;
   range.flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
-  Ranges::all().add(range);
+  if (!Ranges::all().add_pinned(range)) {
+    release(range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *out = at;
   return CUDA_SUCCESS;
 }
@@ -194,8 +197,7 @@ CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) 
   range.context = context;
   range.gpu = context->gpu;
   range.flags = flags;
-  Ranges::all().add(range);
-  return CUDA_SUCCESS;
+  return Ranges::all().add_pinned(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemHostRegister(void* pointer, std::size_t bytes, unsigned flags) {

@@ -20,18 +20,6 @@ namespace {
 
 const char* failure = "";
 
-std::uint64_t configured_bytes() {
-  const char* text = getenv("FAKECUDA_MEMORY");
-  if (!text || !*text) return 4096 * kMiB;
-  char* end = nullptr;
-  const double number = strtod(text, &end);
-  double unit = 1;
-  if (!strcmp(end, "KiB")) unit = 1 << 10;
-  if (!strcmp(end, "MiB")) unit = 1 << 20;
-  if (!strcmp(end, "GiB")) unit = 1 << 30;
-  return static_cast<std::uint64_t>(number * unit);
-}
-
 int configured_devices() {
   const char* text = getenv("FAKECUDA_DEVICES");
   const int count = text && *text ? atoi(text) : 1;
@@ -69,6 +57,18 @@ void init_lock(pthread_mutex_t* mutex) {
 }
 
 }  // namespace
+
+std::uint64_t environment_bytes(const char* name, std::uint64_t otherwise) {
+  const char* text = getenv(name);
+  if (!text || !*text) return otherwise;
+  char* end = nullptr;
+  const double number = strtod(text, &end);
+  double unit = 1;
+  if (!strcmp(end, "KiB")) unit = 1 << 10;
+  if (!strcmp(end, "MiB")) unit = 1 << 20;
+  if (!strcmp(end, "GiB")) unit = 1 << 30;
+  return static_cast<std::uint64_t>(number * unit);
+}
 
 State* State::get(bool observer) {
   static std::mutex once;
@@ -164,7 +164,7 @@ void State::set_up() {
   memset(static_cast<void*>(file_->gpus), 0, sizeof file_->gpus);
   file_->gpu_count = configured_devices();
   for (auto& gpu : file_->gpus) {
-    gpu.total_bytes = configured_bytes();
+    gpu.total_bytes = environment_bytes("FAKECUDA_MEMORY", 4096 * kMiB);
     for (auto& engine : gpu.engines) {
       engine.holder = -1;
       engine.resident = -1;

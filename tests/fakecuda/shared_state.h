@@ -127,6 +127,9 @@ class Locked {
   State& state_;
 };
 
+// A size in the environment, such as 8GiB, or what to take without one.
+std::uint64_t environment_bytes(const char* name, std::uint64_t otherwise);
+
 // The name and UUID of GPU `index`, the same in the driver and in NVML.
 const char* gpu_name();
 void gpu_uuid(int index, unsigned char out[16]);

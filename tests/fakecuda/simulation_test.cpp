@@ -3,7 +3,6 @@
 // A worker process saturates the GPU with kernels until it is told to stop; what it got is read
 // from the simulation's own clocks, so the machine's speed doesn't matter.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,30 +21,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels_ptx.h"
+#include "loaded.h"
 #include "nvml_abi.h"
 #include "report.h"
 
+using namespace fakecuda_tests;
+
 namespace {
-
-void* library(const char* name) {
-  void* found = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-  EXPECT_NE(nullptr, found) << dlerror();
-  return found;
-}
-
-template <class Type>
-Type symbol(const char* name) {
-  static void* cuda = library("libcuda.so.1");
-  static void* nvml = library("libnvidia-ml.so.1");
-  void* found = dlsym(cuda, name);
-  if (!found) found = dlsym(nvml, name);
-  EXPECT_NE(nullptr, found) << name;
-  return reinterpret_cast<Type>(found);
-}
-
-#define CU_SYMBOL(name) symbol<decltype(&::name)>(#name)
-#define CU(name) CU_SYMBOL(name)
 
 // --- the requests of the driver's kernel module, as a program that interposes ioctl sees them ---
 struct AllocCall {
@@ -80,19 +62,6 @@ std::uint32_t set_slice(int fd, std::uint32_t object, std::uint64_t us) {
   call.params_size = sizeof us;
   if (symbol<Ioctl>("ioctl")(fd, kControl, &call) != 0) return ~0u;
   return call.status;
-}
-
-// Brings the GPU up in this process. Returns busy's function.
-CUfunction start_gpu() {
-  CUcontext context = nullptr;
-  CUmodule module = nullptr;
-  CUfunction busy = nullptr;
-  const bool ok = CU(cuInit)(0) == CUDA_SUCCESS &&
-                  CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS &&
-                  CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS &&
-                  CU(cuModuleLoadData)(&module, kKernelsPtx) == CUDA_SUCCESS &&
-                  CU(cuModuleGetFunction)(&busy, module, "busy") == CUDA_SUCCESS;
-  return ok ? busy : nullptr;
 }
 
 // The worker: kernels of 105 us (106 with their start) without end.
@@ -153,37 +122,6 @@ FakecudaEngine compute_engine() {
   symbol<decltype(&fakecuda_engine)>("fakecuda_engine")(0, 0, &engine);
   return engine;
 }
-
-class Simulation : public testing::Test {
- protected:
-  void SetUp() override { setenv("FAKECUDA_STATE", state_file().c_str(), 1); }
-
-  // This process attaches once, so all its tests share one file; their children come and go.
-  static const std::string& state_file() {
-    static const struct File {
-      File() {
-        char name[] = "/tmp/fakecuda-test-XXXXXX";
-        const int fd = mkstemp(name);
-        if (fd >= 0) close(fd);
-        path = name;
-      }
-      ~File() {
-        unlink(path.c_str());
-        unlink((path + ".locks").c_str());
-      }
-      std::string path;
-    } file;
-    return file.path;
-  }
-  // Runs a check in a process of its own, so that each begins without a driver. 0: passed.
-  static int in_process(const std::function<int()>& body) {
-    const pid_t pid = fork();
-    if (pid == 0) _exit(body());
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-};
 
 struct Shares {
   std::uint32_t slice_a, slice_b;

@@ -1,0 +1,83 @@
+// The simulated driver as a test loads it, and a state file for the tests of one program.
+//
+// Threading: any thread.
+#pragma once
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "kernels_ptx.h"
+
+namespace fakecuda_tests {
+
+inline void* library(const char* name) {
+  void* found = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+  EXPECT_NE(nullptr, found) << dlerror();
+  return found;
+}
+
+template <class Type>
+Type symbol(const char* name) {
+  static void* cuda = library("libcuda.so.1");
+  static void* nvml = library("libnvidia-ml.so.1");
+  void* found = dlsym(cuda, name);
+  if (!found) found = dlsym(nvml, name);
+  EXPECT_NE(nullptr, found) << name;
+  return reinterpret_cast<Type>(found);
+}
+
+#define CU_SYMBOL(name) symbol<decltype(&::name)>(#name)
+#define CU(name) CU_SYMBOL(name)
+
+// Brings the GPU up in this process. Returns the kernel's function.
+inline CUfunction start_gpu(const char* kernel = "busy") {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction found = nullptr;
+  const bool ok = CU(cuInit)(0) == CUDA_SUCCESS &&
+                  CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS &&
+                  CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS &&
+                  CU(cuModuleLoadData)(&module, kKernelsPtx) == CUDA_SUCCESS &&
+                  CU(cuModuleGetFunction)(&found, module, kernel) == CUDA_SUCCESS;
+  return ok ? found : nullptr;
+}
+
+class Simulation : public testing::Test {
+ protected:
+  void SetUp() override { setenv("FAKECUDA_STATE", state_file().c_str(), 1); }
+
+  // This process attaches once, so all its tests share one file; their children come and go.
+  static const std::string& state_file() {
+    static const struct File {
+      File() {
+        char name[] = "/tmp/fakecuda-test-XXXXXX";
+        const int fd = mkstemp(name);
+        if (fd >= 0) close(fd);
+        path = name;
+      }
+      ~File() {
+        unlink(path.c_str());
+        unlink((path + ".locks").c_str());
+      }
+      std::string path;
+    } file;
+    return file.path;
+  }
+  // Runs a check in a process of its own, so that each begins without a driver. 0: passed.
+  static int in_process(const std::function<int()>& body) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(body());
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+};
+
+}  // namespace fakecuda_tests
