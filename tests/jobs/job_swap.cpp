@@ -1,0 +1,257 @@
+// job_swap BYTES...: device memory with known contents, and work over it all, when told to.
+//
+// Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
+// one buffer, by turns. So each word is known at any time, and a kernel that ran without its
+// memory, over old memory or not at all is seen. Each line on stdin is answered by one line, after
+// the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count" is answered at
+// once, by no CUDA call.
+//
+//   check             reads every word back   → "right", "wrong INDEX ADDRESS", or "moved INDEX
+//                     ADDRESS" when the driver says that the allocation at it is another
+//   launch N          N kernels               graph        captures a kernel for each buffer
+//   begin             launches until "end"    replay N     launches that graph N times
+//   sync              waits for the stream    count        → "count KERNELS" launched so far
+//   alloc BYTES       → "did alloc INDEX"     free INDEX
+//   touch INDEX KEY   a new sequence          quit
+#include <cuda.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels_ptx.h"
+
+namespace {
+
+struct Buffer {
+  CUdeviceptr address = 0;  // 0: freed
+  std::size_t bytes = 0;
+  std::uint32_t key = 0;
+  std::uint32_t added = 0;
+};
+
+class Memory {
+ public:
+  bool open() {
+    CUmodule module = nullptr;
+    return cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS &&
+           cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
+           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+  }
+
+  CUresult alloc(std::size_t bytes) {
+    Buffer buffer;
+    buffer.bytes = bytes;
+    if (const CUresult bad = cuMemAlloc(&buffer.address, bytes)) return bad;
+    buffers_.push_back(buffer);
+    return touch(buffers_.size() - 1, static_cast<std::uint32_t>(buffers_.size()));
+  }
+  std::size_t newest() const { return buffers_.size() - 1; }
+
+  CUresult free(std::size_t index) {
+    Buffer& buffer = buffers_.at(index);
+    const CUresult result = cuMemFree(buffer.address);
+    if (result == CUDA_SUCCESS) buffer = Buffer{};
+    return result;
+  }
+
+  CUresult touch(std::size_t index, std::uint32_t key) {
+    Buffer& buffer = buffers_.at(index);
+    if (const CUresult bad = sync()) return bad;  // kernels still add to the old sequence
+    buffer.key = key;
+    buffer.added = 0;
+    const std::vector<std::uint32_t> words = expected(buffer);
+    return cuMemcpyHtoD(buffer.address, words.data(), 4 * words.size());
+  }
+
+  CUresult launch(unsigned number) {
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < number && result == CUDA_SUCCESS; ++i) result = launch_next();
+    return result;
+  }
+
+  void begin() {
+    if (launcher_.joinable()) return;
+    ending_ = false;
+    launched_ = CUDA_SUCCESS;
+    launcher_ = std::thread([this] {
+      launched_ = cuCtxSetCurrent(context_);
+      while (!ending_ && launched_ == CUDA_SUCCESS) launched_ = launch_next();
+    });
+  }
+
+  CUresult end() {
+    ending_ = true;
+    if (launcher_.joinable()) launcher_.join();
+    return launched_;
+  }
+
+  CUresult capture() {
+    CUgraph graph = nullptr;
+    if (const CUresult bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+      return bad;
+    }
+    captured_.clear();
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < buffers_.size() && result == CUDA_SUCCESS; ++i) {
+      if (buffers_[i].address == 0) continue;
+      result = add_one(buffers_[i]);
+      captured_.push_back(i);
+    }
+    if (const CUresult bad = cuStreamEndCapture(stream_, &graph)) return bad;
+    return result != CUDA_SUCCESS ? result : cuGraphInstantiate(&executable_, graph, 0);
+  }
+
+  CUresult replay(unsigned number) {
+    for (unsigned i = 0; i < number; ++i) {
+      if (const CUresult bad = cuGraphLaunch(executable_, stream_)) return bad;
+      for (const std::size_t index : captured_) ++buffers_[index].added;
+    }
+    return CUDA_SUCCESS;
+  }
+
+  CUresult sync() { return cuStreamSynchronize(stream_); }
+  unsigned long count() const { return count_; }
+
+  // `says`: the answer, when the calls went well.
+  CUresult check(std::string& says) {
+    if (const CUresult bad = sync()) return bad;
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const Buffer& buffer = buffers_[i];
+      if (buffer.address == 0) continue;
+      std::vector<std::uint32_t> words(buffer.bytes / 4);
+      if (const CUresult bad = cuMemcpyDtoH(words.data(), buffer.address, 4 * words.size())) {
+        return bad;
+      }
+      const std::size_t wrong = first_wrong(words, expected(buffer));
+      if (wrong < words.size()) return say(says, "wrong", i, buffer.address + 4 * wrong);
+      CUdeviceptr base = 0;
+      std::size_t bytes = 0;
+      if (const CUresult bad =
+              cuMemGetAddressRange(&base, &bytes, buffer.address + buffer.bytes - 1)) {
+        return bad;
+      }
+      if (base != buffer.address || bytes != buffer.bytes) return say(says, "moved", i, base);
+    }
+    says = "right";
+    return CUDA_SUCCESS;
+  }
+
+ private:
+  static CUresult say(std::string& says, const char* what, std::size_t index, CUdeviceptr at) {
+    std::ostringstream text;
+    text << what << ' ' << index << " 0x" << std::hex << at;
+    says = text.str();
+    return CUDA_SUCCESS;
+  }
+
+  static std::vector<std::uint32_t> expected(const Buffer& buffer) {
+    std::vector<std::uint32_t> words(buffer.bytes / 4);
+    std::uint32_t next = buffer.key * 2654435761u + buffer.added;
+    for (std::uint32_t& word : words) {
+      word = next;
+      next += 40503;
+    }
+    return words;
+  }
+
+  static std::size_t first_wrong(const std::vector<std::uint32_t>& have,
+                                 const std::vector<std::uint32_t>& want) {
+    std::size_t at = 0;
+    while (at < have.size() && have[at] == want[at]) ++at;
+    return at;
+  }
+
+  CUresult add_one(const Buffer& buffer) {
+    CUdeviceptr at = buffer.address;
+    unsigned one = 1;
+    unsigned long long words = buffer.bytes / 4;
+    void* parameters[] = {&at, &one, &words};
+    return cuLaunchKernel(add_, 8, 1, 1, 256, 1, 1, 0, stream_, parameters, nullptr);
+  }
+
+  CUresult launch_next() {
+    for (std::size_t tried = 0; tried < buffers_.size(); ++tried) {
+      Buffer& buffer = buffers_[next_++ % buffers_.size()];
+      if (buffer.address == 0) continue;
+      const CUresult result = add_one(buffer);
+      if (result != CUDA_SUCCESS) return result;
+      ++buffer.added;
+      ++count_;
+      return result;
+    }
+    return CUDA_ERROR_INVALID_VALUE;  // nothing is left
+  }
+
+  CUcontext context_ = nullptr;
+  CUfunction add_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+  std::vector<Buffer> buffers_;  // the launcher's between begin and end
+  std::vector<std::size_t> captured_;
+  std::size_t next_ = 0;
+  std::atomic<unsigned long> count_{0};
+  std::atomic<bool> ending_{false};
+  std::thread launcher_;
+  CUresult launched_ = CUDA_SUCCESS;
+};
+
+// One line. `says`: the answer, empty for the usual one.
+CUresult act(Memory& memory, const std::string& line, std::string& says) {
+  std::istringstream words(line);
+  std::string command;
+  std::size_t first = 1;
+  std::uint32_t second = 0;
+  words >> command >> first >> second;
+  if (command == "count") says = "count " + std::to_string(memory.count());
+  if (command == "begin") memory.begin();
+  if (command == "count" || command == "begin") return CUDA_SUCCESS;
+  // What follows needs the buffers for itself.
+  const CUresult ended = memory.end();
+  if (command == "end" || ended != CUDA_SUCCESS) return ended;
+  if (command == "check") return memory.check(says);
+  if (command == "launch") return memory.launch(static_cast<unsigned>(first));
+  if (command == "sync") return memory.sync();
+  if (command == "free") return memory.free(first);
+  if (command == "touch") return memory.touch(first, second);
+  if (command == "graph") return memory.capture();
+  if (command == "replay") return memory.replay(static_cast<unsigned>(first));
+  if (command != "alloc") return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = memory.alloc(first);
+  says = "did alloc " + std::to_string(memory.newest());
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Memory memory;
+  bool ok = memory.open();
+  for (int i = 1; i < argc && ok; ++i) {
+    ok = memory.alloc(std::strtoull(argv[i], nullptr, 10)) == CUDA_SUCCESS;
+  }
+  std::printf(ok ? "ready\n" : "error\n");
+  std::fflush(stdout);
+  if (!ok) return 1;
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    const std::string command = line.substr(0, line.find(' '));
+    std::string says;
+    const CUresult result = act(memory, line, says);
+    if (result != CUDA_SUCCESS) {
+      std::printf("failed %s %d\n", command.c_str(), static_cast<int>(result));
+    } else {
+      std::printf("%s\n", says.empty() ? ("did " + command).c_str() : says.c_str());
+    }
+    std::fflush(stdout);
+  }
+  std::_Exit(0);
+}
