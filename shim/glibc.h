@@ -6,6 +6,7 @@
 #ifdef __x86_64__
 asm(".symver dlopen, dlopen@GLIBC_2.2.5");
 asm(".symver pthread_create, pthread_create@GLIBC_2.2.5");
+asm(".symver pthread_join, pthread_join@GLIBC_2.2.5");
 asm(".symver pthread_once, pthread_once@GLIBC_2.2.5");
 asm(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
 asm(".symver pthread_attr_setstacksize, pthread_attr_setstacksize@GLIBC_2.2.5");

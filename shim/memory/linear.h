@@ -4,6 +4,9 @@
 // (see ledger.h). What we never noted (imported, opened from another process, allocated before a
 // fork) is charged to whoever made it, and the driver alone answers for it.
 //
+// In a swappable process large plain allocations are made by swap/allocate.h instead of the driver;
+// they are charged and noted like any other.
+//
 // Threading: any thread.
 #pragma once
 
@@ -13,6 +16,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
+#include "shim/swap/allocate.h"
 
 namespace switchyard::shim::rules {
 
@@ -25,13 +29,22 @@ inline void note_owned(abi::Lane* lane, ledger::Kind kind, std::uint64_t key, st
   }
 }
 
+// What makes the memory: plain memory of the newer width may be swappable.
+template <typename Original, typename Pointer, typename Size, typename... Flags>
+CUresult make_linear(Original original, Pointer* address, Size size, Flags... flags) {
+  if constexpr (sizeof...(Flags) == 0 && sizeof(Pointer) == sizeof(CUdeviceptr)) {
+    if (swap::takes(size)) return swap::allocate(address, size);
+  }
+  return original(address, size, flags...);
+}
+
 // cuMemAlloc and cuMemAllocManaged, of either width: (address, size, flags...).
 template <typename Original, typename Pointer, typename Size, typename... Flags>
 CUresult allocate(Original original, Pointer* address, Size size, Flags... flags) {
   abi::Lane* lane = current_lane();
   const std::uint64_t bytes = account::rounded(size);
   if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
-  const CUresult result = original(address, size, flags...);
+  const CUresult result = make_linear(original, address, size, flags...);
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
   } else {
@@ -40,20 +53,37 @@ CUresult allocate(Original original, Pointer* address, Size size, Flags... flags
   return result;
 }
 
-// The driver chooses the pitch, so the true size is known only afterwards. It aligns rows to the
-// texture pitch, 512 bytes on every GPU so far.
+// The driver aligns rows to the texture pitch, 512 bytes on every GPU so far.
+inline constexpr std::uint64_t kRow = 512;
+
+// As above. What makes no sense is the driver's to refuse.
+template <typename Original, typename Pointer, typename Size>
+CUresult make_pitched(Original original, Pointer* address, Size* pitch, Size width, Size height,
+                      unsigned element, std::uint64_t bytes) {
+  if constexpr (sizeof(Pointer) == sizeof(CUdeviceptr)) {
+    const bool sound = address != nullptr && pitch != nullptr && width != 0 &&
+                       (element == 4 || element == 8 || element == 16);
+    if (sound && swap::takes(bytes)) {
+      const CUresult result = swap::allocate(address, bytes);
+      if (result == CUDA_SUCCESS) *pitch = bytes / height;
+      return result;
+    }
+  }
+  return original(address, pitch, width, height, element);
+}
+
+// The driver chooses the pitch, so the true size is known only afterwards.
 template <typename Original, typename Pointer, typename Size>
 CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size width, Size height,
                         unsigned element) {
-  constexpr std::uint64_t kRow = 512;
   abi::Lane* lane = current_lane();
-  std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow((width + kRow - 1) / kRow * kRow, std::uint64_t{height}, &bytes)) {
-    bytes = UINT64_MAX;
+  std::uint64_t asked = 0;
+  if (__builtin_mul_overflow((width + kRow - 1) / kRow * kRow, std::uint64_t{height}, &asked)) {
+    asked = UINT64_MAX;
   }
-  bytes = account::rounded(bytes);
+  const std::uint64_t bytes = account::rounded(asked);
   if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
-  const CUresult result = original(address, pitch, width, height, element);
+  const CUresult result = make_pitched(original, address, pitch, width, height, element, asked);
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
     return result;
@@ -66,10 +96,11 @@ CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size w
 }
 
 template <typename Original, typename Pointer>
-CUresult release_memory(Original original, Pointer address) {
+CUresult release_memory(Original original, Pointer address, swap::Free how = swap::Free::kWaits) {
+  const auto free = [&] { return swap::free_any(original, address, how); };
   ledger::Charge charge;
   if (ledger::take(ledger::Kind::kPointer, address, charge)) {
-    const CUresult result = original(address);
+    const CUresult result = free();
     if (result == CUDA_SUCCESS) {
       account::release(lane_of_device(charge.lane), charge.bytes);
     } else {
@@ -77,13 +108,15 @@ CUresult release_memory(Original original, Pointer address) {
     }
     return result;
   }
-  return pools::free_pooled(address, [&] { return original(address); });
+  return pools::free_pooled(address, free);
 }
 
-// cuMemFree waits for the whole context, with its locks held.
+// cuMemFree waits for the whole context, with its locks held. Not for memory that is away: a job
+// that ends gives it back behind a closed gate, too.
 template <typename Original, typename Pointer>
 CUresult free_memory(Original original, Pointer address) {
-  const gate::Waiting waiting(gate::Waiting::kContext);
+  const bool away = swap::on() && swap::is_away(address);
+  const gate::Waiting waiting(away ? nullptr : gate::attentive_lane(), gate::Waiting::kContext);
   return release_memory(original, address);
 }
 

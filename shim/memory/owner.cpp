@@ -3,11 +3,17 @@
 #include "shim/client/process.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
+#include "shim/swap/allocate.h"
 
 namespace switchyard::shim::memory {
 namespace {
 
 std::uint64_t key_of(CUcontext context) { return reinterpret_cast<std::uintptr_t>(context); }
+
+void owner_gone(int lane, std::uint64_t owner) {
+  if (swap::on()) swap::free_owned(lane, owner);  // the driver hasn't freed these
+  account::release(lane_of_device(lane), ledger::take_owned(lane, owner));
+}
 
 }  // namespace
 
@@ -27,9 +33,9 @@ void context_created(int lane, CUcontext context) {
 void context_gone(CUcontext context) {
   ledger::Charge known;
   if (!ledger::take(ledger::Kind::kContext, key_of(context), known)) return;
-  account::release(lane_of_device(known.lane), ledger::take_owned(known.lane, key_of(context)));
+  owner_gone(known.lane, key_of(context));
 }
 
-void primary_gone(int lane) { account::release(lane_of_device(lane), ledger::take_owned(lane, 0)); }
+void primary_gone(int lane) { owner_gone(lane, 0); }
 
 }  // namespace switchyard::shim::memory

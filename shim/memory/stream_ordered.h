@@ -67,7 +67,8 @@ CUresult allocate_from_pool(Original original, CUdeviceptr* address, size_t size
 template <bool kPerThread, typename Original>
 CUresult free_async(Original original, CUdeviceptr address, CUstream stream) {
   if (captured(stream, kPerThread)) return original(address, stream);
-  return release_memory([=](CUdeviceptr at) { return original(at, stream); }, address);
+  return release_memory([=](CUdeviceptr at) { return original(at, stream); }, address,
+                        swap::Free::kLater);
 }
 
 template <typename Original>

@@ -6,8 +6,9 @@
 // note as they do for the driver's; here is only what makes the memory.
 //
 // A free waits for the context's work before it unmaps, as the driver's own does: unmapping by
-// itself doesn't wait. While a stream is being captured it must not (the capture would be lost), so
-// the range is kept aside until the next allocation or free that finds no capture.
+// itself doesn't wait. While a stream is being captured it must not (the capture would be lost),
+// and a stream-ordered one should not, so the range is kept aside until the next allocation or free
+// that finds no capture. What is away from the device is given back at once: no work can touch it.
 //
 // Threading: any thread. Allocating waits while memory is being moved.
 #pragma once
@@ -16,19 +17,36 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/swap/admission.h"
 
 namespace switchyard::shim::swap {
 
 // Whether an allocation of `bytes` on the calling thread's GPU would be swappable.
 bool takes(std::uint64_t bytes);
 
-// As cuMemAlloc. pre: takes(bytes)
+// As cuMemAlloc. pre: takes(bytes), and nothing of ours is held: it may wait for a move.
 CUresult allocate(CUdeviceptr* address, std::uint64_t bytes);
 
-// As cuMemFree. False: the address is none of ours, and `result` is untouched.
-bool free(CUdeviceptr address, CUresult& result);
+enum class Free {
+  kWaits,  // as cuMemFree
+  kLater,  // as cuMemFreeAsync: the caller must not wait
+};
 
-// As cuMemGetAddressRange. False as above.
+// Frees what begins at `address`. False: it is none of ours, and `result` is untouched.
+bool free(CUdeviceptr address, CUresult& result, Free how = Free::kWaits);
+
+// Whether `address` is ours and away from the device altogether: a free of it waits for nothing.
+bool is_away(CUdeviceptr address);
+
+// Frees by `original` what isn't ours.
+template <typename Original, typename Pointer>
+CUresult free_any(Original original, Pointer address, Free how) {
+  CUresult result = CUDA_SUCCESS;
+  return on() && free(address, result, how) ? result : original(address);
+}
+
+// As cuMemGetAddressRange: the application's allocation; either pointer may be null. False as
+// above.
 bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address);
 // The context that an address of ours was allocated in; null: none of ours.
 CUcontext context_of(CUdeviceptr address);

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "shim/lock.h"
 #include "shim/log.h"
@@ -153,7 +152,7 @@ bool grow(std::uint64_t limit_bytes) {
   touch_all(base);
   const CUresult result = pin(base);
   if (result != CUDA_SUCCESS) {
-    static constinit Once said;
+    static Once said;
     log_once(said, Level::kWarn, "swap: the driver pins no more than %llu bytes of the host: %d",
              static_cast<unsigned long long>(pinned), static_cast<int>(result));
     ::munmap(base, kSlab);

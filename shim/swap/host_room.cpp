@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,11 +46,9 @@ bool read_text(const char* path, char (&text)[kText]) {
   return length != 0;
 }
 
-bool read_cgroup(const Version& version, const char* path, const char* file,
-                 char (&text)[kText]) {
+bool read_cgroup(const Version& version, const char* path, const char* file, char (&text)[kText]) {
   char name[kPath + 128];
-  const int length =
-      ::snprintf(name, sizeof(name), "%s%s%s/%s", root(), version.mount, path, file);
+  const int length = ::snprintf(name, sizeof(name), "%s%s%s/%s", root(), version.mount, path, file);
   return length > 0 && static_cast<std::size_t>(length) < sizeof(name) && read_text(name, text);
 }
 
@@ -80,13 +77,22 @@ std::uint64_t room_up_from(const Version& version, const char* cgroups) {
   return least;
 }
 
+// Not strtoull: a new C library gives it a name that an old one hasn't got.
+std::uint64_t digits(const char* text) {
+  std::uint64_t number = 0;
+  for (; *text >= '0' && *text <= '9'; ++text) {
+    number = number * 10 + static_cast<std::uint64_t>(*text - '0');
+  }
+  return number;
+}
+
 }  // namespace
 
 bool number_of(const char* text, const char* key, std::uint64_t& number) {
   const std::size_t length = ::strlen(key);
   for (const char* line = text; line != nullptr && *line != '\0';) {
-    if (::strncmp(line, key, length) == 0 && (line[length] == ' ' || line[length] == '\t')) {
-      number = ::strtoull(line + length, nullptr, 10);
+    if (::strncmp(line, key, length) == 0 && line[length] == ' ') {
+      number = digits(line + length + ::strspn(line + length, " "));
       return true;
     }
     line = ::strchr(line, '\n');
@@ -96,7 +102,7 @@ bool number_of(const char* text, const char* key, std::uint64_t& number) {
 }
 
 std::uint64_t limit_of(const char* text) {
-  return *text >= '0' && *text <= '9' ? ::strtoull(text, nullptr, 10) : UINT64_MAX;
+  return *text >= '0' && *text <= '9' ? digits(text) : UINT64_MAX;
 }
 
 bool cgroup_path(const char* text, const char* controller, char* path, std::size_t room) {

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 
@@ -22,7 +21,7 @@ pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 bool make_place() {
   if (g_count < g_capacity) return true;
   const std::size_t capacity = g_capacity == 0 ? kFirstPlaces : g_capacity * 2;
-  void* grown = ::realloc(static_cast<void*>(g_ranges), capacity * sizeof(Range));
+  void* grown = ::realloc(g_ranges, capacity * sizeof(Range));
   if (grown == nullptr) return false;
   g_ranges = static_cast<Range*>(grown);
   g_capacity = capacity;
@@ -38,11 +37,10 @@ Range* after(CUdeviceptr address) {
 
 // What cuMemAlloc gives can be registered for RDMA; our memory can be, too, where the GPU has it.
 bool rdma_capable(int device) {
+  const auto ask = driver().cuDeviceGetAttribute;
+  const auto which = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
   int capable = 0;
-  return driver().cuDeviceGetAttribute(&capable,
-                                       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                       device) == CUDA_SUCCESS &&
-         capable != 0;
+  return ask != nullptr && ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
 }
 
 CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr address, std::uint64_t bytes,

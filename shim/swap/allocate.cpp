@@ -1,0 +1,263 @@
+#include "shim/swap/allocate.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "shim/client/process.h"
+#include "shim/memory/owner.h"
+#include "shim/memory/relaxed.h"
+#include "shim/swap/mover.h"
+#include "shim/swap/ranges.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+// More than any GPU has: the driver shall refuse it.
+constexpr std::uint64_t kMost = 1ull << 46;
+
+// Ranges that are kept aside. A hint: the ranges themselves say so.
+constinit std::atomic<std::uint32_t> g_aside{0};
+
+std::uint64_t resident_bytes(const Range& range) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < range.count; ++i) {
+    if (range.chunks[i].handle != 0) bytes += range.chunks[i].bytes;
+  }
+  return bytes;
+}
+
+// Gives back all that stands behind a range, and its addresses.
+void dissolve(Range& range) {
+  CUdeviceptr at = range.address;
+  for (unsigned i = 0; i < range.count; ++i) {
+    Chunk& chunk = range.chunks[i];
+    if (chunk.handle != 0) send_away(chunk, at);
+    host_pool::give_back(chunk.host);
+    at += chunk.bytes;
+  }
+  if (range.address != 0) driver().cuMemAddressFree(range.address, range.bytes);
+  ::free(range.chunks);
+  range.chunks = nullptr;
+}
+
+// pre: a Held lives, and no work can touch it.
+void end(Range range) {
+  const std::uint64_t resident = resident_bytes(range);
+  dissolve(range);
+  mover::freed(range.lane, range.bytes, resident);
+}
+
+CUresult make_chunks(Range& range) {
+  range.count = static_cast<unsigned>((range.bytes + kChunk - 1) / kChunk);
+  range.chunks = static_cast<Chunk*>(::calloc(range.count, sizeof(Chunk)));
+  if (range.chunks == nullptr) {
+    range.count = 0;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  for (unsigned i = 0; i < range.count; ++i) {
+    range.chunks[i].bytes = std::min(kChunk, range.bytes - i * kChunk);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult bring_all(Range& range) {
+  for (unsigned i = 0; i < range.count; ++i) {
+    const CUresult result =
+        bring(range.chunks[i], range.address + i * kChunk, static_cast<int>(range.lane));
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// pre: a Held lives.
+CUresult make(Range& range) {
+  // Before it comes: the monitor shall never see less than there is.
+  mover::allocated(range.lane, range.bytes);
+  CUresult result = make_chunks(range);
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuMemAddressReserve(&range.address, range.bytes, 0, 0, 0);
+  }
+  if (result == CUDA_SUCCESS) result = bring_all(range);
+  if (result == CUDA_SUCCESS && !add(range)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result != CUDA_SUCCESS) {
+    dissolve(range);
+    mover::freed(range.lane, range.bytes, range.bytes);
+  }
+  return result;
+}
+
+// Waits for all that `context` has to do.
+CUresult wait_for(CUcontext context) {
+  CUcontext current = nullptr;
+  if (driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) {
+    return driver().cuCtxSynchronize();
+  }
+  // It has ended: there is nothing to wait for.
+  if (driver().cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult result = driver().cuCtxSynchronize();
+  driver().cuCtxPopCurrent_v2(&current);
+  return result;
+}
+
+bool spoils_a_capture(CUresult result) {
+  return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+         result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
+
+// pre: a Held lives.
+void keep_aside(Range& range) {
+  range.use = Use::kKeptAside;
+  g_aside.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A range that this thread alone ends now.
+struct Ending {
+  CUdeviceptr address = 0;
+  CUcontext context = nullptr;
+  Use was = Use::kLive;
+
+  // pre: a Held lives.
+  void claim(Range& range) {
+    address = range.address;
+    context = range.context;
+    was = range.use;
+    range.use = Use::kEnding;
+  }
+
+  // Waits for the work that may touch it, then gives it back. Where the driver refuses to wait it
+  // stays as it was. pre: nothing of ours is held: the mover may have to come first.
+  CUresult finish() const {
+    const CUresult waited = wait_for(context);
+    const Held held;
+    Range* range = find(address);
+    if (range == nullptr || range->use != Use::kEnding) return CUDA_SUCCESS;  // with its owner
+    if (waited == CUDA_SUCCESS) {
+      end(take(range));
+    } else if (was == Use::kKeptAside || spoils_a_capture(waited)) {
+      keep_aside(*range);
+      return CUDA_SUCCESS;
+    } else {
+      range->use = Use::kLive;
+    }
+    return waited;
+  }
+};
+
+bool claim_one_aside(Ending& ending) {
+  const Held held;
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (at(i).use != Use::kKeptAside) continue;
+    ending.claim(at(i));
+    g_aside.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  }
+  g_aside.store(0, std::memory_order_relaxed);  // what a forked child has of its parent's
+  return false;
+}
+
+// Whether the calling thread may wait for the GPU now.
+bool may_wait() { return !captures() && !admission::inside(); }
+
+// Ends what was kept aside: each once, because what can't be ended now is kept again.
+void tidy() {
+  Ending ending;
+  std::uint32_t left = g_aside.load(std::memory_order_relaxed);
+  while (left-- != 0 && may_wait() && claim_one_aside(ending)) ending.finish();
+}
+
+// The live range that `address` lies in. pre: a Held lives.
+Range* live(CUdeviceptr address) {
+  Range* range = find(address);
+  return range != nullptr && range->use == Use::kLive ? range : nullptr;
+}
+
+}  // namespace
+
+bool takes(std::uint64_t bytes) {
+  return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&
+         driver().cuMemAddressReserve != nullptr;
+}
+
+CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
+  Range range;
+  range.asked = bytes;
+  range.bytes = (bytes + kSmallestChunk - 1) / kSmallestChunk * kSmallestChunk;
+  range.lane = static_cast<unsigned>(lane_index(current_lane()));
+  range.owner = memory::current_owner();
+  const CUresult result = driver().cuCtxGetCurrent(&range.context);
+  if (result != CUDA_SUCCESS) return result;
+  if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  tidy();
+  mover::start();
+  const memory::Relaxed relaxed;
+  for (;;) {
+    const bool inside = admission::inside();
+    if (!inside) admission::wait_until_open();
+    const Held held;
+    if (!inside && !admission::is_open()) continue;
+    const CUresult made = make(range);
+    if (made == CUDA_SUCCESS) *address = range.address;
+    return made;
+  }
+}
+
+bool free(CUdeviceptr address, CUresult& result, Free how) {
+  if (how == Free::kWaits) tidy();
+  Ending ending;
+  {
+    const Held held;
+    Range* range = live(address);
+    if (range == nullptr) return false;
+    result = address == range->address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) return true;
+    if (resident_bytes(*range) == 0) {
+      end(take(range));
+      return true;
+    }
+    if (how == Free::kLater || !may_wait()) {
+      keep_aside(*range);
+      return true;
+    }
+    ending.claim(*range);
+  }
+  result = ending.finish();
+  return true;
+}
+
+bool is_away(CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  return range != nullptr && resident_bytes(*range) == 0;
+}
+
+bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  if (range == nullptr) return false;
+  if (base != nullptr) *base = range->address;
+  if (bytes != nullptr) *bytes = range->asked;
+  return true;
+}
+
+CUcontext context_of(CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  return range != nullptr ? range->context : nullptr;
+}
+
+void free_owned(int lane, std::uint64_t owner) {
+  const Held held;
+  for (std::size_t i = count(); i-- > 0;) {
+    const Range& range = at(i);
+    if (static_cast<int>(range.lane) != lane || range.owner != owner) continue;
+    if (range.use == Use::kKeptAside) g_aside.fetch_sub(1, std::memory_order_relaxed);
+    end(take(i));
+  }
+}
+
+}  // namespace switchyard::shim::swap

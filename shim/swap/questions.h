@@ -1,0 +1,68 @@
+// Rules for questions about an address: cuMemGetAddressRange and cuPointerGetAttribute(s).
+//
+// Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
+// context. So it answers first, while the memory is there, and what an application may compare with
+// its own books is put right: the bounds of its allocation and the context. All other answers are
+// the driver's.
+//
+// Threading: any thread. May wait until memory is back.
+#pragma once
+
+#include <cstring>
+
+#include "shim/swap/admission.h"
+#include "shim/swap/allocate.h"
+
+namespace switchyard::shim::swap {
+
+// Puts right what the driver said of `address`.
+inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr address) {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  const CUcontext context = context_of(address);
+  if (context == nullptr || !address_range(&base, &bytes, address)) return;
+  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) std::memcpy(answer, &context, sizeof(context));
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) std::memcpy(answer, &base, sizeof(base));
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) std::memcpy(answer, &bytes, sizeof(bytes));
+}
+
+}  // namespace switchyard::shim::swap
+
+namespace switchyard::shim::rules {
+
+// Both widths. What we know we know without the driver, and without the memory.
+template <typename Original, typename Pointer, typename Size>
+CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
+  CUdeviceptr known_base = 0;
+  std::size_t known_bytes = 0;
+  if (!swap::on() || !swap::address_range(&known_base, &known_bytes, address)) {
+    return original(base, bytes, address);
+  }
+  if (base != nullptr) *base = static_cast<Pointer>(known_base);
+  if (bytes != nullptr) *bytes = static_cast<Size>(known_bytes);
+  return CUDA_SUCCESS;
+}
+
+template <typename Original>
+CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute attribute,
+                           CUdeviceptr address) {
+  const bool ours = swap::on() && swap::context_of(address) != nullptr;
+  const swap::Entry entry(ours);
+  const CUresult result = original(answer, attribute, address);
+  if (ours && result == CUDA_SUCCESS) swap::correct(attribute, answer, address);
+  return result;
+}
+
+template <typename Original>
+CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribute* attributes,
+                            void** answers, CUdeviceptr address) {
+  const bool ours = swap::on() && swap::context_of(address) != nullptr;
+  const swap::Entry entry(ours);
+  const CUresult result = original(count, attributes, answers, address);
+  for (unsigned i = 0; ours && result == CUDA_SUCCESS && i < count; ++i) {
+    swap::correct(attributes[i], answers[i], address);
+  }
+  return result;
+}
+
+}  // namespace switchyard::shim::rules
