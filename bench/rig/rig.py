@@ -165,13 +165,16 @@ class Rig:
             return [str(part) for part in argv]
         wrapper = [self.build / "switchyard", "run", "--name", name]
         for knob, value in knobs.items():
-            if value is not None:
+            if value is True:
+                wrapper.append(f"--{knob}")
+            elif value is not None:
                 wrapper += [f"--{knob}", value]
         return [str(part) for part in (*wrapper, "--", *argv)]
 
     def start(self, name, script, *arguments, under="switchyard", hold=False, environment=None,
               **knobs):
-        """Starts a workload of bench/workloads; wait for it with .ready()."""
+        """Starts a workload of bench/workloads; wait for it with .ready(). `knobs` are options of
+        `switchyard run`; True is one without a value."""
         argv = [python(), WORKLOADS / script, *arguments]
         if hold:
             argv.append("--hold")

@@ -58,13 +58,13 @@ def alternate(rig, pairs_of_processes, pairs, seconds, figure):
     return ratios
 
 
-def judge_ratio(report, what, key, pairs):
+def judge_ratio(report, what, key, pairs, bound=0.995):
     ratios = [pair["ratio"] for pair in pairs]
     low, high = interval(ratios)
     report.keep(**{key: pairs})
     report.note(f"{what}: rate without", f"{median([p['without'] for p in pairs]):.2f} steps/s",
                 f"{len(pairs)} pairs")
-    report.at_least(f"{what}: with / without", median(ratios), 0.995, "{:.4f}")
+    report.at_least(f"{what}: with / without", median(ratios), bound, "{:.4f}")
     report.note("  95 % of the median, spread", f"{low:.4f} .. {high:.4f}",
                 f"spread of pairs {spread(ratios):.4f}")
 

@@ -62,11 +62,11 @@ class Driver:
             self.check("cuModuleGetFunction", ctypes.byref(handle), module, name.encode())
         return handles
 
-    def launch(self, kernel, stream, *arguments):
-        """One block of 32 threads; each argument is a ctypes value."""
+    def launch(self, kernel, stream, *arguments, blocks=1, threads=32):
+        """Each argument is a ctypes value."""
         pointers = (ctypes.c_void_p * len(arguments))(
             *[ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments])
-        self.check("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream, pointers, None)
+        self.check("cuLaunchKernel", kernel, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, None)
 
     def device_memory(self, size):
         address = POINTER()

@@ -13,6 +13,7 @@ Concept. A workload is a process that stays warm over many measurements. It says
                                                moment each was *scheduled* to arrive
     {"gpu_time": n}                            median GPU milliseconds of one step or request
     {"info": true}                             what the workload says of itself
+    {"do": what}                               what only this workload knows to do
     {"quit": true}
 
 A step is one unit of work (a training step, a batch, a copy). The CPU runs ahead of the GPU by at
@@ -65,6 +66,10 @@ class Workload:
 
     def info(self):
         return {}
+
+    def do(self, what):
+        """Something of its own; what there is to say of it."""
+        return {"error": f"{self.name} knows nothing of {what}"}
 
 
 class Protocol:
@@ -244,6 +249,8 @@ def obey(work, protocol, command):
             protocol.say(gpu_time_ms=work.gpu_time_ms(command["gpu_time"]))
         elif "info" in command:
             protocol.say(name=work.name, pid=os.getpid(), **work.info())
+        elif "do" in command:
+            protocol.say(**work.do(command["do"]))
         elif "quit" in command:
             protocol.say(bye=True)
             return False

@@ -68,15 +68,36 @@ def from_torchvision(name):
     return getattr(torchvision.models, name)()
 
 
+def inception_v3():
+    import torchvision
+
+    return torchvision.models.inception_v3(aux_logits=False, init_weights=False)
+
+
+def from_timm(name):
+    import timm
+
+    return timm.create_model(name, num_classes=1000)
+
+
 MODELS = {
     "resnet50": ResNet50,
+    "densenet121": lambda: from_torchvision("densenet121"),
+    "densenet169": lambda: from_torchvision("densenet169"),
+    "inceptionresnetv2": lambda: from_timm("inception_resnet_v2"),
+    "inceptionv3": inception_v3,
     "mobilenetv2": lambda: from_torchvision("mobilenet_v2"),
     "vgg16": lambda: from_torchvision("vgg16"),
+    "vgg19": lambda: from_torchvision("vgg19"),
     "lstm": Lstm,
 }
 
 
+SMALLEST = {"inceptionv3": 299, "inceptionresnetv2": 299}  # sides that they are made for
+
+
 def build(name, size=224):
     """(the model, the shape of one input)"""
+    size = max(size, SMALLEST.get(name, 0))
     shape = (Lstm.LENGTH, Lstm.WIDTH) if name == "lstm" else (3, size, size)
     return MODELS[name](), shape

@@ -5,6 +5,8 @@
 about 1.2 ms).
 """
 
+import hashlib
+
 import torch
 import torch.nn.functional as F
 
@@ -44,6 +46,19 @@ class Training(Network):
     def build(self):
         super().build()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+
+    def do(self, what):
+        """`digest`: of every bit of the model's and the optimizer's state."""
+        if what != "digest":
+            return super().do(what)
+        state = [*self.model.state_dict().values()]
+        for kept in self.optimizer.state.values():
+            state += [value for value in kept.values() if torch.is_tensor(value)]
+        digest = hashlib.sha256()
+        for tensor in state:
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+        return {"digest": digest.hexdigest(),
+                "bytes": sum(tensor.numel() * tensor.element_size() for tensor in state)}
 
     def enqueue(self):
         with torch.autocast(self.device.type, dtype=torch.bfloat16):

@@ -61,6 +61,16 @@ class Torch(harness.Workload):
             times.append(begin.elapsed_time(end))
         return statistics.median(times)
 
+    def do(self, what):
+        if what != "empty_cache":
+            return super().do(what)
+        if not self.on_gpu:
+            return {"reserved_bytes": 0}
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return {"reserved_bytes": torch.cuda.memory_reserved(),
+                "allocated_bytes": torch.cuda.memory_allocated()}
+
     def info(self):
         if not self.on_gpu:
             return {"gpu": "none: a stand-in on the CPU"}

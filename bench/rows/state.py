@@ -1,0 +1,94 @@
+"""SwitchFlow's Table 1 on today's stack: how long the state of a training takes out and in.
+
+Warm trainings under SGD with momentum, one after the other; what PyTorch caches and doesn't use is
+given back first, for it is no state. `swap-out` and `swap-in` by the monitor's socket; the MiB are
+what NVML shows less. Model and optimizer are compared bit by bit. A network that isn't installed is
+left out.
+"""
+
+import time
+
+from rig.monitor import Monitor
+from rig.process import WorkloadFailed
+from rig.report import Report, median
+from rig.residency import used_bytes, wait_for_pool
+from rows.latency import tiny
+
+TITLE = "SwitchFlow's Table 1: state of a training, out and in"
+MODELS = ("resnet50", "vgg16", "vgg19", "densenet121", "densenet169", "inceptionresnetv2",
+          "inceptionv3", "mobilenetv2")
+
+
+def arguments(parser):
+    parser.add_argument("--only", choices=MODELS, action="append")
+    parser.add_argument("--rounds", type=int, default=5, help="of each network")
+    parser.add_argument("--batch", type=int, default=32)
+
+
+def timed(monitor, op, name):
+    begun = time.monotonic()
+    monitor.ask(op=op, target=name)
+    return time.monotonic() - begun
+
+
+def one_round(monitor, job):
+    before = used_bytes()
+    out = timed(monitor, "swap-out", job.name)
+    away = before - used_bytes()
+    return {"bytes": away, "out": out, "in": timed(monitor, "swap-in", job.name)}
+
+
+def settle(job):
+    """Leaves the state alone on the GPU."""
+    return {"before": job.ask(do="digest"), **job.ask(do="empty_cache")}
+
+
+def measure(rig, monitor, model, job, settled):
+    rounds = [one_round(monitor, job)
+              for _ in range(max(2, int(rig.options.rounds * rig.options.scale)))]
+    after = job.ask(do="digest")
+    going_on = job.run(rig.scaled(0.5))["steps"]
+    return {"model": model, "state_bytes": after["bytes"], **settled, "rounds": rounds,
+            "equal": settled["before"] == after, "steps_afterwards": going_on}
+
+
+def start(rig, model):
+    small = ["--batch", 2, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch",
+                                                                         rig.options.batch]
+    return rig.start(f"state-{model}", "networks.py", "--mode", "train", "--model", model, *small,
+                     swappable=True)
+
+
+def run(rig, report: Report):
+    monitor = Monitor(rig.socket)
+    jobs = {model: start(rig, model) for model in rig.options.only or MODELS}
+    cells = []
+    report.keep(cells=cells)
+    ready = {}
+    for model, job in jobs.items():
+        try:
+            ready[model] = job.ready(180)
+        except WorkloadFailed as failure:
+            rig.say(str(failure))
+            report.note(model, "left out", str(failure).split("; its log")[0].split(": ", 1)[-1])
+    settled = {model: settle(job) for model, job in ready.items()}
+    for model, job in ready.items():  # before the first is timed: pinning is work for the host
+        wait_for_pool(rig, job.name, settled[model]["reserved_bytes"])
+    for model, job in ready.items():
+        rig.say(model)
+        cells.append(measure(rig, monitor, model, job, settled[model]))
+        job.end()
+        judge(report, cells[-1])
+
+
+def judge(report, cell):
+    rounds = cell["rounds"]
+    size = median([one["bytes"] for one in rounds])
+    out, back = (median([one[key] for one in rounds]) for key in ("out", "in"))
+    report.note(f"{cell['model']}: {size / (1 << 20):.0f} MiB, out + in",
+                f"{1e3 * out:.1f} + {1e3 * back:.1f} ms",
+                f"{size / out / 1e9:.1f} and {size / back / 1e9:.1f} GB/s; "
+                f"{cell['state_bytes'] / (1 << 20):.0f} MiB of model and optimizer")
+    report.judge("  bits, and goes on", f"{'equal' if cell['equal'] else 'differ'}, "
+                 f"{cell['steps_afterwards']} steps", "equal",
+                 cell["equal"] and cell["steps_afterwards"] > 0)
