@@ -43,11 +43,14 @@ void dissolve(Range& range) {
 }
 
 // pre: a Held lives, and no work can touch it.
-void end(Range range) {
+void end(std::size_t index) {
+  Range range = take(index);
   const std::uint64_t resident = resident_bytes(range);
   dissolve(range);
   mover::freed(range.lane, range.bytes, resident);
 }
+
+void end(const Range* range) { end(static_cast<std::size_t>(range - &at(0))); }
 
 CUresult make_chunks(Range& range) {
   range.count = static_cast<unsigned>((range.bytes + kChunk - 1) / kChunk);
@@ -136,7 +139,7 @@ struct Ending {
     Range* range = find(address);
     if (range == nullptr || range->use != Use::kEnding) return CUDA_SUCCESS;  // with its owner
     if (waited == CUDA_SUCCESS) {
-      end(take(range));
+      end(range);
     } else if (was == Use::kKeptAside || spoils_a_capture(waited)) {
       keep_aside(*range);
       return CUDA_SUCCESS;
@@ -216,7 +219,7 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
     result = address == range->address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS) return true;
     if (resident_bytes(*range) == 0) {
-      end(take(range));
+      end(range);
       return true;
     }
     if (how == Free::kLater || !may_wait()) {
@@ -256,7 +259,7 @@ void free_owned(int lane, std::uint64_t owner) {
     const Range& range = at(i);
     if (static_cast<int>(range.lane) != lane || range.owner != owner) continue;
     if (range.use == Use::kKeptAside) g_aside.fetch_sub(1, std::memory_order_relaxed);
-    end(take(i));
+    end(i);
   }
 }
 

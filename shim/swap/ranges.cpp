@@ -85,8 +85,6 @@ Range take(std::size_t index) {
   return taken;
 }
 
-Range take(const Range* range) { return take(static_cast<std::size_t>(range - g_ranges)); }
-
 CUresult bring(Chunk& chunk, CUdeviceptr address, int device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

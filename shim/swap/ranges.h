@@ -25,7 +25,7 @@ inline constexpr std::uint64_t kChunk = 32u << 20;
 struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
-  host_pool::Piece host;                    // its copy, while it isn't
+  host_pool::Piece host = {};               // its copy, while it isn't
 };
 
 // What a range is to the application.
@@ -69,7 +69,6 @@ Range* find(CUdeviceptr address);
 bool add(const Range& range);
 // Takes one out; its chunks are the caller's.
 Range take(std::size_t index);
-Range take(const Range* range);
 
 // Puts memory of the device behind a chunk: create, map, give access. On failure nothing is left
 // behind, and the driver's result says why.

@@ -47,6 +47,7 @@ struct World {
   // --- the driver ---
   int device = 0;
   CUcontext context = reinterpret_cast<CUcontext>(0x1000);
+  CUcontext pushed = nullptr;  // what was current before a push
   std::map<CUmemoryPool, FakePool> pools;
   FakePool graphs;
   int trims = 0;

@@ -1,0 +1,102 @@
+#include "shim/swap/ranges.h"
+
+#include <algorithm>
+#include <random>
+
+#include "tests/shim/swap/swap_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Chunk;
+using swap::Held;
+using swap::Range;
+using testing::kMiB;
+
+class Ranges : public testing::SwapTest {
+ protected:
+  static constexpr CUdeviceptr kBase = 0x10000000;
+  static Range range(CUdeviceptr address, std::uint64_t bytes) {
+    return {.address = address, .asked = bytes, .bytes = bytes};
+  }
+  // A reservation to bring chunks into.
+  CUdeviceptr reserve(std::uint64_t bytes) {
+    CUdeviceptr at = 0;
+    EXPECT_EQ(g_driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
+    return at;
+  }
+  Held held_;
+};
+
+TEST_F(Ranges, AreFoundByEveryAddressInThem) {
+  ASSERT_TRUE(swap::add(range(kBase, 4 * kMiB)));
+  ASSERT_TRUE(swap::add(range(kBase + 8 * kMiB, 2 * kMiB)));
+  EXPECT_EQ(swap::find(kBase - 1), nullptr);
+  EXPECT_EQ(swap::find(kBase)->address, kBase);
+  EXPECT_EQ(swap::find(kBase + 4 * kMiB - 1)->address, kBase);
+  EXPECT_EQ(swap::find(kBase + 4 * kMiB), nullptr);
+  EXPECT_EQ(swap::find(kBase + 9 * kMiB)->address, kBase + 8 * kMiB);
+  EXPECT_EQ(swap::find(kBase + 10 * kMiB), nullptr);
+}
+
+TEST_F(Ranges, AnEmptyTableFindsNothing) { EXPECT_EQ(swap::find(kBase), nullptr); }
+
+TEST_F(Ranges, ManyStayInOrderAsTheyComeAndGo) {
+  std::vector<std::uint64_t> places(1000);
+  for (std::uint64_t i = 0; i < places.size(); ++i) places[i] = i;
+  std::mt19937 random(7);
+  std::shuffle(places.begin(), places.end(), random);
+  for (const std::uint64_t place : places) {
+    ASSERT_TRUE(swap::add(range(kBase + place * 4 * kMiB, 2 * kMiB)));
+  }
+  std::shuffle(places.begin(), places.end(), random);
+  for (std::size_t gone = 0; gone < places.size(); ++gone) {
+    const CUdeviceptr address = kBase + places[gone] * 4 * kMiB;
+    const swap::Range* found = swap::find(address + kMiB);
+    ASSERT_NE(found, nullptr);
+    const auto index = static_cast<std::size_t>(found - &swap::at(0));
+    EXPECT_EQ(swap::take(index).address, address);
+    EXPECT_EQ(swap::find(address), nullptr);
+    EXPECT_EQ(swap::count(), places.size() - gone - 1);
+  }
+}
+
+TEST_F(Ranges, AChunkIsMappedWholeForItsDevice) {
+  const CUdeviceptr at = reserve(32 * kMiB);
+  Chunk chunk{.bytes = 32 * kMiB};
+  ASSERT_EQ(swap::bring(chunk, at, 3), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.mapped[at].handle, chunk.handle);
+  EXPECT_TRUE(swap_.mapped[at].accessible);
+  EXPECT_EQ(swap_.properties.location.id, 3);
+  EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
+  EXPECT_EQ(swap_.properties.allocFlags.gpuDirectRDMACapable, 0);
+  swap::send_away(chunk, at);
+  EXPECT_EQ(chunk.handle, 0u);
+  EXPECT_TRUE(swap_.mapped.empty());
+  EXPECT_TRUE(swap_.handles.empty());
+}
+
+TEST_F(Ranges, MemoryIsForRdmaWhereTheDeviceIsCapable) {
+  swap_.rdma = true;
+  const CUdeviceptr at = reserve(2 * kMiB);
+  Chunk chunk{.bytes = 2 * kMiB};
+  ASSERT_EQ(swap::bring(chunk, at, 0), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.properties.allocFlags.gpuDirectRDMACapable, 1);
+}
+
+TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
+  const CUdeviceptr at = reserve(2 * kMiB);
+  Chunk chunk{.bytes = 2 * kMiB};
+  for (int call = 0; call < 3; ++call) {
+    swap_.calls_until_failure = call;
+    EXPECT_EQ(swap::bring(chunk, at, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(chunk.handle, 0u);
+    EXPECT_TRUE(swap_.mapped.empty());
+    EXPECT_TRUE(swap_.handles.empty());
+  }
+  swap_.calls_until_failure = 3;
+  EXPECT_EQ(swap::bring(chunk, at, 0), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

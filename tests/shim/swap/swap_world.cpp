@@ -1,0 +1,212 @@
+#include "tests/shim/swap/swap_world.h"
+
+#include <algorithm>
+
+#include "shim/swap/admission.h"
+#include "shim/swap/mover.h"
+#include "shim/swap/ranges.h"
+
+// The mover as its neighbours see it, without its thread. Outside of these tests nobody listens.
+namespace switchyard::shim::swap {
+
+namespace mover {
+
+void start() {
+  if (testing::g_swap != nullptr) ++testing::g_swap->started;
+}
+void poke() {}
+void carry_over(abi::Page&) {}
+
+void allocated(unsigned, std::uint64_t bytes) {
+  testing::SwapWorld& world = *testing::g_swap;
+  world.total += bytes;
+  world.resident += bytes;
+  world.most_resident = std::max(world.most_resident, world.resident);
+}
+
+void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
+  testing::g_swap->total -= bytes;
+  testing::g_swap->resident -= resident_bytes;
+}
+
+}  // namespace mover
+
+void clear() {
+  admission::clear();
+  clear_ranges();
+  host_pool::clear();
+}
+
+}  // namespace switchyard::shim::swap
+
+namespace switchyard::shim::testing {
+
+SwapWorld* g_swap = nullptr;
+
+namespace {
+
+using Handle = CUmemGenericAllocationHandle;
+
+CUresult may_fail() {
+  if (g_swap->calls_until_failure < 0 || g_swap->calls_until_failure-- > 0) return CUDA_SUCCESS;
+  return g_swap->failure;
+}
+
+bool inside_a_reservation(CUdeviceptr address, size_t bytes) {
+  auto found = g_swap->reserved.upper_bound(address);
+  if (found == g_swap->reserved.begin()) return false;
+  --found;
+  return address + bytes <= found->first + found->second;
+}
+
+CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  const std::lock_guard hold(g_world->lock);
+  if (const CUresult result = may_fail()) return result;
+  static CUdeviceptr next = 0x7f0000000000;
+  *out = next;
+  next += bytes + swap::kSmallestChunk;
+  g_swap->reserved[*out] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult unreserve(CUdeviceptr address, size_t bytes) {
+  const std::lock_guard hold(g_world->lock);
+  const auto found = g_swap->reserved.find(address);
+  const auto mapping = g_swap->mapped.lower_bound(address);
+  if (found == g_swap->reserved.end() || found->second != bytes ||
+      (mapping != g_swap->mapped.end() && mapping->first < address + bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  g_swap->reserved.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult create(Handle* out, size_t bytes, const CUmemAllocationProp* properties,
+                unsigned long long) {
+  const std::lock_guard hold(g_world->lock);
+  if (bytes % swap::kSmallestChunk != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = may_fail()) return result;
+  static Handle next = 0x9000;
+  *out = ++next;
+  g_swap->handles[*out] = bytes;
+  g_swap->properties = *properties;
+  return CUDA_SUCCESS;
+}
+
+CUresult release(Handle handle) {
+  const std::lock_guard hold(g_world->lock);
+  return g_swap->handles.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult map(CUdeviceptr address, size_t bytes, size_t offset, Handle handle, unsigned long long) {
+  const std::lock_guard hold(g_world->lock);
+  if (const CUresult result = may_fail()) return result;
+  const auto found = g_swap->handles.find(handle);
+  if (found == g_swap->handles.end() || !inside_a_reservation(address, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (offset != 0 || bytes != found->second) return CUDA_ERROR_NOT_SUPPORTED;
+  g_swap->mapped[address] = {bytes, handle, false};
+  return CUDA_SUCCESS;
+}
+
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  const std::lock_guard hold(g_world->lock);
+  const auto found = g_swap->mapped.find(address);
+  if (found == g_swap->mapped.end() || found->second.bytes != bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  g_swap->mapped.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t) {
+  const std::lock_guard hold(g_world->lock);
+  if (const CUresult result = may_fail()) return result;
+  const auto found = g_swap->mapped.find(address);
+  if (found == g_swap->mapped.end() || found->second.bytes != bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  found->second.accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return CUDA_SUCCESS;
+}
+
+CUresult attribute(int* value, CUdevice_attribute, CUdevice) {
+  *value = g_swap->rdma ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult synchronise() {
+  if (g_swap->during_wait) g_swap->during_wait();
+  const std::lock_guard hold(g_world->lock);
+  g_swap->waits.push_back(g_world->context);
+  return g_swap->wait_result;
+}
+
+CUresult push(CUcontext context) {
+  if (g_swap->ended.contains(context)) return CUDA_ERROR_INVALID_CONTEXT;
+  std::swap(g_world->pushed, g_world->context);
+  g_world->context = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult pop(CUcontext* context) {
+  *context = g_world->context;
+  g_world->context = g_world->pushed;
+  return CUDA_SUCCESS;
+}
+
+CUresult exchange_mode(CUstreamCaptureMode*) {
+  ++g_swap->relaxed;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+SwapTest::SwapTest() {
+  g_swap = &swap_;
+  g_driver.cuMemAddressReserve = reserve;
+  g_driver.cuMemAddressFree = unreserve;
+  g_driver.cuMemCreate = create;
+  g_driver.cuMemRelease = release;
+  g_driver.cuMemMap = map;
+  g_driver.cuMemUnmap = unmap;
+  g_driver.cuMemSetAccess = give_access;
+  g_driver.cuDeviceGetAttribute = attribute;
+  g_driver.cuCtxSynchronize = synchronise;
+  g_driver.cuCtxPushCurrent_v2 = push;
+  g_driver.cuCtxPopCurrent_v2 = pop;
+  g_driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  process().swappable.store(1);
+}
+
+SwapTest::~SwapTest() {
+  process().swappable.store(0);
+  process().captures.store(0);
+  swap::clear_ranges();
+  g_swap = nullptr;
+}
+
+void SwapTest::expect_nothing_left() {
+  EXPECT_TRUE(swap_.reserved.empty());
+  EXPECT_TRUE(swap_.handles.empty());
+  EXPECT_TRUE(swap_.mapped.empty());
+  EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(swap_.resident, 0u);
+  EXPECT_EQ(used(), 0u);
+  const swap::Held held;
+  EXPECT_EQ(swap::count(), 0u);
+}
+
+CUresult SwapTest::driver_alloc(CUdeviceptr* out, size_t) {
+  static std::atomic<CUdeviceptr> next{0x600000000000};
+  *out = next.fetch_add(64 * kMiB);
+  return CUDA_SUCCESS;
+}
+
+CUresult SwapTest::driver_free(CUdeviceptr address) {
+  g_swap->freed.push_back(address);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace switchyard::shim::testing

@@ -1,0 +1,61 @@
+// The engine's world with memory that can be moved: the calls of virtual memory management, and the
+// mover's side of the accounts without its thread.
+//
+// Concept. Addresses and handles are numbers: nothing stands behind them. The made-up driver
+// refuses what the real one does, remembers what lives, and fails at the call that a test names.
+//
+// Threading: locked by the world's lock, except what a test sets before it begins.
+#pragma once
+
+#include "shim/swap/host_pool.h"
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim::testing {
+
+struct Mapping {
+  std::uint64_t bytes = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  bool accessible = false;
+};
+
+struct SwapWorld {
+  // --- the driver ---
+  std::map<CUdeviceptr, std::uint64_t> reserved;
+  std::map<CUmemGenericAllocationHandle, std::uint64_t> handles;
+  std::map<CUdeviceptr, Mapping> mapped;
+  CUmemAllocationProp properties{};  // of the last that was created
+  bool rdma = false;
+  int calls_until_failure = -1;  // of reserve, create, map and access; -1: none fails
+  CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
+  std::vector<CUcontext> waits;  // contexts that were synchronised
+  CUresult wait_result = CUDA_SUCCESS;
+  std::function<void()> during_wait;
+  int relaxed = 0;  // how often a thread changed its capture mode
+  std::set<CUcontext> ended;
+  std::vector<CUdeviceptr> freed;  // by the driver's own free
+
+  // --- what the mover was told ---
+  int started = 0;
+  std::uint64_t total = 0;
+  std::uint64_t resident = 0;
+  std::uint64_t most_resident = 0;
+};
+
+extern SwapWorld* g_swap;
+
+class SwapTest : public EngineTest {
+ protected:
+  SwapTest();
+  ~SwapTest() override;
+
+  // Nothing is left of any allocation, on any side.
+  void expect_nothing_left();
+
+  // The driver's own allocation and free, as originals for rules.
+  static CUresult driver_alloc(CUdeviceptr* out, size_t bytes);
+  static CUresult driver_free(CUdeviceptr address);
+
+  SwapWorld swap_;
+};
+
+}  // namespace switchyard::shim::testing
