@@ -83,3 +83,15 @@ int run_child(const std::string& name, const std::string& input = {});
 #define ASSERT_CU(expression) \
   ASSERT_EQ(::conformance::error_name(CUDA_SUCCESS), ::conformance::error_name(expression))
 #define EXPECT_OK(expression) EXPECT_CU(CUDA_SUCCESS, expression)
+
+namespace conformance {
+
+// One attribute of a pointer, by the type that cuda.h tells.
+template <class Type>
+Type attribute(CUpointer_attribute which, CUdeviceptr pointer) {
+  Type value{};
+  EXPECT_OK(CU(cuPointerGetAttribute)(&value, which, pointer)) << "attribute " << which;
+  return value;
+}
+
+}  // namespace conformance

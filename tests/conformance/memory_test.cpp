@@ -75,6 +75,32 @@ TEST_F(Memory, KnowsTheRangeOfAnAddress) {
                                       reinterpret_cast<CUdeviceptr>(&local)));
 }
 
+TEST_F(Memory, PointersTellTheirContextAndWhatTheyAreGoodFor) {
+  const CUdeviceptr memory = alloc(64 * kMiB);
+  const CUdeviceptr inside = memory + kMiB;
+  EXPECT_EQ(context_, attribute<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+  EXPECT_EQ(64 * kMiB, attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+  EXPECT_EQ(memory, attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
+  EXPECT_EQ(64 * kMiB, attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
+  EXPECT_EQ(1u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, inside));
+  EXPECT_EQ(0u, attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside));
+  EXPECT_EQ(2 * kMiB, attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, alloc(4096)));
+  int rdma = 0;
+  ASSERT_CU(
+      CU(cuDeviceGetAttribute)(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, device_));
+  EXPECT_EQ(static_cast<unsigned>(rdma),
+            attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, inside));
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device_;
+  unsigned long long flags = 9;
+  EXPECT_OK(CU(cuMemGetAccess)(&flags, &location, memory));
+  EXPECT_EQ(0u, flags);
+  const unsigned yes = 1;
+  EXPECT_OK(CU(cuPointerSetAttribute)(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+  EXPECT_EQ(1u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+}
+
 TEST_F(Memory, PitchedRowsAreApart) {
   CUdeviceptr memory = 0;
   std::size_t pitch = 0;

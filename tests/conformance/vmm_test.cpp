@@ -85,6 +85,82 @@ TEST_F(Vmm, RefusesWhatMakesNoSense) {
             CU(cuMemCreate)(&none, (total / unit_ + 16) * unit_, &prop_, 0));
 }
 
+TEST_F(Vmm, HandlesAreMappedWholeOrNotAtAll) {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 4 * unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&memory, 2 * unit_, &prop_, 0));
+  EXPECT_CU(CUDA_ERROR_NOT_SUPPORTED, CU(cuMemMap)(at, unit_, 0, memory, 0));
+  EXPECT_CU(CUDA_ERROR_NOT_SUPPORTED, CU(cuMemMap)(at, unit_, unit_, memory, 0));
+  ASSERT_CU(CU(cuMemMap)(at, 2 * unit_, 0, memory, 0));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemSetAccess)(at, unit_, &access_, 1));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemSetAccess)(at, 4 * unit_, &access_, 1));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemUnmap)(at, unit_));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemAddressFree)(at, 4 * unit_));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree)(at));
+  ASSERT_CU(CU(cuMemUnmap)(at, 2 * unit_));
+  EXPECT_OK(CU(cuMemRelease)(memory));
+  EXPECT_OK(CU(cuMemAddressFree)(at, 4 * unit_));
+}
+
+TEST_F(Vmm, PointersTellTheReservationAndTheMapping) {
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory[2] = {};
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, 6 * unit_, 0, 0, 0));
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_CU(CU(cuMemCreate)(&memory[i], 2 * unit_, &prop_, 0));
+    ASSERT_CU(CU(cuMemMap)(at + 2 * i * unit_, 2 * unit_, 0, memory[i], 0));
+  }
+  ASSERT_CU(CU(cuMemSetAccess)(at, 4 * unit_, &access_, 1));
+  const CUdeviceptr inside = at + 3 * unit_;
+  EXPECT_EQ(0u, attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+  EXPECT_EQ(at, attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
+  EXPECT_EQ(6 * unit_, attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+  EXPECT_EQ(at + 2 * unit_, attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
+  EXPECT_EQ(2 * unit_, attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
+  EXPECT_EQ(0u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, inside));
+  EXPECT_EQ(0u, attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, inside));
+  EXPECT_EQ(0u, attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside));
+  const unsigned yes = 1;
+  EXPECT_CU(CUDA_ERROR_NOT_SUPPORTED,
+            CU(cuPointerSetAttribute)(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, inside));
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  EXPECT_OK(CU(cuMemGetAddressRange)(&base, &bytes, inside));
+  EXPECT_EQ(at + 2 * unit_, base);
+  EXPECT_EQ(2 * unit_, bytes);
+  EXPECT_CU(CUDA_ERROR_NOT_FOUND, CU(cuMemGetAddressRange)(&base, &bytes, at + 5 * unit_));
+  unsigned type = 0;
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE,
+            CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5 * unit_));
+  ASSERT_CU(CU(cuMemUnmap)(at, 4 * unit_));
+  EXPECT_CU(CUDA_ERROR_INVALID_VALUE,
+            CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside));
+  for (CUmemGenericAllocationHandle each : memory) EXPECT_OK(CU(cuMemRelease)(each));
+  EXPECT_OK(CU(cuMemAddressFree)(at, 6 * unit_));
+}
+
+TEST_F(Vmm, HandlesAreGoodForWhatTheyWereAskedFor) {
+  int rdma = 0;
+  ASSERT_CU(CU(cuDeviceGetAttribute)(
+      &rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device_));
+  prop_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop_.allocFlags.gpuDirectRDMACapable = static_cast<unsigned char>(rdma);
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&memory, unit_, &prop_, 0));
+  ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+  ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &access_, 1));
+  EXPECT_EQ(static_cast<std::uint64_t>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            attribute<std::uint64_t>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at));
+  EXPECT_EQ(static_cast<unsigned>(rdma),
+            attribute<unsigned>(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at));
+  ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+  EXPECT_OK(CU(cuMemRelease)(memory));
+  EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
+}
+
 TEST_F(Vmm, DescriptorsCarryMemory) {
   prop_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUdeviceptr at = 0;

@@ -72,6 +72,10 @@ struct Range {
   BackingRef backing;
   void* pool = nullptr;
   std::size_t within = 0;  // kIpc: where in its mapping it begins
+  // kMapped: the reservation that it is in, and what its handle was asked to be good for.
+  CUdeviceptr reserved = 0;
+  std::size_t reserved_bytes = 0;
+  CUmemAllocationProp prop{};
 
   bool on_device() const { return kind != RangeKind::kHost && kind != RangeKind::kRegistered; }
 };

@@ -34,6 +34,15 @@ CUresult host_alloc(void** out, std::size_t bytes, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
+// What is mapped as one: an allocation's own pages, or the block that a small one is in.
+std::pair<CUdeviceptr, std::size_t> mapping_of(const Range& range) {
+  std::uint64_t within = 0;
+  if (range.kind == RangeKind::kSmall && block_of(range.start, &within)) {
+    return {range.start - within, kGranularity};
+  }
+  return {range.start, range.backing ? range.backing->bytes : range.bytes};
+}
+
 CUresult attribute_of(const Range& range, CUpointer_attribute which, CUdeviceptr pointer,
                       void* out) {
   auto put = [&](auto value) {
@@ -41,9 +50,11 @@ CUresult attribute_of(const Range& range, CUpointer_attribute which, CUdeviceptr
     return CUDA_SUCCESS;
   };
   const bool managed = range.kind == RangeKind::kManaged;
+  const bool mapped = range.kind == RangeKind::kMapped;
+  const bool plain = range.kind == RangeKind::kDevice || range.kind == RangeKind::kSmall;
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
-      const bool none = range.kind == RangeKind::kMapped || range.kind == RangeKind::kPool;
+      const bool none = mapped || range.kind == RangeKind::kPool;
       return put(none ? CUcontext{nullptr} : reinterpret_cast<CUcontext>(range.context));
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -55,7 +66,7 @@ CUresult attribute_of(const Range& range, CUpointer_attribute which, CUdeviceptr
       if (range.on_device() && !managed) return CUDA_ERROR_INVALID_VALUE;
       return put(reinterpret_cast<void*>(pointer));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put(0u);
+      return put(static_cast<unsigned>(plain || mapped || range.kind == RangeKind::kPool));
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put(range.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -63,18 +74,21 @@ CUresult attribute_of(const Range& range, CUpointer_attribute which, CUdeviceptr
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put(range.gpu);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return put(static_cast<unsigned>(range.kind == RangeKind::kDevice ||
-                                       range.kind == RangeKind::kSmall));
+      return put(static_cast<unsigned>(plain));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return put(range.start);
+      return put(mapped ? range.reserved : range.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return put(range.bytes);
+      return put(mapped ? range.reserved_bytes : range.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put(mapping_of(range).first);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put(mapping_of(range).second);
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return put(1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return put(std::uint64_t{0});
+      return put(static_cast<std::uint64_t>(range.prop.requestedHandleTypes));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return put(0u);
+      return put(static_cast<unsigned>(plain || range.prop.allocFlags.gpuDirectRDMACapable));
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put(static_cast<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -278,7 +292,8 @@ CUresult cuPointerSetAttribute(const void*, CUpointer_attribute which, CUdevicep
   FAKE_NEED_CONTEXT(context);
   Range range;
   if (which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
-  return Ranges::all().find(pointer, &range) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!Ranges::all().find(pointer, &range)) return CUDA_ERROR_INVALID_VALUE;
+  return range.kind == RangeKind::kMapped ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 CUresult cuMemAdvise(CUdeviceptr, std::size_t, CUmem_advise, CUdevice) {

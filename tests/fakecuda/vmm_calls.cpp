@@ -23,7 +23,6 @@ struct Handle {
 
 struct Mapping {
   std::size_t bytes = 0;
-  std::size_t offset = 0;
   std::shared_ptr<Handle> handle;
   unsigned access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 };
@@ -52,11 +51,13 @@ CUmemGenericAllocationHandle add_handle(std::shared_ptr<Handle> handle) {
   return name;
 }
 
-bool within_reservation(CUdeviceptr at, std::size_t bytes) {
-  auto found = vmm().reserved.upper_bound(at);
-  if (found == vmm().reserved.begin()) return false;
+// The reservation around [at, at + bytes); the map's end when there is none.
+std::map<CUdeviceptr, std::size_t>::iterator reservation_of(CUdeviceptr at, std::size_t bytes) {
+  auto& reserved = vmm().reserved;
+  auto found = reserved.upper_bound(at);
+  if (found == reserved.begin()) return reserved.end();
   --found;
-  return at + bytes <= found->first + found->second;
+  return at + bytes <= found->first + found->second ? found : reserved.end();
 }
 
 bool meets_mapping(CUdeviceptr at, std::size_t bytes) {
@@ -161,25 +162,29 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   const auto found = vmm().handles.find(name);
   if (found == vmm().handles.end() || flags || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Handle>& handle = found->second;
+  const auto around = reservation_of(at, bytes);
   if (at % kGranularity || offset % kGranularity || bytes % kGranularity ||
-      offset + bytes > handle->bytes || !within_reservation(at, bytes) ||
+      offset + bytes > handle->bytes || around == vmm().reserved.end() ||
       meets_mapping(at, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  // As measured: a handle is mapped whole or not at all.
+  if (offset != 0 || bytes != handle->bytes) return CUDA_ERROR_NOT_SUPPORTED;
   void* to = reinterpret_cast<void*>(at);
   if (handle->backing) {
-    if (!map_backing(handle->backing, to, offset, bytes, PROT_NONE))
-      return CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->host_fd,
-                  static_cast<off_t>(offset)) == MAP_FAILED) {
+    if (!map_backing(handle->backing, to, 0, bytes, PROT_NONE)) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->host_fd, 0) == MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  vmm().mapped[at] = {bytes, offset, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  vmm().mapped[at] = {bytes, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
   Range range;
   range.start = at;
   range.bytes = bytes;
   range.kind = RangeKind::kMapped;
   range.gpu = handle->backing ? handle->backing->gpu : 0;
+  range.reserved = around->first;
+  range.reserved_bytes = around->second;
+  range.prop = handle->prop;
   Ranges::all().add(range);
   return CUDA_SUCCESS;
 }
@@ -191,8 +196,8 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
   const auto list = exactly(at, bytes);
   if (list.empty()) {
     // As measured: where nothing is mapped, there is nothing to complain of.
-    return within_reservation(at, bytes) && !meets_mapping(at, bytes) ? CUDA_SUCCESS
-                                                                      : CUDA_ERROR_INVALID_VALUE;
+    const bool empty = reservation_of(at, bytes) != vmm().reserved.end();
+    return empty && !meets_mapping(at, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   make_untouchable(reinterpret_cast<void*>(at), bytes);
   for (const auto& it : list) {
@@ -222,11 +227,10 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   FAKE_NEED_DRIVER();
   std::lock_guard guard(vmm().lock);
   if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
-  auto found = vmm().mapped.upper_bound(at);
-  if (found == vmm().mapped.begin()) return CUDA_ERROR_INVALID_VALUE;
-  --found;
-  if (at >= found->first + found->second.bytes) return CUDA_ERROR_INVALID_VALUE;
-  *flags = found->second.access;
+  Range range;
+  if (!Ranges::all().find(at, &range) || !range.on_device()) return CUDA_ERROR_INVALID_VALUE;
+  const auto found = vmm().mapped.find(range.start);
+  *flags = found != vmm().mapped.end() ? found->second.access : 0;  // 0: not of this kind
   return CUDA_SUCCESS;
 }
 
