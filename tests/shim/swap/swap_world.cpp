@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/memory/linear.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/ranges.h"
@@ -183,6 +184,7 @@ SwapTest::SwapTest() {
 SwapTest::~SwapTest() {
   process().swappable.store(0);
   process().captures.store(0);
+  swap::admission::open();
   swap::clear_ranges();
   g_swap = nullptr;
 }
@@ -207,6 +209,32 @@ CUresult SwapTest::driver_alloc(CUdeviceptr* out, size_t) {
 CUresult SwapTest::driver_free(CUdeviceptr address) {
   g_swap->freed.push_back(address);
   return CUDA_SUCCESS;
+}
+
+CUresult SwapTest::never(CUdeviceptr*, size_t) {
+  ADD_FAILURE() << "the driver was called";
+  return CUDA_ERROR_UNKNOWN;
+}
+
+CUdeviceptr SwapTest::allocate(std::uint64_t bytes) {
+  CUdeviceptr at = 0;
+  EXPECT_EQ(rules::allocate(never, &at, size_t{bytes}), CUDA_SUCCESS);
+  return at;
+}
+
+CUresult SwapTest::free(CUdeviceptr address) { return rules::free_memory(driver_free, address); }
+
+void SwapTest::take_away(CUdeviceptr address) {
+  const swap::Held held;
+  const swap::Range& range = *swap::find(address);
+  for (unsigned i = 0; i < range.count; ++i) {
+    swap::send_away(range.chunks[i], range.address + i * swap::kChunk);
+    swap_.resident -= range.chunks[i].bytes;
+  }
+}
+
+CUcontext SwapTest::use_context(std::uintptr_t number) {
+  return world_.context = reinterpret_cast<CUcontext>(number);
 }
 
 }  // namespace switchyard::shim::testing

@@ -35,7 +35,7 @@ struct SwapWorld {
   std::vector<CUdeviceptr> freed;  // by the driver's own free
 
   // --- what the mover was told ---
-  int started = 0;
+  std::atomic<int> started{0};
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
   std::uint64_t most_resident = 0;
@@ -51,9 +51,18 @@ class SwapTest : public EngineTest {
   // Nothing is left of any allocation, on any side.
   void expect_nothing_left();
 
-  // The driver's own allocation and free, as originals for rules.
+  // The driver's own allocation and free, as originals for rules, and one that is not to be called.
   static CUresult driver_alloc(CUdeviceptr* out, size_t bytes);
   static CUresult driver_free(CUdeviceptr address);
+  static CUresult never(CUdeviceptr* out, size_t bytes);
+
+  // By the rules.
+  CUdeviceptr allocate(std::uint64_t bytes);
+  static CUresult free(CUdeviceptr address);
+
+  // Leaves an allocation as a move to the host does, without the bytes.
+  void take_away(CUdeviceptr address);
+  CUcontext use_context(std::uintptr_t number);
 
   SwapWorld swap_;
 };
