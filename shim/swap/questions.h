@@ -8,7 +8,7 @@
 // Threading: any thread. May wait until memory is back.
 #pragma once
 
-#include <cstring>
+#include <cstddef>
 
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
@@ -21,9 +21,9 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
   std::size_t bytes = 0;
   const CUcontext context = context_of(address);
   if (context == nullptr || !address_range(&base, &bytes, address)) return;
-  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) std::memcpy(answer, &context, sizeof(context));
-  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) std::memcpy(answer, &base, sizeof(base));
-  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) std::memcpy(answer, &bytes, sizeof(bytes));
+  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) *static_cast<CUcontext*>(answer) = context;
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) *static_cast<CUdeviceptr*>(answer) = base;
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(answer) = bytes;
 }
 
 }  // namespace switchyard::shim::swap

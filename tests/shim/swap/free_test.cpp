@@ -164,6 +164,23 @@ TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
   expect_nothing_left();
 }
 
+TEST_F(SwappableFree, WhatComesToTheAddressMeanwhileIsAnothers) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  swap_.during_wait = [&] {
+    memory::context_gone(mine);
+    use_context(0x3000);
+    EXPECT_EQ(allocate(8 * kMiB), at);
+  };
+  EXPECT_EQ(swap::context_of(at), mine);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  swap_.during_wait = nullptr;
+  EXPECT_EQ(swap::context_of(at), world_.context);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
 TEST_F(SwappableFree, ManyThreadsEndAtNothing) {
   set_quota(400 * kMiB);
   std::vector<std::thread> threads;

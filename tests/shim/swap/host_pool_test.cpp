@@ -9,6 +9,7 @@
 #include <string>
 
 #include "shim/swap/host_room.h"
+#include "shim/swap/ranges.h"
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim {
@@ -220,6 +221,23 @@ TEST_F(HostPool, ARunThatIsNotInOnePieceIsNone) {
   EXPECT_TRUE(host_pool::take(2 * kMiB));
   host_pool::give_back(pieces[63]);
   EXPECT_EQ(host_pool::take(6 * kMiB).at, own_.at + 62 * 2 * kMiB);
+}
+
+TEST_F(HostPool, AFreedAllocationThatIsAwayGivesItsPiecesBack) {
+  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  const CUdeviceptr at = allocate(40 * kMiB);
+  take_away(at);
+  {
+    const swap::Held held;
+    const swap::Range& range = *swap::find(at);
+    for (unsigned i = 0; i < range.count; ++i) {
+      range.chunks[i].host = host_pool::take(range.chunks[i].bytes);
+    }
+  }
+  EXPECT_EQ(host_pool::free_bytes(), kSlab - 40 * kMiB);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  expect_nothing_left();
 }
 
 TEST_F(HostPool, AWholeSlabIsOnePiece) {

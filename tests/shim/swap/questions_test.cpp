@@ -1,5 +1,7 @@
 #include "shim/swap/questions.h"
 
+#include <cstring>
+
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim {

@@ -64,8 +64,9 @@ CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned l
   const std::lock_guard hold(g_world->lock);
   if (const CUresult result = may_fail()) return result;
   static CUdeviceptr next = 0x7f0000000000;
-  *out = next;
-  next += bytes + swap::kSmallestChunk;
+  const auto used_before = g_swap->again.extract(bytes);
+  *out = used_before.empty() ? next : used_before.mapped();
+  if (used_before.empty()) next += bytes + swap::kSmallestChunk;
   g_swap->reserved[*out] = bytes;
   return CUDA_SUCCESS;
 }
@@ -79,6 +80,7 @@ CUresult unreserve(CUdeviceptr address, size_t bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   g_swap->reserved.erase(found);
+  g_swap->again[bytes] = address;
   return CUDA_SUCCESS;
 }
 

@@ -21,6 +21,7 @@ struct Mapping {
 struct SwapWorld {
   // --- the driver ---
   std::map<CUdeviceptr, std::uint64_t> reserved;
+  std::map<std::uint64_t, CUdeviceptr> again;  // the address to give out next, by size
   std::map<CUmemGenericAllocationHandle, std::uint64_t> handles;
   std::map<CUdeviceptr, Mapping> mapped;
   CUmemAllocationProp properties{};  // of the last that was created
