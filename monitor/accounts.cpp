@@ -30,7 +30,7 @@ bool Account::fits(JobKey job, std::uint64_t bytes) const {
 }
 
 void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
-  holdings_[client] = Holding{job, granted, 0, 0};
+  holdings_[client] = Holding{job, granted, 0, 0, 0};
 }
 
 const Account::Holding* Account::holding(ClientId client) const {
@@ -40,7 +40,23 @@ const Account::Holding* Account::holding(ClientId client) const {
 
 void Account::set_credit(ClientId client, std::uint64_t credit) {
   const auto found = holdings_.find(client);
-  if (found != holdings_.end()) found->second.credit = std::min(credit, found->second.granted);
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.credit = std::min(credit, holding.granted);
+  holding.away = std::min(holding.away, holding.used());
+}
+
+void Account::set_away(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found != holdings_.end()) found->second.away = std::min(bytes, found->second.used());
+}
+
+void Account::set_released(JobKey job, bool released) {
+  if (released) {
+    released_.insert(job);
+  } else {
+    released_.erase(job);
+  }
 }
 
 void Account::set_overhead(ClientId client, std::uint64_t bytes) {
@@ -70,9 +86,18 @@ std::uint64_t Account::charged(JobKey job) const {
   return sum;
 }
 
+// What of a holding is on the device, as far as it counts.
+std::uint64_t Account::present(const Holding& holding) const {
+  const std::uint64_t away = released(holding.job) ? holding.away : 0;
+  return plus(minus(holding.granted, away), holding.overhead);
+}
+
 std::uint64_t Account::held(JobKey job) const {
   const auto promise = quota(job);
-  const std::uint64_t sum = charged(job);
+  std::uint64_t sum = 0;
+  for (const auto& [client, holding] : holdings_) {
+    if (holding.job == job) sum = plus(sum, present(holding));
+  }
   return promise && promise->reserved ? std::max(promise->bytes, sum) : sum;
 }
 
@@ -80,7 +105,7 @@ std::uint64_t Account::held_by_all() const {
   std::map<JobKey, std::uint64_t> charges;
   for (const auto& [client, holding] : holdings_) {
     auto& sum = charges[holding.job];
-    sum = plus(sum, plus(holding.granted, holding.overhead));
+    sum = plus(sum, present(holding));
   }
   for (const auto& [job, promise] : quotas_) {
     auto& sum = charges[job];

@@ -9,6 +9,9 @@
 //     held     = sum over jobs of  max(quota if reserved, charged)
 //     free     = capacity - held
 //
+// A job that was *released* is leaving the device (residency.h): it holds what is still there of
+// its memory. What it may use at most stays as it was, wherever the memory is.
+//
 // The words in the pages are page.h's business; this only knows numbers, and the caller tells it
 // the credit that it saw.
 //
@@ -18,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace switchyard::monitor {
@@ -32,7 +36,9 @@ class Account {
     std::uint64_t granted = 0;
     std::uint64_t credit = 0;    // unused, as last told; never more than granted
     std::uint64_t overhead = 0;  // NVML's figure minus what the client uses
+    std::uint64_t away = 0;      // of what it uses, not on the device; never more than used()
     std::uint64_t used() const { return granted - credit; }
+    std::uint64_t resident() const { return used() > away ? used() - away : 0; }
   };
   struct Quota {
     std::uint64_t bytes = 0;
@@ -51,12 +57,16 @@ class Account {
   // Whether a quota of `bytes` could be promised to `job`, beside what all others hold.
   bool fits(JobKey job, std::uint64_t bytes) const;
 
+  void set_released(JobKey job, bool released);
+  bool released(JobKey job) const { return released_.count(job) != 0; }
+
   void join(ClientId client, JobKey job, std::uint64_t granted);
   void leave(ClientId client) { holdings_.erase(client); }
   const Holding* holding(ClientId client) const;
   const std::map<ClientId, Holding>& holdings() const { return holdings_; }
   // Told before anything is asked: what the client's page shows now.
   void set_credit(ClientId client, std::uint64_t credit);
+  void set_away(ClientId client, std::uint64_t bytes);
   void set_overhead(ClientId client, std::uint64_t bytes);
   void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
   void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink
@@ -94,12 +104,14 @@ class Account {
   std::uint64_t available(ClientId client) const { return available(client, totals()); }
 
  private:
+  std::uint64_t present(const Holding& holding) const;
   std::uint64_t held_by_all() const;
 
   std::optional<std::uint64_t> capacity_;
   std::uint64_t outside_ = 0;
   std::map<JobKey, Quota> quotas_;
   std::map<ClientId, Holding> holdings_;
+  std::set<JobKey> released_;
 };
 
 // The overhead of one process, from readings of NVML that race with its allocations. A rise counts

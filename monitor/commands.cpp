@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "monitor/choices.h"
+#include "monitor/holds.h"
 #include "monitor/listing.h"
 #include "monitor/reply.h"
 
@@ -103,12 +104,6 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
   return nullptr;
 }
 
-json listing_of(Monitor& monitor, Job& job, Time now) {
-  json out = success();
-  out.update(list_job(monitor, job, now));
-  return out;
-}
-
 json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   json out;
   Job* job = target_of(monitor, peer, request, out);
@@ -119,6 +114,8 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   // A job keeps its id and its name.
   wanted.erase("job");
   wanted.erase("name");
+  // Its library decided at the first allocation.
+  wanted.erase("swappable");
   if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
   // "none" takes a quota away again.
   if (std::string(card.memory) == "none") set_text(card.memory, "");
@@ -131,37 +128,7 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
     return refusal(kRefusedByPolicy, why);
   }
   monitor.change(*job, card, *knobs, now);
-  return listing_of(monitor, *job, now);
-}
-
-json pause(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
-  json out;
-  Job* job = target_of(monitor, peer, request, out);
-  if (job == nullptr) return out;
-  Time until{0};
-  if (const auto text = text_of(request, "timeout_seconds")) {
-    const auto timeout = parse_pause(*text);
-    if (!timeout) {
-      return nonsense("timeout", *text, kPauseForms);
-    }
-    until = now + std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
-  }
-  monitor.pause(*job, until, now);
-  if (drained(monitor.roster(), *job, now) == Drained::kNo) answer.pausing = job->key;
-  return listing_of(monitor, *job, now);
-}
-
-json resume(Monitor& monitor, const Peer& peer, const json& request, Time now) {
-  json out;
-  Job* job = target_of(monitor, peer, request, out);
-  if (job == nullptr) return out;
-  monitor.resume(*job, now);
-  return listing_of(monitor, *job, now);
-}
-
-// Names of processes need not be UTF-8.
-std::string dump(const json& out) {
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  return list_alone(monitor, *job, now);
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -184,12 +151,15 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   }
   if (op == "create") return create(monitor, peer, request, now, answer);
   if (op == "set") return set(monitor, peer, request, now);
-  if (op == "pause") return pause(monitor, peer, request, now, answer);
-  if (op == "resume") return resume(monitor, peer, request, now);
+  if (op == "pause" || op == "resume" || op == "swap-out" || op == "swap-in") {
+    json out;
+    Job* job = target_of(monitor, peer, request, out);
+    return job == nullptr ? out : hold(monitor, *job, op, request, now, answer);
+  }
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
   return refusal(kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
-                                     "set, pause, resume, policy and means",
+                                     "set, pause, resume, swap-out, swap-in, policy and means",
                                      op));
 }
 
@@ -202,13 +172,6 @@ Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view reque
                                       : refusal(kUsage, "a request is one JSON object with 'op'");
   answer.json = dump(out);
   return answer;
-}
-
-std::optional<std::string> answer_paused(Monitor& monitor, JobKey key, Time now, bool last) {
-  Job* job = monitor.roster().find(key);
-  if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended while it was paused"));
-  if (drained(monitor.roster(), *job, now) == Drained::kNo && !last) return std::nullopt;
-  return dump(listing_of(monitor, *job, now));
 }
 
 }  // namespace switchyard::monitor

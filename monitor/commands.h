@@ -6,7 +6,6 @@
 // Threading: one thread, the monitor's.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,17 +14,19 @@
 
 namespace switchyard::monitor {
 
+// What a job is waited for: that its work on the GPU ends, that its memory is out, or is back.
+enum class Awaits : std::uint8_t { kNothing, kDrained, kOut, kIn };
+
 struct Answer {
   std::string json;
   // A job that was made for a process to come: watch its creator.
   JobKey created = 0;
   pid_t creator = 0;
-  // A job that was paused and may still have work on the GPU: answer_paused() has the answer then.
-  JobKey pausing = 0;
+  // What the answer waits for (holds.h): `json` is as of now.
+  Awaits awaits = Awaits::kNothing;
+  JobKey job = 0;
 };
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now);
-// The answer to a `pause`, or nullopt while the job may still drain; `last`: whatever is known now.
-std::optional<std::string> answer_paused(Monitor& monitor, JobKey job, Time now, bool last);
 
 }  // namespace switchyard::monitor

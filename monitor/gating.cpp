@@ -4,9 +4,11 @@
 
 namespace switchyard::monitor {
 
-GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means) {
+GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means,
+                   bool leaving) {
   GateOrder out;
   out.closed = means.gates ? plan.closed : plan.closed & abi::kClosedByPause;
+  if (leaving) out.closed = 0;
   out.armed = means.gates ? plan.armed : out.closed != 0;
   out.watch = means.gates && plan.watch;
   out.linger = means.slices && plan.linger;

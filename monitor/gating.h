@@ -12,7 +12,10 @@
 
 namespace switchyard::monitor {
 
-GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means);
+// `leaving`: its memory is on its way out, so what was accepted must finish: open, whatever turns,
+// limits and pauses say.
+GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means,
+                   bool leaving = false);
 
 // Brings the order into the page, and remembers since when the client numbers its work.
 void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,

@@ -51,6 +51,9 @@ void GpuAccounts::read_credits(std::size_t gpu) {
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr) continue;
     account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
+    const Job* job = roster_.find(each.client->job);
+    if (job == nullptr || !job->knobs.swappable) continue;
+    account.set_away(each.client->id, each.client->page->residency(each.lane).away_bytes());
   }
 }
 

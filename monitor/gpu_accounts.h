@@ -56,7 +56,7 @@ class GpuAccounts {
 
   std::vector<Place> places(std::size_t gpu);
   std::optional<Place> place(std::size_t gpu, ClientId id);
-  // Reads the credit words of a GPU's clients into its account.
+  // Reads what a GPU's clients show of their credit, and of what is away, into its account.
   void read_credits(std::size_t gpu);
 
  private:

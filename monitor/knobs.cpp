@@ -60,6 +60,11 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
     if (!timeout) return bad("oom-timeout", card.oom_timeout, kSecondsForms);
     out.oom_timeout = time_of(*timeout);
   }
+  if (card.swappable[0] != '\0') {
+    const auto swappable = parse_swappable(card.swappable);
+    if (!swappable) return bad("swappable", card.swappable, kSwappableForms);
+    out.swappable = *swappable;
+  }
   return out;
 }
 

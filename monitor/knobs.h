@@ -24,6 +24,7 @@ struct Knobs {
   std::optional<std::uint64_t> memory_bytes;  // per GPU
   bool wait_on_oom = false;
   Time oom_timeout = std::chrono::seconds(300);
+  bool swappable = false;  // its memory can leave the device; fixed at its start
 };
 
 // The defaults where a text is empty. Nullopt when a text makes no sense; `why` then has the knob,

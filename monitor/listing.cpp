@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "monitor/choices.h"
-#include "switchyard/status.h"
+#include "monitor/reply.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -47,7 +47,8 @@ json list_drained(Monitor& monitor, JobKey key, Time now) {
 
 // One job's clients on one GPU, added up.
 struct OnGpu {
-  std::uint64_t used = 0, overhead = 0;
+  std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0;
+  std::uint32_t swap_error = abi::kSwapFine, swap_result = 0;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
   double load = -1, asked = 0, got = -1;
   bool active = false, waits = false;
@@ -71,6 +72,13 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       if (const Account::Holding* holding = account.holding(id)) {
         out.used += holding->used() + holding->overhead;
         out.overhead += holding->overhead;
+        out.away += std::min(state.residency.away_bytes(), holding->used());
+      }
+      out.host_pool += state.residency.host_bytes;
+      // What an earlier attempt left there is told by the job, until the next one.
+      if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
+        out.swap_error = state.residency.error;
+        out.swap_result = state.residency.swap_result;
       }
       out.launches += report.launches;
       out.graph_launches += report.graph_launches;
@@ -98,6 +106,13 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
   return out;
 }
 
+// Why the last move has not come to its end; null: it has.
+json swap_error(const Job& job, const OnGpu& sums) {
+  if (!job.presence.failure.empty()) return job.presence.failure;
+  if (!job.knobs.swappable || sums.swap_error == abi::kSwapFine) return nullptr;
+  return failure_text(sums.swap_error, sums.swap_result);
+}
+
 json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
   const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const auto quota = at.account.quota(job.key);
@@ -107,6 +122,11 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"uuid", at.info.uuid_text},
       {"memory_used_bytes", sums.used},
       {"memory_overhead_bytes", sums.overhead},
+      {"memory_resident_bytes", sums.used - sums.away},
+      {"memory_swapped_bytes", sums.away},
+      {"host_pool_bytes", sums.host_pool},
+      {"residency", to_string(whereabouts(monitor.roster(), job))},
+      {"swap_error", swap_error(job, sums)},
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
       {"memory_reserved", quota && quota->reserved},
       {"share_asked_ratio", sums.asked},
@@ -187,16 +207,20 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
     const Client* client = monitor.roster().client(id);
     return client != nullptr && !client->observer;
   });
+  const Whereabouts where = whereabouts(monitor.roster(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
   return {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
       {"uid", job.uid},
-      {"state", job.pause.on ? "paused"
-                : waits      ? "waiting"
-                : active     ? "running"
-                             : "idle"},
+      {"state", job.pause.on                      ? "paused"
+                : where != Whereabouts::kResident ? to_string(where)
+                : waits                           ? "waiting"
+                : active                          ? "running"
+                                                  : "idle"},
+      {"swappable", job.knobs.swappable},
+      {"residency", to_string(where)},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
       {"pause_best_effort", job.pause.on && workers > 1},
       {"drained", list_drained(monitor, job.key, now)},
@@ -211,6 +235,12 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},
   };
+}
+
+json list_alone(Monitor& monitor, const Job& job, Time now) {
+  json out = success();
+  out.update(list_job(monitor, job, now));
+  return out;
 }
 
 json list_jobs(Monitor& monitor, Time now) {

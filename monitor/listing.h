@@ -1,5 +1,6 @@
 // What `status` and `ps` show, as JSON. Keys carry their base units; memory_used_bytes of a job
-// contains its overhead (contexts), so it compares with its quota.
+// contains its overhead (contexts), so it compares with its quota; it is what is resident on the
+// device and what is swapped out, together.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -13,5 +14,7 @@ namespace switchyard::monitor {
 nlohmann::json list_status(Monitor& monitor, Time now);
 nlohmann::json list_jobs(Monitor& monitor, Time now);
 nlohmann::json list_job(Monitor& monitor, const Job& job, Time now);
+// The same as a whole reply.
+nlohmann::json list_alone(Monitor& monitor, const Job& job, Time now);
 
 }  // namespace switchyard::monitor

@@ -37,7 +37,7 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
     const bool first = pid == 0 || ours.emplace(pid, true).second;
     if (holding == nullptr) continue;
     const auto found = bytes.find(pid);
-    const std::uint64_t used_after = holding->used();
+    const std::uint64_t used_after = holding->resident();
     if (found != bytes.end() && first) {
       each.state->nvml_bytes = found->second;
       each.state->overhead.reading(found->second, used_before[i], used_after);
@@ -87,7 +87,7 @@ void Measuring::measure(std::size_t gpu, Time now) {
   std::vector<std::uint64_t> used_before;
   for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
     const Account::Holding* holding = at.account.holding(each.client->id);
-    used_before.push_back(holding != nullptr ? holding->used() : 0);
+    used_before.push_back(holding != nullptr ? holding->resident() : 0);
   }
   if (const auto memory = door_.memory(gpu)) at.memory = *memory;
   const auto listed = door_.processes(gpu);

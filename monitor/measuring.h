@@ -1,8 +1,9 @@
 // What NVML says about memory, brought into the accounts.
 //
 // Concept. NVML is asked once a second, and before anything is refused, at most every 50 ms: what
-// it says about a process beyond what the process counted is overhead (contexts, modules) and is
-// charged to its job; what belongs to no client lessens the capacity.
+// it says about a process beyond what the process counted as being on the device is overhead
+// (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
+// a client that says that its memory has left, while it has not, is charged for it as overhead.
 //
 // Threading: one thread.
 #pragma once

@@ -133,6 +133,12 @@ std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {
       account.clear_quota(job.key);
       continue;
     }
+    // Suspended: it is promised again when its memory comes back.
+    if (job.presence.out) {
+      account.set_quota(job.key, {*job.knobs.memory_bytes, false});
+      ++promised;
+      continue;
+    }
     const bool fits = make_room(i, job.key, *job.knobs.memory_bytes, now);
     account.set_quota(job.key, {*job.knobs.memory_bytes, fits});
     if (fits) {
@@ -157,7 +163,52 @@ bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::stri
 }
 
 void Memory::forget(const Job& job) {
-  for (Gpu& gpu : gpus_.all()) gpu.account.clear_quota(job.key);
+  for (Gpu& gpu : gpus_.all()) {
+    gpu.account.clear_quota(job.key);
+    gpu.account.set_released(job.key, false);
+  }
+}
+
+void Memory::release(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
+}
+
+void Memory::suspend(const Job& job) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    Account& account = gpus_[i].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, false});
+    }
+    gpus_.read_credits(i);
+    for (const ClientId id : job.clients) {
+      if (const Account::Holding* holding = account.holding(id)) take_back(i, id, holding->credit);
+    }
+    // What it says is away and is not shows as overhead before anybody is given it.
+    gpus_[i].stale = true;
+  }
+}
+
+bool Memory::reclaim(const Job& job, Time now) {
+  const auto applies = gpus_of(job);
+  for (const std::size_t gpu : applies) {
+    const Account& account = gpus_[gpu].account;
+    gpus_.read_credits(gpu);
+    const auto quota = account.quota(job.key);
+    const std::uint64_t full = std::max(account.charged(job.key), quota ? quota->bytes : 0);
+    if (!make_room(gpu, job.key, full, now)) return false;
+  }
+  for (const std::size_t gpu : applies) {
+    Account& account = gpus_[gpu].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, true});
+    }
+  }
+  recount(job);
+  return true;
+}
+
+void Memory::recount(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
 }
 
 void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
@@ -226,6 +277,8 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
 wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
   const Job* job = roster_.find(client.job);
   const bool quota = gpus_[gpu].account.quota(client.job).has_value();
+  // Out of its own room as long as it is away, but that comes back: no reason to fail.
+  if (job != nullptr && job->presence.released) return wire::kWait;
   if (job == nullptr || !job->knobs.wait_on_oom) return quota ? wire::kOverQuota : wire::kGpuFull;
   if (lane.waits_since == Time{0} || now - lane.last_asked > kStillWaits) lane.waits_since = now;
   lane.last_asked = now;

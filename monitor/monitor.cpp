@@ -30,6 +30,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       gpus_(gpus.list(), roster_, settings_.capacity),
       measuring_(gpus, gpus_, settings_.capacity),
       memory_(roster_, gpus_, measuring_),
+      residency_(roster_, gpus_, memory_, settings_.host_pool_bytes),
       slicing_(roster_, gpus_,
                [&] {
                  measuring_.measure_all(now);
@@ -86,6 +87,7 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
     memory_.join(client, lane, used);
     if (used > 0) measuring_.measure_if_old(state.gpu, now);
   }
+  residency_.join(client, rejoins);
   // A job that is paused is held from the first launch of a new process on.
   if (job.pause.on) look(now);
   client.page->set_card(job.card);
@@ -177,6 +179,7 @@ void Monitor::left(ClientId id) {
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
   memory_.leave(*client);
+  residency_.room_came();
   slicing_.left(*client);
   const bool watched = client->watched && client->peer.pid != 0;
   ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched};
@@ -219,6 +222,7 @@ void Monitor::drop_if_done(JobKey key) {
   if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
   spdlog::info("job '{}' ended", job->name);
   memory_.forget(*job);
+  residency_.room_came();
   roster_.drop_if_done(key);
   last_job_at_ = now_;
 }
@@ -243,18 +247,34 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   look(now);
 }
 
-void Monitor::pause(Job& job, Time until, Time now) {
-  monitor::pause(job, until, now);
+void Monitor::pause(Job& job, Time until, bool release, Time now) {
+  monitor::pause(job, until, release, now);
   look(now);
 }
 
 void Monitor::resume(Job& job, Time now) {
+  want_in(job);
   monitor::resume(job);
   look(now);
 }
 
+void Monitor::swap_out(Job& job, Time now) {
+  want_out(job);
+  look(now);
+}
+
+void Monitor::swap_in(Job& job, Time now) {
+  want_in(job);
+  look(now);
+}
+
+void Monitor::follow_residency(Time now) {
+  if (residency_.follow(now)) scheduler_.look(now);
+}
+
 Time Monitor::look(Time now) {
   end_pauses(roster_, now);
+  residency_.follow(now);
   return earlier(next_pause_end(roster_), scheduler_.look(now));
 }
 
@@ -266,6 +286,7 @@ Time Monitor::look_at_due(Time now) {
 Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = roster_.client(id);
   if (client == nullptr) return look_at_due(now);
+  follow_residency(now);
   return earlier(next_pause_end(roster_), scheduler_.look_at_those_of(*client, now));
 }
 
@@ -285,6 +306,7 @@ void Monitor::tick(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
+  residency_.divide_host_pool();
   std::erase_if(ghosts_, [&](const auto& ghost) {
     const bool over = !ghost.second.watched && now >= ghost.second.until;
     if (over) slicing_.died(ghost.first);

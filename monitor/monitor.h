@@ -2,8 +2,8 @@
 // answer to a call, and every call is told the time, so the whole of it runs in a unit test.
 //
 // Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
-// the rooms: roster (who), gpu_accounts, measuring and memory, scheduler (the policy and what it
-// asks for), slicing; commands.h answers tools out of them.
+// the rooms: roster (who), gpu_accounts, measuring, memory and residency, scheduler (the policy and
+// what it asks for), slicing; commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once
@@ -18,6 +18,7 @@
 #include "monitor/measuring.h"
 #include "monitor/memory.h"
 #include "monitor/pausing.h"
+#include "monitor/residency.h"
 #include "monitor/roster.h"
 #include "monitor/scheduler.h"
 #include "monitor/slicing.h"
@@ -29,6 +30,7 @@ struct Settings {
   std::string socket;
   bool persist = false;
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
+  std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out
   Caps caps;
   Means means = Means::kAuto;
   policy::Rules rules;
@@ -57,9 +59,14 @@ class Monitor {
   // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
   void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
 
-  // Holds a job back, from now on and in one look. `until` 0: until resume().
-  void pause(Job& job, Time until, Time now);
+  // Holds a job back, from now on and in one look. `until` 0: until resume(). `release`: its memory
+  // leaves the device, too. REQUIRES: the job is swappable, for that and for the two below.
+  void pause(Job& job, Time until, bool release, Time now);
   void resume(Job& job, Time now);
+  void swap_out(Job& job, Time now);
+  void swap_in(Job& job, Time now);
+  // For who waits for memory to leave or to come back.
+  void follow_residency(Time now);
 
   // Several times a second: heartbeat, accounts; NVML once a second.
   void tick(Time now);
@@ -95,6 +102,7 @@ class Monitor {
   GpuAccounts gpus_;
   Measuring measuring_;
   Memory memory_;
+  Residency residency_;
   Slicing slicing_;
   Scheduler scheduler_;
   // Clients whose socket closed and whose process may live.

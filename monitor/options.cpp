@@ -17,14 +17,16 @@ constexpr char kAbout[] =
     "'switchyard run' starts one when none answers, so nobody needs to run it by hand.\n\n"
     "  switchyardd --persist                           stays when the last job has gone\n"
     "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
+    "  switchyardd --host-pool 64GiB                   so much of the host's memory for swapping\n"
     "  switchyardd --cap-priority normal               users other than root can't ask for high\n"
     "  switchyardd --log debug:/var/log/switchyard.log";
 
+constexpr char kHostPoolForms[] = "bytes with an optional unit, such as 64GiB or 512MiB; 0 is none";
 constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
 
 // As text first, so that every error shows the value and the accepted forms.
 struct Texts {
-  std::string socket, capacity, log = "warn", log_file;
+  std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, means;
   std::vector<unsigned> allow_high;
@@ -88,6 +90,13 @@ bool understand(const Texts& texts, Options& out) {
     out.settings.capacity = parse_bytes(texts.capacity);
     if (!out.settings.capacity) return complain("--capacity", texts.capacity, kBytesForms);
   }
+  if (texts.host_pool.empty()) {
+    out.settings.host_pool_bytes = available_memory() / 2;
+  } else if (texts.host_pool != "0") {
+    const auto bytes = parse_bytes(texts.host_pool);
+    if (!bytes) return complain("--host-pool", texts.host_pool, kHostPoolForms);
+    out.settings.host_pool_bytes = *bytes;
+  }
   if (!texts.idle_exit.empty()) {
     const auto idle = parse_seconds(texts.idle_exit);
     if (!idle) return complain("--idle-exit", texts.idle_exit, kSecondsForms);
@@ -118,6 +127,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--idle-exit", texts.idle_exit,
                  "end so long after the last job (default 5s; 60s for the first one to come)");
   app.add_option("--capacity", texts.capacity, "give out at most so much memory of each GPU");
+  app.add_option("--host-pool", texts.host_pool,
+                 "pinned memory of the host for what swappable jobs swap out, all together "
+                 "(default: half of what is available at its start; 0: none)");
   app.add_option("--policy", texts.policy,
                  std::string("who goes first: ") + kPolicyForms + " (default: priority)");
   app.add_option("--minimum", texts.minimum,

@@ -178,6 +178,34 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
   if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
 }
 
+ResidencyReport ClientPage::residency(unsigned at) const {
+  const abi::Residency& from = page().residencies[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  ResidencyReport out;
+  // Acquire: what is there was stored before the phase that it belongs to.
+  const std::uint32_t phase = from.phase.load(std::memory_order_acquire);
+  out.phase = phase <= abi::kReturning ? phase : abi::kResident;
+  out.error = std::min(get(from.error), abi::kSwapFailed);
+  out.swap_result = get(from.swap_result);
+  out.held_threads = std::min(get(from.held_threads), kMostThreads);
+  out.moves = get(from.moves);
+  out.total_bytes = get(from.total_bytes);
+  out.resident_bytes = std::min(get(from.resident_bytes), out.total_bytes);
+  out.host_bytes = get(from.host_bytes);
+  out.moved_bytes = get(from.moved_bytes);
+  return out;
+}
+
+void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
+  abi::Residency& to = page().residencies[at];
+  store_if_other(to.host_limit_bytes, order.host_limit_bytes);
+  store_if_other(to.limit_bytes, order.limit_bytes);
+  const std::uint32_t limited = order.limited ? 1 : 0;
+  if (to.limited.load(std::memory_order_relaxed) != limited) {
+    to.limited.store(limited, std::memory_order_release);
+  }
+}
+
 std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {
   return std::min(lane(at).credit_bytes.load(std::memory_order_relaxed), granted);
 }

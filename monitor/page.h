@@ -65,6 +65,33 @@ struct GateOrder {
   bool operator==(const GateOrder&) const = default;
 };
 
+// What a client says about its swappable memory on one GPU, copied and bounded.
+struct ResidencyReport {
+  std::uint32_t phase = abi::kResident;  // a value that we don't know reads as resident
+  std::uint32_t error = abi::kSwapFine;  // likewise as failed
+  std::uint32_t swap_result = 0;
+  std::uint32_t held_threads = 0;  // at most 65,535
+  std::uint32_t moves = 0;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t resident_bytes = 0;  // at most total_bytes
+  std::uint64_t host_bytes = 0;
+  std::uint64_t moved_bytes = 0;
+  bool operator==(const ResidencyReport&) const = default;
+
+  std::uint64_t away_bytes() const { return total_bytes - resident_bytes; }
+  // None of it is on the device, or there is none.
+  bool away() const { return phase == abi::kAbsent || total_bytes == 0; }
+  bool resident() const { return phase == abi::kResident || total_bytes == 0; }
+};
+
+// How much of it the monitor wants on the device at most, and what the host may keep of it.
+struct ResidencyOrder {
+  bool limited = false;
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t host_limit_bytes = 0;
+  bool operator==(const ResidencyOrder&) const = default;
+};
+
 class ClientPage {
  public:
   // Null, with a reason in `why`, when the system has no memory or no descriptors left.
@@ -98,6 +125,10 @@ class ClientPage {
   // Stores what differs from what stands there, so it may be called at every look. Arms before it
   // closes, wakes whom it held when it opens, and disarms after that.
   void write_gate(unsigned lane, const GateOrder& order);
+
+  ResidencyReport residency(unsigned lane) const;
+  // Stores the bound before the word that puts it in force.
+  void write_residency(unsigned lane, const ResidencyOrder& order);
 
   // Credit as the client shows it, never more than `granted`.
   std::uint64_t credit(unsigned lane, std::uint64_t granted) const;

@@ -11,15 +11,27 @@ constexpr Time kStandsStill = std::chrono::milliseconds(50);
 
 }  // namespace
 
-void pause(Job& job, Time until, Time now) {
+void pause(Job& job, Time until, bool release, Time now) {
   if (!job.pause.on) job.pause.since = job.pause.moved_at = now;
   job.pause.on = true;
   job.pause.until = until;
   job.pause.decided = true;
+  job.pause.ending = false;
+  job.pause.release = job.pause.release || release;
   spdlog::info("job '{}' is paused", job.name);
 }
 
 void resume(Job& job) {
+  job.pause.release = false;
+  if (job.pause.on && job.presence.released) {
+    job.pause.ending = true;
+    job.pause.until = Time{0};
+    return;
+  }
+  end_returned(job);
+}
+
+void end_returned(Job& job) {
   if (job.pause.on) spdlog::info("job '{}' goes on", job.name);
   job.pause = {};
   job.pause.decided = true;
@@ -66,6 +78,9 @@ Drained drained(Roster& roster, Job& job, Time now) {
     for (const auto& [lane, state] : client->lanes) {
       const LaneReport report = client->page->report(lane);
       if (!report.has_context()) continue;
+      // Memory leaves only when its process has nothing on the GPU any more.
+      const bool told = state.residency_order.limited;
+      if (told && client->page->residency(lane).phase == abi::kAbsent) continue;
       const GateReport gate = client->page->gate(lane);
       progress += gate.progress;
       done = done && gate.done;

@@ -15,8 +15,12 @@
 namespace switchyard::monitor {
 
 // `until` 0: until somebody resumes it. A job that is paused already keeps the time of its pause.
-void pause(Job& job, Time until, Time now);
+// `release`: its memory is wanted off the device meanwhile (residency.h).
+void pause(Job& job, Time until, bool release, Time now);
+// Memory that has left comes back first; the pause of such a job ends when end_returned() is told
+// so.
 void resume(Job& job);
+void end_returned(Job& job);
 // What a client that was with another monitor says.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);
 // Ends the pauses whose time is over. True: there was one.

@@ -62,6 +62,18 @@ std::optional<uid_t> process_owner(pid_t pid) {
   return info.st_uid;
 }
 
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::uint64_t kibibytes = 0;
+  std::string unit;
+  while (file >> name >> kibibytes) {
+    if (name == "MemAvailable:") return kibibytes << 10;
+    std::getline(file, unit);
+  }
+  return 0;
+}
+
 std::optional<pid_t> own_pid(pid_t pid) {
   std::ifstream file(proc(pid, "status"));
   std::string line;

@@ -1,11 +1,12 @@
-// The narrow door to processes and users of this machine: names, owners, and handles that a reused
-// PID can't fool.
+// The narrow door to processes, users and memory of this machine: names, owners, and handles that a
+// reused PID can't fool.
 //
 // Threading: any thread. Every answer may be out of date when it arrives.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -31,5 +32,8 @@ std::string user_name(uid_t uid);     // the number as text when it has no name
 std::optional<uid_t> process_owner(pid_t pid);
 // The PID of `pid` in its own, innermost PID namespace.
 std::optional<pid_t> own_pid(pid_t pid);
+
+// What the host can still give out without swapping; 0 when unknown.
+std::uint64_t available_memory();
 
 }  // namespace switchyard::monitor

@@ -23,6 +23,11 @@ inline nlohmann::json nonsense(const char* what, const std::string& value, const
 
 inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }
 
+// Names of processes need not be UTF-8.
+inline std::string dump(const nlohmann::json& out) {
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // A value as text: people's tools may send 4 as well as "4".
 inline std::optional<std::string> text_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);

@@ -29,11 +29,23 @@ namespace switchyard::monitor {
 // Whether a person holds a job back (pausing.h).
 struct Pause {
   bool on = false;
-  Time until{0};  // 0: until it is resumed
+  Time until{0};         // 0: until it is resumed
+  bool release = false;  // its memory is wanted off the device meanwhile
+  bool ending = false;   // as soon as its memory is back
   Time since{0};
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
   std::uint64_t progress = 0;  // of its clients, and when that was seen to move
   Time moved_at{0};
+};
+
+// Where a job's swappable memory is, and is wanted (residency.h).
+struct Presence {
+  bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
+  bool released = false;     // it was told to leave, and not to come back since
+  bool out = false;          // and all of it had left: its promises are suspended
+  Time try_at{0};            // when coming back is tried next
+  std::string failure;       // why the last attempt to leave was given up; empty: it wasn't
+  bool overdue = false;      // because it took too long
 };
 
 struct Job {
@@ -45,6 +57,7 @@ struct Job {
   Knobs knobs;
   Time since{0};
   Pause pause;
+  Presence presence;
   pid_t creator = 0;           // 0: none that keeps it alive
   std::set<std::size_t> seen;  // GPUs that its clients listed, or that it was created for
   std::set<ClientId> clients;  // attached
@@ -58,11 +71,18 @@ struct Client {
     std::optional<std::uint64_t> nvml_bytes;
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
-    Time refreshed_at{0};    // when it last said that its contexts changed
-    double load = -1;        // NVML's last sample; -1: none
-    LaneReport last;         // as of the last look
-    GateReport gate;         // the same
-    GateOrder order;         // what its gate was told last
+    Time refreshed_at{0};  // when it last said that its contexts changed
+    double load = -1;      // NVML's last sample; -1: none
+    LaneReport last;       // as of the last look
+    GateReport gate;       // the same
+    GateOrder order;       // what its gate was told last
+    // Its swappable memory (residency.h).
+    ResidencyReport residency;                 // as of the last look
+    ResidencyOrder residency_order;            // what it was told last
+    Time told_to_leave{0};                     // or was away last; 0: it may stay
+    std::uint32_t old_error = abi::kSwapFine;  // that stood then
+    bool moves = false;                        // it has begun to leave since
+    bool carried = false;                      // its words may be from under another monitor
     Time numbered_since{0};  // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;

@@ -1,6 +1,9 @@
 #include "monitor/scheduler.h"
 
+#include "monitor/residency.h"
+
 namespace switchyard::monitor {
+
 Scheduler::Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing)
     : roster_(roster), accounts_(accounts), slicing_(slicing), gpus_(accounts.size()) {}
 
@@ -109,7 +112,7 @@ void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
       state.active = each.active;
       state.share_asked = each.share_asked;
       state.share_got = each.share_got;
-      tell_gate(client, lane, state, order_of(each, job, means), now);
+      tell_gate(client, lane, state, order_of(each, job, means, leaving(state)), now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);
       if (state.asked_to_wake) client.page->ask_to_wake(lane);
     }

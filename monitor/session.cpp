@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "monitor/commands.h"
+#include "monitor/holds.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -19,9 +19,8 @@ constexpr Time kUnseenCreator = std::chrono::seconds(60);
 // A client that was asked to ring is heard again soon; one that rings unasked not so soon.
 constexpr auto kAskedPause = std::chrono::microseconds(200);
 constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
-// How long an answer to `pause` waits for the GPU, and how often it looks.
-constexpr Time kDrainLimit = std::chrono::seconds(1);
-constexpr Time kDrainPause = std::chrono::milliseconds(2);
+// How often an answer that waits looks whether it is ready.
+constexpr Time kReadyPause = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -109,8 +108,9 @@ void Session::handle(const Frame& frame) {
       if (!yard_.when_dead(out.creator, gone)) yard_.after(kUnseenCreator, gone);
     }
     yard_.look_soon();
-    if (out.pausing != 0) {
-      return answer_when_drained(frame.id, out.pausing, steady_now() + kDrainLimit);
+    if (out.awaits != Awaits::kNothing) {
+      const Time until = steady_now() + patience(out.awaits);
+      return answer_when_ready(frame.id, out.awaits, out.job, until);
     }
     answer(make_frame(wire::kJson, frame.id, out.json));
   } else {
@@ -193,14 +193,14 @@ void Session::rung() {
   });
 }
 
-void Session::answer_when_drained(std::uint32_t id, JobKey job, Time until) {
+void Session::answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until) {
   if (closed_) return;
   const Time now = steady_now();
-  if (auto json = answer_paused(yard_.monitor(), job, now, now >= until)) {
+  if (auto json = answer_awaited(yard_.monitor(), awaits, job, now, now >= until)) {
     return answer(make_frame(wire::kJson, id, *json));
   }
-  yard_.after(kDrainPause, [self = shared_from_this(), id, job, until] {
-    self->answer_when_drained(id, job, until);
+  yard_.after(kReadyPause, [self = shared_from_this(), id, awaits, job, until] {
+    self->answer_when_ready(id, awaits, job, until);
   });
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "monitor/asio.h"
+#include "monitor/commands.h"
 #include "monitor/frames.h"
 #include "monitor/monitor.h"
 
@@ -50,8 +51,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool welcome(const Frame& frame, ClientPage& page);
   void listen_to_wake();
   void rung();
-  // Answers a `pause` once nothing of the job runs any more, or that this isn't known.
-  void answer_when_drained(std::uint32_t id, JobKey job, Time until);
+  // Answers once the job is where it was asked to be, or what is known at `until`.
+  void answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until);
   void answer(std::string frame, bool then_close = false);
   void watch_deadline();
   void close();

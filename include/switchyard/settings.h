@@ -36,6 +36,12 @@ constexpr const char* to_string(Priority priority) {
   return priority == Priority::kHigh ? "high" : priority == Priority::kLow ? "low" : "normal";
 }
 
+inline std::optional<bool> parse_swappable(std::string_view text) {
+  if (text == "yes") return true;
+  if (text == "no") return false;
+  return std::nullopt;
+}
+
 inline std::optional<Priority> parse_priority(std::string_view text) {
   if (text == "high") return Priority::kHigh;
   if (text == "normal") return Priority::kNormal;

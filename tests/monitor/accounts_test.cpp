@@ -215,5 +215,49 @@ TEST(Overhead, AllocationsDuringTheReadingDoNotCountAsOverhead) {
   EXPECT_EQ(meter.reading(300, 300, 100), 0u);  // NVML still saw what was freed
 }
 
+TEST(Accounts, AReleasedJobHoldsWhatIsThereOfIt) {
+  Account account = of(10 * kGiB);
+  account.join(1, 7, 4 * kGiB);
+  account.set_credit(1, kGiB);
+  account.set_overhead(1, 500 * kMiB);
+  account.set_away(1, 2 * kGiB);
+  EXPECT_EQ(account.held(7), 4 * kGiB + 500 * kMiB) << "not before it was released";
+  account.set_released(7, true);
+  EXPECT_EQ(account.held(7), 2 * kGiB + 500 * kMiB);
+  EXPECT_EQ(account.free(), 8 * kGiB - 500 * kMiB);
+  EXPECT_EQ(account.charged(7), 4 * kGiB + 500 * kMiB) << "what it may use is as before";
+  EXPECT_EQ(account.holding(1)->resident(), kGiB);
+  EXPECT_FALSE(account.fits(8, 8 * kGiB));
+  account.set_released(7, false);
+  EXPECT_EQ(account.held(7), 4 * kGiB + 500 * kMiB);
+}
+
+TEST(Accounts, NoMoreIsAwayThanIsUsed) {
+  Account account = of(10 * kGiB);
+  account.join(1, 7, 4 * kGiB);
+  account.set_released(7, true);
+  account.set_away(1, ~0ull);
+  EXPECT_EQ(account.held(7), 0u);
+  EXPECT_EQ(account.free(), 10 * kGiB);
+  account.set_credit(1, 3 * kGiB);
+  EXPECT_EQ(account.holding(1)->away, kGiB);
+  EXPECT_EQ(account.held(7), 3 * kGiB) << "credit may become memory at any time";
+  account.taken_back(1, 4 * kGiB);
+  EXPECT_EQ(account.holding(1)->resident(), 0u);
+  EXPECT_EQ(account.held(7), 0u);
+}
+
+TEST(Accounts, AReleasedJobKeepsItsPromiseUntilThatIsTaken) {
+  Account account = of(10 * kGiB);
+  account.join(1, 7, 4 * kGiB);
+  account.set_quota(7, {6 * kGiB, true});
+  account.set_released(7, true);
+  account.set_away(1, 4 * kGiB);
+  EXPECT_EQ(account.held(7), 6 * kGiB);
+  account.set_quota(7, {6 * kGiB, false});
+  EXPECT_EQ(account.held(7), 0u);
+  EXPECT_TRUE(account.fits(8, 10 * kGiB));
+}
+
 }  // namespace
 }  // namespace switchyard::monitor

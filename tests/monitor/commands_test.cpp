@@ -25,13 +25,27 @@ TEST(Commands, Version) {
 TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
   Rig rig;
   const Peer peer{1, 1000};
-  for (const char* text :
-       {"", "null", "[]", "42", "{", "{}", R"({"op":7})", R"({"op":null})", R"({"op":["set"]})",
-        R"({"op":"format"})", R"({"op":"means"})", R"({"op":"means","means":{}})",
-        R"({"op":"create","card":7})", R"({"op":"create","card":{"priority":[1]}})",
-        R"({"op":"create","card":{"share":{"a":1}}})", R"({"op":"create","card":{"name":"a b"}})",
-        R"({"op":"create","card":{"memory":"0"}})", R"({"op":"create","card":{"on_oom":"maybe"}})",
-        R"({"op":"create","card":{"oom_timeout":"never"}})"}) {
+  for (const char* text : {"",
+                           "null",
+                           "[]",
+                           "42",
+                           "{",
+                           "{}",
+                           R"({"op":7})",
+                           R"({"op":null})",
+                           R"({"op":["set"]})",
+                           R"({"op":"format"})",
+                           R"({"op":"means"})",
+                           R"({"op":"means","means":{}})",
+                           R"({"op":"create","card":7})",
+                           R"({"op":"create","card":{"priority":[1]}})",
+                           R"({"op":"create","card":{"share":{"a":1}}})",
+                           R"({"op":"create","card":{"name":"a b"}})",
+                           R"({"op":"create","card":{"memory":"0"}})",
+                           R"({"op":"create","card":{"on_oom":"maybe"}})",
+                           R"({"op":"create","card":{"oom_timeout":"never"}})",
+                           R"({"op":"create","card":{"swappable":"maybe"}})",
+                           R"({"op":"swap"})"}) {
     const json reply = json::parse(answer_command(rig.monitor, peer, text, rig.now).json);
     EXPECT_EQ(reply["ok"], false) << text;
     EXPECT_EQ(reply["code"], kUsage) << text;

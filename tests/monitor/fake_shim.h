@@ -17,7 +17,7 @@ namespace switchyard::monitor::test {
 
 struct Ask {
   std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
-              oom_timeout = {}, limit = {}, deadline = {};
+              oom_timeout = {}, limit = {}, deadline = {}, swappable = {};
 };
 
 inline JobCard card_of(const Ask& ask) {
@@ -31,6 +31,7 @@ inline JobCard card_of(const Ask& ask) {
   set_text(card.oom_timeout, ask.oom_timeout);
   set_text(card.limit, ask.limit);
   set_text(card.deadline, ask.deadline);
+  set_text(card.swappable, ask.swappable);
   return card;
 }
 
@@ -66,6 +67,7 @@ class FakeShim {
   abi::Page& page() const { return *page_; }
   abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
   abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
+  abi::Residency& residency(unsigned at = 0) const { return page_->residencies[at]; }
   bool armed(unsigned at = 0) const { return (lane(at).attention & abi::kGateArmed) != 0; }
   bool watched(unsigned at = 0) const { return (lane(at).attention & abi::kProgress) != 0; }
 
@@ -94,6 +96,28 @@ class FakeShim {
     return false;
   }
   void release(std::uint64_t bytes, unsigned at = 0) const { lane(at).credit_bytes += bytes; }
+  // What the mover does, step by step: memory that may leave; on its way; gone; on its way back.
+  void swappable(std::uint64_t bytes, unsigned at = 0) const {
+    residency(at).total_bytes = bytes;
+    residency(at).resident_bytes = bytes;
+  }
+  bool told_to_leave(unsigned at = 0) const {
+    return residency(at).limited == 1 && residency(at).limit_bytes == 0;
+  }
+  void leave(std::uint64_t resident, unsigned at = 0) const {
+    residency(at).error = abi::kSwapFine;
+    residency(at).phase = abi::kLeaving;
+    residency(at).resident_bytes = resident;
+  }
+  void be_absent(unsigned at = 0) const {
+    leave(0, at);
+    residency(at).phase = abi::kAbsent;
+  }
+  void be_resident(std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {
+    residency(at).resident_bytes = residency(at).total_bytes.load();
+    residency(at).error = error;
+    residency(at).phase = abi::kResident;
+  }
   // What the service thread does when the doorbell rings.
   void apply_slices(unsigned at = 0, std::uint32_t status = abi::kSliceAccepted) const {
     abi::Lane& mine = lane(at);

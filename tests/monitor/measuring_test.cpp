@@ -113,5 +113,19 @@ TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
   EXPECT_EQ(rig.account().outside(), 3 * kGiB);
 }
 
+TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
+  Rig rig;
+  const Joined a = rig.join({.swappable = "yes"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  a.shim.swappable(2 * kGiB);
+  a.shim.residency().resident_bytes = kGiB;
+  rig.gpus.uses[0][a.client->peer.pid] = kGiB + 300 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  a.shim.residency().resident_bytes = 0;  // it says so, NVML doesn't
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB + 300 * kMiB);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor

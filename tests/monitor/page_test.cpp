@@ -138,5 +138,37 @@ TEST(Page, SlicesAreThereBeforeTheirNumber) {
   EXPECT_EQ(::eventfd_read(page->doorbell(), &rung), 0);
 }
 
+TEST(Page, ResidencyIsCopiedAndBounded) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_EQ(page->residency(1), ResidencyReport{});
+  shim.swappable(100, 1);
+  shim.leave(40, 1);
+  EXPECT_EQ(page->residency(1).away_bytes(), 60u);
+  EXPECT_EQ(page->residency(1).phase, abi::kLeaving);
+  EXPECT_EQ(page->residency(0), ResidencyReport{});
+  shim.residency(1).resident_bytes = 101;
+  shim.residency(1).phase = 77;
+  shim.residency(1).error = 77;
+  shim.residency(1).held_threads = ~0u;
+  const ResidencyReport odd = page->residency(1);
+  EXPECT_EQ(odd.resident_bytes, 100u);
+  EXPECT_EQ(odd.phase, abi::kResident);
+  EXPECT_EQ(odd.error, abi::kSwapFailed);
+  EXPECT_EQ(odd.held_threads, 65'535u);
+}
+
+TEST(Page, ResidencyOrdersAreWrittenToTheirLane) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  page->write_residency(1, {true, 5, 7});
+  EXPECT_EQ(shim.residency(1).limited, 1u);
+  EXPECT_EQ(shim.residency(1).limit_bytes, 5u);
+  EXPECT_EQ(shim.residency(1).host_limit_bytes, 7u);
+  EXPECT_EQ(shim.residency(0).limited, 0u);
+  page->write_residency(1, {false, 0, 7});
+  EXPECT_EQ(shim.residency(1).limited, 0u);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor

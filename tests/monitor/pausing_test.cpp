@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "monitor/holds.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
@@ -204,18 +205,18 @@ TEST_F(PausingDrained, NumbersThatMoveSayNotYetAndThoseThatStandStillYes) {
   arm(a);
   const Answer first =
       answer_command(rig.monitor, {1, 0}, R"({"op":"pause","target":"x"})", rig.now);
-  EXPECT_EQ(first.pausing, job(a).key);
+  EXPECT_EQ(first.job, job(a).key);
   EXPECT_EQ(json::parse(first.json)["drained"], false);
   rig.now += milliseconds(40);
   a.shim.gate().done[0] = 1;
-  EXPECT_EQ(answer_paused(rig.monitor, first.pausing, rig.now, false), std::nullopt);
+  EXPECT_EQ(answer_awaited(rig.monitor, Awaits::kDrained, first.job, rig.now, false), std::nullopt);
   rig.now += milliseconds(40);
-  EXPECT_EQ(answer_paused(rig.monitor, first.pausing, rig.now, false), std::nullopt);
-  const auto last = answer_paused(rig.monitor, first.pausing, rig.now, true);
+  EXPECT_EQ(answer_awaited(rig.monitor, Awaits::kDrained, first.job, rig.now, false), std::nullopt);
+  const auto last = answer_awaited(rig.monitor, Awaits::kDrained, first.job, rig.now, true);
   ASSERT_TRUE(last);
   EXPECT_EQ(json::parse(*last)["drained"], false) << "no patience left";
   rig.now += milliseconds(20);
-  const auto stands = answer_paused(rig.monitor, first.pausing, rig.now, false);
+  const auto stands = answer_awaited(rig.monitor, Awaits::kDrained, first.job, rig.now, false);
   ASSERT_TRUE(stands);
   EXPECT_EQ(json::parse(*stands)["drained"], true) << "two batches wait behind the gate";
 }
@@ -227,7 +228,7 @@ TEST_F(PausingDrained, AJobThatEndsMeanwhileIsNoJob) {
   const Answer first =
       answer_command(rig.monitor, {1, 0}, R"({"op":"pause","target":"x"})", rig.now);
   rig.monitor.died(a.id);
-  const auto gone = answer_paused(rig.monitor, first.pausing, rig.now, false);
+  const auto gone = answer_awaited(rig.monitor, Awaits::kDrained, first.job, rig.now, false);
   ASSERT_TRUE(gone);
   EXPECT_EQ(json::parse(*gone)["code"], kNoSuchJobOrGpu);
 }

@@ -9,6 +9,7 @@
 
 #include "monitor/place.h"
 #include "monitor/server.h"
+#include "switchyard/status.h"
 #include "tests/monitor/wire_client.h"
 
 namespace switchyard::monitor {
@@ -101,6 +102,41 @@ TEST(Socket, APauseIsAnsweredWhenTheGpuStandsStill) {
     EXPECT_EQ(shim.shim().gate().closed & abi::kClosedByPause, 0u);
     return paused["drained"] == true;
   }));
+}
+
+TEST(Socket, ASwapIsAnsweredWhenTheMemoryHasLeftAndWhenItIsBack) {
+  Running monitor;
+  WireClient shim(monitor.socket());
+  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
+  shim.shim().swappable(kGiB);
+  std::thread mover([&] {
+    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
+    shim.shim().leave(kGiB / 2);
+    shim.shim().be_absent();
+    EXPECT_TRUE(eventually([&] { return !shim.shim().told_to_leave(); }));
+    shim.shim().be_resident();
+  });
+  WireClient tool(monitor.socket());
+  EXPECT_EQ(tool.ask({{"op", "swap-out"}, {"target", "x"}})["residency"], "swapped");
+  EXPECT_EQ(tool.ask({{"op", "swap-in"}, {"target", "x"}})["ok"], true);
+  mover.join();
+  EXPECT_TRUE(eventually([&] {
+    return tool.ask({{"op", "ps"}})["jobs"][0]["residency"] == "resident";
+  }));
+}
+
+TEST(Socket, AWaitingAnswerOutlivesItsJob) {
+  Running monitor;
+  WireClient shim(monitor.socket());
+  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
+  shim.shim().swappable(kGiB);
+  std::thread dying([&] {
+    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
+    shim.close();
+  });
+  WireClient tool(monitor.socket());
+  EXPECT_EQ(tool.ask({{"op", "swap-out"}, {"target", "x"}})["code"], kNoSuchJobOrGpu);
+  dying.join();
 }
 
 TEST(Socket, TheDescriptorsAreWhatTheyShouldBe) {

@@ -1,0 +1,269 @@
+#include "monitor/residency.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "monitor/pausing.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// NVML is asked before anything is promised: not for who waits in every look.
+constexpr Time kTryEvery = std::chrono::milliseconds(100);
+// A client that only repeats an old error tries again every 2 s at least.
+constexpr Time kOldErrorLasts = std::chrono::seconds(15);
+
+// Whether `each` holds for every lane of the job's clients.
+template <typename Each>
+bool all_lanes(const Roster& roster, const Job& job, Each each) {
+  for (const ClientId id : job.clients) {
+    const auto found = roster.clients().find(id);
+    if (found == roster.clients().end() || found->second->observer) continue;
+    for (const auto& [lane, state] : found->second->lanes) {
+      if (!each(state)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void want_out(Job& job) { job.presence.swapped_out = true; }
+
+void want_in(Job& job) {
+  job.presence.swapped_out = job.pause.release = false;
+  job.presence.failure.clear();
+  job.presence.overdue = false;
+  job.presence.try_at = Time{0};
+}
+
+bool wanted_out(const Job& job) {
+  return job.presence.swapped_out || (job.pause.on && job.pause.release);
+}
+
+bool leaving(const Client::Lane& lane) {
+  const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
+  return told && !lane.residency.away();
+}
+
+Whereabouts whereabouts(const Roster& roster, const Job& job) {
+  const auto is_away = [](const Client::Lane& lane) { return lane.residency.away(); };
+  if (job.presence.released) {
+    if (!wanted_out(job)) return Whereabouts::kWaiting;
+    const bool all = job.presence.out && all_lanes(roster, job, is_away);
+    return all ? Whereabouts::kSwapped : Whereabouts::kMoving;
+  }
+  const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
+  if (!job.knobs.swappable || all_lanes(roster, job, there)) return Whereabouts::kResident;
+  // Its account has the room; the device has not (yet).
+  const auto finds_room = [](const Client::Lane& lane) {
+    return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom;
+  };
+  return all_lanes(roster, job, finds_room) ? Whereabouts::kMoving : Whereabouts::kWaiting;
+}
+
+std::uint32_t failed(const Client::Lane& lane, Time now) {
+  const ResidencyReport& said = lane.residency;
+  // It may lack room to come back and be told to leave: that is no reason against leaving.
+  if (said.away() || said.phase == abi::kLeaving || said.error == abi::kSwapFine ||
+      said.error == abi::kSwapNoDeviceRoom) {
+    return abi::kSwapFine;
+  }
+  const bool fresh = lane.moves || said.error != lane.old_error;
+  return fresh || now - lane.told_to_leave >= kOldErrorLasts ? said.error : abi::kSwapFine;
+}
+
+std::string failure_text(std::uint32_t error, std::uint32_t result) {
+  switch (error) {
+    case abi::kSwapBusy:
+      return "its accepted work did not end in time: it may wait for another GPU or for its own "
+             "CPU; try again";
+    case abi::kSwapNoHostRoom:
+      return "the host has no room for it: free memory of the host, or start switchyardd with a "
+             "larger --host-pool";
+    case abi::kSwapNoDeviceRoom:
+      return "the GPU has no room for it yet: it is tried again";
+    default:
+      return fmt::format("the driver refused (CUDA error {})", result);
+  }
+}
+
+Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
+                     std::uint64_t host_pool_bytes)
+    : roster_(roster), gpus_(gpus), memory_(memory), host_pool_bytes_(host_pool_bytes) {}
+
+template <typename Each>
+void Residency::for_lanes(const Job& job, Each each) {
+  for (const ClientId id : job.clients) {
+    Client* client = roster_.client(id);
+    if (client == nullptr || client->observer) continue;
+    for (auto& [lane, state] : client->lanes) each(*client, lane, state);
+  }
+}
+
+void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
+                     const ResidencyOrder& order) {
+  if (state.residency_order == order) return;
+  state.residency_order = order;
+  client.page->write_residency(lane, order);
+  client.page->ring();
+}
+
+void Residency::join(Client& client, bool rejoins) {
+  const Job* job = roster_.find(client.job);
+  if (job == nullptr || !job->knobs.swappable || client.observer) return;
+  for (auto& [lane, state] : client.lanes) {
+    state.carried = rejoins;
+    if (job->presence.released && !rejoins) tell(client, lane, state, {true, 0, 0});
+  }
+  divide_host_pool();
+}
+
+void Residency::divide_host_pool() {
+  std::uint64_t left = host_pool_bytes_;
+  const auto for_swappable = [this](auto each) {
+    for (const auto& [key, job] : roster_.jobs()) {
+      if (job.knobs.swappable) for_lanes(job, each);
+    }
+  };
+  for_swappable([&](Client&, unsigned, Client::Lane& state) {
+    left -= std::min(left, state.residency.host_bytes);
+  });
+  for_swappable([&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    order.host_limit_bytes = std::min(state.residency.host_bytes, host_pool_bytes_) + left;
+    tell(client, lane, state, order);
+  });
+}
+
+void Residency::room_came() {
+  for (auto& [key, job] : roster_.jobs()) job.presence.try_at = Time{0};
+}
+
+bool Residency::follow(Time now) {
+  bool changed = false;
+  for (auto& [key, job] : roster_.jobs()) {
+    if (job.knobs.swappable) changed = follow(job, now) || changed;
+  }
+  return changed;
+}
+
+// Under another monitor it was told to leave. By itself it would come back as soon as the device
+// has room; here it comes when the account has it.
+void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& state) {
+  if (!job.presence.released) {
+    job.presence.released = job.presence.out = true;
+    memory_.release(job);
+    memory_.suspend(job);
+  }
+  ResidencyOrder order = state.residency_order;
+  order.limited = true;
+  order.limit_bytes = state.residency.resident_bytes;
+  tell(client, lane, state, order);
+}
+
+bool Residency::follow(Job& job, Time now) {
+  bool changed = false;
+  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    const ResidencyReport said = client.page->residency(lane);
+    changed =
+        changed || said.phase != state.residency.phase || said.away() != state.residency.away();
+    // It has as long as everybody from when there is something to move.
+    if (state.told_to_leave != Time{0} && (said.away() || state.residency.away())) {
+      state.told_to_leave = now;
+      state.old_error = said.error;
+      state.moves = false;
+    }
+    state.residency = said;
+    state.moves = state.moves || said.phase == abi::kLeaving;
+    if (!state.carried || said.total_bytes == 0) return;
+    if (said.phase == abi::kAbsent) adopt(job, client, lane, state);
+    if (said.phase != abi::kReturning) state.carried = false;
+  });
+  if (wanted_out(job)) return tell_to_leave(job, now) || changed;
+  if (job.presence.released) return try_to_return(job, now) || changed;
+  if (job.pause.ending && whereabouts(roster_, job) == Whereabouts::kResident) {
+    end_returned(job);
+    return true;
+  }
+  return changed;
+}
+
+bool Residency::tell_to_leave(Job& job, Time now) {
+  Presence& presence = job.presence;
+  const bool begins = !presence.released;
+  if (begins) {
+    spdlog::info("job '{}' leaves its GPUs", job.name);
+    presence.released = true;
+    presence.failure.clear();
+    presence.overdue = false;
+    memory_.release(job);
+  }
+  bool all_away = true;
+  bool overdue = false;
+  std::string why;
+  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    order.limited = true;
+    order.limit_bytes = 0;
+    const ResidencyReport& said = state.residency;
+    if (order != state.residency_order || state.told_to_leave == Time{0}) {
+      state.told_to_leave = now;
+      state.old_error = said.error;
+      state.moves = state.carried = false;
+      tell(client, lane, state, order);
+    }
+    if (said.away()) return;
+    all_away = false;
+    if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
+      why = failure_text(error, said.swap_result);
+    } else if (now - state.told_to_leave >= kLeavesWithin) {
+      overdue = true;
+      why = fmt::format("it did not leave within {:.0f} s", seconds(kLeavesWithin));
+    }
+  });
+  if (!why.empty()) {
+    give_up(job, why);
+    presence.overdue = overdue;
+    return true;
+  }
+  if (!all_away || presence.out) return begins;
+  spdlog::info("job '{}' has left its GPUs", job.name);
+  presence.out = true;
+  memory_.suspend(job);
+  return true;
+}
+
+void Residency::give_up(Job& job, const std::string& why) {
+  spdlog::warn("job '{}' stays on its GPUs: {}", job.name, why);
+  want_in(job);
+  job.presence.failure = why;
+  // What was promised to it may be another's by now: then it waits.
+  if (job.presence.out) return;
+  memory_.recount(job);
+  let_back(job);
+}
+
+bool Residency::try_to_return(Job& job, Time now) {
+  if (now < job.presence.try_at) return false;
+  job.presence.try_at = now + kTryEvery;
+  if (!memory_.reclaim(job, now)) return false;
+  spdlog::info("job '{}' comes back to its GPUs", job.name);
+  let_back(job);
+  return true;
+}
+
+void Residency::let_back(Job& job) {
+  job.presence.released = job.presence.out = false;
+  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    order.limited = false;
+    state.told_to_leave = Time{0};
+    state.carried = false;
+    tell(client, lane, state, order);
+  });
+}
+
+}  // namespace switchyard::monitor

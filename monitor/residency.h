@@ -1,0 +1,83 @@
+// Residency: whether a job's swappable memory is on its GPUs, and when it leaves and comes back.
+//
+// Concept. What people want is a property of the job (roster.h: Presence, Pause): all its clients
+// on all its GPUs, also those that join later. A client's own words tell how far it is (abi.h). Out
+// of the two comes what the pages are told, and what the accounts count:
+//
+//     in ──► released: limited, counts what is there ──► out: its promises are suspended
+//      ▲                 │ it fails, or takes too long             │ wanted in
+//      └─────────────────┴──────────◄── it fits, counted in full ──┴── waits, tried again
+//
+// The room is counted before the client is told to come: nobody else can be given it meanwhile.
+//
+// The host's pinned memory has one budget: each client may keep what it has and what is left.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "monitor/gpu_accounts.h"
+#include "monitor/memory.h"
+#include "monitor/roster.h"
+
+namespace switchyard::monitor {
+
+// So long may memory take to leave; then it stays.
+inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
+
+// Where a job's memory is, as people see it.
+enum class Whereabouts : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
+Whereabouts whereabouts(const Roster& roster, const Job& job);
+constexpr const char* to_string(Whereabouts where) {
+  return where == Whereabouts::kMoving    ? "moving"
+         : where == Whereabouts::kSwapped ? "swapped"
+         : where == Whereabouts::kWaiting ? "waiting"
+                                          : "resident";
+}
+
+// What a person wants of a swappable job; a pause may want it out as well (Pause::release).
+void want_out(Job& job);
+void want_in(Job& job);
+bool wanted_out(const Job& job);
+// Whether the memory of a client is on its way out, as of the last look.
+bool leaving(const Client::Lane& lane);
+
+// What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. An error that
+// stood before counts only if nothing else has come for long.
+std::uint32_t failed(const Client::Lane& lane, Time now);
+// The same for people.
+std::string failure_text(std::uint32_t error, std::uint32_t result);
+
+class Residency {
+ public:
+  Residency(Roster& roster, GpuAccounts& gpus, Memory& memory, std::uint64_t host_pool_bytes);
+
+  // A client whose page isn't published yet. `rejoins`: its memory may be away already.
+  void join(Client& client, bool rejoins);
+  // Looks at all of them and tells each what is due. True: something changed, so decide anew.
+  bool follow(Time now);
+  // Memory was given back: who waits is tried again at the next follow().
+  void room_came();
+  // Divides the host's budget anew.
+  void divide_host_pool();
+
+ private:
+  bool follow(Job& job, Time now);
+  bool tell_to_leave(Job& job, Time now);
+  bool try_to_return(Job& job, Time now);
+  void give_up(Job& job, const std::string& why);
+  void let_back(Job& job);
+  void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);
+  void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
+  template <typename Each>
+  void for_lanes(const Job& job, Each each);
+
+  Roster& roster_;
+  GpuAccounts& gpus_;
+  Memory& memory_;
+  std::uint64_t host_pool_bytes_;
+};
+
+}  // namespace switchyard::monitor
