@@ -15,6 +15,7 @@
 #include "tools/run/run.h"
 #include "tools/set/set.h"
 #include "tools/status/status.h"
+#include "tools/swap/swap.h"
 #include "tools/version/version.h"
 
 namespace {
@@ -47,6 +48,8 @@ int parse_and_run(std::vector<std::string> arguments) {
   tools::add_set(app, outcome);
   tools::add_pause(app, outcome);
   tools::add_resume(app, outcome);
+  tools::add_swap_out(app, outcome);
+  tools::add_swap_in(app, outcome);
   tools::add_policy(app, outcome);
   tools::add_means(app, outcome);
   tools::add_doctor(app, outcome);

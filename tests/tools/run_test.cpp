@@ -50,6 +50,12 @@ TEST(RunWords, WithoutMarkerTheFirstWordThatIsNoOptionStartsTheCommand) {
   EXPECT_EQ(command, (Words{"python", "-u", "x.py"}));
 }
 
+TEST(RunWords, ASwappableJobIsAskedForWithoutAValue) {
+  const auto [own, command] = split({"run", "--swappable", "python", "x.py"});
+  EXPECT_EQ(own, (Words{"run", "--swappable"}));
+  EXPECT_EQ(command, (Words{"python", "x.py"}));
+}
+
 TEST(RunWords, NothingBehindTheMarkerIsNoCommand) {
   EXPECT_TRUE(split({"run", "--name", "a", "--"}).second.empty());
   EXPECT_TRUE(split({"run"}).second.empty());
@@ -63,6 +69,7 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("memory"), "");
   EXPECT_EQ(card->at("on_oom"), "fail");
   EXPECT_EQ(card->at("oom_timeout"), "300s");
+  EXPECT_EQ(card->at("swappable"), "no");
   EXPECT_EQ(card->count("job"), 0U);
 }
 
@@ -111,6 +118,8 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"on_oom", "swap", "fail or wait"},
       {"oom_timeout", "25h", "300s"},
       {"oom_timeout", "soon", "300s"},
+      {"swappable", "maybe", "yes or no"},
+      {"swappable", "", "yes or no"},
       {"name", "a b", "letters"},
       {"name", "-a", "letters"},
   };
@@ -122,6 +131,17 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
     EXPECT_NE(card.error().text.find(value), std::string::npos) << card.error().text;
     EXPECT_NE(card.error().text.find(bad.form), std::string::npos) << card.error().text;
   }
+}
+
+TEST_F(RunRequest, TheEnvironmentMakesItSwappable) {
+  ::setenv("SWITCHYARD_SWAPPABLE", "yes", 1);
+  const auto card = make_card({});
+  ASSERT_TRUE(card);
+  EXPECT_EQ(card->at("swappable"), "yes");
+  ::setenv("SWITCHYARD_SWAPPABLE", "1", 1);
+  const auto bad = make_card({});
+  ASSERT_FALSE(bad);
+  EXPECT_NE(bad.error().text.find("SWITCHYARD_SWAPPABLE"), std::string::npos);
 }
 
 TEST_F(RunRequest, ABadVariableIsNamedAsTheVariable) {

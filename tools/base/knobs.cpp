@@ -43,6 +43,11 @@ constexpr Side kOomTimeoutSide{"--oom-timeout", "TIME", kSecondsForms,
                                "how long an allocation waits with --on-oom wait",
                                [](std::string_view t) { return parse_seconds(t).has_value(); }};
 
+constexpr Side kSwappableSide{
+    "--swappable", nullptr, kSwappableForms,
+    "its device memory can leave: `swap-out`, `pause --release`; fixed while it runs",
+    [](std::string_view t) { return parse_swappable(t).has_value(); }};
+
 constexpr const Side& side_of(std::string_view field) {
   if (field == "name") return kNameSide;
   if (field == "priority") return kPrioritySide;
@@ -52,6 +57,7 @@ constexpr const Side& side_of(std::string_view field) {
   if (field == "memory") return kMemorySide;
   if (field == "on_oom") return kOnOomSide;
   if (field == "oom_timeout") return kOomTimeoutSide;
+  if (field == "swappable") return kSwappableSide;
   return kJobSide;
 }
 

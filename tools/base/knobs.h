@@ -20,7 +20,7 @@ struct Knob {
   const char* field;        // in card.h and in JSON: "on_oom"
   const char* environment;  // "SWITCHYARD_ON_OOM"
   const char* option;       // "--on-oom"; null when there is none
-  const char* type_name;    // of its value, for --help
+  const char* type_name;    // of its value, for --help; null: a flag, which means "yes"
   const char* fallback;     // the default text
   const char* forms;        // settings.h
   const char* meaning;      // for --help

@@ -115,10 +115,10 @@ Result<MonitorClient> MonitorClient::connect_any() {
   return first;
 }
 
-Result<nlohmann::json> MonitorClient::ask_any(const nlohmann::json& request) {
+Result<nlohmann::json> MonitorClient::ask_any(const nlohmann::json& request, Milliseconds limit) {
   auto monitor = connect_any();
   if (!monitor) return monitor.error();
-  return monitor->ask(request);
+  return monitor->ask(request, limit);
 }
 
 MonitorClient::MonitorClient(MonitorClient&& other) noexcept

@@ -19,6 +19,8 @@ class MonitorClient {
   using Milliseconds = std::chrono::milliseconds;
   static constexpr Milliseconds kConnectLimit{2000};
   static constexpr Milliseconds kAnswerLimit{10000};
+  // For what is answered when memory has left: the monitor gives up after 60 s, and says so.
+  static constexpr Milliseconds kLeavingLimit{90000};
 
   // Connects to `socket`. kMonitorUnreachable when nobody listens there.
   static Result<MonitorClient> connect(const std::string& socket,
@@ -38,7 +40,8 @@ class MonitorClient {
   Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
 
   // One request to whoever connect_any() finds.
-  static Result<nlohmann::json> ask_any(const nlohmann::json& request);
+  static Result<nlohmann::json> ask_any(const nlohmann::json& request,
+                                        Milliseconds limit = kAnswerLimit);
 
   const std::string& socket() const { return socket_; }
 

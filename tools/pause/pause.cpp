@@ -6,6 +6,7 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/swap/swap.h"
 
 namespace switchyard::tools {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 struct Options {
   std::string target;
   std::string timeout;
+  bool release = false;
   bool json = false;
 };
 
@@ -21,6 +23,9 @@ constexpr char kPauseExamples[] = R"(Examples:
       no new work of it reaches the GPU; its memory stays
   switchyard pause train --timeout 60s
       goes on by itself after a minute, also when the monitor is gone by then
+  switchyard pause train --release
+      its memory moves to the host, too, and others can have the GPU's; for jobs that were started
+      with --swappable
   switchyard pause train --json | jq .drained
       true: nothing of it runs on the GPU any more; false: something did after 1 s; null: not known,
       because it had queued work before anybody counted it
@@ -28,12 +33,14 @@ constexpr char kPauseExamples[] = R"(Examples:
 NAME is a job's name or id as `switchyard ps` shows it; all its processes on all its GPUs are held,
 also those that start while it is paused. Pausing a paused job sets its time anew. A job that talks
 to others (NCCL, a server with health checks) is missed by them after minutes: docs/pause.md. Exit
-status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours.)";
+status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours; with --release also 6 its memory
+can't leave (and why), 7 it did not leave in time.)";
 
 constexpr char kResumeExamples[] = R"(Examples:
   switchyard resume train
 
-Resuming a job that is not paused changes nothing. Exit status: 0, 3 no monitor, 4 no such job,
+Memory that has left the device comes back first, which may have to wait for room: `switchyard ps`
+shows it. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no monitor, 4 no such job,
 5 not yours.)";
 
 // What is known of the work that was queued before.
@@ -52,14 +59,16 @@ int pause(const Options& options) {
     if (!seconds) return fail(bad_value("--timeout", options.timeout, kPauseForms));
     request["timeout_seconds"] = *seconds;
   }
-  auto reply = MonitorClient::ask_any(request);
+  if (options.release) request["release"] = true;
+  auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
     return kOk;
   }
   const std::string limit = options.timeout.empty() ? "" : " for " + options.timeout;
-  fmt::print("{}: paused{}; {}\n", options.target, limit, drained(*reply));
+  fmt::print("{}: paused{}; {}\n", options.target, limit,
+             options.release ? residency_text(*reply) : drained(*reply));
   if (truth_of(*reply, "pause_best_effort")) {
     complain(
         fmt::format("'{}' has several processes: each is held by itself, so what they do "
@@ -75,7 +84,8 @@ int resume(const Options& options) {
   if (options.json) {
     print_json(*reply);
   } else {
-    fmt::print("{}: goes on\n", options.target);
+    const bool back = text_of(*reply, "residency", "resident") == "resident";
+    fmt::print("{}: {}\n", options.target, back ? "goes on" : residency_text(*reply));
   }
   return kOk;
 }
@@ -98,6 +108,7 @@ void add_pause(CLI::App& app, Outcome& outcome) {
   CLI::App* sub = add(app, "pause", "hold a running job back", kPauseExamples, *options);
   sub->add_option("--timeout", options->timeout, "go on by itself after so long")
       ->type_name("TIME");
+  sub->add_flag("--release", options->release, "move its memory off the device meanwhile");
   sub->callback([options, &outcome] { outcome.code = pause(*options); });
 }
 

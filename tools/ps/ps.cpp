@@ -18,8 +18,9 @@ constexpr char kExamples[] = R"(Examples:
 One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
 known. DEADLINE is what is left until then. A paused job says how long it still is when its pause has
 a time. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
-means that the driver refused the one that was asked for. Exit status: 0, or 3 when no monitor
-answers.)";
+means that the driver refused the one that was asked for. Of jobs that were started with --swappable,
+STATE says 'swapped', 'moving' or 'waiting for memory', and RESIDENT what of MEMORY is on the device.
+Exit status: 0, or 3 when no monitor answers.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
@@ -27,11 +28,18 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
   return fmt::format("{:.0f}%", found->get<double>() * 100);
 }
 
-// "paused 42 s": what is left of it.
+// "paused 42 s": what is left of it; "swapped", "moving", "waiting for memory": where its memory
+// is.
 std::string state_text(const nlohmann::json& job, const std::string& state) {
   const auto left = job.find("pause_seconds");
-  if (state != "paused" || left == job.end() || !left->is_number()) return state;
-  return state + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
+  const std::string where = text_of(job, "residency", "resident");
+  const std::string text = where == "waiting"    ? "waiting for memory"
+                           : where == "resident" ? state
+                                                 : where;
+  if (state != "paused") return text;
+  const std::string paused = text == state ? state : "paused, " + text;
+  if (left == job.end() || !left->is_number()) return paused;
+  return paused + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
 }
 
 // What is left until its deadline; late ones count upwards.
@@ -46,6 +54,11 @@ std::string memory(const nlohmann::json& gpu) {
   const std::uint64_t quota = number_of(gpu, "memory_quota_bytes");
   const std::string used = human_bytes(number_of(gpu, "memory_used_bytes"));
   return quota == 0 ? used : used + " / " + human_bytes(quota);
+}
+
+std::string resident(const nlohmann::json& job, const nlohmann::json& gpu) {
+  if (!truth_of(job, "swappable")) return "-";
+  return human_bytes(number_of(gpu, "memory_resident_bytes"));
 }
 
 std::string slice(const nlohmann::json& gpu) {
@@ -69,30 +82,38 @@ std::string pids(const nlohmann::json& job) {
 
 Tone tone_of(const std::string& state) {
   if (state == "running") return Tone::kGood;
-  return state == "waiting" || state == "paused" ? Tone::kWarning : Tone::kFaint;
+  return state == "idle" ? Tone::kFaint : Tone::kWarning;
 }
 
-void add_job(Table& table, const nlohmann::json& job) {
+// The column RESIDENT stands behind MEMORY, when some job's memory can leave.
+constexpr std::size_t kResidentColumn = 8;
+
+void add_job(Table& table, const nlohmann::json& job, bool with_resident) {
   const std::string state = text_of(job, "state");
   const std::string priority = text_of(job, "priority");
   const auto row = [&](const nlohmann::json& gpu, bool first) -> std::vector<Table::Cell> {
     const bool placed = gpu.is_object();
     const auto name = text_of(job, "name", text_of(job, "job"));
-    return {first ? name : "",
-            first ? text_of(job, "user") : "",
-            first ? priority : "",
-            {first ? state_text(job, state) : "", tone_of(state)},
-            placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
-            first ? percent_of(job, "limit_ratio") : "",
-            first ? deadline(job) : "",
-            placed ? memory(gpu) : "-",
-            placed ? slice(gpu) : "-",
-            placed ? std::to_string(number_of(gpu, "launches") + number_of(gpu, "graph_launches"))
-                   : "-",
-            placed ? std::to_string(number_of(gpu, "refusals")) : "-",
-            placed ? text_of(gpu, "uuid").substr(0, 12) : "-",
-            first ? human_seconds(static_cast<double>(number_of(job, "since_seconds"))) : "",
-            first ? pids(job) : ""};
+    std::vector<Table::Cell> cells = {
+        first ? name : "",
+        first ? text_of(job, "user") : "",
+        first ? priority : "",
+        {first ? state_text(job, state) : "", tone_of(state)},
+        placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
+        first ? percent_of(job, "limit_ratio") : "",
+        first ? deadline(job) : "",
+        placed ? memory(gpu) : "-",
+        placed ? slice(gpu) : "-",
+        placed ? std::to_string(number_of(gpu, "launches") + number_of(gpu, "graph_launches"))
+               : "-",
+        placed ? std::to_string(number_of(gpu, "refusals")) : "-",
+        placed ? text_of(gpu, "uuid").substr(0, 12) : "-",
+        first ? human_seconds(static_cast<double>(number_of(job, "since_seconds"))) : "",
+        first ? pids(job) : ""};
+    if (with_resident) {
+      cells.insert(cells.begin() + kResidentColumn, placed ? resident(job, gpu) : "-");
+    }
+    return cells;
   };
   const auto& gpus = list_of(job, "gpus");
   if (gpus.empty()) table.add(row(nullptr, true));
@@ -135,6 +156,17 @@ void print_undrained(const nlohmann::json& jobs) {
   }
 }
 
+// Why memory is not where it was asked to be.
+void print_stuck(const nlohmann::json& jobs) {
+  for (const auto& job : jobs) {
+    std::string why;
+    for (const auto& gpu : list_of(job, "gpus")) why = text_of(gpu, "swap_error", why);
+    if (why.empty()) continue;
+    fmt::print("{}\n",
+               paint(Tone::kWarning, fmt::format("{}: its memory: {}", text_of(job, "name"), why)));
+  }
+}
+
 int ps(bool json) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}});
   if (!reply) return fail(reply.error());
@@ -143,22 +175,26 @@ int ps(bool json) {
     return kOk;
   }
   using enum Table::Align;
-  Table table({{"NAME"},
-               {"USER"},
-               {"PRIORITY"},
-               {"STATE"},
-               {"SHARE", kRight},
-               {"LIMIT", kRight},
-               {"DEADLINE", kRight},
-               {"MEMORY", kRight},
-               {"SLICE", kRight},
-               {"LAUNCHES", kRight},
-               {"REFUSED", kRight},
-               {"GPU"},
-               {"SINCE", kRight},
-               {"PIDS"}});
   const auto& jobs = list_of(*reply, "jobs");
-  for (const auto& job : jobs) add_job(table, job);
+  const bool with_resident = std::any_of(
+      jobs.begin(), jobs.end(), [](const auto& job) { return truth_of(job, "swappable"); });
+  std::vector<Table::Column> columns = {{"NAME"},
+                                        {"USER"},
+                                        {"PRIORITY"},
+                                        {"STATE"},
+                                        {"SHARE", kRight},
+                                        {"LIMIT", kRight},
+                                        {"DEADLINE", kRight},
+                                        {"MEMORY", kRight},
+                                        {"SLICE", kRight},
+                                        {"LAUNCHES", kRight},
+                                        {"REFUSED", kRight},
+                                        {"GPU"},
+                                        {"SINCE", kRight},
+                                        {"PIDS"}};
+  if (with_resident) columns.insert(columns.begin() + kResidentColumn, {"RESIDENT", kRight});
+  Table table(std::move(columns));
+  for (const auto& job : jobs) add_job(table, job, with_resident);
   if (jobs.empty()) {
     complain("no jobs; `switchyard run -- COMMAND` starts one");
   } else {
@@ -166,6 +202,7 @@ int ps(bool json) {
   }
   print_best_effort(jobs);
   print_undrained(jobs);
+  print_stuck(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;
 }

@@ -41,6 +41,8 @@ constexpr char kExamples[] = R"(Examples:
       at most 30 % of the GPU's time; under `switchyard policy deadline`, first while it is due first
   switchyard run --share 4 --on-oom wait --oom-timeout 10m -- ./job.sh
       four times the weight of a job with 1; waits for memory instead of failing
+  switchyard run --swappable --name train -- python train.py
+      `switchyard swap-out train` and `pause --release train` give its device memory to others
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
@@ -157,7 +159,7 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
       return;
     }
     const bool alone = word == "-h" || word == "--help" || word == "--require" ||
-                       word.find('=') != std::string::npos;
+                       word == "--swappable" || word.find('=') != std::string::npos;
     if (!alone) ++i;  // its value
   }
 }
@@ -173,6 +175,11 @@ void add_run(CLI::App& app, Outcome& outcome) {
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
+    if (knob.type_name == nullptr) {
+      sub->add_flag_callback(
+          knob.option, [options, field] { options->card[field] = "yes"; }, help);
+      continue;
+    }
     sub->add_option_function<std::string>(
            knob.option, [options, field](const std::string& text) { options->card[field] = text; },
            help)

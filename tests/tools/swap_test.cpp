@@ -1,0 +1,147 @@
+// swap-out, swap-in, pause --release, resume and ps, against a monitor that answers as the test
+// says.
+#include "tools/swap/swap.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "fake_monitor.h"
+#include "tools/pause/pause.h"
+#include "tools/ps/ps.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr std::uint64_t kGiB = 1ull << 30;
+
+struct Said {
+  int code = 0;
+  std::string out, err;
+  bool has(const std::string& text) const { return out.find(text) != std::string::npos; }
+};
+
+// Runs one command against a monitor that gives `reply` to everything; `asked` is what it heard.
+Said run(Words words, const json& reply, json* asked = nullptr) {
+  auto monitor = FakeMonitor::answering([&](const json& request) {
+    if (asked != nullptr) *asked = request;
+    return reply;
+  });
+  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
+  Outcome outcome;
+  CLI::App app;
+  add_pause(app, outcome);
+  add_resume(app, outcome);
+  add_swap_out(app, outcome);
+  add_swap_in(app, outcome);
+  add_ps(app, outcome);
+  std::reverse(words.begin(), words.end());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  app.parse(std::move(words));
+  std::fflush(stdout);
+  ::unsetenv("SWITCHYARD_SOCKET");
+  return {outcome.code, testing::internal::GetCapturedStdout(),
+          testing::internal::GetCapturedStderr()};
+}
+
+json job(const std::string& residency, const std::string& state = "running") {
+  const bool there = residency == "resident";
+  return {{"ok", true},
+          {"name", "train"},
+          {"state", state},
+          {"swappable", true},
+          {"residency", residency},
+          {"drained", true},
+          {"gpus",
+           {{{"uuid", "GPU-aa"},
+             {"memory_used_bytes", 12 * kGiB},
+             {"memory_resident_bytes", there ? 12 * kGiB : 2 * kGiB},
+             {"memory_swapped_bytes", there ? 0 : 10 * kGiB},
+             {"swap_error", nullptr}}}}};
+}
+
+json listing(json one) { return {{"ok", true}, {"jobs", {std::move(one)}}}; }
+
+TEST(Swap, OutAsksAndSaysHowMuchHasLeft) {
+  json asked;
+  const Said said = run({"swap-out", "train"}, job("swapped"), &asked);
+  EXPECT_EQ(said.code, kOk) << said.err;
+  EXPECT_EQ(asked, (json{{"op", "swap-out"}, {"target", "train"}}));
+  EXPECT_EQ(said.out, "train: its memory (10 GiB) has left the device\n");
+}
+
+TEST(Swap, InSaysWhereItIs) {
+  json asked;
+  EXPECT_EQ(run({"swap-in", "train"}, job("resident"), &asked).out,
+            "train: its memory is on the device\n");
+  EXPECT_EQ(asked["op"], "swap-in");
+  EXPECT_TRUE(run({"swap-in", "train"}, job("waiting")).has("10 GiB of its memory wait"));
+  EXPECT_TRUE(run({"swap-in", "train"}, job("moving")).has("on its way"));
+}
+
+TEST(Swap, AsJson) {
+  const Said said = run({"swap-out", "train", "--json"}, job("swapped"));
+  EXPECT_EQ(json::parse(said.out)["residency"], "swapped");
+}
+
+TEST(Swap, WhatTheMonitorRefusesIsTheExitCodeAndTheReason) {
+  for (const int code : {kNoSuchJobOrGpu, kNoPermission, kRefusedByPolicy, kTimedOut}) {
+    const Said said =
+        run({"swap-out", "train"}, {{"ok", false}, {"code", code}, {"error", "because"}});
+    EXPECT_EQ(said.code, code);
+    EXPECT_EQ(said.out, "");
+    EXPECT_NE(said.err.find("because"), std::string::npos);
+  }
+}
+
+TEST(Swap, APauseReleasesWhenItIsAskedTo) {
+  json asked;
+  const Said said =
+      run({"pause", "--release", "train", "--timeout", "60s"}, job("swapped", "paused"), &asked);
+  EXPECT_EQ(asked["release"], true);
+  EXPECT_EQ(asked["timeout_seconds"], 60);
+  EXPECT_EQ(said.out, "train: paused for 60s; its memory (10 GiB) has left the device\n");
+  run({"pause", "train"}, job("resident", "paused"), &asked);
+  EXPECT_FALSE(asked.contains("release"));
+}
+
+TEST(Swap, ResumeSaysWhenItHasToWait) {
+  EXPECT_EQ(run({"resume", "train"}, job("resident")).out, "train: goes on\n");
+  EXPECT_TRUE(run({"resume", "train"}, job("waiting", "paused")).has("until the device has room"));
+  EXPECT_EQ(run({"resume", "train"}, {{"ok", true}}).out, "train: goes on\n")
+      << "a monitor that knows no residency";
+}
+
+TEST(Swap, PsShowsWhereTheMemoryIs) {
+  EXPECT_TRUE(run({"ps"}, listing(job("swapped", "swapped"))).has(" swapped "));
+  EXPECT_TRUE(run({"ps"}, listing(job("moving", "moving"))).has(" moving "));
+  EXPECT_TRUE(run({"ps"}, listing(job("waiting", "waiting"))).has(" waiting for memory "));
+  EXPECT_TRUE(run({"ps"}, listing(job("resident"))).has(" running "));
+  json paused = job("swapped", "paused");
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused, swapped "));
+  paused["pause_seconds"] = 42;
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused, swapped 42 s "));
+}
+
+TEST(Swap, PsHasItsColumnOnlyWhenSomeJobIsSwappable) {
+  const Said with = run({"ps"}, listing(job("swapped")));
+  EXPECT_TRUE(with.has("RESIDENT"));
+  EXPECT_TRUE(with.has(" 2 GiB "));
+  json plain = job("resident");
+  plain["swappable"] = false;
+  EXPECT_FALSE(run({"ps"}, listing(plain)).has("RESIDENT"));
+}
+
+TEST(Swap, PsSaysWhyMemoryIsNotWhereItShouldBe) {
+  json stuck = job("resident");
+  stuck["gpus"][0]["swap_error"] = "the host has no room for it";
+  EXPECT_TRUE(run({"ps"}, listing(stuck)).has("train: its memory: the host has no room for it"));
+}
+
+}  // namespace
+}  // namespace switchyard::tools
