@@ -23,7 +23,7 @@ constexpr unsigned kTouchers = 4;
 // 256 MiB and which of its pages are handed out.
 struct Slab {
   unsigned char* base = nullptr;
-  unsigned free_pages = kPages;
+  unsigned free_pages = 0;
   std::uint64_t taken[kPages / 64] = {};
 
   bool is_taken(unsigned page) const { return (taken[page / 64] >> page % 64 & 1) != 0; }
@@ -159,7 +159,7 @@ bool grow(std::uint64_t limit_bytes) {
     return false;
   }
   const Locked locked(g_lock);
-  g_slabs[g_count] = {.base = base};
+  g_slabs[g_count] = {.base = base, .free_pages = kPages};
   ++g_count;
   g_free_pages += kPages;
   return true;
