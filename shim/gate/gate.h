@@ -30,8 +30,8 @@ using numbers::Work;
 // The lane when the gate has anything to do for it, else null: what everything below costs when
 // nothing is armed.
 inline abi::Lane* attentive(abi::Lane* lane) {
-  if (lane == nullptr ||
-      (lane->attention.load(std::memory_order_relaxed) & ~abi::kSwappable) == 0) [[likely]] {
+  if (lane == nullptr || (lane->attention.load(std::memory_order_relaxed) & ~abi::kSwappable) == 0)
+      [[likely]] {
     return nullptr;
   }
   return lane;

@@ -149,6 +149,13 @@ CUresult copy_per_thread(Original original, Args... args) {
   return count_copy(true, original, args...);
 }
 
+// What touches memory in a stream's order and is neither work nor a copy.
+template <typename Original, typename... Args>
+CUresult touch(Original original, Args... args) {
+  const swap::Entry entry(swap::on());
+  return original(args...);
+}
+
 // Calls in which the driver waits for the GPU, or may: what frees what kernels may still use.
 template <typename Original, typename... Args>
 CUresult wait(Original original, Args... args) {

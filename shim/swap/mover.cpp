@@ -35,13 +35,14 @@ constexpr std::uint64_t kDrainNs = 10'000 * kMs;
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
 
-std::atomic<std::int32_t> g_thread_of{0};   // the process that has a mover
-std::atomic<std::uint32_t> g_pokes{0};      // a futex word
+std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
+std::atomic<std::uint32_t> g_pokes{0};     // a futex word
 std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
 std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
 
 void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
-  const timespec limit{static_cast<time_t>(ns / (1000 * kMs)), static_cast<long>(ns % (1000 * kMs))};
+  const timespec limit{static_cast<time_t>(ns / (1000 * kMs)),
+                       static_cast<long>(ns % (1000 * kMs))};
   ::syscall(SYS_futex, &g_pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
 }
 

@@ -74,8 +74,8 @@ class Outward {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
-    CUresult result = driver().cuMemcpyDtoHAsync_v2(chunk.host.at, address, chunk.bytes,
-                                                    lines_.stream());
+    CUresult result =
+        driver().cuMemcpyDtoHAsync_v2(chunk.host.at, address, chunk.bytes, lines_.stream());
     if (result == CUDA_SUCCESS) result = lines_.mark(next_);
     flights_[next_++ % kDepth] = {&chunk, address};
     begun_ += chunk.bytes;

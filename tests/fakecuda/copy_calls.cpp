@@ -193,12 +193,14 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
   return copy(flat(to, kDevice, address(from), kHost, bytes));
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream s) {
+  FAKE_MAY_FAIL();
   return copy_async(flat(to, kDevice, address(from), kHost, bytes), s);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
   return copy(flat(address(to), kHost, from, kDevice, bytes));
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream s) {
+  FAKE_MAY_FAIL();
   return copy_async(flat(address(to), kHost, from, kDevice, bytes), s);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {

@@ -85,7 +85,11 @@ class Memory {
     launched_ = CUDA_SUCCESS;
     launcher_ = std::thread([this] {
       launched_ = cuCtxSetCurrent(context_);
-      while (!ending_ && launched_ == CUDA_SUCCESS) launched_ = launch_next();
+      // Never far ahead: what is queued has to end before memory can move.
+      while (!ending_ && launched_ == CUDA_SUCCESS) {
+        launched_ = launch(8);
+        if (launched_ == CUDA_SUCCESS) launched_ = sync();
+      }
     });
   }
 

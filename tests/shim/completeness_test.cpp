@@ -20,7 +20,8 @@ const std::regex& interesting() {
   static const std::regex pattern(
       "cu(Mem|Array|Mipmapped|Ipc|Launch|Graph|Import|External|Multicast|Destroy|DeviceTotalMem|"
       "Device\\w*MemPool|Device\\w*GraphMem|GreenCtx|CtxCreate|CtxDestroy|DevicePrimaryCtx|"
-      "Stream\\w*Capture|Ctx\\w*Synchronize|Stream\\w*Synchronize|Event\\w*Synchronize)\\w*|"
+      "Stream\\w*Capture|Stream\\w*Value|StreamBatchMemOp|Ctx\\w*Synchronize|Stream\\w*Synchronize|"
+      "Event\\w*Synchronize)\\w*|"
       "cu\\w*(Alloc|Malloc|Memcpy|Memset|Launch)\\w*");
   return pattern;
 }
