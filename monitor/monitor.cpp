@@ -30,7 +30,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       gpus_(gpus.list(), roster_, settings_.capacity),
       measuring_(gpus, gpus_, settings_.capacity),
       memory_(roster_, gpus_, measuring_),
-      residency_(roster_, gpus_, memory_, settings_.host_pool_bytes),
+      residency_(roster_, memory_, settings_.host_pool_bytes),
       slicing_(roster_, gpus_,
                [&] {
                  measuring_.measure_all(now);

@@ -90,9 +90,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
   }
 }
 
-Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
-                     std::uint64_t host_pool_bytes)
-    : roster_(roster), gpus_(gpus), memory_(memory), host_pool_bytes_(host_pool_bytes) {}
+Residency::Residency(Roster& roster, Memory& memory, std::uint64_t host_pool_bytes)
+    : roster_(roster), memory_(memory), host_pool_bytes_(host_pool_bytes) {}
 
 template <typename Each>
 void Residency::for_lanes(const Job& job, Each each) {
@@ -150,9 +149,10 @@ bool Residency::follow(Time now) {
   return changed;
 }
 
-// Under another monitor it was told to leave. By itself it would come back as soon as the device
-// has room; here it comes when the account has it.
+// Under another monitor it was told to leave: it stays away until the account has room for it, or
+// with a pause that outlived that monitor, which was one with release.
 void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& state) {
+  if (job.pause.on && !job.pause.decided) job.pause.release = true;
   if (!job.presence.released) {
     job.presence.released = job.presence.out = true;
     memory_.release(job);
@@ -179,8 +179,11 @@ bool Residency::follow(Job& job, Time now) {
     state.residency = said;
     state.moves = state.moves || said.phase == abi::kLeaving;
     if (!state.carried || said.total_bytes == 0) return;
+    state.carried = false;
     if (said.phase == abi::kAbsent) adopt(job, client, lane, state);
-    if (said.phase != abi::kReturning) state.carried = false;
+    // It has put the words of the other monitor's page into this one.
+    client.page->write_residency(lane, state.residency_order);
+    client.page->ring();
   });
   if (wanted_out(job)) return tell_to_leave(job, now) || changed;
   if (job.presence.released) return try_to_return(job, now) || changed;

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <string>
 
-#include "monitor/gpu_accounts.h"
 #include "monitor/memory.h"
 #include "monitor/roster.h"
 
@@ -52,7 +51,7 @@ std::string failure_text(std::uint32_t error, std::uint32_t result);
 
 class Residency {
  public:
-  Residency(Roster& roster, GpuAccounts& gpus, Memory& memory, std::uint64_t host_pool_bytes);
+  Residency(Roster& roster, Memory& memory, std::uint64_t host_pool_bytes);
 
   // A client whose page isn't published yet. `rejoins`: its memory may be away already.
   void join(Client& client, bool rejoins);
@@ -75,7 +74,6 @@ class Residency {
   void for_lanes(const Job& job, Each each);
 
   Roster& roster_;
-  GpuAccounts& gpus_;
   Memory& memory_;
   std::uint64_t host_pool_bytes_;
 };

@@ -463,12 +463,15 @@ TEST(Residency, AGpuWithoutRoomShowsAsWaiting) {
 
 // Clients of a monitor that went away.
 struct Rejoins : Swaps {
-  Joined rejoin(std::uint64_t bytes) {
+  Joined rejoin(std::uint64_t bytes, bool paused = false) {
     wire::Hello hello = hello_of({.job = "j", .name = "x", .swappable = "yes"}, 1, wire::kRejoin);
     hello.used_bytes[0] = bytes;
+    hello.paused = paused ? 1 : 0;
     Joined joined = join_as({next_pid++, 1000}, hello);
     joined.shim.open_context();
     joined.shim.swappable(bytes);
+    // The library carries the words of the old page over.
+    joined.shim.residency().limited = 1;
     return joined;
   }
 };
@@ -485,6 +488,34 @@ TEST(Residency, OneThatWasOutBeforeThisMonitorIsBroughtInWhenItFits) {
   rig.release(other, 3 * kGiB);
   rig.pass(seconds(1));
   EXPECT_EQ(a.shim.residency().limited, 0u);
+}
+
+TEST(Residency, WhatAnotherMonitorHadToldIsTakenBack) {
+  for (const std::uint32_t phase : {abi::kResident, abi::kLeaving, abi::kReturning}) {
+    Rejoins rig;
+    const Joined a = rig.rejoin(2 * kGiB);
+    a.shim.residency().phase = phase;
+    rig.pass(milliseconds(250));
+    EXPECT_EQ(a.shim.residency().limited, 0u) << phase;
+    EXPECT_EQ(a.shim.residency().host_limit_bytes, 8 * kGiB);
+    rig.is_back(a);
+    EXPECT_EQ(rig.job()["residency"], "resident");
+  }
+}
+
+TEST(Residency, AReleasedPauseOutlivesTheMonitor) {
+  Rejoins rig;
+  const Joined a = rig.rejoin(2 * kGiB, true);
+  a.shim.be_absent();
+  rig.pass(seconds(1));
+  EXPECT_TRUE(a.shim.told_to_leave());
+  EXPECT_EQ(a.shim.gate().closed, abi::kClosedByPause);
+  EXPECT_EQ(rig.job()["residency"], "swapped");
+  EXPECT_EQ(rig.free(), 4 * kGiB);
+  rig.tell("resume");
+  EXPECT_EQ(a.shim.residency().limited, 0u);
+  rig.is_back(a);
+  EXPECT_EQ(a.shim.gate().closed, 0u);
 }
 
 TEST(Residency, OneThatWasOutAndFitsComesByItself) {

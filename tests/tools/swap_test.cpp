@@ -73,6 +73,8 @@ TEST(Swap, OutAsksAndSaysHowMuchHasLeft) {
   EXPECT_EQ(said.code, kOk) << said.err;
   EXPECT_EQ(asked, (json{{"op", "swap-out"}, {"target", "train"}}));
   EXPECT_EQ(said.out, "train: its memory (10 GiB) has left the device\n");
+  EXPECT_TRUE(
+      run({"swap-out", "train"}, {{"ok", true}, {"residency", "swapped"}}).has("no memory"));
 }
 
 TEST(Swap, InSaysWhereItIs) {

@@ -33,11 +33,11 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
 std::string state_text(const nlohmann::json& job, const std::string& state) {
   const auto left = job.find("pause_seconds");
   const std::string where = text_of(job, "residency", "resident");
-  const std::string text = where == "waiting"    ? "waiting for memory"
-                           : where == "resident" ? state
-                                                 : where;
+  std::string text = where == "waiting"    ? "waiting for memory"
+                     : where == "resident" ? state
+                                           : where;
   if (state != "paused") return text;
-  const std::string paused = text == state ? state : "paused, " + text;
+  std::string paused = text == state ? state : "paused, " + text;
   if (left == job.end() || !left->is_number()) return paused;
   return paused + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
 }

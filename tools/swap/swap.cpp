@@ -33,7 +33,7 @@ When the GPU has no room for it yet, the job waits: `switchyard ps` says so, and
 others have freed enough. It answers when it is back, or after 2 s with where it is. Exit status: 0,
 3 no monitor, 4 no such job, 5 not yours, 6 not started with --swappable.)";
 
-int swap(const Options& options, const char* op) {
+int ask(const Options& options, const char* op) {
   auto reply = MonitorClient::ask_any({{"op", op}, {"target", options.target}},
                                       MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
@@ -53,7 +53,7 @@ void add(CLI::App& app, Outcome& outcome, const char* op, const char* meaning,
   sub->add_option("NAME", options->target, "the job's name or id")->required();
   sub->add_flag("--json", options->json, "print the job as JSON");
   add_socket_option(*sub);
-  sub->callback([options, op, &outcome] { outcome.code = swap(*options, op); });
+  sub->callback([options, op, &outcome] { outcome.code = ask(*options, op); });
 }
 
 }  // namespace
@@ -63,6 +63,7 @@ std::string residency_text(const nlohmann::json& job) {
   for (const auto& gpu : list_of(job, "gpus")) away += number_of(gpu, "memory_swapped_bytes");
   const std::string where = text_of(job, "residency");
   const std::string amount = human_bytes(away);
+  if (where == "swapped" && away == 0) return "it has no memory that could leave the device";
   if (where == "swapped") return "its memory (" + amount + ") has left the device";
   if (where == "moving") return "its memory is on its way; " + amount + " are in the host";
   if (where == "waiting") {
