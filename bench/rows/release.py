@@ -34,7 +34,8 @@ def sizes(rig):
     return max(1, int(rig.options.gib * (1 << 30)) // each), each
 
 
-def one_round(rig, job, monitor, size):
+def one_round(rig, job, size):
+    monitor = Monitor(rig.socket)  # a connection that says nothing for long is closed
     job.start()
     time.sleep(rig.scaled(1))
     watch = FreedWatch(size)
@@ -68,11 +69,10 @@ def run(rig, report: Report):
     begun = time.monotonic()
     wait_for_pool(rig, job.name, size)
     pinned = time.monotonic() - begun
-    monitor = Monitor(rig.socket)
     rounds = []
     report.keep(bytes=size, pinned_after_seconds=pinned, rounds=rounds)
     for index in range(max(2, int(rig.options.rounds * rig.options.scale))):
-        rounds.append(one_round(rig, job, monitor, size))
+        rounds.append(one_round(rig, job, size))
         rig.say(f"round {index + 1}: {rounds[-1]}")
     report.note("memory", f"{size / (1 << 30):.2f} GiB", f"{count} tensors; pinned {pinned:.1f} s "
                 "after the job was ready")

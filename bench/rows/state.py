@@ -25,17 +25,18 @@ def arguments(parser):
     parser.add_argument("--batch", type=int, default=32)
 
 
-def timed(monitor, op, name):
+def timed(rig, op, name):
+    monitor = Monitor(rig.socket)  # a connection that says nothing for long is closed
     begun = time.monotonic()
     monitor.ask(op=op, target=name)
     return time.monotonic() - begun
 
 
-def one_round(monitor, job):
+def one_round(rig, job):
     before = used_bytes()
-    out = timed(monitor, "swap-out", job.name)
+    out = timed(rig, "swap-out", job.name)
     away = before - used_bytes()
-    return {"bytes": away, "out": out, "in": timed(monitor, "swap-in", job.name)}
+    return {"bytes": away, "out": out, "in": timed(rig, "swap-in", job.name)}
 
 
 def settle(job):
@@ -43,8 +44,8 @@ def settle(job):
     return {"before": job.ask(do="digest"), **job.ask(do="empty_cache")}
 
 
-def measure(rig, monitor, model, job, settled):
-    rounds = [one_round(monitor, job)
+def measure(rig, model, job, settled):
+    rounds = [one_round(rig, job)
               for _ in range(max(2, int(rig.options.rounds * rig.options.scale)))]
     after = job.ask(do="digest")
     going_on = job.run(rig.scaled(0.5))["steps"]
@@ -60,7 +61,6 @@ def start(rig, model):
 
 
 def run(rig, report: Report):
-    monitor = Monitor(rig.socket)
     jobs = {model: start(rig, model) for model in rig.options.only or MODELS}
     cells = []
     report.keep(cells=cells)
@@ -76,7 +76,7 @@ def run(rig, report: Report):
         wait_for_pool(rig, job.name, settled[model]["reserved_bytes"])
     for model, job in ready.items():
         rig.say(model)
-        cells.append(measure(rig, monitor, model, job, settled[model]))
+        cells.append(measure(rig, model, job, settled[model]))
         job.end()
         judge(report, cells[-1])
 

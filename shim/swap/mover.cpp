@@ -220,8 +220,10 @@ struct Mover {
   }
 
   void leave(std::uint64_t limit) {
+    page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
     if (!find_host_room(g_resident[lane].load() - limit)) {
-      rest(abi::kResident, abi::kSwapNoHostRoom, CUDA_SUCCESS);
+      const bool works = admission::is_open();  // else a part is away
+      rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
     }
     if (!quiet()) return;

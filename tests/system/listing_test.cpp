@@ -95,8 +95,8 @@ TEST_F(Listing, SeveralGpusAreListedByUuid) {
 }
 
 TEST_F(Listing, HelpTeachesByExample) {
-  for (const char* sub :
-       {"run", "status", "ps", "set", "pause", "resume", "policy", "means", "doctor", "version"}) {
+  for (const char* sub : {"run", "status", "ps", "set", "pause", "resume", "swap-out", "swap-in",
+                          "policy", "means", "doctor", "version"}) {
     const auto end = cli({sub, "--help"});
     EXPECT_EQ(end.status, 0) << sub;
     EXPECT_NE(end.out.find(std::string("  switchyard ") + sub), std::string::npos) << sub;

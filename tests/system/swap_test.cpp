@@ -108,9 +108,9 @@ TEST_F(Swap, AGraphGoesOnOverMemoryThatCameBack) {
 
 TEST_F(Swap, OnlyTheExcessLeaves) {
   begin();
-  out(20 * kMiB);
+  out(34 * kMiB);
   ASSERT_TRUE(becomes(abi::kAbsent));
-  EXPECT_LE(words().resident_bytes.load(), 20 * kMiB);
+  EXPECT_LE(words().resident_bytes.load(), 34 * kMiB);
   EXPECT_GT(words().resident_bytes.load(), 0u);
   in();
   ASSERT_TRUE(becomes(abi::kResident));

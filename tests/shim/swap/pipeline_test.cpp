@@ -116,8 +116,8 @@ class Pipeline : public testing::EngineTest {
   }
 
   void add(const std::vector<std::uint64_t>& chunks) {
-    void* memory = ::mmap(nullptr, 3 * kMiB2, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, 3 * kMiB2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memories_.push_back(memory);
     swap::Range range{.address = reinterpret_cast<CUdeviceptr>(memory)};
     range.count = static_cast<unsigned>(chunks.size());

@@ -1,0 +1,96 @@
+// Lending a job's memory to others, end to end: the library, the monitor and the command line.
+#include <optional>
+#include <string>
+
+#include "tests/system/harness.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class Release : public Scene {
+ protected:
+  void TearDown() override {
+    child_.reset();
+    Scene::TearDown();
+  }
+  void begin(const Words& options = {}, std::uint64_t mebibytes = 40) {
+    Words all = {"--name", "lender", "--swappable"};
+    all.insert(all.end(), options.begin(), options.end());
+    child_.emplace(job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)},
+                       {{"FAKECUDA_PATTERN", "1"}}));
+    ASSERT_EQ(line(), "ready");
+  }
+  std::string line() {
+    std::string text;
+    if (!child_->read_line(text, kLimit)) return {};
+    return text;
+  }
+  std::string ask(const std::string& command) {
+    if (!child_->write_line(command)) return {};
+    return line();
+  }
+  json gpu() { return gpu_of("lender"); }
+  bool residency(const std::string& wanted) {
+    return eventually([&] { return gpu().value("residency", "") == wanted; });
+  }
+
+  std::optional<Child> child_;
+};
+
+TEST_F(Release, AReleasedJobsMemoryIsGoneAndComesBackAsItWas) {
+  begin();
+  ask("begin");
+  for (int round = 0; round < 2; ++round) {
+    const Child::End paused = cli({"pause", "--release", "lender"});
+    ASSERT_EQ(paused.status, 0) << paused.err;
+    EXPECT_EQ(gpu().value("residency", ""), "swapped");
+    EXPECT_LT(gpu().value("memory_resident_bytes", ~0ull), 20 * kMiB) << "but for its context";
+    EXPECT_EQ(gpu().value("memory_swapped_bytes", 0ull), 40 * kMiB);
+    const std::string held = ask("count");
+    EXPECT_EQ(ask("count"), held);
+    ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+    ASSERT_TRUE(residency("resident"));
+    EXPECT_TRUE(eventually([&] { return ask("count") != held; }));
+  }
+  EXPECT_EQ(ask("end"), "did end");
+  EXPECT_EQ(ask("check"), "right");
+}
+
+TEST_F(Release, AnotherJobUsesTheRoomAndTheFirstComesBackWhenItHasGone) {
+  const Child owner = monitor({"--capacity", "500MiB"});
+  begin({}, 300);
+  const Words borrow{built("tests/jobs/job_alloc"), "alloc:300", "wait"};
+  EXPECT_EQ(job({"--name", "early"}, borrow).finish(kLimit).out, "alloc 2\nwaiting\n");
+  ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);
+  Child borrower = job({"--name", "borrower"}, borrow);
+  std::string said;
+  ASSERT_TRUE(borrower.read_line(said, kLimit));
+  EXPECT_EQ(said, "alloc 0");
+  cli({"swap-in", "lender"});
+  ASSERT_TRUE(residency("waiting"));
+  ASSERT_TRUE(child_->write_line("check"));
+  EXPECT_EQ(borrower.finish(kLimit).status, 0);
+  EXPECT_EQ(line(), "right");
+  EXPECT_TRUE(residency("resident"));
+}
+
+TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {
+  begin();
+  ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);
+  child_.reset();
+  EXPECT_TRUE(eventually([&] { return job_named("lender").is_null(); }));
+}
+
+TEST_F(Release, AJobThatIsNotSwappableIsRefusedAndGoesOn) {
+  Child plain = loop({"--name", "plain"});
+  const Child::End refused = cli({"pause", "--release", "plain"});
+  EXPECT_EQ(refused.status, 6);
+  EXPECT_NE(refused.err.find("--swappable"), std::string::npos) << refused.err;
+  const long before = kernels(plain);
+  EXPECT_TRUE(eventually([&] { return kernels(plain) > before; }));
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
