@@ -25,6 +25,7 @@ struct Knobs {
   bool wait_on_oom = false;
   Time oom_timeout = std::chrono::seconds(300);
   bool swappable = false;  // its memory can leave the device; fixed at its start
+  Time idle_release{0};    // without work until it leaves by itself; 0: never. Means swappable
 };
 
 // The defaults where a text is empty. Nullopt when a text makes no sense; `why` then has the knob,

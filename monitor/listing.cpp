@@ -220,6 +220,8 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
                 : active                          ? "running"
                                                   : "idle"},
       {"swappable", job.knobs.swappable},
+      {"idle_release_seconds",
+       job.knobs.idle_release != Time{0} ? json(seconds(job.knobs.idle_release)) : json(nullptr)},
       {"residency", to_string(where)},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
       {"pause_best_effort", job.pause.on && workers > 1},

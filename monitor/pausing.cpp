@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "monitor/idling.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -23,6 +25,7 @@ void pause(Job& job, Time until, bool release, Time now) {
 
 void resume(Job& job) {
   job.pause.release = false;
+  want_back(job);
   if (job.pause.on && job.presence.released) {
     job.pause.ending = true;
     job.pause.until = Time{0};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "monitor/idling.h"
 #include "monitor/pausing.h"
 
 namespace switchyard::monitor {
@@ -36,11 +37,11 @@ void want_in(Job& job) {
   job.presence.swapped_out = job.pause.release = false;
   job.presence.failure.clear();
   job.presence.overdue = false;
-  job.presence.try_at = Time{0};
+  want_back(job);
 }
 
 bool wanted_out(const Job& job) {
-  return job.presence.swapped_out || (job.pause.on && job.pause.release);
+  return job.presence.swapped_out || job.presence.idle || (job.pause.on && job.pause.release);
 }
 
 bool leaving(const Client::Lane& lane) {
@@ -111,8 +112,10 @@ void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
 }
 
 void Residency::join(Client& client, bool rejoins) {
-  const Job* job = roster_.find(client.job);
+  Job* job = roster_.find(client.job);
   if (job == nullptr || !job->knobs.swappable || client.observer) return;
+  // A fresh process is no idle one.
+  if (job->presence.idle) want_back(*job);
   for (auto& [lane, state] : client.lanes) {
     state.carried = rejoins;
     if (job->presence.released && !rejoins) tell(client, lane, state, {true, 0, 0});
@@ -185,6 +188,7 @@ bool Residency::follow(Job& job, Time now) {
     client.page->write_residency(lane, state.residency_order);
     client.page->ring();
   });
+  follow_idleness(roster_, job, now);
   if (wanted_out(job)) return tell_to_leave(job, now) || changed;
   if (job.presence.released) return try_to_return(job, now) || changed;
   if (job.pause.ending && whereabouts(roster_, job) == Whereabouts::kResident) {

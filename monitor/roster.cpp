@@ -47,6 +47,8 @@ Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, 
   set_text(job.card.job, id);
   set_text(job.card.name, name);
   job.knobs = knobs;
+  // Some knobs imply it, and the library reads this one.
+  if (knobs.swappable) set_text(job.card.swappable, "yes");
   job.since = now;
   return &jobs_.emplace(job.key, std::move(job)).first->second;
 }

@@ -41,11 +41,14 @@ struct Pause {
 // Where a job's swappable memory is, and is wanted (residency.h).
 struct Presence {
   bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
+  bool idle = false;         // it may be away until a thread of the job wants it (idling.h)
   bool released = false;     // it was told to leave, and not to come back since
   bool out = false;          // and all of it had left: its promises are suspended
   Time try_at{0};            // when coming back is tried next
   std::string failure;       // why the last attempt to leave was given up; empty: it wasn't
   bool overdue = false;      // because it took too long
+  std::uint64_t work = 0;    // of its clients, as of the last look
+  Time worked_at{0};         // when it was last seen at work; 0: the next look counts as that
 };
 
 struct Job {

@@ -87,9 +87,9 @@ static_assert(sizeof(Head) == 64, "the head is frozen");
 // Bits of Lane::attention: while one is set, launches and copies take their slow path.
 inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // ring once; cleared by the client
 inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; the monitor's alone
-inline constexpr std::uint32_t kProgress = 1u << 2;  // numbers without waits; the monitor's alone
-inline constexpr std::uint32_t kLinger = 1u << 3;    // with kProgress: keep the GPU for a moment
-                                                     // after each burst; the monitor's alone
+inline constexpr std::uint32_t kProgress = 1u << 2;   // numbers without waits; the monitor's alone
+inline constexpr std::uint32_t kLinger = 1u << 3;     // with kProgress: keep the GPU for a moment
+                                                      // after each burst; the monitor's alone
 inline constexpr std::uint32_t kSwappable = 1u << 4;  // work passes swap's admission; the client's
                                                       // alone, for good
 
@@ -189,10 +189,10 @@ static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 &&
               "the gate's layout changed: raise kLayoutVersion");
 
 // Residency::phase
-inline constexpr std::uint32_t kResident = 0;   // all of it is on the device, and work is admitted
-inline constexpr std::uint32_t kLeaving = 1;    // work is held, what was accepted is finished or
-                                                // has been, and memory leaves. Its gate must be open
-inline constexpr std::uint32_t kAbsent = 2;     // work is held; no more than limit_bytes is there
+inline constexpr std::uint32_t kResident = 0;  // all of it is on the device, and work is admitted
+inline constexpr std::uint32_t kLeaving = 1;   // work is held, what was accepted is finished or
+                                               // has been, and memory leaves. Its gate must be open
+inline constexpr std::uint32_t kAbsent = 2;    // work is held; no more than limit_bytes is there
 inline constexpr std::uint32_t kReturning = 3;  // work is held; memory comes back
 
 // Residency::error: why the last move did not come to its end; kSwapFine once one did.
@@ -216,10 +216,10 @@ struct alignas(64) Residency {
   Word32 swap_result;        // CUresult of the call that failed, with kSwapFailed
   Word32 held_threads;       // threads that sleep at swap's admission now
   Word64 total_bytes;        // swappable memory, wherever it is
-  Word64 resident_bytes;     // of that, on the device: raised before it comes, lowered after it left
-  Word64 host_bytes;         // pinned memory of the host, in use or not
-  Word64 moved_bytes;        // copied in either direction so far
-  Word32 moves;              // moves that came to their end
+  Word64 resident_bytes;  // of that, on the device: raised before it comes, lowered after it left
+  Word64 host_bytes;      // pinned memory of the host, in use or not
+  Word64 moved_bytes;     // copied in either direction so far
+  Word32 moves;           // moves that came to their end
   std::uint8_t reserved_client[12];
 };
 static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
@@ -240,13 +240,13 @@ struct Page {
   alignas(64) Word32 card_seq;
   std::uint8_t reserved_card[60];
   JobCard card;
-  std::uint8_t reserved_tail[56];
+  std::uint8_t reserved_tail[32];
 
   Lane lanes[kMaxGpus];
 
   // Not alignas: a mapping begins at any page of memory.
   std::uint8_t reserved_before_gates[kGatesOffset - 512 - sizeof(Lane) * kMaxGpus];
-  Gate gates[kMaxGpus];              // gate i belongs to lane i
+  Gate gates[kMaxGpus];             // gate i belongs to lane i
   Residency residencies[kMaxGpus];  // likewise
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, gates) == kGatesOffset &&

@@ -29,6 +29,8 @@ inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1.5h, from 0 to 24h";
 inline constexpr char kSwappableForms[] = "yes or no";
 inline constexpr char kPauseForms[] = "a time such as 60s or 5m, above 0 and up to 24h";
+inline constexpr char kIdleReleaseForms[] =
+    "a time without work such as 60s or 10m, above 0 and up to 24h";
 inline constexpr char kNameForms[] =
     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";
 
@@ -133,7 +135,7 @@ inline std::optional<double> parse_seconds(std::string_view text) {
   return *number * factor;
 }
 
-// How long a pause lasts, in seconds: more than none.
+// How long a pause lasts, or a job is idle before its memory leaves, in seconds: more than none.
 inline std::optional<double> parse_pause(std::string_view text) {
   const auto seconds = parse_seconds(text);
   return seconds && *seconds > 0 ? seconds : std::nullopt;

@@ -17,7 +17,7 @@ namespace switchyard::monitor::test {
 
 struct Ask {
   std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
-              oom_timeout = {}, limit = {}, deadline = {}, swappable = {};
+              oom_timeout = {}, limit = {}, deadline = {}, swappable = {}, idle_release = {};
 };
 
 inline JobCard card_of(const Ask& ask) {
@@ -32,6 +32,7 @@ inline JobCard card_of(const Ask& ask) {
   set_text(card.limit, ask.limit);
   set_text(card.deadline, ask.deadline);
   set_text(card.swappable, ask.swappable);
+  set_text(card.idle_release, ask.idle_release);
   return card;
 }
 

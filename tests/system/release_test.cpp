@@ -76,6 +76,20 @@ TEST_F(Release, AnotherJobUsesTheRoomAndTheFirstComesBackWhenItHasGone) {
   EXPECT_TRUE(residency("resident"));
 }
 
+TEST_F(Release, AnIdleJobGivesItsMemoryBackAndTakesItAgainAtItsNextCall) {
+  const Child owner = monitor({"--capacity", "500MiB"});
+  begin({"--idle-release", "0.3s"}, 300);
+  ASSERT_TRUE(residency("swapped"));
+  EXPECT_EQ(job_named("lender").value("state", ""), "swapped");
+  Child borrower =
+      job({"--name", "borrower"}, {built("tests/jobs/job_alloc"), "alloc:300", "wait"});
+  std::string said;
+  ASSERT_TRUE(borrower.read_line(said, kLimit));
+  EXPECT_EQ(said, "alloc 0");
+  EXPECT_EQ(borrower.finish(kLimit).status, 0);
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {
   begin();
   ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);

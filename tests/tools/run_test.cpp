@@ -70,6 +70,7 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("on_oom"), "fail");
   EXPECT_EQ(card->at("oom_timeout"), "300s");
   EXPECT_EQ(card->at("swappable"), "no");
+  EXPECT_EQ(card->at("idle_release"), "");
   EXPECT_EQ(card->count("job"), 0U);
 }
 
@@ -120,6 +121,9 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"oom_timeout", "soon", "300s"},
       {"swappable", "maybe", "yes or no"},
       {"swappable", "", "yes or no"},
+      {"idle_release", "0", "above 0"},
+      {"idle_release", "25h", "above 0"},
+      {"idle_release", "never", "without work"},
       {"name", "a b", "letters"},
       {"name", "-a", "letters"},
   };

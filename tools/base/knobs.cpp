@@ -47,6 +47,10 @@ constexpr Side kSwappableSide{
     "--swappable", nullptr, kSwappableForms,
     "its device memory can leave: `swap-out`, `pause --release`; fixed while it runs",
     [](std::string_view t) { return parse_swappable(t).has_value(); }};
+constexpr Side kIdleReleaseSide{
+    "--idle-release", "TIME", kIdleReleaseForms,
+    "swappable, and its memory leaves by itself when it did no work for so long",
+    [](std::string_view t) { return parse_pause(t).has_value(); }};
 
 constexpr const Side& side_of(std::string_view field) {
   if (field == "name") return kNameSide;
@@ -58,6 +62,7 @@ constexpr const Side& side_of(std::string_view field) {
   if (field == "on_oom") return kOnOomSide;
   if (field == "oom_timeout") return kOomTimeoutSide;
   if (field == "swappable") return kSwappableSide;
+  if (field == "idle_release") return kIdleReleaseSide;
   return kJobSide;
 }
 

@@ -43,6 +43,8 @@ constexpr char kExamples[] = R"(Examples:
       four times the weight of a job with 1; waits for memory instead of failing
   switchyard run --swappable --name train -- python train.py
       `switchyard swap-out train` and `pause --release train` give its device memory to others
+  switchyard run --idle-release 10m -- jupyter lab
+      its device memory leaves when it idles, and comes back at its next call
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";

@@ -1,0 +1,61 @@
+#include "monitor/idling.h"
+
+#include <spdlog/spdlog.h>
+
+#include "monitor/gating.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// A job, as all its clients on all its GPUs show it.
+struct Activity {
+  std::uint64_t work = 0;
+  std::uint64_t resident_bytes = 0;
+  bool engaged = false;  // the GPU has something of it, its memory moves, or a gate holds it
+  bool held = false;     // a thread stands before swap's admission
+};
+
+Activity activity_of(const Roster& roster, const Job& job) {
+  Activity out;
+  for (const ClientId id : job.clients) {
+    const auto found = roster.clients().find(id);
+    if (found == roster.clients().end() || found->second->observer) continue;
+    const Client& client = *found->second;
+    for (const auto& [lane, state] : client.lanes) {
+      const GateReport gate = client.page->gate(lane);
+      out.work += client.page->report(lane).work();
+      out.resident_bytes += state.residency.resident_bytes;
+      // One long kernel moves no counter: its number tells, or NVML.
+      const bool runs = state.load > 0 || (numbered(state, gate) && !gate.done);
+      out.engaged = out.engaged || runs || !state.residency.resident() || gate.held_threads > 0;
+      out.held = out.held || state.residency.held_threads > 0;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void follow_idleness(const Roster& roster, Job& job, Time now) {
+  if (job.knobs.idle_release == Time{0}) return;
+  Presence& presence = job.presence;
+  const Activity seen = activity_of(roster, job);
+  // Held by a pause it has no use for its memory.
+  if (presence.idle && seen.held && !job.pause.on) want_back(job);
+  if (presence.idle) return;
+  const bool works = seen.work != presence.work || seen.engaged || seen.held;
+  presence.work = seen.work;
+  // Who paused it decided about its memory, too.
+  const bool stands = seen.resident_bytes == 0 || presence.released || job.pause.on;
+  if (works || stands || presence.worked_at == Time{0}) presence.worked_at = now;
+  if (now - presence.worked_at < job.knobs.idle_release) return;
+  spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release));
+  presence.idle = true;
+}
+
+void want_back(Job& job) {
+  job.presence.idle = false;
+  job.presence.worked_at = job.presence.try_at = Time{0};
+}
+
+}  // namespace switchyard::monitor
