@@ -45,7 +45,7 @@ bool comes_to(abi::Lane& lane, CUstream stream, bool per_thread) {
 }  // namespace
 
 Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work)
-    : may_touch_(comes_to(lane, stream, per_thread)), entry_(may_touch_ && swap::on()) {
+    : may_touch_(comes_to(lane, stream, per_thread)), entry_(swap::on()) {
   if (!may_touch_) return;
   const unsigned index = index_of(lane);
   const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);

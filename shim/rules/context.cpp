@@ -48,6 +48,7 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     const gate::Ending ending(device, reinterpret_cast<std::uintptr_t>(context));
+    const swap::mover::Standstill standstill;
     result = original(context);
     if (result != CUDA_SUCCESS) ending.lives_on();
   }

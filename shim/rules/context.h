@@ -14,6 +14,7 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
+#include "shim/swap/mover.h"
 
 namespace switchyard::shim::rules {
 
@@ -44,6 +45,7 @@ CUresult primary_end(Original original, CUdevice device) {
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     const gate::Ending ending(device, 0);
+    const swap::mover::Standstill standstill;
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();

@@ -103,13 +103,14 @@ CUresult launch_devices(Original original, Args... args) {
 
 template <typename Original>
 CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
-  const auto call = [&] {
-    return graph_memory::run(graph, [&] { return original(graph, stream); });
-  };
+  const auto call = [&] { return original(graph, stream); };
   abi::Lane* lane = current_lane();
-  if (lane == nullptr || captured(stream, per_thread)) return call();
+  if (lane == nullptr || captured(stream, per_thread)) return graph_memory::run(graph, call);
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, call);
+  // Its memory first: that may wait for the monitor, and nobody waits so long inside.
+  return graph_memory::run(graph, [&] {
+    return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, call);
+  });
 }
 
 template <typename Original>

@@ -33,6 +33,10 @@ Shard& own_shard() {
   return g_shards[(thread >> 12 ^ thread >> 20) % kShards];
 }
 
+void wake_all() {
+  ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
 // What the monitor sees of who waits. A process that is swappable sees one GPU.
 abi::Word32& held_threads() { return page().residencies[0].held_threads; }
 
@@ -92,6 +96,8 @@ void drain_until(std::uint64_t deadline_ns) {
   g_state.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
 }
 
+bool draining() { return g_state.load(std::memory_order_acquire) == kDraining; }
+
 bool begin_moving() {
   std::uint32_t expected = kDraining;
   return g_state.compare_exchange_strong(expected, kMoving, std::memory_order_acq_rel);
@@ -99,14 +105,15 @@ bool begin_moving() {
 
 void open() {
   g_state.store(kOpen, std::memory_order_release);
-  ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  wake_all();
 }
 
 bool overrule(std::uint64_t now_ns) {
   if (g_state.load(std::memory_order_acquire) != kDraining) return false;
   if (now_ns < g_deadline_ns.load(std::memory_order_relaxed)) return true;
   std::uint32_t expected = kDraining;
-  if (g_state.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel)) open();
+  // No store of ours may come later than that: the mover may have begun anew.
+  if (g_state.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel)) wake_all();
   return false;
 }
 

@@ -64,6 +64,8 @@ bool shut();
 bool empty();
 // The accepted work is waited for now, until `deadline_ns` at most (CLOCK_MONOTONIC).
 void drain_until(std::uint64_t deadline_ns);
+// False once it was opened meanwhile.
+bool draining();
 // The accepted work is done. False: it was opened meanwhile, so new work may be there.
 bool begin_moving();
 // From whatever it is.

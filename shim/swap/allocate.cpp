@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "shim/client/process.h"
+#include "shim/gate/gate.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/mover.h"
@@ -39,6 +40,7 @@ void dissolve(Range& range) {
   }
   if (range.address != 0) driver().cuMemAddressFree(range.address, range.bytes);
   ::free(range.chunks);
+  range.address = 0;
   range.chunks = nullptr;
 }
 
@@ -172,6 +174,17 @@ void tidy() {
   while (left-- != 0 && may_wait() && claim_one_aside(ending)) ending.finish();
 }
 
+// The same, while nothing is moved.
+CUresult make_admitted(Range& range) {
+  const memory::Relaxed relaxed;
+  for (;;) {
+    const bool inside = admission::inside();
+    if (!inside) admission::wait_until_open();
+    const Held held;
+    if (inside || admission::is_open()) return make(range);
+  }
+}
+
 // The live range that `address` lies in. pre: a Held lives.
 Range* live(CUdeviceptr address) {
   Range* range = find(address);
@@ -195,18 +208,19 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
   if (result != CUDA_SUCCESS) return result;
   if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  tidy();
   mover::start();
-  const memory::Relaxed relaxed;
-  for (;;) {
-    const bool inside = admission::inside();
-    if (!inside) admission::wait_until_open();
-    const Held held;
-    if (!inside && !admission::is_open()) continue;
-    const CUresult made = make(range);
-    if (made == CUDA_SUCCESS) *address = range.address;
-    return made;
+  CUresult made = make_admitted(range);
+  // What is kept aside is the last that it takes from the device: to end it is to wait for the GPU,
+  // which an allocation else doesn't.
+  if (made == CUDA_ERROR_OUT_OF_MEMORY && g_aside.load(std::memory_order_relaxed) != 0) {
+    {
+      const gate::Waiting waiting(gate::Waiting::kContext);
+      tidy();
+    }
+    made = make_admitted(range);
   }
+  if (made == CUDA_SUCCESS) *address = range.address;
+  return made;
 }
 
 bool free(CUdeviceptr address, CUresult& result, Free how) {

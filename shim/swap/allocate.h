@@ -7,8 +7,9 @@
 //
 // A free waits for the context's work before it unmaps, as the driver's own does: unmapping by
 // itself doesn't wait. While a stream is being captured it must not (the capture would be lost),
-// and a stream-ordered one should not, so the range is kept aside until the next allocation or free
-// that finds no capture. What is away from the device is given back at once: no work can touch it.
+// and a stream-ordered one should not, so the range is kept aside until the next free that finds no
+// capture, or until an allocation finds no room. What is away from the device is given back at
+// once: no work can touch it.
 //
 // Threading: any thread. Allocating waits while memory is being moved.
 #pragma once

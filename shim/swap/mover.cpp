@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,8 +13,11 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
+#include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
+#include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/memory/ledger.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/host_pool.h"
@@ -34,6 +38,10 @@ constexpr std::uint64_t kDrainNs = 10'000 * kMs;
 // After a move that failed.
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
+// Chunks of a size that doesn't divide a slab leave some of it: a sixteenth where all are of 20
+// MiB.
+constexpr std::uint64_t kWasted = 16;
+constexpr std::uint64_t kSlabBytes = 256u << 20;
 
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
 std::atomic<std::uint32_t> g_pokes{0};     // a futex word
@@ -46,7 +54,13 @@ void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
   ::syscall(SYS_futex, &g_pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
 }
 
+pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
+// Held by the mover while it uses a context.
+pthread_mutex_t g_at_work = PTHREAD_MUTEX_INITIALIZER;
+
+// Two at once must not leave the older figures.
 void publish(unsigned lane) {
+  const Locked locked(g_publishing);
   abi::Residency& words = page().residencies[lane];
   words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
   words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
@@ -89,16 +103,20 @@ std::uint64_t limit_of(unsigned lane) {
   return told ? words.limit_bytes.load(std::memory_order_relaxed) : UINT64_MAX;
 }
 
-// Makes the context of the lane's memory current to the mover's thread. False: nothing is there.
+// Makes a context of the lane's memory current to the mover's thread. False: there is none.
 bool enter_context(unsigned lane) {
-  CUcontext context = nullptr;
-  {
-    const Held held;
-    for (std::size_t i = 0; i < count() && context == nullptr; ++i) {
-      if (at(i).lane == lane) context = at(i).context;
+  CUcontext tried = nullptr;
+  for (std::size_t i = 0;; ++i) {
+    CUcontext context = nullptr;
+    {
+      const Held held;
+      while (i < count() && (at(i).lane != lane || at(i).context == tried)) ++i;
+      if (i >= count()) return false;
+      context = at(i).context;
     }
+    if (driver().cuCtxSetCurrent(context) == CUDA_SUCCESS) return true;
+    tried = context;
   }
-  return context != nullptr && driver().cuCtxSetCurrent(context) == CUDA_SUCCESS;
 }
 
 // The calls that were admitted have ended. False: not in time. Not while anybody captures: the
@@ -117,22 +135,42 @@ bool shut() {
   return false;
 }
 
-// The accepted work of every context that has memory here has ended.
-CUresult drain(unsigned lane) {
-  CUcontext last = nullptr;
-  for (std::size_t i = 0;; ++i) {
-    CUcontext context = nullptr;
-    {
-      const Held held;
-      while (i < count() && (at(i).lane != lane || at(i).context == last)) ++i;
-      if (i >= count()) return CUDA_SUCCESS;
-      context = at(i).context;
-    }
-    CUresult result = driver().cuCtxSetCurrent(context);
-    if (result == CUDA_SUCCESS) result = driver().cuCtxSynchronize();
-    if (result != CUDA_SUCCESS) return result;
-    last = context;
+CUresult wait_for(CUcontext context) {
+  const CUresult result = driver().cuCtxSetCurrent(context);
+  return result == CUDA_SUCCESS ? driver().cuCtxSynchronize() : result;
+}
+
+CUresult wait_for_primary(unsigned lane) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  int active = 0;
+  const Driver& calls = driver();
+  if (calls.cuDeviceGet(&device, static_cast<int>(lane)) != CUDA_SUCCESS ||
+      calls.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) {
+    return CUDA_SUCCESS;
   }
+  CUresult result = calls.cuDevicePrimaryCtxRetain(&context, device);
+  if (result != CUDA_SUCCESS) return result;
+  result = wait_for(context);
+  calls.cuDevicePrimaryCtxRelease_v2(device);
+  return result;
+}
+
+// The accepted work has ended: of every context of the GPU, for each can touch the memory.
+CUresult drain(unsigned lane) {
+  constexpr std::size_t kMost = 64;
+  std::uint64_t contexts[kMost];
+  const std::size_t found =
+      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
+  if (found > kMost) return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = wait_for_primary(lane);
+  for (std::size_t i = 0; i < found && result == CUDA_SUCCESS; ++i) {
+    // Opened meanwhile: somebody may capture again, which a wait would end.
+    if (!admission::draining()) return CUDA_SUCCESS;
+    result = wait_for(reinterpret_cast<CUcontext>(contexts[i]));
+  }
+  return result;
 }
 
 // One lane's mover: what it remembers between two looks.
@@ -141,6 +179,7 @@ struct Mover {
   std::uint64_t rest_ns = kFirstRestNs;
   std::uint64_t next_ns = 0;  // not before
   bool failing = false;
+  std::uint64_t spare = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
 
   void rest(std::uint32_t phase, std::uint32_t error, CUresult result) {
     page().residencies[lane].swap_result.store(result, std::memory_order_relaxed);
@@ -169,7 +208,10 @@ struct Mover {
       if (g_resident[lane].load() < g_total[lane].load()) moved = move_in(lane, resident_changes);
     }
     if (moved.stop != Stop::kNothing) {
-      rest(abi::kReturning, error_of(moved.stop), moved.result);
+      // What ends the context ends its memory: its work shall have its own error.
+      const bool over = ends_context(moved.result) || no_context(moved.result);
+      if (over) admission::open();
+      rest(over ? abi::kResident : abi::kReturning, error_of(moved.stop), moved.result);
       return;
     }
     admission::open();
@@ -221,7 +263,9 @@ struct Mover {
 
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
-    if (!find_host_room(g_resident[lane].load() - limit)) {
+    const std::uint64_t there_now = g_resident[lane].load();
+    if (there_now <= limit) return;
+    if (!find_host_room(there_now - limit + spare)) {
       const bool works = admission::is_open();  // else a part is away
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
@@ -235,6 +279,7 @@ struct Mover {
     }
     count(moved);
     if (moved.stop != Stop::kNothing) {
+      if (moved.stop == Stop::kNoHostRoom) spare += kSlabBytes;
       rest(abi::kReturning, error_of(moved.stop), moved.result);
       come_back(error_of(moved.stop));
       return;
@@ -248,7 +293,8 @@ struct Mover {
     const std::uint64_t most =
         page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
     const std::uint64_t pinned = host_pool::pinned_bytes();
-    if (pinned >= g_total[lane].load() || pinned >= most || !enter_context(lane) ||
+    const std::uint64_t total = g_total[lane].load();
+    if (pinned >= total + total / kWasted + spare || pinned >= most || !enter_context(lane) ||
         !host_pool::grow(most)) {
       return false;
     }
@@ -283,8 +329,12 @@ void* run(void*) {
   Mover mover;
   for (;;) {
     const std::uint32_t seen = g_pokes.load(std::memory_order_acquire);
-    const std::uint64_t wait_ns = mover.look();
-    driver().cuCtxSetCurrent(nullptr);
+    std::uint64_t wait_ns = 0;
+    {
+      const Locked at_work(g_at_work);
+      wait_ns = mover.look();
+      driver().cuCtxSetCurrent(nullptr);
+    }
     if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
   }
 }
@@ -304,6 +354,14 @@ void start() {
 void poke() {
   g_pokes.fetch_add(1, std::memory_order_release);
   ::syscall(SYS_futex, &g_pokes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Standstill::Standstill() : locked_(on()) {
+  if (locked_) ::pthread_mutex_lock(&g_at_work);
+}
+
+Standstill::~Standstill() {
+  if (locked_) ::pthread_mutex_unlock(&g_at_work);
 }
 
 void allocated(unsigned lane, std::uint64_t bytes) {
@@ -348,6 +406,7 @@ void clear() {
     mover::g_total[lane].store(0);
     mover::g_resident[lane].store(0);
   }
+  mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
   clear_ranges();
   host_pool::clear();

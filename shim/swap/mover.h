@@ -28,6 +28,18 @@ void start();
 // The page, or what is allocated, has changed.
 void poke();
 
+// Around the end of a context: the mover uses none meanwhile.
+class Standstill {
+ public:
+  Standstill();
+  ~Standstill();
+  Standstill(const Standstill&) = delete;
+  Standstill& operator=(const Standstill&) = delete;
+
+ private:
+  bool locked_;
+};
+
 // How many bytes of swappable memory there are, and how many of them on the device: told by
 // allocate.cpp under Held, published in the page.
 void allocated(unsigned lane, std::uint64_t bytes);

@@ -104,7 +104,11 @@ class Outward {
       host_pool::give_back(flight.chunk->host);
       return;
     }
-    send_away(*flight.chunk, flight.address);
+    if (!send_away(*flight.chunk, flight.address)) {
+      host_pool::give_back(flight.chunk->host);
+      fail(CUDA_ERROR_UNKNOWN);
+      return;
+    }
     moved_.copied += flight.chunk->bytes;
     resident_(lane_, -signed_bytes(*flight.chunk));
   }
@@ -139,9 +143,11 @@ Moved bring_all(unsigned lane, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
   if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
-    if (moved.stop != Stop::kNothing || on_device(chunk)) return;
-    resident(lane, signed_bytes(chunk));
-    moved.result = bring(chunk, address, static_cast<int>(lane));
+    if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.host)) return;
+    // One that could not be taken away again after a copy that failed is there already.
+    const bool comes = !on_device(chunk);
+    if (comes) resident(lane, signed_bytes(chunk));
+    if (comes) moved.result = bring(chunk, address, static_cast<int>(lane));
     if (moved.result != CUDA_SUCCESS) {
       resident(lane, -signed_bytes(chunk));
       moved.stop = moved.result == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
@@ -186,8 +192,7 @@ Moved move_in(unsigned lane, Resident resident) {
       moved.copied += chunk.bytes;
       host_pool::give_back(chunk.host);
     } else {
-      send_away(chunk, address);
-      resident(lane, -signed_bytes(chunk));
+      if (send_away(chunk, address)) resident(lane, -signed_bytes(chunk));
     }
   });
   return moved;

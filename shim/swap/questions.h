@@ -1,15 +1,21 @@
-// Rules for questions about an address: cuMemGetAddressRange and cuPointerGetAttribute(s).
+// Rules for questions about an address: cuMemGetAddressRange and cuPointerGetAttribute(s), and for
+// handles of what is behind one.
 //
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
 // context. So it answers first, while the memory is there, and what an application may compare with
 // its own books is put right: the bounds of its allocation and the context. All other answers are
 // the driver's.
 //
+// A handle keeps the memory that it was made for, wherever the address leads later. So there is
+// none of swappable memory: as the driver has none of cuMemAlloc's own.
+//
 // Threading: any thread. May wait until memory is back.
 #pragma once
 
 #include <cstddef>
 
+#include "shim/log.h"
+#include "shim/memory/vmm.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 
@@ -41,6 +47,26 @@ CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer ad
   if (base != nullptr) *base = static_cast<Pointer>(known_base);
   if (bytes != nullptr) *bytes = static_cast<Size>(known_bytes);
   return CUDA_SUCCESS;
+}
+
+template <typename Original>
+CUresult retain_handle(Original original, CUmemGenericAllocationHandle* handle, void* address) {
+  if (swap::on() && swap::context_of(reinterpret_cast<CUdeviceptr>(address)) != nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return gain_handle(original, handle, address);
+}
+
+// What other devices reach the memory by.
+template <typename Original, typename... Args>
+CUresult range_handle(Original original, void* handle, CUdeviceptr address, Args... args) {
+  if (swap::on() && swap::context_of(address) != nullptr) {
+    static Once said;
+    log_once(said, Level::kWarn, "memory at %llx is swappable: other devices get no handle of it",
+             static_cast<unsigned long long>(address));
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return original(handle, address, args...);
 }
 
 template <typename Original>

@@ -103,15 +103,18 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, int device) {
   return CUDA_SUCCESS;
 }
 
-void send_away(Chunk& chunk, CUdeviceptr address) {
+bool send_away(Chunk& chunk, CUdeviceptr address) {
   const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
-  const CUresult released = driver().cuMemRelease(chunk.handle);
+  const CUresult released =
+      unmapped == CUDA_SUCCESS ? driver().cuMemRelease(chunk.handle) : CUDA_SUCCESS;
   if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
     log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
              static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
              static_cast<int>(unmapped), static_cast<int>(released));
   }
+  if (unmapped != CUDA_SUCCESS) return false;
   chunk.handle = 0;
+  return true;
 }
 
 void clear_ranges() {

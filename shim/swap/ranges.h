@@ -74,8 +74,8 @@ Range take(std::size_t index);
 // behind, and the driver's result says why.
 CUresult bring(Chunk& chunk, CUdeviceptr address, int device);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
-// wanted.
-void send_away(Chunk& chunk, CUdeviceptr address);
+// wanted. False: the driver doesn't unmap it, and all is as it was.
+bool send_away(Chunk& chunk, CUdeviceptr address);
 
 // In a forked child: the parent's memory is not ours.
 void clear_ranges();

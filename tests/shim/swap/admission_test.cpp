@@ -81,9 +81,11 @@ TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
   ASSERT_TRUE(admission::shut());
   admission::drain_until(1000);
   EXPECT_TRUE(admission::overrule(999)) << "look again soon";
+  EXPECT_TRUE(admission::draining());
   EXPECT_FALSE(admission::is_open());
   EXPECT_FALSE(admission::overrule(1000));
   EXPECT_TRUE(admission::is_open());
+  EXPECT_FALSE(admission::draining());
   EXPECT_FALSE(admission::begin_moving()) << "new work may be there";
 }
 

@@ -80,9 +80,24 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   EXPECT_EQ(swap_.mapped.size(), 3u) << "still captured";
   process().captures.store(0);
   const CUdeviceptr last = allocate(2 * kMiB);
-  EXPECT_EQ(swap_.waits.size(), 2u);
-  EXPECT_EQ(swap_.mapped.size(), 2u);
+  EXPECT_EQ(swap_.mapped.size(), 4u) << "an allocation doesn't wait for the GPU";
   EXPECT_EQ(free(last), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits.size(), 3u);
+  EXPECT_EQ(swap_.mapped.size(), 1u);
+}
+
+TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  process().captures.store(1);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  process().captures.store(0);
+  swap_.calls_until_failure = 1;  // the reservation goes, the memory doesn't
+  const CUdeviceptr other = allocate(2 * kMiB);
+  EXPECT_NE(other, 0u);
+  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(swap_.mapped.size(), 1u);
+  EXPECT_EQ(free(other), CUDA_SUCCESS);
+  expect_nothing_left();
 }
 
 TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {

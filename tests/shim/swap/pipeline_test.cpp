@@ -218,6 +218,16 @@ TEST_F(Pipeline, WithoutRoomOnTheDeviceTheRestIsTriedAgain) {
   expect_nothing_lost();
 }
 
+TEST_F(Pipeline, WhatTheDriverDoesNotUnmapStays) {
+  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(out().stop, Stop::kDriver);
+  EXPECT_EQ(driven_.live_handles, 5);
+  expect_nothing_lost();
+  g_driver.cuMemUnmap = unmap;
+  EXPECT_EQ(out().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
 TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
   for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     driven_.failure = failure;
