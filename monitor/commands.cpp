@@ -117,6 +117,7 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   // Its library decided at the first allocation.
   wanted.erase("swappable");
   wanted.erase("idle_release");
+  wanted.erase("oversubscribe");
   if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
   // "none" takes a quota away again.
   if (std::string(card.memory) == "none") set_text(card.memory, "");

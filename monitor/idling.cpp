@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "monitor/gating.h"
+#include "monitor/oversubscription.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -12,10 +13,10 @@ struct Activity {
   std::uint64_t work = 0;
   std::uint64_t resident_bytes = 0;
   bool engaged = false;  // the GPU has something of it, its memory moves, or a gate holds it
-  bool held = false;     // a thread stands before swap's admission
+  bool held = false;     // a thread stands before swap's admission, or asks for memory
 };
 
-Activity activity_of(const Roster& roster, const Job& job) {
+Activity activity_of(const Roster& roster, const Job& job, Time now) {
   Activity out;
   for (const ClientId id : job.clients) {
     const auto found = roster.clients().find(id);
@@ -28,7 +29,7 @@ Activity activity_of(const Roster& roster, const Job& job) {
       // One long kernel moves no counter: its number tells, or NVML.
       const bool runs = state.load > 0 || (numbered(state, gate) && !gate.done);
       out.engaged = out.engaged || runs || !state.residency.resident() || gate.held_threads > 0;
-      out.held = out.held || state.residency.held_threads > 0;
+      out.held = out.held || state.residency.held_threads > 0 || asks(state, now);
     }
   }
   return out;
@@ -37,12 +38,13 @@ Activity activity_of(const Roster& roster, const Job& job) {
 }  // namespace
 
 void follow_idleness(const Roster& roster, Job& job, Time now) {
-  if (job.knobs.idle_release == Time{0}) return;
   Presence& presence = job.presence;
-  const Activity seen = activity_of(roster, job);
-  // Held by a pause it has no use for its memory.
-  if (presence.idle && seen.held && !job.pause.on) want_back(job);
-  if (presence.idle) return;
+  if (job.knobs.idle_release == Time{0} && !presence.yielded) return;
+  const Activity seen = activity_of(roster, job, now);
+  // Held by a pause it has no use for its memory; and who yields room leaves all the way.
+  const bool may = !job.pause.on && (!presence.yielded || presence.out);
+  if ((presence.idle || presence.yielded) && seen.held && may) want_back(job);
+  if (job.knobs.idle_release == Time{0} || presence.idle) return;
   const bool works = seen.work != presence.work || seen.engaged || seen.held;
   presence.work = seen.work;
   // Who paused it decided about its memory, too.
@@ -54,7 +56,7 @@ void follow_idleness(const Roster& roster, Job& job, Time now) {
 }
 
 void want_back(Job& job) {
-  job.presence.idle = false;
+  job.presence.idle = job.presence.yielded = false;
   job.presence.worked_at = job.presence.try_at = Time{0};
 }
 

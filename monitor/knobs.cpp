@@ -65,6 +65,12 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
     if (!swappable) return bad("swappable", card.swappable, kSwappableForms);
     out.swappable = *swappable;
   }
+  if (card.oversubscribe[0] != '\0') {
+    const auto oversubscribe = parse_swappable(card.oversubscribe);
+    if (!oversubscribe) return bad("oversubscribe", card.oversubscribe, kSwappableForms);
+    out.oversubscribe = *oversubscribe;
+    out.swappable = out.swappable || *oversubscribe;
+  }
   if (card.idle_release[0] != '\0') {
     const auto idle = parse_pause(card.idle_release);
     if (!idle) return bad("idle-release", card.idle_release, kIdleReleaseForms);

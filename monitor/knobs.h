@@ -24,8 +24,9 @@ struct Knobs {
   std::optional<std::uint64_t> memory_bytes;  // per GPU
   bool wait_on_oom = false;
   Time oom_timeout = std::chrono::seconds(300);
-  bool swappable = false;  // its memory can leave the device; fixed at its start
-  Time idle_release{0};    // without work until it leaves by itself; 0: never. Means swappable
+  bool swappable = false;      // its memory can leave the device; fixed at its start
+  bool oversubscribe = false;  // it takes turns on the device. Means swappable, too
+  Time idle_release{0};        // without work until it leaves by itself; 0: never. Means swappable
 };
 
 // The defaults where a text is empty. Nullopt when a text makes no sense; `why` then has the knob,

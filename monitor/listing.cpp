@@ -47,7 +47,7 @@ json list_drained(Monitor& monitor, JobKey key, Time now) {
 
 // One job's clients on one GPU, added up.
 struct OnGpu {
-  std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0;
+  std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0, moves = 0;
   std::uint32_t swap_error = abi::kSwapFine, swap_result = 0;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
   double load = -1, asked = 0, got = -1;
@@ -75,6 +75,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
         out.away += std::min(state.residency.away_bytes(), holding->used());
       }
       out.host_pool += state.residency.host_bytes;
+      out.moves += state.residency.moves;
       // What an earlier attempt left there is told by the job, until the next one.
       if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
         out.swap_error = state.residency.error;
@@ -126,6 +127,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"memory_swapped_bytes", sums.away},
       {"host_pool_bytes", sums.host_pool},
       {"residency", to_string(whereabouts(monitor.roster(), job))},
+      {"swap_moves", sums.moves},
       {"swap_error", swap_error(job, sums)},
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
       {"memory_reserved", quota && quota->reserved},
@@ -220,6 +222,8 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
                 : active                          ? "running"
                                                   : "idle"},
       {"swappable", job.knobs.swappable},
+      {"oversubscribe", job.knobs.oversubscribe},
+      {"waits_for", job.presence.waits_for.empty() ? json(nullptr) : json(job.presence.waits_for)},
       {"idle_release_seconds",
        job.knobs.idle_release != Time{0} ? json(seconds(job.knobs.idle_release)) : json(nullptr)},
       {"residency", to_string(where)},

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "monitor/oversubscription.h"
 #include "monitor/text.h"
 
 namespace switchyard::monitor {
 namespace {
 
-// A waiting client asks again every 100 ms; one that did not for this long has given up.
-constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
@@ -258,7 +257,10 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
     rebalance(gpu);
   }
   const std::uint64_t room = account.headroom(client.job);
-  if (missing() <= room) {
+  const Job* job = roster_.find(client.job);
+  // One that takes turns gets nothing while it is out: it would hold room that it can't use.
+  const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
+  if (missing() <= room && (missing() == 0 || !out_of_turn)) {
     const std::uint64_t need = std::min(needed(), room);
     const std::uint64_t size = need == 0 ? 0 : account.grant_size(client.job, need);
     account.granted(client.id, size);
@@ -267,6 +269,7 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
     out.verdict = wire::kGranted;
     out.granted_bytes = size;
   } else {
+    found->second.lacks_bytes = missing();
     out.verdict = refuse(gpu, client, found->second, now);
   }
   write_pages(gpu, client.job);
@@ -277,11 +280,18 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
 wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
   const Job* job = roster_.find(client.job);
   const bool quota = gpus_[gpu].account.quota(client.job).has_value();
+  if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
+  lane.last_asked = now;
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
   if (job != nullptr && job->presence.released) return wire::kWait;
-  if (job == nullptr || !job->knobs.wait_on_oom) return quota ? wire::kOverQuota : wire::kGpuFull;
-  if (lane.waits_since == Time{0} || now - lane.last_asked > kStillWaits) lane.waits_since = now;
-  lane.last_asked = now;
+  if (job != nullptr && job->knobs.oversubscribe &&
+      fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
+    return wire::kWait;
+  }
+  if (job == nullptr || !job->knobs.wait_on_oom) {
+    lane.waits_since = Time{0};
+    return quota ? wire::kOverQuota : wire::kGpuFull;
+  }
   if (now - lane.waits_since < job->knobs.oom_timeout && !everybody_waits(gpu, client, now)) {
     return wire::kWait;
   }
@@ -300,9 +310,7 @@ bool Memory::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
     if (each.client->id == asking.id || (own_promise && each.client->job != asking.job)) continue;
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr || holding->used() + holding->overhead == 0) continue;
-    const bool waits =
-        each.state->waits_since != Time{0} && now - each.state->last_asked <= kStillWaits;
-    if (!waits) return false;
+    if (!asks(*each.state, now)) return false;
   }
   if (own_promise) return true;
   for (const auto& [key, job] : roster_.jobs()) {

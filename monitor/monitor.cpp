@@ -30,7 +30,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       gpus_(gpus.list(), roster_, settings_.capacity),
       measuring_(gpus, gpus_, settings_.capacity),
       memory_(roster_, gpus_, measuring_),
-      residency_(roster_, memory_, settings_.host_pool_bytes),
+      residency_(roster_, gpus_, memory_, settings_.host_pool_bytes),
       slicing_(roster_, gpus_,
                [&] {
                  measuring_.measure_all(now);
@@ -275,20 +275,23 @@ void Monitor::follow_residency(Time now) {
 Time Monitor::look(Time now) {
   end_pauses(roster_, now);
   residency_.follow(now);
-  return earlier(next_pause_end(roster_), scheduler_.look(now));
+  return earlier(next_due(), scheduler_.look(now));
 }
 
 Time Monitor::look_at_due(Time now) {
-  if (end_pauses(roster_, now)) return look(now);
-  return earlier(next_pause_end(roster_), scheduler_.look_at_due(now));
+  const Time due = residency_.due();
+  if (end_pauses(roster_, now) || (due != Time{0} && due <= now)) return look(now);
+  return earlier(next_due(), scheduler_.look_at_due(now));
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = roster_.client(id);
   if (client == nullptr) return look_at_due(now);
   follow_residency(now);
-  return earlier(next_pause_end(roster_), scheduler_.look_at_those_of(*client, now));
+  return earlier(next_due(), scheduler_.look_at_those_of(*client, now));
 }
+
+Time Monitor::next_due() const { return earlier(next_pause_end(roster_), residency_.due()); }
 
 void Monitor::tick(Time now) {
   now_ = now;

@@ -94,6 +94,7 @@ class Monitor {
   void fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now);
   void drop_ghosts_of(pid_t pid);
   void drop_if_done(JobKey key);
+  Time next_due() const;
 
   Gpus& door_;
   Settings settings_;

@@ -15,6 +15,8 @@ namespace {
 constexpr Time kTryEvery = std::chrono::milliseconds(100);
 // A client that only repeats an old error tries again every 2 s at least.
 constexpr Time kOldErrorLasts = std::chrono::seconds(15);
+// What could not leave is left alone for so long by those who lack room.
+constexpr Time kRests = std::chrono::seconds(10);
 
 // Whether `each` holds for every lane of the job's clients.
 template <typename Each>
@@ -41,7 +43,8 @@ void want_in(Job& job) {
 }
 
 bool wanted_out(const Job& job) {
-  return job.presence.swapped_out || job.presence.idle || (job.pause.on && job.pause.release);
+  return job.presence.swapped_out || job.presence.idle || job.presence.yielded ||
+         (job.pause.on && job.pause.release);
 }
 
 bool leaving(const Client::Lane& lane) {
@@ -91,8 +94,12 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
   }
 }
 
-Residency::Residency(Roster& roster, Memory& memory, std::uint64_t host_pool_bytes)
-    : roster_(roster), memory_(memory), host_pool_bytes_(host_pool_bytes) {}
+Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
+                     std::uint64_t host_pool_bytes)
+    : roster_(roster),
+      memory_(memory),
+      oversubscription_(roster, gpus),
+      host_pool_bytes_(host_pool_bytes) {}
 
 template <typename Each>
 void Residency::for_lanes(const Job& job, Each each) {
@@ -147,7 +154,17 @@ void Residency::room_came() {
 bool Residency::follow(Time now) {
   bool changed = false;
   for (auto& [key, job] : roster_.jobs()) {
-    if (job.knobs.swappable) changed = follow(job, now) || changed;
+    if (job.knobs.swappable) changed = observe(job, now) || changed;
+  }
+  // The room of one that has left is the next one's in the same look.
+  bool more = true;
+  for (int round = 0; round < 2 && more; ++round) {
+    due_ = oversubscription_.follow(now);
+    more = false;
+    for (auto& [key, job] : roster_.jobs()) {
+      if (job.knobs.swappable) more = bring_about(job, now) || more;
+    }
+    changed = changed || more;
   }
   return changed;
 }
@@ -167,7 +184,7 @@ void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& sta
   tell(client, lane, state, order);
 }
 
-bool Residency::follow(Job& job, Time now) {
+bool Residency::observe(Job& job, Time now) {
   bool changed = false;
   for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
     const ResidencyReport said = client.page->residency(lane);
@@ -188,14 +205,26 @@ bool Residency::follow(Job& job, Time now) {
     client.page->write_residency(lane, state.residency_order);
     client.page->ring();
   });
-  follow_idleness(roster_, job, now);
-  if (wanted_out(job)) return tell_to_leave(job, now) || changed;
-  if (job.presence.released) return try_to_return(job, now) || changed;
-  if (job.pause.ending && whereabouts(roster_, job) == Whereabouts::kResident) {
-    end_returned(job);
-    return true;
+  Presence& presence = job.presence;
+  // Until its first piece has left it still works: that is no cost of moving.
+  const auto all_there = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
+  const bool leaves = presence.released && !presence.out;
+  if (leaves && all_lanes(roster_, job, all_there)) presence.moves_since = now;
+  if (presence.returning && whereabouts(roster_, job) == Whereabouts::kResident) {
+    presence.returning = false;
+    presence.cost_in = now - presence.moves_since;
+    presence.resident_since = now;
   }
+  follow_idleness(roster_, job, now);
   return changed;
+}
+
+bool Residency::bring_about(Job& job, Time now) {
+  if (wanted_out(job)) return tell_to_leave(job, now);
+  if (job.presence.released) return try_to_return(job, now);
+  if (!job.pause.ending || whereabouts(roster_, job) != Whereabouts::kResident) return false;
+  end_returned(job);
+  return true;
 }
 
 bool Residency::tell_to_leave(Job& job, Time now) {
@@ -204,6 +233,8 @@ bool Residency::tell_to_leave(Job& job, Time now) {
   if (begins) {
     spdlog::info("job '{}' leaves its GPUs", job.name);
     presence.released = true;
+    presence.returning = false;
+    presence.moves_since = now;
     presence.failure.clear();
     presence.overdue = false;
     memory_.release(job);
@@ -232,38 +263,43 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     }
   });
   if (!why.empty()) {
-    give_up(job, why);
+    give_up(job, why, now);
     presence.overdue = overdue;
     return true;
   }
   if (!all_away || presence.out) return begins;
   spdlog::info("job '{}' has left its GPUs", job.name);
   presence.out = true;
+  presence.cost_out = now - presence.moves_since;
   memory_.suspend(job);
+  room_came();
   return true;
 }
 
-void Residency::give_up(Job& job, const std::string& why) {
+void Residency::give_up(Job& job, const std::string& why, Time now) {
   spdlog::warn("job '{}' stays on its GPUs: {}", job.name, why);
   want_in(job);
   job.presence.failure = why;
+  job.presence.rests_until = now + kRests;
   // What was promised to it may be another's by now: then it waits.
   if (job.presence.out) return;
   memory_.recount(job);
-  let_back(job);
+  let_back(job, now);
 }
 
 bool Residency::try_to_return(Job& job, Time now) {
-  if (now < job.presence.try_at) return false;
+  if (now < job.presence.try_at || !job.presence.may_return) return false;
   job.presence.try_at = now + kTryEvery;
   if (!memory_.reclaim(job, now)) return false;
   spdlog::info("job '{}' comes back to its GPUs", job.name);
-  let_back(job);
+  let_back(job, now);
   return true;
 }
 
-void Residency::let_back(Job& job) {
+void Residency::let_back(Job& job, Time now) {
   job.presence.released = job.presence.out = false;
+  job.presence.returning = true;
+  job.presence.moves_since = now;
   for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = false;

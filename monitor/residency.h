@@ -1,7 +1,8 @@
 // Residency: whether a job's swappable memory is on its GPUs, and when it leaves and comes back.
 //
 // Concept. What people want is a property of the job (roster.h: Presence, Pause): all its clients
-// on all its GPUs, also those that join later. A client's own words tell how far it is (abi.h). Out
+// on all its GPUs, also those that join later. So is that it idles (idling.h), or yields room to
+// another (oversubscription.h). A client's own words tell how far it is (abi.h). Out
 // of the two comes what the pages are told, and what the accounts count:
 //
 //     in ──► released: limited, counts what is there ──► out: its promises are suspended
@@ -19,6 +20,7 @@
 #include <string>
 
 #include "monitor/memory.h"
+#include "monitor/oversubscription.h"
 #include "monitor/roster.h"
 
 namespace switchyard::monitor {
@@ -51,23 +53,26 @@ std::string failure_text(std::uint32_t error, std::uint32_t result);
 
 class Residency {
  public:
-  Residency(Roster& roster, Memory& memory, std::uint64_t host_pool_bytes);
+  Residency(Roster& roster, GpuAccounts& gpus, Memory& memory, std::uint64_t host_pool_bytes);
 
   // A client whose page isn't published yet. `rejoins`: its memory may be away already.
   void join(Client& client, bool rejoins);
   // Looks at all of them and tells each what is due. True: something changed, so decide anew.
   bool follow(Time now);
+  // When to look again, whatever happens; 0: when something does.
+  Time due() const { return due_; }
   // Memory was given back: who waits is tried again at the next follow().
   void room_came();
   // Divides the host's budget anew.
   void divide_host_pool();
 
  private:
-  bool follow(Job& job, Time now);
+  bool observe(Job& job, Time now);
+  bool bring_about(Job& job, Time now);
   bool tell_to_leave(Job& job, Time now);
   bool try_to_return(Job& job, Time now);
-  void give_up(Job& job, const std::string& why);
-  void let_back(Job& job);
+  void give_up(Job& job, const std::string& why, Time now);
+  void let_back(Job& job, Time now);
   void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
   template <typename Each>
@@ -75,6 +80,8 @@ class Residency {
 
   Roster& roster_;
   Memory& memory_;
+  Oversubscription oversubscription_;
+  Time due_{0};
   std::uint64_t host_pool_bytes_;
 };
 

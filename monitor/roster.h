@@ -41,14 +41,27 @@ struct Pause {
 // Where a job's swappable memory is, and is wanted (residency.h).
 struct Presence {
   bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
-  bool idle = false;         // it may be away until a thread of the job wants it (idling.h)
-  bool released = false;     // it was told to leave, and not to come back since
-  bool out = false;          // and all of it had left: its promises are suspended
-  Time try_at{0};            // when coming back is tried next
-  std::string failure;       // why the last attempt to leave was given up; empty: it wasn't
-  bool overdue = false;      // because it took too long
-  std::uint64_t work = 0;    // of its clients, as of the last look
-  Time worked_at{0};         // when it was last seen at work; 0: the next look counts as that
+  // Both until a thread of the job wants it back: it does not work (idling.h), or another lacks
+  // room (oversubscription.h).
+  bool idle = false;
+  bool yielded = false;
+  bool released = false;   // it was told to leave, and not to come back since
+  bool out = false;        // and all of it had left: its promises are suspended
+  Time try_at{0};          // when coming back is tried next
+  std::string failure;     // why the last attempt to leave was given up; empty: it wasn't
+  bool overdue = false;    // because it took too long
+  std::uint64_t work = 0;  // of its clients, as of the last look
+  Time worked_at{0};       // when it was last seen at work; 0: the next look counts as that
+
+  // Of its turns with others (oversubscription.h).
+  bool returning = false;        // its memory is on its way in
+  Time moves_since{0};           // when its last move began
+  Time cost_out{0}, cost_in{0};  // how long the last ones took
+  Time resident_since{0};
+  Time waits_since{0};     // it is out, and wants to be in
+  Time rests_until{0};     // it could not leave, so it is not asked to
+  bool may_return = true;  // nobody is before it
+  std::string waits_for;   // the name of who gives it room
 };
 
 struct Job {
@@ -74,11 +87,12 @@ struct Client {
     std::optional<std::uint64_t> nvml_bytes;
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
-    Time refreshed_at{0};  // when it last said that its contexts changed
-    double load = -1;      // NVML's last sample; -1: none
-    LaneReport last;       // as of the last look
-    GateReport gate;       // the same
-    GateOrder order;       // what its gate was told last
+    std::uint64_t lacks_bytes = 0;  // what was missing then
+    Time refreshed_at{0};           // when it last said that its contexts changed
+    double load = -1;               // NVML's last sample; -1: none
+    LaneReport last;                // as of the last look
+    GateReport gate;                // the same
+    GateOrder order;                // what its gate was told last
     // Its swappable memory (residency.h).
     ResidencyReport residency;                 // as of the last look
     ResidencyOrder residency_order;            // what it was told last

@@ -99,7 +99,9 @@ void Session::handle(const Frame& frame) {
     const wire::Charged charged = frame.kind == wire::kCharge
                                       ? monitor.charge(client_, *charge, steady_now())
                                       : monitor.refresh(client_, *charge, steady_now());
-    if (frame.kind == wire::kRefresh) yard_.look_soon();
+    // Another may have to give the room.
+    const bool waits = charged.verdict == wire::kWait;
+    if (frame.kind == wire::kRefresh || waits) yard_.look_soon();
     answer(make_frame(wire::kCharged, frame.id, charged));
   } else if (frame.kind == wire::kJson && client_ == 0) {
     const Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());

@@ -240,7 +240,7 @@ struct Page {
   alignas(64) Word32 card_seq;
   std::uint8_t reserved_card[60];
   JobCard card;
-  std::uint8_t reserved_tail[32];
+  std::uint8_t reserved_tail[24];
 
   Lane lanes[kMaxGpus];
 

@@ -21,7 +21,8 @@ namespace switchyard {
   KNOB(on_oom, "ON_OOM", 8, "fail")            \
   KNOB(oom_timeout, "OOM_TIMEOUT", 24, "300s") \
   KNOB(swappable, "SWAPPABLE", 8, "no")        \
-  KNOB(idle_release, "IDLE_RELEASE", 24, "")
+  KNOB(idle_release, "IDLE_RELEASE", 24, "")   \
+  KNOB(oversubscribe, "OVERSUBSCRIBE", 8, "no")
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
@@ -30,6 +31,6 @@ struct JobCard {
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
 };
-static_assert(sizeof(JobCard) == 288, "the card is part of the page: raise abi::kLayoutVersion");
+static_assert(sizeof(JobCard) == 296, "the card is part of the page: raise abi::kLayoutVersion");
 
 }  // namespace switchyard

@@ -17,7 +17,8 @@ namespace switchyard::monitor::test {
 
 struct Ask {
   std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
-              oom_timeout = {}, limit = {}, deadline = {}, swappable = {}, idle_release = {};
+              oom_timeout = {}, limit = {}, deadline = {}, swappable = {}, idle_release = {},
+              oversubscribe = {};
 };
 
 inline JobCard card_of(const Ask& ask) {
@@ -33,6 +34,7 @@ inline JobCard card_of(const Ask& ask) {
   set_text(card.deadline, ask.deadline);
   set_text(card.swappable, ask.swappable);
   set_text(card.idle_release, ask.idle_release);
+  set_text(card.oversubscribe, ask.oversubscribe);
   return card;
 }
 

@@ -90,6 +90,37 @@ TEST_F(Release, AnIdleJobGivesItsMemoryBackAndTakesItAgainAtItsNextCall) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+TEST_F(Release, JobsThatDoNotFitTogetherTakeTurns) {
+  // With a context each, one fits and two don't.
+  const Child owner = monitor({"--capacity", "45MiB"});
+  begin({"--oversubscribe"}, 20);
+  ask("begin");
+  Child second =
+      job({"--name", "second", "--oversubscribe"},
+          {built("tests/jobs/job_swap"), std::to_string(20 * kMiB)}, {{"FAKECUDA_PATTERN", "1"}});
+  std::string said;
+  ASSERT_TRUE(second.read_line(said, kLimit));
+  ASSERT_EQ(said, "ready") << "the first gave it room";
+  const auto ask_second = [&](const std::string& command) {
+    return second.write_line(command) && second.read_line(said, kLimit) ? said : std::string();
+  };
+  ask_second("begin");
+  // Out and in count one each.
+  const auto moved = [&](const char* name) {
+    return eventually([&] { return gpu_of(name).value("swap_moves", 0ull) >= 4; });
+  };
+  EXPECT_TRUE(moved("lender"));
+  EXPECT_TRUE(moved("second"));
+  const std::string one = ask("count");
+  const std::string two = ask_second("count");
+  EXPECT_TRUE(eventually([&] { return ask("count") != one; }));
+  EXPECT_TRUE(eventually([&] { return ask_second("count") != two; }));
+  EXPECT_EQ(ask("end"), "did end");
+  EXPECT_EQ(ask_second("end"), "did end");
+  EXPECT_EQ(ask("check"), "right");
+  EXPECT_EQ(ask_second("check"), "right");
+}
+
 TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {
   begin();
   ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);

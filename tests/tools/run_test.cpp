@@ -121,6 +121,7 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"oom_timeout", "soon", "300s"},
       {"swappable", "maybe", "yes or no"},
       {"swappable", "", "yes or no"},
+      {"oversubscribe", "perhaps", "yes or no"},
       {"idle_release", "0", "above 0"},
       {"idle_release", "25h", "above 0"},
       {"idle_release", "never", "without work"},

@@ -52,6 +52,11 @@ constexpr Side kIdleReleaseSide{
     "swappable, and its memory leaves by itself when it did no work for so long",
     [](std::string_view t) { return parse_pause(t).has_value(); }};
 
+constexpr Side kOversubscribeSide{
+    "--oversubscribe", nullptr, kSwappableForms,
+    "swappable, and takes turns with others that don't fit beside it",
+    [](std::string_view t) { return parse_swappable(t).has_value(); }};
+
 constexpr const Side& side_of(std::string_view field) {
   if (field == "name") return kNameSide;
   if (field == "priority") return kPrioritySide;
@@ -63,6 +68,7 @@ constexpr const Side& side_of(std::string_view field) {
   if (field == "oom_timeout") return kOomTimeoutSide;
   if (field == "swappable") return kSwappableSide;
   if (field == "idle_release") return kIdleReleaseSide;
+  if (field == "oversubscribe") return kOversubscribeSide;
   return kJobSide;
 }
 

@@ -33,7 +33,9 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
 std::string state_text(const nlohmann::json& job, const std::string& state) {
   const auto left = job.find("pause_seconds");
   const std::string where = text_of(job, "residency", "resident");
-  std::string text = where == "waiting"    ? "waiting for memory"
+  const std::string giver = text_of(job, "waits_for", "");
+  std::string text = !giver.empty()        ? "waiting for " + giver
+                     : where == "waiting"  ? "waiting for memory"
                      : where == "resident" ? state
                                            : where;
   if (state != "paused") return text;

@@ -45,6 +45,8 @@ constexpr char kExamples[] = R"(Examples:
       `switchyard swap-out train` and `pause --release train` give its device memory to others
   switchyard run --idle-release 10m -- jupyter lab
       its device memory leaves when it idles, and comes back at its next call
+  switchyard run --oversubscribe -- python train.py
+      takes turns on the GPU with others like it, when their memory does not fit together
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
@@ -161,7 +163,8 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
       return;
     }
     const bool alone = word == "-h" || word == "--help" || word == "--require" ||
-                       word == "--swappable" || word.find('=') != std::string::npos;
+                       word == "--swappable" || word == "--oversubscribe" ||
+                       word.find('=') != std::string::npos;
     if (!alone) ++i;  // its value
   }
 }

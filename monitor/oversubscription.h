@@ -1,0 +1,40 @@
+// Oversubscription: jobs that don't fit together take turns on the device (--oversubscribe).
+//
+// Concept. The policy decides (policy/residency.h); here is what it is told and what follows. A job
+// wants room when a client of it was told to wait for credit and still asks, or when it is out and
+// a thread of it wants to go on. Who must give room is wanted off the device (Presence::yielded)
+// until such a thread is there. Out of several that want to come back only the first in line may
+// (Presence::may_return), or the room would be gone before who waits for credit asks again.
+//
+// Threading: one thread.
+#pragma once
+
+#include "monitor/gpu_accounts.h"
+#include "monitor/policy/residency.h"
+#include "monitor/roster.h"
+
+namespace switchyard::monitor {
+
+class Oversubscription {
+ public:
+  Oversubscription(Roster& roster, GpuAccounts& gpus) : roster_(roster), gpus_(gpus) {}
+
+  // Decides who leaves and who may come back. Answers when to look again; 0: when something
+  // happens. REQUIRES: the residency reports are those of this look.
+  Time follow(Time now);
+
+ private:
+  policy::Oversubscriber view_of(std::size_t gpu, Job& job, Time now);
+
+  Roster& roster_;
+  GpuAccounts& gpus_;
+};
+
+// Whether a client still asks for memory that it was told to wait for.
+bool asks(const Client::Lane& lane, Time now);
+
+// Whether `bytes` more would fit on the GPU if all other jobs that oversubscribe had left it.
+bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,
+                std::uint64_t bytes, Time now);
+
+}  // namespace switchyard::monitor

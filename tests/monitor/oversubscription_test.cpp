@@ -1,0 +1,213 @@
+// Jobs that don't fit together and take turns, over the whole monitor.
+#include "monitor/oversubscription.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Crowd : Rig {
+  Crowd() : Rig(1, 4 * kGiB) {}
+
+  Joined oversubscriber(const std::string& name, Ask wanted = {}) {
+    wanted.name = name;
+    wanted.oversubscribe = "yes";
+    return runs(wanted);
+  }
+  // Allocates, all of it swappable.
+  bool gets(const Joined& who, std::uint64_t bytes) {
+    if (!allocate(who, bytes)) return false;
+    who.shim.residency().total_bytes += bytes;
+    who.shim.residency().resident_bytes += bytes;
+    return true;
+  }
+  // It asks again, as it does while it waits, and works or not.
+  void live(Time span, std::initializer_list<const Joined*> working = {}) {
+    for (Time end = now + span; now < end;) {
+      for (const Joined* each : working) each->shim.launch();
+      pass(milliseconds(50));
+    }
+  }
+  void is_absent(const Joined& who) {
+    who.shim.be_absent();
+    gpus.uses[0][who.client->peer.pid] = 0;
+    pass(milliseconds(50));
+  }
+  void is_back(const Joined& who) {
+    who.shim.residency().held_threads = 0;
+    who.shim.be_resident();
+    gpus.uses[0][who.client->peer.pid] = who.shim.residency().total_bytes;
+    pass(milliseconds(50));
+  }
+  json job(std::size_t at) { return ask({{"op", "ps"}})["jobs"][at]; }
+};
+
+TEST(Oversubscription, WhoAsksForWhatAnotherHoldsWaitsAndGetsIt) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(1), {&a});
+  EXPECT_STREQ(a.shim.page().card.swappable, "yes");
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_FALSE(a.shim.told_to_leave()) << "nobody leaves without need";
+  EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  EXPECT_TRUE(a.shim.told_to_leave());
+  EXPECT_EQ(rig.job(1)["waits_for"], "a");
+  EXPECT_EQ(rig.job(1)["state"], "waiting");
+  a.shim.residency().held_threads = 1;
+  rig.is_absent(a);
+  EXPECT_TRUE(a.shim.told_to_leave()) << "the room is b's, who asks again soon";
+  rig.pass(milliseconds(100));
+  EXPECT_TRUE(a.shim.told_to_leave());
+  EXPECT_TRUE(rig.gets(b, 2 * kGiB));
+  EXPECT_EQ(rig.job(0)["residency"], "waiting");
+  EXPECT_EQ(rig.job(0)["waits_for"], "b");
+}
+
+TEST(Oversubscription, TheyTakeTurnsForAsLongAsTheyWork) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  const Joined b = rig.oversubscriber("b");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(1), {&a});
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.live(milliseconds(50), {&a});
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  const Joined* in = &b;
+  const Joined* out = &a;
+  for (int turn = 0; turn < 6; ++turn) {
+    out->shim.residency().held_threads = 1;
+    rig.live(milliseconds(100), {in});
+    EXPECT_FALSE(in->shim.told_to_leave()) << "its stay has only begun";
+    const Time began = rig.now;
+    while (!in->shim.told_to_leave() && rig.now - began < seconds(60)) {
+      rig.live(milliseconds(50), {in});
+    }
+    EXPECT_LE(rig.now - began, seconds(5)) << "moving took 100 ms: " << turn;
+    EXPECT_TRUE(out->shim.told_to_leave()) << "not before it has left";
+    in->shim.residency().held_threads = 1;
+    rig.is_absent(*in);
+    EXPECT_EQ(out->shim.residency().limited, 0u) << "in the same look";
+    rig.is_back(*out);
+    std::swap(in, out);
+  }
+}
+
+TEST(Oversubscription, OneThatIdlesGivesAtOnceAndStaysOutUntilItWantsIn) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  const Joined b = rig.oversubscriber("b");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  ASSERT_TRUE(a.shim.told_to_leave());
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  rig.live(seconds(30), {&b});
+  EXPECT_FALSE(b.shim.told_to_leave());
+  EXPECT_EQ(rig.job(0)["residency"], "swapped");
+  rig.gpus.uses[0].erase(b.client->peer.pid);
+  rig.monitor.died(b.id);
+  rig.live(seconds(3));
+  EXPECT_TRUE(a.shim.told_to_leave()) << "not moved without need";
+  a.shim.residency().held_threads = 1;
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(a.shim.residency().limited, 0u);
+}
+
+TEST(Oversubscription, WhatNeverFitsIsRefusedAsEver) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 5 * kGiB).verdict, wire::kGpuFull);
+  ASSERT_TRUE(rig.gets(b, kGiB / 2));
+  EXPECT_EQ(rig.charge(b, 4 * kGiB).verdict, wire::kGpuFull) << "with what it has";
+  const Joined plain = rig.runs({.name = "p"});
+  EXPECT_EQ(rig.charge(plain, kGiB).verdict, wire::kGpuFull) << "it takes no turns";
+  ASSERT_TRUE(rig.allocate(plain, kGiB / 4));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB + 5 * kGiB / 16).verdict, wire::kGpuFull)
+      << "plain's never leaves";
+  const Joined c = rig.oversubscriber("c", {.memory = "128MiB"});
+  EXPECT_EQ(rig.charge(c, kGiB).verdict, wire::kOverQuota);
+  rig.pass(seconds(1));
+  EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, WhatCouldNotLeaveIsNoRoomForAWhile) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  const Joined b = rig.oversubscriber("b");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  a.shim.leave(3 * kGiB);
+  rig.pass(milliseconds(50));
+  a.shim.be_resident(abi::kSwapNoHostRoom);
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(a.shim.told_to_leave());
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+  rig.live(seconds(11));
+  EXPECT_FALSE(a.shim.told_to_leave()) << "nobody asks any more";
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+}
+
+TEST(Oversubscription, AHigherClassGetsItAtOnceAndKeepsItWhileItWorks) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a", {.priority = "low"});
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  const Joined b = rig.oversubscriber("b", {.priority = "high"});
+  rig.live(milliseconds(50), {&a});
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.live(milliseconds(50), {&a});
+  EXPECT_TRUE(a.shim.told_to_leave());
+  a.shim.residency().held_threads = 1;
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  rig.live(seconds(20), {&b});
+  EXPECT_FALSE(b.shim.told_to_leave());
+  EXPECT_EQ(rig.job(0)["residency"], "waiting");
+  rig.live(seconds(5));
+  EXPECT_TRUE(b.shim.told_to_leave()) << "it idles";
+}
+
+TEST(Oversubscription, OneThatIsOutGetsNoCreditAndComesBackForIt) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  const Joined b = rig.oversubscriber("b");
+  ASSERT_TRUE(rig.gets(a, 2 * kGiB));
+  rig.live(seconds(10));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  EXPECT_EQ(rig.charge(a, kGiB / 2).verdict, wire::kWait) << "it would hold what it can't use";
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.job(0)["residency"], "waiting");
+}
+
+TEST(Oversubscription, WhatAPersonWantsHolds) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.is_absent(a);
+  a.shim.residency().held_threads = 1;
+  rig.live(seconds(10));
+  EXPECT_TRUE(a.shim.told_to_leave());
+  EXPECT_EQ(rig.job(0)["residency"], "swapped");
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

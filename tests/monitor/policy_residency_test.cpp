@@ -1,0 +1,174 @@
+// Turns of memory: who leaves, and when. No clock, no page.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "monitor/policy/residency.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint64_t kGiB = 1ull << 30;
+constexpr Time kNow = seconds(100);
+
+// One that has worked on its memory for long.
+Oversubscriber resident(std::uint64_t job, Time since = seconds(1)) {
+  Oversubscriber out;
+  out.job = job;
+  out.resident_bytes = kGiB;
+  out.resident_since = since;
+  out.active = true;
+  return out;
+}
+
+Oversubscriber waiting(std::uint64_t job, Time since = seconds(99)) {
+  Oversubscriber out;
+  out.job = job;
+  out.wants_room = true;
+  out.waits_since = since;
+  return out;
+}
+
+using Jobs = std::vector<Oversubscriber>;
+
+TEST(PolicyResidency, NobodyLeavesWithoutNeed) {
+  EXPECT_EQ(plan_room({}, kNow).first, 0u);
+  const Jobs calm = {resident(1), resident(2)};
+  EXPECT_FALSE(plan_room(calm, kNow).leaves);
+  Jobs fits = {resident(1), waiting(2)};
+  fits[1].fits = true;
+  EXPECT_EQ(plan_room(fits, kNow).first, 2u);
+  EXPECT_FALSE(plan_room(fits, kNow).leaves);
+}
+
+TEST(PolicyResidency, OneAtATime) {
+  Jobs jobs = {resident(1), resident(2), waiting(3)};
+  jobs[1].moves = true;
+  const RoomPlan plan = plan_room(jobs, kNow);
+  EXPECT_FALSE(plan.leaves);
+  EXPECT_EQ(plan.giver, 2u);
+}
+
+TEST(PolicyResidency, OneThatIdlesGoesBeforeOneThatWorks) {
+  Jobs jobs = {resident(1), resident(2, seconds(50)), waiting(3)};
+  jobs[1].active = false;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 2u);
+  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+  jobs[1].resident_since = kNow - milliseconds(199);
+  jobs[0].move_cost = seconds(100);
+  EXPECT_FALSE(plan_room(jobs, kNow).leaves) << "it has only just come";
+  EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + milliseconds(1));
+}
+
+TEST(PolicyResidency, TheLowestClassGoesFirstThenTheLongestThere) {
+  Jobs jobs = {resident(1, seconds(5)), resident(2, seconds(1)), resident(3, seconds(9)),
+               waiting(4)};
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 2u);
+  jobs[2].priority = Priority::kLow;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 3u);
+}
+
+TEST(PolicyResidency, AStayIsTwentyTimesWhatMovingCosts) {
+  Jobs jobs = {resident(1, kNow), waiting(2)};
+  for (const Time cost :
+       {Time(0), Time(milliseconds(1)), Time(milliseconds(50)), Time(seconds(2))}) {
+    jobs[0].move_cost = cost;
+    const Time end = kNow + std::max<Time>(20 * cost, milliseconds(200));
+    const RoomPlan early = plan_room(jobs, end - Time(1));
+    EXPECT_FALSE(early.leaves);
+    EXPECT_EQ(early.giver, 1u);
+    EXPECT_EQ(early.look_again, end);
+    EXPECT_TRUE(plan_room(jobs, end).leaves);
+  }
+}
+
+TEST(PolicyResidency, AHigherClassWaitsForNobodysStay) {
+  Jobs jobs = {resident(1, kNow), waiting(2)};
+  jobs[0].move_cost = seconds(10);
+  jobs[1].priority = Priority::kHigh;
+  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+  jobs[0].rests_until = kNow + seconds(3);
+  EXPECT_FALSE(plan_room(jobs, kNow).leaves) << "it could not";
+  EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + seconds(3));
+}
+
+TEST(PolicyResidency, ALowerClassGetsWhatAHigherOneLeavesIdle) {
+  Jobs jobs = {resident(1), waiting(2)};
+  jobs[0].priority = Priority::kHigh;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 0u);
+  jobs[0].active = false;
+  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+}
+
+TEST(PolicyResidency, TheLineIsByClassThenByWait) {
+  Jobs jobs = {waiting(1, seconds(90)), waiting(2, seconds(80)), waiting(3, seconds(95))};
+  EXPECT_EQ(plan_room(jobs, kNow).first, 2u);
+  jobs[2].priority = Priority::kHigh;
+  EXPECT_EQ(plan_room(jobs, kNow).first, 3u);
+}
+
+TEST(PolicyResidency, WhoWaitsGivesItsOwnRoomToWhoIsBeforeIt) {
+  Jobs jobs = {waiting(1, seconds(90)), waiting(2, seconds(80))};
+  for (Oversubscriber& job : jobs) job.resident_bytes = kGiB;
+  const RoomPlan plan = plan_room(jobs, kNow);
+  EXPECT_EQ(plan.first, 2u);
+  EXPECT_EQ(plan.giver, 1u);
+  EXPECT_TRUE(plan.leaves);
+}
+
+// Jobs of random sizes that work all the time on a GPU that holds some of them, moved by the plan.
+TEST(PolicyResidency, NobodyStarvesAndMovingCostsATwentieth) {
+  for (const std::uint64_t count : {2, 3, 5, 8}) {
+    const std::uint64_t capacity = 10;
+    std::map<std::uint64_t, std::uint64_t> sizes;
+    std::map<std::uint64_t, Time> had;
+    Jobs jobs;
+    for (std::uint64_t id = 1; id <= count; ++id) {
+      sizes[id] = 6 + id % 4;
+      jobs.push_back(waiting(id, Time(id)));
+      jobs.back().active = true;
+      jobs.back().move_cost = milliseconds(20);
+    }
+    const Time step = milliseconds(10);
+    Time moving_until{0};
+    Time moved{0};
+    const Time span = seconds(60);
+    for (Time now = seconds(1); now < seconds(1) + span; now += step) {
+      std::uint64_t used = 0;
+      for (const auto& job : jobs) used += job.resident_bytes;
+      for (Oversubscriber& job : jobs) {
+        job.fits = used + sizes[job.job] <= capacity;
+        job.moves = job.resident_bytes != 0 && now < moving_until;
+        if (job.resident_bytes != 0 && !job.moves) had[job.job] += step;
+      }
+      const RoomPlan plan = plan_room(jobs, now);
+      for (Oversubscriber& job : jobs) {
+        if (plan.leaves && job.job == plan.giver) {
+          EXPECT_GE(now - job.resident_since, stay_of(job));
+          job.resident_bytes = 0;
+          job.wants_room = true;
+          job.waits_since = now;
+          moved += job.move_cost;
+        } else if (job.job == plan.first && job.fits) {
+          job.resident_bytes = sizes[job.job];
+          job.wants_room = false;
+          moving_until = now + job.move_cost;
+          job.resident_since = moving_until;
+        }
+      }
+    }
+    EXPECT_LE(moved, span / 20 + milliseconds(20));
+    for (const auto& [id, size] : sizes) {
+      EXPECT_GE(had[id], span / (2 * count)) << id << " of " << count;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::policy
