@@ -102,7 +102,9 @@ class Rig:
         if not program.exists():
             raise RigError(f"{program} is missing: run make first, or name a build by --build")
         log = open(self.scratch / "monitor.log", "wb")
-        self.monitor = subprocess.Popen([program, "--persist"], env=self.environment("switchyard"),
+        capacity = getattr(self.options, "capacity", None)
+        command = [program, "--persist", *(["--capacity", capacity] if capacity else [])]
+        self.monitor = subprocess.Popen(command, env=self.environment("switchyard"),
                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + 20
         while time.monotonic() < until:

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""The GPT training of the other rows in the framework's deterministic mode, for two at once that
+don't fit together. Prints "ready", then one line with all losses and when each step had ended.
+
+    together_training.py STEPS BATCH
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+from gpt import Gpt  # noqa: E402
+
+LENGTH, VOCABULARY = 1024, 50304
+
+
+def main():
+    steps, batch = int(sys.argv[1]), int(sys.argv[2])
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    model = Gpt(24, 1024, 16, VOCABULARY, LENGTH).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, VOCABULARY, (batch, LENGTH + 1), device="cuda")
+    losses, stamps, ended = [], [], []
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in range(steps):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(tokens[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+        ended.append(torch.cuda.Event())
+        ended[-1].record()
+        if len(ended) > 2:
+            ended.pop(0).synchronize()
+            stamps.append(time.monotonic())
+    torch.cuda.synchronize()
+    stamps += [time.monotonic()] * len(ended)
+    values = torch.stack(losses).cpu().numpy().tobytes()
+    print(json.dumps({"losses": hashlib.sha256(values).hexdigest(), "last": float(losses[-1]),
+                      "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps}),
+          flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
