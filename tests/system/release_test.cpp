@@ -1,4 +1,6 @@
 // Lending a job's memory to others, end to end: the library, the monitor and the command line.
+#include <signal.h>
+
 #include <optional>
 #include <string>
 
@@ -33,7 +35,11 @@ class Release : public Scene {
   }
   json gpu() { return gpu_of("lender"); }
   bool residency(const std::string& wanted) {
-    return eventually([&] { return gpu().value("residency", "") == wanted; });
+    // A job that looks for a monitor is in no list.
+    return eventually([&] {
+      const json found = gpu();
+      return !found.is_null() && found.value("residency", "") == wanted;
+    });
   }
 
   std::optional<Child> child_;
@@ -126,6 +132,52 @@ TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {
   ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);
   child_.reset();
   EXPECT_TRUE(eventually([&] { return job_named("lender").is_null(); }));
+}
+
+TEST_F(Release, AJobKilledWhileItsMemoryMovesLeavesNothing) {
+  const Child owner = monitor();
+  for (int round = 0; round < 3; ++round) {
+    begin({}, 100);
+    ask("begin");
+    Child mover = start({built("switchyard"), "swap-out", "lender"});
+    // Somewhere on its way, another place each time.
+    EXPECT_TRUE(eventually([&] {
+      return gpu().value("memory_swapped_bytes", 0ull) > static_cast<unsigned>(round) * 30 * kMiB ||
+             gpu().value("residency", "") == "swapped";
+    }));
+    ::kill(child_->pid(), SIGKILL);
+    child_.reset();
+    mover.finish(kLimit);
+    EXPECT_TRUE(eventually([&] { return job_named("lender").is_null(); }));
+    EXPECT_TRUE(
+        eventually([this] { return listing("status")["gpus"][0]["memory_used_bytes"] == 0; }));
+  }
+}
+
+TEST_F(Release, WhenTheMonitorIsKilledWhileMemoryIsAwayItComesBackAndANextOneFindsIt) {
+  std::optional<Child> owner(monitor());
+  begin();
+  ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);
+  ::kill(owner->pid(), SIGKILL);
+  owner.reset();
+  EXPECT_EQ(ask("check"), "right") << "by itself";
+  owner.emplace(monitor());
+  ASSERT_TRUE(residency("resident"));
+  ASSERT_EQ(cli({"swap-out", "lender"}).status, 0);
+  ASSERT_EQ(cli({"swap-in", "lender"}).status, 0);
+  EXPECT_EQ(ask("check"), "right");
+}
+
+TEST_F(Release, AReleasedPauseOutlivesTheMonitor) {
+  std::optional<Child> owner(monitor());
+  begin();
+  ASSERT_EQ(cli({"pause", "--release", "lender"}).status, 0);
+  ::kill(owner->pid(), SIGKILL);
+  owner.reset();
+  owner.emplace(monitor());
+  ASSERT_TRUE(residency("swapped"));
+  ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+  EXPECT_EQ(ask("check"), "right");
 }
 
 TEST_F(Release, AJobThatIsNotSwappableIsRefusedAndGoesOn) {
