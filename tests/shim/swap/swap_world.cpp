@@ -1,6 +1,7 @@
 #include "tests/shim/swap/swap_world.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "shim/memory/linear.h"
 #include "shim/swap/admission.h"
@@ -187,7 +188,11 @@ SwapTest::~SwapTest() {
   process().swappable.store(0);
   process().captures.store(0);
   swap::admission::open();
-  swap::clear_ranges();
+  {
+    // Not cleared: that is for a forked child, which leaves the parent's table where it is.
+    const swap::Held held;
+    while (swap::count() != 0) std::free(swap::take(0).chunks);
+  }
   g_swap = nullptr;
 }
 
