@@ -10,9 +10,6 @@ namespace {
 
 constexpr double kColumns[] = {0.50, 0.90, 0.99};
 
-// Later than this, compared with its own median, is a request that the CPUs delayed.
-constexpr double kUndisturbed = 1.5;
-
 double latency(const std::vector<Cell>& rounds, double fraction) {
   std::vector<double> values;
   for (const Cell& cell : rounds) values.push_back(percentile(cell.request_us, fraction));
@@ -56,28 +53,19 @@ double percentile(std::vector<double> values, double fraction) {
 
 double median(std::vector<double> values) { return percentile(std::move(values), 0.5); }
 
-double telling_percentile(const Cell& requests_alone) {
-  const double middle = percentile(requests_alone.request_us, 0.50);
-  for (const double fraction : {0.99, 0.90}) {
-    if (percentile(requests_alone.request_us, fraction) <= kUndisturbed * middle) return fraction;
-  }
-  return 0.50;
-}
-
-Verdict judge(const Results& results) {
+Verdict judge(const Results& results, double fraction) {
   Verdict verdict;
-  verdict.fraction = telling_percentile(results.requests_alone);
-  const double default_tail = latency(results.by_default, verdict.fraction);
+  const double default_latency = latency(results.by_default, fraction);
   const double default_loop = loop_rate(results.by_default);
-  if (default_tail <= 0 || default_loop <= 0) return verdict;
-  verdict.tail_ratio = latency(results.switchyard, verdict.fraction) / default_tail;
+  if (default_latency <= 0 || default_loop <= 0) return verdict;
+  verdict.latency_ratio = latency(results.switchyard, fraction) / default_latency;
   verdict.loop_ratio = loop_rate(results.switchyard) / default_loop;
-  verdict.better = verdict.tail_ratio > 0 && verdict.tail_ratio <= kMostTailRatio &&
+  verdict.better = verdict.latency_ratio > 0 && verdict.latency_ratio <= kMostLatencyRatio &&
                    verdict.loop_ratio >= kLeastLoopRatio;
   return verdict;
 }
 
-std::string table(const Results& results, bool unicode) {
+std::string table(const Results& results, double fraction, bool unicode) {
   struct Row {
     const char* name;
     std::vector<Cell> rounds;
@@ -86,24 +74,23 @@ std::string table(const Results& results, bool unicode) {
                       {"loop alone", {results.loop_alone}},
                       {"both, driver's default", results.by_default},
                       {"both, Switchyard", results.switchyard}};
-  const double judged = telling_percentile(results.requests_alone);
   double longest = 0;
-  for (const Row& row : rows) longest = std::max(longest, latency(row.rounds, judged));
+  for (const Row& row : rows) longest = std::max(longest, latency(row.rounds, fraction));
 
   std::string text = line("%-24s", "");
-  for (const double fraction : kColumns) text += line("%9s%2d", "p", percent(fraction));
+  for (const double column : kColumns) text += line("%9s%2d", "p", percent(column));
   text += line("%9s\n", "loop");
   for (const Row& row : rows) {
     text += line("%-24s", row.name);
-    for (const double fraction : kColumns) {
-      const double us = latency(row.rounds, fraction);
+    for (const double column : kColumns) {
+      const double us = latency(row.rounds, column);
       text += us > 0 ? line("%8.2f ms", us / 1e3) : line("%11s", "-");
     }
     const double rate = loop_rate(row.rounds);
     const double solo = results.loop_alone.loop_per_second;
     text += rate > 0 && solo > 0 ? line("%7.1f %%", rate / solo * 100) : line("%9s", "-");
-    if (const double tail = latency(row.rounds, judged); tail > 0) {
-      text += line("  p%d ", percent(judged)) + bar(tail / longest * 24, unicode);
+    if (const double judged = latency(row.rounds, fraction); judged > 0) {
+      text += line("  p%d ", percent(fraction)) + bar(judged / longest * 24, unicode);
     }
     text += '\n';
   }
