@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "monitor/gating.h"
+#include "monitor/lanes.h"
 #include "monitor/oversubscription.h"
 
 namespace switchyard::monitor {
@@ -18,20 +19,15 @@ struct Activity {
 
 Activity activity_of(const Roster& roster, const Job& job, Time now) {
   Activity out;
-  for (const ClientId id : job.clients) {
-    const auto found = roster.clients().find(id);
-    if (found == roster.clients().end() || found->second->observer) continue;
-    const Client& client = *found->second;
-    for (const auto& [lane, state] : client.lanes) {
-      const GateReport gate = client.page->gate(lane);
-      out.work += client.page->report(lane).work();
-      out.resident_bytes += state.residency.resident_bytes;
-      // One long kernel moves no counter: its number tells, or NVML.
-      const bool runs = state.load > 0 || (numbered(state, gate) && !gate.done);
-      out.engaged = out.engaged || runs || !state.residency.resident() || gate.held_threads > 0;
-      out.held = out.held || state.residency.held_threads > 0 || asks(state, now);
-    }
-  }
+  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    const GateReport gate = client.page->gate(lane);
+    out.work += client.page->report(lane).work();
+    out.resident_bytes += state.residency.resident_bytes;
+    // One long kernel moves no counter: its number tells, or NVML.
+    const bool runs = state.load > 0 || (numbered(state, gate) && !gate.done);
+    out.engaged = out.engaged || runs || !state.residency.resident() || gate.held_threads > 0;
+    out.held = out.held || state.residency.held_threads > 0 || asks(state, now);
+  });
   return out;
 }
 

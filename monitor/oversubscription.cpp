@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "monitor/lanes.h"
 #include "monitor/residency.h"
 
 namespace switchyard::monitor {
@@ -13,16 +14,12 @@ namespace {
 // A waiting client asks again every 100 ms; one that did not for this long has given up.
 constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 
-// Each lane of the job's clients on one GPU.
+// Those on one GPU.
 template <typename Each>
-void for_lanes(const Roster& roster, const Job& job, std::size_t gpu, Each each) {
-  for (const ClientId id : job.clients) {
-    const auto found = roster.clients().find(id);
-    if (found == roster.clients().end() || found->second->observer) continue;
-    for (const auto& [lane, state] : found->second->lanes) {
-      if (state.gpu == gpu) each(state);
-    }
-  }
+void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each each) {
+  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& state) {
+    if (state.gpu == gpu) each(state);
+  });
 }
 
 }  // namespace
@@ -47,8 +44,8 @@ bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, 
     }
     std::uint64_t can_leave = 0;
     std::uint64_t uses = 0;
-    for_lanes(roster, other, gpu,
-              [&](const Client::Lane& lane) { can_leave += lane.residency.total_bytes; });
+    for_lanes_on(gpu, roster, other,
+                 [&](const Client::Lane& lane) { can_leave += lane.residency.total_bytes; });
     for (const auto& [id, holding] : account.holdings()) {
       if (holding.job != key) continue;
       uses += holding.used();
@@ -69,7 +66,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
   out.move_cost = presence.cost_out + presence.cost_in;
   const Account& account = gpus_[gpu].account;
   bool lacks = false;
-  for_lanes(roster_, job, gpu, [&](const Client::Lane& lane) {
+  for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
     out.resident_bytes += lane.residency.resident_bytes;
     out.active = out.active || lane.active;
     if (!asks(lane, now)) return;

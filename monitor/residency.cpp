@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "monitor/idling.h"
+#include "monitor/lanes.h"
 #include "monitor/pausing.h"
 
 namespace switchyard::monitor {
@@ -18,17 +19,13 @@ constexpr Time kOldErrorLasts = std::chrono::seconds(15);
 // What could not leave is left alone for so long by those who lack room.
 constexpr Time kRests = std::chrono::seconds(10);
 
-// Whether `each` holds for every lane of the job's clients.
-template <typename Each>
-bool all_lanes(const Roster& roster, const Job& job, Each each) {
-  for (const ClientId id : job.clients) {
-    const auto found = roster.clients().find(id);
-    if (found == roster.clients().end() || found->second->observer) continue;
-    for (const auto& [lane, state] : found->second->lanes) {
-      if (!each(state)) return false;
-    }
-  }
-  return true;
+// Whether `holds` does for every lane of the job's clients.
+template <typename Holds>
+bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
+  bool all = true;
+  for_lanes(roster, job,
+            [&](const Client&, unsigned, const Client::Lane& state) { all = all && holds(state); });
+  return all;
 }
 
 }  // namespace
@@ -101,15 +98,6 @@ Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
       oversubscription_(roster, gpus),
       host_pool_bytes_(host_pool_bytes) {}
 
-template <typename Each>
-void Residency::for_lanes(const Job& job, Each each) {
-  for (const ClientId id : job.clients) {
-    Client* client = roster_.client(id);
-    if (client == nullptr || client->observer) continue;
-    for (auto& [lane, state] : client->lanes) each(*client, lane, state);
-  }
-}
-
 void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
                      const ResidencyOrder& order) {
   if (state.residency_order == order) return;
@@ -134,7 +122,7 @@ void Residency::divide_host_pool() {
   std::uint64_t left = host_pool_bytes_;
   const auto for_swappable = [this](auto each) {
     for (const auto& [key, job] : roster_.jobs()) {
-      if (job.knobs.swappable) for_lanes(job, each);
+      if (job.knobs.swappable) for_lanes(roster_, job, each);
     }
   };
   for_swappable([&](Client&, unsigned, Client::Lane& state) {
@@ -186,7 +174,7 @@ void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& sta
 
 bool Residency::observe(Job& job, Time now) {
   bool changed = false;
-  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     const ResidencyReport said = client.page->residency(lane);
     changed =
         changed || said.phase != state.residency.phase || said.away() != state.residency.away();
@@ -242,7 +230,7 @@ bool Residency::tell_to_leave(Job& job, Time now) {
   bool all_away = true;
   bool overdue = false;
   std::string why;
-  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = true;
     order.limit_bytes = 0;
@@ -300,7 +288,7 @@ void Residency::let_back(Job& job, Time now) {
   job.presence.released = job.presence.out = false;
   job.presence.returning = true;
   job.presence.moves_since = now;
-  for_lanes(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = false;
     state.told_to_leave = Time{0};

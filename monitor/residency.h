@@ -75,8 +75,6 @@ class Residency {
   void let_back(Job& job, Time now);
   void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
-  template <typename Each>
-  void for_lanes(const Job& job, Each each);
 
   Roster& roster_;
   Memory& memory_;

@@ -224,18 +224,15 @@ bool carry_over(int fd, const wire::Hello& hello) {
   for (unsigned i = 0; i < hello.lane_count && i < abi::kMaxGpus; ++i) {
     abi::Lane& to = fresh.lanes[i];
     const abi::Lane& from = page().lanes[i];
-    const auto copy = [](auto& target, const auto& source) {
-      target.store(source.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    };
-    copy(to.launches, from.launches);
-    copy(to.graph_launches, from.graph_launches);
-    copy(to.copies, from.copies);
-    copy(to.contexts, from.contexts);
-    copy(to.compute_groups, from.compute_groups);
-    copy(to.copy_groups, from.copy_groups);
-    copy(to.refusals, from.refusals);
-    copy(to.peak_bytes, from.peak_bytes);
-    copy(to.slice_calls, from.slice_calls);
+    copy_word(to.launches, from.launches);
+    copy_word(to.graph_launches, from.graph_launches);
+    copy_word(to.copies, from.copies);
+    copy_word(to.contexts, from.contexts);
+    copy_word(to.compute_groups, from.compute_groups);
+    copy_word(to.copy_groups, from.copy_groups);
+    copy_word(to.refusals, from.refusals);
+    copy_word(to.peak_bytes, from.peak_bytes);
+    copy_word(to.slice_calls, from.slice_calls);
     account::carry_over(i, hello.used_bytes[i], to);
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
     to.under_mps.store(g_gpus.under_mps[i], std::memory_order_relaxed);

@@ -58,6 +58,11 @@ inline void forget_lane() {
   if (t_lane > 0) t_lane = 0;
 }
 
+// A word of one page into another's.
+inline constexpr auto copy_word = [](auto& target, const auto& source) {
+  target.store(source.load(std::memory_order_relaxed), std::memory_order_relaxed);
+};
+
 // The lane of a CUDA device ordinal; null when it isn't managed.
 abi::Lane* lane_of_device(int device);
 

@@ -13,7 +13,6 @@
 namespace switchyard::shim::swap::host_pool {
 namespace {
 
-constexpr std::uint64_t kSlab = 256ull << 20;
 constexpr std::uint64_t kPage = 2ull << 20;
 constexpr std::uint64_t kSmallPage = 4096;
 constexpr unsigned kPages = kSlab / kPage;

@@ -17,6 +17,8 @@
 
 namespace switchyard::shim::swap::host_pool {
 
+inline constexpr std::uint64_t kSlab = 256ull << 20;
+
 struct Piece {
   void* at = nullptr;  // null: none
   std::uint64_t bytes = 0;
@@ -24,7 +26,7 @@ struct Piece {
 };
 
 // A piece of at least `bytes`, contiguous; without one, a null piece. Never waits, never grows.
-// `bytes` is at most 256 MiB.
+// `bytes` is at most kSlab.
 Piece take(std::uint64_t bytes);
 void give_back(Piece& piece);
 

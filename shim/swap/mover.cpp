@@ -17,9 +17,9 @@
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
-#include "shim/memory/ledger.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
 #include "shim/swap/ranges.h"
@@ -31,17 +31,12 @@ namespace {
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 200 * kMs;
 constexpr std::uint64_t kSoonNs = 5 * kMs;
-// Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
-// work that waits for a held thread, or for another GPU.
-constexpr std::uint64_t kShutNs = 5'000 * kMs;
-constexpr std::uint64_t kDrainNs = 10'000 * kMs;
 // After a move that failed.
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
 // Chunks of a size that doesn't divide a slab leave some of it: a sixteenth where all are of 20
 // MiB.
 constexpr std::uint64_t kWasted = 16;
-constexpr std::uint64_t kSlabBytes = 256u << 20;
 
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
 std::atomic<std::uint32_t> g_pokes{0};     // a futex word
@@ -103,6 +98,10 @@ std::uint64_t limit_of(unsigned lane) {
   return told ? words.limit_bytes.load(std::memory_order_relaxed) : UINT64_MAX;
 }
 
+std::uint64_t host_limit_of(unsigned lane) {
+  return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+}
+
 // Makes a context of the lane's memory current to the mover's thread. False: there is none.
 bool enter_context(unsigned lane) {
   CUcontext tried = nullptr;
@@ -117,60 +116,6 @@ bool enter_context(unsigned lane) {
     if (driver().cuCtxSetCurrent(context) == CUDA_SUCCESS) return true;
     tried = context;
   }
-}
-
-// The calls that were admitted have ended. False: not in time. Not while anybody captures: the
-// capture's next call might stand outside, and a wait for the context would end the capture.
-bool shut() {
-  const timespec nap{0, 50'000};
-  for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
-    if (process().captures.load() == 0 && admission::shut()) {
-      while (!admission::empty() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
-      // A capture begins inside an Entry: none can, from here on.
-      if (admission::empty() && process().captures.load() == 0) return true;
-      admission::open();
-    }
-    ::nanosleep(&nap, nullptr);
-  }
-  return false;
-}
-
-CUresult wait_for(CUcontext context) {
-  const CUresult result = driver().cuCtxSetCurrent(context);
-  return result == CUDA_SUCCESS ? driver().cuCtxSynchronize() : result;
-}
-
-CUresult wait_for_primary(unsigned lane) {
-  CUdevice device = 0;
-  CUcontext context = nullptr;
-  unsigned flags = 0;
-  int active = 0;
-  const Driver& calls = driver();
-  if (calls.cuDeviceGet(&device, static_cast<int>(lane)) != CUDA_SUCCESS ||
-      calls.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) {
-    return CUDA_SUCCESS;
-  }
-  CUresult result = calls.cuDevicePrimaryCtxRetain(&context, device);
-  if (result != CUDA_SUCCESS) return result;
-  result = wait_for(context);
-  calls.cuDevicePrimaryCtxRelease_v2(device);
-  return result;
-}
-
-// The accepted work has ended: of every context of the GPU, for each can touch the memory.
-CUresult drain(unsigned lane) {
-  constexpr std::size_t kMost = 64;
-  std::uint64_t contexts[kMost];
-  const std::size_t found =
-      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
-  if (found > kMost) return CUDA_ERROR_NOT_SUPPORTED;
-  CUresult result = wait_for_primary(lane);
-  for (std::size_t i = 0; i < found && result == CUDA_SUCCESS; ++i) {
-    // Opened meanwhile: somebody may capture again, which a wait would end.
-    if (!admission::draining()) return CUDA_SUCCESS;
-    result = wait_for(reinterpret_cast<CUcontext>(contexts[i]));
-  }
-  return result;
 }
 
 // One lane's mover: what it remembers between two looks.
@@ -232,8 +177,7 @@ struct Mover {
   }
 
   bool find_host_room(std::uint64_t bytes) {
-    const std::uint64_t most =
-        page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t most = host_limit_of(lane);
     while (host_pool::free_bytes() < bytes) {
       if (!host_pool::grow(most)) return false;
     }
@@ -248,7 +192,6 @@ struct Mover {
       stay(abi::kSwapBusy, CUDA_SUCCESS);
       return false;
     }
-    admission::drain_until(monotonic_ns() + kDrainNs);
     const CUresult result = drain(lane);
     if (result != CUDA_SUCCESS) {
       stay(abi::kSwapFailed, result);
@@ -279,7 +222,7 @@ struct Mover {
     }
     count(moved);
     if (moved.stop != Stop::kNothing) {
-      if (moved.stop == Stop::kNoHostRoom) spare += kSlabBytes;
+      if (moved.stop == Stop::kNoHostRoom) spare += host_pool::kSlab;
       rest(abi::kReturning, error_of(moved.stop), moved.result);
       come_back(error_of(moved.stop));
       return;
@@ -290,8 +233,7 @@ struct Mover {
 
   // The next move shall find its room.
   bool grow_pool() {
-    const std::uint64_t most =
-        page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t most = host_limit_of(lane);
     const std::uint64_t pinned = host_pool::pinned_bytes();
     const std::uint64_t total = g_total[lane].load();
     if (pinned >= total + total / kWasted + spare || pinned >= most || !enter_context(lane) ||
@@ -380,17 +322,14 @@ void carry_over(abi::Page& fresh) {
   if (!on()) return;
   const abi::Residency& from = page().residencies[0];
   abi::Residency& to = fresh.residencies[0];
-  const auto copy = [](auto& target, const auto& source) {
-    target.store(source.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  };
-  copy(to.phase, from.phase);
-  copy(to.error, from.error);
-  copy(to.moved_bytes, from.moved_bytes);
-  copy(to.moves, from.moves);
+  copy_word(to.phase, from.phase);
+  copy_word(to.error, from.error);
+  copy_word(to.moved_bytes, from.moved_bytes);
+  copy_word(to.moves, from.moves);
   // Until the new monitor has made up its mind, what a person released stays away.
-  copy(to.limit_bytes, from.limit_bytes);
-  copy(to.limited, from.limited);
-  copy(to.host_limit_bytes, from.host_limit_bytes);
+  copy_word(to.limit_bytes, from.limit_bytes);
+  copy_word(to.limited, from.limited);
+  copy_word(to.host_limit_bytes, from.host_limit_bytes);
   to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
   to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
   to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
