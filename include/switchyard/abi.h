@@ -46,6 +46,9 @@
 //     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
 //
+// Whose phase is absent follows the limit both ways: as it rises, memory comes already, and work
+// goes on once there is no limit.
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -192,7 +195,7 @@ static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 &&
 inline constexpr std::uint32_t kResident = 0;  // all of it is on the device, and work is admitted
 inline constexpr std::uint32_t kLeaving = 1;   // work is held, what was accepted is finished or
                                                // has been, and memory leaves. Its gate must be open
-inline constexpr std::uint32_t kAbsent = 2;    // work is held; no more than limit_bytes is there
+inline constexpr std::uint32_t kAbsent = 2;    // work is held; what is there follows limit_bytes
 inline constexpr std::uint32_t kReturning = 3;  // work is held; memory comes back
 
 // Residency::error: why the last move did not come to its end; kSwapFine once one did.

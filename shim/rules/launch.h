@@ -199,7 +199,10 @@ CUresult begin_capture(Original original, Args... args) {
   // Memory isn't moved during a capture, nor a capture begun while it is.
   const swap::Entry entry(swap::on());
   // Raised before it begins: who asks in between leaves all streams alone.
-  process().captures.fetch_add(1, std::memory_order_seq_cst);
+  {
+    const swap::NoCapture none(swap::on());
+    process().captures.fetch_add(1, std::memory_order_seq_cst);
+  }
   const CUresult result = original(args...);
   if (result != CUDA_SUCCESS) process().captures.fetch_sub(1, std::memory_order_relaxed);
   return result;

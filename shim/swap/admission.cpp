@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ struct alignas(64) Shard {
 constinit Shard g_shards[kShards];
 constinit std::atomic<std::uint32_t> g_state{kOpen};  // a futex word
 constinit std::atomic<std::uint64_t> g_deadline_ns{0};
+
+pthread_mutex_t g_capturing = PTHREAD_MUTEX_INITIALIZER;
 
 __thread unsigned t_depth = 0;
 
@@ -56,6 +59,14 @@ void Entry::enter() {
 
 void Entry::leave() {
   if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
+}
+
+NoCapture::NoCapture(bool needed) : needed_(needed) {
+  if (needed_) ::pthread_mutex_lock(&g_capturing);
+}
+
+NoCapture::~NoCapture() {
+  if (needed_) ::pthread_mutex_unlock(&g_capturing);
 }
 
 namespace admission {
@@ -120,6 +131,7 @@ bool overrule(std::uint64_t now_ns) {
 void clear() {
   g_state.store(kOpen, std::memory_order_relaxed);
   for (Shard& shard : g_shards) shard.inside.store(0, std::memory_order_relaxed);
+  g_capturing = PTHREAD_MUTEX_INITIALIZER;
   t_depth = 0;
 }
 

@@ -48,6 +48,20 @@ class Entry {
   bool needed_;
 };
 
+// A wait for the GPU that we make on our own account would end any capture that is on in the
+// process. So it is made while nobody captures (process().captures), and while one of these lives
+// nobody begins to.
+class NoCapture {
+ public:
+  explicit NoCapture(bool needed = true);
+  ~NoCapture();
+  NoCapture(const NoCapture&) = delete;
+  NoCapture& operator=(const NoCapture&) = delete;
+
+ private:
+  bool needed_;
+};
+
 namespace admission {
 
 // Sleeps until it is open; it may be shut again when this returns.

@@ -113,6 +113,11 @@ bool spoils_a_capture(CUresult result) {
 
 bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
 
+CUresult wait_unless_captured(CUcontext context) {
+  const NoCapture none;
+  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
+}
+
 // pre: a Held lives.
 void keep_aside(Range& range) {
   range.use = Use::kKeptAside;
@@ -136,7 +141,7 @@ struct Ending {
   // Waits for the work that may touch it, then gives it back. Where the driver refuses to wait it
   // stays as it was. pre: nothing of ours is held: the mover may have to come first.
   CUresult finish() const {
-    const CUresult waited = wait_for(context);
+    const CUresult waited = wait_unless_captured(context);
     const Held held;
     Range* range = find(address);
     if (range == nullptr || range->use != Use::kEnding) return CUDA_SUCCESS;  // with its owner

@@ -62,9 +62,11 @@ void publish(unsigned lane) {
   words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
 }
 
+// The monitor hears of each chunk: what has left is another's room at once.
 void resident_changes(unsigned lane, std::int64_t bytes) {
   g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
   publish(lane);
+  wake_monitor();
 }
 
 void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
@@ -89,12 +91,14 @@ std::uint32_t error_of(Stop stop) {
   return abi::kSwapFailed;
 }
 
+bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }
+
 // What may be on the device now. Without a monitor there is nobody to make room for, unless a
 // person's release still stands.
 std::uint64_t limit_of(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
-  const bool told = words.limited.load(std::memory_order_acquire) != 0 &&
-                    (process().joined.load(std::memory_order_acquire) != 0 || paused().paused);
+  const bool told =
+      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
   return told ? words.limit_bytes.load(std::memory_order_relaxed) : UINT64_MAX;
 }
 
@@ -139,10 +143,9 @@ struct Mover {
   }
 
   void count(const Moved& moved) {
-    abi::Residency& words = page().residencies[lane];
-    words.moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
-    words.moves.fetch_add(1, std::memory_order_relaxed);
+    page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
   }
+  void count_end() { page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed); }
 
   // `error`: why it had to.
   void come_back(std::uint32_t error = abi::kSwapFine) {
@@ -150,19 +153,44 @@ struct Mover {
     Moved moved;
     {
       const Held held;
-      if (g_resident[lane].load() < g_total[lane].load()) moved = move_in(lane, resident_changes);
+      if (g_resident[lane].load() < g_total[lane].load()) {
+        moved = move_in(lane, UINT64_MAX, resident_changes);
+      }
     }
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
       const bool over = ends_context(moved.result) || no_context(moved.result);
       if (over) admission::open();
       rest(over ? abi::kResident : abi::kReturning, error_of(moved.stop), moved.result);
+      if (moved.stop == Stop::kNoDeviceRoom && !monitored()) make_way();
       return;
     }
     admission::open();
     count(moved);
+    count_end();
     if (error == abi::kSwapFine) succeeded();
     say(lane, abi::kResident, error);
+  }
+
+  // Two that lack room, each with a part of its memory there, would wait for each other for ever
+  // once no monitor puts them in order. One day only one of them goes, and the other has its room.
+  void make_way() {
+    if (monotonic_ns() / 1000 % 2 == 0) return;
+    const Held held;
+    if (!find_host_room(g_resident[lane].load() + spare)) return;
+    move_out(lane, UINT64_MAX, resident_changes);
+  }
+
+  // Work is held, and `limit` is not all of it: what fits comes already.
+  void come_in_part(std::uint64_t limit) {
+    Moved moved;
+    {
+      const Held held;
+      const std::uint64_t there = g_resident[lane].load();
+      if (there < limit) moved = move_in(lane, limit - there, resident_changes);
+    }
+    count(moved);
+    if (moved.stop != Stop::kNothing) rest(abi::kAbsent, error_of(moved.stop), moved.result);
   }
 
   void succeeded() {
@@ -228,6 +256,7 @@ struct Mover {
       return;
     }
     succeeded();
+    count_end();
     say(lane, abi::kAbsent, abi::kSwapFine);
   }
 
@@ -252,14 +281,18 @@ struct Mover {
     const bool away = !admission::is_open();
     if (total == 0 && !away) return kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
-    if (resident <= limit && (!away || limit < total)) {
-      return grow_pool() ? 0 : kLookNs;
-    }
+    const bool leaves = resident > limit;
+    const bool comes = away && resident < std::min(limit, total);
+    const bool opens = away && limit >= total;
+    if (!leaves && !comes && !opens) return grow_pool() ? 0 : kLookNs;
     if (!enter_context(lane) && total != 0) return kLookNs;
-    if (resident > limit) {
+    if (leaves) {
       leave(limit);
-    } else {
+    } else if (opens) {
       come_back();
+    } else {
+      come_in_part(limit);
+      return kLookNs;  // the next part at the next word
     }
     return kSoonNs;
   }

@@ -139,13 +139,18 @@ void each_chunk(unsigned lane, Do act) {
   }
 }
 
-Moved bring_all(unsigned lane, Lines& lines, Resident resident) {
+Moved bring_back(unsigned lane, std::uint64_t bytes, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
   if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
     if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.host)) return;
     // One that could not be taken away again after a copy that failed is there already.
     const bool comes = !on_device(chunk);
+    if (comes && chunk.bytes > bytes) {
+      bytes = 0;  // nor a smaller one behind it: the same ones move every time
+      return;
+    }
+    if (comes) bytes -= chunk.bytes;
     if (comes) resident(lane, signed_bytes(chunk));
     if (comes) moved.result = bring(chunk, address, static_cast<int>(lane));
     if (moved.result != CUDA_SUCCESS) {
@@ -177,9 +182,9 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
   return outward.finish();
 }
 
-Moved move_in(unsigned lane, Resident resident) {
+Moved move_in(unsigned lane, std::uint64_t bytes, Resident resident) {
   Lines lines;
-  Moved moved = bring_all(lane, lines, resident);
+  Moved moved = bring_back(lane, bytes, lines, resident);
   const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;

@@ -34,7 +34,8 @@ struct Moved {
 // work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 
-// Brings back all that is away. pre: as above.
-Moved move_in(unsigned lane, Resident resident);
+// Brings back what is away, the first ranges first, as long as it is no more than `bytes`. pre: as
+// above.
+Moved move_in(unsigned lane, std::uint64_t bytes, Resident resident);
 
 }  // namespace switchyard::shim::swap

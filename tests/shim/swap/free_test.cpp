@@ -4,6 +4,7 @@
 #include "shim/memory/linear.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/stream_ordered.h"
+#include "shim/rules/launch.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/ranges.h"
@@ -107,6 +108,24 @@ TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {
   EXPECT_EQ(swap_.mapped.size(), 1u);
   swap_.wait_result = CUDA_SUCCESS;
   EXPECT_EQ(free(0), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(SwappableFree, NoCaptureBeginsWhileItWaits) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  std::thread other;
+  swap_.during_wait = [&] {
+    other = std::thread([] {
+      const auto begin = [](CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; };
+      rules::begin_capture(begin, CUstream{nullptr}, CU_STREAM_CAPTURE_MODE_RELAXED);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(process().captures.load(), 0u);
+  };
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  other.join();
+  EXPECT_EQ(process().captures.load(), 1u);
+  process().captures.store(0);
   expect_nothing_left();
 }
 

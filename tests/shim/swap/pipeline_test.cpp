@@ -165,15 +165,26 @@ class Pipeline : public testing::EngineTest {
     const Held held;
     return swap::move_out(0, bytes, note_resident);
   }
-  swap::Moved in() {
+  swap::Moved in(std::uint64_t bytes = UINT64_MAX) {
     const Held held;
-    return swap::move_in(0, note_resident);
+    return swap::move_in(0, bytes, note_resident);
   }
 
   Driven driven_;
   std::vector<void*> memories_;
   std::vector<std::string> contents_;
 };
+
+TEST_F(Pipeline, NoMoreComesBackThanIsAllowed) {
+  out();
+  EXPECT_EQ(in(3 * kMiB2 - 1).copied, 2 * kMiB2);
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(2 * kMiB2));
+  expect_nothing_lost();
+  EXPECT_EQ(in(kMiB2 - 1).copied, 0u);
+  EXPECT_EQ(in(kMiB2).copied, kMiB2);
+  EXPECT_EQ(in().copied, 2 * kMiB2);
+  expect_nothing_lost();
+}
 
 TEST_F(Pipeline, OutAndInKeepsEveryByte) {
   const swap::Moved left = out();
