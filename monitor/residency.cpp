@@ -166,6 +166,16 @@ bool Residency::follow(Time now) {
   return changed;
 }
 
+// It is wanted in, and finds no room because more was promised than there is: without a monitor all
+// come at once. So it waits for its turn like the others.
+bool Residency::crowded_out(const Client::Lane& lane) {
+  if (lane.residency.phase != abi::kReturning || lane.residency.error != abi::kSwapNoDeviceRoom) {
+    return false;
+  }
+  gpus_.read_credits(lane.gpu);
+  return gpus_[lane.gpu].account.overdrawn() > 0;
+}
+
 // Under another monitor it was told to leave: it stays away until the account has room for it, or
 // with a pause that outlived that monitor, which was one with release.
 void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& state) {
@@ -202,6 +212,7 @@ bool Residency::observe(Job& job, Time now) {
     }
     state.residency = said;
     state.moves = state.moves || said.phase == abi::kLeaving;
+    if (!job.presence.released && crowded_out(state)) adopt(job, client, lane, state);
     if (!state.carried || said.total_bytes == 0) return;
     state.carried = false;
     // Or it lacked room while there was no monitor: it shall wait for its turn like the others.

@@ -70,6 +70,7 @@ class Residency {
 
  private:
   bool observe(Job& job, Time now);
+  bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);
   bool tell_to_leave(Job& job, Time now);
   bool try_to_return(Job& job, Time now);

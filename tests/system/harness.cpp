@@ -135,10 +135,10 @@ Child Scene::loop(const Words& options, const Words& loop_options, const Changes
   return child;
 }
 
-Child Scene::monitor(const Words& options) {
+Child Scene::monitor(const Words& options, const Changes& changes) {
   Words command{built("switchyardd"), "--persist", "--log", "debug:" + in_folder("m.log")};
   command.insert(command.end(), options.begin(), options.end());
-  Child child = start(command);
+  Child child = start(command, changes);
   EXPECT_TRUE(eventually([this] { return monitor_pid() != 0; })) << "the monitor did not come up";
   return child;
 }

@@ -48,7 +48,7 @@ class Scene : public ::testing::Test {
   // The same for job_loop, once its first kernel has ended.
   Child loop(const Words& options, const Words& loop_options = {}, const Changes& changes = {});
   // A monitor that stays, started by hand.
-  Child monitor(const Words& options = {});
+  Child monitor(const Words& options = {}, const Changes& changes = {});
 
   json listing(const std::string& what);    // `switchyard WHAT --json`; null on failure
   json job_named(const std::string& name);  // as `ps` has it; null when there is none

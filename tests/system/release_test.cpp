@@ -1,8 +1,10 @@
 // Lending a job's memory to others, end to end: the library, the monitor and the command line.
 #include <signal.h>
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/system/harness.h"
 
@@ -125,6 +127,77 @@ TEST_F(Release, JobsThatDoNotFitTogetherTakeTurns) {
   EXPECT_EQ(ask_second("end"), "did end");
   EXPECT_EQ(ask("check"), "right");
   EXPECT_EQ(ask_second("check"), "right");
+}
+
+// Two jobs of 48 MiB in pieces of 6, of which 76 MiB fit.
+class ReleaseInParts : public Release {
+ protected:
+  void two_at_work(const Words& capacity, const Changes& environment = {}) {
+    owner_.emplace(monitor(capacity, environment));
+    Words command = {built("tests/jobs/job_swap")};
+    command.insert(command.end(), 8, std::to_string(6 * kMiB));
+    for (const char* name : {"one", "two"}) {
+      jobs_.push_back(std::make_unique<Child>(
+          job({"--name", name, "--oversubscribe"}, command, {{"FAKECUDA_PATTERN", "1"}})));
+      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
+      tell(jobs_.size() - 1, "begin");
+    }
+  }
+  std::string said_by(std::size_t index) {
+    std::string text;
+    return jobs_[index]->read_line(text, kLimit) ? text : std::string();
+  }
+  std::string tell(std::size_t index, const std::string& command) {
+    return jobs_[index]->write_line(command) ? said_by(index) : std::string();
+  }
+  bool advances(std::size_t index) {
+    const std::string before = tell(index, "count");
+    return eventually([&] { return tell(index, "count") != before; });
+  }
+
+  std::optional<Child> owner_;
+  std::vector<std::unique_ptr<Child>> jobs_;
+};
+
+TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
+  two_at_work({"--capacity", "92MiB"});
+  bool whole = false;
+  const auto moved = [&](const char* name) {
+    return eventually([&] {
+      const json gpu = gpu_of(name);
+      whole = whole || gpu.value("memory_swapped_bytes", 0ull) > 30 * kMiB;
+      return gpu.value("swap_moves", 0ull) >= 6;
+    });
+  };
+  EXPECT_TRUE(moved("one"));
+  EXPECT_TRUE(moved("two"));
+  EXPECT_FALSE(whole) << "20 MiB would have been enough";
+  EXPECT_TRUE(advances(0));
+  EXPECT_TRUE(advances(1));
+  for (const std::size_t each : {0, 1}) {
+    EXPECT_EQ(tell(each, "end"), "did end");
+    EXPECT_EQ(tell(each, "check"), "right");
+  }
+}
+
+TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndAnewInTurns) {
+  // More than the device has does not fit without a monitor either.
+  two_at_work({}, {{"FAKECUDA_MEMORY", "93MiB"}});
+  for (int kill = 0; kill < 3; ++kill) {
+    ASSERT_TRUE(eventually([&] { return gpu_of("one").value("residency", "") == "moving"; }));
+    ::kill(owner_->pid(), SIGKILL);
+    owner_.reset();
+    const std::string one = tell(0, "count");
+    const std::string two = tell(1, "count");
+    EXPECT_TRUE(eventually([&] { return tell(0, "count") != one || tell(1, "count") != two; }));
+    owner_.emplace(monitor());
+    EXPECT_TRUE(advances(0));
+    EXPECT_TRUE(advances(1));
+  }
+  for (const std::size_t each : {0, 1}) {
+    EXPECT_EQ(tell(each, "end"), "did end");
+    EXPECT_EQ(tell(each, "check"), "right");
+  }
 }
 
 TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {

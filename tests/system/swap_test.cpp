@@ -117,6 +117,39 @@ TEST_F(Swap, OnlyTheExcessLeaves) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+TEST_F(Swap, WithALimitAboveAllItIsHeldAndNothingLeaves) {
+  begin();
+  out(1024 * kMiB);
+  ASSERT_TRUE(becomes(abi::kAbsent));
+  EXPECT_EQ(words().resident_bytes.load(), 38 * kMiB);
+  ASSERT_TRUE(child_->write_line("launch 10"));
+  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
+  in();
+  EXPECT_EQ(line(), "did launch");
+  EXPECT_EQ(ask("check"), "right");
+}
+
+TEST_F(Swap, ItComesInPartsAndGoesOnOnceThereIsNoLimit) {
+  begin();
+  out();
+  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(child_->write_line("launch 10"));
+  const auto there = [&](std::uint64_t bytes) {
+    return eventually([&] { return words().resident_bytes.load() == bytes; });
+  };
+  for (const std::uint64_t limit : {33, 35, 37, 34, 38}) {
+    words().limit_bytes.store(limit * kMiB);
+    // Of 32, 2 and 4 MiB what fits, in the order of addresses.
+    EXPECT_TRUE(eventually([&] { return words().resident_bytes.load() <= limit * kMiB; }));
+  }
+  EXPECT_TRUE(there(38 * kMiB));
+  EXPECT_EQ(words().phase.load(), abi::kAbsent);
+  EXPECT_EQ(words().held_threads.load(), 1u);
+  in();
+  EXPECT_EQ(line(), "did launch");
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Swap, WhatIsAwayCanBeFreedAndANewAllocationWaits) {
   begin();
   out();
