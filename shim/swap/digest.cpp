@@ -92,8 +92,8 @@ bool Digests::map_results(std::uint64_t bytes) {
     return false;
   }
   results_bytes_ = (bytes / digest::kPieceBytes * sizeof(Digest) + kPage - 1) / kPage * kPage;
-  void* at = ::mmap(nullptr, results_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
+  void* at =
+      ::mmap(nullptr, results_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return false;
   results_ = static_cast<Digest*>(at);
   // After a fork the GPU would write where the parent no longer reads.
@@ -102,8 +102,7 @@ bool Digests::map_results(std::uint64_t bytes) {
   ::memset(at, 0xFF, results_bytes_);
   pinned_ = driver().cuMemHostRegister_v2(at, results_bytes_, CU_MEMHOSTREGISTER_DEVICEMAP) ==
             CUDA_SUCCESS;
-  return pinned_ &&
-         driver().cuMemHostGetDevicePointer_v2(&results_there_, at, 0) == CUDA_SUCCESS;
+  return pinned_ && driver().cuMemHostGetDevicePointer_v2(&results_there_, at, 0) == CUDA_SUCCESS;
 }
 
 void Digests::ask(CUdeviceptr address, std::uint64_t bytes) {

@@ -98,8 +98,8 @@ class Outward {
     moved_.result = result;
   }
 
-  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has not
-  // arrived has not changed either.
+  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
+  // not arrived has not changed either.
   static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
     if (chunk.arriving) return true;
     chunk.zero = known && now == Digest{};
@@ -179,9 +179,8 @@ void each_chunk(unsigned lane, Do act) {
 }
 
 CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
-  return chunk.zero
-             ? driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream)
-             : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
+  return chunk.zero ? driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream)
+                    : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
 }
 
 // Its contents are on the device. Without a digest nobody could tell whether a copy is still right.

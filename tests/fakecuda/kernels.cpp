@@ -1,5 +1,5 @@
-// What the kernels of examples/kernels/kernels.ptx do, and the library's own, by name, and what they
-// cost.
+// What the kernels of examples/kernels/kernels.ptx do, and the library's own, by name, and what
+// they cost.
 #include <string.h>
 
 #include "modules.h"

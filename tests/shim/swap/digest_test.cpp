@@ -34,9 +34,8 @@ Words some(std::size_t count, std::uint64_t seed = 1) {
 }
 
 // Points at which carries are likely, and any.
-const std::vector<std::uint64_t> kPoints = {0,          1,          2,
-                                            kPrime - 1, kPrime - 2, 0x1234567890abcdefull,
-                                            (1ull << 60) + 12345};
+const std::vector<std::uint64_t> kPoints = {
+    0, 1, 2, kPrime - 1, kPrime - 2, 0x1234567890abcdefull, (1ull << 60) + 12345};
 
 TEST(Digest, IsTheSlowOne) {
   for (const std::uint64_t r : kPoints) {

@@ -64,8 +64,7 @@ CUresult launch(CUfunction, unsigned blocks, unsigned, unsigned, unsigned, unsig
   if (const CUresult result = g_driven->next()) return result;
   ++g_driven->launches;
   const auto& batch = *static_cast<const digest::Batch*>(arguments[0]);
-  auto* out =
-      reinterpret_cast<digest::Digest*>(*static_cast<const CUdeviceptr*>(arguments[3]));
+  auto* out = reinterpret_cast<digest::Digest*>(*static_cast<const CUdeviceptr*>(arguments[3]));
   for (unsigned i = 0; g_driven->kernels_write && i < blocks; ++i) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(batch.address[i]);
     const auto digest_at = [&](int point) {
@@ -196,7 +195,7 @@ void PipelineTest::expect_nothing_lost() {
       if (resides) resident += static_cast<std::int64_t>(chunk.bytes);
       const char* there = resides && !chunk.arriving ? chunk_at(i, c)
                           : chunk.zero               ? zeros.data()
-                                       : static_cast<const char*>(chunk.host.at);
+                                                     : static_cast<const char*>(chunk.host.at);
       ASSERT_NE(there, nullptr) << "range " << i << " chunk " << c << " is nowhere";
       EXPECT_EQ(std::memcmp(there, contents_[i].data() + c * kMiB2, chunk.bytes), 0)
           << "range " << i << " chunk " << c;
