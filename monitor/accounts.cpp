@@ -23,14 +23,14 @@ std::optional<Account::Quota> Account::quota(JobKey job) const {
   return found->second;
 }
 
-bool Account::fits(JobKey job, std::uint64_t bytes) const {
-  if (!capacity_) return true;
+std::uint64_t Account::short_of(JobKey job, std::uint64_t bytes) const {
+  if (!capacity_) return 0;
   const std::uint64_t others = minus(held_by_all(), held(job));
-  return plus(plus(others, outside_), bytes) <= *capacity_;
+  return minus(plus(plus(others, outside_), bytes), *capacity_);
 }
 
 void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
-  holdings_[client] = Holding{job, granted, 0, 0, 0};
+  holdings_[client] = Holding{job, granted, 0, 0, 0, 0};
 }
 
 const Account::Holding* Account::holding(ClientId client) const {
@@ -44,11 +44,14 @@ void Account::set_credit(ClientId client, std::uint64_t credit) {
   Holding& holding = found->second;
   holding.credit = std::min(credit, holding.granted);
   holding.away = std::min(holding.away, holding.used());
+  holding.coming = std::min(holding.coming, holding.away);
 }
 
-void Account::set_away(ClientId client, std::uint64_t bytes) {
+void Account::set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming) {
   const auto found = holdings_.find(client);
-  if (found != holdings_.end()) found->second.away = std::min(bytes, found->second.used());
+  if (found == holdings_.end()) return;
+  found->second.away = std::min(bytes, found->second.used());
+  found->second.coming = std::min(coming, found->second.away);
 }
 
 void Account::set_released(JobKey job, bool released) {
@@ -88,7 +91,7 @@ std::uint64_t Account::charged(JobKey job) const {
 
 // What of a holding is on the device, as far as it counts.
 std::uint64_t Account::present(const Holding& holding) const {
-  const std::uint64_t away = released(holding.job) ? holding.away : 0;
+  const std::uint64_t away = released(holding.job) ? holding.away - holding.coming : 0;
   return plus(minus(holding.granted, away), holding.overhead);
 }
 

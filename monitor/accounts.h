@@ -10,7 +10,7 @@
 //     free     = capacity - held
 //
 // A job that was *released* is leaving the device (residency.h): it holds what is still there of
-// its memory. What it may use at most stays as it was, wherever the memory is.
+// its memory, or may come. What it may use at most stays as it was, wherever the memory is.
 //
 // The words in the pages are page.h's business; this only knows numbers, and the caller tells it
 // the credit that it saw.
@@ -37,6 +37,7 @@ class Account {
     std::uint64_t credit = 0;    // unused, as last told; never more than granted
     std::uint64_t overhead = 0;  // NVML's figure minus what the client uses
     std::uint64_t away = 0;      // of what it uses, not on the device; never more than used()
+    std::uint64_t coming = 0;    // of that, what may come at any time; never more than away
     std::uint64_t used() const { return granted - credit; }
     std::uint64_t resident() const { return used() > away ? used() - away : 0; }
   };
@@ -55,7 +56,9 @@ class Account {
   void clear_quota(JobKey job) { quotas_.erase(job); }
   std::optional<Quota> quota(JobKey job) const;
   // Whether a quota of `bytes` could be promised to `job`, beside what all others hold.
-  bool fits(JobKey job, std::uint64_t bytes) const;
+  bool fits(JobKey job, std::uint64_t bytes) const { return short_of(job, bytes) == 0; }
+  // What the others hold too much of for that; 0: it fits.
+  std::uint64_t short_of(JobKey job, std::uint64_t bytes) const;
 
   void set_released(JobKey job, bool released);
   bool released(JobKey job) const { return released_.count(job) != 0; }
@@ -66,7 +69,7 @@ class Account {
   const std::map<ClientId, Holding>& holdings() const { return holdings_; }
   // Told before anything is asked: what the client's page shows now.
   void set_credit(ClientId client, std::uint64_t credit);
-  void set_away(ClientId client, std::uint64_t bytes);
+  void set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming = 0);
   void set_overhead(ClientId client, std::uint64_t bytes);
   void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
   void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink

@@ -1,5 +1,7 @@
 #include "monitor/gpu_accounts.h"
 
+#include <algorithm>
+
 namespace switchyard::monitor {
 
 GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
@@ -53,7 +55,10 @@ void GpuAccounts::read_credits(std::size_t gpu) {
     account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
     const Job* job = roster_.find(each.client->job);
     if (job == nullptr || !job->knobs.swappable) continue;
-    account.set_away(each.client->id, each.client->page->residency(each.lane).away_bytes());
+    const ResidencyReport said = each.client->page->residency(each.lane);
+    const ResidencyOrder& order = each.state->residency_order;
+    const std::uint64_t may = order.limited ? std::min(order.limit_bytes, said.total_bytes) : 0;
+    account.set_away(each.client->id, said.away_bytes(), may - std::min(may, said.resident_bytes));
   }
 }
 

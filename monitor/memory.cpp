@@ -288,6 +288,11 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
       fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
     return wire::kWait;
   }
+  // What those who are out have kept leaves for anybody.
+  const auto promise = gpus_[gpu].account.quota(client.job);
+  const bool allowed =
+      !promise || lane.lacks_bytes <= minus(promise->bytes, gpus_[gpu].account.charged(client.job));
+  if (allowed && anything_kept(roster_, gpu, now)) return wire::kWait;
   if (job == nullptr || !job->knobs.wait_on_oom) {
     lane.waits_since = Time{0};
     return quota ? wire::kOverQuota : wire::kGpuFull;

@@ -7,6 +7,7 @@
 
 #include "monitor/lanes.h"
 #include "monitor/residency.h"
+#include "monitor/text.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -17,15 +18,32 @@ constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 // Those on one GPU.
 template <typename Each>
 void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each each) {
-  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& state) {
+  for_lanes(roster, job, [&](const Client&, unsigned, Client::Lane& state) {
     if (state.gpu == gpu) each(state);
   });
+}
+
+// What is there of its memory, to be given away.
+std::uint64_t resident_on(std::size_t gpu, const Roster& roster, const Job& job) {
+  std::uint64_t bytes = 0;
+  for_lanes_on(gpu, roster, job,
+               [&](const Client::Lane& lane) { bytes += lane.residency.resident_bytes; });
+  return bytes;
 }
 
 }  // namespace
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
+}
+
+bool anything_kept(const Roster& roster, std::size_t gpu, Time now) {
+  for (const auto& [key, job] : roster.jobs()) {
+    const Presence& presence = job.presence;
+    if (!job.knobs.oversubscribe || !presence.out || now < presence.rests_until) continue;
+    if (resident_on(gpu, roster, job) > 0) return true;
+  }
+  return false;
 }
 
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,
@@ -62,35 +80,67 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
   policy::Oversubscriber out;
   out.job = job.key;
   out.priority = job.knobs.priority;
+  out.takes_turns = job.knobs.oversubscribe;
   out.rests_until = presence.rests_until;
-  out.move_cost = presence.cost_out + presence.cost_in;
+  out.move_cost = std::max(presence.cost_out, presence.cost_in);
+  out.resident_bytes = out.takes_turns ? resident_on(gpu, roster_, job) : 0;
   const Account& account = gpus_[gpu].account;
-  bool lacks = false;
+  bool exceeds = false;  // more is there than may stay
   for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
-    out.resident_bytes += lane.residency.resident_bytes;
     out.active = out.active || lane.active;
+    exceeds = exceeds || lane.residency.resident_bytes > lane.residency_order.limit_bytes;
     if (!asks(lane, now)) return;
     out.wants_room = true;
     out.waits_since = earlier(out.waits_since, lane.waits_since);
-    lacks = lacks || lane.lacks_bytes > account.headroom(job.key);
+    const std::uint64_t room = account.headroom(job.key);
+    out.lacks_bytes += lane.lacks_bytes - std::min(lane.lacks_bytes, room);
   });
   if (presence.released) {
+    out.out = presence.out;
+    out.active = false;
+    out.leaving = !presence.out || exceeds;
     out.wants_room = presence.out && !wanted_out(job);
-    out.moves = !presence.out;
-    out.resident_bytes = 0;
     if (out.wants_room && presence.waits_since == Time{0}) presence.waits_since = now;
     out.waits_since = presence.waits_since;
     const auto quota = account.quota(job.key);
     const std::uint64_t full = std::max(account.charged(job.key), quota ? quota->bytes : 0);
-    lacks = !account.fits(job.key, full);
+    out.lacks_bytes = account.short_of(job.key, full);
   } else {
-    out.moves = presence.returning && whereabouts(roster_, job) == Whereabouts::kMoving;
+    out.returning = presence.returning && whereabouts(roster_, job) == Whereabouts::kMoving;
     presence.waits_since = Time{0};
     if (out.resident_bytes > 0 && presence.resident_since == Time{0}) presence.resident_since = now;
   }
   out.resident_since = presence.resident_since;
-  out.fits = !lacks;
   return out;
+}
+
+std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu, Time now) {
+  gpus_.read_credits(gpu);
+  const bool kept = anything_kept(roster_, gpu, now);
+  std::vector<policy::Oversubscriber> views;
+  for (auto& [key, job] : roster_.jobs()) {
+    if (job.seen.count(gpu) == 0) continue;
+    bool waits = job.presence.out && !wanted_out(job);
+    for_lanes_on(gpu, roster_, job,
+                 [&](const Client::Lane& lane) { waits = waits || asks(lane, now); });
+    if (job.knobs.oversubscribe || (kept && waits)) views.push_back(view_of(gpu, job, now));
+  }
+  return views;
+}
+
+// It goes on without a part of its memory, so without all of its threads.
+void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
+  for_lanes(roster_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
+    if (lane.gpu != gpu) {
+      if (!giver.presence.out) lane.kept_bytes = 0;
+      return;
+    }
+    const std::uint64_t there = lane.residency.resident_bytes;
+    const std::uint64_t part = std::min(bytes, there);
+    lane.kept_bytes = there - part;
+    bytes -= part;
+  });
+  if (!giver.presence.out) giver.presence.yielded = true;
 }
 
 Time Oversubscription::follow(Time now) {
@@ -99,30 +149,28 @@ Time Oversubscription::follow(Time now) {
   for (auto& [key, job] : roster_.jobs()) {
     any = any || job.knobs.oversubscribe;
     job.presence.may_return = true;
+    job.presence.arrives = false;
     job.presence.waits_for.clear();
   }
   if (!any) return next;
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
-    gpus_.read_credits(gpu);
-    std::vector<policy::Oversubscriber> jobs;
-    for (auto& [key, job] : roster_.jobs()) {
-      if (job.knobs.oversubscribe && job.seen.count(gpu) != 0)
-        jobs.push_back(view_of(gpu, job, now));
-    }
+    const std::vector<policy::Oversubscriber> jobs = views_of(gpu, now);
     const policy::RoomPlan plan = policy::plan_room(jobs, now);
     next = earlier(next, plan.look_again);
     if (plan.first == 0) continue;
     Job* giver = roster_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
       Presence& presence = roster_.find(each.job)->presence;
+      presence.arrives = each.job == plan.first && plan.arrives && each.takes_turns;
       if (each.job != plan.first) presence.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {
         presence.waits_for = giver->name;
       }
     }
-    if (!plan.leaves) continue;
-    spdlog::info("job '{}' gives its room to '{}'", giver->name, roster_.find(plan.first)->name);
-    giver->presence.yielded = true;
+    if (plan.gives_bytes == 0) continue;
+    spdlog::info("job '{}' gives {} of its room to '{}'", giver->name, bytes_text(plan.gives_bytes),
+                 roster_.find(plan.first)->name);
+    give(gpu, *giver, plan.gives_bytes);
   }
   return next;
 }

@@ -3,11 +3,14 @@
 // Concept. The policy decides (policy/residency.h); here is what it is told and what follows. A job
 // wants room when a client of it was told to wait for credit and still asks, or when it is out and
 // a thread of it wants to go on. Who must give room is wanted off the device (Presence::yielded)
-// until such a thread is there. Out of several that want to come back only the first in line may
-// (Presence::may_return), or the room would be gone before who waits for credit asks again.
+// until such a thread is there, but for what nobody needs (Lane::kept_bytes). Out of several that
+// want to come back only the first in line may (Presence::may_return), or the room would be gone
+// before who waits for credit asks again; and it comes while the other leaves (Presence::arrives).
 //
 // Threading: one thread.
 #pragma once
+
+#include <vector>
 
 #include "monitor/gpu_accounts.h"
 #include "monitor/policy/residency.h"
@@ -25,6 +28,8 @@ class Oversubscription {
 
  private:
   policy::Oversubscriber view_of(std::size_t gpu, Job& job, Time now);
+  std::vector<policy::Oversubscriber> views_of(std::size_t gpu, Time now);
+  void give(std::size_t gpu, Job& giver, std::uint64_t bytes);
 
   Roster& roster_;
   GpuAccounts& gpus_;
@@ -32,6 +37,9 @@ class Oversubscription {
 
 // Whether a client still asks for memory that it was told to wait for.
 bool asks(const Client::Lane& lane, Time now);
+
+// Whether a job that is out has kept memory there, which it would give to anybody.
+bool anything_kept(const Roster& roster, std::size_t gpu, Time now);
 
 // Whether `bytes` more would fit on the GPU if all other jobs that oversubscribe had left it.
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,

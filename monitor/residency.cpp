@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 
 #include "monitor/idling.h"
 #include "monitor/lanes.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr Time kTryEvery = std::chrono::milliseconds(100);
 // A client that only repeats an old error tries again every 2 s at least.
 constexpr Time kOldErrorLasts = std::chrono::seconds(15);
+// An error that stands for so long after it was told to leave is none of before.
+constexpr Time kRefuses = std::chrono::seconds(1);
 // What could not leave is left alone for so long by those who lack room.
 constexpr Time kRests = std::chrono::seconds(10);
 
@@ -50,7 +53,10 @@ bool leaving(const Client::Lane& lane) {
 }
 
 Whereabouts whereabouts(const Roster& roster, const Job& job) {
-  const auto is_away = [](const Client::Lane& lane) { return lane.residency.away(); };
+  const auto is_away = [](const Client::Lane& lane) {
+    return lane.residency.away() &&
+           lane.residency.resident_bytes <= lane.residency_order.limit_bytes;
+  };
   if (job.presence.released) {
     if (!wanted_out(job)) return Whereabouts::kWaiting;
     const bool all = job.presence.out && all_lanes(roster, job, is_away);
@@ -94,6 +100,7 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
 Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
                      std::uint64_t host_pool_bytes)
     : roster_(roster),
+      gpus_(gpus),
       memory_(memory),
       oversubscription_(roster, gpus),
       host_pool_bytes_(host_pool_bytes) {}
@@ -101,6 +108,7 @@ Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
 void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
                      const ResidencyOrder& order) {
   if (state.residency_order == order) return;
+  if (order.limit_bytes < state.residency_order.limit_bytes) state.lowered_at = now_;
   state.residency_order = order;
   client.page->write_residency(lane, order);
   client.page->ring();
@@ -140,6 +148,7 @@ void Residency::room_came() {
 }
 
 bool Residency::follow(Time now) {
+  now_ = now;
   bool changed = false;
   for (auto& [key, job] : roster_.jobs()) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;
@@ -168,7 +177,7 @@ void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& sta
   }
   ResidencyOrder order = state.residency_order;
   order.limited = true;
-  order.limit_bytes = state.residency.resident_bytes;
+  order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
   tell(client, lane, state, order);
 }
 
@@ -184,11 +193,20 @@ bool Residency::observe(Job& job, Time now) {
       state.old_error = said.error;
       state.moves = false;
     }
+    // What it has kept can't leave: nobody shall wait for that.
+    const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom &&
+                         said.resident_bytes > state.residency_order.limit_bytes;
+    if (job.presence.out && refuses && now - state.lowered_at >= kRefuses) {
+      state.kept_bytes = said.resident_bytes;
+      job.presence.rests_until = now + kRests;
+    }
     state.residency = said;
     state.moves = state.moves || said.phase == abi::kLeaving;
     if (!state.carried || said.total_bytes == 0) return;
     state.carried = false;
-    if (said.phase == abi::kAbsent) adopt(job, client, lane, state);
+    // Or it lacked room while there was no monitor: it shall wait for its turn like the others.
+    const bool lacks_room = said.phase == abi::kReturning && said.error == abi::kSwapNoDeviceRoom;
+    if (said.phase == abi::kAbsent || lacks_room) adopt(job, client, lane, state);
     // It has put the words of the other monitor's page into this one.
     client.page->write_residency(lane, state.residency_order);
     client.page->ring();
@@ -221,19 +239,23 @@ bool Residency::tell_to_leave(Job& job, Time now) {
   if (begins) {
     spdlog::info("job '{}' leaves its GPUs", job.name);
     presence.released = true;
-    presence.returning = false;
+    presence.returning = presence.arriving = false;
     presence.moves_since = now;
     presence.failure.clear();
     presence.overdue = false;
     memory_.release(job);
   }
+  // Whose memory only another needs keeps the rest.
+  const bool keeps =
+      !presence.swapped_out && !presence.idle && !(job.pause.on && job.pause.release);
   bool all_away = true;
   bool overdue = false;
   std::string why;
   for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
     order.limited = true;
-    order.limit_bytes = 0;
+    order.limit_bytes = state.kept_bytes;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
@@ -275,7 +297,40 @@ void Residency::give_up(Job& job, const std::string& why, Time now) {
   let_back(job, now);
 }
 
+// What may be there of a job that is out and wants to come back.
+void Residency::follow_room(Job& job, Time now) {
+  Presence& presence = job.presence;
+  if (presence.arrives && !presence.arriving) {
+    presence.arriving = true;
+    presence.moves_since = now;
+  }
+  std::map<std::size_t, std::uint64_t> room;
+  std::map<std::size_t, std::uint64_t> overdrawn;
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    if (room.count(state.gpu) == 0) {
+      gpus_.read_credits(state.gpu);
+      room[state.gpu] = gpus_[state.gpu].account.free();
+      overdrawn[state.gpu] = gpus_[state.gpu].account.overdrawn();
+    }
+    const ResidencyReport& said = state.residency;
+    if (presence.arrives) {
+      const std::uint64_t lacks = said.total_bytes - std::min(said.total_bytes, state.kept_bytes);
+      const std::uint64_t more = std::min(room[state.gpu], lacks);
+      state.kept_bytes += more;
+      room[state.gpu] -= more;
+    }
+    // Who gave it room stays after all, say: that comes first.
+    const std::uint64_t less = std::min(overdrawn[state.gpu], state.kept_bytes);
+    state.kept_bytes -= less;
+    overdrawn[state.gpu] -= less;
+    ResidencyOrder order = state.residency_order;
+    order.limit_bytes = state.kept_bytes;
+    tell(client, lane, state, order);
+  });
+}
+
 bool Residency::try_to_return(Job& job, Time now) {
+  if (job.presence.out) follow_room(job, now);
   if (now < job.presence.try_at || !job.presence.may_return) return false;
   job.presence.try_at = now + kTryEvery;
   if (!memory_.reclaim(job, now)) return false;
@@ -287,12 +342,14 @@ bool Residency::try_to_return(Job& job, Time now) {
 void Residency::let_back(Job& job, Time now) {
   job.presence.released = job.presence.out = false;
   job.presence.returning = true;
-  job.presence.moves_since = now;
+  if (!job.presence.arriving) job.presence.moves_since = now;
+  job.presence.arriving = false;
   for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = false;
     state.told_to_leave = Time{0};
     state.carried = false;
+    state.kept_bytes = 0;
     tell(client, lane, state, order);
   });
 }

@@ -9,7 +9,9 @@
 //      ▲                 │ it fails, or takes too long             │ wanted in
 //      └─────────────────┴──────────◄── it fits, counted in full ──┴── waits, tried again
 //
-// The room is counted before the client is told to come: nobody else can be given it meanwhile.
+// The room is counted before the client is told to come: nobody else can be given it meanwhile. Of
+// those who take turns the first in line comes in parts, while the one before it leaves: each part
+// as soon as the account has room for it. It works once all has come and is promised again.
 //
 // The host's pinned memory has one budget: each client may keep what it has and what is left.
 //
@@ -71,14 +73,17 @@ class Residency {
   bool bring_about(Job& job, Time now);
   bool tell_to_leave(Job& job, Time now);
   bool try_to_return(Job& job, Time now);
+  void follow_room(Job& job, Time now);
   void give_up(Job& job, const std::string& why, Time now);
   void let_back(Job& job, Time now);
   void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
 
   Roster& roster_;
+  GpuAccounts& gpus_;
   Memory& memory_;
   Oversubscription oversubscription_;
+  Time now_{0};  // of the last look
   Time due_{0};
   std::uint64_t host_pool_bytes_;
 };

@@ -46,7 +46,7 @@ struct Presence {
   bool idle = false;
   bool yielded = false;
   bool released = false;   // it was told to leave, and not to come back since
-  bool out = false;        // and all of it had left: its promises are suspended
+  bool out = false;        // and it had left, but for what it may keep: its promises are suspended
   Time try_at{0};          // when coming back is tried next
   std::string failure;     // why the last attempt to leave was given up; empty: it wasn't
   bool overdue = false;    // because it took too long
@@ -54,7 +54,9 @@ struct Presence {
   Time worked_at{0};       // when it was last seen at work; 0: the next look counts as that
 
   // Of its turns with others (oversubscription.h).
-  bool returning = false;        // its memory is on its way in
+  bool arrives = false;          // it may come as room comes
+  bool arriving = false;         // and has begun to
+  bool returning = false;        // all of its memory is on its way in
   Time moves_since{0};           // when its last move began
   Time cost_out{0}, cost_in{0};  // how long the last ones took
   Time resident_since{0};
@@ -98,9 +100,11 @@ struct Client {
     ResidencyOrder residency_order;            // what it was told last
     Time told_to_leave{0};                     // or was away last; 0: it may stay
     std::uint32_t old_error = abi::kSwapFine;  // that stood then
-    bool moves = false;                        // it has begun to leave since
-    bool carried = false;                      // its words may be from under another monitor
-    Time numbered_since{0};  // since when the client numbers its work; 0: it does not
+    std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
+    Time lowered_at{0};            // when its limit last fell
+    bool moves = false;            // it has begun to leave since
+    bool carried = false;          // its words may be from under another monitor
+    Time numbered_since{0};        // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;
     double share_asked = 0;

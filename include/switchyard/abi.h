@@ -38,10 +38,11 @@
 //     monitor: closed = reasons          (close)      closed = 0 ; futex wake          (open)
 //     client:  wait closed == 0 | launches ... | submitted[slot] = n, GPU: done[slot] = n
 //
-// Residency: the monitor says how much of a swappable client's memory may be on the device, and the
-// client works towards it: it holds its threads back, lets what was accepted finish, and moves the
-// excess to the host, or all of it back. It publishes what is there at each step, so a crash on
-// either side leaves a valid state. The monitor lowers one client before it raises another.
+// Residency: the monitor says whether a swappable client may work, and if not, how much of its
+// memory may be on the device meanwhile. The client works towards it: it holds its threads back,
+// lets what was accepted finish, and moves the excess to the host, or all of it back. It publishes
+// what is there at each step, so a crash on either side leaves a valid state. The monitor lowers
+// one client before it raises another.
 //
 //     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
@@ -207,7 +208,7 @@ inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver f
 
 struct alignas(64) Residency {
   // --- monitor → client ---
-  Word32 limited;  // 1: limit_bytes holds; 0: all of it may be on the device
+  Word32 limited;  // 1: work is held, and limit_bytes holds; 0: all may be there, and work goes on
   Word32 reserved_word;
   Word64 limit_bytes;       // swappable memory that may be on the device
   Word64 host_limit_bytes;  // pinned memory of the host that the client may keep for this GPU

@@ -6,20 +6,27 @@
 namespace switchyard::monitor::policy {
 namespace {
 
+bool in_its_stay(const Oversubscriber& job, Time now) {
+  return !job.out && job.resident_bytes > 0 && now < job.resident_since + stay_of(job);
+}
+
 // Of those who want room: whether `a` is before `b`.
-bool before(const Oversubscriber& a, const Oversubscriber& b) {
+bool before(const Oversubscriber& a, const Oversubscriber& b, Time now) {
   if (a.priority != b.priority) return a.priority > b.priority;
-  return std::tie(a.waits_since, a.job) < std::tie(b.waits_since, b.job);
+  // Who works takes what nobody works with: else each growth of it would cost a turn.
+  return std::tuple(a.takes_turns, !in_its_stay(a, now), a.waits_since, a.job) <
+         std::tuple(b.takes_turns, !in_its_stay(b, now), b.waits_since, b.job);
 }
 
 bool can_give(const Oversubscriber& job, const Oversubscriber& first) {
   if (job.job == first.job || job.resident_bytes == 0) return false;
+  if (!first.takes_turns) return job.out;
   return !job.active || job.priority <= first.priority;
 }
 
 // From when on it may be made to leave for `first`.
 Time leaves_at(const Oversubscriber& job, const Oversubscriber& first) {
-  if (job.priority < first.priority) return job.rests_until;
+  if (job.out || job.priority < first.priority) return job.rests_until;
   // One that has just come has not begun to work yet.
   const Time stay = job.active ? stay_of(job) : kShortestStay;
   return std::max(job.rests_until, job.resident_since + stay);
@@ -32,23 +39,25 @@ Time stay_of(const Oversubscriber& job) { return std::max(20 * job.move_cost, kS
 RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   const Oversubscriber* first = nullptr;
   for (const Oversubscriber& job : jobs) {
-    if (job.wants_room && (first == nullptr || before(job, *first))) first = &job;
+    if (job.wants_room && (first == nullptr || before(job, *first, now))) first = &job;
   }
   if (first == nullptr) return {};
   RoomPlan out;
   out.first = first->job;
-  if (first->fits) return out;
-  const auto moving =
-      std::find_if(jobs.begin(), jobs.end(), [](const auto& job) { return job.moves; });
+  out.arrives = first->lacks_bytes == 0;
+  if (out.arrives) return out;
+  const auto moving = std::find_if(jobs.begin(), jobs.end(),
+                                   [](const auto& job) { return job.leaving || job.returning; });
   if (moving != jobs.end()) {
     out.giver = moving->job != first->job ? moving->job : 0;
+    out.arrives = out.giver != 0 && moving->leaving;
     return out;
   }
   const Oversubscriber* giver = nullptr;
   const auto key = [&](const Oversubscriber& job) {
     const Time at = leaves_at(job, *first);
     // Of those who may not leave yet, the one that may first.
-    return std::tuple(at > now, at > now ? at : Time{0}, job.active, job.priority,
+    return std::tuple(at > now, at > now ? at : Time{0}, !job.out, job.active, job.priority,
                       job.resident_since, job.job);
   };
   for (const Oversubscriber& job : jobs) {
@@ -57,8 +66,11 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   if (giver == nullptr) return out;
   out.giver = giver->job;
   const Time at = leaves_at(*giver, *first);
-  out.leaves = at <= now;
-  if (!out.leaves) out.look_again = at;
+  if (at > now) {
+    out.look_again = at;
+  } else {
+    out.gives_bytes = std::min(giver->resident_bytes, first->lacks_bytes);
+  }
   return out;
 }
 

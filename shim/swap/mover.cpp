@@ -97,13 +97,18 @@ std::uint32_t error_of(Stop stop) {
 
 bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }
 
-// What may be on the device now. Without a monitor there is nobody to make room for, unless a
-// person's release still stands.
-std::uint64_t limit_of(unsigned lane) {
+// Whether work is to be held, and what may be on the device meanwhile. Without a monitor there is
+// nobody to make room for, unless a person's release still stands.
+struct Told {
+  bool limited = false;
+  std::uint64_t limit = UINT64_MAX;
+};
+
+Told told(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
-  const bool told =
+  const bool limited =
       words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  return told ? words.limit_bytes.load(std::memory_order_relaxed) : UINT64_MAX;
+  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
 }
 
 std::uint64_t host_limit_of(unsigned lane) {
@@ -245,8 +250,7 @@ struct Mover {
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
     const std::uint64_t there_now = g_resident[lane].load();
-    if (there_now <= limit) return;
-    if (!find_host_room(there_now - limit + spare, kept_now())) {
+    if (there_now > limit && !find_host_room(there_now - limit + spare, kept_now())) {
       const bool works = admission::is_open();  // else a part is away
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
@@ -287,21 +291,21 @@ struct Mover {
   std::uint64_t look() {
     const std::uint64_t total = g_total[lane].load();
     const std::uint64_t resident = g_resident[lane].load();
-    const std::uint64_t limit = limit_of(lane);
+    const Told now = told(lane);
     const bool away = !admission::is_open();
     if (total == 0 && !away) return kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
-    const bool leaves = resident > limit;
-    const bool comes = away && resident < std::min(limit, total);
-    const bool opens = away && limit >= total;
+    const bool leaves = now.limited && (!away || resident > now.limit);
+    const bool comes = away && resident < std::min(now.limit, total);
+    const bool opens = away && !now.limited;
     if (!leaves && !comes && !opens) return grow_pool() ? 0 : kLookNs;
     if (!enter_context(lane) && total != 0) return kLookNs;
     if (leaves) {
-      leave(limit);
+      leave(now.limit);
     } else if (opens) {
       come_back();
     } else {
-      come_in_part(limit);
+      come_in_part(now.limit);
       return kLookNs;  // the next part at the next word
     }
     return kSoonNs;

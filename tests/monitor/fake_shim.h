@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 
@@ -104,16 +105,14 @@ class FakeShim {
     residency(at).total_bytes = bytes;
     residency(at).resident_bytes = bytes;
   }
-  bool told_to_leave(unsigned at = 0) const {
-    return residency(at).limited == 1 && residency(at).limit_bytes == 0;
-  }
+  bool told_to_leave(unsigned at = 0) const { return residency(at).limited == 1; }
   void leave(std::uint64_t resident, unsigned at = 0) const {
     residency(at).error = abi::kSwapFine;
     residency(at).phase = abi::kLeaving;
     residency(at).resident_bytes = resident;
   }
   void be_absent(unsigned at = 0) const {
-    leave(0, at);
+    leave(std::min<std::uint64_t>(residency(at).resident_bytes, residency(at).limit_bytes), at);
     residency(at).phase = abi::kAbsent;
   }
   void be_resident(std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {

@@ -37,9 +37,18 @@ struct Crowd : Rig {
   }
   void is_absent(const Joined& who) {
     who.shim.be_absent();
-    gpus.uses[0][who.client->peer.pid] = 0;
+    shows(who);
+  }
+  // Its memory is what the limit permits, some steps on the way.
+  void comes_to(const Joined& who, std::uint64_t bytes) {
+    who.shim.residency().resident_bytes = bytes;
+    shows(who);
+  }
+  void shows(const Joined& who) {
+    gpus.uses[0][who.client->peer.pid] = who.shim.residency().resident_bytes;
     pass(milliseconds(50));
   }
+  std::uint64_t may_have(const Joined& who) { return who.shim.residency().limit_bytes; }
   void is_back(const Joined& who) {
     who.shim.residency().held_threads = 0;
     who.shim.be_resident();
@@ -100,6 +109,123 @@ TEST(Oversubscription, TheyTakeTurnsForAsLongAsTheyWork) {
     rig.is_back(*out);
     std::swap(in, out);
   }
+}
+
+// Of 4 GiB a has 3 and b wants 3.
+struct TwoOfThree : Crowd {
+  Joined a = oversubscriber("a");
+  Joined b = oversubscriber("b");
+  TwoOfThree() {
+    EXPECT_TRUE(gets(a, 3 * kGiB));
+    live(seconds(1), {&a});
+    EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+    live(milliseconds(50), {&a});
+  }
+  void b_works() {
+    is_absent(a);
+    a.shim.residency().held_threads = 1;
+    ASSERT_TRUE(gets(b, 3 * kGiB));
+    gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
+  }
+  void b_leaves_in_its_turn() {
+    const Time end = now + seconds(60);
+    while (!b.shim.told_to_leave() && now < end) live(milliseconds(50), {&b});
+    EXPECT_TRUE(b.shim.told_to_leave());
+    b.shim.residency().held_threads = 1;
+    b.shim.leave(3 * kGiB);
+    pass(milliseconds(1));
+  }
+};
+
+TEST(Oversubscription, OnlyWhatIsLackingLeaves) {
+  TwoOfThree rig;
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+  rig.b_works();
+  EXPECT_EQ(rig.job(0)["residency"], "waiting");
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.may_have(rig.b), kGiB);
+}
+
+TEST(Oversubscription, ItsMemoryComesWhileTheOthersLeaves) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.live(milliseconds(100), {&rig.b});
+  EXPECT_EQ(rig.may_have(rig.a), kGiB) << "nothing comes while b works";
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+  for (const std::uint64_t gone : {kGiB / 4, kGiB, 3 * kGiB / 2}) {
+    rig.b.shim.leave(3 * kGiB - gone);
+    rig.shows(rig.b);
+    EXPECT_EQ(rig.may_have(rig.a), kGiB + gone);
+    EXPECT_EQ(rig.a.shim.residency().limited, 1u) << "its work is held until all is there";
+    rig.comes_to(rig.a, kGiB + gone);
+  }
+  rig.is_absent(rig.b);
+  EXPECT_EQ(rig.a.shim.residency().limited, 0u);
+  rig.is_back(rig.a);
+  EXPECT_EQ(rig.job(0)["residency"], "resident");
+  EXPECT_EQ(rig.may_have(rig.b), kGiB);
+}
+
+TEST(Oversubscription, WhoGaveRoomAndStaysAfterAllGetsItBack) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  rig.b.shim.leave(2 * kGiB);
+  rig.shows(rig.b);
+  rig.comes_to(rig.a, 2 * kGiB);
+  rig.b.shim.residency().error = abi::kSwapFailed;
+  rig.b.shim.residency().phase = abi::kReturning;
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.b.shim.residency().limited, 0u);
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+  rig.comes_to(rig.a, kGiB);
+  rig.is_back(rig.b);
+  EXPECT_EQ(rig.job(1)["residency"], "resident");
+}
+
+TEST(Oversubscription, GrowthWithinAStayTakesWhatTheOtherHasKept) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.live(milliseconds(50), {&rig.b});
+  EXPECT_EQ(rig.charge(rig.b, kGiB / 2).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB / 2);
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  rig.is_absent(rig.a);
+  EXPECT_TRUE(rig.gets(rig.b, kGiB / 2));
+}
+
+TEST(Oversubscription, WhatIsKeptIsAnybodysWhoNeedsIt) {
+  TwoOfThree rig;
+  rig.b_works();
+  const Joined plain = rig.runs({});
+  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB / 2);
+  rig.is_absent(rig.a);
+  EXPECT_TRUE(rig.allocate(plain, kGiB / 2));
+  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  rig.is_absent(rig.a);
+  EXPECT_TRUE(rig.allocate(plain, kGiB / 2));
+  EXPECT_EQ(rig.charge(plain, 1).verdict, wire::kGpuFull) << "the rest is b's, who works";
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+}
+
+TEST(Oversubscription, WhatWasKeptAndCannotLeaveIsLeftAlone) {
+  TwoOfThree rig;
+  rig.b_works();
+  const Joined plain = rig.runs({});
+  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  rig.a.shim.residency().error = abi::kSwapNoHostRoom;
+  rig.pass(milliseconds(500));
+  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kGpuFull);
 }
 
 TEST(Oversubscription, OneThatIdlesGivesAtOnceAndStaysOutUntilItWantsIn) {

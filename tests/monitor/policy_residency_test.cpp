@@ -31,27 +31,30 @@ Oversubscriber waiting(std::uint64_t job, Time since = seconds(99)) {
   Oversubscriber out;
   out.job = job;
   out.wants_room = true;
+  out.lacks_bytes = kGiB;
   out.waits_since = since;
   return out;
 }
+
+bool leaves(const RoomPlan& plan) { return plan.gives_bytes > 0; }
 
 using Jobs = std::vector<Oversubscriber>;
 
 TEST(PolicyResidency, NobodyLeavesWithoutNeed) {
   EXPECT_EQ(plan_room({}, kNow).first, 0u);
   const Jobs calm = {resident(1), resident(2)};
-  EXPECT_FALSE(plan_room(calm, kNow).leaves);
+  EXPECT_FALSE(leaves(plan_room(calm, kNow)));
   Jobs fits = {resident(1), waiting(2)};
-  fits[1].fits = true;
+  fits[1].lacks_bytes = 0;
   EXPECT_EQ(plan_room(fits, kNow).first, 2u);
-  EXPECT_FALSE(plan_room(fits, kNow).leaves);
+  EXPECT_FALSE(leaves(plan_room(fits, kNow)));
 }
 
 TEST(PolicyResidency, OneAtATime) {
   Jobs jobs = {resident(1), resident(2), waiting(3)};
-  jobs[1].moves = true;
+  jobs[1].leaving = true;
   const RoomPlan plan = plan_room(jobs, kNow);
-  EXPECT_FALSE(plan.leaves);
+  EXPECT_FALSE(leaves(plan));
   EXPECT_EQ(plan.giver, 2u);
 }
 
@@ -59,10 +62,10 @@ TEST(PolicyResidency, OneThatIdlesGoesBeforeOneThatWorks) {
   Jobs jobs = {resident(1), resident(2, seconds(50)), waiting(3)};
   jobs[1].active = false;
   EXPECT_EQ(plan_room(jobs, kNow).giver, 2u);
-  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+  EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
   jobs[1].resident_since = kNow - milliseconds(199);
   jobs[0].move_cost = seconds(100);
-  EXPECT_FALSE(plan_room(jobs, kNow).leaves) << "it has only just come";
+  EXPECT_FALSE(leaves(plan_room(jobs, kNow))) << "it has only just come";
   EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + milliseconds(1));
 }
 
@@ -81,10 +84,10 @@ TEST(PolicyResidency, AStayIsTwentyTimesWhatMovingCosts) {
     jobs[0].move_cost = cost;
     const Time end = kNow + std::max<Time>(20 * cost, milliseconds(200));
     const RoomPlan early = plan_room(jobs, end - Time(1));
-    EXPECT_FALSE(early.leaves);
+    EXPECT_FALSE(leaves(early));
     EXPECT_EQ(early.giver, 1u);
     EXPECT_EQ(early.look_again, end);
-    EXPECT_TRUE(plan_room(jobs, end).leaves);
+    EXPECT_TRUE(leaves(plan_room(jobs, end)));
   }
 }
 
@@ -92,9 +95,9 @@ TEST(PolicyResidency, AHigherClassWaitsForNobodysStay) {
   Jobs jobs = {resident(1, kNow), waiting(2)};
   jobs[0].move_cost = seconds(10);
   jobs[1].priority = Priority::kHigh;
-  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+  EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
   jobs[0].rests_until = kNow + seconds(3);
-  EXPECT_FALSE(plan_room(jobs, kNow).leaves) << "it could not";
+  EXPECT_FALSE(leaves(plan_room(jobs, kNow))) << "it could not";
   EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + seconds(3));
 }
 
@@ -103,7 +106,7 @@ TEST(PolicyResidency, ALowerClassGetsWhatAHigherOneLeavesIdle) {
   jobs[0].priority = Priority::kHigh;
   EXPECT_EQ(plan_room(jobs, kNow).giver, 0u);
   jobs[0].active = false;
-  EXPECT_TRUE(plan_room(jobs, kNow).leaves);
+  EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
 }
 
 TEST(PolicyResidency, TheLineIsByClassThenByWait) {
@@ -119,7 +122,63 @@ TEST(PolicyResidency, WhoWaitsGivesItsOwnRoomToWhoIsBeforeIt) {
   const RoomPlan plan = plan_room(jobs, kNow);
   EXPECT_EQ(plan.first, 2u);
   EXPECT_EQ(plan.giver, 1u);
-  EXPECT_TRUE(plan.leaves);
+  EXPECT_TRUE(leaves(plan));
+}
+
+TEST(PolicyResidency, NoMoreLeavesThanIsLacking) {
+  Jobs jobs = {resident(1), waiting(2)};
+  jobs[1].lacks_bytes = kGiB / 4;
+  EXPECT_EQ(plan_room(jobs, kNow).gives_bytes, kGiB / 4);
+  jobs[1].lacks_bytes = 4 * kGiB;
+  EXPECT_EQ(plan_room(jobs, kNow).gives_bytes, kGiB) << "it has no more";
+}
+
+TEST(PolicyResidency, WhatOneThatIsOutHasKeptGoesFirstAndAtOnce) {
+  Jobs jobs = {resident(1), waiting(2), waiting(3)};
+  jobs[2].out = true;
+  jobs[2].resident_bytes = kGiB / 2;
+  jobs[2].resident_since = kNow;
+  jobs[2].move_cost = seconds(9);
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 3u);
+  EXPECT_EQ(plan_room(jobs, kNow).gives_bytes, kGiB / 2);
+  jobs[2].rests_until = kNow + seconds(1);
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 1u);
+}
+
+TEST(PolicyResidency, WhoNeedsMoreWithinItsStayIsBeforeWhoWaitsForATurn) {
+  Jobs jobs = {resident(1, kNow), waiting(2)};
+  jobs[0].move_cost = seconds(1);
+  jobs[0].wants_room = true;
+  jobs[0].waits_since = kNow;
+  jobs[0].lacks_bytes = 1;
+  jobs[1].out = true;
+  jobs[1].resident_bytes = kGiB;
+  EXPECT_EQ(plan_room(jobs, kNow).first, 1u);
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 2u);
+  EXPECT_EQ(plan_room(jobs, kNow + seconds(20)).first, 2u) << "its stay is over";
+}
+
+TEST(PolicyResidency, ItComesWhileAnotherLeavesAndWhenItFits) {
+  Jobs jobs = {resident(1), waiting(2)};
+  EXPECT_FALSE(plan_room(jobs, kNow).arrives) << "what is free now is for who works";
+  jobs[0].leaving = true;
+  EXPECT_TRUE(plan_room(jobs, kNow).arrives);
+  jobs[0].leaving = false;
+  jobs[0].returning = true;
+  EXPECT_FALSE(plan_room(jobs, kNow).arrives);
+  jobs[1].lacks_bytes = 0;
+  EXPECT_TRUE(plan_room(jobs, kNow).arrives);
+}
+
+TEST(PolicyResidency, WhoTakesNoTurnsGetsOnlyWhatIsKept) {
+  Jobs jobs = {resident(1), waiting(2)};
+  jobs[1].takes_turns = false;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 0u);
+  jobs[0].active = false;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 0u) << "it idles, but may go on at any time";
+  jobs[0].out = true;
+  EXPECT_EQ(plan_room(jobs, kNow).giver, 1u);
+  EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
 }
 
 // Jobs of random sizes that work all the time on a GPU that holds some of them, moved by the plan.
@@ -132,7 +191,7 @@ TEST(PolicyResidency, NobodyStarvesAndMovingCostsATwentieth) {
     for (std::uint64_t id = 1; id <= count; ++id) {
       sizes[id] = 6 + id % 4;
       jobs.push_back(waiting(id, Time(id)));
-      jobs.back().active = true;
+      jobs.back().active = jobs.back().out = true;
       jobs.back().move_cost = milliseconds(20);
     }
     const Time step = milliseconds(10);
@@ -143,21 +202,24 @@ TEST(PolicyResidency, NobodyStarvesAndMovingCostsATwentieth) {
       std::uint64_t used = 0;
       for (const auto& job : jobs) used += job.resident_bytes;
       for (Oversubscriber& job : jobs) {
-        job.fits = used + sizes[job.job] <= capacity;
-        job.moves = job.resident_bytes != 0 && now < moving_until;
-        if (job.resident_bytes != 0 && !job.moves) had[job.job] += step;
+        const std::uint64_t would = used - job.resident_bytes + sizes[job.job];
+        job.lacks_bytes = would - std::min(would, capacity);
+        job.returning = !job.out && now < moving_until;
+        if (!job.out && !job.returning) had[job.job] += step;
       }
       const RoomPlan plan = plan_room(jobs, now);
       for (Oversubscriber& job : jobs) {
-        if (plan.leaves && job.job == plan.giver) {
+        if (leaves(plan) && job.job == plan.giver) {
+          ASSERT_LE(plan.gives_bytes, job.resident_bytes);
+          job.resident_bytes -= plan.gives_bytes;
+          if (job.out) continue;
           EXPECT_GE(now - job.resident_since, stay_of(job));
-          job.resident_bytes = 0;
-          job.wants_room = true;
+          job.wants_room = job.out = true;
           job.waits_since = now;
           moved += job.move_cost;
-        } else if (job.job == plan.first && job.fits) {
+        } else if (job.job == plan.first && job.lacks_bytes == 0) {
           job.resident_bytes = sizes[job.job];
-          job.wants_room = false;
+          job.wants_room = job.out = false;
           moving_until = now + job.move_cost;
           job.resident_since = moving_until;
         }
