@@ -45,7 +45,7 @@ class Digests {
   bool answer(std::uint64_t bytes, Digest& digest);
 
  private:
-  // More than any GPU has; the rest is copied.
+  // More than any GPU has.
   static constexpr std::size_t kMostBatches = 1024;
 
   bool open(std::uint64_t bytes);
