@@ -13,12 +13,13 @@
 
 namespace switchyard::shim {
 
-// Starts `run(nullptr)` with a small stack. False: the system refused.
-inline bool start_thread(void* (*run)(void*)) {
-  constexpr std::size_t kStackBytes = 256 * 1024;
+inline constexpr std::size_t kSmallStack = 256 * 1024;
+
+// Starts `run(nullptr)`. False: the system refused.
+inline bool start_thread(void* (*run)(void*), std::size_t stack_bytes = kSmallStack) {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
-  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  ::pthread_attr_setstacksize(&attributes, stack_bytes);
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   sigset_t all;
   sigset_t before;

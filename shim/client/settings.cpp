@@ -10,11 +10,12 @@ namespace switchyard::shim {
 namespace {
 
 // 0: not read yet; 1: no; 2: yes. Racing readers read the same environment.
-bool flag(std::atomic<int>& cached, const char* name) {
+bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
   int value = cached.load(std::memory_order_relaxed);
   if (value == 0) {
     const char* text = ::getenv(name);
-    value = text != nullptr && text[0] != '\0' && ::strcmp(text, "0") != 0 ? 2 : 1;
+    const bool is_set = text != nullptr && text[0] != '\0';
+    value = (is_set ? ::strcmp(text, "0") != 0 : unset) ? 2 : 1;
     cached.store(value, std::memory_order_relaxed);
   }
   return value == 2;
@@ -36,6 +37,11 @@ bool disabled() {
 bool required() {
   static std::atomic<int> cached{0};
   return flag(cached, "SWITCHYARD_REQUIRE");
+}
+
+bool swap_digest() {
+  static std::atomic<int> cached{0};
+  return flag(cached, "SWITCHYARD_SWAP_DIGEST", true);
 }
 
 void read_card(JobCard& card) {

@@ -13,6 +13,9 @@ bool disabled();
 // SWITCHYARD_REQUIRE=1: rather no CUDA than unshared CUDA.
 bool required();
 
+// SWITCHYARD_SWAP_DIGEST=0: swappable memory is copied whenever it leaves, changed or not.
+bool swap_digest();
+
 // The knobs from SWITCHYARD_*, their defaults where unset. Texts that don't fit are cut, and the
 // monitor then refuses them by name.
 void read_card(JobCard& card);

@@ -12,6 +12,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/client/settings.h"
 #include "shim/clock.h"
 #include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
@@ -19,6 +20,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/digest.h"
 #include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
@@ -37,6 +39,8 @@ constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
 // Chunks of a size that doesn't divide a slab leave some of it: a sixteenth where all are of 20
 // MiB.
 constexpr std::uint64_t kWasted = 16;
+// The driver compiles the digest's kernel on it: as large as a program's first thread's.
+constexpr std::size_t kStackBytes = 8u << 20;
 
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
 std::atomic<std::uint32_t> g_pokes{0};     // a futex word
@@ -127,6 +131,11 @@ bool enter_context(unsigned lane) {
   }
 }
 
+std::uint64_t kept_now() {
+  const Held held;
+  return kept_bytes();
+}
+
 // One lane's mover: what it remembers between two looks.
 struct Mover {
   unsigned lane = 0;
@@ -182,7 +191,7 @@ struct Mover {
   void make_way() {
     if (monotonic_ns() / 1000 % 2 == 0) return;
     const Held held;
-    if (!find_host_room(g_resident[lane].load() + spare)) return;
+    if (!find_host_room(g_resident[lane].load() + spare, kept_bytes())) return;
     move_out(lane, UINT64_MAX, resident_changes);
   }
 
@@ -209,9 +218,10 @@ struct Mover {
     rest(abi::kResident, error, result);
   }
 
-  bool find_host_room(std::uint64_t bytes) {
+  // `kept`: what the pipeline gives up where it finds no room.
+  bool find_host_room(std::uint64_t bytes, std::uint64_t kept) {
     const std::uint64_t most = host_limit_of(lane);
-    while (host_pool::free_bytes() < bytes) {
+    while (host_pool::free_bytes() + kept < bytes) {
       if (!host_pool::grow(most)) return false;
     }
     return true;
@@ -240,7 +250,7 @@ struct Mover {
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
     const std::uint64_t there_now = g_resident[lane].load();
-    if (there_now > limit && !find_host_room(there_now - limit + spare)) {
+    if (there_now > limit && !find_host_room(there_now - limit + spare, kept_now())) {
       const bool works = admission::is_open();  // else a part is away
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
@@ -325,7 +335,8 @@ void start() {
   const auto self = static_cast<std::int32_t>(::getpid());
   std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
   if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
-  if (!start_thread(run)) {
+  swap_digest();  // the environment is read on a thread of the application's
+  if (!start_thread(run, kStackBytes)) {
     log_line(Level::kError, "no thread to move memory with: it stays on the device");
   }
 }
@@ -385,6 +396,7 @@ void clear() {
   mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
   clear_ranges();
+  clear_digests();
   host_pool::clear();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/swap/digest.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/ranges.h"
 
@@ -55,31 +56,33 @@ class Lines {
 struct Flight {
   Chunk* chunk = nullptr;
   CUdeviceptr address = 0;
+  host_pool::Piece to = {};  // the chunk's own once it has arrived
+  Digest digest = {};
 };
+
+// A piece for a chunk that must be copied. What is kept of others gives way.
+host_pool::Piece find_piece(std::uint64_t bytes) {
+  host_pool::Piece piece = host_pool::take(bytes);
+  while (!piece && give_up_kept()) piece = host_pool::take(bytes);
+  return piece;
+}
 
 class Outward {
  public:
-  Outward(unsigned lane, Resident resident) : lane_(lane), resident_(resident) {
+  Outward(unsigned lane, Digests& digests, Resident resident)
+      : lane_(lane), digests_(digests), resident_(resident) {
     fail(lines_.result());
   }
 
-  bool failed() const { return moved_.stop != Stop::kNothing; }
-  std::uint64_t begun() const { return begun_; }
-
   void put(Chunk& chunk, CUdeviceptr address) {
-    if (next_ - oldest_ == kDepth) land();
     if (failed()) return;
-    chunk.host = host_pool::take(chunk.bytes);
-    if (!chunk.host) {
-      moved_.stop = Stop::kNoHostRoom;
-      return;
+    Digest now;
+    const bool known = digests_.answer(chunk.bytes, now);
+    if (is_in_host(chunk, known, now)) {
+      leave(chunk, address);
+    } else {
+      copy(chunk, address, now);
     }
-    CUresult result =
-        driver().cuMemcpyDtoHAsync_v2(chunk.host.at, address, chunk.bytes, lines_.stream());
-    if (result == CUDA_SUCCESS) result = lines_.mark(next_);
-    flights_[next_++ % kDepth] = {&chunk, address};
-    begun_ += chunk.bytes;
-    fail(result);
   }
 
   Moved finish() {
@@ -88,43 +91,79 @@ class Outward {
   }
 
  private:
+  bool failed() const { return moved_.stop != Stop::kNothing; }
   void fail(CUresult result) {
     if (result == CUDA_SUCCESS || failed()) return;
     moved_.stop = Stop::kDriver;
     moved_.result = result;
   }
 
+  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
+  // not arrived has not changed either.
+  static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
+    if (chunk.arriving) return true;
+    chunk.zero = known && now == Digest{};
+    if (chunk.zero) host_pool::give_back(chunk.host);
+    return chunk.zero || (known && chunk.host && chunk.digest == now);
+  }
+
+  // `now`: zeros when it isn't known.
+  void copy(Chunk& chunk, CUdeviceptr address, const Digest& now) {
+    if (next_ - oldest_ == kDepth) land();
+    if (failed()) return;
+    Flight flight{.chunk = &chunk, .address = address, .to = chunk.host, .digest = now};
+    chunk.host = {};
+    if (!flight.to) flight.to = find_piece(chunk.bytes);
+    if (!flight.to) {
+      moved_.stop = Stop::kNoHostRoom;
+      return;
+    }
+    CUresult result =
+        driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, chunk.bytes, lines_.stream());
+    if (result == CUDA_SUCCESS) result = lines_.mark(next_);
+    flights_[next_++ % kDepth] = flight;
+    fail(result);
+  }
+
   // The oldest copy has arrived, or failed: then its chunk stays.
   void land() {
-    const Flight flight = flights_[oldest_ % kDepth];
+    Flight flight = flights_[oldest_ % kDepth];
     if (!failed()) fail(lines_.wait(oldest_));
     ++oldest_;
     if (failed()) {
       lines_.wait_for_all();  // nothing may write into a piece that is given back
-      host_pool::give_back(flight.chunk->host);
+      host_pool::give_back(flight.to);
       return;
     }
-    if (!send_away(*flight.chunk, flight.address)) {
+    flight.chunk->host = flight.to;
+    flight.chunk->digest = flight.digest;
+    if (leave(*flight.chunk, flight.address)) {
+      moved_.copied += flight.chunk->bytes;
+    } else {
       host_pool::give_back(flight.chunk->host);
+    }
+  }
+
+  bool leave(Chunk& chunk, CUdeviceptr address) {
+    if (!send_away(chunk, address)) {
+      chunk.zero = chunk.zero && chunk.arriving;
       fail(CUDA_ERROR_UNKNOWN);
-      return;
+      return false;
     }
-    moved_.copied += flight.chunk->bytes;
-    resident_(lane_, -signed_bytes(*flight.chunk));
+    chunk.arriving = false;
+    resident_(lane_, -signed_bytes(chunk));
+    return true;
   }
 
   unsigned lane_;
+  Digests& digests_;
   Resident resident_;
   Lines lines_;
   Flight flights_[kDepth] = {};
   unsigned oldest_ = 0;
   unsigned next_ = 0;
-  std::uint64_t begun_ = 0;
   Moved moved_;
 };
-
-// On the way in a chunk that is on the device and has its copy still is in flight.
-bool in_flight(const Chunk& chunk) { return on_device(chunk) && chunk.host; }
 
 template <typename Do>
 void each_chunk(unsigned lane, Do act) {
@@ -139,11 +178,22 @@ void each_chunk(unsigned lane, Do act) {
   }
 }
 
+CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
+  return chunk.zero ? driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream)
+                    : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
+}
+
+// Its contents are on the device. Without a digest nobody could tell whether a copy is still right.
+void settle(Chunk& chunk) {
+  chunk.arriving = chunk.zero = false;
+  if (chunk.digest == Digest{}) host_pool::give_back(chunk.host);
+}
+
 Moved bring_back(unsigned lane, std::uint64_t bytes, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
   if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
-    if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.host)) return;
+    if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.arriving)) return;
     // One that could not be taken away again after a copy that failed is there already.
     const bool comes = !on_device(chunk);
     if (comes && chunk.bytes > bytes) {
@@ -158,27 +208,44 @@ Moved bring_back(unsigned lane, std::uint64_t bytes, Lines& lines, Resident resi
       moved.stop = moved.result == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
       return;
     }
-    moved.result =
-        driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, lines.stream());
+    chunk.arriving = true;
+    moved.result = fill(chunk, address, lines.stream());
     if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
   });
   return moved;
 }
 
-}  // namespace
-
-Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
-  Outward outward(lane, resident);
+// The chunks on the device, the last ranges first, until `bytes` are told of.
+template <typename Do>
+void each_leaving(unsigned lane, std::uint64_t bytes, Do act) {
+  std::uint64_t told = 0;
   for (std::size_t i = count(); i-- > 0;) {
     Range& range = at(i);
     if (range.lane != lane) continue;
     CUdeviceptr address = range.address + range.bytes;
     for (unsigned c = range.count; c-- > 0;) {
-      address -= range.chunks[c].bytes;
-      if (outward.failed() || outward.begun() >= bytes) return outward.finish();
-      if (on_device(range.chunks[c])) outward.put(range.chunks[c], address);
+      Chunk& chunk = range.chunks[c];
+      address -= chunk.bytes;
+      if (told >= bytes) return;
+      if (!on_device(chunk)) continue;
+      told += chunk.bytes;
+      act(chunk, address);
     }
   }
+}
+
+}  // namespace
+
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
+  std::uint64_t leaving = 0;
+  each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr) { leaving += chunk.bytes; });
+  Digests digests(leaving);
+  each_leaving(lane, bytes,
+               [&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
+  digests.launch();
+  Outward outward(lane, digests, resident);
+  each_leaving(lane, bytes,
+               [&](Chunk& chunk, CUdeviceptr address) { outward.put(chunk, address); });
   return outward.finish();
 }
 
@@ -192,12 +259,13 @@ Moved move_in(unsigned lane, std::uint64_t bytes, Resident resident) {
   }
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
-    if (!in_flight(chunk)) return;
+    if (!chunk.arriving) return;
     if (copied && arrived == CUDA_SUCCESS) {
-      moved.copied += chunk.bytes;
-      host_pool::give_back(chunk.host);
-    } else {
-      if (send_away(chunk, address)) resident(lane, -signed_bytes(chunk));
+      if (!chunk.zero) moved.copied += chunk.bytes;
+      settle(chunk);
+    } else if (send_away(chunk, address)) {
+      chunk.arriving = false;
+      resident(lane, -signed_bytes(chunk));
     }
   });
   return moved;

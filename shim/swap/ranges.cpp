@@ -53,6 +53,18 @@ CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr address, std::uint
   return allowed;
 }
 
+// Those that leave last come first. True: `act` of one was.
+template <typename Act>
+bool each_kept(Act act) {
+  for (std::size_t i = 0; i < g_count; ++i) {
+    for (unsigned c = 0; c < g_ranges[i].count; ++c) {
+      Chunk& chunk = g_ranges[i].chunks[c];
+      if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Held::Held() { ::pthread_mutex_lock(&g_lock); }
@@ -115,6 +127,22 @@ bool send_away(Chunk& chunk, CUdeviceptr address) {
   if (unmapped != CUDA_SUCCESS) return false;
   chunk.handle = 0;
   return true;
+}
+
+std::uint64_t kept_bytes() {
+  std::uint64_t bytes = 0;
+  each_kept([&](Chunk& chunk) {
+    bytes += chunk.host.bytes;
+    return false;
+  });
+  return bytes;
+}
+
+bool give_up_kept() {
+  return each_kept([](Chunk& chunk) {
+    host_pool::give_back(chunk.host);
+    return true;
+  });
 }
 
 void clear_ranges() {

@@ -5,7 +5,11 @@
 // away and brought back without the application seeing another address.
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
-//     chunk    handle: on the device          handle 0: its copy is in `host`
+//     chunk    handle: on the device          handle 0: its copy is in `host`, or it is all zero
+//
+// A chunk that has come back keeps its copy in the host, with the digest of what is in it: as long
+// as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
+// reserve: who finds no room takes theirs.
 //
 // Threading: whoever reads or changes any of it holds `Held`. While the mover (mover.h) moves, it
 // holds it all the time: who frees or allocates waits until the move is over.
@@ -15,6 +19,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/swap/digest_math.h"
 #include "shim/swap/host_pool.h"
 
 namespace switchyard::shim::swap {
@@ -25,7 +30,10 @@ inline constexpr std::uint64_t kChunk = 32u << 20;
 struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
-  host_pool::Piece host = {};               // its copy, while it isn't
+  host_pool::Piece host = {};               // its copy; while it is on the device, a kept one
+  digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
+  bool zero = false;                        // away, all zero and without a copy
+  bool arriving = false;                    // on the device, but its contents aren't yet
 };
 
 // What a range is to the application.
@@ -76,6 +84,11 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, int device);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);
+
+// What the copies take that are kept of chunks on the device.
+std::uint64_t kept_bytes();
+// Gives one of them up. False: there is none.
+bool give_up_kept();
 
 // In a forked child: the parent's memory is not ours.
 void clear_ranges();

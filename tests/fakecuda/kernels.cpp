@@ -1,7 +1,9 @@
-// What the kernels of examples/kernels/kernels.ptx do, by name, and what they cost.
+// What the kernels of examples/kernels/kernels.ptx do, and the library's own, by name, and what
+// they cost.
 #include <string.h>
 
 #include "modules.h"
+#include "shim/swap/digest_math.h"
 
 namespace fakecuda {
 namespace {
@@ -24,6 +26,18 @@ std::uint32_t* words(const Launch& launch, std::size_t index) {
 
 std::uint64_t moving(std::uint64_t bytes) {
   return 3 * kUs + static_cast<std::uint64_t>(static_cast<double>(bytes) / kBytesPerNs);
+}
+
+// As shim/swap/digest.cu.
+void compute_digests(const Launch& launch) {
+  namespace digest = switchyard::shim::swap::digest;
+  const auto batch = argument<digest::Batch>(launch, 0);
+  auto* out = reinterpret_cast<digest::Digest*>(argument<std::uint64_t>(launch, 3));
+  for (unsigned i = 0; i < launch.grid[0]; ++i) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(batch.address[i]);
+    out[i].a = digest::of_words(words, digest::kPieceWords, argument<std::uint64_t>(launch, 1));
+    out[i].b = digest::of_words(words, digest::kPieceWords, argument<std::uint64_t>(launch, 2));
+  }
 }
 
 struct Known {
@@ -57,6 +71,8 @@ constexpr Known kKnown[] = {
        for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 1); i < n; ++i) sum += at[i];
        *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 2)) = sum;
      }},
+    {"switchyard_digest", [](const Launch& l) { return moving(l.grid[0] * (2ull << 20)); },
+     compute_digests},
 };
 
 const Known* known(const Launch& launch) {

@@ -12,7 +12,8 @@
 //   begin             launches until "end"    replay N     launches that graph N times
 //   sync              waits for the stream    count        → "count KERNELS" launched so far
 //   alloc BYTES       → "did alloc INDEX"     free INDEX
-//   touch INDEX KEY   a new sequence          quit
+//   touch INDEX KEY   a new sequence          zero INDEX   nothing but zeros
+//   quit
 #include <cuda.h>
 
 #include <atomic>
@@ -30,10 +31,13 @@
 
 namespace {
 
+constexpr std::uint32_t kStep = 40503;
+
 struct Buffer {
   CUdeviceptr address = 0;  // 0: freed
   std::size_t bytes = 0;
   std::uint32_t key = 0;
+  std::uint32_t step = kStep;  // from word to word
   std::uint32_t added = 0;
 };
 
@@ -68,9 +72,18 @@ class Memory {
     Buffer& buffer = buffers_.at(index);
     if (const CUresult bad = sync()) return bad;  // kernels still add to the old sequence
     buffer.key = key;
+    buffer.step = kStep;
     buffer.added = 0;
     const std::vector<std::uint32_t> words = expected(buffer);
     return cuMemcpyHtoD(buffer.address, words.data(), 4 * words.size());
+  }
+
+  CUresult zero(std::size_t index) {
+    Buffer& buffer = buffers_.at(index);
+    if (const CUresult bad = sync()) return bad;
+    buffer.key = buffer.step = buffer.added = 0;
+    if (const CUresult bad = cuMemsetD8Async(buffer.address, 0, buffer.bytes, stream_)) return bad;
+    return sync();
   }
 
   CUresult launch(unsigned number) {
@@ -163,7 +176,7 @@ class Memory {
     std::uint32_t next = buffer.key * 2654435761u + buffer.added;
     for (std::uint32_t& word : words) {
       word = next;
-      next += 40503;
+      next += buffer.step;
     }
     return words;
   }
@@ -227,6 +240,7 @@ CUresult act(Memory& memory, const std::string& line, std::string& says) {
   if (command == "sync") return memory.sync();
   if (command == "free") return memory.free(first);
   if (command == "touch") return memory.touch(first, second);
+  if (command == "zero") return memory.zero(first);
   if (command == "graph") return memory.capture();
   if (command == "replay") return memory.replay(static_cast<unsigned>(first));
   if (command != "alloc") return CUDA_ERROR_INVALID_VALUE;

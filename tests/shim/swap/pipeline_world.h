@@ -1,0 +1,64 @@
+// The pipeline's world: a driver whose device memory is ordinary memory, and two ranges of chunks
+// of 2 MiB whose contents are known.
+//
+// Concept. Memory that comes is full of rubbish, and so is what has left. Kernels of digests are
+// computed at the launch. Each call that may fail is counted, so that a test has any of them fail.
+//
+// Threading: none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/swap/host_pool.h"
+#include "shim/swap/pipeline.h"
+#include "shim/swap/ranges.h"
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim::testing {
+
+inline constexpr std::uint64_t kMiB2 = swap::kSmallestChunk;
+
+struct Driven {
+  int calls_until_failure = -1;  // of those that may fail; -1: none does
+  CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
+  int live_handles = 0;
+  int sets = 0;
+  int launches = 0;
+  bool kernels_write = true;
+
+  CUresult next() {
+    if (calls_until_failure < 0 || calls_until_failure-- > 0) return CUDA_SUCCESS;
+    return failure;
+  }
+};
+
+class PipelineTest : public EngineTest {
+ protected:
+  PipelineTest();
+  ~PipelineTest() override;
+
+  void add(const std::vector<std::uint64_t>& chunks);
+
+  // What the application does with its memory.
+  char* chunk_at(std::size_t range, unsigned chunk) const;
+  void change(std::size_t range, unsigned chunk, std::uint64_t at = 0);
+  void zero(std::size_t range, unsigned chunk);
+
+  // Each chunk's contents are where it says that they are.
+  void expect_nothing_lost();
+
+  swap::Moved out(std::uint64_t bytes = UINT64_MAX);
+  swap::Moved in(std::uint64_t bytes = UINT64_MAX);
+  static std::uint64_t kept();
+
+  Driven driven_;
+  std::vector<void*> memories_;
+  std::vector<std::string> contents_;
+};
+
+// What the pipeline told of memory on the device.
+extern std::int64_t g_resident;
+
+}  // namespace switchyard::shim::testing
