@@ -133,7 +133,7 @@ void each_chunk(unsigned lane, Do act) {
     if (range.lane != lane) continue;
     CUdeviceptr address = range.address;
     for (unsigned c = 0; c < range.count; ++c) {
-      act(range.chunks[c], address);
+      act(range.chunks[c], address, range.properties);
       address += range.chunks[c].bytes;
     }
   }
@@ -142,12 +142,13 @@ void each_chunk(unsigned lane, Do act) {
 Moved bring_all(unsigned lane, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
   if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
+  const auto bring_one = [&](Chunk& chunk, CUdeviceptr address,
+                             const CUmemAllocationProp& properties) {
     if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.host)) return;
     // One that could not be taken away again after a copy that failed is there already.
     const bool comes = !on_device(chunk);
     if (comes) resident(lane, signed_bytes(chunk));
-    if (comes) moved.result = bring(chunk, address, static_cast<int>(lane));
+    if (comes) moved.result = bring(chunk, address, properties);
     if (moved.result != CUDA_SUCCESS) {
       resident(lane, -signed_bytes(chunk));
       moved.stop = moved.result == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
@@ -156,7 +157,8 @@ Moved bring_all(unsigned lane, Lines& lines, Resident resident) {
     moved.result =
         driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, lines.stream());
     if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
-  });
+  };
+  each_chunk(lane, bring_one);
   return moved;
 }
 
@@ -186,7 +188,7 @@ Moved move_in(unsigned lane, Resident resident) {
     moved.result = arrived;
   }
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address) {
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
     if (!in_flight(chunk)) return;
     if (copied && arrived == CUDA_SUCCESS) {
       moved.copied += chunk.bytes;

@@ -126,7 +126,8 @@ class Pipeline : public testing::EngineTest {
       range.chunks[i].bytes = chunks[i];
       range.bytes += chunks[i];
       const Held held;
-      ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, 0), CUDA_SUCCESS);
+      ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, range.properties),
+                CUDA_SUCCESS);
     }
     range.asked = range.bytes;
     std::uint64_t key = 1 + memories_.size();
