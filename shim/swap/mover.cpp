@@ -19,6 +19,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/current.h"
 #include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
@@ -102,25 +103,13 @@ std::uint64_t host_limit_of(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
 
-// Makes a context of the lane's memory current to the mover's thread. False: there is none.
-bool enter_context(unsigned lane) {
-  CUcontext tried = nullptr;
-  for (std::size_t i = 0;; ++i) {
-    CUcontext context = nullptr;
-    {
-      const Held held;
-      while (i < count() && (at(i).lane != lane || at(i).context == tried)) ++i;
-      if (i >= count()) return false;
-      context = at(i).context;
-    }
-    if (driver().cuCtxSetCurrent(context) == CUDA_SUCCESS) return true;
-    tried = context;
-  }
-}
+// Memory is away, and no context is left to bring it back by.
+std::atomic<bool> g_stranded{false};
 
 // One lane's mover: what it remembers between two looks.
 struct Mover {
   unsigned lane = 0;
+  Current current;
   std::uint64_t rest_ns = kFirstRestNs;
   std::uint64_t next_ns = 0;  // not before
   bool failing = false;
@@ -154,15 +143,25 @@ struct Mover {
     }
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
-      const bool over = ends_context(moved.result) || no_context(moved.result);
-      if (over) admission::open();
-      rest(over ? abi::kResident : abi::kReturning, error_of(moved.stop), moved.result);
+      if (ends_context(moved.result) || no_context(moved.result)) {
+        strand(error_of(moved.stop), moved.result);
+      } else {
+        rest(abi::kReturning, error_of(moved.stop), moved.result);
+      }
       return;
     }
     admission::open();
     count(moved);
     if (error == abi::kSwapFine) succeeded();
     say(lane, abi::kResident, error);
+  }
+
+  // Nothing can bring it back now, and nothing can work on it: whoever is held shall have the
+  // driver's own error instead.
+  void strand(std::uint32_t error, CUresult result) {
+    g_stranded.store(true);
+    admission::open();
+    rest(abi::kResident, error, result);
   }
 
   void succeeded() {
@@ -236,7 +235,7 @@ struct Mover {
     const std::uint64_t most = host_limit_of(lane);
     const std::uint64_t pinned = host_pool::pinned_bytes();
     const std::uint64_t total = g_total[lane].load();
-    if (pinned >= total + total / kWasted + spare || pinned >= most || !enter_context(lane) ||
+    if (pinned >= total + total / kWasted + spare || pinned >= most || !current.enter(lane) ||
         !host_pool::grow(most)) {
       return false;
     }
@@ -255,7 +254,10 @@ struct Mover {
     if (resident <= limit && (!away || limit < total)) {
       return grow_pool() ? 0 : kLookNs;
     }
-    if (!enter_context(lane) && total != 0) return kLookNs;
+    if (total != 0 && !current.enter(lane)) {
+      if (away) strand(abi::kSwapFailed, CUDA_ERROR_INVALID_CONTEXT);
+      return kLookNs;
+    }
     if (resident > limit) {
       leave(limit);
     } else {
@@ -275,7 +277,7 @@ void* run(void*) {
     {
       const Locked at_work(g_at_work);
       wait_ns = mover.look();
-      driver().cuCtxSetCurrent(nullptr);
+      mover.current.leave();
     }
     if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
   }
@@ -304,6 +306,19 @@ Standstill::Standstill() : locked_(on()) {
 
 Standstill::~Standstill() {
   if (locked_) ::pthread_mutex_unlock(&g_at_work);
+}
+
+void context_made() {
+  if (!on() || !g_stranded.load()) return;
+  const Locked at_work(g_at_work);
+  if (!g_stranded.exchange(false)) return;
+  bool away = false;
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    away = away || g_resident[lane].load() < g_total[lane].load();
+  }
+  // Nobody had a context to work in since it was opened, so there is nothing to drain.
+  if (away) admission::shut();
+  poke();
 }
 
 void allocated(unsigned lane, std::uint64_t bytes) {
@@ -345,6 +360,7 @@ void clear() {
     mover::g_total[lane].store(0);
     mover::g_resident[lane].store(0);
   }
+  mover::g_stranded.store(false);
   mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
   clear_ranges();
