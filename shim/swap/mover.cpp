@@ -19,6 +19,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/bodies.h"
 #include "shim/swap/current.h"
 #include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
@@ -363,6 +364,7 @@ void clear() {
   mover::g_stranded.store(false);
   mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
+  bodies::clear();
   clear_ranges();
   host_pool::clear();
 }

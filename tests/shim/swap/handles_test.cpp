@@ -1,0 +1,415 @@
+// Memory that the application makes itself: what its handles are, when it may leave the device, and
+// that every call with a handle means what it meant to the driver.
+#include "shim/swap/handles.h"
+
+#include <thread>
+
+#include "shim/memory/owner.h"
+#include "shim/memory/vmm.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/questions.h"
+#include "tests/shim/swap/handles_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Handle;
+using testing::kMiB;
+
+class Handles : public testing::HandlesTest {};
+
+TEST_F(Handles, ANumberStandsForChunksOfItsOwn) {
+  const Handle number = create(80 * kMiB);
+  EXPECT_TRUE(swap::handles::ours(number));
+  ASSERT_EQ(swap_.handles.size(), 3u);
+  EXPECT_EQ(used(), 80 * kMiB);
+  EXPECT_EQ(swap_.started.load(), 1);
+  const CUdeviceptr at = reserve(80 * kMiB);
+  EXPECT_EQ(map(at, 80 * kMiB, number), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.mapped.at(at).bytes, 32 * kMiB);
+  EXPECT_EQ(swap_.mapped.at(at + 32 * kMiB).bytes, 32 * kMiB);
+  EXPECT_EQ(swap_.mapped.at(at + 64 * kMiB).bytes, 16 * kMiB);
+}
+
+TEST_F(Handles, WhatCanBeExportedIsOneHandle) {
+  create(80 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  ASSERT_EQ(swap_.handles.size(), 1u);
+  EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+TEST_F(Handles, OtherKindsOfMemoryAreTheDrivers) {
+  Handle number = 0;
+  CUmemAllocationProp host = properties();
+  host.location.type = static_cast<CUmemLocationType>(3);  // of the host: older headers lack it
+  CUmemAllocationProp tiles = properties();
+  tiles.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+  CUmemAllocationProp odd = properties();
+  odd.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, &host, 0));
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, &tiles, 0));
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, &odd, 0));
+  const CUmemAllocationProp plain = properties();
+  EXPECT_TRUE(swap::handles::takes(&number, 2 * kMiB, &plain, 0));
+  EXPECT_FALSE(swap::handles::takes(nullptr, 2 * kMiB, &plain, 0));
+  EXPECT_FALSE(swap::handles::takes(&number, 0, &plain, 0));
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, nullptr, 0));
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, &plain, 1));
+  process().swappable.store(0);
+  EXPECT_FALSE(swap::handles::takes(&number, 2 * kMiB, &plain, 0));
+}
+
+TEST_F(Handles, ForeignOnesGoToTheDriverAsTheyAre) {
+  Handle asked = 0;
+  const auto driver_release = [&](Handle handle) {
+    asked = handle;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::release_handle(driver_release, Handle{4711}), CUDA_SUCCESS);
+  EXPECT_EQ(asked, 4711u);
+}
+
+TEST_F(Handles, EachCallFailingInTurnLeavesNothing) {
+  for (int call = 0; call < 3; ++call) {
+    swap_.calls_until_failure = call;
+    Handle number = 0;
+    const CUmemAllocationProp plain = properties();
+    EXPECT_EQ(rules::create_memory(driver_create, &number, size_t{80 * kMiB}, &plain, 0ull),
+              CUDA_ERROR_OUT_OF_MEMORY);
+    swap_.calls_until_failure = -1;
+    expect_nothing_left();
+  }
+  const Handle number = create(80 * kMiB);
+  const CUdeviceptr at = reserve(80 * kMiB);
+  for (int call = 0; call < 3; ++call) {
+    swap_.calls_until_failure = call;
+    EXPECT_EQ(map(at, 80 * kMiB, number), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_TRUE(swap_.mapped.empty());
+  }
+}
+
+TEST_F(Handles, PartsAreRefusedAsTheDriverRefusesThem) {
+  for (const std::uint64_t bytes : {16 * kMiB, 80 * kMiB}) {
+    const Handle number = create(bytes);
+    const CUdeviceptr at = reserve(2 * bytes);
+    EXPECT_EQ(map(at, bytes / 2, number), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(map(at, bytes / 2, number, bytes / 2), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(map(at, bytes, number, bytes), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(map(at, 2 * bytes, number), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(map(at, 0, number), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(map(at + kMiB, bytes, number), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_TRUE(swap_.mapped.empty());
+  }
+  // Nor is one of its chunks a mapping to the application.
+  const CUdeviceptr at = make(80 * kMiB);
+  EXPECT_EQ(unmap(at, 32 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(access(at, 64 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(swap_.mapped.size(), 3u);
+}
+
+TEST_F(Handles, MemoryMayLeaveWhileItsDeviceAloneUsesItAtOnePlace) {
+  const Handle number = create(40 * kMiB);
+  const CUdeviceptr at = reserve(40 * kMiB);
+  const CUdeviceptr other = reserve(40 * kMiB);
+  EXPECT_EQ(swap_.total, 0u);
+  map(at, 40 * kMiB, number);
+  EXPECT_EQ(swap_.total, 0u) << "nobody may use it yet";
+  access(at, 40 * kMiB);
+  EXPECT_EQ(swap_.total, 40 * kMiB);
+  EXPECT_EQ(swap_.resident, 40 * kMiB);
+  access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(swap_.total, 0u) << "what is read only would come back writable";
+  access(at, 40 * kMiB);
+  access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 1);
+  EXPECT_EQ(swap_.total, 0u) << "a peer has it mapped";
+  access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_NONE, 1);
+  EXPECT_EQ(swap_.total, 40 * kMiB);
+  map(other, 40 * kMiB, number);
+  EXPECT_EQ(swap_.total, 0u) << "it is mapped twice";
+  access(other, 40 * kMiB);
+  EXPECT_EQ(swap_.total, 0u);
+  unmap(at, 40 * kMiB);
+  EXPECT_EQ(swap_.total, 40 * kMiB) << "the other place is the only one";
+  take_away(other);
+  EXPECT_EQ(swap_.resident, 0u);
+}
+
+TEST_F(Handles, MoreThanAPieceOfTheHostHoldsNeverLeaves) {
+  make(258 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(swap_.total, 0u);
+  make(256 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(swap_.total, 256 * kMiB);
+}
+
+TEST_F(Handles, NeighboursAreGivenAccessAndUnmappedAtOnce) {
+  const CUdeviceptr at = reserve(64 * kMiB);
+  const Handle large = create(40 * kMiB);
+  const Handle small = create(2 * kMiB);
+  map(at, 40 * kMiB, large);
+  map(at + 40 * kMiB, 2 * kMiB, small);
+  EXPECT_EQ(access(at, 42 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 42 * kMiB);
+  EXPECT_EQ(access(at, 41 * kMiB), CUDA_ERROR_INVALID_VALUE);
+  release(large);
+  EXPECT_EQ(used(), 42 * kMiB);
+  EXPECT_EQ(unmap(at, 42 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 2 * kMiB) << "the other has a reference";
+  EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(map(at, 2 * kMiB, small), CUDA_SUCCESS);
+}
+
+TEST_F(Handles, WhatCameBackIsAsItWasMade) {
+  const CUdeviceptr at = make(40 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  take_away(at);
+  swap_.properties = {};
+  bring_back(at);
+  EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_TRUE(swap_.mapped.at(at).accessible);
+}
+
+TEST_F(Handles, LastReferencesOfWhatIsAwayGoWithoutWaiting) {
+  const CUdeviceptr at = make(40 * kMiB);
+  const CUdeviceptr next = make(4 * kMiB);
+  take_away(at);
+  ASSERT_TRUE(swap::admission::shut());
+  EXPECT_EQ(release(last(2)), CUDA_SUCCESS);
+  EXPECT_EQ(unmap(at, 40 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(free_addresses(at), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 4 * kMiB);
+  EXPECT_EQ(unmap(next, 4 * kMiB), CUDA_SUCCESS) << "this one is there";
+  EXPECT_EQ(release(last(1)), CUDA_SUCCESS);
+  EXPECT_EQ(free_addresses(next), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(Handles, OneUnmapEndsWhatIsAwayBesideWhatIsThere) {
+  const CUdeviceptr at = reserve(64 * kMiB);
+  for (const std::uint64_t place : {std::uint64_t{0}, 40 * kMiB, 44 * kMiB}) {
+    const std::uint64_t bytes = place == 0 ? 40 * kMiB : 4 * kMiB;
+    map(at + place, bytes, create(bytes));
+    access(at + place, bytes);
+    release(last(1));
+  }
+  take_away(at + 40 * kMiB);
+  ASSERT_TRUE(swap::admission::shut());
+  EXPECT_EQ(unmap(at, 48 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(free_addresses(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(Handles, UnmappingWhatIsAwayAndStillReferredToWaitsUntilItIsBack) {
+  const CUdeviceptr at = make(40 * kMiB);
+  take_away(at);
+  ASSERT_TRUE(swap::admission::shut());
+  std::thread other([&] { EXPECT_EQ(unmap(at, 40 * kMiB), CUDA_SUCCESS); });
+  while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
+  EXPECT_EQ(swap_.total, 40 * kMiB);
+  bring_back(at);
+  swap::admission::open();
+  other.join();
+  EXPECT_EQ(swap_.handles.size(), 2u) << "its contents stay";
+  EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(map(at, 40 * kMiB, last(1)), CUDA_SUCCESS);
+}
+
+TEST_F(Handles, CallsThatNeedTheMemoryWaitUntilItIsBack) {
+  const CUdeviceptr at = make(4 * kMiB);
+  const CUdeviceptr second = reserve(4 * kMiB);
+  const Handle number = last(1);
+  const std::function<void()> calls[] = {
+      [&] { EXPECT_TRUE(swap::handles::ours(create(2 * kMiB))); },
+      [&] { EXPECT_EQ(map(second, 4 * kMiB, number), CUDA_SUCCESS); },
+      [&] { EXPECT_EQ(access(at, 4 * kMiB), CUDA_SUCCESS); },
+      [&] { EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_SUCCESS); },
+  };
+  for (const auto& call : calls) {
+    ASSERT_TRUE(swap::admission::shut());
+    std::thread other(call);
+    while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
+    { const swap::Held held; }  // it waits with nothing held
+    swap::admission::open();
+    other.join();
+  }
+}
+
+TEST_F(Handles, RetainingIsOneMoreReferenceOfTheSameNumber) {
+  const CUdeviceptr at = make(40 * kMiB);
+  const Handle number = last(1);
+  Handle again = 0;
+  const auto never = [](Handle*, void*) { return CUDA_ERROR_UNKNOWN; };
+  const auto retain = [&](CUdeviceptr of) {
+    return rules::retain_handle(never, &again, reinterpret_cast<void*>(of));
+  };
+  EXPECT_EQ(retain(at + 35 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(again, number);
+  EXPECT_EQ(release(number), CUDA_SUCCESS);
+  EXPECT_EQ(release(number), CUDA_SUCCESS);
+  EXPECT_EQ(release(number), CUDA_ERROR_INVALID_VALUE) << "only the mapping is left";
+  EXPECT_EQ(map(reserve(40 * kMiB), 40 * kMiB, number), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(used(), 40 * kMiB);
+  EXPECT_EQ(retain(at), CUDA_SUCCESS);
+  EXPECT_EQ(unmap(at, 40 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 40 * kMiB);
+  EXPECT_EQ(release(number), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_TRUE(swap_.handles.empty());
+  EXPECT_EQ(retain(at), CUDA_ERROR_UNKNOWN) << "the driver's to answer";
+  expect_balanced();
+}
+
+TEST_F(Handles, ExportedMemoryStaysForGood) {
+  const CUdeviceptr at = make(40 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(lend(last(1), CUDA_ERROR_INVALID_VALUE), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(swap_.total, 40 * kMiB) << "the driver refused";
+  EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
+  EXPECT_EQ(lent_, swap_.mapped.at(at).handle);
+  EXPECT_EQ(swap_.total, 0u);
+  unmap(at, 40 * kMiB);
+  map(at, 40 * kMiB, last(1));
+  access(at, 40 * kMiB);
+  EXPECT_EQ(swap_.total, 0u);
+}
+
+TEST_F(Handles, AHandleForOthersByAddressMakesItStay) {
+  const CUdeviceptr at = make(4 * kMiB);
+  int fd = -1;
+  const auto give = [](void*, CUdeviceptr, size_t, int) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::range_handle(give, &fd, at, size_t{2 * kMiB}, 0), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 0u);
+}
+
+TEST_F(Handles, WhatIsBoundToAMulticastObjectStays) {
+  Handle bound = 0;
+  const auto bind = [&](Handle, size_t, Handle memory, size_t, size_t, unsigned long long) {
+    bound = memory;
+    return CUDA_SUCCESS;
+  };
+  const auto bind_whole = [&](Handle memory, std::uint64_t bytes) {
+    return rules::bind_memory(bind, Handle{1}, size_t{0}, memory, size_t{0}, size_t{bytes}, 0ull);
+  };
+  const CUdeviceptr at = make(4 * kMiB);
+  EXPECT_EQ(bind_whole(last(1), 4 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(bound, swap_.mapped.at(at).handle);
+  EXPECT_EQ(swap_.total, 0u);
+  make(40 * kMiB);
+  EXPECT_EQ(bind_whole(last(1), 40 * kMiB), CUDA_ERROR_NOT_SUPPORTED) << "it is two handles";
+  const CUdeviceptr third = make(4 * kMiB);
+  EXPECT_EQ(swap_.total, 44 * kMiB);
+  const auto bind_at = [](Handle, size_t, CUdeviceptr, size_t, unsigned long long) {
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::bind_address(bind_at, Handle{1}, size_t{0}, third, size_t{4 * kMiB}, 0ull),
+            CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 40 * kMiB);
+}
+
+TEST_F(Handles, ArraysAreMappedOntoTheDriversHandles) {
+  static Handle seen[2];
+  const CUdeviceptr at = make(4 * kMiB);
+  CUarrayMapInfo list[2] = {};
+  list[0].memHandle.memHandle = last(1);
+  list[1].memHandle.memHandle = 4711;
+  const auto driver = +[](CUarrayMapInfo* infos, unsigned, CUstream) {
+    for (int i = 0; i < 2; ++i) seen[i] = infos[i].memHandle.memHandle;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::map_array(driver, list, 2, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(seen[0], swap_.mapped.at(at).handle);
+  EXPECT_EQ(seen[1], 4711u);
+  EXPECT_EQ(list[0].memHandle.memHandle, last(1)) << "the application's list is its own";
+  EXPECT_EQ(swap_.total, 0u);
+}
+
+TEST_F(Handles, PropertiesAreTheDriversWhereverTheMemoryIs) {
+  g_driver.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* out, Handle) {
+    out->allocFlags.compressionType = 1;
+    return CUDA_SUCCESS;
+  };
+  const CUdeviceptr at = make(4 * kMiB);
+  take_away(at);
+  CUmemAllocationProp known{};
+  const auto never = [](CUmemAllocationProp*, Handle) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(rules::handle_properties(never, &known, last(1)), CUDA_SUCCESS);
+  EXPECT_EQ(known.allocFlags.compressionType, 1);
+  EXPECT_EQ(known.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+  CUmemAllocationProp* nowhere = nullptr;
+  EXPECT_EQ(rules::handle_properties(never, nowhere, last(1)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(rules::handle_properties(never, &known, Handle{4711}), CUDA_ERROR_UNKNOWN);
+}
+
+TEST_F(Handles, BoundsAreThoseOfTheMappingAndTheContextIsNone) {
+  const CUdeviceptr at = make(80 * kMiB);
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  const auto never = [](CUdeviceptr*, size_t*, CUdeviceptr) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(rules::address_range(never, &base, &bytes, at + 70 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(base, at);
+  EXPECT_EQ(bytes, 80 * kMiB);
+  const auto driver = [](void* out, CUpointer_attribute, CUdeviceptr) {
+    EXPECT_TRUE(swap::admission::inside());
+    *static_cast<std::uint64_t*>(out) = 7;
+    return CUDA_SUCCESS;
+  };
+  std::uint64_t value = 0;
+  const auto ask = [&](CUpointer_attribute which) {
+    EXPECT_EQ(rules::pointer_attribute(driver, &value, which, at + 70 * kMiB), CUDA_SUCCESS);
+    return value;
+  };
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR), at);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_MAPPING_SIZE), 80 * kMiB);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), 7u) << "the driver's answer";
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_CONTEXT), 7u);
+}
+
+TEST_F(Handles, AddressesAreNotFreedWhileAnythingIsMappedAtThem) {
+  const CUdeviceptr at = make(4 * kMiB);
+  take_away(at);
+  EXPECT_EQ(free_addresses(at), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(Handles, AContextsEndLeavesThemAlone) {
+  make(4 * kMiB);
+  memory::primary_gone(0);
+  EXPECT_EQ(swap_.total, 4 * kMiB);
+  EXPECT_EQ(used(), 4 * kMiB);
+  EXPECT_FALSE(swap_.mapped.empty());
+}
+
+TEST_F(Handles, AForkedChildKnowsNone) {
+  const Handle number = create(2 * kMiB);
+  swap::bodies::clear();
+  EXPECT_EQ(swap::handles::release(number), CUDA_ERROR_INVALID_VALUE);
+  forget_all();
+}
+
+TEST_F(Handles, ManyThreadsEndAtNothing) {
+  set_quota(400 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      t_lane = 0;
+      for (int i = 0; i < 100; ++i) {
+        const std::uint64_t bytes = static_cast<std::uint64_t>((i * 37 + t) % 40 + 1) * 2 * kMiB;
+        const CUmemAllocationProp plain = properties();
+        Handle number = 0;
+        if (rules::create_memory(driver_create, &number, size_t{bytes}, &plain, 0ull) !=
+            CUDA_SUCCESS) {
+          continue;
+        }
+        const CUdeviceptr at = reserve(bytes);
+        EXPECT_EQ(map(at, bytes, number), CUDA_SUCCESS);
+        EXPECT_EQ(access(at, bytes), CUDA_SUCCESS);
+        // Either may be the last.
+        EXPECT_EQ(i % 2 == 0 ? release(number) : unmap(at, bytes), CUDA_SUCCESS);
+        EXPECT_EQ(i % 2 == 0 ? unmap(at, bytes) : release(number), CUDA_SUCCESS);
+        EXPECT_EQ(g_driver.cuMemAddressFree(at, bytes), CUDA_SUCCESS);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  forget_all();
+  expect_nothing_left();
+  expect_balanced();
+}
+
+}  // namespace
+}  // namespace switchyard::shim
