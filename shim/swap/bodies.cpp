@@ -36,8 +36,7 @@ void become_range(Body& body) {
   range.use = Use::kMapped;
   range.chunks = body.chunks;
   range.count = body.count;
-  range.properties = body.asked;
-  driver().cuCtxGetCurrent(&range.context);
+  range.properties = body.asked;  // and no context: it outlives the one that is current
   if (!swap::add(range)) return;
   body.range = range.address;
   mover::allocated(body.lane, body.bytes);

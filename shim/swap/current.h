@@ -1,8 +1,8 @@
 // The mover's context: what it copies by.
 //
-// Concept. Memory that moves belongs to no context, so any of the GPU's will do: first those that
-// the ranges were made in, then the primary context if it is active, then what else the process
-// made. One that has ended is no use, though its number may still be taken for one.
+// Concept. To the driver, memory that moves belongs to no context, so any of the GPU's will do:
+// first those that allocations were made in, then the primary context if it is active, then what
+// else the process made (of those only the living are known, memory/owner.h).
 //
 // Threading: the mover's thread alone, while no context can end (mover.h: Standstill).
 #pragma once

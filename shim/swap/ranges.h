@@ -43,8 +43,8 @@ struct Range {
   std::uint64_t bytes = 0;  // rounded to kSmallestChunk: the sum of its chunks
   unsigned lane = 0;
   Use use = Use::kLive;
-  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h)
-  CUcontext context = nullptr;  // that it was made in
+  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h), and
+  CUcontext context = nullptr;  // that it was made in; neither, if the application mapped it
   Chunk* chunks = nullptr;
   unsigned count = 0;
   CUmemAllocationProp properties = {};  // that its chunks are made with

@@ -16,6 +16,7 @@
 //   touch INDEX KEY   a new sequence          quit
 //   remap INDEX       unmaps and maps again   drop INDEX   releases its handles
 //   reset             the primary context     renew        retains it, as if begun anew
+//   create            a context of its own
 #include <cuda.h>
 
 #include <atomic>
@@ -45,13 +46,15 @@ struct Buffer {
 class Memory {
  public:
   bool open() {
-    CUmodule module = nullptr;
-    launched_ = CUDA_SUCCESS;
-    return cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS &&
-           cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
-           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
-           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
-           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    return cuInit(0) == CUDA_SUCCESS && begin_in(cuDevicePrimaryCtxRetain(&context_, 0));
+  }
+  // In a context of its own instead.
+  bool create() {
+#if CUDA_VERSION >= 13000
+    return begin_in(cuCtxCreate(&context_, nullptr, 0, 0));
+#else
+    return begin_in(cuCtxCreate(&context_, 0, 0));
+#endif
   }
 
   CUresult alloc(const std::string& memory) {
@@ -173,6 +176,16 @@ class Memory {
   }
 
  private:
+  // `made`: what the context's making said.
+  bool begin_in(CUresult made) {
+    CUmodule module = nullptr;
+    launched_ = made;
+    return made == CUDA_SUCCESS && cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
+           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+  }
+
   static CUresult say(std::string& says, const char* what, std::size_t index, CUdeviceptr at) {
     std::ostringstream text;
     text << what << ' ' << index << " 0x" << std::hex << at;
@@ -246,6 +259,7 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   // What follows needs the buffers for itself.
   const CUresult ended = job.end();
   if (command == "renew") return job.open() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  if (command == "create") return job.create() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   if (command == "end" || ended != CUDA_SUCCESS) return ended;
   if (command == "check") return job.check(says);
   if (command == "launch") return job.launch(static_cast<unsigned>(first));

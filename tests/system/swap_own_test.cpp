@@ -135,15 +135,18 @@ TEST_F(SwapOfOwnMemory, WithoutAnyContextNobodyIsHeldForEver) {
   EXPECT_EQ(ask("check"), "right");
 }
 
-TEST_F(SwapOfOwnMemory, AnotherContextBringsItBack) {
+TEST_F(SwapOfOwnMemory, AnyContextMovesIt) {
   begin_own();
-  EXPECT_EQ(ask("reset"), "did reset");
-  EXPECT_EQ(ask("renew"), "did renew");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
-  EXPECT_EQ(ask("check"), "right");
+  for (const char* makes : {"renew", "create"}) {
+    EXPECT_EQ(ask("reset"), "did reset");
+    EXPECT_EQ(ask(makes), std::string("did ") + makes);
+    EXPECT_EQ(ask("launch 6"), "did launch");
+    out();
+    ASSERT_TRUE(becomes(abi::kAbsent));
+    in();
+    ASSERT_TRUE(becomes(abi::kResident));
+    EXPECT_EQ(ask("check"), "right");
+  }
 }
 
 // The first nine pieces of memory are the job's making.
