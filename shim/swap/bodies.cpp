@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shim/log.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/sorted.h"
 
@@ -43,6 +44,13 @@ void become_range(Body& body) {
 }
 
 void be_no_range(Body& body) {
+  if (body.references != 0 && !is_there(body)) {
+    static Once said;
+    log_once(said, Level::kWarn,
+             "memory was unmapped at %llx while it was away and no context was left to bring it "
+             "back: its contents are gone",
+             static_cast<unsigned long long>(body.range));
+  }
   const Range* range = swap::find(body.range);
   const std::uint64_t resident = resident_bytes(*range);
   swap::take(static_cast<std::size_t>(range - &swap::at(0)));
