@@ -72,9 +72,7 @@ TEST_F(Handles, EachCallFailingInTurnLeavesNothing) {
   for (int call = 0; call < 3; ++call) {
     swap_.calls_until_failure = call;
     Handle number = 0;
-    const CUmemAllocationProp plain = properties();
-    EXPECT_EQ(rules::create_memory(driver_create, &number, size_t{80 * kMiB}, &plain, 0ull),
-              CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(try_create(number, 80 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
     swap_.calls_until_failure = -1;
     expect_nothing_left();
   }
@@ -265,36 +263,6 @@ TEST_F(Handles, AForkedChildKnowsNone) {
   };
   EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");
   EXPECT_EQ(release(number), CUDA_SUCCESS);
-}
-
-TEST_F(Handles, ManyThreadsEndAtNothing) {
-  set_quota(400 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([this, t] {
-      t_lane = 0;
-      for (int i = 0; i < 100; ++i) {
-        const std::uint64_t bytes = static_cast<std::uint64_t>((i * 37 + t) % 40 + 1) * 2 * kMiB;
-        const CUmemAllocationProp plain = properties();
-        Handle number = 0;
-        if (rules::create_memory(driver_create, &number, size_t{bytes}, &plain, 0ull) !=
-            CUDA_SUCCESS) {
-          continue;
-        }
-        const CUdeviceptr at = reserve(bytes);
-        EXPECT_EQ(map(at, bytes, number), CUDA_SUCCESS);
-        EXPECT_EQ(access(at, bytes), CUDA_SUCCESS);
-        // Either may be the last.
-        EXPECT_EQ(i % 2 == 0 ? release(number) : unmap(at, bytes), CUDA_SUCCESS);
-        EXPECT_EQ(i % 2 == 0 ? unmap(at, bytes) : release(number), CUDA_SUCCESS);
-        EXPECT_EQ(g_driver.cuMemAddressFree(at, bytes), CUDA_SUCCESS);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  forget_all();
-  expect_nothing_left();
-  expect_balanced();
 }
 
 }  // namespace

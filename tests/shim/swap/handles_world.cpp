@@ -28,17 +28,19 @@ CUmemAllocationProp HandlesTest::properties(CUmemAllocationHandleType types) {
   return properties;
 }
 
-CUresult HandlesTest::driver_create(Handle*, size_t, const CUmemAllocationProp*,
-                                    unsigned long long) {
-  ADD_FAILURE() << "the driver was asked for memory that could leave";
-  return CUDA_ERROR_UNKNOWN;
+CUresult HandlesTest::try_create(Handle& handle, std::uint64_t bytes,
+                                 CUmemAllocationHandleType types) {
+  const auto never = [](Handle*, size_t, const CUmemAllocationProp*, unsigned long long) {
+    ADD_FAILURE() << "the driver was asked for memory that could leave";
+    return CUDA_ERROR_UNKNOWN;
+  };
+  const CUmemAllocationProp wanted = properties(types);
+  return rules::create_memory(never, &handle, size_t{bytes}, &wanted, 0ull);
 }
 
 swap::Handle HandlesTest::create(std::uint64_t bytes, CUmemAllocationHandleType types) {
-  const CUmemAllocationProp wanted = properties(types);
   Handle number = 0;
-  EXPECT_EQ(rules::create_memory(driver_create, &number, size_t{bytes}, &wanted, 0ull),
-            CUDA_SUCCESS);
+  EXPECT_EQ(try_create(number, bytes, types), CUDA_SUCCESS);
   const std::lock_guard hold(lock_);
   created_.push_back(number);
   return number;
@@ -102,11 +104,6 @@ void HandlesTest::bring_back(CUdeviceptr at) {
     address += range.chunks[i].bytes;
     swap_.resident += range.chunks[i].bytes;
   }
-}
-
-void HandlesTest::forget_all() {
-  created_.clear();
-  sizes_.clear();
 }
 
 }  // namespace switchyard::shim::testing
