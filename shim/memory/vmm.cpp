@@ -1,5 +1,8 @@
 #include "shim/memory/vmm.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 namespace switchyard::shim::rules {
 
 void unmapped(std::uint64_t address, std::uint64_t size) {
@@ -16,6 +19,28 @@ void unmapped(std::uint64_t address, std::uint64_t size) {
     drop_reference(mapping.owner, 0, 1, [] { return CUDA_SUCCESS; });
     address += mapping.bytes;
   }
+}
+
+CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CUarrayMapInfo* list,
+                   unsigned count, CUstream stream) {
+  if (!swap::on() || list == nullptr || count == 0) return original(list, count, stream);
+  const swap::Entry entry;
+  // The list is the application's: it may use it again.
+  auto* real = static_cast<CUarrayMapInfo*>(::malloc(count * sizeof(CUarrayMapInfo)));
+  if (real == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  ::memcpy(real, list, count * sizeof(CUarrayMapInfo));
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    CUmemGenericAllocationHandle& handle = real[i].memHandle.memHandle;
+    if (!swap::handles::ours(handle)) continue;
+    result = swap::handles::real(handle, swap::handles::Of::kWhole, handle);
+  }
+  if (result == CUDA_SUCCESS) result = original(real, count, stream);
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    swap::handles::stays(list[i].memHandle.memHandle);
+  }
+  ::free(real);
+  return result;
 }
 
 }  // namespace switchyard::shim::rules

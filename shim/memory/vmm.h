@@ -1,9 +1,13 @@
-// Rules for virtual memory management: cuMemCreate, Map, Unmap, Release, Retain, Import.
+// Rules for virtual memory management: cuMemCreate, Map, Unmap, Release, Retain, Import, and what
+// else takes a handle.
 //
 // Concept. Physical memory is charged at cuMemCreate, to the GPU of its location; memory of the
 // host is not charged. It lives while a handle refers to it or an address maps it, so the charge
 // ends with the last of both. Retaining and importing what we made ourselves add references, never
 // a charge; what another process exported is charged there.
+//
+// In a swappable process handles are numbers of swap/handles.h, which makes the memory; it is
+// charged and noted like any other. A call that needs it to be there is made inside an Entry.
 //
 // Threading: any thread.
 #pragma once
@@ -12,6 +16,9 @@
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/allocate.h"
+#include "shim/swap/handles.h"
 
 namespace switchyard::shim::rules {
 
@@ -20,12 +27,23 @@ inline abi::Lane* lane_of(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? lane_of_device(location.id) : nullptr;
 }
 
+// What makes the memory: the driver, or we.
+template <typename Original>
+CUresult make_memory(Original original, CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (!swap::handles::takes(handle, size, properties, flags)) {
+    return original(handle, size, properties, flags);
+  }
+  const swap::Entry entry;
+  return swap::handles::create(handle, size, *properties);
+}
+
 template <typename Original>
 CUresult create_memory(Original original, CUmemGenericAllocationHandle* handle, size_t size,
                        const CUmemAllocationProp* properties, unsigned long long flags) {
   abi::Lane* lane = properties != nullptr ? lane_of(properties->location) : nullptr;
   if (const CUresult refused = account::reserve(lane, size, pools::reclaim)) return refused;
-  const CUresult result = original(handle, size, properties, flags);
+  const CUresult result = make_memory(original, handle, size, properties, flags);
   if (result != CUDA_SUCCESS) {
     account::release(lane, size);
   } else if (lane != nullptr &&
@@ -58,7 +76,9 @@ CUresult drop_reference(std::uint64_t handle, int handles, int mappings, Call ca
 
 template <typename Original>
 CUresult release_handle(Original original, CUmemGenericAllocationHandle handle) {
-  return drop_reference(handle, 1, 0, [&] { return original(handle); });
+  return drop_reference(handle, 1, 0, [&] {
+    return swap::handles::ours(handle) ? swap::handles::release(handle) : original(handle);
+  });
 }
 
 // Retain and Import: the call gives a handle, perhaps one that we know.
@@ -79,7 +99,10 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
   ledger::Charge charge;
   bool gone = false;
   const bool known = ledger::adjust(handle, 0, 1, charge, gone);
-  const CUresult result = original(address, size, offset, handle, flags);
+  const swap::Entry entry(swap::on());
+  const CUresult result = swap::handles::ours(handle)
+                              ? swap::handles::map(address, size, offset, handle, flags)
+                              : original(address, size, offset, handle, flags);
   if (!known) return result;
   if (result != CUDA_SUCCESS) {
     ledger::adjust(handle, 0, -1, charge, gone);
@@ -94,9 +117,79 @@ void unmapped(std::uint64_t address, std::uint64_t size);
 
 template <typename Original>
 CUresult unmap_memory(Original original, CUdeviceptr address, size_t size) {
-  const CUresult result = original(address, size);
+  CUresult result = CUDA_SUCCESS;
+  if (!swap::on() || !swap::handles::unmap(address, size, result)) {
+    result = original(address, size);
+  }
   if (result == CUDA_SUCCESS) unmapped(address, size);
   return result;
 }
+
+template <typename Original>
+CUresult set_access(Original original, CUdeviceptr address, size_t size,
+                    const CUmemAccessDesc* access, size_t count) {
+  const swap::Entry entry(swap::on());
+  CUresult result = CUDA_SUCCESS;
+  if (swap::on() && access != nullptr &&
+      swap::handles::set_access(address, size, access, count, result)) {
+    return result;
+  }
+  return original(address, size, access, count);
+}
+
+// The driver would let addresses go whose memory is away.
+template <typename Original>
+CUresult free_addresses(Original original, CUdeviceptr address, size_t size) {
+  if (swap::on() && swap::handles::any_in(address, size)) return CUDA_ERROR_INVALID_VALUE;
+  return original(address, size);
+}
+
+template <typename Original>
+CUresult handle_properties(Original original, CUmemAllocationProp* properties,
+                           CUmemGenericAllocationHandle handle) {
+  return swap::handles::ours(handle) ? swap::handles::properties_of(handle, properties)
+                                     : original(properties, handle);
+}
+
+// Lets others at the memory by `call` with the driver's handle; from then on it stays where it is.
+template <typename Call>
+CUresult lend(CUmemGenericAllocationHandle handle, swap::handles::Of what, Call call) {
+  if (!swap::handles::ours(handle)) return call(handle);
+  const swap::Entry entry;
+  CUmemGenericAllocationHandle real = 0;
+  CUresult result = swap::handles::real(handle, what, real);
+  if (result == CUDA_SUCCESS) result = call(real);
+  if (result == CUDA_SUCCESS) swap::handles::stays(handle);
+  return result;
+}
+
+template <typename Original>
+CUresult export_handle(Original original, void* out, CUmemGenericAllocationHandle handle,
+                       CUmemAllocationHandleType type, unsigned long long flags) {
+  return lend(handle, swap::handles::Of::kAny,
+              [&](auto real) { return original(out, real, type, flags); });
+}
+
+template <typename Original, typename... Args>
+CUresult bind_memory(Original original, CUmemGenericAllocationHandle multicast, size_t at,
+                     CUmemGenericAllocationHandle handle, Args... args) {
+  return lend(handle, swap::handles::Of::kWhole,
+              [&](auto real) { return original(multicast, at, real, args...); });
+}
+
+template <typename Original, typename... Args>
+CUresult bind_address(Original original, CUmemGenericAllocationHandle multicast, size_t at,
+                      CUdeviceptr address, size_t size, Args... args) {
+  // As the driver says of cuMemAlloc's own.
+  if (swap::on() && swap::context_of(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const swap::Entry entry(swap::on());
+  const CUresult result = original(multicast, at, address, size, args...);
+  if (swap::on() && result == CUDA_SUCCESS) swap::handles::stays(address, size);
+  return result;
+}
+
+// Work of a stream, over a list whose handles are ours to translate.
+CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CUarrayMapInfo* list,
+                   unsigned count, CUstream stream);
 
 }  // namespace switchyard::shim::rules

@@ -32,7 +32,10 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
   const bool before = primary_active(device);
   const groups::Making making(device);
   const CUresult result = original(context, device);
-  if (result == CUDA_SUCCESS && !before) contexts_changed(device, +1);
+  if (result == CUDA_SUCCESS && !before) {
+    contexts_changed(device, +1);
+    swap::mover::context_made();
+  }
   return result;
 }
 
@@ -70,6 +73,7 @@ CUresult context_create(Original original, Args... args) {
   if (result == CUDA_SUCCESS) {
     memory::context_created(device, *std::get<0>(std::tie(args...)));
     contexts_changed(device, +1);
+    swap::mover::context_made();
   }
   return result;
 }

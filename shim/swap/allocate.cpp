@@ -21,14 +21,6 @@ constexpr std::uint64_t kMost = 1ull << 46;
 // Ranges that are kept aside. A hint: the ranges themselves say so.
 constinit std::atomic<std::uint32_t> g_aside{0};
 
-std::uint64_t resident_bytes(const Range& range) {
-  std::uint64_t bytes = 0;
-  for (unsigned i = 0; i < range.count; ++i) {
-    if (range.chunks[i].handle != 0) bytes += range.chunks[i].bytes;
-  }
-  return bytes;
-}
-
 // Gives back all that stands behind a range, and its addresses.
 void dissolve(Range& range) {
   CUdeviceptr at = range.address;
@@ -69,8 +61,7 @@ CUresult make_chunks(Range& range) {
 
 CUresult bring_all(Range& range) {
   for (unsigned i = 0; i < range.count; ++i) {
-    const CUresult result =
-        bring(range.chunks[i], range.address + i * kChunk, static_cast<int>(range.lane));
+    const CUresult result = bring(range.chunks[i], range.address + i * kChunk, range.properties);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
@@ -209,6 +200,7 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
   range.bytes = (bytes + kSmallestChunk - 1) / kSmallestChunk * kSmallestChunk;
   range.lane = static_cast<unsigned>(lane_index(current_lane()));
   range.owner = memory::current_owner();
+  range.properties = plain_memory(static_cast<int>(range.lane));
   const CUresult result = driver().cuCtxGetCurrent(&range.context);
   if (result != CUDA_SUCCESS) return result;
   if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -276,6 +268,7 @@ void free_owned(int lane, std::uint64_t owner) {
   const Held held;
   for (std::size_t i = count(); i-- > 0;) {
     const Range& range = at(i);
+    if (range.use == Use::kMapped) continue;  // it belongs to no context
     if (static_cast<int>(range.lane) != lane || range.owner != owner) continue;
     if (range.use == Use::kKeptAside) g_aside.fetch_sub(1, std::memory_order_relaxed);
     end(i);

@@ -26,6 +26,9 @@ constinit Point g_points[2];
 constinit bool g_drawn = false;
 constinit CUfunction g_kernel = nullptr;
 
+enum class Trust { kUnknown, kRight, kWrong };
+constinit Trust g_trust = Trust::kUnknown;
+
 // Each of the field's points is as likely as any other.
 bool draw(Point& point) {
   do {
@@ -67,7 +70,9 @@ bool find_kernel() {
 
 }  // namespace
 
-Digests::Digests(std::uint64_t bytes) { known_ = bytes != 0 && swap_digest() && open(bytes); }
+Digests::Digests(std::uint64_t bytes) {
+  known_ = bytes != 0 && swap_digest() && g_trust != Trust::kWrong && open(bytes);
+}
 
 Digests::~Digests() {
   if (stream_ != nullptr) driver().cuStreamSynchronize(stream_);
@@ -148,8 +153,10 @@ bool Digests::wait_for(std::size_t pieces) {
 
 bool Digests::answer(std::uint64_t bytes, Digest& digest) {
   const std::size_t pieces = bytes / digest::kPieceBytes;
+  first_ = {};
   if (known_ && !wait_for(answered_ + pieces)) give_up();
   if (!known_) return false;
+  if (pieces != 0) first_ = results_[answered_];
   Digest all;
   for (const std::size_t end = answered_ + pieces; answered_ < end; ++answered_) {
     const Digest& piece = results_[answered_];
@@ -164,6 +171,21 @@ bool Digests::answer(std::uint64_t bytes, Digest& digest) {
   return true;
 }
 
-void clear_digests() { g_kernel = nullptr; }
+bool Digests::trusted() { return g_trust == Trust::kRight; }
+
+void Digests::check(const Digest& said, const void* piece) {
+  if (g_trust != Trust::kUnknown || said == Digest{}) return;
+  const auto* words = static_cast<const std::uint32_t*>(piece);
+  const bool right = said.a == digest::of_words(words, digest::kPieceWords, g_points[0].r) &&
+                     said.b == digest::of_words(words, digest::kPieceWords, g_points[1].r);
+  g_trust = right ? Trust::kRight : Trust::kWrong;
+  if (right) return;
+  log_line(Level::kError, "swap: this GPU computes digests wrongly: all is copied");
+}
+
+void clear_digests() {
+  g_kernel = nullptr;
+  g_trust = Trust::kUnknown;
+}
 
 }  // namespace switchyard::shim::swap

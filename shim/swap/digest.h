@@ -9,6 +9,9 @@
 // The arithmetic, and how sure an answer is, stands in digest_math.h. The points are drawn once per
 // process and told nobody.
 //
+// Nothing is left uncopied before this GPU has been seen to compute right in this process: the
+// first piece that is copied is computed here, too.
+//
 // An answer may be "not known", from which a move learns nothing and copies: so no failure here is
 // one of the move. Stream, events and pinned memory live for one move, because the context may end
 // before the next. The kernel is loaded by the first move, after the drain: loading waits for the
@@ -43,6 +46,14 @@ class Digests {
   void launch();
   // Of the next chunk, in the order of asking: waits until its kernel has ended. False: not known.
   bool answer(std::uint64_t bytes, Digest& digest);
+  // Of the first piece of that chunk; zeros: not known.
+  const Digest& first() const { return first_; }
+
+  // Whether what it answers may be relied on: once a check found it right.
+  static bool trusted();
+  // Compares what was said of a piece with what it holds; says nothing of zeros. Found wrong, all
+  // is copied from here on.
+  static void check(const Digest& said, const void* piece);
 
  private:
   // More than any GPU has.
@@ -61,6 +72,7 @@ class Digests {
   std::size_t launched_ = 0;
   std::size_t done_ = 0;
   std::size_t answered_ = 0;
+  Digest first_;
   CUevent marks_[kMostBatches] = {};  // behind each batch
   Digest* results_ = nullptr;         // of the pieces
   std::size_t results_bytes_ = 0;

@@ -20,6 +20,8 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/bodies.h"
+#include "shim/swap/current.h"
 #include "shim/swap/digest.h"
 #include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
@@ -115,21 +117,8 @@ std::uint64_t host_limit_of(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
 
-// Makes a context of the lane's memory current to the mover's thread. False: there is none.
-bool enter_context(unsigned lane) {
-  CUcontext tried = nullptr;
-  for (std::size_t i = 0;; ++i) {
-    CUcontext context = nullptr;
-    {
-      const Held held;
-      while (i < count() && (at(i).lane != lane || at(i).context == tried)) ++i;
-      if (i >= count()) return false;
-      context = at(i).context;
-    }
-    if (driver().cuCtxSetCurrent(context) == CUDA_SUCCESS) return true;
-    tried = context;
-  }
-}
+// Memory is away, and no context is left to bring it back by.
+std::atomic<bool> g_stranded{false};
 
 std::uint64_t kept_now() {
   const Held held;
@@ -139,6 +128,7 @@ std::uint64_t kept_now() {
 // One lane's mover: what it remembers between two looks.
 struct Mover {
   unsigned lane = 0;
+  Current current;
   std::uint64_t rest_ns = kFirstRestNs;
   std::uint64_t next_ns = 0;  // not before
   bool failing = false;
@@ -173,10 +163,12 @@ struct Mover {
     }
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
-      const bool over = ends_context(moved.result) || no_context(moved.result);
-      if (over) admission::open();
-      rest(over ? abi::kResident : abi::kReturning, error_of(moved.stop), moved.result);
-      if (moved.stop == Stop::kNoDeviceRoom && !monitored()) make_way();
+      if (ends_context(moved.result) || no_context(moved.result)) {
+        strand(error_of(moved.stop), moved.result);
+      } else {
+        rest(abi::kReturning, error_of(moved.stop), moved.result);
+        if (moved.stop == Stop::kNoDeviceRoom && !monitored()) make_way();
+      }
       return;
     }
     admission::open();
@@ -205,6 +197,14 @@ struct Mover {
     }
     count(moved);
     if (moved.stop != Stop::kNothing) rest(abi::kAbsent, error_of(moved.stop), moved.result);
+  }
+
+  // Nothing can bring it back now, and nothing can work on it: whoever is held shall have the
+  // driver's own error instead.
+  void strand(std::uint32_t error, CUresult result) {
+    g_stranded.store(true);
+    admission::open();
+    rest(abi::kResident, error, result);
   }
 
   void succeeded() {
@@ -250,8 +250,8 @@ struct Mover {
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
     const std::uint64_t there_now = g_resident[lane].load();
+    const bool works = admission::is_open();  // else a part is away, and the rest may stay
     if (there_now > limit && !find_host_room(there_now - limit + spare, kept_now())) {
-      const bool works = admission::is_open();  // else a part is away
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
     }
@@ -265,8 +265,8 @@ struct Mover {
     count(moved);
     if (moved.stop != Stop::kNothing) {
       if (moved.stop == Stop::kNoHostRoom) spare += host_pool::kSlab;
-      rest(abi::kReturning, error_of(moved.stop), moved.result);
-      come_back(error_of(moved.stop));
+      rest(works ? abi::kReturning : abi::kAbsent, error_of(moved.stop), moved.result);
+      if (works) come_back(error_of(moved.stop));
       return;
     }
     succeeded();
@@ -279,7 +279,7 @@ struct Mover {
     const std::uint64_t most = host_limit_of(lane);
     const std::uint64_t pinned = host_pool::pinned_bytes();
     const std::uint64_t total = g_total[lane].load();
-    if (pinned >= total + total / kWasted + spare || pinned >= most || !enter_context(lane) ||
+    if (pinned >= total + total / kWasted + spare || pinned >= most || !current.enter(lane) ||
         !host_pool::grow(most)) {
       return false;
     }
@@ -299,7 +299,10 @@ struct Mover {
     const bool comes = away && resident < std::min(now.limit, total);
     const bool opens = away && !now.limited;
     if (!leaves && !comes && !opens) return grow_pool() ? 0 : kLookNs;
-    if (!enter_context(lane) && total != 0) return kLookNs;
+    if (total != 0 && !current.enter(lane)) {
+      if (opens) strand(abi::kSwapFailed, CUDA_ERROR_INVALID_CONTEXT);
+      return kLookNs;
+    }
     if (leaves) {
       leave(now.limit);
     } else if (opens) {
@@ -322,7 +325,7 @@ void* run(void*) {
     {
       const Locked at_work(g_at_work);
       wait_ns = mover.look();
-      driver().cuCtxSetCurrent(nullptr);
+      mover.current.leave();
     }
     if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
   }
@@ -352,6 +355,19 @@ Standstill::Standstill() : locked_(on()) {
 
 Standstill::~Standstill() {
   if (locked_) ::pthread_mutex_unlock(&g_at_work);
+}
+
+void context_made() {
+  if (!on() || !g_stranded.load()) return;
+  const Locked at_work(g_at_work);
+  if (!g_stranded.exchange(false)) return;
+  bool away = false;
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    away = away || g_resident[lane].load() < g_total[lane].load();
+  }
+  // Nobody had a context to work in since it was opened, so there is nothing to drain.
+  if (away) admission::shut();
+  poke();
 }
 
 void allocated(unsigned lane, std::uint64_t bytes) {
@@ -393,8 +409,10 @@ void clear() {
     mover::g_total[lane].store(0);
     mover::g_resident[lane].store(0);
   }
+  mover::g_stranded.store(false);
   mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
+  bodies::clear();
   clear_ranges();
   clear_digests();
   host_pool::clear();

@@ -12,6 +12,9 @@
 //
 // Between moves it grows the host pool, so that the next move finds room.
 //
+// It copies by a context of the process. Where none is left, work is admitted though memory is
+// away: it will fail by itself, and nobody is held for ever. With the next context it comes back.
+//
 // Threading: one thread of its own per process, made with the first swappable allocation; poke()
 // from any thread. It holds the ranges (ranges.h) during a move, and no lock while it drains.
 #pragma once
@@ -39,6 +42,10 @@ class Standstill {
  private:
   bool locked_;
 };
+
+// A context begins where there was none, perhaps. What was left away for the lack of one comes back
+// before anybody works in it.
+void context_made();
 
 // How many bytes of swappable memory there are, and how many of them on the device: told by
 // allocate.cpp under Held, published in the page.

@@ -1,39 +1,15 @@
 #include "shim/swap/ranges.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-
-#include <algorithm>
 
 #include "shim/log.h"
+#include "shim/swap/sorted.h"
 
 namespace switchyard::shim::swap {
 namespace {
 
-constexpr std::size_t kFirstPlaces = 256;
-
-// Sorted by address. Few are added or taken, compared with how often all are looked at.
-constinit Range* g_ranges = nullptr;
-constinit std::size_t g_count = 0;
-constinit std::size_t g_capacity = 0;
+constinit Sorted<Range> g_ranges;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-bool make_place() {
-  if (g_count < g_capacity) return true;
-  const std::size_t capacity = g_capacity == 0 ? kFirstPlaces : g_capacity * 2;
-  void* grown = ::realloc(g_ranges, capacity * sizeof(Range));
-  if (grown == nullptr) return false;
-  g_ranges = static_cast<Range*>(grown);
-  g_capacity = capacity;
-  return true;
-}
-
-// The first range that begins behind `address`.
-Range* after(CUdeviceptr address) {
-  return std::upper_bound(
-      g_ranges, g_ranges + g_count, address,
-      [](CUdeviceptr value, const Range& range) { return value < range.address; });
-}
 
 // What cuMemAlloc gives can be registered for RDMA; our memory can be, too, where the GPU has it.
 bool rdma_capable(int device) {
@@ -56,9 +32,9 @@ CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr address, std::uint
 // Those that leave last come first. True: `act` of one was.
 template <typename Act>
 bool each_kept(Act act) {
-  for (std::size_t i = 0; i < g_count; ++i) {
-    for (unsigned c = 0; c < g_ranges[i].count; ++c) {
-      Chunk& chunk = g_ranges[i].chunks[c];
+  for (std::size_t i = 0; i < g_ranges.count(); ++i) {
+    for (unsigned c = 0; c < g_ranges.at(i).count; ++c) {
+      Chunk& chunk = g_ranges.at(i).chunks[c];
       if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
     }
   }
@@ -70,39 +46,37 @@ bool each_kept(Act act) {
 Held::Held() { ::pthread_mutex_lock(&g_lock); }
 Held::~Held() { ::pthread_mutex_unlock(&g_lock); }
 
-std::size_t count() { return g_count; }
-Range& at(std::size_t index) { return g_ranges[index]; }
+std::size_t count() { return g_ranges.count(); }
+Range& at(std::size_t index) { return g_ranges.at(index); }
 
 Range* find(CUdeviceptr address) {
-  if (g_count == 0) return nullptr;
-  Range* range = after(address);
-  if (range == g_ranges) return nullptr;
-  --range;
-  return address - range->address < range->bytes ? range : nullptr;
+  const std::size_t behind = g_ranges.up_to(address);
+  if (behind == 0) return nullptr;
+  Range& range = g_ranges.at(behind - 1);
+  return address - range.address < range.bytes ? &range : nullptr;
 }
 
-bool add(const Range& range) {
-  if (!make_place()) return false;
-  Range* place = after(range.address);
-  std::copy_backward(place, g_ranges + g_count, g_ranges + g_count + 1);
-  *place = range;
-  ++g_count;
-  return true;
+bool add(const Range& range) { return g_ranges.add(range); }
+Range take(std::size_t index) { return g_ranges.take(index); }
+
+std::uint64_t resident_bytes(const Range& range) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < range.count; ++i) {
+    if (range.chunks[i].handle != 0) bytes += range.chunks[i].bytes;
+  }
+  return bytes;
 }
 
-Range take(std::size_t index) {
-  const Range taken = g_ranges[index];
-  std::copy(g_ranges + index + 1, g_ranges + g_count, g_ranges + index);
-  --g_count;
-  return taken;
-}
-
-CUresult bring(Chunk& chunk, CUdeviceptr address, int device) {
+CUmemAllocationProp plain_memory(int device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   properties.allocFlags.gpuDirectRDMACapable = rdma_capable(device) ? 1 : 0;
+  return properties;
+}
+
+CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
   CUmemGenericAllocationHandle handle = 0;
   CUresult result = driver().cuMemCreate(&handle, chunk.bytes, &properties, 0);
   if (result != CUDA_SUCCESS) return result;
@@ -149,9 +123,7 @@ void clear_ranges() {
   // Another thread of the parent may have held the lock at the fork, with the table half changed:
   // both start anew, and the parent's table is left where it is.
   g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_ranges = nullptr;
-  g_count = 0;
-  g_capacity = 0;
+  g_ranges.forget();
 }
 
 }  // namespace switchyard::shim::swap

@@ -1,8 +1,9 @@
-// Ranges: the swappable allocations of this process, by address, and the pieces that back them.
+// Ranges: the swappable memory of this process, by address, and the pieces that back it.
 //
-// Concept. A swappable allocation is a reservation of addresses that stays for its life, backed by
-// *chunks*: physical memory of its own each, mapped at a fixed place. A chunk's memory can be taken
-// away and brought back without the application seeing another address.
+// Concept. A range is a piece of reserved addresses, backed by *chunks*: physical memory of its own
+// each, mapped at a fixed place. A chunk's memory can be taken away and brought back without the
+// application seeing another address. It is either an allocation (allocate.h), which has its
+// addresses for life, or the only mapping of a body that the application made itself (bodies.h).
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
 //     chunk    handle: on the device          handle 0: its copy is in `host`, or it is all zero
@@ -41,6 +42,7 @@ enum class Use : std::uint8_t {
   kLive,
   kKeptAside,  // freed, but its memory may only be given back when nothing is captured
   kEnding,     // freed, and a thread waits for the work that may still touch it
+  kMapped,     // the application's own mapping: no free ends it, and its chunks are the body's
 };
 
 struct Range {
@@ -49,10 +51,13 @@ struct Range {
   std::uint64_t bytes = 0;  // rounded to kSmallestChunk: the sum of its chunks
   unsigned lane = 0;
   Use use = Use::kLive;
-  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h)
-  CUcontext context = nullptr;  // that it was made in
+  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h), and
+  CUcontext context = nullptr;  // that it was made in; neither, if the application mapped it
   Chunk* chunks = nullptr;
   unsigned count = 0;
+  CUmemAllocationProp properties = {};  // that its chunks are made with
+
+  std::uint64_t key() const { return address; }
 };
 
 // The table held still.
@@ -78,9 +83,15 @@ bool add(const Range& range);
 // Takes one out; its chunks are the caller's.
 Range take(std::size_t index);
 
-// Puts memory of the device behind a chunk: create, map, give access. On failure nothing is left
-// behind, and the driver's result says why.
-CUresult bring(Chunk& chunk, CUdeviceptr address, int device);
+// How much of it is on the device.
+std::uint64_t resident_bytes(const Range& range);
+
+// The properties of what stands in for cuMemAlloc's memory.
+CUmemAllocationProp plain_memory(int device);
+
+// Puts memory of the device behind a chunk: create, map, give its own device access. On failure
+// nothing is left behind, and the driver's result says why.
+CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);

@@ -1,19 +1,22 @@
-// job_swap BYTES...: device memory with known contents, and work over it all, when told to.
+// job_swap MEMORY...: device memory with known contents, and work over it all, when told to. MEMORY
+// is BYTES, by cuMemAlloc, or BYTES/PIECE: made by the job itself (own_memory.h).
 //
 // Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
 // one buffer, by turns. So each word is known at any time, and a kernel that ran without its
 // memory, over old memory or not at all is seen. Each line on stdin is answered by one line, after
-// the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count" is answered at
-// once, by no CUDA call.
+// the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count", "begin" and
+// "reset" don't wait for the launcher.
 //
 //   check             reads every word back   → "right", "wrong INDEX ADDRESS", or "moved INDEX
 //                     ADDRESS" when the driver says that the allocation at it is another
 //   launch N          N kernels               graph        captures a kernel for each buffer
 //   begin             launches until "end"    replay N     launches that graph N times
 //   sync              waits for the stream    count        → "count KERNELS" launched so far
-//   alloc BYTES       → "did alloc INDEX"     free INDEX
+//   alloc MEMORY      → "did alloc INDEX"     free INDEX
 //   touch INDEX KEY   a new sequence          zero INDEX   nothing but zeros
-//   quit
+//   remap INDEX       unmaps and maps again   drop INDEX   releases its handles
+//   reset             the primary context     renew        retains it, as if begun anew
+//   create            a context of its own    quit
 #include <cuda.h>
 
 #include <atomic>
@@ -28,6 +31,7 @@
 #include <vector>
 
 #include "kernels_ptx.h"
+#include "own_memory.h"
 
 namespace {
 
@@ -39,23 +43,32 @@ struct Buffer {
   std::uint32_t key = 0;
   std::uint32_t step = kStep;  // from word to word
   std::uint32_t added = 0;
+  OwnMemory own = {};
 };
 
 class Memory {
  public:
   bool open() {
-    CUmodule module = nullptr;
-    return cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS &&
-           cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
-           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
-           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
-           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    return cuInit(0) == CUDA_SUCCESS && begin_in(cuDevicePrimaryCtxRetain(&context_, 0));
+  }
+  // In a context of its own instead.
+  bool create() {
+#if CUDA_VERSION >= 13000
+    return begin_in(cuCtxCreate(&context_, nullptr, 0, 0));
+#else
+    return begin_in(cuCtxCreate(&context_, 0, 0));
+#endif
   }
 
-  CUresult alloc(std::size_t bytes) {
+  CUresult alloc(const std::string& memory) {
     Buffer buffer;
-    buffer.bytes = bytes;
-    if (const CUresult bad = cuMemAlloc(&buffer.address, bytes)) return bad;
+    char* end = nullptr;
+    buffer.bytes = std::strtoull(memory.c_str(), &end, 10);
+    const std::size_t piece = *end == '/' ? std::strtoull(end + 1, nullptr, 10) : 0;
+    const CUresult bad = piece != 0 ? buffer.own.make(buffer.bytes, piece)
+                                    : cuMemAlloc(&buffer.address, buffer.bytes);
+    if (bad != CUDA_SUCCESS) return bad;
+    if (piece != 0) buffer.address = buffer.own.address();
     buffers_.push_back(buffer);
     return touch(buffers_.size() - 1, static_cast<std::uint32_t>(buffers_.size()));
   }
@@ -63,10 +76,17 @@ class Memory {
 
   CUresult free(std::size_t index) {
     Buffer& buffer = buffers_.at(index);
-    const CUresult result = cuMemFree(buffer.address);
+    const CUresult result = buffer.own.exists() ? buffer.own.end() : cuMemFree(buffer.address);
     if (result == CUDA_SUCCESS) buffer = Buffer{};
     return result;
   }
+
+  CUresult remap(std::size_t index) {
+    const CUresult bad = sync();
+    return bad != CUDA_SUCCESS ? bad : buffers_.at(index).own.remap();
+  }
+  CUresult drop(std::size_t index) { return buffers_.at(index).own.drop(); }
+  static CUresult reset() { return cuDevicePrimaryCtxReset(0); }
 
   CUresult touch(std::size_t index, std::uint32_t key) {
     Buffer& buffer = buffers_.at(index);
@@ -157,13 +177,27 @@ class Memory {
               cuMemGetAddressRange(&base, &bytes, buffer.address + buffer.bytes - 1)) {
         return bad;
       }
-      if (base != buffer.address || bytes != buffer.bytes) return say(says, "moved", i, base);
+      const bool own = buffer.own.exists();
+      if (base != (own ? buffer.own.last() : buffer.address) ||
+          bytes != (own ? buffer.own.last_bytes() : buffer.bytes)) {
+        return say(says, "moved", i, base);
+      }
     }
     says = "right";
     return CUDA_SUCCESS;
   }
 
  private:
+  // `made`: what the context's making said.
+  bool begin_in(CUresult made) {
+    CUmodule module = nullptr;
+    launched_ = made;
+    return made == CUDA_SUCCESS && cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
+           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+  }
+
   static CUresult say(std::string& says, const char* what, std::size_t index, CUdeviceptr at) {
     std::ostringstream text;
     text << what << ' ' << index << " 0x" << std::hex << at;
@@ -223,29 +257,35 @@ class Memory {
 };
 
 // One line. `says`: the answer, empty for the usual one.
-CUresult act(Memory& memory, const std::string& line, std::string& says) {
+CUresult act(Memory& job, const std::string& line, std::string& says) {
   std::istringstream words(line);
   std::string command;
-  std::size_t first = 1;
+  std::string memory;
   std::uint32_t second = 0;
-  words >> command >> first >> second;
-  if (command == "count") says = "count " + std::to_string(memory.count());
-  if (command == "begin") memory.begin();
+  words >> command >> memory >> second;
+  const std::size_t first = memory.empty() ? 1 : std::strtoull(memory.c_str(), nullptr, 10);
+  if (command == "count") says = "count " + std::to_string(job.count());
+  if (command == "begin") job.begin();
   if (command == "count" || command == "begin") return CUDA_SUCCESS;
+  if (command == "reset") return Memory::reset();
   // What follows needs the buffers for itself.
-  const CUresult ended = memory.end();
+  const CUresult ended = job.end();
+  if (command == "renew") return job.open() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  if (command == "create") return job.create() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   if (command == "end" || ended != CUDA_SUCCESS) return ended;
-  if (command == "check") return memory.check(says);
-  if (command == "launch") return memory.launch(static_cast<unsigned>(first));
-  if (command == "sync") return memory.sync();
-  if (command == "free") return memory.free(first);
-  if (command == "touch") return memory.touch(first, second);
-  if (command == "zero") return memory.zero(first);
-  if (command == "graph") return memory.capture();
-  if (command == "replay") return memory.replay(static_cast<unsigned>(first));
+  if (command == "check") return job.check(says);
+  if (command == "launch") return job.launch(static_cast<unsigned>(first));
+  if (command == "sync") return job.sync();
+  if (command == "free") return job.free(first);
+  if (command == "touch") return job.touch(first, second);
+  if (command == "zero") return job.zero(first);
+  if (command == "remap") return job.remap(first);
+  if (command == "drop") return job.drop(first);
+  if (command == "graph") return job.capture();
+  if (command == "replay") return job.replay(static_cast<unsigned>(first));
   if (command != "alloc") return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = memory.alloc(first);
-  says = "did alloc " + std::to_string(memory.newest());
+  const CUresult result = job.alloc(memory);
+  says = "did alloc " + std::to_string(job.newest());
   return result;
 }
 
@@ -255,7 +295,7 @@ int main(int argc, char** argv) {
   Memory memory;
   bool ok = memory.open();
   for (int i = 1; i < argc && ok; ++i) {
-    ok = memory.alloc(std::strtoull(argv[i], nullptr, 10)) == CUDA_SUCCESS;
+    ok = memory.alloc(argv[i]) == CUDA_SUCCESS;
   }
   std::printf(ok ? "ready\n" : "error\n");
   std::fflush(stdout);

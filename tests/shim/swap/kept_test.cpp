@@ -43,7 +43,7 @@ TEST_F(Kept, CleanIsNotCopied) {
 
 TEST_F(Kept, ZeroIsNotCopied) {
   zero(0, 1);
-  zero(1, 1);
+  zero(1, 0);
   const std::uint64_t room = host_pool::free_bytes();
   EXPECT_EQ(out().copied, 3 * kMiB2);
   EXPECT_EQ(host_pool::free_bytes(), room - 3 * kMiB2);
@@ -54,6 +54,29 @@ TEST_F(Kept, ZeroIsNotCopied) {
   change(0, 1);
   EXPECT_EQ(out().copied, kMiB2);
   expect_nothing_lost();
+}
+
+TEST_F(Kept, NothingIsLeftOutBeforeTheGpuWasSeenToComputeRight) {
+  zero(0, 2);  // the last of either range: one of them leaves first
+  zero(1, 1);
+  EXPECT_EQ(out().copied, 4 * kMiB2) << "zeros tell nothing, but what comes next does";
+  expect_nothing_lost();
+  in();
+  zero(1, 0);
+  EXPECT_EQ(out().copied, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(Kept, AGpuThatComputesWronglyIsNotBelieved) {
+  driven_.computes_wrongly = true;
+  zero(0, 1);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(out().copied, 5 * kMiB2);
+    expect_nothing_lost();
+    in();
+    expect_nothing_lost();
+  }
+  EXPECT_EQ(driven_.launches, 1) << "nor asked again";
 }
 
 TEST_F(Kept, WhatBecameZeroGivesItsCopyBack) {

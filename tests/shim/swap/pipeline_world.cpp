@@ -72,6 +72,7 @@ CUresult launch(CUfunction, unsigned blocks, unsigned, unsigned, unsigned, unsig
                               *static_cast<const std::uint64_t*>(arguments[point]));
     };
     out[i] = {digest_at(1), digest_at(2)};
+    if (g_driven->computes_wrongly) out[i].b = out[i].a;
   }
   return CUDA_SUCCESS;
 }
@@ -155,7 +156,8 @@ void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
     range.chunks[i].bytes = chunks[i];
     range.bytes += chunks[i];
     const Held held;
-    ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, 0), CUDA_SUCCESS);
+    ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, range.properties),
+              CUDA_SUCCESS);
   }
   range.asked = range.bytes;
   std::uint64_t key = 1 + memories_.size();

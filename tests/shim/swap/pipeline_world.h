@@ -27,6 +27,7 @@ struct Driven {
   int sets = 0;
   int launches = 0;
   bool kernels_write = true;
+  bool computes_wrongly = false;
 
   CUresult next() {
     if (calls_until_failure < 0 || calls_until_failure-- > 0) return CUDA_SUCCESS;

@@ -64,7 +64,7 @@ TEST_F(Ranges, ManyStayInOrderAsTheyComeAndGo) {
 TEST_F(Ranges, AChunkIsMappedWholeForItsDevice) {
   const CUdeviceptr at = reserve(32 * kMiB);
   Chunk chunk{.bytes = 32 * kMiB};
-  ASSERT_EQ(swap::bring(chunk, at, 3), CUDA_SUCCESS);
+  ASSERT_EQ(swap::bring(chunk, at, swap::plain_memory(3)), CUDA_SUCCESS);
   EXPECT_EQ(swap_.mapped[at].handle, chunk.handle);
   EXPECT_TRUE(swap_.mapped[at].accessible);
   EXPECT_EQ(swap_.properties.location.id, 3);
@@ -80,7 +80,7 @@ TEST_F(Ranges, MemoryIsForRdmaWhereTheDeviceIsCapable) {
   swap_.rdma = true;
   const CUdeviceptr at = reserve(2 * kMiB);
   Chunk chunk{.bytes = 2 * kMiB};
-  ASSERT_EQ(swap::bring(chunk, at, 0), CUDA_SUCCESS);
+  ASSERT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
   EXPECT_EQ(swap_.properties.allocFlags.gpuDirectRDMACapable, 1);
 }
 
@@ -89,13 +89,13 @@ TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
   Chunk chunk{.bytes = 2 * kMiB};
   for (int call = 0; call < 3; ++call) {
     swap_.calls_until_failure = call;
-    EXPECT_EQ(swap::bring(chunk, at, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(chunk.handle, 0u);
     EXPECT_TRUE(swap_.mapped.empty());
     EXPECT_TRUE(swap_.handles.empty());
   }
   swap_.calls_until_failure = 3;
-  EXPECT_EQ(swap::bring(chunk, at, 0), CUDA_SUCCESS);
+  EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "shim/memory/linear.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/bodies.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/ranges.h"
 
@@ -35,6 +36,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 
 void clear() {
   admission::clear();
+  bodies::clear();
   clear_ranges();
   host_pool::clear();
 }
@@ -114,25 +116,34 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t offset, Handle handle, un
   return CUDA_SUCCESS;
 }
 
+// The mappings that make up [address, address + bytes) exactly; empty when they don't.
+std::vector<CUdeviceptr> exactly(CUdeviceptr address, size_t bytes) {
+  std::vector<CUdeviceptr> found;
+  CUdeviceptr reached = address;
+  for (auto at = g_swap->mapped.find(address);
+       at != g_swap->mapped.end() && at->first == reached && reached < address + bytes; ++at) {
+    found.push_back(at->first);
+    reached += at->second.bytes;
+  }
+  if (reached != address + bytes) found.clear();
+  return found;
+}
+
 CUresult unmap(CUdeviceptr address, size_t bytes) {
   const std::lock_guard hold(g_world->lock);
-  const auto found = g_swap->mapped.find(address);
-  if (found == g_swap->mapped.end() || found->second.bytes != bytes) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  g_swap->mapped.erase(found);
-  return CUDA_SUCCESS;
+  const std::vector<CUdeviceptr> places = exactly(address, bytes);
+  for (const CUdeviceptr place : places) g_swap->mapped.erase(place);
+  return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t) {
   const std::lock_guard hold(g_world->lock);
   if (const CUresult result = may_fail()) return result;
-  const auto found = g_swap->mapped.find(address);
-  if (found == g_swap->mapped.end() || found->second.bytes != bytes) {
-    return CUDA_ERROR_INVALID_VALUE;
+  const std::vector<CUdeviceptr> places = exactly(address, bytes);
+  for (const CUdeviceptr place : places) {
+    g_swap->mapped[place].accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
-  found->second.accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return CUDA_SUCCESS;
+  return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult attribute(int* value, CUdevice_attribute, CUdevice) {
@@ -191,7 +202,10 @@ SwapTest::~SwapTest() {
   {
     // Not cleared: that is for a forked child, which leaves the parent's table where it is.
     const swap::Held held;
-    while (swap::count() != 0) std::free(swap::take(0).chunks);
+    while (swap::count() != 0) {
+      const swap::Range range = swap::take(0);
+      if (range.use != swap::Use::kMapped) std::free(range.chunks);
+    }
   }
   g_swap = nullptr;
 }
@@ -234,6 +248,7 @@ CUresult SwapTest::free(CUdeviceptr address) { return rules::free_memory(driver_
 void SwapTest::take_away(CUdeviceptr address) {
   const swap::Held held;
   const swap::Range& range = *swap::find(address);
+  ASSERT_EQ(range.address, address);
   for (unsigned i = 0; i < range.count; ++i) {
     swap::send_away(range.chunks[i], range.address + i * swap::kChunk);
     swap_.resident -= range.chunks[i].bytes;

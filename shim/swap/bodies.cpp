@@ -1,0 +1,200 @@
+#include "shim/swap/bodies.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "shim/log.h"
+#include "shim/swap/mover.h"
+#include "shim/swap/sorted.h"
+
+namespace switchyard::shim::swap::bodies {
+namespace {
+
+struct Numbered {
+  Body* body = nullptr;
+  std::uint64_t key() const { return body->number; }
+};
+
+constinit Sorted<Numbered> g_bodies;
+constinit Sorted<Place> g_places;
+constinit Handle g_last = kTag << 48;  // never given twice: a stale number is known for one
+
+// A piece of the host's pool is no larger.
+constexpr std::uint64_t kMostMoved = host_pool::kSlab;
+
+bool may_leave(const Body& body) {
+  if (body.stays || body.places != 1 || body.chunks[0].bytes > kMostMoved) return false;
+  const Place* place = place_of(body.sum);
+  return place != nullptr && place->own_access && place->others == 0;
+}
+
+void become_range(Body& body) {
+  Range range;
+  range.address = body.sum;
+  range.asked = range.bytes = body.bytes;
+  range.lane = body.lane;
+  range.use = Use::kMapped;
+  range.chunks = body.chunks;
+  range.count = body.count;
+  range.properties = body.asked;  // and no context: it outlives the one that is current
+  if (!swap::add(range)) return;
+  body.range = range.address;
+  mover::allocated(body.lane, body.bytes);
+}
+
+void be_no_range(Body& body) {
+  if (body.references != 0 && !is_there(body)) {
+    static Once said;
+    log_once(said, Level::kWarn,
+             "memory was unmapped at %llx while it was away and no context was left to bring it "
+             "back: its contents are gone",
+             static_cast<unsigned long long>(body.range));
+  }
+  const Range* range = swap::find(body.range);
+  const std::uint64_t resident = resident_bytes(*range);
+  swap::take(static_cast<std::size_t>(range - &swap::at(0)));
+  body.range = 0;
+  for (unsigned i = 0; i < body.count; ++i) {
+    Chunk& chunk = body.chunks[i];
+    host_pool::give_back(chunk.host);
+    chunk.digest = {};
+    chunk.zero = chunk.arriving = false;
+  }
+  mover::freed(body.lane, body.bytes, resident);
+}
+
+// The place around `address`, or the next one behind it.
+std::size_t first_meeting(CUdeviceptr address) {
+  const std::size_t behind = g_places.up_to(address);
+  if (behind == 0) return 0;
+  const Place& before = g_places.at(behind - 1);
+  return address - before.address < before.body->bytes ? behind - 1 : behind;
+}
+
+}  // namespace
+
+Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties) {
+  // What can be exported is one handle.
+  const std::uint64_t most = properties.requestedHandleTypes == 0 ? kChunk : bytes;
+  const std::uint64_t count = (bytes + most - 1) / most;
+  auto* body = static_cast<Body*>(::malloc(sizeof(Body)));
+  auto* chunks = static_cast<Chunk*>(::calloc(count, sizeof(Chunk)));
+  if (body == nullptr || chunks == nullptr) {
+    ::free(body);
+    ::free(chunks);
+    return nullptr;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) chunks[i].bytes = std::min(most, bytes - i * most);
+  *body = Body{.bytes = bytes,
+               .lane = static_cast<unsigned>(properties.location.id),
+               .asked = properties,
+               .got = properties,
+               .chunks = chunks,
+               .count = static_cast<unsigned>(count)};
+  return body;
+}
+
+CUresult fill(Body& body) {
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
+    Chunk& chunk = body.chunks[i];
+    if (chunk.handle != 0) continue;
+    result = driver().cuMemCreate(&chunk.handle, chunk.bytes, &body.asked, 0);
+    if (result != CUDA_SUCCESS) chunk.handle = 0;
+  }
+  const auto ask = driver().cuMemGetAllocationPropertiesFromHandle;
+  if (result == CUDA_SUCCESS && ask != nullptr) ask(&body.got, body.chunks[0].handle);
+  return result;
+}
+
+CUresult destroy(Body* body) {
+  CUresult first = CUDA_SUCCESS;
+  for (unsigned i = 0; i < body->count; ++i) {
+    Chunk& chunk = body->chunks[i];
+    const CUresult result = chunk.handle != 0 ? driver().cuMemRelease(chunk.handle) : CUDA_SUCCESS;
+    if (first == CUDA_SUCCESS) first = result;
+    host_pool::give_back(chunk.host);
+  }
+  ::free(body->chunks);
+  ::free(body);
+  return first;
+}
+
+bool is_there(const Body& body) {
+  for (unsigned i = 0; i < body.count; ++i) {
+    if (body.chunks[i].handle == 0 || body.chunks[i].arriving) return false;
+  }
+  return true;
+}
+
+bool add(Body& body) {
+  body.number = ++g_last;
+  return g_bodies.add({&body});
+}
+
+Body* find(Handle number) {
+  const std::size_t behind = g_bodies.up_to(number);
+  if (behind == 0) return nullptr;
+  Body* body = g_bodies.at(behind - 1).body;
+  return body->number == number && body->references != 0 ? body : nullptr;
+}
+
+Place* place_of(CUdeviceptr address) {
+  const std::size_t index = first_meeting(address);
+  if (index == g_places.count() || g_places.at(index).address > address) return nullptr;
+  return &g_places.at(index);
+}
+
+Span span_of(CUdeviceptr address, std::uint64_t size) {
+  Span span;
+  const CUdeviceptr end = address + size;
+  span.first = span.last = first_meeting(address);
+  while (span.last < g_places.count() && g_places.at(span.last).address < end) {
+    const Place& place = g_places.at(span.last++);
+    if (place.address < address || place.address + place.body->bytes > end) span.whole = false;
+  }
+  return span;
+}
+
+Place& place_at(std::size_t index) { return g_places.at(index); }
+
+bool add_place(Body& body, CUdeviceptr address) {
+  if (!g_places.add({.address = address, .body = &body})) return false;
+  ++body.places;
+  body.sum += address;
+  settle(body);
+  return true;
+}
+
+void end_place(std::size_t index) {
+  const Place gone = g_places.take(index);
+  Body& body = *gone.body;
+  --body.places;
+  body.sum -= gone.address;
+  settle(body);
+  end_if_unused(body);
+}
+
+void settle(Body& body) {
+  const bool leaves = may_leave(body);
+  if (leaves == (body.range != 0)) return;
+  if (leaves) {
+    become_range(body);
+  } else {
+    be_no_range(body);
+  }
+}
+
+CUresult end_if_unused(Body& body) {
+  if (body.references != 0 || body.places != 0) return CUDA_SUCCESS;
+  g_bodies.take(g_bodies.up_to(body.number) - 1);
+  return destroy(&body);
+}
+
+void clear() {
+  g_bodies.forget();
+  g_places.forget();
+}
+
+}  // namespace switchyard::shim::swap::bodies

@@ -1,0 +1,65 @@
+#include "shim/swap/current.h"
+
+#include "shim/memory/ledger.h"
+#include "shim/swap/ranges.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+bool use(CUcontext context, unsigned lane) {
+  CUdevice device = -1;
+  // The driver may take the handle of one that has ended, and refuse what is done in it.
+  return context != nullptr && driver().cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+         driver().cuCtxGetDevice(&device) == CUDA_SUCCESS && device == static_cast<int>(lane);
+}
+
+bool use_one_of_ranges(unsigned lane) {
+  CUcontext tried = nullptr;
+  for (std::size_t i = 0;; ++i) {
+    CUcontext context = nullptr;
+    {
+      const Held held;
+      while (i < count() && (at(i).lane != lane || at(i).context == tried)) ++i;
+      if (i >= count()) return false;
+      context = at(i).context;
+    }
+    if (use(context, lane)) return true;
+    tried = context;
+  }
+}
+
+bool use_one_made(unsigned lane) {
+  constexpr std::size_t kMost = 64;
+  std::uint64_t contexts[kMost];
+  const std::size_t found =
+      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
+  for (std::size_t i = 0; i < found && i < kMost; ++i) {
+    if (use(reinterpret_cast<CUcontext>(contexts[i]), lane)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Current::enter(unsigned lane) {
+  if (use_one_of_ranges(lane)) return true;
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext primary = nullptr;
+  device_ = static_cast<CUdevice>(lane);
+  // To retain it where it isn't active would make one, and take memory.
+  if (driver().cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS &&
+      active != 0 && driver().cuDevicePrimaryCtxRetain(&primary, device_) == CUDA_SUCCESS) {
+    retained_ = true;
+    if (use(primary, lane)) return true;
+  }
+  return use_one_made(lane);
+}
+
+void Current::leave() {
+  driver().cuCtxSetCurrent(nullptr);
+  if (retained_) driver().cuDevicePrimaryCtxRelease_v2(device_);
+  retained_ = false;
+}
+
+}  // namespace switchyard::shim::swap

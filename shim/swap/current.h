@@ -1,0 +1,25 @@
+// The mover's context: what it copies by.
+//
+// Concept. To the driver, memory that moves belongs to no context, so any of the GPU's will do:
+// first those that allocations were made in, then the primary context if it is active, then what
+// else the process made (of those only the living are known, memory/owner.h).
+//
+// Threading: the mover's thread alone, while no context can end (mover.h: Standstill).
+#pragma once
+
+#include "shim/driver.h"
+
+namespace switchyard::shim::swap {
+
+class Current {
+ public:
+  // Makes one current to the calling thread, until leave(). False: there is none.
+  bool enter(unsigned lane);
+  void leave();
+
+ private:
+  bool retained_ = false;
+  CUdevice device_ = 0;
+};
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,64 @@
+// Handles: the calls of virtual memory management, over bodies (bodies.h) instead of the driver's
+// own memory.
+//
+// Concept. Memory that the application makes itself can be swapped out like any other, so what the
+// application holds is a number of ours, and each call that takes or gives a handle translates.
+// What the driver made for others (imported, multicast, of the host) stays the driver's, and so do
+// the driver's refusals.
+//
+// Calls that need the memory to be there are made inside an Entry (admission.h): it can't move
+// meanwhile. A release, an unmapping after which nobody can reach the contents, and what is asked
+// need none, so a job that ends while its memory is away doesn't wait for it.
+//
+// Threading: any thread. They hold the ranges while they call the driver, and wait for a move.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/bodies.h"
+
+namespace switchyard::shim::swap::handles {
+
+// Whether a handle is a number of ours. Without swappable memory none is.
+inline bool ours(Handle handle) { return bodies::is_number(handle); }
+
+// Whether memory that is asked for so becomes a body: plain memory of a device that we govern.
+bool takes(const Handle* handle, std::uint64_t bytes, const CUmemAllocationProp* properties,
+           unsigned long long flags);
+
+// As cuMemCreate. pre: takes(), inside an Entry.
+CUresult create(Handle* handle, std::uint64_t bytes, const CUmemAllocationProp& properties);
+CUresult release(Handle handle);
+// pre: inside an Entry.
+CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Handle handle,
+             unsigned long long flags);
+
+// What is below answers false, and leaves `result`, where nothing of ours is mapped.
+
+// As cuMemUnmap. May wait, where contents are to be kept: pre: nothing of ours is held.
+bool unmap(CUdeviceptr address, std::uint64_t size, CUresult& result);
+// As cuMemSetAccess. pre: inside an Entry.
+bool set_access(CUdeviceptr address, std::uint64_t size, const CUmemAccessDesc* access,
+                std::size_t count, CUresult& result);
+
+// One more reference of what is mapped at `address`.
+bool retain(CUdeviceptr address, Handle& handle);
+// The bounds of the mapping that `address` lies in; either pointer may be null.
+bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes);
+bool any_in(CUdeviceptr address, std::uint64_t size);
+
+CUresult properties_of(Handle handle, CUmemAllocationProp* properties);
+
+// --- what others shall reach ---
+
+// The driver's handle of it, for a call that needs the whole memory or, like an export that was not
+// asked for at its making, will refuse it anyway. pre: inside an Entry, until the call's end.
+enum class Of { kAny, kWhole };
+CUresult real(Handle handle, Of what, Handle& driver_handle);
+// From now on others know the memory, so it is where it is for good.
+void stays(Handle handle);
+void stays(CUdeviceptr address, std::uint64_t size);
+
+}  // namespace switchyard::shim::swap::handles

@@ -1,0 +1,108 @@
+// A job whose memory moves, and the monitor that says so, played.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/system/harness.h"
+#include "tests/system/played_monitor.h"
+
+namespace switchyard::system_tests {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class Swap : public Scene {
+ protected:
+  void SetUp() override {
+    Scene::SetUp();
+    monitor_.emplace(socket());
+  }
+  void TearDown() override {
+    child_.reset();
+    Scene::TearDown();
+  }
+
+  // A job with three allocations, one of several chunks, one of which is too small to be moved.
+  void begin(const Changes& changes = {}) {
+    begin_with({std::to_string(34 * kMiB), std::to_string(3 * kMiB + 12), std::to_string(kMiB)},
+               38 * kMiB, changes);
+  }
+
+  // A job with `memory`, of which `movable` bytes can leave.
+  void begin_with(const std::vector<std::string>& memory, std::uint64_t movable,
+                  const Changes& changes = {}) {
+    Changes all = {{"LD_PRELOAD", built("libswitchyard.so")},
+                   {"SWITCHYARD_JOB", "swapped"},
+                   {"SWITCHYARD_SWAPPABLE", "yes"},
+                   {"FAKECUDA_PATTERN", "1"}};
+    all.insert(all.end(), changes.begin(), changes.end());
+    std::vector<std::string> command = {built("tests/jobs/job_swap")};
+    command.insert(command.end(), memory.begin(), memory.end());
+    child_.emplace(start(command, all));
+    ASSERT_EQ(line(), "ready");
+    ASSERT_TRUE(monitor_->joined());
+    words().host_limit_bytes.store(1024 * kMiB);
+    ASSERT_EQ(words().total_bytes.load(), movable);
+    ASSERT_EQ(words().resident_bytes.load(), movable);
+  }
+
+  abi::Residency& words() { return monitor_->residency(); }
+  void out(std::uint64_t limit = 0) {
+    words().limit_bytes.store(limit);
+    words().limited.store(1);
+  }
+  void in() { words().limited.store(0); }
+  bool becomes(std::uint32_t phase) {
+    return eventually([&] { return words().phase.load() == phase; });
+  }
+  bool fails(std::uint32_t error) {
+    return eventually([&] { return words().error.load() == error; });
+  }
+
+  std::string line() {
+    std::string text;
+    if (!child_->read_line(text, kLimit)) return {};
+    return text;
+  }
+  std::string ask(const std::string& command) {
+    if (!child_->write_line(command)) return {};
+    return line();
+  }
+  // The job launches all the while; whatever failed, all is there again in the end, as it was.
+  void expect_nothing_lost() {
+    ask("begin");
+    for (int round = 0; round < 2; ++round) {
+      out();
+      ASSERT_TRUE(eventually([&] {
+        return words().phase.load() == abi::kAbsent || words().error.load() != abi::kSwapFine;
+      }));
+      in();
+      ASSERT_TRUE(eventually([&] {
+        return words().phase.load() == abi::kResident &&
+               words().resident_bytes.load() == words().total_bytes.load();
+      }));
+    }
+    EXPECT_EQ(ask("end"), "did end");
+    EXPECT_EQ(ask("check"), "right");
+    EXPECT_TRUE(std::filesystem::exists(in_folder("failed"))) << "the call was never refused";
+  }
+
+  // Kernels that were launched so far.
+  std::string count() { return ask("count"); }
+
+  std::optional<PlayedMonitor> monitor_;
+  std::optional<Child> child_;
+};
+
+// For a parameter that says which call of the driver fails: "cuMemCreate:6=2".
+inline std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
+  std::string name;
+  for (const char c : std::string(info.param)) {
+    name += c == ':' ? std::string("Call") : c == '=' ? std::string("With") : std::string(1, c);
+  }
+  return name;
+}
+
+}  // namespace switchyard::system_tests
