@@ -215,9 +215,7 @@ bool Residency::observe(Job& job, Time now) {
     if (!job.presence.released && crowded_out(state)) adopt(job, client, lane, state);
     if (!state.carried || said.total_bytes == 0) return;
     state.carried = false;
-    // Or it lacked room while there was no monitor: it shall wait for its turn like the others.
-    const bool lacks_room = said.phase == abi::kReturning && said.error == abi::kSwapNoDeviceRoom;
-    if (said.phase == abi::kAbsent || lacks_room) adopt(job, client, lane, state);
+    if (said.phase == abi::kAbsent) adopt(job, client, lane, state);
     // It has put the words of the other monitor's page into this one.
     client.page->write_residency(lane, state.residency_order);
     client.page->ring();
@@ -308,6 +306,19 @@ void Residency::give_up(Job& job, const std::string& why, Time now) {
   let_back(job, now);
 }
 
+// What is on its way out of a GPU already, because limits fell.
+std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, job] : roster_.jobs()) {
+    for_lanes(roster_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+      if (lane.gpu != gpu || !lane.residency_order.limited) return;
+      const std::uint64_t there = lane.residency.resident_bytes;
+      bytes += there - std::min(there, lane.residency_order.limit_bytes);
+    });
+  }
+  return bytes;
+}
+
 // What may be there of a job that is out and wants to come back.
 void Residency::follow_room(Job& job, Time now) {
   Presence& presence = job.presence;
@@ -321,7 +332,8 @@ void Residency::follow_room(Job& job, Time now) {
     if (room.count(state.gpu) == 0) {
       gpus_.read_credits(state.gpu);
       room[state.gpu] = gpus_[state.gpu].account.free();
-      overdrawn[state.gpu] = gpus_[state.gpu].account.overdrawn();
+      const std::uint64_t over = gpus_[state.gpu].account.overdrawn();
+      overdrawn[state.gpu] = over - std::min(over, leaves_anyway(state.gpu));
     }
     const ResidencyReport& said = state.residency;
     if (presence.arrives) {

@@ -75,6 +75,7 @@ class Residency {
   bool tell_to_leave(Job& job, Time now);
   bool try_to_return(Job& job, Time now);
   void follow_room(Job& job, Time now);
+  std::uint64_t leaves_anyway(std::size_t gpu) const;
   void give_up(Job& job, const std::string& why, Time now);
   void let_back(Job& job, Time now);
   void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);

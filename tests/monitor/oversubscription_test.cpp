@@ -179,7 +179,9 @@ TEST(Oversubscription, WhoGaveRoomAndStaysAfterAllGetsItBack) {
   rig.b.shim.residency().phase = abi::kReturning;
   rig.pass(milliseconds(50));
   EXPECT_EQ(rig.b.shim.residency().limited, 0u);
-  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+  rig.pass(milliseconds(50));
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB) << "once, however long it takes";
   rig.comes_to(rig.a, kGiB);
   rig.is_back(rig.b);
   EXPECT_EQ(rig.job(1)["residency"], "resident");
