@@ -3,8 +3,8 @@
 // Concept. When all streams of a client run dry, the hardware hands the GPU to the neighbour at
 // once. If the next request comes a few microseconds later, it waits until the neighbour is
 // switched out again: about 0.35 ms beside heavy kernels, the largest part of what a service loses
-// to a training (docs/measurements.md). So before the CPU waits for a burst, a few dozen writes of
-// one word are put behind it, some into its stream and more into a stream of ours. While the GPU's
+// to a training (docs/measurements.md). So before the CPU waits for a burst, some 130 writes of
+// one word are put behind it, a few into its stream and most into a stream of ours. While the GPU's
 // host engine works them off, about a microsecond each, the channel group is not idle and keeps the
 // GPU. It is what an anticipating disk scheduler does: a short wait for the next request instead of
 // a long way back.

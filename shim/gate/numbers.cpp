@@ -87,8 +87,8 @@ bool put_wait(CUstream stream, view::View& view, unsigned lane) {
   return true;
 }
 
-// The batch's number and the next one's wait in one call, which costs the GPU less than two: some
-// 1.5 us of each half millisecond (docs/measurements.md). False: neither is in the stream.
+// The batch's number and the next one's wait in one call, which costs the GPU less than two: about
+// 1 us of each half millisecond (docs/measurements.md). False: neither is in the stream.
 bool turn_over(Slot& slot, view::View& view) {
   if (slot.one_by_one || slot.view != &view || lent_out(slot) ||
       driver().cuStreamBatchMemOp_v2 == nullptr) {
