@@ -3,7 +3,8 @@
 Seconds until the command's answer and until NVML shows the memory free, seconds until the answer of
 `resume` and until the first kernel after it has ended; after each round every bit is compared. The
 monitor is asked by its socket, so that no program's start is timed. The first round waits until as
-much of the host is pinned.
+much of the host is pinned. The kernels write what was there: so that it is copied all the same, what
+has not changed is not left out, unless --digest says so.
 """
 
 import bisect
@@ -24,6 +25,7 @@ def arguments(parser):
     parser.add_argument("--gib", type=float, default=40, help="of device memory")
     parser.add_argument("--tensor-mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--digest", action="store_true", help="leave out what has not changed")
 
 
 def sizes(rig):
@@ -63,7 +65,8 @@ def one_round(rig, job, size):
 def run(rig, report: Report):
     count, each = sizes(rig)
     size = count * each
-    job = rig.start("release", "tensors.py", "--tensors", count, "--bytes", each, swappable=True)
+    job = rig.start("release", "tensors.py", "--tensors", count, "--bytes", each, swappable=True,
+                    environment={"SWITCHYARD_SWAP_DIGEST": int(rig.options.digest)})
     job.ready(180)
     rig.say("until the host pool takes it")
     begun = time.monotonic()

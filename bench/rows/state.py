@@ -1,9 +1,10 @@
 """SwitchFlow's Table 1 on today's stack: how long the state of a training takes out and in.
 
-Warm trainings under SGD with momentum, one after the other; what PyTorch caches and doesn't use is
-given back first, for it is no state. `swap-out` and `swap-in` by the monitor's socket; the MiB are
-what NVML shows less. Model and optimizer are compared bit by bit. A network that isn't installed is
-left out.
+Warm trainings under SGD with momentum, one after the other. Each trains for a moment before each
+round, so that its state has changed since it last came in; what PyTorch caches and doesn't use is
+given back then, for it is no state. `swap-out` and `swap-in` by the monitor's socket; the MiB are
+what NVML shows less. Model and optimizer are compared bit by bit in each round. A network that isn't
+installed is left out.
 """
 
 import time
@@ -33,10 +34,13 @@ def timed(rig, op, name):
 
 
 def one_round(rig, job):
+    job.run(rig.scaled(0.2))
+    state = settle(job)["before"]
     before = used_bytes()
     out = timed(rig, "swap-out", job.name)
     away = before - used_bytes()
-    return {"bytes": away, "out": out, "in": timed(rig, "swap-in", job.name)}
+    back = timed(rig, "swap-in", job.name)
+    return {"bytes": away, "out": out, "in": back, "equal": job.ask(do="digest") == state}
 
 
 def settle(job):
@@ -47,10 +51,9 @@ def settle(job):
 def measure(rig, model, job, settled):
     rounds = [one_round(rig, job)
               for _ in range(max(2, int(rig.options.rounds * rig.options.scale)))]
-    after = job.ask(do="digest")
     going_on = job.run(rig.scaled(0.5))["steps"]
-    return {"model": model, "state_bytes": after["bytes"], **settled, "rounds": rounds,
-            "equal": settled["before"] == after, "steps_afterwards": going_on}
+    return {"model": model, "state_bytes": settled["before"]["bytes"], **settled, "rounds": rounds,
+            "equal": all(one["equal"] for one in rounds), "steps_afterwards": going_on}
 
 
 def start(rig, model):
