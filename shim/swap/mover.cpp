@@ -35,6 +35,7 @@ namespace {
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 200 * kMs;
 constexpr std::uint64_t kSoonNs = 5 * kMs;
+constexpr std::uint64_t kPatienceNs = 2 * kMs;
 // After a move that failed.
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
@@ -113,6 +114,20 @@ Told told(unsigned lane) {
   return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
 }
 
+bool may_always(unsigned, std::uint64_t) { return true; }
+
+// As another's chunks leave the limit rises, several times in a millisecond.
+bool may_come(unsigned lane, std::uint64_t bytes) {
+  const timespec nap{0, 50'000};
+  for (const std::uint64_t end = monotonic_ns() + kPatienceNs;;) {
+    const std::uint64_t limit = told(lane).limit;
+    const std::uint64_t there = g_resident[lane].load();
+    if (there <= limit && bytes <= limit - there) return true;
+    if (monotonic_ns() >= end) return false;
+    ::nanosleep(&nap, nullptr);
+  }
+}
+
 std::uint64_t host_limit_of(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
@@ -158,7 +173,7 @@ struct Mover {
     {
       const Held held;
       if (g_resident[lane].load() < g_total[lane].load()) {
-        moved = move_in(lane, UINT64_MAX, resident_changes);
+        moved = move_in(lane, may_always, resident_changes);
       }
     }
     if (moved.stop != Stop::kNothing) {
@@ -187,13 +202,12 @@ struct Mover {
     move_out(lane, UINT64_MAX, resident_changes);
   }
 
-  // Work is held, and `limit` is not all of it: what fits comes already.
-  void come_in_part(std::uint64_t limit) {
+  // Work is held, and what the limit permits comes already.
+  void come_in_part() {
     Moved moved;
     {
       const Held held;
-      const std::uint64_t there = g_resident[lane].load();
-      if (there < limit) moved = move_in(lane, limit - there, resident_changes);
+      moved = move_in(lane, may_come, resident_changes);
     }
     count(moved);
     if (moved.stop != Stop::kNothing) rest(abi::kAbsent, error_of(moved.stop), moved.result);
@@ -308,7 +322,7 @@ struct Mover {
     } else if (opens) {
       come_back();
     } else {
-      come_in_part(now.limit);
+      come_in_part();
       return kLookNs;  // the next part at the next word
     }
     return kSoonNs;

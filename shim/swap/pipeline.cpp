@@ -197,19 +197,18 @@ void settle(Chunk& chunk) {
   if (chunk.digest == Digest{}) host_pool::give_back(chunk.host);
 }
 
-Moved bring_back(unsigned lane, std::uint64_t bytes, Lines& lines, Resident resident) {
+Moved bring_back(unsigned lane, MayCome may_come, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
   if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
+  bool full = false;
   const auto bring_one = [&](Chunk& chunk, CUdeviceptr address,
                              const CUmemAllocationProp& properties) {
     if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.arriving)) return;
     // One that could not be taken away again after a copy that failed is there already.
     const bool comes = !on_device(chunk);
-    if (comes && chunk.bytes > bytes) {
-      bytes = 0;  // nor a smaller one behind it: the same ones move every time
-      return;
-    }
-    if (comes) bytes -= chunk.bytes;
+    // Nor a smaller one behind it: the same ones move every time.
+    full = full || (comes && !may_come(lane, chunk.bytes));
+    if (comes && full) return;
     if (comes) resident(lane, signed_bytes(chunk));
     if (comes) moved.result = bring(chunk, address, properties);
     if (moved.result != CUDA_SUCCESS) {
@@ -259,9 +258,9 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
   return outward.finish();
 }
 
-Moved move_in(unsigned lane, std::uint64_t bytes, Resident resident) {
+Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   Lines lines;
-  Moved moved = bring_back(lane, bytes, lines, resident);
+  Moved moved = bring_back(lane, may_come, lines, resident);
   const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;

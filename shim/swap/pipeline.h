@@ -34,8 +34,11 @@ struct Moved {
 // work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 
-// Brings back what is away, the first ranges first, as long as it is no more than `bytes`. pre: as
-// above.
-Moved move_in(unsigned lane, std::uint64_t bytes, Resident resident);
+// Asked before each chunk comes: whether so many bytes may. It may wait a little for that, while
+// the copies of the chunks before run on.
+using MayCome = bool (*)(unsigned lane, std::uint64_t bytes);
+
+// Brings back what is away, the first ranges first, until one may not come. pre: as above.
+Moved move_in(unsigned lane, MayCome may_come, Resident resident);
 
 }  // namespace switchyard::shim::swap

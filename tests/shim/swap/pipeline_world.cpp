@@ -217,7 +217,14 @@ swap::Moved PipelineTest::out(std::uint64_t bytes) {
 
 swap::Moved PipelineTest::in(std::uint64_t bytes) {
   const Held held;
-  return swap::move_in(0, bytes, note_resident);
+  static std::uint64_t left;
+  left = bytes;
+  const auto may_come = [](unsigned, std::uint64_t wanted) {
+    if (wanted > left) return false;
+    left -= wanted;
+    return true;
+  };
+  return swap::move_in(0, may_come, note_resident);
 }
 
 std::uint64_t PipelineTest::kept() {
