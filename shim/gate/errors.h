@@ -21,6 +21,8 @@ inline bool no_context(CUresult error) {
 
 // The GPU has given the context up: what is queued in it never runs.
 inline bool ends_context(CUresult error) {
+  // CUDA_ERROR_CONTAINED and CUDA_ERROR_TENSOR_MEMORY_LEAK: older headers don't have them.
+  if (static_cast<int>(error) == 226 || static_cast<int>(error) == 721) return true;
   switch (error) {
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:

@@ -51,10 +51,10 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
     const swap::mover::Standstill standstill;
     result = original(context);
     if (result != CUDA_SUCCESS) ending.lives_on();
+    if (result == CUDA_SUCCESS) memory::context_gone(context);  // nor may the mover find it
   }
   forget_lane();
   if (result != CUDA_SUCCESS) return result;
-  memory::context_gone(context);
   gate::context_gone(device, reinterpret_cast<std::uintptr_t>(context));
   pools::settle_all();
   if (device >= 0) contexts_changed(device, -1);

@@ -52,10 +52,10 @@ CUresult primary_end(Original original, CUdevice device) {
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();
+    if (ended) memory::primary_gone(device);  // the mover must not find it any more
   }
   forget_lane();
   if (ended) {
-    memory::primary_gone(device);
     gate::context_gone(device, 0);
     pools::settle_all();
     contexts_changed(device, -1);

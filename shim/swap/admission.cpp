@@ -114,6 +114,8 @@ bool begin_moving() {
   return g_state.compare_exchange_strong(expected, kMoving, std::memory_order_acq_rel);
 }
 
+bool is_moving() { return g_state.load(std::memory_order_acquire) == kMoving; }
+
 void open() {
   g_state.store(kOpen, std::memory_order_release);
   wake_all();

@@ -82,6 +82,7 @@ void drain_until(std::uint64_t deadline_ns);
 bool draining();
 // The accepted work is done. False: it was opened meanwhile, so new work may be there.
 bool begin_moving();
+bool is_moving();
 // From whatever it is.
 void open();
 

@@ -1,7 +1,6 @@
 #include "shim/swap/current.h"
 
 #include "shim/memory/ledger.h"
-#include "shim/swap/ranges.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -11,21 +10,6 @@ bool use(CUcontext context, unsigned lane) {
   // The driver may take the handle of one that has ended, and refuse what is done in it.
   return context != nullptr && driver().cuCtxSetCurrent(context) == CUDA_SUCCESS &&
          driver().cuCtxGetDevice(&device) == CUDA_SUCCESS && device == static_cast<int>(lane);
-}
-
-bool use_one_of_ranges(unsigned lane) {
-  CUcontext tried = nullptr;
-  for (std::size_t i = 0;; ++i) {
-    CUcontext context = nullptr;
-    {
-      const Held held;
-      while (i < count() && (at(i).lane != lane || at(i).context == tried)) ++i;
-      if (i >= count()) return false;
-      context = at(i).context;
-    }
-    if (use(context, lane)) return true;
-    tried = context;
-  }
 }
 
 bool use_one_made(unsigned lane) {
@@ -42,7 +26,6 @@ bool use_one_made(unsigned lane) {
 }  // namespace
 
 bool Current::enter(unsigned lane) {
-  if (use_one_of_ranges(lane)) return true;
   unsigned flags = 0;
   int active = 0;
   CUcontext primary = nullptr;

@@ -1,8 +1,9 @@
 // The mover's context: what it copies by.
 //
 // Concept. To the driver, memory that moves belongs to no context, so any of the GPU's will do:
-// first those that allocations were made in, then the primary context if it is active, then what
-// else the process made (of those only the living are known, memory/owner.h).
+// the primary context if it is active, else what the process made. Of those only the living are
+// known (memory/owner.h); what an allocation was made in may have ended unseen, as a green context
+// does, and to touch it then is undefined.
 //
 // Threading: the mover's thread alone, while no context can end (mover.h: Standstill).
 #pragma once

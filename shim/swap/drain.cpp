@@ -42,7 +42,8 @@ CUresult wait_for_primary(unsigned lane) {
 bool shut() {
   const timespec nap{0, 50'000};
   for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
-    if (process().captures.load() == 0 && admission::shut()) {
+    // A context that was made over memory that is away has shut it already.
+    if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
       while (!admission::empty() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
       // A capture begins inside an Entry: none can, from here on.
       if (admission::empty() && process().captures.load() == 0) return true;

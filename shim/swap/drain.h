@@ -11,8 +11,9 @@
 
 namespace switchyard::shim::swap {
 
-// The calls that were admitted have ended. False: not in time. Not while anybody captures: the
-// capture's next call might stand outside, and a wait for the context would end the capture.
+// Nobody new is admitted, and the calls that were have ended. False: not in time. Not while anybody
+// captures: the capture's next call might stand outside, and a wait for the context would end the
+// capture.
 bool shut();
 
 // The accepted work has ended: of every context of the GPU, for each can touch the memory. Whether

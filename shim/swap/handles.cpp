@@ -79,12 +79,14 @@ CUresult unmap_between(const Span& span, CUdeviceptr address, CUdeviceptr end) {
 }
 
 CUresult unmap_span(const Span& span, CUdeviceptr address, std::uint64_t size) {
-  if (all_there(span)) return driver().cuMemUnmap(address, size);
+  const bool whole = all_there(span);
   // The driver knows nothing at some of these addresses, so it isn't asked about all in one.
-  CUresult result = unmap_between(span, address, address + size);
-  for (std::size_t i = span.first; i < span.last && result == CUDA_SUCCESS; ++i) {
+  CUresult result =
+      whole ? driver().cuMemUnmap(address, size) : unmap_between(span, address, address + size);
+  for (std::size_t i = span.last; i-- > span.first && result == CUDA_SUCCESS;) {
     const Place& place = bodies::place_at(i);
-    result = unmap_chunks(*place.body, place.address, place.body->count);
+    if (!whole) result = unmap_chunks(*place.body, place.address, place.body->count);
+    if (result == CUDA_SUCCESS) bodies::end_place(i);
   }
   return result;
 }
@@ -98,8 +100,6 @@ bool try_unmap(const Span& span, CUdeviceptr address, std::uint64_t size, bool a
   }
   if (!admitted && loses(span)) return false;
   result = unmap_span(span, address, size);
-  if (result != CUDA_SUCCESS) return true;
-  for (std::size_t i = span.last; i-- > span.first;) bodies::end_place(i);
   return true;
 }
 
@@ -164,6 +164,10 @@ CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Hand
   Body* body = bodies::find(handle);
   if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = refusal(*body, address, size, offset, flags);
+  // Only where no context was left to bring it back by is it away here.
+  if (result == CUDA_SUCCESS && body->range != 0 && !bodies::is_there(*body)) {
+    result = CUDA_ERROR_INVALID_CONTEXT;
+  }
   if (result == CUDA_SUCCESS) result = bodies::fill(*body);
   if (result == CUDA_SUCCESS) result = map_chunks(*body, address);
   if (result != CUDA_SUCCESS || bodies::add_place(*body, address)) return result;

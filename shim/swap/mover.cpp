@@ -172,9 +172,8 @@ struct Mover {
     Moved moved;
     {
       const Held held;
-      if (g_resident[lane].load() < g_total[lane].load()) {
-        moved = move_in(lane, may_always, resident_changes);
-      }
+      // Also where all is counted as there: some of that may lack its contents.
+      if (g_total[lane].load() != 0) moved = move_in(lane, may_always, resident_changes);
     }
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
@@ -243,7 +242,7 @@ struct Mover {
 
   // Work is held and done.
   bool quiet() {
-    if (!admission::is_open()) return true;  // it is away in part already
+    if (admission::is_moving()) return true;  // it is away in part already
     say(lane, abi::kLeaving, abi::kSwapFine);
     if (!shut()) {
       stay(abi::kSwapBusy, CUDA_SUCCESS);
@@ -372,15 +371,14 @@ Standstill::~Standstill() {
 }
 
 void context_made() {
-  if (!on() || !g_stranded.load()) return;
+  if (!on()) return;
+  // The mover may be about to find that there is none: it sees this one, or we see that.
   const Locked at_work(g_at_work);
   if (!g_stranded.exchange(false)) return;
-  bool away = false;
-  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    away = away || g_resident[lane].load() < g_total[lane].load();
+  {
+    const Held held;
+    if (anything_away()) admission::shut();
   }
-  // Nobody had a context to work in since it was opened, so there is nothing to drain.
-  if (away) admission::shut();
   poke();
 }
 

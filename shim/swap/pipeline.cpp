@@ -197,28 +197,39 @@ void settle(Chunk& chunk) {
   if (chunk.digest == Digest{}) host_pool::give_back(chunk.host);
 }
 
+Stop stop_of(CUresult failure) {
+  return failure == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
+}
+
 Moved bring_back(unsigned lane, MayCome may_come, Lines& lines, Resident resident) {
   Moved moved{.result = lines.result()};
-  if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
+  if (moved.result != CUDA_SUCCESS) moved.stop = stop_of(moved.result);
   bool full = false;
   const auto bring_one = [&](Chunk& chunk, CUdeviceptr address,
                              const CUmemAllocationProp& properties) {
-    if (moved.stop != Stop::kNothing || (on_device(chunk) && !chunk.arriving)) return;
-    // One that could not be taken away again after a copy that failed is there already.
+    // One that could not be taken away again after a copy that failed is there already, without its
+    // contents: these come also where there is no room for more.
     const bool comes = !on_device(chunk);
-    // Nor a smaller one behind it: the same ones move every time.
-    full = full || (comes && !may_come(lane, chunk.bytes));
-    if (comes && full) return;
-    if (comes) resident(lane, signed_bytes(chunk));
-    if (comes) moved.result = bring(chunk, address, properties);
-    if (moved.result != CUDA_SUCCESS) {
-      resident(lane, -signed_bytes(chunk));
-      moved.stop = moved.result == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
-      return;
+    if (moved.stop == Stop::kDriver || lines.stream() == nullptr) return;
+    if (!comes && !chunk.arriving) return;
+    if (comes) {
+      // Nor a smaller one behind it: the same ones move every time.
+      full = full || moved.stop != Stop::kNothing || !may_come(lane, chunk.bytes);
+      if (full) return;
+      resident(lane, signed_bytes(chunk));
+      const CUresult brought = bring(chunk, address, properties);
+      if (brought != CUDA_SUCCESS) {
+        resident(lane, -signed_bytes(chunk));
+        moved.result = brought;
+        moved.stop = stop_of(brought);
+        return;
+      }
     }
     chunk.arriving = true;
-    moved.result = fill(chunk, address, lines.stream());
-    if (moved.result != CUDA_SUCCESS) moved.stop = Stop::kDriver;
+    const CUresult filled = fill(chunk, address, lines.stream());
+    if (filled == CUDA_SUCCESS) return;
+    moved.result = filled;
+    moved.stop = Stop::kDriver;
   };
   each_chunk(lane, bring_one);
   return moved;

@@ -103,6 +103,16 @@ bool send_away(Chunk& chunk, CUdeviceptr address) {
   return true;
 }
 
+bool anything_away() {
+  for (std::size_t i = 0; i < g_ranges.count(); ++i) {
+    const Range& range = g_ranges.at(i);
+    for (unsigned c = 0; c < range.count; ++c) {
+      if (range.chunks[c].handle == 0 || range.chunks[c].arriving) return true;
+    }
+  }
+  return false;
+}
+
 std::uint64_t kept_bytes() {
   std::uint64_t bytes = 0;
   each_kept([&](Chunk& chunk) {

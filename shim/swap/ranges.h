@@ -98,6 +98,8 @@ bool send_away(Chunk& chunk, CUdeviceptr address);
 
 // What the copies take that are kept of chunks on the device.
 std::uint64_t kept_bytes();
+// Whether the contents of any chunk are not on the device.
+bool anything_away();
 // Gives one of them up. False: there is none.
 bool give_up_kept();
 
