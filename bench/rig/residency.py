@@ -10,6 +10,7 @@ import threading
 import time
 
 from rig.monitor import Monitor, Refused
+from rig.process import WorkloadFailed
 from rig.rig import RigError
 
 
@@ -79,7 +80,7 @@ def on_gpu(rig, name):
     """What `ps` says of the job on the first GPU that it uses."""
     gpus = rig.job(name)["gpus"]
     if not gpus:
-        raise RigError(f"{name} uses no GPU")
+        raise WorkloadFailed(f"workload {name}: uses no GPU")
     return gpus[0]
 
 
@@ -88,7 +89,8 @@ def wait_until(rig, name, holds, what, timeout=30):
     until = time.monotonic() + timeout
     while not holds(job := rig.job(name)):
         if time.monotonic() > until:
-            raise RigError(f"{name} is not {what} after {timeout} s but {job['state']}: {job['gpus']}")
+            raise WorkloadFailed(f"workload {name}: not {what} after {timeout} s but "
+                                 f"{job['state']}: {job['gpus']}")
         time.sleep(0.02)
     return job
 

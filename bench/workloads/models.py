@@ -78,7 +78,7 @@ class Bert(nn.Module):
         super().__init__()
         try:
             from transformers import BertConfig, BertModel
-        except ImportError:
+        except (ImportError, RuntimeError):  # one that does not fit this PyTorch raises the latter
             self.made_of = "torch.nn.TransformerEncoder"
             self.model = self.encoder()
         else:
