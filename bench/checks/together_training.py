@@ -42,8 +42,9 @@ def main():
     stamps += [time.monotonic()] * len(ended)
     values = torch.stack(losses).cpu().numpy().tobytes()
     print(json.dumps({"losses": hashlib.sha256(values).hexdigest(), "last": float(losses[-1]),
-                      "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps}),
-          flush=True)
+                      "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps,
+                      "expandable": any(segment.get("is_expandable") for segment
+                                        in torch.cuda.memory_snapshot())}), flush=True)
     os._exit(0)
 
 

@@ -5,7 +5,7 @@ when the other may have all of its own back, but neither when the first byte lef
 one arrived. So `ps` is asked all the time, too. On the way out what is away grows as each chunk has
 left. On the way in it falls as soon as a copy is queued, so that tells nothing: there the end is
 when the job is "resident". Neither says how much was copied: chunks that had not changed, or were
-all zero, count as moved.
+all zero, count as moved. Who asks makes the monitor look, and ask NVML every 50 ms instead of 200.
 
 Threading: one thread of its own asks; what it has seen is read after end().
 """
@@ -20,7 +20,7 @@ from rig.monitor import Monitor, Refused
 
 ASK_EVERY = 0.002  # a move takes some 100 ms
 QUIET = 0.5        # nothing moves for so long: what had begun was no turn; a stay is longer
-LINE = re.compile(r"^\[([^\]]+)\] .*job '([^']+)' (gives|has left its GPUs|comes back)")
+LINE = re.compile(r"^\[([^\]]+)\] .*job '([^']+)' (leaves|has left) its GPUs")
 
 
 class Watch:
@@ -65,10 +65,11 @@ def turns_in(samples):
             turn["givers"].update(left)
             for name in returned:
                 away = turn["away"].get(name, (0, True))[0]
-                if turn and away and turn["out"] and name not in turn["givers"]:
+                if away and turn["out"] and name not in turn["givers"]:
                     found.append({"returned": name, "seconds": moment - turn["begun"],
                                   "out": turn["out"], "in": away})
                     turn = None
+                    break
         elif left:
             turn = {"begun": moment, "away": jobs, "givers": set(left), "out": 0}
         if any(then != now for then, now in both.values()):
@@ -78,17 +79,17 @@ def turns_in(samples):
 
 
 def seconds_to_leave(rig):
-    """By the monitor's log: from the order to give room until it was given, each time; the accepted
-    work of the one that gives has to end first."""
+    """By the monitor's log: from the order to leave until all that was to leave had left, each
+    time; the accepted work has to end first."""
     told, took = {}, []
     for line in (rig.scratch / "monitor.log").read_text(errors="replace").splitlines():
         match = LINE.match(line)
         if not match:
             continue
         when = datetime.fromisoformat(match[1])
-        if match[3] == "gives":
-            told.setdefault(match[2], when)
-        elif match[3].startswith("has left") and match[2] in told:
+        if match[3] == "leaves":
+            told[match[2]] = when
+        elif match[2] in told:
             took.append((when - told.pop(match[2])).total_seconds())
     return took
 

@@ -45,6 +45,7 @@ def services(rig, report, models, **knobs):
             ready[model] = service.ready(90)
         except WorkloadFailed as failure:
             rig.say(str(failure))
+            service.end()  # it may only have been silent
             try:
                 ready[model] = start_service(rig, model, "eager", **knobs).ready(60)
                 report.note(f"{model}: not captured as a graph", "eager")

@@ -104,7 +104,7 @@ def run(rig, report: Report):
 def judge(rig, report, undisturbed, without, results, seconds):
     report.note("reserved by each", f"{undisturbed[0]['reserved_bytes'] / (1 << 30):.1f} GiB",
                 f"of {rig.options.capacity}"
-                + (", expandable segments" if rig.options.expandable else ""))
+                + (", expandable segments" if undisturbed[0].get("expandable") else ""))
     report.judge("two undisturbed runs", undisturbed[0]["losses"][:12], "equal losses",
                  undisturbed[0]["losses"] == undisturbed[1]["losses"])
     report.judge("without --oversubscribe", "out of memory" if without else "not refused",

@@ -74,8 +74,9 @@ class Bert(nn.Module):
 
     LENGTH, VOCABULARY, WIDTH, HEADS, LAYERS = 128, 30522, 768, 12, 12
 
-    def __init__(self):
+    def __init__(self, classes=1000):
         super().__init__()
+        self.classify = nn.Linear(self.WIDTH, classes)
         try:
             from transformers import BertConfig, BertModel
         except (ImportError, RuntimeError):  # one that does not fit this PyTorch raises the latter
@@ -94,8 +95,10 @@ class Bert(nn.Module):
 
     def forward(self, tokens):
         if hasattr(self, "token"):
-            return self.model(self.token(tokens) + self.place)[:, 0]
-        return self.model(input_ids=tokens).last_hidden_state[:, 0]
+            y = self.model(self.token(tokens) + self.place)
+        else:
+            y = self.model(input_ids=tokens).last_hidden_state
+        return self.classify(y[:, 0])
 
 
 def from_torchvision(name):
