@@ -64,9 +64,11 @@ def run(rig, report: Report):
     sized = ["--tensors", count, "--bytes", each]
     notebook = rig.start("notebook", "tensors.py", *sized,
                          idle_release=f"{rig.options.idle_seconds:g}s").ready(90)
-    notebook.start()  # at work, so that it doesn't leave before it can: its pool is pinned meanwhile
+    notebook.start()  # while its pool is pinned it shall not idle
     rig.say("until the host pool takes it")
     wait_for_pool(rig, "notebook", size, 60)
+    # Where filling its memory took longer than it may idle, it had left.
+    wait_until(rig, "notebook", lambda job: job["residency"] == "resident", "resident", 60)
     figures["reserved"] = reserve_all_but(rig, size // 2)
     borrower = rig.start("borrower", "tensors.py", *sized, on_oom="wait")
     lend(rig, notebook, borrower, size, figures)
