@@ -16,9 +16,8 @@ os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
 
 import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
 
-from gpt import Gpt  # noqa: E402
+from gpt import Gpt, train_step  # noqa: E402
 
 LENGTH, VOCABULARY = 1024, 50304
 
@@ -33,13 +32,7 @@ def main():
     losses, stamps, ended = [], [], []
     print(json.dumps({"ready": True}), flush=True)
     for _ in range(steps):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(tokens[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.detach())
+        losses.append(train_step(model, optimizer, tokens))
         ended.append(torch.cuda.Event())
         ended[-1].record()
         if len(ended) > 2:
@@ -49,8 +42,9 @@ def main():
     stamps += [time.monotonic()] * len(ended)
     values = torch.stack(losses).cpu().numpy().tobytes()
     print(json.dumps({"losses": hashlib.sha256(values).hexdigest(), "last": float(losses[-1]),
-                      "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps}),
-          flush=True)
+                      "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps,
+                      "expandable": any(segment.get("is_expandable") for segment
+                                        in torch.cuda.memory_snapshot())}), flush=True)
     os._exit(0)
 
 

@@ -1,4 +1,5 @@
-"""Device memory as seen from outside of any job, and the pinned memory that swapping needs.
+"""Device memory as seen from outside of any job, where that of a job is, the room that is left for
+jobs, and the pinned memory that swapping needs.
 
 Threading: any thread; NVML is opened once.
 """
@@ -8,6 +9,8 @@ import functools
 import threading
 import time
 
+from rig.monitor import Monitor, Refused
+from rig.process import WorkloadFailed
 from rig.rig import RigError
 
 
@@ -71,3 +74,43 @@ def wait_for_pool(rig, name, size, timeout=90):
             raise RigError(f"{name}: only {pooled_bytes(rig, name) >> 20} of {size >> 20} MiB are "
                            f"pinned after {timeout} s: has the host so much to spare?")
         time.sleep(0.1)
+
+
+def on_gpu(rig, name):
+    """What `ps` says of the job on the first GPU that it uses."""
+    gpus = rig.job(name)["gpus"]
+    if not gpus:
+        raise WorkloadFailed(f"workload {name}: uses no GPU")
+    return gpus[0]
+
+
+def wait_until(rig, name, holds, what, timeout=30):
+    """Until `holds` says so of the job in `ps`, which it returns."""
+    until = time.monotonic() + timeout
+    while not holds(job := rig.job(name)):
+        if time.monotonic() > until:
+            raise WorkloadFailed(f"workload {name}: not {what} after {timeout} s but "
+                                 f"{job['state']}: {job['gpus']}")
+        time.sleep(0.02)
+    return job
+
+
+def wait_until_out(rig, name, timeout=30):
+    """Until all of its memory that can leave has left."""
+    return wait_until(rig, name, lambda job: job["residency"] == "swapped", "swapped out", timeout)
+
+
+def reserve_all_but(rig, left):
+    """Leaves `left` bytes beside what the jobs have on the first GPU now: a job without a process,
+    which lives as long as this one, reserves the rest. So jobs stop fitting together while they
+    run; the monitor's own --capacity is fixed from its start."""
+    monitor = Monitor(rig.socket)
+    gpu = monitor.ask(op="status")["gpus"][0]
+    there = sum(at["memory_resident_bytes"] for job in monitor.ask(op="ps")["jobs"]
+                for at in job["gpus"] if at["uuid"] == gpu["uuid"])
+    size = gpu["memory_capacity_bytes"] - there - left
+    try:
+        monitor.ask(op="create", card={"name": "rest", "memory": str(size)})
+    except Refused as refusal:
+        raise RigError(f"{size >> 20} MiB can't be reserved: {refusal}") from None
+    return size

@@ -103,7 +103,9 @@ class Rig:
             raise RigError(f"{program} is missing: run make first, or name a build by --build")
         log = open(self.scratch / "monitor.log", "wb")
         capacity = getattr(self.options, "capacity", None)
-        command = [program, "--persist", *(["--capacity", capacity] if capacity else [])]
+        # At info it says who leaves and who comes back; by itself it logs warnings alone.
+        command = [program, "--persist", "--log", "info",
+                   *(["--capacity", capacity] if capacity else [])]
         self.monitor = subprocess.Popen(command, env=self.environment("switchyard"),
                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + 20
@@ -167,10 +169,11 @@ class Rig:
             return [str(part) for part in argv]
         wrapper = [self.build / "switchyard", "run", "--name", name]
         for knob, value in knobs.items():
+            option = "--" + knob.replace("_", "-")
             if value is True:
-                wrapper.append(f"--{knob}")
+                wrapper.append(option)
             elif value is not None:
-                wrapper += [f"--{knob}", value]
+                wrapper += [option, value]
         return [str(part) for part in (*wrapper, "--", *argv)]
 
     def start(self, name, script, *arguments, under="switchyard", hold=False, environment=None,

@@ -2,60 +2,64 @@
 
 The capacity is lowered by the monitor's own option. Two undisturbed runs first: without equal
 losses there the comparison would say nothing. Then one beside the other without `--oversubscribe`,
-which must end in the framework's out-of-memory error, and both together with it.
+which must end in the framework's out-of-memory error, and both together with it. How fast they take
+turns is compared with what the link gives both ways at once, measured before.
 """
 
-import json
+import subprocess
 import time
 
 from rig.process import BENCH, python
-from rig.report import Report
-from rig.rig import RigError
+from rig.report import Report, median
+from rig.turns import Watch, seconds_to_leave, times_out
 
 TITLE = "Two trainings that don't fit together"
 WINDOW = 30  # seconds in which both have to get on
 
 
 def arguments(parser):
-    parser.add_argument("--steps", type=int, default=900, help="of each training")
+    # A step takes 44 ms alone (18.05 a second at batch 8, 47.6 at batch 2), some more where it is
+    # deterministic; a turn comes every 3 s or so, for moving takes 0.1 s. So each is moved out some
+    # nine times, and all four runs take some 200 s.
+    parser.add_argument("--steps", type=int, default=550, help="of each training")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
+    parser.add_argument("--expandable", action="store_true",
+                        help="PyTorch's expandable segments: memory that it makes and maps itself")
 
 
-def start(rig, name, **knobs):
+def start(rig, name, steps=None, **knobs):
     o = rig.options
-    argv = [python(), BENCH / "checks" / "together_training.py", o.steps, o.batch]
-    return rig.once(name, argv, under="switchyard", **knobs)
+    argv = [python(), BENCH / "checks" / "together_training.py", steps or o.steps, o.batch]
+    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if o.expandable else {}
+    return rig.start_program(name, argv, environment=segments, **knobs)
 
 
-def ready(process, name):
-    if not process.stdout.readline():
-        raise RigError(f"{name} ended: {process.log.read_text()[-600:]}")
-
-
-def finish(process, name):
-    line = process.stdout.readline()
-    if process.wait(timeout=200) != 0 or not line:
-        raise RigError(f"{name} ended {process.returncode}: {process.log.read_text()[-600:]}")
-    return json.loads(line)
+def finish(training):
+    result = training.receive(120)
+    training.end()
+    return result
 
 
 def alone(rig, name):
     begun = time.monotonic()
-    process = start(rig, name)
-    ready(process, name)
-    return {**finish(process, name), "seconds": time.monotonic() - begun}
+    result = finish(start(rig, name).ready(90))
+    return {**result, "seconds": time.monotonic() - begun}
 
 
-def refused(rig, first):
-    """One beside `first`, neither of which may be moved."""
-    process = start(rig, "beside")
-    process.wait(timeout=120)
-    return "out of memory" in process.log.read_text().lower()
-
-
-def times_out(rig, name):
-    return (rig.scratch / "monitor.log").read_text().count(f"job '{name}' has left its GPUs")
+def refused(rig):
+    """One beside another, neither of which may be moved."""
+    holder = start(rig, "holder", 3 * rig.options.steps).ready(90)
+    time.sleep(5)
+    beside = start(rig, "beside")
+    try:
+        beside.process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        pass  # not refused: it trains
+    for training in (beside, holder):
+        training.process.kill()
+        training.process.wait(timeout=20)
+    return "out of memory" in beside.log.read_text(errors="replace").lower()
 
 
 def longest_gap(stamps, begun, ended):
@@ -63,29 +67,44 @@ def longest_gap(stamps, begun, ended):
     return max(later - earlier for earlier, later in zip(inside, inside[1:]))
 
 
+def together(rig, report):
+    """({name: result}, seconds)"""
+    begun = time.monotonic()
+    pair = {name: start(rig, name, oversubscribe=True) for name in ("left", "right")}
+    watch = Watch(rig)
+    try:
+        for training in pair.values():
+            training.ready(90)
+        results = {name: finish(training) for name, training in pair.items()}
+    finally:
+        report.keep(turns=watch.end(), seconds_to_leave=seconds_to_leave(rig),
+                    swaps={name: times_out(rig, name) for name in pair})
+    return results, max(result["stamps"][-1] for result in results.values()) - begun
+
+
 def run(rig, report: Report):
+    if rig.options.expandable:
+        report.row += "-expandable"  # a file of its own
+    rig.say("link")
+    link = rig.run_once("link", [python(), BENCH / "checks" / "link.py", 1024, 10])
     undisturbed = []
+    report.keep(link=link, alone=undisturbed)
     for index in range(2):
         rig.say(f"alone {index + 1}")
         undisturbed.append(alone(rig, f"alone-{index}"))
     rig.say("one beside the other")
-    holder = start(rig, "holder")
-    ready(holder, "holder")
-    time.sleep(5)
-    without = refused(rig, holder)
-    holder.kill()
-    holder.wait()
+    without = refused(rig)
+    report.keep(refused=without)
     rig.say("together")
-    begun = time.monotonic()
-    pair = {name: start(rig, name, oversubscribe=True) for name in ("left", "right")}
-    for name, process in pair.items():
-        ready(process, name)
-    results = {name: finish(process, name) for name, process in pair.items()}
-    ended = max(result["stamps"][-1] for result in results.values())
-    moved = {name: times_out(rig, name) for name in pair}
-    report.keep(alone=undisturbed, together=results, swaps=moved, seconds=ended - begun)
+    results, seconds = together(rig, report)
+    report.keep(together=results, seconds=seconds)
+    judge(rig, report, undisturbed, without, results, seconds)
+
+
+def judge(rig, report, undisturbed, without, results, seconds):
     report.note("reserved by each", f"{undisturbed[0]['reserved_bytes'] / (1 << 30):.1f} GiB",
-                f"of {rig.options.capacity}")
+                f"of {rig.options.capacity}"
+                + (", expandable segments" if undisturbed[0].get("expandable") else ""))
     report.judge("two undisturbed runs", undisturbed[0]["losses"][:12], "equal losses",
                  undisturbed[0]["losses"] == undisturbed[1]["losses"])
     report.judge("without --oversubscribe", "out of memory" if without else "not refused",
@@ -97,6 +116,29 @@ def run(rig, report: Report):
                      result["losses"] == undisturbed[0]["losses"])
         report.at_most("  longest without a step", longest_gap(result["stamps"], first, both),
                        WINDOW, "{:.1f} s")
-        report.at_least("  times moved out", moved[name], 5, "{:.0f}")
+        report.at_least("  times moved out", report.raw["swaps"][name], 5, "{:.0f}")
     total = sum(result["seconds"] for result in undisturbed)
-    report.at_least("together over one after the other", total / (ended - begun), 0.9)
+    report.at_least("together over one after the other", total / seconds, 0.9)
+    judge_turns(report, report.raw["link"], report.raw["turns"])
+
+
+def judge_turns(report, link, turns):
+    report.note("link: out, in, both at once",
+                ", ".join(f"{link[way] / 1e9:.1f}" for way in ("out", "in", "both")) + " GB/s")
+    if not turns:
+        report.judge("turns in which one left and one came", "none", "some", False)
+        return
+    # What the one gave and the other got back, over the time from its first chunk that had left to
+    # the other's last that had arrived. To end the accepted work is no part of it, nor is the
+    # digest before the first chunk. What did not change is not copied, so it may exceed the link.
+    moved = sum(turn["out"] + turn["in"] for turn in turns)
+    rate = moved / sum(turn["seconds"] for turn in turns)
+    report.note("a turn, median",
+                f"{1e3 * median([turn['seconds'] for turn in turns]):.0f} ms",
+                f"{median([turn['out'] for turn in turns]) / 1e9:.2f} GB out, "
+                f"{median([turn['in'] for turn in turns]) / 1e9:.2f} GB in, {len(turns)} turns")
+    if took := report.raw["seconds_to_leave"]:
+        report.note("  from the order until it had left", f"{1e3 * median(took):.0f} ms",
+                    "the end of its accepted work included")
+    report.at_least(f"turns, {rate / 1e9:.1f} GB/s, over the link both ways", rate / link["both"],
+                    0.9)

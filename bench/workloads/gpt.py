@@ -52,6 +52,17 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+def train_step(model, optimizer, tokens):
+    """The loss, still on the GPU. `tokens` are one longer than what the model sees."""
+    with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
 class Training(Torch):
     name = "gpt-train"
     unit = "tokens"
@@ -79,12 +90,7 @@ class Training(Torch):
     def enqueue(self):
         tokens = self.batches[self.turn % len(self.batches)]
         self.turn += 1
-        with torch.autocast(self.device.type, dtype=torch.bfloat16):
-            logits = self.model(tokens[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        train_step(self.model, self.optimizer, tokens)
 
 
 class Inference(Torch):

@@ -30,11 +30,13 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
+    STAGES = (3, 4, 6, 3)
+
     def __init__(self, classes=1000):
         super().__init__()
         self.stem = convolution(3, 64, 7, 2)
         layers, inputs = [], 64
-        for stage, blocks in enumerate((3, 4, 6, 3)):
+        for stage, blocks in enumerate(self.STAGES):
             width = 64 << stage
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
@@ -46,6 +48,10 @@ class ResNet50(nn.Module):
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.stem(x), inplace=True), 3, 2, 1)
         return self.classify(self.layers(x).mean((2, 3)))
+
+
+class ResNet152(ResNet50):
+    STAGES = (3, 8, 36, 3)
 
 
 class Lstm(nn.Module):
@@ -60,6 +66,39 @@ class Lstm(nn.Module):
 
     def forward(self, x):
         return self.classify(self.layers(x)[0][:, -1])
+
+
+class Bert(nn.Module):
+    """BERT-base over 128 tokens: transformers' own, or where that is missing PyTorch's encoder of
+    the same shape."""
+
+    LENGTH, VOCABULARY, WIDTH, HEADS, LAYERS = 128, 30522, 768, 12, 12
+
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.classify = nn.Linear(self.WIDTH, classes)
+        try:
+            from transformers import BertConfig, BertModel
+        except (ImportError, RuntimeError):  # one that does not fit this PyTorch raises the latter
+            self.made_of = "torch.nn.TransformerEncoder"
+            self.model = self.encoder()
+        else:
+            self.made_of = "transformers.BertModel"
+            self.model = BertModel(BertConfig())  # its defaults are BERT-base
+
+    def encoder(self):
+        self.token = nn.Embedding(self.VOCABULARY, self.WIDTH)
+        self.place = nn.Parameter(torch.zeros(self.LENGTH, self.WIDTH))
+        layer = nn.TransformerEncoderLayer(self.WIDTH, self.HEADS, 4 * self.WIDTH,
+                                           activation="gelu", batch_first=True)
+        return nn.TransformerEncoder(layer, self.LAYERS, enable_nested_tensor=False)
+
+    def forward(self, tokens):
+        if hasattr(self, "token"):
+            y = self.model(self.token(tokens) + self.place)
+        else:
+            y = self.model(input_ids=tokens).last_hidden_state
+        return self.classify(y[:, 0])
 
 
 def from_torchvision(name):
@@ -82,6 +121,8 @@ def from_timm(name):
 
 MODELS = {
     "resnet50": ResNet50,
+    "resnet152": ResNet152,
+    "bert": Bert,
     "densenet121": lambda: from_torchvision("densenet121"),
     "densenet169": lambda: from_torchvision("densenet169"),
     "inceptionresnetv2": lambda: from_timm("inception_resnet_v2"),
@@ -99,5 +140,12 @@ SMALLEST = {"inceptionv3": 299, "inceptionresnetv2": 299}  # sides that they are
 def build(name, size=224):
     """(the model, the shape of one input)"""
     size = max(size, SMALLEST.get(name, 0))
-    shape = (Lstm.LENGTH, Lstm.WIDTH) if name == "lstm" else (3, size, size)
+    shape = {"lstm": (Lstm.LENGTH, Lstm.WIDTH), "bert": (Bert.LENGTH,)}.get(name, (3, size, size))
     return MODELS[name](), shape
+
+
+def inputs(name, batch, shape, device):
+    """Random ones."""
+    if name == "bert":
+        return torch.randint(0, Bert.VOCABULARY, (batch, *shape), device=device)
+    return torch.randn(batch, *shape, device=device)

@@ -29,9 +29,12 @@ class Network(Torch):
         torch.manual_seed(0)
         model, shape = models.build(self.options.model, self.options.size)
         self.model = model.to(self.device)
-        self.inputs = torch.randn(self.options.batch, *shape, device=self.device)
+        self.inputs = models.inputs(self.options.model, self.options.batch, shape, self.device)
         self.labels = torch.randint(0, 1000, (self.options.batch,), device=self.device)
         self.make_events()
+
+    def info(self):
+        return {**super().info(), "made_of": getattr(self.model, "made_of", "")}
 
     def prepare(self):
         self.build()
