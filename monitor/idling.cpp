@@ -38,7 +38,7 @@ void follow_idleness(const Roster& roster, Job& job, Time now) {
   if (job.knobs.idle_release == Time{0} && !presence.yielded) return;
   const Activity seen = activity_of(roster, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
-  const bool may = !job.pause.on && (!presence.yielded || presence.out);
+  const bool may = (!job.pause.on || job.pause.ending) && (!presence.yielded || presence.out);
   if ((presence.idle || presence.yielded) && seen.held && may) want_back(job);
   if (job.knobs.idle_release == Time{0} || presence.idle) return;
   const bool works = seen.work != presence.work || seen.engaged || seen.held;

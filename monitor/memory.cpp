@@ -283,16 +283,21 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
   lane.last_asked = now;
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
+  lane.wants_turn = true;
   if (job != nullptr && job->presence.released) return wire::kWait;
   if (job != nullptr && job->knobs.oversubscribe &&
       fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
     return wire::kWait;
   }
-  // What those who are out have kept leaves for anybody.
+  // What those who are out have kept leaves for anybody, unless others come first for too long.
   const auto promise = gpus_[gpu].account.quota(client.job);
   const bool allowed =
       !promise || lane.lacks_bytes <= minus(promise->bytes, gpus_[gpu].account.charged(client.job));
-  if (allowed && anything_kept(roster_, gpu, now)) return wire::kWait;
+  if (allowed && now - lane.waits_since < kLeavesWithin &&
+      lane.lacks_bytes <= kept_bytes(roster_, gpu, now)) {
+    return wire::kWait;
+  }
+  lane.wants_turn = false;
   if (job == nullptr || !job->knobs.wait_on_oom) {
     lane.waits_since = Time{0};
     return quota ? wire::kOverQuota : wire::kGpuFull;

@@ -23,13 +23,21 @@ void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each ea
   });
 }
 
-// What is there of its memory, to be given away.
-std::uint64_t resident_on(std::size_t gpu, const Roster& roster, const Job& job) {
+// What is there of its memory, or may come: nobody else can have it.
+std::uint64_t has(const Client::Lane& lane) {
+  const ResidencyReport& said = lane.residency;
+  const std::uint64_t limit = lane.residency_order.limited ? lane.residency_order.limit_bytes : 0;
+  return std::max(said.resident_bytes, std::min(limit, said.total_bytes));
+}
+
+std::uint64_t has_on(std::size_t gpu, const Roster& roster, const Job& job) {
   std::uint64_t bytes = 0;
-  for_lanes_on(gpu, roster, job,
-               [&](const Client::Lane& lane) { bytes += lane.residency.resident_bytes; });
+  for_lanes_on(gpu, roster, job, [&](const Client::Lane& lane) { bytes += has(lane); });
   return bytes;
 }
+
+// Whether it asks for what a turn of its own can give it.
+bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
 
 }  // namespace
 
@@ -37,13 +45,14 @@ bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
 }
 
-bool anything_kept(const Roster& roster, std::size_t gpu, Time now) {
+std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time now) {
+  std::uint64_t bytes = 0;
   for (const auto& [key, job] : roster.jobs()) {
     const Presence& presence = job.presence;
     if (!job.knobs.oversubscribe || !presence.out || now < presence.rests_until) continue;
-    if (resident_on(gpu, roster, job) > 0) return true;
+    bytes += has_on(gpu, roster, job);
   }
-  return false;
+  return bytes;
 }
 
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,
@@ -83,13 +92,14 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
   out.takes_turns = job.knobs.oversubscribe;
   out.rests_until = presence.rests_until;
   out.move_cost = std::max(presence.cost_out, presence.cost_in);
-  out.resident_bytes = out.takes_turns ? resident_on(gpu, roster_, job) : 0;
+  out.resident_bytes = out.takes_turns ? has_on(gpu, roster_, job) : 0;
   const Account& account = gpus_[gpu].account;
   bool exceeds = false;  // more is there than may stay
   for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
     out.active = out.active || lane.active;
-    exceeds = exceeds || lane.residency.resident_bytes > lane.residency_order.limit_bytes;
-    if (!asks(lane, now)) return;
+    const ResidencyOrder& order = lane.residency_order;
+    exceeds = exceeds || (order.limited && lane.residency.resident_bytes > order.limit_bytes);
+    if (!wants_turn(lane, now)) return;
     out.wants_room = true;
     out.waits_since = earlier(out.waits_since, lane.waits_since);
     const std::uint64_t room = account.headroom(job.key);
@@ -99,14 +109,18 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
     out.out = presence.out;
     out.active = false;
     out.leaving = !presence.out || exceeds;
-    out.wants_room = presence.out && !wanted_out(job);
-    if (out.wants_room && presence.waits_since == Time{0}) presence.waits_since = now;
+    const bool waits = presence.out && !wanted_out(job);
+    if (waits && presence.waits_since == Time{0}) presence.waits_since = now;
     out.waits_since = presence.waits_since;
     const auto quota = account.quota(job.key);
-    const std::uint64_t full = std::max(account.charged(job.key), quota ? quota->bytes : 0);
+    const std::uint64_t charged = account.charged(job.key);
+    const std::uint64_t full = std::max(charged, quota ? quota->bytes : 0);
     out.lacks_bytes = account.short_of(job.key, full);
+    // Who could not be served by anybody's leaving must not keep the others waiting.
+    out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, full - charged, now);
   } else {
-    out.returning = presence.returning && whereabouts(roster_, job) == Whereabouts::kMoving;
+    out.returning = presence.returning && now - presence.moves_since < kLeavesWithin &&
+                    whereabouts(roster_, job) == Whereabouts::kMoving;
     presence.waits_since = Time{0};
     if (out.resident_bytes > 0 && presence.resident_since == Time{0}) presence.resident_since = now;
   }
@@ -116,14 +130,16 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
 
 std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu, Time now) {
   gpus_.read_credits(gpu);
-  const bool kept = anything_kept(roster_, gpu, now);
+  const std::uint64_t kept = kept_bytes(roster_, gpu, now);
   std::vector<policy::Oversubscriber> views;
   for (auto& [key, job] : roster_.jobs()) {
     if (job.seen.count(gpu) == 0) continue;
     bool waits = job.presence.out && !wanted_out(job);
     for_lanes_on(gpu, roster_, job,
-                 [&](const Client::Lane& lane) { waits = waits || asks(lane, now); });
-    if (job.knobs.oversubscribe || (kept && waits)) views.push_back(view_of(gpu, job, now));
+                 [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
+    if (!job.knobs.oversubscribe && (kept == 0 || !waits)) continue;
+    const policy::Oversubscriber view = view_of(gpu, job, now);
+    if (view.takes_turns || view.lacks_bytes <= kept) views.push_back(view);
   }
   return views;
 }
@@ -135,7 +151,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
       if (!giver.presence.out) lane.kept_bytes = 0;
       return;
     }
-    const std::uint64_t there = lane.residency.resident_bytes;
+    const std::uint64_t there = has(lane);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;
     bytes -= part;
@@ -149,7 +165,7 @@ Time Oversubscription::follow(Time now) {
   for (auto& [key, job] : roster_.jobs()) {
     any = any || job.knobs.oversubscribe;
     job.presence.may_return = true;
-    job.presence.arrives = false;
+    job.presence.arrives.clear();
     job.presence.waits_for.clear();
   }
   if (!any) return next;
@@ -161,8 +177,8 @@ Time Oversubscription::follow(Time now) {
     Job* giver = roster_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
       Presence& presence = roster_.find(each.job)->presence;
-      presence.arrives = each.job == plan.first && plan.arrives && each.takes_turns;
-      if (each.job != plan.first) presence.may_return = false;
+      if (each.job == plan.first && plan.arrives && each.takes_turns) presence.arrives.insert(gpu);
+      if (each.takes_turns && each.job != plan.first) presence.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {
         presence.waits_for = giver->name;
       }

@@ -18,6 +18,9 @@
 
 namespace switchyard::monitor {
 
+// So long may memory take to leave; then it stays.
+inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
+
 class Oversubscription {
  public:
   Oversubscription(Roster& roster, GpuAccounts& gpus) : roster_(roster), gpus_(gpus) {}
@@ -38,8 +41,8 @@ class Oversubscription {
 // Whether a client still asks for memory that it was told to wait for.
 bool asks(const Client::Lane& lane, Time now);
 
-// Whether a job that is out has kept memory there, which it would give to anybody.
-bool anything_kept(const Roster& roster, std::size_t gpu, Time now);
+// What jobs that are out have kept there, which they would give to anybody.
+std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time now);
 
 // Whether `bytes` more would fit on the GPU if all other jobs that oversubscribe had left it.
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,

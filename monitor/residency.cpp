@@ -173,22 +173,25 @@ bool Residency::crowded_out(const Client::Lane& lane) {
     return false;
   }
   gpus_.read_credits(lane.gpu);
+  memory_.rebalance(lane.gpu);
   return gpus_[lane.gpu].account.overdrawn() > 0;
 }
 
-// Under another monitor it was told to leave: it stays away until the account has room for it, or
-// with a pause that outlived that monitor, which was one with release.
-void Residency::adopt(Job& job, Client& client, unsigned lane, Client::Lane& state) {
-  if (job.pause.on && !job.pause.decided) job.pause.release = true;
+// Under another monitor it was told to leave, all of its processes or one: it stays away until the
+// account has room for it.
+void Residency::adopt(Job& job) {
   if (!job.presence.released) {
     job.presence.released = job.presence.out = true;
     memory_.release(job);
     memory_.suspend(job);
   }
-  ResidencyOrder order = state.residency_order;
-  order.limited = true;
-  order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
-  tell(client, lane, state, order);
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    if (order.limited) return;
+    order.limited = true;
+    order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
+    tell(client, lane, state, order);
+  });
 }
 
 bool Residency::observe(Job& job, Time now) {
@@ -206,16 +209,22 @@ bool Residency::observe(Job& job, Time now) {
     // What it has kept can't leave: nobody shall wait for that.
     const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom &&
                          said.resident_bytes > state.residency_order.limit_bytes;
-    if (job.presence.out && refuses && now - state.lowered_at >= kRefuses) {
+    const bool exceeds = said.resident_bytes > state.residency_order.limit_bytes;
+    const bool stands = exceeds && now - state.lowered_at >= kLeavesWithin;
+    if (job.presence.out && ((refuses && now - state.lowered_at >= kRefuses) || stands)) {
       state.kept_bytes = said.resident_bytes;
       job.presence.rests_until = now + kRests;
     }
     state.residency = said;
     state.moves = state.moves || said.phase == abi::kLeaving;
-    if (!job.presence.released && crowded_out(state)) adopt(job, client, lane, state);
+    if (!job.presence.released && crowded_out(state)) adopt(job);
     if (!state.carried || said.total_bytes == 0) return;
     state.carried = false;
-    if (said.phase == abi::kAbsent) adopt(job, client, lane, state);
+    if (said.phase == abi::kAbsent || job.presence.released) {
+      // With a pause that outlived that monitor, which was one with release.
+      if (job.pause.on && !job.pause.decided) job.pause.release = true;
+      adopt(job);
+    }
     // It has put the words of the other monitor's page into this one.
     client.page->write_residency(lane, state.residency_order);
     client.page->ring();
@@ -236,7 +245,11 @@ bool Residency::observe(Job& job, Time now) {
 
 bool Residency::bring_about(Job& job, Time now) {
   if (wanted_out(job)) return tell_to_leave(job, now);
-  if (job.presence.released) return try_to_return(job, now);
+  if (job.presence.released) {
+    if (try_to_return(job, now)) return true;
+    // It leaves all the way before it stands in line.
+    return !job.presence.out && tell_to_leave(job, now);
+  }
   if (!job.pause.ending || whereabouts(roster_, job) != Whereabouts::kResident) return false;
   end_returned(job);
   return true;
@@ -248,12 +261,13 @@ bool Residency::tell_to_leave(Job& job, Time now) {
   if (begins) {
     spdlog::info("job '{}' leaves its GPUs", job.name);
     presence.released = true;
-    presence.returning = presence.arriving = false;
+    presence.returning = false;
     presence.moves_since = now;
     presence.failure.clear();
     presence.overdue = false;
     memory_.release(job);
   }
+  presence.arriving = false;
   // Whose memory only another needs keeps the rest.
   const bool keeps =
       !presence.swapped_out && !presence.idle && !(job.pause.on && job.pause.release);
@@ -322,21 +336,21 @@ std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
 // What may be there of a job that is out and wants to come back.
 void Residency::follow_room(Job& job, Time now) {
   Presence& presence = job.presence;
-  if (presence.arrives && !presence.arriving) {
-    presence.arriving = true;
-    presence.moves_since = now;
-  }
+  const bool arrives = !presence.arrives.empty();
+  if (arrives && !presence.arriving) presence.moves_since = now;
+  presence.arriving = arrives;
   std::map<std::size_t, std::uint64_t> room;
   std::map<std::size_t, std::uint64_t> overdrawn;
   for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (room.count(state.gpu) == 0) {
       gpus_.read_credits(state.gpu);
+      memory_.rebalance(state.gpu);
       room[state.gpu] = gpus_[state.gpu].account.free();
       const std::uint64_t over = gpus_[state.gpu].account.overdrawn();
       overdrawn[state.gpu] = over - std::min(over, leaves_anyway(state.gpu));
     }
     const ResidencyReport& said = state.residency;
-    if (presence.arrives) {
+    if (presence.arrives.count(state.gpu) != 0) {
       const std::uint64_t lacks = said.total_bytes - std::min(said.total_bytes, state.kept_bytes);
       const std::uint64_t more = std::min(room[state.gpu], lacks);
       state.kept_bytes += more;
@@ -354,7 +368,9 @@ void Residency::follow_room(Job& job, Time now) {
 
 bool Residency::try_to_return(Job& job, Time now) {
   if (job.presence.out) follow_room(job, now);
-  if (now < job.presence.try_at || !job.presence.may_return) return false;
+  const auto has_come = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
+  const bool due = now >= job.presence.try_at || all_lanes(roster_, job, has_come);
+  if (!due || !job.presence.may_return) return false;
   job.presence.try_at = now + kTryEvery;
   if (!memory_.reclaim(job, now)) return false;
   spdlog::info("job '{}' comes back to its GPUs", job.name);

@@ -27,9 +27,6 @@
 
 namespace switchyard::monitor {
 
-// So long may memory take to leave; then it stays.
-inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
-
 // Where a job's memory is, as people see it.
 enum class Whereabouts : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
 Whereabouts whereabouts(const Roster& roster, const Job& job);
@@ -78,7 +75,7 @@ class Residency {
   std::uint64_t leaves_anyway(std::size_t gpu) const;
   void give_up(Job& job, const std::string& why, Time now);
   void let_back(Job& job, Time now);
-  void adopt(Job& job, Client& client, unsigned lane, Client::Lane& state);
+  void adopt(Job& job);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
 
   Roster& roster_;

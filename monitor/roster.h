@@ -54,11 +54,11 @@ struct Presence {
   Time worked_at{0};       // when it was last seen at work; 0: the next look counts as that
 
   // Of its turns with others (oversubscription.h).
-  bool arrives = false;          // it may come as room comes
-  bool arriving = false;         // and has begun to
-  bool returning = false;        // all of its memory is on its way in
-  Time moves_since{0};           // when its last move began
-  Time cost_out{0}, cost_in{0};  // how long the last ones took
+  std::set<std::size_t> arrives;  // GPUs where it may come as room comes
+  bool arriving = false;          // and has begun to
+  bool returning = false;         // all of its memory is on its way in
+  Time moves_since{0};            // when its last move began
+  Time cost_out{0}, cost_in{0};   // how long the last ones took
   Time resident_since{0};
   Time waits_since{0};     // it is out, and wants to be in
   Time rests_until{0};     // it could not leave, so it is not asked to
@@ -90,6 +90,7 @@ struct Client {
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
     std::uint64_t lacks_bytes = 0;  // what was missing then
+    bool wants_turn = false;        // others' leaving would give it to it
     Time refreshed_at{0};           // when it last said that its contexts changed
     double load = -1;               // NVML's last sample; -1: none
     LaneReport last;                // as of the last look

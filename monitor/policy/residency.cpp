@@ -34,7 +34,9 @@ Time leaves_at(const Oversubscriber& job, const Oversubscriber& first) {
 
 }  // namespace
 
-Time stay_of(const Oversubscriber& job) { return std::max(20 * job.move_cost, kShortestStay); }
+Time stay_of(const Oversubscriber& job) {
+  return std::clamp(20 * job.move_cost, kShortestStay, kLongestStay);
+}
 
 RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   const Oversubscriber* first = nullptr;
@@ -69,7 +71,9 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   if (at > now) {
     out.look_again = at;
   } else {
-    out.gives_bytes = std::min(giver->resident_bytes, first->lacks_bytes);
+    // What is only kept goes in larger parts: who grows asks again and again.
+    const std::uint64_t part = giver->out ? giver->resident_bytes / 8 : 0;
+    out.gives_bytes = std::min(giver->resident_bytes, std::max(first->lacks_bytes, part));
   }
   return out;
 }

@@ -23,6 +23,8 @@
 namespace switchyard::monitor::policy {
 
 inline constexpr Time kShortestStay = std::chrono::milliseconds(200);
+// Whatever a client says of how long its moves take.
+inline constexpr Time kLongestStay = std::chrono::seconds(60);
 
 // A job that oversubscribes, as one GPU sees it.
 struct Oversubscriber {

@@ -269,6 +269,10 @@ struct Mover {
       return;
     }
     if (!quiet()) return;
+    // Draining may have taken long.
+    const Told now = told(lane);
+    if (!now.limited) return come_back();
+    limit = now.limit;
     Moved moved;
     {
       const Held held;
@@ -310,10 +314,20 @@ struct Mover {
     if (monotonic_ns() < next_ns) return kSoonNs;
     const bool leaves = now.limited && (!away || resident > now.limit);
     const bool comes = away && resident < std::min(now.limit, total);
-    const bool opens = away && !now.limited;
-    if (!leaves && !comes && !opens) return grow_pool() ? 0 : kLookNs;
+    const bool opens = away && (!now.limited || total == 0);
+    if (!leaves && !comes && !opens) {
+      const auto& phase = page().residencies[lane].phase;
+      if (away && phase.load(std::memory_order_relaxed) != abi::kAbsent) {
+        say(lane, abi::kAbsent, abi::kSwapFine);
+      }
+      return grow_pool() ? 0 : kLookNs;
+    }
     if (total != 0 && !current.enter(lane)) {
-      if (opens) strand(abi::kSwapFailed, CUDA_ERROR_INVALID_CONTEXT);
+      if (opens) {
+        strand(abi::kSwapFailed, CUDA_ERROR_INVALID_CONTEXT);
+      } else {
+        rest(away ? abi::kAbsent : abi::kResident, abi::kSwapFailed, CUDA_ERROR_INVALID_CONTEXT);
+      }
       return kLookNs;
     }
     if (leaves) {

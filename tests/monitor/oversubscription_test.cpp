@@ -230,6 +230,107 @@ TEST(Oversubscription, WhatWasKeptAndCannotLeaveIsLeftAlone) {
   EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kGpuFull);
 }
 
+TEST(Oversubscription, WhoCannotBeServedKeepsNobodyFromTheGpu) {
+  TwoOfThree rig;
+  rig.b_works();
+  const Joined plain = rig.runs({});
+  EXPECT_EQ(rig.charge(plain, kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  rig.is_absent(rig.a);
+  ASSERT_TRUE(rig.allocate(plain, kGiB));
+  // a wants 3 GiB of the 4, of which plain has one: it fits in nobody's absence but plain's.
+  rig.gpus.uses[0][plain.client->peer.pid] += kGiB / 4;  // its context
+  rig.live(seconds(60), {&rig.b});
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  rig.gpus.uses[0].erase(plain.client->peer.pid);
+  rig.monitor.died(plain.id);
+  rig.b_leaves_in_its_turn();
+}
+
+TEST(Oversubscription, WhoWaitsForItsQuotaWantsNobodysTurn) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 2 * kGiB));
+  Ask wanted;
+  wanted.memory = "1GiB";
+  wanted.on_oom = "wait";
+  const Joined b = rig.oversubscriber("b", wanted);
+  ASSERT_TRUE(rig.gets(b, kGiB / 2));
+  for (int ask = 0; ask < 50; ++ask) {
+    rig.charge(b, kGiB);
+    rig.live(milliseconds(100), {&a});
+  }
+  EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, WhatNeverFitsIsRefusedAlsoWhenSomethingIsKept) {
+  TwoOfThree rig;
+  rig.b_works();
+  const Joined plain = rig.runs({});
+  EXPECT_EQ(rig.charge(plain, 2 * kGiB).verdict, wire::kGpuFull);
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+}
+
+TEST(Oversubscription, WhoDoesNotGiveWhatItKeptIsNotWaitedForForEver) {
+  TwoOfThree rig;
+  rig.b_works();
+  const Joined plain = rig.runs({});
+  std::uint32_t said = wire::kWait;
+  for (int ask = 0; ask < 700 && said == wire::kWait; ++ask) {
+    said = rig.charge(plain, kGiB / 2).verdict;
+    rig.pass(milliseconds(100));
+  }
+  EXPECT_EQ(said, wire::kGpuFull);
+  EXPECT_EQ(rig.may_have(rig.a), kGiB);
+}
+
+TEST(Oversubscription, OneThatIsWantedBackWhileItLeavesStillStandsInLine) {
+  Crowd rig;
+  Ask idles;
+  idles.idle_release = "1s";
+  const Joined a = rig.oversubscriber("a", idles);
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  while (!a.shim.told_to_leave() && rig.now < seconds(1 << 20)) rig.live(milliseconds(200));
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  a.shim.leave(2 * kGiB);
+  a.shim.residency().held_threads = 1;
+  rig.shows(a);
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  rig.gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
+  const Time end = rig.now + seconds(30);
+  while (!b.shim.told_to_leave() && rig.now < end) rig.live(milliseconds(50), {&b});
+  EXPECT_TRUE(b.shim.told_to_leave());
+  rig.is_absent(b);
+  EXPECT_EQ(a.shim.residency().limited, 0u);
+}
+
+// The first in line may begin to come, and then has to wait for another's turn to end.
+TEST(Oversubscription, WaitingBetweenPartsIsNoCostOfMoving) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  EXPECT_TRUE(rig.may_have(rig.a) >= kGiB);
+  rig.b.shim.leave(2 * kGiB);
+  rig.shows(rig.b);  // a has begun to come
+  rig.b.shim.residency().error = abi::kSwapFailed;
+  rig.b.shim.residency().phase = abi::kReturning;
+  rig.pass(milliseconds(50));
+  rig.comes_to(rig.a, kGiB);
+  rig.is_back(rig.b);
+  rig.live(seconds(8), {&rig.b});  // it could not leave, so it is left alone
+  rig.b_leaves_in_its_turn();
+  rig.is_absent(rig.b);
+  rig.is_back(rig.a);
+  const Time began = rig.now;
+  while (!rig.a.shim.told_to_leave() && rig.now - began < seconds(60)) {
+    rig.live(milliseconds(50), {&rig.a});
+  }
+  EXPECT_LE(rig.now - began, seconds(5)) << "its own move took 100 ms";
+}
+
 TEST(Oversubscription, OneThatIdlesGivesAtOnceAndStaysOutUntilItWantsIn) {
   Crowd rig;
   const Joined a = rig.oversubscriber("a");

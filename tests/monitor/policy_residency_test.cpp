@@ -64,7 +64,8 @@ TEST(PolicyResidency, OneThatIdlesGoesBeforeOneThatWorks) {
   EXPECT_EQ(plan_room(jobs, kNow).giver, 2u);
   EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
   jobs[1].resident_since = kNow - milliseconds(199);
-  jobs[0].move_cost = seconds(100);
+  jobs[0].resident_since = kNow;
+  jobs[0].move_cost = seconds(1);
   EXPECT_FALSE(leaves(plan_room(jobs, kNow))) << "it has only just come";
   EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + milliseconds(1));
 }
@@ -89,6 +90,20 @@ TEST(PolicyResidency, AStayIsTwentyTimesWhatMovingCosts) {
     EXPECT_EQ(early.look_again, end);
     EXPECT_TRUE(leaves(plan_room(jobs, end)));
   }
+}
+
+TEST(PolicyResidency, AStayIsBoundedWhateverAMoveIsSaidToHaveTaken) {
+  Jobs jobs = {resident(1, kNow), waiting(2)};
+  jobs[0].move_cost = seconds(3600);
+  EXPECT_TRUE(leaves(plan_room(jobs, kNow + kLongestStay)));
+}
+
+TEST(PolicyResidency, WhatIsOnlyKeptGoesInPartsThatAreWorthIt) {
+  Jobs jobs = {waiting(1), waiting(2, seconds(1))};
+  jobs[0].out = true;
+  jobs[0].resident_bytes = 8 * kGiB;
+  jobs[1].lacks_bytes = 1;
+  EXPECT_EQ(plan_room(jobs, kNow).gives_bytes, kGiB);
 }
 
 TEST(PolicyResidency, AHigherClassWaitsForNobodysStay) {
