@@ -24,6 +24,8 @@ def arguments(parser):
     parser.add_argument("--only", choices=MODELS, action="append")
     parser.add_argument("--rounds", type=int, default=5, help="of each network")
     parser.add_argument("--batch", type=int, default=32)
+    # Its segments give back what no state is in by pages; without them, only as a whole.
+    parser.add_argument("--expandable", action="store_true", help="PyTorch's expandable segments")
 
 
 def timed(rig, op, name):
@@ -59,11 +61,15 @@ def measure(rig, model, job, settled):
 def start(rig, model):
     small = ["--batch", 2, "--size", 32, "--warm", 2] if tiny(rig) else ["--batch",
                                                                          rig.options.batch]
+    segments = ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if rig.options.expandable
+                else {})
     return rig.start(f"state-{model}", "networks.py", "--mode", "train", "--model", model, *small,
-                     swappable=True)
+                     environment=segments, swappable=True)
 
 
 def run(rig, report: Report):
+    if rig.options.expandable:
+        report.row += "-expandable"  # a file of its own
     jobs = {model: start(rig, model) for model in rig.options.only or MODELS}
     cells = []
     report.keep(cells=cells)
