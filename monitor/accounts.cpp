@@ -89,6 +89,11 @@ std::uint64_t Account::charged(JobKey job) const {
   return sum;
 }
 
+std::uint64_t Account::in_full(JobKey job) const {
+  const auto promise = quota(job);
+  return std::max(charged(job), promise ? promise->bytes : 0);
+}
+
 // What of a holding is on the device, as far as it counts.
 std::uint64_t Account::present(const Holding& holding) const {
   const std::uint64_t away = released(holding.job) ? holding.away - holding.coming : 0;

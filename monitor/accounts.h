@@ -76,6 +76,8 @@ class Account {
 
   std::uint64_t charged(JobKey job) const;
   std::uint64_t held(JobKey job) const;
+  // What it holds once all of it is there and its quota, if it has one, is promised.
+  std::uint64_t in_full(JobKey job) const;
   std::uint64_t reserved() const;  // the sum of all promises
   std::uint64_t free() const;      // never below zero
   // How far the promises and charges are over the capacity; 0 when they are not.

@@ -56,9 +56,8 @@ void GpuAccounts::read_credits(std::size_t gpu) {
     const Job* job = roster_.find(each.client->job);
     if (job == nullptr || !job->knobs.swappable) continue;
     const ResidencyReport said = each.client->page->residency(each.lane);
-    const ResidencyOrder& order = each.state->residency_order;
-    const std::uint64_t may = order.limited ? std::min(order.limit_bytes, said.total_bytes) : 0;
-    account.set_away(each.client->id, said.away_bytes(), may - std::min(may, said.resident_bytes));
+    const std::uint64_t held = held_bytes(said, each.state->residency_order);
+    account.set_away(each.client->id, said.away_bytes(), held - said.resident_bytes);
   }
 }
 

@@ -190,11 +190,8 @@ void Memory::suspend(const Job& job) {
 bool Memory::reclaim(const Job& job, Time now) {
   const auto applies = gpus_of(job);
   for (const std::size_t gpu : applies) {
-    const Account& account = gpus_[gpu].account;
     gpus_.read_credits(gpu);
-    const auto quota = account.quota(job.key);
-    const std::uint64_t full = std::max(account.charged(job.key), quota ? quota->bytes : 0);
-    if (!make_room(gpu, job.key, full, now)) return false;
+    if (!make_room(gpu, job.key, gpus_[gpu].account.in_full(job.key), now)) return false;
   }
   for (const std::size_t gpu : applies) {
     Account& account = gpus_[gpu].account;
@@ -279,7 +276,8 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
 
 wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
   const Job* job = roster_.find(client.job);
-  const bool quota = gpus_[gpu].account.quota(client.job).has_value();
+  const Account& account = gpus_[gpu].account;
+  const auto quota = account.quota(client.job);
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
   lane.last_asked = now;
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
@@ -290,9 +288,8 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
     return wire::kWait;
   }
   // What those who are out have kept leaves for anybody, unless others come first for too long.
-  const auto promise = gpus_[gpu].account.quota(client.job);
   const bool allowed =
-      !promise || lane.lacks_bytes <= minus(promise->bytes, gpus_[gpu].account.charged(client.job));
+      !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
   if (allowed && now - lane.waits_since < kLeavesWithin &&
       lane.lacks_bytes <= kept_bytes(roster_, gpu, now)) {
     return wire::kWait;

@@ -23,16 +23,11 @@ void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each ea
   });
 }
 
-// What is there of its memory, or may come: nobody else can have it.
-std::uint64_t has(const Client::Lane& lane) {
-  const ResidencyReport& said = lane.residency;
-  const std::uint64_t limit = lane.residency_order.limited ? lane.residency_order.limit_bytes : 0;
-  return std::max(said.resident_bytes, std::min(limit, said.total_bytes));
-}
-
-std::uint64_t has_on(std::size_t gpu, const Roster& roster, const Job& job) {
+std::uint64_t held_on(std::size_t gpu, const Roster& roster, const Job& job) {
   std::uint64_t bytes = 0;
-  for_lanes_on(gpu, roster, job, [&](const Client::Lane& lane) { bytes += has(lane); });
+  for_lanes_on(gpu, roster, job, [&](const Client::Lane& lane) {
+    bytes += held_bytes(lane.residency, lane.residency_order);
+  });
   return bytes;
 }
 
@@ -50,7 +45,7 @@ std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time now) {
   for (const auto& [key, job] : roster.jobs()) {
     const Presence& presence = job.presence;
     if (!job.knobs.oversubscribe || !presence.out || now < presence.rests_until) continue;
-    bytes += has_on(gpu, roster, job);
+    bytes += held_on(gpu, roster, job);
   }
   return bytes;
 }
@@ -92,13 +87,12 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
   out.takes_turns = job.knobs.oversubscribe;
   out.rests_until = presence.rests_until;
   out.move_cost = std::max(presence.cost_out, presence.cost_in);
-  out.resident_bytes = out.takes_turns ? has_on(gpu, roster_, job) : 0;
+  out.resident_bytes = out.takes_turns ? held_on(gpu, roster_, job) : 0;
   const Account& account = gpus_[gpu].account;
-  bool exceeds = false;  // more is there than may stay
+  std::uint64_t excess = 0;
   for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
     out.active = out.active || lane.active;
-    const ResidencyOrder& order = lane.residency_order;
-    exceeds = exceeds || (order.limited && lane.residency.resident_bytes > order.limit_bytes);
+    excess += excess_bytes(lane.residency, lane.residency_order);
     if (!wants_turn(lane, now)) return;
     out.wants_room = true;
     out.waits_since = earlier(out.waits_since, lane.waits_since);
@@ -108,16 +102,15 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
   if (presence.released) {
     out.out = presence.out;
     out.active = false;
-    out.leaving = !presence.out || exceeds;
+    out.leaving = !presence.out || excess > 0;
     const bool waits = presence.out && !wanted_out(job);
     if (waits && presence.waits_since == Time{0}) presence.waits_since = now;
     out.waits_since = presence.waits_since;
-    const auto quota = account.quota(job.key);
-    const std::uint64_t charged = account.charged(job.key);
-    const std::uint64_t full = std::max(charged, quota ? quota->bytes : 0);
+    const std::uint64_t full = account.in_full(job.key);
     out.lacks_bytes = account.short_of(job.key, full);
     // Who could not be served by anybody's leaving must not keep the others waiting.
-    out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, full - charged, now);
+    const std::uint64_t more = full - account.charged(job.key);
+    out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, more, now);
   } else {
     out.returning = presence.returning && now - presence.moves_since < kLeavesWithin &&
                     whereabouts(roster_, job) == Whereabouts::kMoving;
@@ -151,7 +144,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
       if (!giver.presence.out) lane.kept_bytes = 0;
       return;
     }
-    const std::uint64_t there = has(lane);
+    const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;
     bytes -= part;

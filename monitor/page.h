@@ -8,6 +8,7 @@
 // Threading: one thread on the monitor's side; the client's threads on the other.
 #pragma once
 
+#include <algorithm>
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstdint>
 #include <memory>
@@ -91,6 +92,16 @@ struct ResidencyOrder {
   std::uint64_t host_limit_bytes = 0;
   bool operator==(const ResidencyOrder&) const = default;
 };
+
+// Of a client's swappable memory, what nobody else can have: it is there, or may come at any time.
+inline std::uint64_t held_bytes(const ResidencyReport& said, const ResidencyOrder& order) {
+  const std::uint64_t limit = order.limited ? order.limit_bytes : 0;
+  return std::max(said.resident_bytes, std::min(limit, said.total_bytes));
+}
+// What is there beyond what may be: it is on its way out.
+inline std::uint64_t excess_bytes(const ResidencyReport& said, const ResidencyOrder& order) {
+  return order.limited ? said.resident_bytes - std::min(said.resident_bytes, order.limit_bytes) : 0;
+}
 
 class ClientPage {
  public:

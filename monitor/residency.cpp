@@ -54,8 +54,7 @@ bool leaving(const Client::Lane& lane) {
 
 Whereabouts whereabouts(const Roster& roster, const Job& job) {
   const auto is_away = [](const Client::Lane& lane) {
-    return lane.residency.away() &&
-           lane.residency.resident_bytes <= lane.residency_order.limit_bytes;
+    return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
   };
   if (job.presence.released) {
     if (!wanted_out(job)) return Whereabouts::kWaiting;
@@ -207,11 +206,9 @@ bool Residency::observe(Job& job, Time now) {
       state.moves = false;
     }
     // What it has kept can't leave: nobody shall wait for that.
-    const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom &&
-                         said.resident_bytes > state.residency_order.limit_bytes;
-    const bool exceeds = said.resident_bytes > state.residency_order.limit_bytes;
-    const bool stands = exceeds && now - state.lowered_at >= kLeavesWithin;
-    if (job.presence.out && ((refuses && now - state.lowered_at >= kRefuses) || stands)) {
+    const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom;
+    const bool late = now - state.lowered_at >= (refuses ? kRefuses : kLeavesWithin);
+    if (job.presence.out && late && excess_bytes(said, state.residency_order) > 0) {
       state.kept_bytes = said.resident_bytes;
       job.presence.rests_until = now + kRests;
     }
@@ -325,9 +322,7 @@ std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : roster_.jobs()) {
     for_lanes(roster_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-      if (lane.gpu != gpu || !lane.residency_order.limited) return;
-      const std::uint64_t there = lane.residency.resident_bytes;
-      bytes += there - std::min(there, lane.residency_order.limit_bytes);
+      if (lane.gpu == gpu) bytes += excess_bytes(lane.residency, lane.residency_order);
     });
   }
   return bytes;
