@@ -1,22 +1,10 @@
 """JAX: a jitted training step, with the allocator's default preallocation."""
 
 import os
-import subprocess
-import sys
 
-# Autotuning picks kernels by time, so two runs could differ in the last bit by themselves.
-WANTED = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_autotune_level=0")
+from jax_setup import deterministic
 
-
-def known(flag):
-    """XLA aborts at a flag that its version doesn't know, so another process tries it first."""
-    environment = {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
-    return subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment,
-                          capture_output=True, check=False).returncode == 0
-
-
-os.environ["XLA_FLAGS"] = " ".join(
-    [os.environ.get("XLA_FLAGS", ""), *(flag for flag in WANTED if known(flag))]).strip()
+deterministic()
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

@@ -21,16 +21,23 @@ def arguments(parser):
     # A step takes 44 ms alone (18.05 a second at batch 8, 47.6 at batch 2), some more where it is
     # deterministic; a turn comes every 3 s or so, for moving takes 0.1 s. So each is moved out some
     # nine times, and all four runs take some 200 s.
-    parser.add_argument("--steps", type=int, default=550, help="of each training")
+    parser.add_argument("--steps", type=int, help="of each training: 550, in JAX 500")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
-    parser.add_argument("--expandable", action="store_true",
-                        help="PyTorch's expandable segments: memory that it makes and maps itself")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--expandable", action="store_true",
+                      help="PyTorch's expandable segments: memory that it makes and maps itself")
+    kind.add_argument("--jax", action="store_true",
+                      help="a training in JAX, each in a pool that it takes in advance")
+    parser.add_argument("--pool-mib", type=int, default=14745, help="of each in JAX")
 
 
-def start(rig, name, steps=None, **knobs):
+def start(rig, name, times=1, **knobs):
     o = rig.options
-    argv = [python(), BENCH / "checks" / "together_training.py", steps or o.steps, o.batch]
+    script, steps = ("together_jax.py", 500) if o.jax else ("together_training.py", 550)
+    argv = [python(), BENCH / "checks" / script, times * (o.steps or steps), o.batch]
+    if o.jax:
+        argv.append(o.pool_mib)
     segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if o.expandable else {}
     return rig.start_program(name, argv, environment=segments, **knobs)
 
@@ -49,17 +56,19 @@ def alone(rig, name):
 
 def refused(rig):
     """One beside another, neither of which may be moved."""
-    holder = start(rig, "holder", 3 * rig.options.steps).ready(90)
+    holder = start(rig, "holder", times=3).ready(90)
     time.sleep(5)
     beside = start(rig, "beside")
+    failed = False
     try:
-        beside.process.wait(timeout=60)
+        failed = beside.process.wait(timeout=60) != 0
     except subprocess.TimeoutExpired:
         pass  # not refused: it trains
     for training in (beside, holder):
         training.process.kill()
         training.process.wait(timeout=20)
-    return "out of memory" in beside.log.read_text(errors="replace").lower()
+    # A pool that had to be smaller is complained of, too, by one that then goes on.
+    return failed and "out of memory" in beside.log.read_text(errors="replace").lower()
 
 
 def longest_gap(stamps, begun, ended):
@@ -83,8 +92,9 @@ def together(rig, report):
 
 
 def run(rig, report: Report):
-    if rig.options.expandable:
-        report.row += "-expandable"  # a file of its own
+    for kind in ("expandable", "jax"):
+        if getattr(rig.options, kind):
+            report.row += f"-{kind}"  # a file of its own
     rig.say("link")
     link = rig.run_once("link", [python(), BENCH / "checks" / "link.py", 1024, 10])
     undisturbed = []
@@ -104,7 +114,8 @@ def run(rig, report: Report):
 def judge(rig, report, undisturbed, without, results, seconds):
     report.note("reserved by each", f"{undisturbed[0]['reserved_bytes'] / (1 << 30):.1f} GiB",
                 f"of {rig.options.capacity}"
-                + (", expandable segments" if undisturbed[0].get("expandable") else ""))
+                + (", expandable segments" if undisturbed[0].get("expandable") else "")
+                + (f", JAX {undisturbed[0]['jax']}" if "jax" in undisturbed[0] else ""))
     report.judge("two undisturbed runs", undisturbed[0]["losses"][:12], "equal losses",
                  undisturbed[0]["losses"] == undisturbed[1]["losses"])
     report.judge("without --oversubscribe", "out of memory" if without else "not refused",
