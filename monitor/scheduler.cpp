@@ -58,6 +58,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.held = lane.gate.held_threads > 0;
   view.slices_in_force = slicing_.in_force(gpu, client.id);
   view.paused = job.pause.on;
+  view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.limit = job.knobs.limit;
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;

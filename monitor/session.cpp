@@ -16,7 +16,8 @@ constexpr auto kFrameDeadline = std::chrono::seconds(10);
 constexpr auto kIdleTool = std::chrono::minutes(10);
 // What keeps a created job alive when its creator can't be watched, until its first process joins.
 constexpr Time kUnseenCreator = std::chrono::seconds(60);
-// A client that was asked to ring is heard again soon; one that rings unasked not so soon.
+// A client that was asked to ring, or whose memory moves, is heard again soon; one that rings
+// unasked not so soon.
 constexpr auto kAskedPause = std::chrono::microseconds(200);
 constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
 // How often an answer that waits looks whether it is ready.
@@ -185,9 +186,11 @@ void Session::rung() {
   Client* client = yard_.monitor().roster().client(client_);
   if (client == nullptr) return;
   client->page->answer_wake();
-  const bool asked = std::any_of(client->lanes.begin(), client->lanes.end(),
-                                 [](const auto& lane) { return lane.second.asked_to_wake; });
   yard_.look_at_those_of(client_);
+  // While memory moves, each chunk that has left is the next one's room.
+  const bool asked = std::any_of(client->lanes.begin(), client->lanes.end(), [](const auto& lane) {
+    return lane.second.asked_to_wake || !lane.second.residency.resident();
+  });
   wake_pause_.expires_after(asked ? kAskedPause : kUnaskedPause);
   wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {
     const auto self = weak.lock();

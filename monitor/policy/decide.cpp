@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iterator>
 #include <optional>
 
@@ -109,6 +110,9 @@ void share(Look& look) {
   if (look.rules.slices) give_slices(look);
   for (const Rider& rider : look.riders) {
     rider.plan->wake = rider.plan->wake || !rider.active;
+    // Who comes in maps memory, and each time waits for a slice of the copies of who leaves.
+    auto& copy_us = rider.plan->slices.copy_us;
+    if (rider.view->moves) copy_us = std::min(copy_us, kMovingCopySliceUs);
     if (!rider.view->sliceable) rider.plan->slices = {};
   }
 }

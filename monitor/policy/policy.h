@@ -50,6 +50,8 @@ inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the 
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
+// Of the copies of one whose memory moves: as short as may be where others have short ones, too.
+inline constexpr std::uint32_t kMovingCopySliceUs = abi::kShortBelowUs;
 inline constexpr std::uint32_t kLargestSliceUs = 200'000;
 // Between two waits, beside a high class. A wait costs about 4 us of GPU time: at 400 it was 1.2 %.
 inline constexpr std::uint32_t kHighSpacingUs = 500;
@@ -81,6 +83,7 @@ struct ClientView {
   bool held = false;                 // threads of it sleep before its closed gate
   bool slices_in_force = true;       // what was wanted last is in force
   bool paused = false;               // a person paused the job
+  bool moves = false;                // its memory is on its way off this GPU, away, or coming back
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
   Time deadline{0};                  // of the job, on `now`'s clock; 0: none
 };

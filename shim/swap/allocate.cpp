@@ -64,7 +64,7 @@ CUresult bring_all(Range& range) {
     const CUresult result = bring(range.chunks[i], range.address + i * kChunk, range.properties);
     if (result != CUDA_SUCCESS) return result;
   }
-  return CUDA_SUCCESS;
+  return permit(range.address, range.bytes, range.properties.location);
 }
 
 // pre: a Held lives.

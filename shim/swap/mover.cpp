@@ -35,7 +35,7 @@ namespace {
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 200 * kMs;
 constexpr std::uint64_t kSoonNs = 5 * kMs;
-constexpr std::uint64_t kPatienceNs = 2 * kMs;
+constexpr std::uint64_t kPatienceNs = 10 * kMs;
 // After a move that failed.
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
@@ -114,12 +114,12 @@ Told told(unsigned lane) {
   return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
 }
 
-bool may_always(unsigned, std::uint64_t) { return true; }
+bool may_always(unsigned, std::uint64_t, bool) { return true; }
 
 // As another's chunks leave the limit rises, several times in a millisecond.
-bool may_come(unsigned lane, std::uint64_t bytes) {
+bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
   const timespec nap{0, 50'000};
-  for (const std::uint64_t end = monotonic_ns() + kPatienceNs;;) {
+  for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
     const std::uint64_t limit = told(lane).limit;
     const std::uint64_t there = g_resident[lane].load();
     if (there <= limit && bytes <= limit - there) return true;

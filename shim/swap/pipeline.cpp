@@ -201,39 +201,101 @@ Stop stop_of(CUresult failure) {
   return failure == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
 }
 
-Moved bring_back(unsigned lane, MayCome may_come, Lines& lines, Resident resident) {
-  Moved moved{.result = lines.result()};
-  if (moved.result != CUDA_SUCCESS) moved.stop = stop_of(moved.result);
-  bool full = false;
-  const auto bring_one = [&](Chunk& chunk, CUdeviceptr address,
-                             const CUmemAllocationProp& properties) {
+class Inward {
+ public:
+  Inward(unsigned lane, Lines& lines, MayCome may_come, Resident resident)
+      : lane_(lane), lines_(lines), may_come_(may_come), resident_(resident) {
+    if (lines.result() != CUDA_SUCCESS) stop(lines.result());
+  }
+
+  void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    if (moved_.stop == Stop::kDriver || lines_.stream() == nullptr) return;
     // One that could not be taken away again after a copy that failed is there already, without its
     // contents: these come also where there is no room for more.
     const bool comes = !on_device(chunk);
-    if (moved.stop == Stop::kDriver || lines.stream() == nullptr) return;
     if (!comes && !chunk.arriving) return;
-    if (comes) {
-      // Nor a smaller one behind it: the same ones move every time.
-      full = full || moved.stop != Stop::kNothing || !may_come(lane, chunk.bytes);
-      if (full) return;
-      resident(lane, signed_bytes(chunk));
-      const CUresult brought = bring(chunk, address, properties);
-      if (brought != CUDA_SUCCESS) {
-        resident(lane, -signed_bytes(chunk));
-        moved.result = brought;
-        moved.stop = stop_of(brought);
-        return;
+    if (comes && !bring_one(chunk, address, properties)) return;
+    if (count_ != 0 && address != end()) fill_all();
+    location_ = properties.location;
+    run_[count_++] = {&chunk, address, comes};
+    if (count_ == longest_) {
+      fill_all();
+      longest_ = std::min(2 * longest_, kLongestRun);
+    }
+  }
+
+  Moved finish() {
+    fill_all();
+    return moved_;
+  }
+
+ private:
+  static constexpr unsigned kLongestRun = 8;
+
+  // A chunk on the device that nobody may touch yet, nor has it its contents.
+  struct Brought {
+    Chunk* chunk = nullptr;
+    CUdeviceptr address = 0;
+    bool came = false;
+  };
+
+  CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
+
+  void stop(CUresult failure) {
+    moved_.result = failure;
+    moved_.stop = stop_of(failure);
+  }
+
+  // Who waits for room has given all to the copies before.
+  bool may_come(std::uint64_t bytes) {
+    if (count_ != 0 && may_come_(lane_, bytes, false)) return true;
+    fill_all();
+    return moved_.stop == Stop::kNothing && may_come_(lane_, bytes, true);
+  }
+
+  bool bring_one(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    // Nor a smaller one behind it: the same ones move every time.
+    full_ = full_ || moved_.stop != Stop::kNothing || !may_come(chunk.bytes);
+    if (full_) return false;
+    resident_(lane_, signed_bytes(chunk));
+    const CUresult brought = bring(chunk, address, properties);
+    if (brought == CUDA_SUCCESS) return true;
+    resident_(lane_, -signed_bytes(chunk));
+    stop(brought);
+    return false;
+  }
+
+  void fill_all() {
+    if (count_ == 0) return;
+    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, location_);
+    for (unsigned i = 0; i < count_; ++i) {
+      Chunk& chunk = *run_[i].chunk;
+      chunk.arriving = true;
+      if (permitted == CUDA_SUCCESS) {
+        const CUresult filled = moved_.stop == Stop::kDriver
+                                    ? CUDA_SUCCESS
+                                    : fill(chunk, run_[i].address, lines_.stream());
+        if (filled != CUDA_SUCCESS) moved_ = {.stop = Stop::kDriver, .result = filled};
+      } else if (run_[i].came && send_away(chunk, run_[i].address)) {
+        chunk.arriving = false;
+        resident_(lane_, -signed_bytes(chunk));
       }
     }
-    chunk.arriving = true;
-    const CUresult filled = fill(chunk, address, lines.stream());
-    if (filled == CUDA_SUCCESS) return;
-    moved.result = filled;
-    moved.stop = Stop::kDriver;
-  };
-  each_chunk(lane, bring_one);
-  return moved;
-}
+    if (permitted != CUDA_SUCCESS) stop(permitted);
+    count_ = 0;
+  }
+
+  unsigned lane_;
+  Lines& lines_;
+  MayCome may_come_;
+  Resident resident_;
+  Moved moved_;
+  bool full_ = false;
+  Brought run_[kLongestRun];  // they follow each other
+  unsigned count_ = 0;
+  unsigned longest_ = 1;  // the first shall be copied soon
+  CUmemLocation location_ = {};
+};
 
 // The chunks on the device, the last ranges first, until `bytes` are told of.
 template <typename Do>
@@ -271,7 +333,11 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
 
 Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   Lines lines;
-  Moved moved = bring_back(lane, may_come, lines, resident);
+  Inward inward(lane, lines, may_come, resident);
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    inward.put(chunk, address, properties);
+  });
+  Moved moved = inward.finish();
   const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;

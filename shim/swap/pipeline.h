@@ -2,10 +2,11 @@
 //
 // Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, so that a
 // neighbour can take it while the rest is still being copied; meanwhile the next copies run. On the
-// way in the next chunks are mapped while the copies of the first run.
+// way in the next chunks are mapped while the copies of the first run: first one, then more and
+// more of them in one go, because to permit access may take as long as a copy of another process.
 //
 //     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
-//                     unmap │   unmap │                 map │      copy ▓▓▓▓
+//                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
 // Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
 //
@@ -34,9 +35,9 @@ struct Moved {
 // work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 
-// Asked before each chunk comes: whether so many bytes may. It may wait a little for that, while
-// the copies of the chunks before run on.
-using MayCome = bool (*)(unsigned lane, std::uint64_t bytes);
+// Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for
+// that, while the copies of the chunks before run on.
+using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
 
 // Brings back what is away, the first ranges first, until one may not come. pre: as above.
 Moved move_in(unsigned lane, MayCome may_come, Resident resident);

@@ -19,16 +19,6 @@ bool rdma_capable(int device) {
   return ask != nullptr && ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
 }
 
-CUresult map(CUmemGenericAllocationHandle handle, CUdeviceptr address, std::uint64_t bytes,
-             const CUmemLocation& location) {
-  const CUresult mapped = driver().cuMemMap(address, bytes, 0, handle, 0);
-  if (mapped != CUDA_SUCCESS) return mapped;
-  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  const CUresult allowed = driver().cuMemSetAccess(address, bytes, &access, 1);
-  if (allowed != CUDA_SUCCESS) driver().cuMemUnmap(address, bytes);
-  return allowed;
-}
-
 // Those that leave last come first. True: `act` of one was.
 template <typename Act>
 bool each_kept(Act act) {
@@ -80,13 +70,18 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& pro
   CUmemGenericAllocationHandle handle = 0;
   CUresult result = driver().cuMemCreate(&handle, chunk.bytes, &properties, 0);
   if (result != CUDA_SUCCESS) return result;
-  result = map(handle, address, chunk.bytes, properties.location);
+  result = driver().cuMemMap(address, chunk.bytes, 0, handle, 0);
   if (result != CUDA_SUCCESS) {
     driver().cuMemRelease(handle);
     return result;
   }
   chunk.handle = handle;
   return CUDA_SUCCESS;
+}
+
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location) {
+  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver().cuMemSetAccess(address, bytes, &access, 1);
 }
 
 bool send_away(Chunk& chunk, CUdeviceptr address) {

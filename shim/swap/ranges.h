@@ -89,9 +89,12 @@ std::uint64_t resident_bytes(const Range& range);
 // The properties of what stands in for cuMemAlloc's memory.
 CUmemAllocationProp plain_memory(int device);
 
-// Puts memory of the device behind a chunk: create, map, give its own device access. On failure
+// Puts memory of the device behind a chunk, which nobody may touch before permit(). On failure
 // nothing is left behind, and the driver's result says why.
 CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
+// Lets its device read and write chunks that have been brought. One call for many: the driver may
+// let it wait for another process's copies, as long as the slice that these have (about 1 ms).
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);

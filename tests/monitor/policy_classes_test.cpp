@@ -187,6 +187,18 @@ TEST(Policy, TwoEqualNormalsGetLongEqualSlices) {
   EXPECT_EQ(plan.clients[1].slices, (Slices{25'000, 25'000}));
 }
 
+TEST(Policy, OneWhoseMemoryMovesHasTheShortestCopySliceThatOthersMayHaveToo) {
+  Yard yard{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
+  const Slices before = yard.work({0, 1}).clients[0].slices;
+  yard[0].moves = true;
+  const Plan plan = yard.work({1});
+  EXPECT_EQ(plan.clients[0].slices, (Slices{before.compute_us, kMovingCopySliceUs}));
+  EXPECT_EQ(plan.clients[1].slices, before);
+  EXPECT_EQ(shorts(plan), 0u);
+  yard[0].moves = false;
+  EXPECT_EQ(yard.work({0, 1}).clients[0].slices, before);
+}
+
 TEST(Policy, WeightsFourToOne) {
   Yard yard{{{client(1, Priority::kNormal, 4), client(2, Priority::kNormal, 1)}}, {}};
   const Plan plan = yard.work({0, 1});

@@ -44,7 +44,7 @@ TEST_F(SwappableAllocation, IsChargedAsTheDriversOwn) {
 }
 
 TEST_F(SwappableAllocation, EachCallFailingInTurnLeavesNothing) {
-  constexpr int kCalls = 1 + 3 * 3;  // the reservation; create, map and access of three chunks
+  constexpr int kCalls = 1 + 3 * 2 + 1;  // the reservation; create and map of three chunks; access
   for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     for (int call = 0; call < kCalls; ++call) {
       swap_.failure = failure;

@@ -34,6 +34,25 @@ TEST_F(Pipeline, OutAndInKeepsEveryByte) {
   expect_nothing_lost();
 }
 
+TEST_F(Pipeline, AccessIsPermittedToMoreAndMoreChunksInOneGo) {
+  out();
+  driven_.permitted.clear();
+  in();
+  // Of two ranges, the lower one of two chunks: what doesn't follow is a run of its own.
+  EXPECT_EQ(driven_.permitted, (std::vector{kMiB2, kMiB2, 2 * kMiB2, kMiB2}));
+}
+
+TEST_F(Pipeline, WhereAccessIsRefusedWhatCameBeforeIsKept) {
+  out();
+  driven_.calls_until_failure = 5 + 4 + 4;  // stream and events; a chunk; two are brought
+  EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
+  EXPECT_EQ(driven_.live_handles, 2) << "but for the one between";
+  expect_nothing_lost();
+  driven_.calls_until_failure = -1;
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
 TEST_F(Pipeline, OnlyTheExcessGoes) {
   EXPECT_EQ(out(kMiB2 + 1).copied, 2 * kMiB2);
   EXPECT_EQ(driven_.live_handles, 3);
@@ -56,7 +75,7 @@ TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
 
 TEST_F(Pipeline, WithoutRoomOnTheDeviceTheRestIsTriedAgain) {
   out();
-  driven_.calls_until_failure = 2 * 4 + 5;  // two chunks' calls, and those of stream and events
+  driven_.calls_until_failure = 5 + 4 + 3;  // stream and events; a chunk; most of the second
   EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
   EXPECT_EQ(driven_.live_handles, 2);
   expect_nothing_lost();

@@ -39,7 +39,10 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   std::memset(reinterpret_cast<void*>(address), 0xDD, bytes);
   return CUDA_SUCCESS;
 }
-CUresult access(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return g_driven->next(); }
+CUresult access(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
+  g_driven->permitted.push_back(bytes);
+  return g_driven->next();
+}
 CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
   if (const CUresult result = g_driven->next()) return result;
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
@@ -219,7 +222,7 @@ swap::Moved PipelineTest::in(std::uint64_t bytes) {
   const Held held;
   static std::uint64_t left;
   left = bytes;
-  const auto may_come = [](unsigned, std::uint64_t wanted) {
+  const auto may_come = [](unsigned, std::uint64_t wanted, bool) {
     if (wanted > left) return false;
     left -= wanted;
     return true;

@@ -26,6 +26,7 @@ struct Driven {
   int live_handles = 0;
   int sets = 0;
   int launches = 0;
+  std::vector<std::uint64_t> permitted;  // bytes of each call
   bool kernels_write = true;
   bool computes_wrongly = false;
 
