@@ -59,6 +59,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.slices_in_force = slicing_.in_force(gpu, client.id);
   view.paused = job.pause.on;
   view.moves = lane.residency_order.limited || !lane.residency.resident();
+  view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
   view.limit = job.knobs.limit;
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;

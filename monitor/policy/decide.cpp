@@ -99,6 +99,18 @@ void arm_newcomers(const Look& look, const TurnRules& turns) {
   }
 }
 
+// Who comes in maps memory, and each time waits for a slice of the copies of who leaves.
+void shorten_copies(const Look& look) {
+  const auto any_short = [&look] {
+    return any_rider(look, [](const Rider& rider) { return is_short(rider.plan->slices); });
+  };
+  for (const Rider& rider : look.riders) {
+    auto& copy_us = rider.plan->slices.copy_us;
+    if (rider.view->moves) copy_us = std::min(copy_us, kMovingCopySliceUs);
+    if (rider.view->leaves && !any_short()) copy_us = std::min(copy_us, kLeavingCopySliceUs);
+  }
+}
+
 // More than one rides: slices, turns and held gates, as the rules have it.
 void share(Look& look) {
   const bool gates =
@@ -107,12 +119,12 @@ void share(Look& look) {
   const auto turns = gates ? turns_for(look) : std::nullopt;
   if (turns) arm_newcomers(look, *turns);
   if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
-  if (look.rules.slices) give_slices(look);
+  if (look.rules.slices) {
+    give_slices(look);
+    shorten_copies(look);
+  }
   for (const Rider& rider : look.riders) {
     rider.plan->wake = rider.plan->wake || !rider.active;
-    // Who comes in maps memory, and each time waits for a slice of the copies of who leaves.
-    auto& copy_us = rider.plan->slices.copy_us;
-    if (rider.view->moves) copy_us = std::min(copy_us, kMovingCopySliceUs);
     if (!rider.view->sliceable) rider.plan->slices = {};
   }
 }

@@ -50,8 +50,10 @@ inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the 
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
-// Of the copies of one whose memory moves: as short as may be where others have short ones, too.
+// Of the copies of one whose memory moves: as short as may be where others have short ones, too. Of
+// the one that leaves: whoever maps memory meanwhile waits for about that long at each chunk.
 inline constexpr std::uint32_t kMovingCopySliceUs = abi::kShortBelowUs;
+inline constexpr std::uint32_t kLeavingCopySliceUs = 50;
 inline constexpr std::uint32_t kLargestSliceUs = 200'000;
 // Between two waits, beside a high class. A wait costs about 4 us of GPU time: at 400 it was 1.2 %.
 inline constexpr std::uint32_t kHighSpacingUs = 500;
@@ -84,6 +86,7 @@ struct ClientView {
   bool slices_in_force = true;       // what was wanted last is in force
   bool paused = false;               // a person paused the job
   bool moves = false;                // its memory is on its way off this GPU, away, or coming back
+  bool leaves = false;               // it is on its way off
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
   Time deadline{0};                  // of the job, on `now`'s clock; 0: none
 };

@@ -199,6 +199,20 @@ TEST(Policy, OneWhoseMemoryMovesHasTheShortestCopySliceThatOthersMayHaveToo) {
   EXPECT_EQ(yard.work({0, 1}).clients[0].slices, before);
 }
 
+TEST(Policy, OneWhoseMemoryLeavesHasShortCopySlicesUnlessAnotherHas) {
+  Yard yard{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
+  for (std::size_t i = 0; i < 2; ++i) yard[i].moves = yard[i].leaves = true;
+  Plan plan = yard.work({0, 1});
+  EXPECT_EQ(plan.clients[0].slices.copy_us, kLeavingCopySliceUs);
+  EXPECT_EQ(plan.clients[1].slices.copy_us, kMovingCopySliceUs);
+  EXPECT_EQ(shorts(plan), 1u);
+  Yard mixed{{{client(1, Priority::kHigh), client(2, Priority::kLow)}}, {}};
+  mixed[0].moves = mixed[0].leaves = true;
+  plan = mixed.work({0, 1});
+  EXPECT_EQ(plan.clients[0].slices.copy_us, kMovingCopySliceUs);
+  EXPECT_EQ(shorts(plan), 1u);
+}
+
 TEST(Policy, WeightsFourToOne) {
   Yard yard{{{client(1, Priority::kNormal, 4), client(2, Priority::kNormal, 1)}}, {}};
   const Plan plan = yard.work({0, 1});
