@@ -210,8 +210,8 @@ class Rig:
             raise RigError(f"{path} is missing: build it by make or `ninja {name}`")
         return path
 
-    def run_once(self, name, argv, timeout=60, **how):
-        """Runs a program that ends by itself; what its one line of JSON says."""
+    def output_of(self, name, argv, timeout=60, **how):
+        """Runs a program that ends by itself."""
         process = self.once(name, argv, **how)
         try:
             output, _ = process.communicate(timeout=timeout)
@@ -220,7 +220,11 @@ class Rig:
             raise RigError(f"{name}: not done after {timeout} s") from None
         if process.returncode != 0:
             raise RigError(f"{name} ended {process.returncode}: {tail(process.log)}")
-        return json.loads(output)
+        return output
+
+    def run_once(self, name, argv, timeout=60, **how):
+        """The same; what its one line of JSON says."""
+        return json.loads(self.output_of(name, argv, timeout, **how))
 
     # --- MPS: a private daemon; the GPU's compute mode is left as it is ---
 
