@@ -16,7 +16,7 @@ namespace switchyard::bench::ablation {
   CALL(cuMemAddressReserve) CALL(cuMemAddressFree) CALL(cuMemAlloc) CALL(cuMemFree) \
   CALL(cuMemHostAlloc) CALL(cuMemFreeHost) CALL(cuMemHostRegister) CALL(cuMemHostUnregister) \
   CALL(cuMemcpyDtoH) CALL(cuMemcpyHtoD) CALL(cuMemcpyDtoHAsync) CALL(cuMemcpyHtoDAsync) \
-  CALL(cuMemcpyDtoDAsync) CALL(cuMemsetD32) CALL(cuStreamCreate) CALL(cuStreamDestroy) \
+  CALL(cuMemcpyAsync) CALL(cuMemsetD32) CALL(cuStreamCreate) CALL(cuStreamDestroy) \
   CALL(cuStreamSynchronize) CALL(cuStreamWaitEvent) CALL(cuEventCreate) CALL(cuEventDestroy) \
   CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel) \
   CALL(cuModuleGetFunction)

@@ -28,12 +28,6 @@ void let_device_use(CUdeviceptr address, std::size_t bytes) {
   CU(cuMemSetAccess, address, bytes, &access, 1);
 }
 
-std::string refused(const char* call, CUresult result) {
-  const char* name = nullptr;
-  calls().cuGetErrorName(result, &name);
-  return std::string(call) + " of the host's memory: " + (name != nullptr ? name : "unknown error");
-}
-
 }  // namespace
 
 Chunks::Chunks(std::size_t bytes, std::size_t chunk_bytes)
@@ -77,6 +71,12 @@ void Chunks::map_host(unsigned at, Handle handle) {
 void Chunks::give_access() { let_device_use(address_, bytes_); }
 
 void Chunks::unmap(unsigned at) { CU(cuMemUnmap, address(at), bytes(at)); }
+
+std::string refused(const char* call, CUresult result) {
+  const char* name = nullptr;
+  calls().cuGetErrorName(result, &name);
+  return std::string(call) + " of the host's memory: " + (name != nullptr ? name : "unknown error");
+}
 
 HostHandles make_host_handles(const Chunks& like) {
   HostHandles out;

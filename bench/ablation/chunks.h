@@ -60,4 +60,6 @@ struct HostHandles {
 };
 HostHandles make_host_handles(const Chunks& like);
 
+std::string refused(const char* call, CUresult result);
+
 }  // namespace switchyard::bench::ablation

@@ -7,31 +7,40 @@ EarlyStart::EarlyStart(std::size_t bytes, const Work& work, const HostMemory& me
   CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
   arrived_.resize(model_.count());
   for (CUevent& event : arrived_) CU(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
-  host_ = make_host_handles(image_);
-  if (!host_.refusal) {
-    for (unsigned i = 0; i < image_.count(); ++i) image_.map_host(i, host_.handles[i]);
-    image_.give_access();
-  }
   model_.bring_all();
   work_.fill(model_);
   sum_ = work_.sum(model_);
-  if (!host_.refusal) {
-    for (unsigned i = 0; i < model_.count(); ++i) {
-      CU(cuMemcpyDtoDAsync, image_.address(i), model_.address(i), model_.bytes(i), stream_);
-    }
-    CU(cuStreamSynchronize, stream_);
-  }
+  make_image();
   move_out(model_, copy_, {});
 }
 
 EarlyStart::~EarlyStart() {
-  model_.send_all_away();
+  drop_image();
+  for (CUevent event : arrived_) CU(cuEventDestroy, event);
+  CU(cuStreamDestroy, stream_);
+}
+
+void EarlyStart::make_image() {
+  host_ = make_host_handles(image_);
+  if (host_.refusal) return;
+  for (unsigned i = 0; i < image_.count(); ++i) image_.map_host(i, host_.handles[i]);
+  image_.give_access();
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned i = 0; i < model_.count() && result == CUDA_SUCCESS; ++i) {
+    result = calls().cuMemcpyAsync(image_.address(i), model_.address(i), model_.bytes(i), stream_);
+  }
+  CU(cuStreamSynchronize, stream_);
+  if (result == CUDA_SUCCESS) return;
+  drop_image();
+  host_.refusal = refused("cuMemcpyAsync", result);
+}
+
+void EarlyStart::drop_image() {
   for (unsigned i = 0; i < host_.handles.size(); ++i) {
     image_.unmap(i);
     CU(cuMemRelease, host_.handles[i]);
   }
-  for (CUevent event : arrived_) CU(cuEventDestroy, event);
-  CU(cuStreamDestroy, stream_);
+  host_.handles.clear();
 }
 
 double EarlyStart::chunk_ms() {
@@ -101,7 +110,7 @@ Started EarlyStart::early(const Load& load) {
   for (unsigned i = 0; i < model_.count(); ++i) {
     model_.unmap(i);
     model_.bring(i);
-    CU(cuMemcpyDtoDAsync, model_.address(i), image_.address(i), model_.bytes(i), stream_);
+    CU(cuMemcpyAsync, model_.address(i), image_.address(i), model_.bytes(i), stream_);
   }
   CU(cuStreamSynchronize, stream_);
   out.resident_ms = ms_since(begun);

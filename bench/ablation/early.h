@@ -47,6 +47,8 @@ class EarlyStart {
 
  private:
   bool is_right(const Load& load) const { return work_.take_sum() == sum_ * load.reads; }
+  void make_image();
+  void drop_image();
 
   const Work& work_;
   Chunks model_;
