@@ -25,6 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from rig.monitor import Monitor
 from rig.process import WORKLOADS, Warm, python, tail
 
 TORCH = ("gpt.py", "networks.py", "jpeg_training.py")  # these have a stand-in on the CPU
@@ -132,7 +133,11 @@ class Rig:
         environment.update({key: str(value) for key, value in more.items()})
         return environment
 
-    # --- the CLI ---
+    # --- the monitor's socket, and the CLI ---
+
+    def connect(self):
+        """A connection of its own for each that asks: one that says nothing for long is closed."""
+        return Monitor(self.socket)
 
     def cli(self, *arguments, check=True, timeout=20):
         done = subprocess.run([self.build / "switchyard", *map(str, arguments)], text=True,
