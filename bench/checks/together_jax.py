@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""A training in JAX for two at once that don't fit together: feed-forward blocks under Adam, some
-12 GiB of it, in a pool that JAX takes in advance. Says what together_training.py says.
+"""A training in JAX for two at once that don't fit together: feed-forward blocks under Adam. Says
+what together_training.py says.
 
     together_jax.py STEPS BATCH POOL_MIB
+
+Of the pool, which JAX takes in advance, some 12 GiB are used. POOL_MIB 0: no pool, each array is an
+allocation of its own, of 256 MiB at most and some 14 GiB in all.
 """
 
 import ctypes
@@ -24,16 +27,23 @@ def total_memory():
 
 
 POOL = int(sys.argv[3]) << 20
-# JAX takes a part of all that the GPU has, which --capacity leaves as it is.
-os.environ.setdefault("XLA_CLIENT_MEM_FRACTION", str(POOL / total_memory()))
 # Triton's products have one tiling for all sizes where nothing is tuned, slow for these.
-deterministic("--xla_gpu_enable_triton_gemm=false")
+FLAGS = ["--xla_gpu_enable_triton_gemm=false"]
+if POOL:
+    # JAX takes a part of all that the GPU has, which --capacity leaves as it is.
+    os.environ.setdefault("XLA_CLIENT_MEM_FRACTION", str(POOL / total_memory()))
+else:
+    os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+    # All that a step needs for itself would else be in one piece.
+    FLAGS.append(f"--xla_multiheap_size_constraint_per_heap={256 << 20}")
+deterministic(*FLAGS)
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-BLOCKS, WIDTH, LENGTH = 5, 4096, 1024  # 671 million weights: 7.5 GiB with Adam's two moments
+BLOCKS = 5 if POOL else 6  # of 134 million weights: 1.5 GiB with Adam's two moments
+WIDTH, LENGTH = 4096, 1024
 RATE, DECAY_1, DECAY_2 = 1e-4, 0.9, 0.999
 
 
@@ -84,8 +94,10 @@ def main():
     train = jax.jit(step, donate_argnums=0).lower(
         *jax.eval_shape(lambda: fresh(batch))).compile()
     state, x, y = fresh(batch)
-    limit = (device.memory_stats() or {}).get("bytes_limit", POOL)
-    assert abs(limit - POOL) < POOL // 10, f"JAX's pool is of {limit >> 20} MiB"
+    sizes = train.memory_analysis()
+    used = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes
+    limit = (device.memory_stats() or {}).get("bytes_limit", POOL) if POOL else used
+    assert not POOL or abs(limit - POOL) < POOL // 10, f"JAX's pool is of {limit >> 20} MiB"
     losses, stamps = [], []
     print(json.dumps({"ready": True}), flush=True)
     for index in range(steps):
@@ -97,10 +109,9 @@ def main():
     jax.block_until_ready(state)
     stamps += [time.monotonic()] * (steps - len(stamps))
     values = np.stack([np.asarray(loss) for loss in losses])
-    stats = device.memory_stats() or {}
     print(json.dumps({"losses": hashlib.sha256(values.tobytes()).hexdigest(),
                       "last": float(values[-1]), "reserved_bytes": limit,
-                      "used_bytes": stats.get("peak_bytes_in_use"), "stamps": stamps,
+                      "used_bytes": used, "stamps": stamps,
                       "jax": jax.__version__, "flags": os.environ["XLA_FLAGS"]}), flush=True)
     os._exit(0)
 

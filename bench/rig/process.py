@@ -20,7 +20,12 @@ WORKLOADS = BENCH / "workloads"
 
 
 class WorkloadFailed(RuntimeError):
-    pass
+    """`why` says it without the name and the end of the log."""
+
+    def __init__(self, name, why, log=None):
+        super().__init__(f"workload {name}: {why}"
+                         + (f"; its log ends:\n{tail(log)}" if log else ""))
+        self.why = why
 
 
 def tail(path, lines=15):
@@ -47,7 +52,7 @@ class Warm:
         return self.about.get("pid", self.process.pid)
 
     def fail(self, why):
-        raise WorkloadFailed(f"workload {self.name}: {why}; its log ends:\n{tail(self.log)}")
+        raise WorkloadFailed(self.name, why, self.log)
 
     def send(self, **command):
         try:

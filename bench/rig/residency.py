@@ -9,7 +9,7 @@ import functools
 import threading
 import time
 
-from rig.monitor import Monitor, Refused
+from rig.monitor import Refused
 from rig.process import WorkloadFailed
 from rig.rig import RigError
 
@@ -80,7 +80,7 @@ def on_gpu(rig, name):
     """What `ps` says of the job on the first GPU that it uses."""
     gpus = rig.job(name)["gpus"]
     if not gpus:
-        raise WorkloadFailed(f"workload {name}: uses no GPU")
+        raise WorkloadFailed(name, "uses no GPU")
     return gpus[0]
 
 
@@ -89,8 +89,8 @@ def wait_until(rig, name, holds, what, timeout=30):
     until = time.monotonic() + timeout
     while not holds(job := rig.job(name)):
         if time.monotonic() > until:
-            raise WorkloadFailed(f"workload {name}: not {what} after {timeout} s but "
-                                 f"{job['state']}: {job['gpus']}")
+            raise WorkloadFailed(name, f"not {what} after {timeout} s but {job['state']}: "
+                                       f"{job['gpus']}")
         time.sleep(0.02)
     return job
 
@@ -104,7 +104,7 @@ def reserve_all_but(rig, left):
     """Leaves `left` bytes beside what the jobs have on the first GPU now: a job without a process,
     which lives as long as this one, reserves the rest. So jobs stop fitting together while they
     run; the monitor's own --capacity is fixed from its start."""
-    monitor = Monitor(rig.socket)
+    monitor = rig.connect()
     gpu = monitor.ask(op="status")["gpus"][0]
     there = sum(at["memory_resident_bytes"] for job in monitor.ask(op="ps")["jobs"]
                 for at in job["gpus"] if at["uuid"] == gpu["uuid"])

@@ -25,6 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from rig.monitor import Monitor
 from rig.process import WORKLOADS, Warm, python, tail
 
 TORCH = ("gpt.py", "networks.py", "jpeg_training.py")  # these have a stand-in on the CPU
@@ -132,7 +133,11 @@ class Rig:
         environment.update({key: str(value) for key, value in more.items()})
         return environment
 
-    # --- the CLI ---
+    # --- the monitor's socket, and the CLI ---
+
+    def connect(self):
+        """A connection of its own for each that asks: one that says nothing for long is closed."""
+        return Monitor(self.socket)
 
     def cli(self, *arguments, check=True, timeout=20):
         done = subprocess.run([self.build / "switchyard", *map(str, arguments)], text=True,
@@ -210,8 +215,8 @@ class Rig:
             raise RigError(f"{path} is missing: build it by make or `ninja {name}`")
         return path
 
-    def run_once(self, name, argv, timeout=60, **how):
-        """Runs a program that ends by itself; what its one line of JSON says."""
+    def output_of(self, name, argv, timeout=60, **how):
+        """Runs a program that ends by itself."""
         process = self.once(name, argv, **how)
         try:
             output, _ = process.communicate(timeout=timeout)
@@ -220,7 +225,11 @@ class Rig:
             raise RigError(f"{name}: not done after {timeout} s") from None
         if process.returncode != 0:
             raise RigError(f"{name} ended {process.returncode}: {tail(process.log)}")
-        return json.loads(output)
+        return output
+
+    def run_once(self, name, argv, timeout=60, **how):
+        """The same; what its one line of JSON says."""
+        return json.loads(self.output_of(name, argv, timeout, **how))
 
     # --- MPS: a private daemon; the GPU's compute mode is left as it is ---
 

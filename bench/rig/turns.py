@@ -16,7 +16,7 @@ import threading
 import time
 from datetime import datetime
 
-from rig.monitor import Monitor, Refused
+from rig.monitor import Refused
 
 ASK_EVERY = 0.002  # a move takes some 100 ms
 QUIET = 0.5        # nothing moves for so long: what had begun was no turn; a stay is longer
@@ -27,7 +27,7 @@ class Watch:
     """Asks `ps` until end()."""
 
     def __init__(self, rig):
-        self.monitor = Monitor(rig.socket)
+        self.monitor = rig.connect()
         self.samples = []  # (when, {job: (bytes away, whether it is resident)})
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)

@@ -9,7 +9,6 @@ change is in it.
 
 import time
 
-from rig.monitor import Monitor
 from rig.report import Report, median
 from rig.residency import on_gpu, reserve_all_but
 from rig.rig import RigError
@@ -27,10 +26,6 @@ def arguments(parser):
     parser.add_argument("--pair", nargs=2, choices=MODELS, default=PAIR)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--ready-seconds", type=float, default=2, help="each of two")
-
-
-def ask(rig, **request):
-    return Monitor(rig.socket).ask(**request)  # a connection that says nothing for long is closed
 
 
 def rate(rig, job):
@@ -68,19 +63,19 @@ def crowd(rig, jobs):
     """Takes away the room for both. What has to move from now on, in bytes."""
     for job in jobs:  # the first move loads what moving needs, which would make for a long stay
         for _ in range(2):
-            ask(rig, op="swap-out", target=job.name)
-            ask(rig, op="swap-in", target=job.name)
+            rig.connect().ask(op="swap-out", target=job.name)
+            rig.connect().ask(op="swap-in", target=job.name)
     sizes = {}
     for job in jobs:
         there = on_gpu(rig, job.name)
         sizes[job.name] = there["memory_used_bytes"] - there["memory_overhead_bytes"]
     smaller = min(sizes, key=sizes.get)
     # The smaller goes, so that what the other has, its room, is enough for either.
-    ask(rig, op="swap-out", target=smaller)
+    rig.connect().ask(op="swap-out", target=smaller)
     try:
         reserve_all_but(rig, SLACK)
     finally:
-        ask(rig, op="swap-in", target=smaller)
+        rig.connect().ask(op="swap-in", target=smaller)
     if sizes[smaller] <= SLACK:
         raise RigError(f"{smaller} has only {sizes[smaller] >> 20} MiB: it fits in any case")
     return sizes[smaller] - SLACK

@@ -50,7 +50,7 @@ def services(rig, report, models, **knobs):
                 ready[model] = start_service(rig, model, "eager", **knobs).ready(60)
                 report.note(f"{model}: not captured as a graph", "eager")
             except WorkloadFailed as again:
-                report.note(model, "left out", str(again).split("; its log")[0].split(": ", 1)[-1])
+                report.note(model, "left out", again.why)
     return ready
 
 
@@ -110,7 +110,7 @@ def run(rig, report: Report):
         except WorkloadFailed as failure:  # the others' figures stand without it
             cell["failure"] = str(failure)
             rig.say(f"{model}: {failure}")
-            report.judge(model, "failed", str(failure).split("; its log")[0][:70], False)
+            report.judge(model, "failed", failure.why[:70], False)
         service.end()
     report.judge("services measured", str(len(cells)), "at least 1", bool(cells))
 

@@ -8,7 +8,6 @@ import random
 import select
 import time
 
-from rig.monitor import Monitor
 from rig.report import Report
 from rig.rig import ACTIVITY_WINDOW
 
@@ -39,7 +38,7 @@ class Board:
 
     def __init__(self, rig, jobs):
         self.jobs = jobs
-        self.monitor = Monitor(rig.socket)
+        self.monitor = rig.connect()
         self.queues = [[] for _ in jobs]  # (due, arrived), oldest first
         self.done = []
         self.since = []

@@ -12,7 +12,7 @@ import re
 import select
 import time
 
-from rig.monitor import Monitor, Refused
+from rig.monitor import Refused
 from rig.report import Report
 
 TITLE = "Random joins, leaves, kills and sets"
@@ -34,7 +34,7 @@ class Crowd:
         self.rig = rig
         self.rng = rng
         self.environment = {"SWITCHYARD_LOG": f"debug:{log}"}
-        self.monitor = Monitor(rig.socket)
+        self.monitor = rig.connect()
         self.jobs = []
         self.leaving = []
         self.said = {}  # name: when it was told to leave, and what it has said since

@@ -10,7 +10,6 @@ has not changed is not left out, unless --digest says so.
 import bisect
 import time
 
-from rig.monitor import Monitor
 from rig.report import Report, median
 from rig.residency import FreedWatch, wait_for_pool
 from rows.latency import tiny
@@ -37,7 +36,7 @@ def sizes(rig):
 
 
 def one_round(rig, job, size):
-    monitor = Monitor(rig.socket)  # a connection that says nothing for long is closed
+    monitor = rig.connect()
     job.start()
     time.sleep(rig.scaled(1))
     watch = FreedWatch(size)

@@ -9,7 +9,6 @@ installed is left out.
 
 import time
 
-from rig.monitor import Monitor
 from rig.process import WorkloadFailed
 from rig.report import Report, median
 from rig.residency import used_bytes, wait_for_pool
@@ -29,7 +28,7 @@ def arguments(parser):
 
 
 def timed(rig, op, name):
-    monitor = Monitor(rig.socket)  # a connection that says nothing for long is closed
+    monitor = rig.connect()
     begun = time.monotonic()
     monitor.ask(op=op, target=name)
     return time.monotonic() - begun
@@ -79,7 +78,7 @@ def run(rig, report: Report):
             ready[model] = job.ready(180)
         except WorkloadFailed as failure:
             rig.say(str(failure))
-            report.note(model, "left out", str(failure).split("; its log")[0].split(": ", 1)[-1])
+            report.note(model, "left out", failure.why)
     settled = {model: settle(job) for model, job in ready.items()}
     for model, job in ready.items():  # before the first is timed: pinning is work for the host
         wait_for_pool(rig, job.name, settled[model]["reserved_bytes"])

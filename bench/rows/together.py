@@ -27,8 +27,9 @@ def arguments(parser):
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--expandable", action="store_true",
                       help="PyTorch's expandable segments: memory that it makes and maps itself")
-    kind.add_argument("--jax", action="store_true",
-                      help="a training in JAX, each in a pool that it takes in advance")
+    kind.add_argument("--jax", nargs="?", const="pool", choices=("pool", "platform"),
+                      help="a training in JAX, in a pool that it takes in advance, or each array "
+                      "an allocation of its own")
     parser.add_argument("--pool-mib", type=int, default=14745, help="of each in JAX")
 
 
@@ -37,7 +38,7 @@ def start(rig, name, times=1, **knobs):
     script, steps = ("together_jax.py", 500) if o.jax else ("together_training.py", 550)
     argv = [python(), BENCH / "checks" / script, times * (o.steps or steps), o.batch]
     if o.jax:
-        argv.append(o.pool_mib)
+        argv.append(o.pool_mib if o.jax == "pool" else 0)
     segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if o.expandable else {}
     return rig.start_program(name, argv, environment=segments, **knobs)
 
@@ -92,9 +93,8 @@ def together(rig, report):
 
 
 def run(rig, report: Report):
-    for kind in ("expandable", "jax"):
-        if getattr(rig.options, kind):
-            report.row += f"-{kind}"  # a file of its own
+    if rig.options.expandable or rig.options.jax:  # a file of its own
+        report.row += "-expandable" if rig.options.expandable else f"-jax-{rig.options.jax}"
     rig.say("link")
     link = rig.run_once("link", [python(), BENCH / "checks" / "link.py", 1024, 10])
     undisturbed = []
@@ -115,7 +115,9 @@ def judge(rig, report, undisturbed, without, results, seconds):
     report.note("reserved by each", f"{undisturbed[0]['reserved_bytes'] / (1 << 30):.1f} GiB",
                 f"of {rig.options.capacity}"
                 + (", expandable segments" if undisturbed[0].get("expandable") else "")
-                + (f", JAX {undisturbed[0]['jax']}" if "jax" in undisturbed[0] else ""))
+                + (f", JAX {undisturbed[0]['jax']}, "
+                   f"{undisturbed[0]['used_bytes'] / (1 << 30):.1f} GiB used"
+                   if "jax" in undisturbed[0] else ""))
     report.judge("two undisturbed runs", undisturbed[0]["losses"][:12], "equal losses",
                  undisturbed[0]["losses"] == undisturbed[1]["losses"])
     report.judge("without --oversubscribe", "out of memory" if without else "not refused",

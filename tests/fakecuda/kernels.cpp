@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kUnknownKernelNs = 5 * kUs;
 constexpr double kBytesPerNs = 1500.0;
+constexpr std::uint64_t kBytesPerRoundNs = 50'000;  // the FMAs of use_words
 
 template <class T>
 T argument(const Launch& launch, std::size_t index) {
@@ -70,6 +71,17 @@ constexpr Known kKnown[] = {
        const std::uint32_t* at = words(l, 0);
        for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 1); i < n; ++i) sum += at[i];
        *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 2)) = sum;
+     }},
+    {"use_words",
+     [](const Launch& l) {
+       const std::uint64_t bytes = 4 * argument<std::uint64_t>(l, 1) * l.grid[1];
+       return moving(bytes) + argument<std::uint32_t>(l, 2) * bytes / kBytesPerRoundNs;
+     },
+     [](const Launch& l) {
+       std::uint64_t sum = 0;
+       const std::uint32_t* at = words(l, 0);
+       for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 1); i < n; ++i) sum += at[i];
+       *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 3)) += sum * l.grid[1];
      }},
     {"switchyard_digest", [](const Launch& l) { return moving(l.grid[0] * (2ull << 20)); },
      compute_digests},
