@@ -24,6 +24,7 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
+#include "shim/memory/stays.h"
 #include "shim/nvml/table.h"
 #include "shim/swap/mover.h"
 #include "switchyard/paths.h"
@@ -278,6 +279,7 @@ void choose_swappable() {
 bool move_to(int fd, const wire::Hello& hello) {
   const account::Frozen frozen;
   if (!carry_over(fd, hello) || !map_page(fd)) return false;
+  memory::tell_stays();
   if ((hello.flags & wire::kObserver) == 0) view::make(fd);
   return true;
 }

@@ -161,9 +161,14 @@ struct Mover {
     say(lane, phase, error);
   }
 
-  void count(const Moved& moved) {
+  void count(const Moved& moved, abi::Word64 abi::Memory::*direction) {
+    abi::Memory& memory = page().memories[lane];
     page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
+    (memory.*direction).fetch_add(moved.copied, std::memory_order_relaxed);
+    memory.spared_bytes.fetch_add(moved.spared, std::memory_order_relaxed);
   }
+  void count_in(const Moved& moved) { count(moved, &abi::Memory::moved_in_bytes); }
+  void count_out(const Moved& moved) { count(moved, &abi::Memory::moved_out_bytes); }
   void count_end() { page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed); }
 
   // `error`: why it had to.
@@ -175,6 +180,7 @@ struct Mover {
       // Also where all is counted as there: some of that may lack its contents.
       if (g_total[lane].load() != 0) moved = move_in(lane, may_always, resident_changes);
     }
+    count_in(moved);
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
       if (ends_context(moved.result) || no_context(moved.result)) {
@@ -186,7 +192,6 @@ struct Mover {
       return;
     }
     admission::open();
-    count(moved);
     count_end();
     if (error == abi::kSwapFine) succeeded();
     say(lane, abi::kResident, error);
@@ -198,7 +203,7 @@ struct Mover {
     if (monotonic_ns() / 1000 % 2 == 0) return;
     const Held held;
     if (!find_host_room(g_resident[lane].load() + spare, kept_bytes())) return;
-    move_out(lane, UINT64_MAX, resident_changes);
+    count_out(move_out(lane, UINT64_MAX, resident_changes));
   }
 
   // Work is held, and what the limit permits comes already.
@@ -208,7 +213,7 @@ struct Mover {
       const Held held;
       moved = move_in(lane, may_come, resident_changes);
     }
-    count(moved);
+    count_in(moved);
     if (moved.stop != Stop::kNothing) rest(abi::kAbsent, error_of(moved.stop), moved.result);
   }
 
@@ -279,7 +284,7 @@ struct Mover {
       const std::uint64_t there = g_resident[lane].load();
       if (there > limit) moved = move_out(lane, there - limit, resident_changes);
     }
-    count(moved);
+    count_out(moved);
     if (moved.stop != Stop::kNothing) {
       if (moved.stop == Stop::kNoHostRoom) spare += host_pool::kSlab;
       rest(works ? abi::kReturning : abi::kAbsent, error_of(moved.stop), moved.result);
@@ -288,6 +293,7 @@ struct Mover {
     }
     succeeded();
     count_end();
+    if (works) page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
     say(lane, abi::kAbsent, abi::kSwapFine);
   }
 
@@ -416,6 +422,11 @@ void carry_over(abi::Page& fresh) {
   copy_word(to.error, from.error);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
+  const abi::Memory& memory = page().memories[0];
+  copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
+  copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
+  copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
+  copy_word(fresh.memories[0].times_out, memory.times_out);
   // Until the new monitor has made up its mind, what a person released stays away.
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);
