@@ -12,18 +12,18 @@
 
 #include <cstdint>
 
-#define SWITCHYARD_STAYS(X)                                             \
-  X(kSmall, "small_allocations", "allocations below 2 MiB")             \
-  X(kManaged, "managed", "managed memory")                              \
-  X(kArrays, "arrays", "arrays")                                        \
-  X(kPools, "memory_pools", "stream-ordered memory pools")              \
-  X(kGraphs, "graph_memory", "graph memory")                            \
-  X(kIpcExported, "ipc_exported", "IPC-exported")                       \
-  X(kIpcImported, "ipc_imported", "IPC-imported, charged to its maker") \
-  X(kPeerMapped, "peer_mapped", "peer-mapped")                          \
-  X(kMulticast, "multicast", "bound to multicast")                      \
-  X(kMultiplyMapped, "multiply_mapped", "mapped more than once")        \
-  X(kNotMapped, "not_mapped", "not mapped for reading and writing")     \
+#define SWITCHYARD_STAYS(X)                                              \
+  X(kSmall, "small_allocations", "allocations below 2 MiB")              \
+  X(kManaged, "managed", "managed memory")                               \
+  X(kArrays, "arrays", "arrays")                                         \
+  X(kPools, "memory_pools", "stream-ordered memory pools")               \
+  X(kGraphs, "graph_memory", "graph memory")                             \
+  X(kIpcExported, "ipc_exported", "IPC-exported")                        \
+  X(kIpcImported, "ipc_imported", "IPC-imported (charged to its maker)") \
+  X(kPeerMapped, "peer_mapped", "peer-mapped")                           \
+  X(kMulticast, "multicast", "bound to multicast")                       \
+  X(kMultiplyMapped, "multiply_mapped", "mapped more than once")         \
+  X(kNotMapped, "not_mapped", "not mapped for reading and writing")      \
   X(kLargeHandle, "large_handles", "exportable handles above 256 MiB")
 
 namespace switchyard {
