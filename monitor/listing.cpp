@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "monitor/choices.h"
+#include "monitor/memory_listing.h"
 #include "monitor/reply.h"
 
 namespace switchyard::monitor {
@@ -48,6 +49,7 @@ json list_drained(Monitor& monitor, JobKey key, Time now) {
 // One job's clients on one GPU, added up.
 struct OnGpu {
   std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0, moves = 0;
+  MemoryListing memory;
   std::uint32_t swap_error = abi::kSwapFine, swap_result = 0;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
   double load = -1, asked = 0, got = -1;
@@ -62,7 +64,8 @@ struct OnGpu {
 
 OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
   OnGpu out;
-  const Account& account = monitor.gpus().all()[gpu].account;
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
+  const Account& account = at.account;
   for (const ClientId id : job.clients) {
     const Client* client = monitor.roster().client(id);
     if (client == nullptr || client->observer) continue;
@@ -73,6 +76,8 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
         out.used += holding->used() + holding->overhead;
         out.overhead += holding->overhead;
         out.away += std::min(state.residency.away_bytes(), holding->used());
+        out.memory.add(client->page->memory(lane), holding->used(), state.residency.total_bytes,
+                       at.memory.total_bytes);
       }
       out.host_pool += state.residency.host_bytes;
       out.moves += state.residency.moves;
@@ -119,7 +124,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
   const auto quota = at.account.quota(job.key);
   // NVML counts the time in which a kernel was resident, also of those that waited for a slice.
   const double got = sums.got >= 0 ? sums.got : sums.load;
-  return {
+  json out = {
       {"uuid", at.info.uuid_text},
       {"memory_used_bytes", sums.used},
       {"memory_overhead_bytes", sums.overhead},
@@ -148,6 +153,8 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"refusals", sums.refusals},
       {"active", sums.active},
   };
+  sums.memory.list(out);
+  return out;
 }
 
 json list_gpu(Monitor& monitor, std::size_t gpu) {

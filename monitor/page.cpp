@@ -196,6 +196,19 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   return out;
 }
 
+MemoryReport ClientPage::memory(unsigned at) const {
+  const abi::Memory& from = page().memories[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  MemoryReport out;
+  out.swappable = (get(lane(at).attention) & abi::kSwappable) != 0;
+  for (unsigned why = 0; why < kStays; ++why) out.stays[why] = get(from.stays_bytes[why]);
+  out.moved_out_bytes = get(from.moved_out_bytes);
+  out.moved_in_bytes = get(from.moved_in_bytes);
+  out.spared_bytes = get(from.spared_bytes);
+  out.times_out = get(from.times_out);
+  return out;
+}
+
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   abi::Residency& to = page().residencies[at];
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,15 @@ struct ResidencyReport {
   bool resident() const { return phase == abi::kResident || total_bytes == 0; }
 };
 
+// What a client tells people of its memory on one GPU, copied. Its bytes are bounded by who adds
+// them up, for only the account knows how many there are.
+struct MemoryReport {
+  bool swappable = false;                     // its memory may be moved
+  std::array<std::uint64_t, kStays> stays{};  // by reason (stays.h)
+  std::uint64_t moved_out_bytes = 0, moved_in_bytes = 0, spared_bytes = 0;
+  std::uint32_t times_out = 0;
+};
+
 // How much of it the monitor wants on the device at most, and what the host may keep of it.
 struct ResidencyOrder {
   bool limited = false;
@@ -138,6 +148,7 @@ class ClientPage {
   void write_gate(unsigned lane, const GateOrder& order);
 
   ResidencyReport residency(unsigned lane) const;
+  MemoryReport memory(unsigned lane) const;
   // Stores the bound before the word that puts it in force.
   void write_residency(unsigned lane, const ResidencyOrder& order);
 

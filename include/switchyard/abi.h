@@ -64,6 +64,7 @@
 #include <cstdint>
 
 #include "switchyard/card.h"
+#include "switchyard/stays.h"
 
 namespace switchyard::abi {
 
@@ -71,6 +72,7 @@ inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
 inline constexpr std::uint32_t kLayoutVersion = 4;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
+inline constexpr std::size_t kMemoriesOffset = 5632;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 inline constexpr std::size_t kResidenciesOffset = 12288;
 
@@ -222,12 +224,27 @@ struct alignas(64) Residency {
   Word64 total_bytes;        // swappable memory, wherever it is
   Word64 resident_bytes;  // of that, on the device: raised before it comes, lowered after it left
   Word64 host_bytes;      // pinned memory of the host, in use or not
-  Word64 moved_bytes;     // copied in either direction so far
+  Word64 moved_bytes;     // copied in either direction so far (by direction: Memory)
   Word32 moves;           // moves that came to their end
   std::uint8_t reserved_client[12];
 };
 static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
               "the residency's layout changed: raise kLayoutVersion");
+
+inline constexpr unsigned kMostStays = 16;
+static_assert(kStays <= kMostStays, "no word is left for another reason");
+
+// What a client tells people of its memory on a GPU: no decision hangs on it.
+struct alignas(32) Memory {
+  // --- client → monitor ---
+  Word64 stays_bytes[kMostStays];  // that can't leave the device now, by reason (stays.h)
+  Word64 moved_out_bytes;          // copied to the host so far,
+  Word64 moved_in_bytes;           // and back
+  Word64 spared_bytes;  // that left or came without a copy: unchanged since the last time, or zero
+  Word32 times_out;     // how often work was held and what had to leave had left
+  std::uint8_t reserved_client[4];
+};
+static_assert(sizeof(Memory) == 160, "the memory's layout changed: raise kLayoutVersion");
 
 struct Page {
   Head head;
@@ -247,13 +264,14 @@ struct Page {
   std::uint8_t reserved_tail[24];
 
   Lane lanes[kMaxGpus];
+  Memory memories[kMaxGpus];  // memory i belongs to lane i; it fills what was reserved here
 
   // Not alignas: a mapping begins at any page of memory.
-  std::uint8_t reserved_before_gates[kGatesOffset - 512 - sizeof(Lane) * kMaxGpus];
-  Gate gates[kMaxGpus];             // gate i belongs to lane i
+  Gate gates[kMaxGpus];             // likewise
   Residency residencies[kMaxGpus];  // likewise
 };
-static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, gates) == kGatesOffset &&
+static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
+                  offsetof(Page, gates) == kGatesOffset &&
                   offsetof(Page, residencies) == kResidenciesOffset && sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 

@@ -21,7 +21,15 @@
 // "code": an ExitCode, "error": one line that says what was tried, on what, and what to do.
 //   {"op":"version"}
 //   {"op":"status"}                     → "monitor", "gpus"
-//   {"op":"ps"}                         → "jobs", "outside"
+//   {"op":"ps"}                         → "jobs", "outside". Of each job's "gpus":
+//                                         "memory_used_bytes" is "memory_overhead_bytes" (contexts,
+//                                         modules), "memory_swappable_bytes", wherever these are,
+//                                         and "memory_stays_bytes": an object of bytes by the
+//                                         reason why they stay (stays.h), without zeros; but what
+//                                         is "ipc_imported" is used by whoever made it.
+//                                         "swap_moved_out_bytes", "swap_moved_in_bytes" were
+//                                         copied so far, "swap_spared_bytes" moved without a copy,
+//                                         "swap_times_out" times
 //   {"op":"create","pid":P,"card":{..},"cuda_visible_devices"?}
 //                                       → "job", "name": reserves the quota for a job to come, on
 //                                         the GPUs that it will see; the job lives while P lives or

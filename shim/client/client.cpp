@@ -24,8 +24,9 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
+#include "shim/memory/stays.h"
 #include "shim/nvml/table.h"
-#include "shim/swap/mover.h"
+#include "shim/swap/words.h"
 #include "switchyard/paths.h"
 
 namespace switchyard::shim {
@@ -239,7 +240,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     to.in_use.store(1, std::memory_order_release);
   }
   carry_pause(page(), fresh);
-  swap::mover::carry_over(fresh);
+  swap::words::carry_over(fresh);
   ::munmap(mapped, abi::kPageBytes);
   return true;
 }
@@ -261,23 +262,11 @@ void adopt(int slot, int fd) {
   g_fd[slot].store(fd, std::memory_order_release);
 }
 
-// Whether this process's memory may be moved is decided once, before it allocates any.
-// pre: g_lock is held; joined.
-void choose_swappable() {
-  if (::strcmp(page().card.swappable, "yes") != 0) return;
-  if (g_gpus.count != 1) {
-    log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one",
-             g_gpus.count);
-    return;
-  }
-  process().swappable.store(1, std::memory_order_release);
-  page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
-}
-
 // No charge happens between putting the new page right and using it.
 bool move_to(int fd, const wire::Hello& hello) {
   const account::Frozen frozen;
   if (!carry_over(fd, hello) || !map_page(fd)) return false;
+  memory::tell_stays();
   if ((hello.flags & wire::kObserver) == 0) view::make(fd);
   return true;
 }
@@ -329,7 +318,7 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(0);
-    if (joined) choose_swappable();
+    if (joined) swap::words::choose_swappable(g_gpus.count);
   }
   static Once said;
   if (!joined) {

@@ -33,6 +33,8 @@ struct PerProcess {
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit
+  // That can't leave its GPU, by reason (memory/stays.h). The page shows a copy of this, too.
+  std::atomic<std::uint64_t> stays_bytes[abi::kMaxGpus][abi::kMostStays];
 };
 static_assert(sizeof(PerProcess) <= sizeof(switchyard_wiped_on_fork));
 

@@ -55,7 +55,7 @@ CUresult array_create(Original original, Handle* array, const Descriptor* descri
     account::release(lane, bytes);
   } else {
     note_owned(lane, kMipmapped ? ledger::Kind::kMipmap : ledger::Kind::kArray,
-               reinterpret_cast<std::uintptr_t>(*array), bytes);
+               reinterpret_cast<std::uintptr_t>(*array), bytes, Stays::kArrays);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "shim/lock.h"
+#include "shim/memory/stays.h"
 
 namespace switchyard::shim::ledger {
 namespace {
@@ -58,7 +59,23 @@ Note* existing(Kind kind, std::uint64_t key) {
   return note.kind == Kind::kNone ? nullptr : &note;
 }
 
+void count(const Charge& charge, int sign) {
+  memory::stays(charge.lane, charge.why, sign * static_cast<std::int64_t>(charge.bytes));
+}
+
+// pre: the place is empty, or has a note of the same key.
+void put(Note& place, const Note& note) {
+  if (place.kind == Kind::kNone) {
+    ++g_count;
+  } else {
+    count(place.charge, -1);
+  }
+  place = note;
+  count(place.charge, 1);
+}
+
 void remove(Note* note) {
+  count(note->charge, -1);
   auto gap = static_cast<std::uint64_t>(note - g_places);
   g_places[gap].kind = Kind::kNone;
   --g_count;
@@ -84,8 +101,7 @@ bool note(Kind kind, std::uint64_t key, const Charge& charge) {
   const Locked locked(g_lock);
   if ((g_count + 1) * 2 > g_capacity && !grow()) return false;
   Note& place = g_places[find(g_places, g_capacity, kind, key)];
-  if (place.kind == Kind::kNone) ++g_count;
-  place = {key, charge, kind};
+  put(place, {key, charge, kind});
   return true;
 }
 
@@ -146,9 +162,9 @@ std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
     moved.kind = Kind::kPointer;
     moved.charge.owner = 0;
     moved.charge.lane = lane;
+    moved.charge.why = Stays::kPools;
     bytes += moved.charge.bytes;
-    g_places[find(g_places, g_capacity, moved.kind, moved.key)] = moved;
-    ++g_count;
+    put(g_places[find(g_places, g_capacity, moved.kind, moved.key)], moved);
   }
   return bytes;
 }

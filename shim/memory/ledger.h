@@ -4,6 +4,9 @@
 // puts it back if the driver refuses: once the driver has freed, another thread may be given the
 // same address at once.
 //
+// A note may say why what it stands for can't leave the device: as long as it stands,
+// memory/stays.h counts it.
+//
 // Threading: any thread; one lock, never held while the driver or the monitor is called.
 #pragma once
 
@@ -34,6 +37,7 @@ struct Charge {
   // Of a handle: references that cuMemRelease gives back, and mappings. It lives while either is.
   std::uint32_t handles = 0;
   std::uint32_t mappings = 0;
+  Stays why = Stays::kLeaves;  // it stays on the device
 };
 
 // Notes a charge. False when no memory is left for the note; the caller then stays unaccounted.

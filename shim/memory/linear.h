@@ -17,16 +17,29 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/swap/allocate.h"
+#include "shim/swap/ranges.h"
 
 namespace switchyard::shim::rules {
 
 // Notes `bytes` that were reserved on `lane`; without memory for the note they stay uncharged.
-inline void note_owned(abi::Lane* lane, ledger::Kind kind, std::uint64_t key, std::uint64_t bytes) {
+inline void note_owned(abi::Lane* lane, ledger::Kind kind, std::uint64_t key, std::uint64_t bytes,
+                       Stays why = Stays::kLeaves) {
   if (lane == nullptr) return;
   if (!ledger::note(kind, key,
-                    {.lane = lane_index(lane), .bytes = bytes, .owner = memory::current_owner()})) {
+                    {.lane = lane_index(lane),
+                     .bytes = bytes,
+                     .owner = memory::current_owner(),
+                     .why = why})) {
     account::release(lane, bytes);
   }
+}
+
+// Why linear memory that was asked for so stays, in a swappable process. Only managed memory has
+// flags.
+template <typename... Flags>
+Stays why_linear_stays(std::uint64_t asked, Flags...) {
+  if (sizeof...(Flags) != 0) return Stays::kManaged;
+  return asked < swap::kSmallestChunk ? Stays::kSmall : Stays::kLeaves;
 }
 
 // What makes the memory: plain memory of the newer width may be swappable.
@@ -48,7 +61,7 @@ CUresult allocate(Original original, Pointer* address, Size size, Flags... flags
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
   } else {
-    note_owned(lane, ledger::Kind::kPointer, *address, bytes);
+    note_owned(lane, ledger::Kind::kPointer, *address, bytes, why_linear_stays(size, flags...));
   }
   return result;
 }
@@ -91,7 +104,7 @@ CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size w
   const std::uint64_t real = account::rounded(std::uint64_t{*pitch} * height);
   if (real > bytes) account::charge(lane, real - bytes);
   if (real < bytes) account::release(lane, bytes - real);
-  note_owned(lane, ledger::Kind::kPointer, *address, real);
+  note_owned(lane, ledger::Kind::kPointer, *address, real, why_linear_stays(asked));
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
+#include "shim/memory/stays.h"
 
 namespace switchyard::shim::pools {
 
@@ -96,6 +97,8 @@ bool read_used(const Pool& pool, std::uint64_t& bytes) {
 }
 
 void set_charged(Pool& pool, std::uint64_t bytes) {
+  memory::stays(pool.device, pool.handle != nullptr ? Stays::kPools : Stays::kGraphs,
+                static_cast<std::int64_t>(bytes - pool.charged));
   if ((pool.charged == 0) != (bytes == 0)) g_in_use.fetch_add(bytes == 0 ? -1u : 1u);
   pool.charged = bytes;
 }

@@ -5,6 +5,16 @@
 
 namespace switchyard::shim::rules {
 
+void note_imported(CUmemGenericAllocationHandle handle) {
+  CUmemAllocationProp properties{};
+  const auto ask = driver().cuMemGetAllocationPropertiesFromHandle;
+  if (ask == nullptr || ask(&properties, handle) != CUDA_SUCCESS) return;
+  const abi::Lane* lane = lane_of(properties.location);
+  if (lane == nullptr) return;
+  ledger::note(ledger::Kind::kHandle, handle,
+               {.lane = lane_index(lane), .handles = 1, .why = Stays::kIpcImported});
+}
+
 void unmapped(std::uint64_t address, std::uint64_t size) {
   // Mappings that we did not note (imported memory, the host's) leave gaps; every mapping starts at
   // a multiple of the smallest granularity of any GPU and host.
@@ -37,7 +47,7 @@ CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CU
   }
   if (result == CUDA_SUCCESS) result = original(real, count, stream);
   for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    swap::handles::stays(list[i].memHandle.memHandle);
+    swap::handles::stays(list[i].memHandle.memHandle, Stays::kArrays);
   }
   ::free(real);
   return result;

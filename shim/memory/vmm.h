@@ -81,15 +81,28 @@ CUresult release_handle(Original original, CUmemGenericAllocationHandle handle) 
   });
 }
 
-// Retain and Import: the call gives a handle, perhaps one that we know.
+// The call gave a handle. False: one that we don't know.
+inline bool gained(CUmemGenericAllocationHandle handle) {
+  ledger::Charge charge;
+  bool gone = false;
+  return ledger::adjust(handle, 1, 0, charge, gone);
+}
+
+// Retain: perhaps a handle that we know.
 template <typename Original, typename... Args>
 CUresult gain_handle(Original original, CUmemGenericAllocationHandle* handle, Args... args) {
   const CUresult result = original(handle, args...);
-  if (result == CUDA_SUCCESS) {
-    ledger::Charge charge;
-    bool gone = false;
-    ledger::adjust(*handle, 1, 0, charge, gone);
-  }
+  if (result == CUDA_SUCCESS) gained(*handle);
+  return result;
+}
+
+// Notes what another process made, without bytes: how many they are tells each mapping.
+void note_imported(CUmemGenericAllocationHandle handle);
+
+template <typename Original, typename... Args>
+CUresult import_handle(Original original, CUmemGenericAllocationHandle* handle, Args... args) {
+  const CUresult result = original(handle, args...);
+  if (result == CUDA_SUCCESS && !gained(*handle)) note_imported(*handle);
   return result;
 }
 
@@ -106,7 +119,9 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
   if (!known) return result;
   if (result != CUDA_SUCCESS) {
     ledger::adjust(handle, 0, -1, charge, gone);
-  } else if (!ledger::note(ledger::Kind::kMapping, address, {.bytes = size, .owner = handle})) {
+  } else if (!ledger::note(
+                 ledger::Kind::kMapping, address,
+                 {.lane = charge.lane, .bytes = size, .owner = handle, .why = charge.why})) {
     ledger::adjust(handle, 0, -1, charge, gone);
   }
   return result;
@@ -153,27 +168,27 @@ CUresult handle_properties(Original original, CUmemAllocationProp* properties,
 
 // Lets others at the memory by `call` with the driver's handle; from then on it stays where it is.
 template <typename Call>
-CUresult lend(CUmemGenericAllocationHandle handle, swap::handles::Of what, Call call) {
+CUresult lend(CUmemGenericAllocationHandle handle, swap::handles::Of what, Stays why, Call call) {
   if (!swap::handles::ours(handle)) return call(handle);
   const swap::Entry entry;
   CUmemGenericAllocationHandle real = 0;
   CUresult result = swap::handles::real(handle, what, real);
   if (result == CUDA_SUCCESS) result = call(real);
-  if (result == CUDA_SUCCESS) swap::handles::stays(handle);
+  if (result == CUDA_SUCCESS) swap::handles::stays(handle, why);
   return result;
 }
 
 template <typename Original>
 CUresult export_handle(Original original, void* out, CUmemGenericAllocationHandle handle,
                        CUmemAllocationHandleType type, unsigned long long flags) {
-  return lend(handle, swap::handles::Of::kAny,
+  return lend(handle, swap::handles::Of::kAny, Stays::kIpcExported,
               [&](auto real) { return original(out, real, type, flags); });
 }
 
 template <typename Original, typename... Args>
 CUresult bind_memory(Original original, CUmemGenericAllocationHandle multicast, size_t at,
                      CUmemGenericAllocationHandle handle, Args... args) {
-  return lend(handle, swap::handles::Of::kWhole,
+  return lend(handle, swap::handles::Of::kWhole, Stays::kMulticast,
               [&](auto real) { return original(multicast, at, real, args...); });
 }
 
@@ -184,7 +199,9 @@ CUresult bind_address(Original original, CUmemGenericAllocationHandle multicast,
   if (swap::on() && swap::context_of(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
   const swap::Entry entry(swap::on());
   const CUresult result = original(multicast, at, address, size, args...);
-  if (swap::on() && result == CUDA_SUCCESS) swap::handles::stays(address, size);
+  if (swap::on() && result == CUDA_SUCCESS) {
+    swap::handles::stays(address, size, Stays::kMulticast);
+  }
   return result;
 }
 

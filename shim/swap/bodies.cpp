@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shim/log.h"
+#include "shim/memory/stays.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/sorted.h"
 
@@ -23,10 +24,24 @@ constinit Handle g_last = kTag << 48;  // never given twice: a stale number is k
 // A piece of the host's pool is no larger.
 constexpr std::uint64_t kMostMoved = host_pool::kSlab;
 
-bool may_leave(const Body& body) {
-  if (body.stays || body.places != 1 || body.chunks[0].bytes > kMostMoved) return false;
-  const Place* place = place_of(body.sum);
-  return place != nullptr && place->own_access && place->others == 0;
+// Why it can't leave as things are.
+Stays why_it_stays(const Body& body) {
+  if (body.stays != Stays::kLeaves) return body.stays;
+  if (body.places > 1) return Stays::kMultiplyMapped;
+  const Place* place = body.places != 0 ? place_of(body.sum) : nullptr;
+  if (place == nullptr) return Stays::kNotMapped;
+  if (place->others != 0) return Stays::kPeerMapped;
+  if (!place->own_access) return Stays::kNotMapped;
+  return body.chunks[0].bytes > kMostMoved ? Stays::kLargeHandle : Stays::kLeaves;
+}
+
+void tell(Body& body, Stays why) {
+  if (why == body.told) return;
+  const auto lane = static_cast<int>(body.lane);
+  const auto bytes = static_cast<std::int64_t>(body.bytes);
+  memory::stays(lane, body.told, -bytes);
+  memory::stays(lane, why, bytes);
+  body.told = why;
 }
 
 void become_range(Body& body) {
@@ -130,7 +145,9 @@ bool is_there(const Body& body) {
 
 bool add(Body& body) {
   body.number = ++g_last;
-  return g_bodies.add({&body});
+  if (!g_bodies.add({&body})) return false;
+  settle(body);
+  return true;
 }
 
 Body* find(Handle number) {
@@ -177,7 +194,9 @@ void end_place(std::size_t index) {
 }
 
 void settle(Body& body) {
-  const bool leaves = may_leave(body);
+  const Stays why = why_it_stays(body);
+  tell(body, why);
+  const bool leaves = why == Stays::kLeaves;
   if (leaves == (body.range != 0)) return;
   if (leaves) {
     become_range(body);
@@ -189,6 +208,7 @@ void settle(Body& body) {
 CUresult end_if_unused(Body& body) {
   if (body.references != 0 || body.places != 0) return CUDA_SUCCESS;
   g_bodies.take(g_bodies.up_to(body.number) - 1);
+  tell(body, Stays::kLeaves);
   return destroy(&body);
 }
 

@@ -21,6 +21,7 @@
 
 #include "shim/driver.h"
 #include "shim/swap/ranges.h"
+#include "switchyard/stays.h"
 
 namespace switchyard::shim::swap {
 
@@ -34,9 +35,10 @@ struct Body {
   CUmemAllocationProp got = {};    // what the driver says that it has become
   std::uint32_t references = 1;
   std::uint32_t places = 0;
-  CUdeviceptr sum = 0;    // of its places' addresses: of a single place, its address
-  bool stays = false;     // others know of it, so it never moves again
-  CUdeviceptr range = 0;  // where it is a range; 0: it can't leave
+  CUdeviceptr sum = 0;           // of its places' addresses: of a single place, its address
+  Stays stays = Stays::kLeaves;  // others know of it, so it never moves again
+  Stays told = Stays::kLeaves;   // why it can't leave as things are, as memory/stays.h counts it
+  CUdeviceptr range = 0;         // where it is a range; 0: it can't leave
   Chunk* chunks = nullptr;
   unsigned count = 0;
 };

@@ -117,8 +117,8 @@ void note_access(Place& place, const CUmemAccessDesc& access) {
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && counted) place.others &= ~bit;
 }
 
-void stay(Body& body) {
-  body.stays = true;
+void stay(Body& body, Stays why) {
+  if (body.stays == Stays::kLeaves) body.stays = why;
   bodies::settle(body);
 }
 
@@ -249,15 +249,15 @@ CUresult real(Handle handle, Of what, Handle& driver_handle) {
   return CUDA_SUCCESS;
 }
 
-void stays(Handle handle) {
+void stays(Handle handle, Stays why) {
   const Held held;
-  if (Body* body = bodies::find(handle)) stay(*body);
+  if (Body* body = bodies::find(handle)) stay(*body, why);
 }
 
-void stays(CUdeviceptr address, std::uint64_t size) {
+void stays(CUdeviceptr address, std::uint64_t size, Stays why) {
   const Held held;
   const Span span = bodies::span_of(address, size);
-  for (std::size_t i = span.first; i < span.last; ++i) stay(*bodies::place_at(i).body);
+  for (std::size_t i = span.first; i < span.last; ++i) stay(*bodies::place_at(i).body, why);
 }
 
 }  // namespace switchyard::shim::swap::handles

@@ -57,8 +57,8 @@ CUresult properties_of(Handle handle, CUmemAllocationProp* properties);
 // asked for at its making, will refuse it anyway. pre: inside an Entry, until the call's end.
 enum class Of { kAny, kWhole };
 CUresult real(Handle handle, Of what, Handle& driver_handle);
-// From now on others know the memory, so it is where it is for good.
-void stays(Handle handle);
-void stays(CUdeviceptr address, std::uint64_t size);
+// From now on others know the memory, so it is where it is for good. The first reason counts.
+void stays(Handle handle, Stays why);
+void stays(CUdeviceptr address, std::uint64_t size, Stays why);
 
 }  // namespace switchyard::shim::swap::handles

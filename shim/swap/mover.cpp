@@ -10,12 +10,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/clock.h"
 #include "shim/gate/errors.h"
-#include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
@@ -27,6 +25,7 @@
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/words.h"
 #include "shim/thread.h"
 
 namespace switchyard::shim::swap::mover {
@@ -47,8 +46,6 @@ constexpr std::size_t kStackBytes = 8u << 20;
 
 std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
 std::atomic<std::uint32_t> g_pokes{0};     // a futex word
-std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
-std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
 
 void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
   const timespec limit{static_cast<time_t>(ns / (1000 * kMs)),
@@ -56,63 +53,8 @@ void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
   ::syscall(SYS_futex, &g_pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
 }
 
-pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
 // Held by the mover while it uses a context.
 pthread_mutex_t g_at_work = PTHREAD_MUTEX_INITIALIZER;
-
-// Two at once must not leave the older figures.
-void publish(unsigned lane) {
-  const Locked locked(g_publishing);
-  abi::Residency& words = page().residencies[lane];
-  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
-  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
-}
-
-// The monitor hears of each chunk: what has left is another's room at once.
-void resident_changes(unsigned lane, std::int64_t bytes) {
-  g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
-  publish(lane);
-  wake_monitor();
-}
-
-void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
-  abi::Residency& words = page().residencies[lane];
-  words.error.store(error, std::memory_order_relaxed);
-  words.phase.store(phase, std::memory_order_release);
-  publish(lane);
-  wake_monitor();
-}
-
-std::uint32_t error_of(Stop stop) {
-  switch (stop) {
-    case Stop::kNothing:
-      return abi::kSwapFine;
-    case Stop::kNoHostRoom:
-      return abi::kSwapNoHostRoom;
-    case Stop::kNoDeviceRoom:
-      return abi::kSwapNoDeviceRoom;
-    case Stop::kDriver:
-      return abi::kSwapFailed;
-  }
-  return abi::kSwapFailed;
-}
-
-bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }
-
-// Whether work is to be held, and what may be on the device meanwhile. Without a monitor there is
-// nobody to make room for, unless a person's release still stands.
-struct Told {
-  bool limited = false;
-  std::uint64_t limit = UINT64_MAX;
-};
-
-Told told(unsigned lane) {
-  const abi::Residency& words = page().residencies[lane];
-  const bool limited =
-      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
-}
 
 bool may_always(unsigned, std::uint64_t, bool) { return true; }
 
@@ -120,16 +62,12 @@ bool may_always(unsigned, std::uint64_t, bool) { return true; }
 bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
   const timespec nap{0, 50'000};
   for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
-    const std::uint64_t limit = told(lane).limit;
-    const std::uint64_t there = g_resident[lane].load();
+    const std::uint64_t limit = words::told(lane).limit;
+    const std::uint64_t there = words::resident(lane);
     if (there <= limit && bytes <= limit - there) return true;
     if (monotonic_ns() >= end) return false;
     ::nanosleep(&nap, nullptr);
   }
-}
-
-std::uint64_t host_limit_of(unsigned lane) {
-  return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
 
 // Memory is away, and no context is left to bring it back by.
@@ -158,38 +96,33 @@ struct Mover {
     failing = true;
     next_ns = monotonic_ns() + rest_ns;
     rest_ns = std::min(2 * rest_ns, kLastRestNs);
-    say(lane, phase, error);
+    words::say(lane, phase, error);
   }
-
-  void count(const Moved& moved) {
-    page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
-  }
-  void count_end() { page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed); }
 
   // `error`: why it had to.
   void come_back(std::uint32_t error = abi::kSwapFine) {
-    say(lane, abi::kReturning, error);
+    words::say(lane, abi::kReturning, error);
     Moved moved;
     {
       const Held held;
       // Also where all is counted as there: some of that may lack its contents.
-      if (g_total[lane].load() != 0) moved = move_in(lane, may_always, resident_changes);
+      if (words::total(lane) != 0) moved = move_in(lane, may_always, words::resident_changes);
     }
+    words::count_in(lane, moved);
     if (moved.stop != Stop::kNothing) {
       // What ends the context ends its memory: its work shall have its own error.
       if (ends_context(moved.result) || no_context(moved.result)) {
-        strand(error_of(moved.stop), moved.result);
+        strand(words::error_of(moved.stop), moved.result);
       } else {
-        rest(abi::kReturning, error_of(moved.stop), moved.result);
-        if (moved.stop == Stop::kNoDeviceRoom && !monitored()) make_way();
+        rest(abi::kReturning, words::error_of(moved.stop), moved.result);
+        if (moved.stop == Stop::kNoDeviceRoom && !words::monitored()) make_way();
       }
       return;
     }
     admission::open();
-    count(moved);
-    count_end();
+    words::count_end(lane);
     if (error == abi::kSwapFine) succeeded();
-    say(lane, abi::kResident, error);
+    words::say(lane, abi::kResident, error);
   }
 
   // Two that lack room, each with a part of its memory there, would wait for each other for ever
@@ -197,8 +130,8 @@ struct Mover {
   void make_way() {
     if (monotonic_ns() / 1000 % 2 == 0) return;
     const Held held;
-    if (!find_host_room(g_resident[lane].load() + spare, kept_bytes())) return;
-    move_out(lane, UINT64_MAX, resident_changes);
+    if (!find_host_room(words::resident(lane) + spare, kept_bytes())) return;
+    words::count_out(lane, move_out(lane, UINT64_MAX, words::resident_changes));
   }
 
   // Work is held, and what the limit permits comes already.
@@ -206,10 +139,10 @@ struct Mover {
     Moved moved;
     {
       const Held held;
-      moved = move_in(lane, may_come, resident_changes);
+      moved = move_in(lane, may_come, words::resident_changes);
     }
-    count(moved);
-    if (moved.stop != Stop::kNothing) rest(abi::kAbsent, error_of(moved.stop), moved.result);
+    words::count_in(lane, moved);
+    if (moved.stop != Stop::kNothing) rest(abi::kAbsent, words::error_of(moved.stop), moved.result);
   }
 
   // Nothing can bring it back now, and nothing can work on it: whoever is held shall have the
@@ -233,7 +166,7 @@ struct Mover {
 
   // `kept`: what the pipeline gives up where it finds no room.
   bool find_host_room(std::uint64_t bytes, std::uint64_t kept) {
-    const std::uint64_t most = host_limit_of(lane);
+    const std::uint64_t most = words::host_limit(lane);
     while (host_pool::free_bytes() + kept < bytes) {
       if (!host_pool::grow(most)) return false;
     }
@@ -243,7 +176,7 @@ struct Mover {
   // Work is held and done.
   bool quiet() {
     if (admission::is_moving()) return true;  // it is away in part already
-    say(lane, abi::kLeaving, abi::kSwapFine);
+    words::say(lane, abi::kLeaving, abi::kSwapFine);
     if (!shut()) {
       stay(abi::kSwapBusy, CUDA_SUCCESS);
       return false;
@@ -262,7 +195,7 @@ struct Mover {
 
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
-    const std::uint64_t there_now = g_resident[lane].load();
+    const std::uint64_t there_now = words::resident(lane);
     const bool works = admission::is_open();  // else a part is away, and the rest may stay
     if (there_now > limit && !find_host_room(there_now - limit + spare, kept_now())) {
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
@@ -270,45 +203,46 @@ struct Mover {
     }
     if (!quiet()) return;
     // Draining may have taken long.
-    const Told now = told(lane);
+    const words::Told now = words::told(lane);
     if (!now.limited) return come_back();
     limit = now.limit;
     Moved moved;
     {
       const Held held;
-      const std::uint64_t there = g_resident[lane].load();
-      if (there > limit) moved = move_out(lane, there - limit, resident_changes);
+      const std::uint64_t there = words::resident(lane);
+      if (there > limit) moved = move_out(lane, there - limit, words::resident_changes);
     }
-    count(moved);
+    words::count_out(lane, moved);
     if (moved.stop != Stop::kNothing) {
       if (moved.stop == Stop::kNoHostRoom) spare += host_pool::kSlab;
-      rest(works ? abi::kReturning : abi::kAbsent, error_of(moved.stop), moved.result);
-      if (works) come_back(error_of(moved.stop));
+      rest(works ? abi::kReturning : abi::kAbsent, words::error_of(moved.stop), moved.result);
+      if (works) come_back(words::error_of(moved.stop));
       return;
     }
     succeeded();
-    count_end();
-    say(lane, abi::kAbsent, abi::kSwapFine);
+    words::count_end(lane);
+    if (works) words::count_time_out(lane);
+    words::say(lane, abi::kAbsent, abi::kSwapFine);
   }
 
   // The next move shall find its room.
   bool grow_pool() {
-    const std::uint64_t most = host_limit_of(lane);
+    const std::uint64_t most = words::host_limit(lane);
     const std::uint64_t pinned = host_pool::pinned_bytes();
-    const std::uint64_t total = g_total[lane].load();
+    const std::uint64_t total = words::total(lane);
     if (pinned >= total + total / kWasted + spare || pinned >= most || !current.enter(lane) ||
         !host_pool::grow(most)) {
       return false;
     }
-    publish(lane);
+    words::publish(lane);
     return true;
   }
 
   // How long until it should look again.
   std::uint64_t look() {
-    const std::uint64_t total = g_total[lane].load();
-    const std::uint64_t resident = g_resident[lane].load();
-    const Told now = told(lane);
+    const std::uint64_t total = words::total(lane);
+    const std::uint64_t resident = words::resident(lane);
+    const words::Told now = words::told(lane);
     const bool away = !admission::is_open();
     if (total == 0 && !away) return kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
@@ -318,7 +252,7 @@ struct Mover {
     if (!leaves && !comes && !opens) {
       const auto& phase = page().residencies[lane].phase;
       if (away && phase.load(std::memory_order_relaxed) != abi::kAbsent) {
-        say(lane, abi::kAbsent, abi::kSwapFine);
+        words::say(lane, abi::kAbsent, abi::kSwapFine);
       }
       return grow_pool() ? 0 : kLookNs;
     }
@@ -396,47 +330,14 @@ void context_made() {
   poke();
 }
 
-void allocated(unsigned lane, std::uint64_t bytes) {
-  g_total[lane].fetch_add(bytes);
-  g_resident[lane].fetch_add(bytes);
-  publish(lane);
-}
-
-void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
-  g_total[lane].fetch_sub(bytes);
-  g_resident[lane].fetch_sub(resident_bytes);
-  publish(lane);
-}
-
-void carry_over(abi::Page& fresh) {
-  if (!on()) return;
-  const abi::Residency& from = page().residencies[0];
-  abi::Residency& to = fresh.residencies[0];
-  copy_word(to.phase, from.phase);
-  copy_word(to.error, from.error);
-  copy_word(to.moved_bytes, from.moved_bytes);
-  copy_word(to.moves, from.moves);
-  // Until the new monitor has made up its mind, what a person released stays away.
-  copy_word(to.limit_bytes, from.limit_bytes);
-  copy_word(to.limited, from.limited);
-  copy_word(to.host_limit_bytes, from.host_limit_bytes);
-  to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
-  to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
-  to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
-  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
-}
-
 }  // namespace switchyard::shim::swap::mover
 
 namespace switchyard::shim::swap {
 
 void clear() {
-  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    mover::g_total[lane].store(0);
-    mover::g_resident[lane].store(0);
-  }
+  words::clear();
   mover::g_stranded.store(false);
-  mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
+  mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
   bodies::clear();
   clear_ranges();

@@ -21,7 +21,7 @@
 
 #include <cstdint>
 
-#include "switchyard/abi.h"
+#include "shim/swap/words.h"
 
 namespace switchyard::shim::swap::mover {
 
@@ -47,13 +47,9 @@ class Standstill {
 // before anybody works in it.
 void context_made();
 
-// How many bytes of swappable memory there are, and how many of them on the device: told by
-// allocate.cpp under Held, published in the page.
-void allocated(unsigned lane, std::uint64_t bytes);
-void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
-
-// What the fresh page of another monitor has to say of residency, before anybody sees it.
-void carry_over(abi::Page& fresh);
+// How much there is to move is told by whoever makes and ends it.
+using words::allocated;
+using words::freed;
 
 }  // namespace switchyard::shim::swap::mover
 

@@ -80,7 +80,7 @@ class Outward {
     Digest now;
     const bool known = digests_.answer(chunk.bytes, now);
     if (is_in_host(chunk, known && Digests::trusted(), now)) {
-      leave(chunk, address);
+      if (leave(chunk, address)) moved_.spared += chunk.bytes;
     } else {
       copy(chunk, address, now);
     }
@@ -347,7 +347,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
     if (!chunk.arriving) return;
     if (copied && arrived == CUDA_SUCCESS) {
-      if (!chunk.zero) moved.copied += chunk.bytes;
+      (chunk.zero ? moved.spared : moved.copied) += chunk.bytes;
       settle(chunk);
     } else if (send_away(chunk, address)) {
       chunk.arriving = false;

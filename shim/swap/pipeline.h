@@ -29,6 +29,7 @@ struct Moved {
   Stop stop = Stop::kNothing;
   CUresult result = CUDA_SUCCESS;  // of the call that failed
   std::uint64_t copied = 0;        // bytes
+  std::uint64_t spared = 0;        // that went without a copy: unchanged, or zero
 };
 
 // Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a Held lives, no

@@ -87,7 +87,9 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
   }
   const swap::Entry entry(swap::on());
   const CUresult result = original(handle, address, size, args...);
-  if (swap::on() && result == CUDA_SUCCESS) swap::handles::stays(address, size);
+  if (swap::on() && result == CUDA_SUCCESS) {
+    swap::handles::stays(address, size, Stays::kIpcExported);
+  }
   return result;
 }
 

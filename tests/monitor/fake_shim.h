@@ -72,6 +72,7 @@ class FakeShim {
   abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
   abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
   abi::Residency& residency(unsigned at = 0) const { return page_->residencies[at]; }
+  abi::Memory& memory(unsigned at = 0) const { return page_->memories[at]; }
   bool armed(unsigned at = 0) const { return (lane(at).attention & abi::kGateArmed) != 0; }
   bool watched(unsigned at = 0) const { return (lane(at).attention & abi::kProgress) != 0; }
 

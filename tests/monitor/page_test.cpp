@@ -158,6 +158,26 @@ TEST(Page, ResidencyIsCopiedAndBounded) {
   EXPECT_EQ(odd.held_threads, 65'535u);
 }
 
+TEST(Page, WhatAClientSaysOfItsMemoryIsCopiedByLane) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_FALSE(page->memory(1).swappable);
+  shim.lane(1).attention |= abi::kSwappable;
+  shim.memory(1).stays_bytes[static_cast<unsigned>(Stays::kPools)] = 5;
+  shim.memory(1).moved_out_bytes = 6;
+  shim.memory(1).moved_in_bytes = 7;
+  shim.memory(1).spared_bytes = 8;
+  shim.memory(1).times_out = 9;
+  const MemoryReport said = page->memory(1);
+  EXPECT_TRUE(said.swappable);
+  EXPECT_EQ(said.stays[static_cast<unsigned>(Stays::kPools)], 5u);
+  EXPECT_EQ(said.moved_out_bytes, 6u);
+  EXPECT_EQ(said.moved_in_bytes, 7u);
+  EXPECT_EQ(said.spared_bytes, 8u);
+  EXPECT_EQ(said.times_out, 9u);
+  EXPECT_EQ(page->memory(0).moved_out_bytes, 0u);
+}
+
 TEST(Page, ResidencyOrdersAreWrittenToTheirLane) {
   const auto page = make();
   const FakeShim shim(page->memfd());

@@ -26,6 +26,7 @@ class PlayedMonitor {
   const wire::Hello& hello() const { return hello_; }  // pre: joined()
   abi::Gate& gate() const { return page_->gates[0]; }
   abi::Lane& lane() const { return page_->lanes[0]; }
+  abi::Memory& memory() const { return page_->memories[0]; }
   abi::Residency& residency() const { return page_->residencies[0]; }
 
   void arm(std::uint32_t bits = abi::kGateArmed) const { lane().attention.fetch_or(bits); }

@@ -64,6 +64,12 @@ TEST_F(Release, AReleasedJobsMemoryIsGoneAndComesBackAsItWas) {
   }
   EXPECT_EQ(ask("end"), "did end");
   EXPECT_EQ(ask("check"), "right");
+  const json listed = gpu();
+  EXPECT_EQ(listed.value("swap_times_out", 0), 2);
+  EXPECT_EQ(listed.value("memory_swappable_bytes", 0ull), 40 * kMiB);
+  EXPECT_EQ(listed.value("swap_moved_in_bytes", 0ull), 2 * 40 * kMiB);
+  EXPECT_EQ(listed.value("swap_moved_out_bytes", 0ull) + listed.value("swap_spared_bytes", 0ull),
+            2 * 40 * kMiB);
 }
 
 TEST_F(Release, AnotherJobUsesTheRoomAndTheFirstComesBackWhenItHasGone) {
@@ -249,6 +255,8 @@ TEST_F(Release, AReleasedPauseOutlivesTheMonitor) {
   owner.reset();
   owner.emplace(monitor());
   ASSERT_TRUE(residency("swapped"));
+  EXPECT_EQ(gpu().value("swap_times_out", 0), 1) << "the job tells the next monitor";
+  EXPECT_EQ(gpu().value("swap_moved_out_bytes", 0ull), 40 * kMiB);
   ASSERT_EQ(cli({"resume", "lender"}).status, 0);
   EXPECT_EQ(ask("check"), "right");
 }

@@ -58,6 +58,7 @@ TEST_F(SwapOfOwnMemory, WhatWasAwayIsUnmappedAndMappedAgain) {
   for (const char* index : {"0", "1", "2"}) {
     EXPECT_EQ(ask(std::string("remap ") + index), "did remap");
   }
+  for (unsigned why = 0; why < kStays; ++why) EXPECT_EQ(stays(static_cast<Stays>(why)), 0u) << why;
   EXPECT_EQ(words().total_bytes.load(), 132 * kMiB);
   EXPECT_EQ(ask("check"), "right");
   out();

@@ -49,6 +49,8 @@ class Swap : public Scene {
   }
 
   abi::Residency& words() { return monitor_->residency(); }
+  abi::Memory& memory() { return monitor_->memory(); }
+  std::uint64_t stays(Stays why) { return memory().stays_bytes[static_cast<unsigned>(why)].load(); }
   void out(std::uint64_t limit = 0) {
     words().limit_bytes.store(limit);
     words().limited.store(1);

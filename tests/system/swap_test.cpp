@@ -37,11 +37,15 @@ TEST_F(Swap, MemoryThatStaysAsItWasIsCopiedOutOnce) {
     ASSERT_TRUE(becomes(abi::kAbsent));
     EXPECT_EQ(words().resident_bytes.load(), 0u);
     EXPECT_EQ(words().moved_bytes.load(), static_cast<unsigned>(1 + round) * 38 * kMiB);
+    EXPECT_EQ(memory().times_out.load(), static_cast<unsigned>(1 + round));
     in();
     ASSERT_TRUE(becomes(abi::kResident));
     EXPECT_EQ(ask("check"), "right");
   }
   EXPECT_EQ(words().moved_bytes.load(), 3 * 38 * kMiB) << "once out, twice in";
+  EXPECT_EQ(memory().moved_out_bytes.load(), 38 * kMiB);
+  EXPECT_EQ(memory().moved_in_bytes.load(), 2 * 38 * kMiB);
+  EXPECT_EQ(memory().spared_bytes.load(), 38 * kMiB);
   EXPECT_EQ(ask("launch 3"), "did launch");
   out();
   ASSERT_TRUE(becomes(abi::kAbsent));
@@ -49,6 +53,16 @@ TEST_F(Swap, MemoryThatStaysAsItWasIsCopiedOutOnce) {
   in();
   ASSERT_TRUE(becomes(abi::kResident));
   EXPECT_EQ(ask("check"), "right");
+}
+
+TEST_F(Swap, WhatIsTooSmallIsToldToStay) {
+  begin();
+  EXPECT_EQ(stays(Stays::kSmall), kMiB);
+  EXPECT_EQ(ask("alloc " + std::to_string(kMiB / 2)), "did alloc 3");
+  EXPECT_EQ(stays(Stays::kSmall), kMiB + kMiB / 2);
+  EXPECT_EQ(ask("free 2"), "did free");
+  EXPECT_EQ(stays(Stays::kSmall), kMiB / 2);
+  EXPECT_EQ(monitor_->lane().used_bytes.load(), 38 * kMiB + stays(Stays::kSmall));
 }
 
 TEST_F(Swap, ZerosAreNotCopied) {
@@ -61,6 +75,9 @@ TEST_F(Swap, ZerosAreNotCopied) {
     ASSERT_TRUE(becomes(abi::kResident));
   }
   EXPECT_EQ(words().moved_bytes.load(), 2 * 38 * kMiB + 4 * kMiB);
+  EXPECT_EQ(memory().moved_out_bytes.load() + memory().moved_in_bytes.load(),
+            words().moved_bytes.load());
+  EXPECT_EQ(memory().spared_bytes.load(), 4 * 38 * kMiB - words().moved_bytes.load());
   EXPECT_EQ(ask("launch 2"), "did launch");
   EXPECT_EQ(ask("check"), "right");
 }

@@ -139,6 +139,38 @@ TEST(Swap, PsHasItsColumnOnlyWhenSomeJobIsSwappable) {
   EXPECT_FALSE(run({"ps"}, listing(plain)).has("RESIDENT"));
 }
 
+TEST(Swap, PsTellsWhatOfTheMemoryStaysAndWhy) {
+  json one = job("swapped");
+  json& gpu = one["gpus"][0];
+  gpu["memory_swappable_bytes"] = 11 * kGiB;
+  gpu["memory_overhead_bytes"] = kGiB / 2;
+  gpu["memory_stays_bytes"] = {{"small_allocations", kGiB / 4},
+                               {"ipc_exported", kGiB / 4},
+                               {"of_a_newer_monitor", 5},
+                               {"multicast", 0},
+                               {"odd", "text"}};
+  gpu["swap_moved_out_bytes"] = 20 * kGiB;
+  gpu["swap_moved_in_bytes"] = 9 * kGiB;
+  gpu["swap_spared_bytes"] = kGiB;
+  gpu["swap_times_out"] = 3;
+  EXPECT_EQ(
+      run({"ps", "--memory"}, listing(one)).out,
+      "NAME   GPU       USED  SWAPPABLE  ON GPU  OVERHEAD     OUT     IN  SPARED  TIMES  STAYS\n"
+      "train  GPU-aa  12 GiB     11 GiB   1 GiB   512 MiB  20 GiB  9 GiB   1 GiB      3  "
+      "256 MiB allocations below 2 MiB, 256 MiB IPC-exported, 5 B of a newer monitor\n");
+  EXPECT_EQ(json::parse(run({"ps", "--memory", "--json"}, listing(one))
+                            .out)["jobs"][0]["gpus"][0]["swap_times_out"],
+            3);
+}
+
+TEST(Swap, PsOfAMonitorThatDoesNotKnowWhatStays) {
+  const Said said = run({"ps", "--memory"}, listing(job("resident")));
+  EXPECT_TRUE(said.has("train  GPU-aa  12 GiB")) << said.out;
+  json bare = job("resident");
+  bare["gpus"] = json::array();
+  EXPECT_TRUE(run({"ps", "--memory"}, listing(bare)).has("train  -"));
+}
+
 TEST(Swap, PsSaysWhyMemoryIsNotWhereItShouldBe) {
   json stuck = job("resident");
   stuck["gpus"][0]["swap_error"] = "the host has no room for it";

@@ -7,12 +7,14 @@
 
 #include "tools/base/monitor_client.h"
 #include "tools/base/table.h"
+#include "tools/ps/memory.h"
 
 namespace switchyard::tools {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
   switchyard ps
+  switchyard ps --memory
   switchyard ps --json | jq '.jobs[] | {name, gpus: [.gpus[].memory_used_bytes]}'
 
 One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
@@ -20,6 +22,12 @@ known. DEADLINE is what is left until then. A paused job says how long it still 
 a time. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
 means that the driver refused the one that was asked for. Of jobs that were started with --swappable,
 STATE says 'swapped', 'moving' or 'waiting for memory', and RESIDENT what of MEMORY is on the device.
+
+With --memory: what of each job's memory can leave its GPU, and why the rest can't. USED is SWAPPABLE,
+of which ON GPU is there now, OVERHEAD (contexts, modules) and what STAYS, by reason; memory that is
+IPC-imported is used by the job that made it. OUT and IN were copied to the host and back so far, at
+TIMES times out; SPARED moved without a copy, for it had not changed since the last time or is all
+zero. --json has it, too: gpus[].memory_stays_bytes.
 Exit status: 0, or 3 when no monitor answers.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
@@ -169,15 +177,8 @@ void print_stuck(const nlohmann::json& jobs) {
   }
 }
 
-int ps(bool json) {
-  auto reply = MonitorClient::ask_any({{"op", "ps"}});
-  if (!reply) return fail(reply.error());
-  if (json) {
-    print_json(*reply);
-    return kOk;
-  }
+void print_jobs(const nlohmann::json& jobs) {
   using enum Table::Align;
-  const auto& jobs = list_of(*reply, "jobs");
   const bool with_resident = std::any_of(
       jobs.begin(), jobs.end(), [](const auto& job) { return truth_of(job, "swappable"); });
   std::vector<Table::Column> columns = {{"NAME"},
@@ -197,13 +198,31 @@ int ps(bool json) {
   if (with_resident) columns.insert(columns.begin() + kResidentColumn, {"RESIDENT", kRight});
   Table table(std::move(columns));
   for (const auto& job : jobs) add_job(table, job, with_resident);
+  fmt::print("{}", table.render());
+}
+
+struct Options {
+  bool json = false;
+  bool memory = false;
+};
+
+int ps(const Options& options) {
+  auto reply = MonitorClient::ask_any({{"op", "ps"}});
+  if (!reply) return fail(reply.error());
+  if (options.json) {
+    print_json(*reply);
+    return kOk;
+  }
+  const auto& jobs = list_of(*reply, "jobs");
   if (jobs.empty()) {
     complain("no jobs; `switchyard run -- COMMAND` starts one");
+  } else if (options.memory) {
+    print_memory(jobs);
   } else {
-    fmt::print("{}", table.render());
+    print_jobs(jobs);
+    print_best_effort(jobs);
+    print_undrained(jobs);
   }
-  print_best_effort(jobs);
-  print_undrained(jobs);
   print_stuck(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;
@@ -214,10 +233,12 @@ int ps(bool json) {
 void add_ps(CLI::App& app, Outcome& outcome) {
   CLI::App* sub = app.add_subcommand("ps", "the jobs: what each was promised and what it gets");
   sub->footer(kExamples);
-  const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *json, "as JSON");
+  const auto options = std::make_shared<Options>();
+  sub->add_flag("--memory", options->memory,
+                "what of their memory can leave, and why the rest can't");
+  sub->add_flag("--json", options->json, "as JSON");
   add_socket_option(*sub);
-  sub->callback([json, &outcome] { outcome.code = ps(*json); });
+  sub->callback([options, &outcome] { outcome.code = ps(*options); });
 }
 
 }  // namespace switchyard::tools

@@ -76,9 +76,11 @@ TEST_F(Arrays, AnArrayIsChargedUntilItIsDestroyed) {
   };
   ASSERT_EQ(rules::array_create(create, &array, &flat), CUDA_SUCCESS);
   EXPECT_EQ(used(), 16 * kMiB);
+  EXPECT_EQ(stays(Stays::kArrays), 16 * kMiB);
   const auto destroy = [](CUarray) { return CUDA_SUCCESS; };
   ASSERT_EQ(rules::array_destroy(destroy, array), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(stays(Stays::kArrays), 0u);
   // A level or a plane has the same handle type and was never charged.
   ASSERT_EQ(rules::array_destroy(destroy, array), CUDA_SUCCESS);
   expect_balanced();

@@ -56,11 +56,13 @@ TEST_F(Pools, APoolIsChargedWhatItReserves) {
   CUdeviceptr at = 0;
   ASSERT_EQ(rules::allocate_async<false>(async, &at, kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(used(), kChunk);
+  EXPECT_EQ(stays(Stays::kPools), kChunk);
   expect_balanced();
   ASSERT_EQ(free(at, kMiB), CUDA_SUCCESS);
   EXPECT_EQ(used(), kChunk);  // the driver keeps it for the next one
   synchronise();
   EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(stays(Stays::kPools), 0u);
   expect_balanced();
 }
 
@@ -252,6 +254,7 @@ TEST_F(GraphMemory, IsChargedWhenItsGraphRuns) {
   EXPECT_EQ(used(), 0u);
   ASSERT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(used(), 64 * kMiB);
+  EXPECT_EQ(stays(Stays::kGraphs), 64 * kMiB);
   ASSERT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(used(), 64 * kMiB);
   rules::graph_destroy(
@@ -268,6 +271,7 @@ TEST_F(GraphMemory, IsChargedWhenItsGraphRuns) {
       },
       0);
   EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(stays(Stays::kGraphs), 0u);
   expect_balanced();
 }
 

@@ -109,18 +109,46 @@ TEST_F(Vmm, ARetainedHandleIsChargedOnceAndReleasedTwice) {
   EXPECT_EQ(used(), 0u);
 }
 
-TEST_F(Vmm, ImportedMemoryIsNotCharged) {
+TEST_F(Vmm, ImportedMemoryIsNotChargedButNamedWhileItIsMapped) {
+  g_driver.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* out, Handle) {
+    out->location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    return CUDA_SUCCESS;
+  };
   Handle imported = 0;
   const auto import = [](Handle* out, void*, CUmemAllocationHandleType) {
     *out = 4711;
     return CUDA_SUCCESS;
   };
-  rules::gain_handle(import, &imported, static_cast<void*>(nullptr),
-                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  rules::import_handle(import, &imported, static_cast<void*>(nullptr),
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
+  map(kVa, 4 * kMiB, imported);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
   EXPECT_EQ(used(), 0u);
   release(imported);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB) << "it is mapped still";
+  unmap(kVa, 4 * kMiB);
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
   EXPECT_EQ(used(), 0u);
   expect_balanced();
+}
+
+TEST_F(Vmm, WhatIsImportedFromOneselfIsOneMoreReference) {
+  const Handle own = create(2 * kMiB);
+  Handle again = 0;
+  const auto import = [&](Handle* out, void*, CUmemAllocationHandleType) {
+    *out = own;
+    return CUDA_SUCCESS;
+  };
+  rules::import_handle(import, &again, static_cast<void*>(nullptr),
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  map(kVa, 2 * kMiB, again);
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
+  unmap(kVa, 2 * kMiB);
+  release(own);
+  EXPECT_EQ(used(), 2 * kMiB);
+  release(again);
+  EXPECT_EQ(used(), 0u);
 }
 
 TEST_F(Vmm, WhatTheDriverRefusesChangesNothing) {

@@ -121,6 +121,9 @@ EngineTest::EngineTest() {
   process().captures.store(0);
   for (auto& word : process().used_bytes) word.store(0);
   for (auto& word : process().debt_bytes) word.store(0);
+  for (auto& lane : process().stays_bytes) {
+    for (auto& word : lane) word.store(0);
+  }
   t_lane = 0;
   begin_process();
   process().joined.store(1);

@@ -65,6 +65,10 @@ class EngineTest : public ::testing::Test {
   std::uint64_t used() { return process().used_bytes[0].load(); }
   std::uint64_t debt() { return process().debt_bytes[0].load(); }
   std::uint64_t credit() { return lane().credit_bytes.load(); }
+  // What the page says of memory that can't leave.
+  static std::uint64_t stays(Stays why) {
+    return page().memories[0].stays_bytes[static_cast<unsigned>(why)].load();
+  }
   void set_quota(std::uint64_t bytes);
   // granted = used + credit - debt, whatever happened.
   void expect_balanced();

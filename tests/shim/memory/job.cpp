@@ -8,6 +8,8 @@
 //   nvml                the NVML lines alone: cuInit is never called
 //   hold MIB            takes so much → "holds RESULT", and waits
 //   contexts            memory that ends with its context → "left FREE FREE FREE"
+//   each MIB            takes a piece of each kind, one of 1 MiB, and one that it exports, imports
+//                       and maps again, and keeps them all
 //   shared              memory that is exported and imported again → "left FREE FREE"
 //   opened HANDLE-FILE, lent HANDLE-FILE   IPC between two processes
 //   fork                a child asks NVML and libcuda after the parent used them
@@ -200,23 +202,44 @@ void contexts() {
   std::printf("left %zu %zu %zu\n", before, between, steady_free_bytes());
 }
 
-void shared() {
+CUmemGenericAllocationHandle make_exportable(std::size_t mib) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUmemGenericAllocationHandle made = 0;
+  must(cuMemCreate(&made, mib * kMiB, &properties, 0), "cuMemCreate");
+  return made;
+}
+
+CUmemGenericAllocationHandle export_and_import(CUmemGenericAllocationHandle made) {
   CUmemGenericAllocationHandle imported = 0;
   int file = -1;
-  must(cuMemCreate(&made, 64 * kMiB, &properties, 0), "cuMemCreate");
-  const std::size_t once = steady_free_bytes();
   must(cuMemExportToShareableHandle(&file, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
        "cuMemExportToShareableHandle");
   void* handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(file));
   must(cuMemImportFromShareableHandle(&imported, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
        "cuMemImportFromShareableHandle");
-  std::printf("left %zu %zu\n", once, steady_free_bytes());
   ::close(file);
+  return imported;
+}
+
+void each(std::size_t mib) {
+  for (const memory_job::Kind& kind : kinds()) {
+    Give give;
+    must(kind.take(mib, give), kind.name);
+  }
+  CUdeviceptr at = 0;
+  must(cuMemAlloc(&at, kMiB), "cuMemAlloc");
+  must(cuMemAddressReserve(&at, mib * kMiB, 0, 0, 0), "cuMemAddressReserve");
+  must(cuMemMap(at, mib * kMiB, 0, export_and_import(make_exportable(mib)), 0), "cuMemMap");
+}
+
+void shared() {
+  const CUmemGenericAllocationHandle made = make_exportable(64);
+  const std::size_t once = steady_free_bytes();
+  const CUmemGenericAllocationHandle imported = export_and_import(made);
+  std::printf("left %zu %zu\n", once, steady_free_bytes());
   must(cuMemRelease(imported), "cuMemRelease");
   must(cuMemRelease(made), "cuMemRelease");
 }
@@ -266,6 +289,8 @@ bool run(const std::string& what, char** words) {
     info();
   else if (what == "contexts")
     contexts();
+  else if (what == "each")
+    each(std::strtoull(words[0], nullptr, 10));
   else if (what == "shared")
     shared();
   else if (what == "lent")

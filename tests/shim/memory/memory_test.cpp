@@ -85,6 +85,47 @@ TEST_F(ShimMemory, AThousandRandomAllocationsOfAllKindsEndAtZero) {
   EXPECT_EQ(child.finish(kLimit).status, 0);
 }
 
+TEST_F(ShimMemory, EveryKindIsListedAsWhatCanLeaveOrByWhyItStays) {
+  auto daemon = monitor();
+  Child child = start_job({"--swappable", "--name", "each"}, {"each", "4"});
+  ASSERT_EQ(said(child), "");
+  json gpu;
+  // Until the account has seen it all: linear and pitch can leave.
+  EXPECT_TRUE(eventually([&] {
+    gpu = gpu_of("each");
+    return gpu.is_object() && gpu["memory_swappable_bytes"] == 8 * kMiB &&
+           gpu["memory_stays_bytes"].value("not_mapped", 0l) == 4 * kMiB;
+  })) << gpu;
+  const json stays = gpu["memory_stays_bytes"];
+  EXPECT_EQ(stays.value("small_allocations", 0l), kMiB);
+  EXPECT_EQ(stays.value("managed", 0l), 4 * kMiB);
+  EXPECT_EQ(stays.value("ipc_exported", 0l), 4 * kMiB);
+  EXPECT_EQ(stays.value("ipc_imported", 0l), 4 * kMiB);
+  EXPECT_EQ(stays.value("not_mapped", 0l), 4 * kMiB) << "nobody was given access";
+  for (const char* key : {"arrays", "memory_pools", "graph_memory"}) {
+    EXPECT_GE(stays.value(key, 0l), 4 * kMiB) << key;
+  }
+  EXPECT_FALSE(stays.contains("other")) << stays;
+  long sum = gpu["memory_swappable_bytes"].get<long>() - 4 * kMiB;  // what is imported is another's
+  for (const auto& bytes : stays) sum += bytes.get<long>();
+  EXPECT_EQ(sum, counted("each"));
+  const std::string table = cli({"ps", "--memory"}).out;
+  EXPECT_NE(table.find("1 MiB allocations below 2 MiB"), std::string::npos) << table;
+  EXPECT_NE(table.find("4 MiB IPC-exported"), std::string::npos) << table;
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, OfAJobThatIsNotSwappableAllStaysForThatReason) {
+  auto daemon = monitor();
+  Child child = start_job({"--name", "plain"}, {"hold", "64"});
+  said(child);
+  EXPECT_TRUE(eventually([&] {
+    const json gpu = gpu_of("plain");
+    return gpu.is_object() && gpu["memory_stays_bytes"] == json{{"not_swappable", 64 * kMiB}};
+  })) << gpu_of("plain");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
 TEST_F(ShimMemory, AllWhoAreAskedShowTheQuota) {
   const std::string text = run_job({"--memory", "1GiB"}, {"info"});
   const auto info = numbers(text, "info");

@@ -45,10 +45,15 @@ TEST_F(HandleCalls, ExportedMemoryStaysForGood) {
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
   EXPECT_EQ(lent_, swap_.mapped.at(at).handle);
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kIpcExported), 40 * kMiB);
   unmap(at, 40 * kMiB);
   map(at, 40 * kMiB, last(1));
   access(at, 40 * kMiB);
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kIpcExported), 40 * kMiB);
+  unmap(at, 40 * kMiB);
+  release(last(1));
+  EXPECT_EQ(stays(Stays::kIpcExported), 0u);
 }
 
 TEST_F(HandleCalls, AHandleForOthersByAddressMakesItStay) {
@@ -57,6 +62,7 @@ TEST_F(HandleCalls, AHandleForOthersByAddressMakesItStay) {
   const auto give = [](void*, CUdeviceptr, size_t, int) { return CUDA_SUCCESS; };
   EXPECT_EQ(rules::range_handle(give, &fd, at, size_t{2 * kMiB}, 0), CUDA_SUCCESS);
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kIpcExported), 4 * kMiB);
 }
 
 TEST_F(HandleCalls, WhatIsBoundToAMulticastObjectStays) {
@@ -82,6 +88,7 @@ TEST_F(HandleCalls, WhatIsBoundToAMulticastObjectStays) {
   EXPECT_EQ(rules::bind_address(bind_at, Handle{1}, size_t{0}, third, size_t{4 * kMiB}, 0ull),
             CUDA_SUCCESS);
   EXPECT_EQ(swap_.total, 40 * kMiB);
+  EXPECT_EQ(stays(Stays::kMulticast), 8 * kMiB);
 }
 
 TEST_F(HandleCalls, ArraysAreMappedOntoTheDriversHandles) {
@@ -99,6 +106,7 @@ TEST_F(HandleCalls, ArraysAreMappedOntoTheDriversHandles) {
   EXPECT_EQ(seen[1], 4711u);
   EXPECT_EQ(list[0].memHandle.memHandle, last(1)) << "the application's list is its own";
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kArrays), 4 * kMiB);
 }
 
 TEST_F(HandleCalls, PropertiesAreTheDriversWhereverTheMemoryIs) {

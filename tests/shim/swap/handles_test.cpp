@@ -109,24 +109,33 @@ TEST_F(Handles, MemoryMayLeaveWhileItsDeviceAloneUsesItAtOnePlace) {
   const CUdeviceptr at = reserve(40 * kMiB);
   const CUdeviceptr other = reserve(40 * kMiB);
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kNotMapped), 40 * kMiB);
   map(at, 40 * kMiB, number);
   EXPECT_EQ(swap_.total, 0u) << "nobody may use it yet";
+  EXPECT_EQ(stays(Stays::kNotMapped), 40 * kMiB);
   access(at, 40 * kMiB);
   EXPECT_EQ(swap_.total, 40 * kMiB);
   EXPECT_EQ(swap_.resident, 40 * kMiB);
+  EXPECT_EQ(stays(Stays::kNotMapped), 0u);
   access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_READ);
   EXPECT_EQ(swap_.total, 0u) << "what is read only would come back writable";
+  EXPECT_EQ(stays(Stays::kNotMapped), 40 * kMiB);
   access(at, 40 * kMiB);
   access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 1);
   EXPECT_EQ(swap_.total, 0u) << "a peer has it mapped";
+  EXPECT_EQ(stays(Stays::kPeerMapped), 40 * kMiB);
   access(at, 40 * kMiB, CU_MEM_ACCESS_FLAGS_PROT_NONE, 1);
   EXPECT_EQ(swap_.total, 40 * kMiB);
   map(other, 40 * kMiB, number);
   EXPECT_EQ(swap_.total, 0u) << "it is mapped twice";
+  EXPECT_EQ(stays(Stays::kMultiplyMapped), 40 * kMiB);
   access(other, 40 * kMiB);
   EXPECT_EQ(swap_.total, 0u);
   unmap(at, 40 * kMiB);
   EXPECT_EQ(swap_.total, 40 * kMiB) << "the other place is the only one";
+  for (const Stays why : {Stays::kNotMapped, Stays::kPeerMapped, Stays::kMultiplyMapped}) {
+    EXPECT_EQ(stays(why), 0u);
+  }
   take_away(other);
   EXPECT_EQ(swap_.resident, 0u);
 }
@@ -134,6 +143,7 @@ TEST_F(Handles, MemoryMayLeaveWhileItsDeviceAloneUsesItAtOnePlace) {
 TEST_F(Handles, MoreThanAPieceOfTheHostHoldsNeverLeaves) {
   make(258 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(swap_.total, 0u);
+  EXPECT_EQ(stays(Stays::kLargeHandle), 258 * kMiB);
   make(256 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(swap_.total, 256 * kMiB);
 }

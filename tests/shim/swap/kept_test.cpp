@@ -33,7 +33,9 @@ TEST_F(Kept, CleanIsNotCopied) {
   EXPECT_EQ(in().copied, 5 * kMiB2);
   EXPECT_EQ(kept(), 5 * kMiB2);
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(out().copied, 0u);
+    const swap::Moved left = out();
+    EXPECT_EQ(left.copied, 0u);
+    EXPECT_EQ(left.spared, 5 * kMiB2);
     EXPECT_EQ(driven_.live_handles, 0);
     expect_nothing_lost();
     EXPECT_EQ(in().copied, 5 * kMiB2);
@@ -45,10 +47,14 @@ TEST_F(Kept, ZeroIsNotCopied) {
   zero(0, 1);
   zero(1, 0);
   const std::uint64_t room = host_pool::free_bytes();
-  EXPECT_EQ(out().copied, 3 * kMiB2);
+  const swap::Moved left = out();
+  EXPECT_EQ(left.copied, 3 * kMiB2);
+  EXPECT_EQ(left.spared, 2 * kMiB2);
   EXPECT_EQ(host_pool::free_bytes(), room - 3 * kMiB2);
   expect_nothing_lost();
-  EXPECT_EQ(in().copied, 3 * kMiB2);
+  const swap::Moved back = in();
+  EXPECT_EQ(back.copied, 3 * kMiB2);
+  EXPECT_EQ(back.spared, 2 * kMiB2);
   EXPECT_EQ(driven_.sets, 2);
   expect_nothing_lost();
   change(0, 1);

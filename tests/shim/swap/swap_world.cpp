@@ -9,7 +9,8 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/ranges.h"
 
-// The mover as its neighbours see it, without its thread. Outside of these tests nobody listens.
+// The mover and its words as their neighbours see them, without the thread. Outside of these tests
+// nobody listens.
 namespace switchyard::shim::swap {
 
 namespace mover {
@@ -18,7 +19,10 @@ void start() {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
 void poke() {}
-void carry_over(abi::Page&) {}
+
+}  // namespace mover
+
+namespace words {
 
 void allocated(unsigned, std::uint64_t bytes) {
   testing::SwapWorld& world = *testing::g_swap;
@@ -32,7 +36,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
   testing::g_swap->resident -= resident_bytes;
 }
 
-}  // namespace mover
+}  // namespace words
 
 void clear() {
   admission::clear();

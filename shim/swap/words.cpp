@@ -1,0 +1,150 @@
+#include "shim/swap/words.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/gate/hold.h"
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/host_pool.h"
+
+namespace switchyard::shim::swap::words {
+namespace {
+
+std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
+std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
+pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
+
+void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
+  abi::Memory& memory = page().memories[lane];
+  page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
+  (memory.*direction).fetch_add(moved.copied, std::memory_order_relaxed);
+  memory.spared_bytes.fetch_add(moved.spared, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void choose_swappable(unsigned gpus) {
+  if (::strcmp(page().card.swappable, "yes") != 0) return;
+  if (gpus != 1) {
+    log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
+    return;
+  }
+  process().swappable.store(1, std::memory_order_release);
+  page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+std::uint64_t total(unsigned lane) { return g_total[lane].load(); }
+std::uint64_t resident(unsigned lane) { return g_resident[lane].load(); }
+
+void publish(unsigned lane) {
+  const Locked locked(g_publishing);
+  abi::Residency& words = page().residencies[lane];
+  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
+  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+}
+
+void resident_changes(unsigned lane, std::int64_t bytes) {
+  g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
+  publish(lane);
+  wake_monitor();
+}
+
+void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
+  abi::Residency& words = page().residencies[lane];
+  words.error.store(error, std::memory_order_relaxed);
+  words.phase.store(phase, std::memory_order_release);
+  publish(lane);
+  wake_monitor();
+}
+
+std::uint32_t error_of(Stop stop) {
+  switch (stop) {
+    case Stop::kNothing:
+      return abi::kSwapFine;
+    case Stop::kNoHostRoom:
+      return abi::kSwapNoHostRoom;
+    case Stop::kNoDeviceRoom:
+      return abi::kSwapNoDeviceRoom;
+    case Stop::kDriver:
+      return abi::kSwapFailed;
+  }
+  return abi::kSwapFailed;
+}
+
+bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }
+
+Told told(unsigned lane) {
+  const abi::Residency& words = page().residencies[lane];
+  const bool limited =
+      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
+  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
+}
+
+std::uint64_t host_limit(unsigned lane) {
+  return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+}
+
+void count_out(unsigned lane, const Moved& moved) {
+  count(lane, moved, &abi::Memory::moved_out_bytes);
+}
+void count_in(unsigned lane, const Moved& moved) {
+  count(lane, moved, &abi::Memory::moved_in_bytes);
+}
+void count_end(unsigned lane) {
+  page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed);
+}
+void count_time_out(unsigned lane) {
+  page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
+}
+
+void allocated(unsigned lane, std::uint64_t bytes) {
+  g_total[lane].fetch_add(bytes);
+  g_resident[lane].fetch_add(bytes);
+  publish(lane);
+}
+
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
+  g_total[lane].fetch_sub(bytes);
+  g_resident[lane].fetch_sub(resident_bytes);
+  publish(lane);
+}
+
+void carry_over(abi::Page& fresh) {
+  if (!on()) return;
+  const abi::Residency& from = page().residencies[0];
+  abi::Residency& to = fresh.residencies[0];
+  copy_word(to.phase, from.phase);
+  copy_word(to.error, from.error);
+  copy_word(to.moved_bytes, from.moved_bytes);
+  copy_word(to.moves, from.moves);
+  const abi::Memory& memory = page().memories[0];
+  copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
+  copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
+  copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
+  copy_word(fresh.memories[0].times_out, memory.times_out);
+  // Until the new monitor has made up its mind, what a person released stays away.
+  copy_word(to.limit_bytes, from.limit_bytes);
+  copy_word(to.limited, from.limited);
+  copy_word(to.host_limit_bytes, from.host_limit_bytes);
+  to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
+  to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+void clear() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    g_total[lane].store(0);
+    g_resident[lane].store(0);
+  }
+  g_publishing = PTHREAD_MUTEX_INITIALIZER;
+}
+
+}  // namespace switchyard::shim::swap::words

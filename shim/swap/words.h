@@ -1,0 +1,63 @@
+// The words of swap: what the monitor and the library tell each other in the page (abi.h:
+// Residency), and how much memory there is to tell of.
+//
+// Concept. The sums are kept here, for the page changes under us when a monitor follows another,
+// and the fresh one is told all of them. Only the mover says phases and errors.
+//
+// Threading: any thread; each word is an atomic, and the sums are published under a lock of their
+// own, so that two at once don't leave the older figures.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/swap/pipeline.h"
+#include "switchyard/abi.h"
+
+namespace switchyard::shim::swap::words {
+
+// Whether this process's memory may be moved is decided once, before it allocates any. `gpus`: that
+// it sees. pre: joined.
+void choose_swappable(unsigned gpus);
+
+// Swappable memory of a GPU, wherever it is, and what of it is on the device.
+std::uint64_t total(unsigned lane);
+std::uint64_t resident(unsigned lane);
+// Told by whoever makes and ends it, under Held.
+void allocated(unsigned lane, std::uint64_t bytes);
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
+// Told by the pipeline (Resident). The monitor hears of each chunk: what has left is another's room
+// at once.
+void resident_changes(unsigned lane, std::int64_t bytes);
+void publish(unsigned lane);
+
+// Whether there is a monitor.
+bool monitored();
+// Whether work is to be held, and what may be on the device meanwhile. Without a monitor there is
+// nobody to make room for, unless a person's release still stands.
+struct Told {
+  bool limited = false;
+  std::uint64_t limit = UINT64_MAX;
+};
+Told told(unsigned lane);
+// Pinned memory of the host that may be kept.
+std::uint64_t host_limit(unsigned lane);
+
+// Says how far it is, and rings.
+void say(unsigned lane, std::uint32_t phase, std::uint32_t error);
+// The word of the pipeline's for a move that stopped.
+std::uint32_t error_of(Stop stop);
+
+// What was moved (abi.h: Memory), by direction; a move that came to its end; work was held, and
+// what had to leave has left.
+void count_out(unsigned lane, const Moved& moved);
+void count_in(unsigned lane, const Moved& moved);
+void count_end(unsigned lane);
+void count_time_out(unsigned lane);
+
+// What the fresh page of another monitor has to say of it, before anybody sees it.
+void carry_over(abi::Page& fresh);
+
+// In a forked child: the parent's memory is not ours.
+void clear();
+
+}  // namespace switchyard::shim::swap::words

@@ -1,0 +1,138 @@
+// What stays on the device is told by its reason, from its making to its end, whoever ends it.
+#include "shim/memory/stays.h"
+
+#include <thread>
+
+#include "shim/memory/linear.h"
+#include "shim/memory/stream_ordered.h"
+#include "tests/shim/swap/swap_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::EngineTest;
+using testing::kMiB;
+
+class Standing : public EngineTest {
+ protected:
+  static CUresult alloc(CUdeviceptr* out, size_t) {
+    static std::atomic<CUdeviceptr> next{0x7d0000000000};
+    *out = next.fetch_add(64 * kMiB);
+    return CUDA_SUCCESS;
+  }
+  static CUresult alloc_managed(CUdeviceptr* out, size_t bytes, unsigned) {
+    return alloc(out, bytes);
+  }
+  static CUresult free_ok(CUdeviceptr) { return CUDA_SUCCESS; }
+  static CUdeviceptr make(size_t bytes) {
+    CUdeviceptr at = 0;
+    EXPECT_EQ(rules::allocate(alloc, &at, bytes), CUDA_SUCCESS);
+    return at;
+  }
+};
+
+TEST_F(Standing, WhatIsSmallerThanAChunkStays) {
+  const CUdeviceptr at = make(kMiB + 1);
+  EXPECT_EQ(stays(Stays::kSmall), kMiB + 512) << "as it is charged";
+  EXPECT_EQ(used(), stays(Stays::kSmall));
+  EXPECT_EQ(rules::release_memory([](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; }, at),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(stays(Stays::kSmall), kMiB + 512) << "the driver refused";
+  EXPECT_EQ(rules::release_memory(free_ok, at), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kSmall), 0u);
+}
+
+TEST_F(Standing, WhatIsAsLargeHasNoReasonOfItsOwn) {
+  const CUdeviceptr at = make(2 * kMiB);
+  for (unsigned why = 0; why < kStays; ++why) EXPECT_EQ(stays(static_cast<Stays>(why)), 0u);
+  rules::release_memory(free_ok, at);
+}
+
+TEST_F(Standing, ManagedMemoryStaysOfAnySize) {
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate(alloc_managed, &at, size_t{8 * kMiB}, 1u), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kManaged), 8 * kMiB);
+  rules::release_memory(free_ok, at);
+  EXPECT_EQ(stays(Stays::kManaged), 0u);
+}
+
+TEST_F(Standing, TheEndOfTheOwnerEndsIt) {
+  make(kMiB);
+  make(kMiB);
+  EXPECT_EQ(stays(Stays::kSmall), 2 * kMiB);
+  account::release(&lane(), ledger::take_owned(0, memory::current_owner()));
+  EXPECT_EQ(stays(Stays::kSmall), 0u);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
+  const CUmemoryPool pool = testing::pool_number(7);
+  pools::learn(pool, 0);
+  world_.pools[pool] = {4 * kMiB, 32 * kMiB};
+  pools::settle(pool);
+  EXPECT_EQ(stays(Stays::kPools), 32 * kMiB);
+  ledger::note(ledger::Kind::kPooled, 0x7c0000000000,
+               {.bytes = 4 * kMiB, .owner = reinterpret_cast<std::uintptr_t>(pool)});
+  EXPECT_EQ(rules::pool_destroy([](CUmemoryPool) { return CUDA_SUCCESS; }, pool), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kPools), 4 * kMiB);
+  rules::release_memory(free_ok, CUdeviceptr{0x7c0000000000});
+  EXPECT_EQ(stays(Stays::kPools), 0u);
+}
+
+TEST_F(Standing, ANoteInThePlaceOfAnotherCountsOnce) {
+  const ledger::Charge charge{.lane = 0, .bytes = kMiB, .why = Stays::kSmall};
+  ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
+  ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
+  EXPECT_EQ(stays(Stays::kSmall), kMiB);
+  ledger::Charge taken;
+  ledger::take(ledger::Kind::kPointer, 0x7b0000000000, taken);
+  EXPECT_EQ(stays(Stays::kSmall), 0u);
+}
+
+TEST_F(Standing, WhatIsOnNoGpuOfOursIsNotCounted) {
+  memory::stays(-1, Stays::kSmall, 512);
+  memory::stays(abi::kMaxGpus, Stays::kSmall, 512);
+  memory::stays(0, Stays::kLeaves, 512);
+  for (const auto& memory : page().memories) {
+    for (const auto& word : memory.stays_bytes) EXPECT_EQ(word.load(), 0u);
+  }
+}
+
+TEST_F(Standing, AFreshPageIsToldAllOfIt) {
+  memory::stays(0, Stays::kArrays, 512);
+  memory::stays(3, Stays::kPools, 1024);
+  ASSERT_TRUE(map_page(-1));
+  EXPECT_EQ(stays(Stays::kArrays), 0u);
+  memory::tell_stays();
+  EXPECT_EQ(stays(Stays::kArrays), 512u);
+  EXPECT_EQ(page().memories[3].stays_bytes[static_cast<unsigned>(Stays::kPools)].load(), 1024u);
+}
+
+TEST_F(Standing, TheLastOfManyThreadsLeavesTheTruthInThePage) {
+  const auto act = [] {
+    for (int i = 0; i < 2000; ++i) {
+      memory::stays(0, Stays::kSmall, 3);
+      if (i % 3 != 0) memory::stays(0, Stays::kSmall, -3);
+    }
+  };
+  std::thread threads[4];
+  for (std::thread& thread : threads) thread = std::thread(act);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(stays(Stays::kSmall), 4u * 3 * 667);
+}
+
+// In a swappable process.
+class StandingBesideSwappable : public testing::SwapTest {};
+
+TEST_F(StandingBesideSwappable, OnlyTheSmallOnesStay) {
+  allocate(40 * kMiB);
+  CUdeviceptr small = 0;
+  EXPECT_EQ(rules::allocate(driver_alloc, &small, size_t{2 * kMiB - 1}), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 40 * kMiB);
+  EXPECT_EQ(stays(Stays::kSmall), used() - swap_.total);
+  EXPECT_EQ(free(small), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kSmall), 0u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
