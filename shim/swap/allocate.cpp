@@ -7,6 +7,7 @@
 
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
+#include "shim/ipc/exported.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/mover.h"
@@ -40,8 +41,9 @@ void dissolve(Range& range) {
 void end(std::size_t index) {
   Range range = take(index);
   const std::uint64_t resident = resident_bytes(range);
+  if (range.stays) ipc::ended(range);  // the monitor's descriptors would keep the memory
   dissolve(range);
-  mover::freed(range.lane, range.bytes, resident);
+  if (!range.stays) mover::freed(range.lane, range.bytes, resident);
 }
 
 void end(const Range* range) { end(static_cast<std::size_t>(range - &at(0))); }
@@ -103,11 +105,6 @@ bool spoils_a_capture(CUresult result) {
 }
 
 bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
-
-CUresult wait_unless_captured(CUcontext context) {
-  const NoCapture none;
-  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
-}
 
 // pre: a Held lives.
 void keep_aside(Range& range) {
@@ -188,6 +185,11 @@ Range* live(CUdeviceptr address) {
 }
 
 }  // namespace
+
+CUresult wait_unless_captured(CUcontext context) {
+  const NoCapture none;
+  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
+}
 
 bool takes(std::uint64_t bytes) {
   return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&
