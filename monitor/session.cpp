@@ -109,6 +109,8 @@ void Session::readable() {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
   if (got <= 0) return close();
   std::vector<Fd> came = take_descriptors(message);
+  // Not all could be taken: some are as good as none.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) close_elsewhere(std::exchange(came, {}));
   // They come with the first byte of their frame, and one frame is answered before the next.
   const bool out_of_place = !came.empty() && (reader_.in_the_middle() || !descriptors_.empty());
   std::move(came.begin(), came.end(), std::back_inserter(descriptors_));

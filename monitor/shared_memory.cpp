@@ -52,7 +52,12 @@ wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::S
     found = shares_.find(key_of(asked.key));
   }
   Kept& kept = found->second;
-  if (asked.total != kept.total || asked.first != kept.descriptors.size() || descriptors.empty() ||
+  // They were sent, but this process could open no more files.
+  if (descriptors.empty()) {
+    drop(found);
+    return wire::kNoRoomToShare;
+  }
+  if (asked.total != kept.total || asked.first != kept.descriptors.size() ||
       descriptors.size() > kept.total - kept.descriptors.size() ||
       !std::all_of(descriptors.begin(), descriptors.end(),
                    [](const Fd& each) { return is_memory(each.get()); })) {

@@ -1,5 +1,6 @@
 #include "shim/ipc/exported.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
@@ -49,6 +50,7 @@ CUresult export_chunks(CUdeviceptr address, unsigned first, Descriptors& batch) 
     const CUresult result = driver().cuMemExportToShareableHandle(
         &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) return result;
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     batch.add(fd);
   }
   return CUDA_SUCCESS;
@@ -129,8 +131,8 @@ CUresult export_range(CUipcMemHandle& out, CUdeviceptr address) {
   if (monitor == 0) {
     static Once said;
     log_once(said, Level::kWarn,
-             "IPC: the memory at %llx is swappable, and no monitor is there to hand it on: it gets "
-             "no handle",
+             "IPC: the memory at %llx is swappable, and no monitor is there that hands it on: it "
+             "gets no handle",
              static_cast<unsigned long long>(address));
     return CUDA_ERROR_NOT_SUPPORTED;
   }

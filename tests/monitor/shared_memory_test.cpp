@@ -109,7 +109,7 @@ TEST(SharedMemory, WhatMakesNoSenseEndsTheShare) {
   EXPECT_EQ(share(room, 1, kKey, 0, 0, 1), wire::kBadShare);
   EXPECT_EQ(share(room, 1, kKey, 1, 2, 1), wire::kBadShare) << "the first has not come";
   EXPECT_EQ(share(room, 1, kKey, 0, 1, 2), wire::kBadShare) << "more than it has";
-  EXPECT_EQ(share(room, 1, kKey, 0, 1, 0), wire::kBadShare);
+  EXPECT_EQ(share(room, 1, kKey, 0, 1, 0), wire::kNoRoomToShare) << "they were lost on the way";
   for (const wire::Share& next : {wire::Share{kKey, 1, 4}, {kKey, 2, 3}, {kKey, 3, 3}}) {
     EXPECT_EQ(share(room, 1, kKey, 0, 3, 1), wire::kTaken) << "begun anew";
     EXPECT_EQ(share(room, 1, kKey, next.first, next.total, 1), wire::kBadShare);
@@ -202,6 +202,17 @@ TEST(SharedMemoryOnTheWire, DescriptorsOutOfPlaceCloseTheConnection) {
   WireClient early(monitor.socket());
   early.send(make_frame(wire::kShare, 1, wire::Share{kKey, 0, 1}), {piece.get()});
   EXPECT_TRUE(early.is_closed());
+}
+
+TEST(SharedMemoryOnTheWire, MoreThanAFrameMayBringAreNoneAtAll) {
+  Running monitor;
+  WireClient client(monitor.socket());
+  ASSERT_TRUE(client.join(hello_of({})));
+  const Fd piece = memory();
+  const std::vector<int> many(wire::kMostDescriptors + 1, piece.get());
+  const auto total = static_cast<std::uint32_t>(many.size());
+  EXPECT_EQ(client.share(wire::kShare, {kKey, 0, total}, many)->verdict, wire::kNoRoomToShare);
+  EXPECT_EQ(client.share(wire::kOpenShared, {kKey, 0, 0})->verdict, wire::kNoSuchShare);
 }
 
 TEST(SharedMemoryOnTheWire, RandomSharesDoNotHurtTheMonitor) {

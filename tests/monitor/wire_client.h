@@ -41,13 +41,13 @@ class WireClient {
 
   // With descriptors.
   bool send(const std::string& bytes, const std::vector<int>& descriptors) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
+    std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
     iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
     msghdr message{};
     message.msg_iov = &vector;
     message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
     cmsghdr* head = CMSG_FIRSTHDR(&message);
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;

@@ -111,8 +111,12 @@ TEST_F(LegacyIpc, NoAnswerOfAMonitorIsTrusted) {
   CUipcMemHandle handle{};
   ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
   CUdeviceptr opened = 0;
-  for (const auto& [total, count] : {std::pair{2u, 3u}, {4u, 3u}, {3u, 2u}, {3u, 0u}, {0u, 0u}}) {
-    ipc_.spoil = [&](wire::Shared& answer) { answer.total = total, answer.count = count; };
+  // Of the whole, and with this answer.
+  for (const auto& lie : {std::pair{2u, 3u}, {4u, 3u}, {3u, 2u}, {3u, 0u}, {0u, 0u}}) {
+    ipc_.spoil = [&](wire::Shared& answer) {
+      answer.total = lie.first;
+      answer.count = lie.second;
+    };
     EXPECT_EQ(open(opened, handle), CUDA_ERROR_INVALID_VALUE);
   }
   ipc_.spoil = nullptr;
