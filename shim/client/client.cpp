@@ -301,11 +301,12 @@ struct Answered {
 bool exchange(const Asked& asked, const Answered& answer, Descriptors& descriptors) {
   const Locked locked(g_lock);
   const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
-  if (fd < 0) return false;
   wire::FrameHeader header{};
   const std::uint32_t id = ++g_last_id;
-  const bool sent = send_frame(fd, asked.kind, id, asked.payload, asked.bytes, descriptors);
+  const bool sent =
+      fd >= 0 && send_frame(fd, asked.kind, id, asked.payload, asked.bytes, descriptors);
   descriptors.close();
+  if (fd < 0) return false;
   if (sent && receive_header(fd, header, descriptors) && header.kind == answer.kind &&
       header.id == id && header.length == answer.bytes &&
       receive_all(fd, answer.payload, answer.bytes)) {

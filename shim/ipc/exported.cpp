@@ -82,7 +82,7 @@ CUresult hand_over(const Range& range) {
     }
     wire::Shared answer{};
     const bool answered = share(wire::kShare, {range.share, first, range.count}, batch, answer);
-    batch.close();
+    batch.close();  // a monitor's answer brings none
     if (!answered || answer.verdict != wire::kTaken) {
       static Once said;
       log_once(said, Level::kWarn,

@@ -33,8 +33,8 @@ struct Mapped {
 
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 constinit swap::Sorted<Mapped> g_mapped;
-constinit std::atomic<std::uint32_t> g_count{
-    0};  // of g_mapped: who has opened nothing asks no more
+// Of g_mapped: who has opened nothing takes no lock.
+constinit std::atomic<std::uint32_t> g_count{0};
 
 // The one around `address`; null: none. pre: g_lock is held.
 Mapped* find(CUdeviceptr address) {
@@ -199,12 +199,12 @@ bool close(CUdeviceptr address, CUresult& result) {
   }
   const Locked locked(g_lock);
   Mapped* mapped = find(address);
-  // Opened again meanwhile, or gone with its context.
-  if (mapped == nullptr || mapped->address != address || mapped->turn != turn ||
-      mapped->opens != 0) {
-    return true;
-  }
-  if (result == CUDA_SUCCESS) {
+  // Opened again meanwhile, or gone with its context: there is nothing left to do.
+  const bool over =
+      mapped == nullptr || mapped->address != address || mapped->turn != turn || mapped->opens != 0;
+  if (over) {
+    result = CUDA_SUCCESS;
+  } else if (result == CUDA_SUCCESS) {
     end(mapped);
   } else {
     mapped->opens = 1;
