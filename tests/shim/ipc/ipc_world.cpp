@@ -88,7 +88,6 @@ IpcTest::~IpcTest() {
     for (const int fd : kept) ::close(fd);
   }
   EXPECT_EQ(open_files(), files_);
-  ipc::clear_opened();
   g_ipc = nullptr;
 }
 
