@@ -29,7 +29,7 @@ struct IpcHandle {
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 struct Opened {
-  IpcHandle handle;
+  CUipcMemHandle handle;
   Context* context;
   unsigned opens;
 };
@@ -47,13 +47,11 @@ bool is_mapped(CUdeviceptr address) {
 }
 
 // One more opening of what is open already; 0: it isn't. pre: g_lock is held.
-CUdeviceptr open_again(const IpcHandle& handle, Context* context) {
+CUdeviceptr open_again(const CUipcMemHandle& handle, Context* context) {
   for (auto& [address, known] : opened()) {
     // It may have ended with its context.
-    if (memcmp(&known.handle, &handle, sizeof handle) != 0 || known.context != context ||
-        !is_mapped(address)) {
-      continue;
-    }
+    const bool same = memcmp(known.handle.reserved, handle.reserved, sizeof handle.reserved) == 0;
+    if (!same || known.context != context || !is_mapped(address)) continue;
     ++known.opens;
     return address;
   }
@@ -98,7 +96,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
   }
   if (handle.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver: not one's own
   std::lock_guard guard(g_lock);
-  if (const CUdeviceptr known = open_again(handle, context)) {
+  if (const CUdeviceptr known = open_again(given, context)) {
     *out = known;
     return CUDA_SUCCESS;
   }
@@ -122,7 +120,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
   range.backing = backing;
   range.within = handle.within;
   Ranges::all().add(range);
-  opened()[range.start] = {handle, context, 1};
+  opened()[range.start] = {given, context, 1};
   *out = range.start;
   return CUDA_SUCCESS;
 }
