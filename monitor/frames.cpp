@@ -3,6 +3,17 @@
 #include <cstring>
 
 namespace switchyard::monitor {
+namespace {
+
+template <typename Plain>
+std::optional<Plain> read_plain(std::string_view payload) {
+  Plain plain{};
+  if (payload.size() != sizeof(plain)) return std::nullopt;
+  std::memcpy(&plain, payload.data(), sizeof(plain));
+  return plain;
+}
+
+}  // namespace
 
 bool FrameReader::check_head() {
   if (buffer_.size() < sizeof(wire::FrameHeader)) return true;
@@ -76,10 +87,11 @@ std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why
 }
 
 std::optional<wire::Charge> read_charge(std::string_view payload) {
-  wire::Charge charge{};
-  if (payload.size() != sizeof(charge)) return std::nullopt;
-  std::memcpy(&charge, payload.data(), sizeof(charge));
-  return charge;
+  return read_plain<wire::Charge>(payload);
+}
+
+std::optional<wire::Share> read_share(std::string_view payload) {
+  return read_plain<wire::Share>(payload);
 }
 
 }  // namespace switchyard::monitor

@@ -58,6 +58,7 @@ std::string make_frame(std::uint32_t kind, std::uint32_t id, const Plain& payloa
 // The payload as the struct of its kind; nullopt when it is not exactly as long.
 std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why);
 std::optional<wire::Charge> read_charge(std::string_view payload);
+std::optional<wire::Share> read_share(std::string_view payload);
 
 // A field of fixed capacity as text; nullopt when no zero ends it.
 template <std::size_t kCapacity>

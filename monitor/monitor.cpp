@@ -40,6 +40,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                  return strangers ? now + kQuietAtStart : now;
                }()),
       scheduler_(roster_, gpus_, slicing_),
+      shared_memory_(most_shared_descriptors()),
       now_(now),
       loads_at_(now),
       last_job_at_(now) {
@@ -181,6 +182,7 @@ void Monitor::left(ClientId id) {
   memory_.leave(*client);
   residency_.room_came();
   slicing_.left(*client);
+  shared_memory_.left(id);
   const bool watched = client->watched && client->peer.pid != 0;
   ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched};
   roster_.remove(id);

@@ -3,7 +3,7 @@
 //
 // Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
 // the rooms: roster (who), gpu_accounts, measuring, memory and residency, scheduler (the policy and
-// what it asks for), slicing; commands.h answers tools out of them.
+// what it asks for), slicing, shared_memory; commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once
@@ -21,6 +21,7 @@
 #include "monitor/residency.h"
 #include "monitor/roster.h"
 #include "monitor/scheduler.h"
+#include "monitor/shared_memory.h"
 #include "monitor/slicing.h"
 #include "switchyard/wire.h"
 
@@ -86,6 +87,7 @@ class Monitor {
   Memory& memory() { return memory_; }
   Slicing& slicing() { return slicing_; }
   Scheduler& scheduler() { return scheduler_; }
+  SharedMemory& shared_memory() { return shared_memory_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -106,6 +108,7 @@ class Monitor {
   Residency residency_;
   Slicing slicing_;
   Scheduler scheduler_;
+  SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.
   struct Ghost {
     pid_t pid = 0;

@@ -13,10 +13,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "monitor/asio.h"
 #include "monitor/commands.h"
+#include "monitor/fd.h"
 #include "monitor/frames.h"
 #include "monitor/monitor.h"
 
@@ -45,10 +48,16 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   void read();
+  void readable();
   void arrived(std::size_t bytes);
   void handle(const Frame& frame);
+  void charge(const Frame& frame, const wire::Charge& charge);
+  void share(const Frame& frame, const wire::Share& asked);
+  void command(const Frame& frame);
   void hello(const Frame& frame);
   bool welcome(const Frame& frame, ClientPage& page);
+  // In one piece, with descriptors. False: it can't be.
+  bool send(const std::string& bytes, std::span<const int> descriptors);
   void listen_to_wake();
   void rung();
   // Answers once the job is where it was asked to be, or what is known at `until`.
@@ -62,6 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Peer peer_;
   FrameReader reader_;
   std::array<char, 4096> buffer_;
+  std::vector<Fd> descriptors_;  // that came with the frame that is arriving
   std::string out_;
   asio::steady_timer deadline_;
   asio::steady_timer wake_pause_;

@@ -13,6 +13,14 @@
 //                                ← kCharged (verdict; credit is already in the page)
 //     kRefresh (lane)          →   contexts came or went: measure the overhead anew
 //                                ← kCharged
+//     kShare (key, first, total; SCM_RIGHTS: descriptors first, first + 1, ... of total)
+//                              →   memory that others may open, in as many frames as it takes
+//                                ← kShared (verdict)
+//     kOpenShared (key, first) →
+//                                ← kShared (verdict, total, count) + SCM_RIGHTS {count of them,
+//                                  from `first` on}: ask again from first + count, up to total
+//     kEndShare (key)          →   nobody shall open it any more
+//                                ← kShared
 //
 // `doorbell`: eventfd, monitor → client's service thread: look at the page. `wake`: eventfd,
 // client → monitor: look at the page. Neither carries data.
@@ -49,6 +57,11 @@
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
 //
+// Shared memory: a client hands over descriptors of its device memory under a key that it chose by
+// chance, and tells the key to whom it will. Only its own user's clients are given them, and only
+// once all have come. They go when the client ends the share, or goes itself; who has opened them
+// keeps the memory. A monitor that knows of it says so in Welcome::features.
+//
 // Trust: lengths and texts are checked by the reader; a frame over kMaxFrame closes the socket.
 //
 // Threading: plain values.
@@ -72,6 +85,10 @@ enum Kind : std::uint32_t {
   kCharge = 4,
   kCharged = 5,
   kRefresh = 6,
+  kShare = 7,
+  kOpenShared = 8,
+  kEndShare = 9,
+  kShared = 10,
   kJson = 16,
 };
 
@@ -103,11 +120,14 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 16 + 296 + 64 + 16 + abi::kMaxGpus * 24);
 
+// Welcome::features
+inline constexpr std::uint32_t kSharesMemory = 1u << 0;  // kShare and its like
+
 struct Welcome {
   std::uint32_t layout_version;
   std::uint32_t page_bytes;
   std::uint32_t monitor_pid;
-  std::uint32_t reserved;
+  std::uint32_t features;
 };
 
 // kCharge and kRefresh
@@ -130,6 +150,37 @@ struct Charged {
   std::uint32_t reserved;
   std::uint64_t granted_bytes;    // added to credit by this answer
   std::uint64_t available_bytes;  // what the account still has
+};
+
+// What comes with one frame at most. The kernel takes 253.
+inline constexpr std::uint32_t kMostDescriptors = 64;
+
+struct Key {
+  std::uint64_t words[2];
+};
+inline bool operator==(const Key& a, const Key& b) {
+  return a.words[0] == b.words[0] && a.words[1] == b.words[1];
+}
+
+// kShare, kOpenShared and kEndShare
+struct Share {
+  Key key;
+  std::uint32_t first;  // of the descriptors that come along, or are asked for; 0 with kEndShare
+  std::uint32_t total;  // descriptors of the whole; 0 but with kShare
+};
+
+enum ShareVerdict : std::uint32_t {
+  kTaken = 0,          // done
+  kNoSuchShare = 1,    // nothing that this user may open has the key, or not all of it has come
+  kNoRoomToShare = 2,  // the monitor holds as many descriptors as it may
+  kBadShare = 3,       // these descriptors under this key make no sense; nothing of it is kept
+};
+
+struct Shared {
+  std::uint32_t verdict;
+  std::uint32_t total;  // descriptors of the whole, and how many of them come along, from `first`
+  std::uint32_t count;  // on; both 0 but with kOpenShared
+  std::uint32_t reserved;
 };
 
 }  // namespace switchyard::wire

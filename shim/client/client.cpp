@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "shim/client/frames.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
@@ -38,40 +39,14 @@ enum Fd { kSocket = 0, kDoorbell = 1, kWake = 2, kFds = 3 };
 std::atomic<int> g_fd[kFds] = {-1, -1, -1};
 ino_t g_inode[kFds];  // to recognise our descriptors in a forked child that closed and reopened
 std::atomic<std::uint32_t> g_observer{0};
+std::atomic<std::uint32_t> g_connections{0};  // so far
+std::atomic<std::uint32_t> g_sharing{0};  // the connection, if the monitor shares memory; else 0
+std::uint32_t g_last_id = 1;              // of a request
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
 ino_t inode_of(int fd) {
   struct stat info {};
   return ::syscall(SYS_fstat, fd, &info) == 0 ? info.st_ino : 0;
-}
-
-bool send_all(int fd, const void* data, size_t bytes) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t sent = ::send(fd, at, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    at += sent;
-    bytes -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-bool receive_all(int fd, void* data, size_t bytes) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t got = ::recv(fd, at, bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-bool send_frame(int fd, wire::Kind kind, std::uint32_t id, const void* payload, size_t bytes) {
-  const wire::FrameHeader header{wire::kMagic, kind, static_cast<std::uint32_t>(bytes), id};
-  return send_all(fd, &header, sizeof(header)) && send_all(fd, payload, bytes);
 }
 
 int connect_monitor() {
@@ -174,23 +149,14 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
 // The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
 bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   wire::FrameHeader header{};
-  iovec vector{&header, sizeof(header)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  ssize_t got = 0;
-  do {
-    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-  } while (got < 0 && errno == EINTR);
-  const cmsghdr* first = CMSG_FIRSTHDR(&message);
-  if (first != nullptr && first->cmsg_type == SCM_RIGHTS &&
-      first->cmsg_len == CMSG_LEN(sizeof(fds))) {
-    ::memcpy(fds, CMSG_DATA(first), sizeof(fds));
+  Descriptors along;
+  const bool received = receive_header(fd, header, along);
+  if (along.count == kFds) {
+    for (int i = 0; i < kFds; ++i) fds[i] = along.fd[i];
+  } else {
+    along.close();
   }
-  if (got != static_cast<ssize_t>(sizeof(header)) || header.magic != wire::kMagic) return false;
+  if (!received) return false;
   if (header.kind == wire::kRefused && header.length < 1024) {
     char text[1024] = {};
     if (receive_all(fd, text, header.length)) {
@@ -290,6 +256,9 @@ bool connect_and_join(std::uint32_t flags) {
   fds[kSocket] = fd;
   for (int i = 0; i < kFds; ++i) adopt(i, fds[i]);
   g_observer.store(flags & wire::kObserver, std::memory_order_relaxed);
+  const std::uint32_t connection = g_connections.fetch_add(1, std::memory_order_relaxed) + 1;
+  const bool shares = (welcome.features & wire::kSharesMemory) != 0;
+  g_sharing.store(shares ? connection : 0, std::memory_order_release);
   process().joined.store(1, std::memory_order_release);
   log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, page().card.job);
   return true;
@@ -299,11 +268,44 @@ bool connect_and_join(std::uint32_t flags) {
 // without our lock, and the number must not become a file of the application's meanwhile.
 void close_connection() {
   process().joined.store(0, std::memory_order_release);
+  g_sharing.store(0, std::memory_order_release);
   const int fd = g_fd[kSocket].exchange(-1, std::memory_order_acq_rel);
   if (fd >= 0) ::close(fd);
 }
 
 bool is_open() { return g_fd[kSocket].load(std::memory_order_acquire) >= 0; }
+
+struct Asked {
+  wire::Kind kind;
+  const void* payload;
+  std::size_t bytes;
+};
+struct Answered {
+  wire::Kind kind;
+  void* payload;
+  std::size_t bytes;
+};
+
+// One bounded round trip. `descriptors` go along, and then are those that came back.
+bool exchange(const Asked& asked, const Answered& answer, Descriptors& descriptors) {
+  const Locked locked(g_lock);
+  const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
+  wire::FrameHeader header{};
+  const std::uint32_t id = ++g_last_id;
+  const bool sent =
+      fd >= 0 && send_frame(fd, asked.kind, id, asked.payload, asked.bytes, descriptors);
+  descriptors.close();
+  if (fd < 0) return false;
+  if (sent && receive_header(fd, header, descriptors) && header.kind == answer.kind &&
+      header.id == id && header.length == answer.bytes &&
+      receive_all(fd, answer.payload, answer.bytes)) {
+    return true;
+  }
+  descriptors.close();
+  // Out of step or too late: no later answer can be trusted. The service thread joins again.
+  ::shutdown(fd, SHUT_RDWR);
+  return false;
+}
 
 }  // namespace
 
@@ -345,21 +347,20 @@ bool observe() {
 bool observing() { return g_observer.load(std::memory_order_relaxed) != 0; }
 
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
-  static std::uint32_t id = 1;
-  const Locked locked(g_lock);
-  const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
-  if (fd < 0) return false;
   const wire::Charge charge{static_cast<std::uint32_t>(lane), 0, bytes};
-  wire::FrameHeader header{};
-  if (send_frame(fd, kind, ++id, &charge, sizeof(charge)) &&
-      receive_all(fd, &header, sizeof(header)) && header.magic == wire::kMagic &&
-      header.kind == wire::kCharged && header.id == id && header.length == sizeof(answer) &&
-      receive_all(fd, &answer, sizeof(answer))) {
-    return true;
-  }
-  // Out of step or too late: no later answer can be trusted. The service thread joins again.
-  ::shutdown(fd, SHUT_RDWR);
-  return false;
+  Descriptors none;
+  const bool answered =
+      exchange({kind, &charge, sizeof(charge)}, {wire::kCharged, &answer, sizeof(answer)}, none);
+  none.close();
+  return answered;
+}
+
+std::uint32_t sharing_monitor() { return g_sharing.load(std::memory_order_acquire); }
+
+bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
+           wire::Shared& answer) {
+  return exchange({kind, &asked, sizeof(asked)}, {wire::kShared, &answer, sizeof(answer)},
+                  descriptors);
 }
 
 void wake_monitor() {
@@ -377,6 +378,7 @@ void drop_inherited_connection() {
     if (fd >= 0 && inode_of(fd) == g_inode[i]) ::close(fd);
   }
   g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_sharing.store(0, std::memory_order_relaxed);
   g_gpus.count = 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "shim/client/frames.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::shim {
@@ -30,6 +31,15 @@ bool observing();
 // Asks the monitor about a lane: kCharge for more credit, kRefresh when contexts came or went.
 // False: no monitor, or no answer in time.
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer);
+
+// The monitor that keeps shared memory for us: 0: there is none, or it can't; else a number that is
+// another one for each time that we joined.
+std::uint32_t sharing_monitor();
+
+// Asks about shared memory: kShare, with descriptors that go along and are closed; kOpenShared,
+// whose answer brings some; kEndShare. False: no monitor, or no answer in time.
+bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
+           wire::Shared& answer);
 
 // Rings the monitor: work after idleness, or a changed group. Never blocks.
 void wake_monitor();

@@ -9,6 +9,8 @@
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
+#include "shim/ipc/exported.h"
+#include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
@@ -54,6 +56,8 @@ void begin_process() {
     groups::clear();
     gate::clear();
     swap::clear();
+    ipc::clear_exported();
+    ipc::clear_opened();
     ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
     process().alive.store(1, std::memory_order_release);
   }

@@ -1,6 +1,7 @@
 #include "shim/memory/owner.h"
 
 #include "shim/client/process.h"
+#include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/swap/allocate.h"
@@ -11,7 +12,9 @@ namespace {
 std::uint64_t key_of(CUcontext context) { return reinterpret_cast<std::uintptr_t>(context); }
 
 void owner_gone(int lane, std::uint64_t owner) {
-  if (swap::on()) swap::free_owned(lane, owner);  // the driver hasn't freed these
+  // These the driver hasn't freed.
+  if (swap::on()) swap::free_owned(lane, owner);
+  ipc::close_owned(lane, owner);
   account::release(lane_of_device(lane), ledger::take_owned(lane, owner));
 }
 

@@ -4,6 +4,7 @@
 // Threading: any thread.
 #pragma once
 
+#include "shim/ipc/rules.h"
 #include "shim/memory/arrays.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/info.h"

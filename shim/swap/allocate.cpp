@@ -7,8 +7,10 @@
 
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
+#include "shim/ipc/exported.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/memory/stays.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/ranges.h"
 
@@ -40,8 +42,14 @@ void dissolve(Range& range) {
 void end(std::size_t index) {
   Range range = take(index);
   const std::uint64_t resident = resident_bytes(range);
+  if (range.stays) ipc::ended(range);  // the monitor's descriptors would keep the memory
   dissolve(range);
-  mover::freed(range.lane, range.bytes, resident);
+  if (range.stays) {
+    memory::stays(static_cast<int>(range.lane), Stays::kIpcExported,
+                  -static_cast<std::int64_t>(range.bytes));
+  } else {
+    mover::freed(range.lane, range.bytes, resident);
+  }
 }
 
 void end(const Range* range) { end(static_cast<std::size_t>(range - &at(0))); }
@@ -103,11 +111,6 @@ bool spoils_a_capture(CUresult result) {
 }
 
 bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
-
-CUresult wait_unless_captured(CUcontext context) {
-  const NoCapture none;
-  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
-}
 
 // pre: a Held lives.
 void keep_aside(Range& range) {
@@ -188,6 +191,11 @@ Range* live(CUdeviceptr address) {
 }
 
 }  // namespace
+
+CUresult wait_unless_captured(CUcontext context) {
+  const NoCapture none;
+  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
+}
 
 bool takes(std::uint64_t bytes) {
   return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&

@@ -52,6 +52,9 @@ bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address);
 // The context that an address of ours was allocated in; null: none of ours.
 CUcontext context_of(CUdeviceptr address);
 
+// Waits for all that `context` has to do. While a stream is being captured it doesn't, and says so.
+CUresult wait_unless_captured(CUcontext context);
+
 // The owner has ended (memory/owner.h): what it owned on `lane` is freed, wherever it is.
 void free_owned(int lane, std::uint64_t owner);
 

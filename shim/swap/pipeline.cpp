@@ -303,7 +303,7 @@ void each_leaving(unsigned lane, std::uint64_t bytes, Do act) {
   std::uint64_t told = 0;
   for (std::size_t i = count(); i-- > 0;) {
     Range& range = at(i);
-    if (range.lane != lane) continue;
+    if (range.lane != lane || range.stays) continue;
     CUdeviceptr address = range.address + range.bytes;
     for (unsigned c = range.count; c-- > 0;) {
       Chunk& chunk = range.chunks[c];

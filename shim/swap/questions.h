@@ -2,8 +2,9 @@
 // handles of what is behind one.
 //
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
-// context. So it answers first, while the memory is there, and what an application may compare with
-// its own books is put right: the bounds of its allocation and the context. What the application
+// context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
+// while the memory is there, and what an application may compare with its own books is put right:
+// the bounds of its allocation, the context, and whom it can be given to. What the application
 // mapped itself (handles.h) has the bounds of its mapping. All other answers are the driver's.
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
@@ -14,7 +15,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "shim/ipc/exported.h"
+#include "shim/ipc/opened.h"
 #include "shim/log.h"
 #include "shim/memory/vmm.h"
 #include "shim/swap/admission.h"
@@ -28,22 +32,46 @@ inline bool may_be_away(CUdeviceptr address) {
   return on() && (context_of(address) != nullptr || handles::mapping_of(address, nullptr, nullptr));
 }
 
+// What an application knows of an allocation, its own or one that it opened.
+inline bool bounds_of(CUdeviceptr address, ipc::Bounds& bounds) {
+  if (ipc::opened(address, bounds)) return true;
+  if (!on()) return false;
+  bounds.context = context_of(address);
+  return bounds.context != nullptr && address_range(&bounds.base, &bounds.bytes, address);
+}
+
 // Puts right what the driver said of `address`.
 inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr address) {
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  if (handles::mapping_of(address, &base, &bytes)) {
+  if (on() && handles::mapping_of(address, &base, &bytes)) {
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) {
       *static_cast<CUdeviceptr*>(answer) = base;
     }
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<std::size_t*>(answer) = bytes;
     return;
   }
-  const CUcontext context = context_of(address);
-  if (context == nullptr || !address_range(&base, &bytes, address)) return;
-  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) *static_cast<CUcontext*>(answer) = context;
-  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) *static_cast<CUdeviceptr*>(answer) = base;
-  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(answer) = bytes;
+  ipc::Bounds known;
+  if (!bounds_of(address, known)) return;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(answer) = known.context;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(answer) = known.base;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(answer) = known.bytes;
+      break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      *static_cast<std::uint32_t*>(answer) = ipc::can_export(address) ? 1 : 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      *static_cast<std::uint64_t*>(answer) = CU_MEM_HANDLE_TYPE_NONE;  // as of cuMemAlloc's own
+      break;
+    default:
+      break;
+  }
 }
 
 }  // namespace switchyard::shim::swap
@@ -53,21 +81,20 @@ namespace switchyard::shim::rules {
 // Both widths. What we know we know without the driver, and without the memory.
 template <typename Original, typename Pointer, typename Size>
 CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
-  CUdeviceptr known_base = 0;
-  std::size_t known_bytes = 0;
-  if (!swap::on() || !(swap::address_range(&known_base, &known_bytes, address) ||
-                       swap::handles::mapping_of(address, &known_base, &known_bytes))) {
+  ipc::Bounds known;
+  if (!swap::bounds_of(address, known) &&
+      !(swap::on() && swap::handles::mapping_of(address, &known.base, &known.bytes))) {
     return original(base, bytes, address);
   }
-  if (base != nullptr) *base = static_cast<Pointer>(known_base);
-  if (bytes != nullptr) *bytes = static_cast<Size>(known_bytes);
+  if (base != nullptr) *base = static_cast<Pointer>(known.base);
+  if (bytes != nullptr) *bytes = static_cast<Size>(known.bytes);
   return CUDA_SUCCESS;
 }
 
 template <typename Original>
 CUresult retain_handle(Original original, CUmemGenericAllocationHandle* handle, void* address) {
   const auto at = reinterpret_cast<CUdeviceptr>(address);
-  if (swap::on() && swap::context_of(at) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (ipc::Bounds known; swap::bounds_of(at, known)) return CUDA_ERROR_INVALID_VALUE;
   const auto retain = [&](CUmemGenericAllocationHandle* out, void* of) {
     const bool ours = swap::on() && out != nullptr && swap::handles::retain(at, *out);
     return ours ? CUDA_SUCCESS : original(out, of);
@@ -96,20 +123,20 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
 template <typename Original>
 CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute attribute,
                            CUdeviceptr address) {
-  const bool ours = swap::may_be_away(address);
-  const swap::Entry entry(ours);
+  const bool away = swap::may_be_away(address);
+  const swap::Entry entry(away);
   const CUresult result = original(answer, attribute, address);
-  if (ours && result == CUDA_SUCCESS) swap::correct(attribute, answer, address);
+  if (result == CUDA_SUCCESS) swap::correct(attribute, answer, address);
   return result;
 }
 
 template <typename Original>
 CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribute* attributes,
                             void** answers, CUdeviceptr address) {
-  const bool ours = swap::may_be_away(address);
-  const swap::Entry entry(ours);
+  const bool away = swap::may_be_away(address);
+  const swap::Entry entry(away);
   const CUresult result = original(count, attributes, answers, address);
-  for (unsigned i = 0; ours && result == CUDA_SUCCESS && i < count; ++i) {
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
     swap::correct(attributes[i], answers[i], address);
   }
   return result;

@@ -19,6 +19,17 @@ bool rdma_capable(int device) {
   return ask != nullptr && ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
 }
 
+// So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
+// nothing until it is exported.
+CUmemAllocationHandleType handle_types(int device) {
+  const auto ask = driver().cuDeviceGetAttribute;
+  const auto which = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+  int capable = 0;
+  const bool can = driver().cuMemExportToShareableHandle != nullptr && ask != nullptr &&
+                   ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
+  return can ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+}
+
 // Those that leave last come first. True: `act` of one was.
 template <typename Act>
 bool each_kept(Act act) {
@@ -62,6 +73,7 @@ CUmemAllocationProp plain_memory(int device) {
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
+  properties.requestedHandleTypes = handle_types(device);
   properties.allocFlags.gpuDirectRDMACapable = rdma_capable(device) ? 1 : 0;
   return properties;
 }

@@ -22,6 +22,7 @@
 #include "shim/driver.h"
 #include "shim/swap/digest_math.h"
 #include "shim/swap/host_pool.h"
+#include "switchyard/wire.h"
 
 namespace switchyard::shim::swap {
 
@@ -56,6 +57,10 @@ struct Range {
   Chunk* chunks = nullptr;
   unsigned count = 0;
   CUmemAllocationProp properties = {};  // that its chunks are made with
+  // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
+  bool stays = false;
+  wire::Key share = {};       // by which they do, and
+  std::uint32_t monitor = 0;  // whom it was told to (client.h: sharing_monitor)
 
   std::uint64_t key() const { return address; }
 };

@@ -80,7 +80,15 @@ int ipc() {
   for (const std::uint32_t word : words) CHECK(7, word == 41);
   CHECK(8, CU(cuMemsetD32)(memory, 42, 1024) == CUDA_SUCCESS);
   CHECK(9, CU(cuCtxSynchronize)() == CUDA_SUCCESS);
-  CHECK(10, CU(cuIpcCloseMemHandle)(memory) == CUDA_SUCCESS);
+  CUdeviceptr again = 0;
+  CHECK(10,
+        CU(cuIpcOpenMemHandle)(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS);
+  CHECK(11, again == memory);
+  CHECK(12, CU(cuIpcOpenMemHandle)(&again, handle, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(13, CU(cuIpcCloseMemHandle)(memory) == CUDA_SUCCESS);
+  CHECK(14, CU(cuMemcpyDtoH)(words.data(), memory, 4096) == CUDA_SUCCESS);
+  CHECK(15, CU(cuIpcCloseMemHandle)(memory) == CUDA_SUCCESS);
+  CHECK(16, CU(cuIpcCloseMemHandle)(memory) == CUDA_ERROR_INVALID_VALUE);
   return 0;
 }
 

@@ -114,6 +114,12 @@ TEST_F(Processes, IpcMemoryIsTheSameMemory) {
   ASSERT_CU(CU(cuCtxSynchronize)());
   CUipcMemHandle handle;
   ASSERT_CU(CU(cuIpcGetMemHandle)(&handle, memory));
+  CUipcMemHandle inside;
+  ASSERT_CU(CU(cuIpcGetMemHandle)(&inside, memory + 9));
+  EXPECT_EQ(0, memcmp(&handle, &inside, sizeof handle)) << "of the allocation, wherever in it";
+  CUdeviceptr own = 0;
+  EXPECT_CU(CUDA_ERROR_INVALID_CONTEXT,
+            CU(cuIpcOpenMemHandle)(&own, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   EXPECT_EQ(0, run_child("ipc", std::string(reinterpret_cast<char*>(&handle), sizeof handle)));
   EXPECT_EQ(std::vector<std::uint32_t>(1024, 42), read(memory, 1024));
 }

@@ -1,6 +1,7 @@
 // IPC handles of plain device memory: who made it, and where in which file it is.
 //
-// The opener maps the maker's memfd through /proc; the memory stays charged to the maker.
+// The opener maps the maker's memfd through /proc; the memory stays charged to the maker. As
+// measured: what is open already is not mapped again but counted.
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,36 @@ struct IpcHandle {
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
+struct Opened {
+  CUipcMemHandle handle;
+  Context* context;
+  unsigned opens;
+};
+
+std::mutex g_lock;
+std::map<CUdeviceptr, Opened>& opened() {
+  static auto* only = new std::map<CUdeviceptr, Opened>;
+  return *only;
+}
+
+bool is_mapped(CUdeviceptr address) {
+  Range range;
+  return Ranges::all().find(address, &range) && range.kind == RangeKind::kIpc &&
+         range.start == address;
+}
+
+// One more opening of what is open already; 0: it isn't. pre: g_lock is held.
+CUdeviceptr open_again(const CUipcMemHandle& handle, Context* context) {
+  for (auto& [address, known] : opened()) {
+    // It may have ended with its context.
+    const bool same = memcmp(known.handle.reserved, handle.reserved, sizeof handle.reserved) == 0;
+    if (!same || known.context != context || !is_mapped(address)) continue;
+    ++known.opens;
+    return address;
+  }
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -35,7 +66,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   FAKE_NEED_CONTEXT(context);
   Range range;
   if (!out || !Ranges::all().find(address, &range)) return CUDA_ERROR_INVALID_VALUE;
-  IpcHandle handle{};
+  IpcHandle handle;
+  memset(&handle, 0, sizeof handle);  // its padding, too: handles are compared
   handle.magic = kIpcMagic;
   handle.pid = getpid();
   handle.gpu = range.gpu;
@@ -57,12 +89,17 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned flags) {
   FAKE_NEED_CONTEXT(context);
-  IpcHandle handle{};
+  IpcHandle handle;
   memcpy(&handle, &given, sizeof handle);
   if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != kIpcMagic) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (handle.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver: not one's own
+  std::lock_guard guard(g_lock);
+  if (const CUdeviceptr known = open_again(given, context)) {
+    *out = known;
+    return CUDA_SUCCESS;
+  }
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
   auto backing = std::make_shared<Backing>();
@@ -83,6 +120,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
   range.backing = backing;
   range.within = handle.within;
   Ranges::all().add(range);
+  opened()[range.start] = {given, context, 1};
   *out = range.start;
   return CUDA_SUCCESS;
 }
@@ -97,6 +135,12 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   if (!Ranges::all().find(address, &range) || range.kind != RangeKind::kIpc ||
       range.start != address) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  {
+    std::lock_guard guard(g_lock);
+    const auto known = opened().find(address);
+    if (known != opened().end() && --known->second.opens != 0) return CUDA_SUCCESS;
+    if (known != opened().end()) opened().erase(known);
   }
   wait_context(range.context);
   if (Ranges::all().remove(address, &range)) release(range);

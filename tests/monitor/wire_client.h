@@ -39,6 +39,23 @@ class WireClient {
            static_cast<ssize_t>(bytes.size());
   }
 
+  // With descriptors.
+  bool send(const std::string& bytes, const std::vector<int>& descriptors) {
+    std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
+    iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+    std::memcpy(CMSG_DATA(head), descriptors.data(), sizeof(int) * descriptors.size());
+    return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+
   // The next frame; descriptors that come with it go to fds(). Nullopt: closed.
   std::optional<Frame> receive() {
     wire::FrameHeader header{};
@@ -86,6 +103,22 @@ class WireClient {
     return charged;
   }
 
+  // kShare, kOpenShared, kEndShare; what comes back goes to fds() alone.
+  std::optional<wire::Shared> share(std::uint32_t kind, const wire::Share& asked,
+                                    const std::vector<int>& descriptors = {}) {
+    fds_.clear();
+    const std::string bytes = make_frame(kind, ++id_, asked);
+    const bool sent = descriptors.empty() ? send(bytes) : send(bytes, descriptors);
+    const auto frame = sent ? receive() : std::nullopt;
+    wire::Shared shared{};
+    if (!frame || frame->kind != wire::kShared || frame->id != id_ ||
+        frame->payload.size() != sizeof(shared)) {
+      return std::nullopt;
+    }
+    std::memcpy(&shared, frame->payload.data(), sizeof(shared));
+    return shared;
+  }
+
   FakeShim& shim() { return *shim_; }
   abi::Lane& lane(unsigned at = 0) { return shim_->lane(at); }
   const std::vector<Fd>& fds() const { return fds_; }
@@ -99,7 +132,7 @@ class WireClient {
     while (bytes > 0) {
       pollfd poll_for{fd_.get(), POLLIN, 0};
       if (::poll(&poll_for, 1, kPatienceMs) <= 0) return false;
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = {};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
       iovec vector{at, bytes};
       msghdr message{};
       message.msg_iov = &vector;

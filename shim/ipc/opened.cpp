@@ -1,0 +1,242 @@
+#include "shim/ipc/opened.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "shim/client/client.h"
+#include "shim/gate/gate.h"
+#include "shim/ipc/exported.h"
+#include "shim/ipc/handle.h"
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/memory/owner.h"
+#include "shim/memory/relaxed.h"
+#include "shim/memory/stays.h"
+#include "shim/swap/allocate.h"
+#include "shim/swap/sorted.h"
+
+namespace switchyard::shim::ipc {
+namespace {
+
+struct Mapped {
+  CUdeviceptr address = 0;
+  Handle handle = {};
+  std::uint32_t opens = 0;  // not closed yet; 0: it is about to be unmapped
+  std::uint32_t turn = 0;   // of the last close that found none left
+  int lane = -1;
+  std::uint64_t owner = 0;
+  CUcontext context = nullptr;
+
+  std::uint64_t key() const { return address; }
+};
+
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+constinit swap::Sorted<Mapped> g_mapped;
+// Of g_mapped: who has opened nothing takes no lock.
+constinit std::atomic<std::uint32_t> g_count{0};
+
+// The one around `address`; null: none. pre: g_lock is held.
+Mapped* find(CUdeviceptr address) {
+  const std::size_t behind = g_mapped.up_to(address);
+  if (behind == 0) return nullptr;
+  Mapped& mapped = g_mapped.at(behind - 1);
+  return address - mapped.address < mapped.handle.bytes ? &mapped : nullptr;
+}
+
+Mapped* find(const wire::Key& key) {
+  for (std::size_t i = 0; i < g_mapped.count(); ++i) {
+    if (g_mapped.at(i).handle.key == key) return &g_mapped.at(i);
+  }
+  return nullptr;
+}
+
+CUresult import(int fd, CUdeviceptr at, std::uint64_t bytes) {
+  CUmemGenericAllocationHandle chunk = 0;
+  CUresult result = driver().cuMemImportFromShareableHandle(
+      &chunk, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver().cuMemMap(at, bytes, 0, chunk, 0);
+  driver().cuMemRelease(chunk);  // the mapping keeps it
+  return result;
+}
+
+CUresult refusal(bool answered, const Handle& handle) {
+  static Once said;
+  if (!answered) {
+    log_once(said, Level::kWarn,
+             "IPC: a handle is of swappable memory, and no monitor is there to get that from: it "
+             "can't be opened");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  log_once(said, Level::kWarn,
+           "IPC: the monitor has no memory for the handle %llx: its process has gone or freed it, "
+           "or is another user's, or has another monitor",
+           static_cast<unsigned long long>(handle.key.words[0]));
+  return CUDA_ERROR_INVALID_VALUE;  // as the driver says of a handle that it does not know
+}
+
+// Maps all chunks; `end` is where the last one that is mapped ends.
+CUresult import_all(const Handle& handle, CUdeviceptr address, CUdeviceptr& end) {
+  const std::uint32_t total = handle.count();
+  end = address;
+  for (std::uint32_t first = 0; first < total;) {
+    Descriptors batch;
+    wire::Shared answer{};
+    const bool answered = share(wire::kOpenShared, {handle.key, first, 0}, batch, answer);
+    const std::uint32_t count = batch.count;
+    const bool right = answered && answer.verdict == wire::kTaken && answer.total == total &&
+                       answer.count == count && count != 0 && count <= total - first;
+    CUresult result = right ? CUDA_SUCCESS : refusal(answered, handle);
+    for (std::uint32_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+      const std::uint64_t bytes =
+          std::min<std::uint64_t>(handle.chunk, address + handle.bytes - end);
+      result = import(batch.fd[i], end, bytes);
+      if (result == CUDA_SUCCESS) end += bytes;
+    }
+    batch.close();
+    if (result != CUDA_SUCCESS) return result;
+    first += count;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult give_access(const Handle& handle, CUdeviceptr address) {
+  CUdevice device = 0;
+  const CUresult result = driver().cuCtxGetDevice(&device);
+  if (result != CUDA_SUCCESS) return result;
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device},
+                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver().cuMemSetAccess(address, handle.bytes, &access, 1);
+}
+
+// pre: no work can touch it.
+void unmap(const Mapped& mapped, CUdeviceptr end) {
+  if (end != mapped.address) driver().cuMemUnmap(mapped.address, end - mapped.address);
+  driver().cuMemAddressFree(mapped.address, mapped.handle.bytes);
+}
+
+// pre: g_lock is held.
+void end(const Mapped* mapped) {
+  const Mapped gone = g_mapped.take(static_cast<std::size_t>(mapped - &g_mapped.at(0)));
+  g_count.fetch_sub(1, std::memory_order_relaxed);
+  memory::stays(gone.lane, Stays::kIpcImported, -static_cast<std::int64_t>(gone.handle.bytes));
+  unmap(gone, gone.address + gone.handle.bytes);
+}
+
+// pre: g_lock is held.
+CUresult map(Mapped& mapped) {
+  const Handle& handle = mapped.handle;
+  CUdeviceptr end = 0;
+  CUresult result = driver().cuMemAddressReserve(&mapped.address, handle.bytes, 0, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = import_all(handle, mapped.address, end);
+  if (result == CUDA_SUCCESS) result = give_access(handle, mapped.address);
+  if (result == CUDA_SUCCESS && !g_mapped.add(mapped)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    g_count.fetch_add(1, std::memory_order_relaxed);
+    memory::stays(mapped.lane, Stays::kIpcImported, static_cast<std::int64_t>(handle.bytes));
+  } else {
+    unmap(mapped, end);
+  }
+  return result;
+}
+
+CUresult open_ours(CUdeviceptr& address, const Handle& handle) {
+  if (driver().cuMemImportFromShareableHandle == nullptr ||
+      driver().cuMemAddressReserve == nullptr) {
+    return kNoSuchCall;
+  }
+  Mapped fresh;
+  CUresult result = driver().cuCtxGetCurrent(&fresh.context);
+  if (result != CUDA_SUCCESS) return result;
+  if (fresh.context == nullptr || is_own(handle.key)) return CUDA_ERROR_INVALID_CONTEXT;
+  const memory::Relaxed relaxed;
+  const abi::Lane* lane = current_lane();
+  fresh.handle = handle;
+  fresh.lane = lane != nullptr ? lane_index(lane) : -1;
+  fresh.owner = memory::current_owner();
+  fresh.opens = 1;
+  const Locked locked(g_lock);
+  if (Mapped* known = find(handle.key)) {
+    result = give_access(known->handle, known->address);  // perhaps of another device
+    if (result == CUDA_SUCCESS) ++known->opens;
+    address = known->address;
+    return result;
+  }
+  result = map(fresh);
+  if (result == CUDA_SUCCESS) address = fresh.address;
+  return result;
+}
+
+}  // namespace
+
+bool open(CUdeviceptr* address, const CUipcMemHandle& given, unsigned flags, CUresult& result) {
+  Handle handle{};
+  const Read found = read(given, handle);
+  if (found == Read::kDrivers) return false;
+  const bool sound = address != nullptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+  result = sound && found == Read::kOurs ? open_ours(*address, handle) : CUDA_ERROR_INVALID_VALUE;
+  return true;
+}
+
+bool close(CUdeviceptr address, CUresult& result) {
+  if (g_count.load(std::memory_order_relaxed) == 0) return false;
+  CUcontext context = nullptr;
+  std::uint32_t turn = 0;
+  {
+    const Locked locked(g_lock);
+    Mapped* mapped = find(address);
+    if (mapped == nullptr) return false;
+    result =
+        mapped->address == address && mapped->opens != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS || --mapped->opens != 0) return true;
+    turn = ++mapped->turn;
+    context = mapped->context;
+  }
+  {
+    const gate::Waiting waiting(gate::Waiting::kContext);
+    result = swap::wait_unless_captured(context);
+  }
+  const Locked locked(g_lock);
+  Mapped* mapped = find(address);
+  // Opened again meanwhile, or gone with its context: there is nothing left to do.
+  const bool over =
+      mapped == nullptr || mapped->address != address || mapped->turn != turn || mapped->opens != 0;
+  if (over) {
+    result = CUDA_SUCCESS;
+  } else if (result == CUDA_SUCCESS) {
+    end(mapped);
+  } else {
+    mapped->opens = 1;
+  }
+  return true;
+}
+
+bool opened(CUdeviceptr address, Bounds& bounds) {
+  if (g_count.load(std::memory_order_relaxed) == 0) return false;
+  const Locked locked(g_lock);
+  const Mapped* mapped = find(address);
+  if (mapped == nullptr) return false;
+  bounds = {mapped->address, mapped->handle.asked, mapped->context};
+  return true;
+}
+
+void close_owned(int lane, std::uint64_t owner) {
+  if (g_count.load(std::memory_order_relaxed) == 0) return;
+  const Locked locked(g_lock);
+  for (std::size_t i = g_mapped.count(); i-- > 0;) {
+    const Mapped& mapped = g_mapped.at(i);
+    if (mapped.lane == lane && mapped.owner == owner) end(&mapped);
+  }
+}
+
+void clear_opened() {
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_mapped.forget();
+  g_count.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace switchyard::shim::ipc

@@ -1,0 +1,43 @@
+// Memory of other processes that is mapped here: what stands in for cuIpcOpenMemHandle and
+// cuIpcCloseMemHandle of handles of ours (handle.h).
+//
+// Concept. The monitor gives a descriptor for each chunk; they are imported and mapped side by
+// side, in addresses of their own, for the device of the calling thread. As the driver does: what
+// is open already is not mapped again but counted; the last close waits for the context's work and
+// unmaps; and what a context has opened ends with it. It is charged to whoever made it, never here.
+//
+// A process needs a monitor for it, but no swappable memory of its own.
+//
+// Threading: any thread. One opens at a time, and waits for the monitor as long as it may take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+
+namespace switchyard::shim::ipc {
+
+// What is below answers false, and leaves `result`, where it is the driver's.
+
+// As cuIpcOpenMemHandle.
+bool open(CUdeviceptr* address, const CUipcMemHandle& given, unsigned flags, CUresult& result);
+// As cuIpcCloseMemHandle. pre: nothing of ours is held.
+bool close(CUdeviceptr address, CUresult& result);
+
+// What of an allocation the driver doesn't know: it sees chunks.
+struct Bounds {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  CUcontext context = nullptr;
+};
+// False: nothing that is open lies there.
+bool opened(CUdeviceptr address, Bounds& bounds);
+
+// The owner (memory/owner.h) has ended, and its work with it.
+void close_owned(int lane, std::uint64_t owner);
+
+// In a forked child: the parent's mappings are not ours.
+void clear_opened();
+
+}  // namespace switchyard::shim::ipc

@@ -1,0 +1,235 @@
+// Legacy IPC of swappable memory: what of it goes wrong, and what others of the engine see of it.
+#include <cstring>
+
+#include "shim/ipc/handle.h"
+#include "shim/ipc/opened.h"
+#include "shim/memory/owner.h"
+#include "shim/swap/questions.h"
+#include "tests/shim/ipc/ipc_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::kMiB;
+
+constexpr std::uint64_t kAsked = 70 * kMiB - 12;
+
+class LegacyIpc : public testing::IpcTest {
+ protected:
+  std::size_t mapped_now() { return swap_.mapped.size(); }
+};
+
+TEST_F(LegacyIpc, WhatIsExportedCountsNoMoreAsMemoryThatMoves) {
+  const CUdeviceptr at = allocate(kAsked);
+  const CUdeviceptr other = allocate(4 * kMiB);
+  EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  EXPECT_EQ(swap_.total, 74 * kMiB);
+  CUipcMemHandle first{}, second{};
+  EXPECT_EQ(get(first, at), CUDA_SUCCESS);
+  EXPECT_EQ(get(second, at + 69 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
+  EXPECT_EQ(ipc_.frames, 1);
+  EXPECT_EQ(swap_.total, 4 * kMiB);
+  EXPECT_EQ(swap_.resident, 4 * kMiB);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 4 * kMiB);
+  EXPECT_TRUE(ipc_.shares.begin()->second.empty()) << "the monitor keeps nothing of it";
+  EXPECT_EQ(free(other), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, AnotherMonitorIsToldAgainUnderTheSameKey) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle first{}, second{};
+  EXPECT_EQ(get(first, at), CUDA_SUCCESS);
+  ipc_.monitor = 0;
+  EXPECT_EQ(get(second, at), CUDA_ERROR_NOT_SUPPORTED);
+  ipc_.monitor = 2;
+  EXPECT_EQ(get(second, at), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
+  EXPECT_EQ(ipc_.frames, 2);
+  EXPECT_EQ(ipc_.shares.begin()->second.size(), 3u);
+  EXPECT_EQ(swap_.total, 0u) << "left once";
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+TEST_F(LegacyIpc, WithoutAnAnswerMemoryStaysMovable) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ipc_.answers = false;
+  EXPECT_EQ(get(handle, at), CUDA_ERROR_NOT_SUPPORTED);
+  ipc_.answers = true;
+  ipc_.verdict = wire::kNoRoomToShare;
+  EXPECT_EQ(get(handle, at), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(swap_.total, 70 * kMiB);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, WhatTheDriverMadeIsTheDriversToGive) {
+  CUipcMemHandle handle{};
+  EXPECT_EQ(get(handle, 0xdead), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(close(0xdead), CUDA_ERROR_ILLEGAL_STATE);
+  CUdeviceptr at = 0;
+  EXPECT_EQ(open(at, handle), CUDA_ERROR_ILLEGAL_STATE);
+  // A driver that can't export chunks refuses by itself.
+  swap_.rdma = false;
+  const CUdeviceptr plain = allocate(kAsked);
+  EXPECT_EQ(get(handle, plain), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(free(plain), CUDA_SUCCESS);
+}
+
+TEST_F(LegacyIpc, NoHandleFromAnybodyIsTrusted) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle given{};
+  ASSERT_EQ(get(given, at), CUDA_SUCCESS);
+  const std::size_t mapped = mapped_now();
+  const auto spoilt = [&](auto spoil) {
+    CUipcMemHandle bad = given;
+    ipc::Handle handle{};
+    std::memcpy(&handle, &bad, sizeof(bad));
+    spoil(handle);
+    std::memcpy(&bad, &handle, sizeof(bad));
+    CUdeviceptr opened = 0;
+    return open(opened, bad);
+  };
+  EXPECT_EQ(spoilt([](auto& h) { h.bytes = 0; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(spoilt([](auto& h) { h.bytes = ~0ull; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(spoilt([](auto& h) { h.chunk = 0; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(spoilt([](auto& h) { h.chunk += 1; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(spoilt([](auto& h) { h.asked = h.bytes + 1; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(spoilt([](auto& h) { h.key.words[1] ^= 1; }), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(spoilt([](auto& h) { h.bytes += 2 * kMiB; }), CUDA_SUCCESS) << "the last is shorter";
+  EXPECT_NE(spoilt([](auto& h) { h.chunk = 2 * kMiB; }), CUDA_SUCCESS) << "too few of them";
+  EXPECT_EQ(mapped_now(), mapped);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, NoAnswerOfAMonitorIsTrusted) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  CUdeviceptr opened = 0;
+  // Of the whole, and with this answer.
+  for (const auto& lie : {std::pair{2u, 3u}, {4u, 3u}, {3u, 2u}, {3u, 0u}, {0u, 0u}}) {
+    ipc_.spoil = [&](wire::Shared& answer) {
+      answer.total = lie.first;
+      answer.count = lie.second;
+    };
+    EXPECT_EQ(open(opened, handle), CUDA_ERROR_INVALID_VALUE);
+  }
+  ipc_.spoil = nullptr;
+  ipc_.monitor = 0;
+  EXPECT_EQ(open(opened, handle), CUDA_ERROR_NOT_SUPPORTED);
+  expect_nothing_opened();
+  ipc_.monitor = 1;
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+// Reserve, then create and map for each of three chunks, then access.
+TEST_F(LegacyIpc, WhicheverCallFailsNothingIsLeftBehind) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const std::size_t mapped = mapped_now(), reserved = swap_.reserved.size();
+  CUdeviceptr opened = 0;
+  int failing = 0;
+  for (;; ++failing) {
+    swap_.calls_until_failure = failing;
+    const CUresult result = open(opened, handle);
+    swap_.calls_until_failure = -1;
+    if (result == CUDA_SUCCESS) break;
+    EXPECT_EQ(result, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(mapped_now(), mapped);
+    EXPECT_EQ(swap_.reserved.size(), reserved);
+    expect_nothing_opened();
+  }
+  EXPECT_EQ(failing, 8);
+  EXPECT_EQ(close(opened), CUDA_SUCCESS);
+  EXPECT_EQ(mapped_now(), mapped);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+TEST_F(LegacyIpc, TheLastCloseWaitsForTheContextAndMayBeTooLate) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const std::size_t mapped = mapped_now();
+  CUdeviceptr opened = 0, again = 0;
+  ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  EXPECT_EQ(open(again, handle), CUDA_SUCCESS);
+  EXPECT_EQ(again, opened);
+  EXPECT_EQ(close(opened), CUDA_SUCCESS);
+  EXPECT_TRUE(swap_.waits.empty());
+  // Another thread opens it while this one waits to unmap it.
+  swap_.during_wait = [&] { EXPECT_EQ(open(again, handle), CUDA_SUCCESS); };
+  EXPECT_EQ(close(opened), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(mapped_now(), mapped + 3);
+  swap_.during_wait = nullptr;
+  process().captures.store(1);
+  EXPECT_EQ(close(opened), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  process().captures.store(0);
+  EXPECT_EQ(mapped_now(), mapped + 3);
+  EXPECT_EQ(close(opened + 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(close(opened), CUDA_SUCCESS);
+  EXPECT_EQ(mapped_now(), mapped);
+  EXPECT_EQ(close(opened), CUDA_ERROR_ILLEGAL_STATE) << "the driver's to refuse";
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const CUcontext mine = use_context(0x3000);
+  memory::context_created(0, mine);
+  CUdeviceptr opened = 0;
+  ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  memory::context_gone(mine);
+  expect_nothing_opened();
+  use_context(0x1000);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, WhatIsOpenedLooksLikeOneAllocation) {
+  const CUdeviceptr at = allocate(kAsked);
+  CUipcMemHandle handle{};
+  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  CUdeviceptr opened = 0, base = 0;
+  size_t bytes = 0;
+  ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  const auto never = [](CUdeviceptr*, size_t*, CUdeviceptr) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(rules::address_range(never, &base, &bytes, opened + 65 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(base, opened);
+  EXPECT_EQ(bytes, kAsked);
+  const auto ask = [&](CUpointer_attribute which, CUdeviceptr of) {
+    std::uint64_t value = 77;
+    const auto zero = [](void* out, CUpointer_attribute, CUdeviceptr) {
+      *static_cast<std::uint64_t*>(out) = 0;
+      return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(rules::pointer_attribute(zero, &value, which, of), CUDA_SUCCESS);
+    return value;
+  };
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, opened + 33 * kMiB), opened);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, opened), kAsked);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_CONTEXT, opened), 0x1000u);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, opened), 0u) << "not its own";
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 1u);
+  ipc_.monitor = 0;
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 0u);
+  ipc_.monitor = 1;
+  CUmemGenericAllocationHandle chunk = 0;
+  const auto retain = [](auto...) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::retain_handle(retain, &chunk, reinterpret_cast<void*>(opened)),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(close(opened), CUDA_SUCCESS);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
