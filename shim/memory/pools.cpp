@@ -9,6 +9,7 @@
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::pools {
 
@@ -240,6 +241,7 @@ void settle_charged() {
 
 void reclaim() {
   each_charged([](const Pool& pool) { trim(pool); });
+  swap::pooled::reclaim();
 }
 
 Forgotten forget(CUmemoryPool handle) {

@@ -3,8 +3,9 @@
 //
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
 // context. So it answers first, while the memory is there, and what an application may compare with
-// its own books is put right: the bounds of its allocation and the context. What the application
-// mapped itself (handles.h) has the bounds of its mapping. All other answers are the driver's.
+// its own books is put right: the bounds of its allocation, and its context or its pool. What the
+// application mapped itself (handles.h) has the bounds of its mapping. All other answers are the
+// driver's.
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
 // none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
@@ -20,6 +21,7 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/handles.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::swap {
 
@@ -41,7 +43,12 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
   }
   const CUcontext context = context_of(address);
   if (context == nullptr || !address_range(&base, &bytes, address)) return;
-  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) *static_cast<CUcontext*>(answer) = context;
+  CUmemoryPool pool = nullptr;
+  const bool pooled = pooled::pool_of(address, pool);  // so it is of no context, to the driver, too
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) *static_cast<CUmemoryPool*>(answer) = pool;
+  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && !pooled) {
+    *static_cast<CUcontext*>(answer) = context;
+  }
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) *static_cast<CUdeviceptr*>(answer) = base;
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(answer) = bytes;
 }
@@ -94,6 +101,10 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
 template <typename Original>
 CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute attribute,
                            CUdeviceptr address) {
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && swap::on() && answer != nullptr &&
+      swap::pooled::pool_of(address, *static_cast<CUmemoryPool*>(answer))) {
+    return CUDA_SUCCESS;  // what a driver says of a mapping's pool isn't told
+  }
   const bool ours = swap::may_be_away(address);
   const swap::Entry entry(ours);
   const CUresult result = original(answer, attribute, address);

@@ -7,6 +7,7 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/bodies.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 
 // The mover as its neighbours see it, without its thread. Outside of these tests nobody listens.
@@ -37,6 +38,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 void clear() {
   admission::clear();
   bodies::clear();
+  pooled::clear();
   clear_ranges();
   host_pool::clear();
 }
