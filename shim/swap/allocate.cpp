@@ -72,6 +72,7 @@ struct Ending {
       return CUDA_SUCCESS;
     } else {
       range->use = Use::kLive;
+      if (range->pool != 0) range->owner = kNobody;
     }
     return waited;
   }
@@ -159,6 +160,8 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
       end(range);
       return true;
     }
+    if (range->pool != 0) result = pooled::hang_on_current(*range);
+    if (result != CUDA_SUCCESS) return true;
     if (how == Free::kLater || !may_wait()) {
       keep_aside(*range);
       return true;

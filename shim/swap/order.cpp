@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "shim/capture.h"
+#include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 
 namespace switchyard::shim::swap::pooled {
@@ -20,6 +21,21 @@ CUresult record(CUevent& event, Order order) {
     event = nullptr;
   }
   return result;
+}
+
+// Its wait is one for the green contexts, too.
+CUcontext primary(unsigned lane) {
+  const Driver& calls = driver();
+  const auto device = static_cast<CUdevice>(lane);
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  int active = 0;
+  if (calls.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      calls.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  calls.cuDevicePrimaryCtxRelease_v2(device);
+  return context;
 }
 
 }  // namespace
@@ -55,6 +71,20 @@ bool stand_behind(Freed& place, Order order) {
   const CUresult result = record(place.event, order);
   driver().cuCtxPopCurrent_v2(&current);
   return result == CUDA_SUCCESS;
+}
+
+void hang_on(Range& range, CUcontext context) {
+  range.owner = memory::owner_of(context);
+  const bool may_be_green = range.owner == 0 && g_green.load(std::memory_order_relaxed);
+  range.context = may_be_green ? primary(range.lane) : context;
+}
+
+CUresult hang_on_current(Range& range) {
+  CUcontext current = nullptr;
+  if (const CUresult bad = driver().cuCtxGetCurrent(&current)) return bad;
+  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  hang_on(range, current);
+  return CUDA_SUCCESS;
 }
 
 void green_context_made() { g_green.store(true, std::memory_order_relaxed); }

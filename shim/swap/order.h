@@ -27,6 +27,11 @@ bool may_stand_behind();
 // Puts one behind what is in the stream, at its place. False: it can't be told when that is done.
 bool stand_behind(Freed& place, Order order);
 
+// From here on the end of `range` waits for that context, and comes with it. Its own may have
+// ended.
+void hang_on(Range& range, CUcontext context);
+CUresult hang_on_current(Range& range);
+
 void green_context_made();
 
 // In a forked child.

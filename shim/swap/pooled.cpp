@@ -23,9 +23,6 @@ namespace {
 using cache::key_of;
 using cache::Known;
 
-// No context's end frees it.
-constexpr std::uint64_t kNobody = UINT64_MAX;
-
 // Held while an event is waited for: its context doesn't end meanwhile.
 pthread_mutex_t g_waiting = PTHREAD_MUTEX_INITIALIZER;
 
@@ -56,7 +53,8 @@ bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const
   });
 }
 
-// A cached range that this thread alone waits for.
+// A cached range that this thread alone waits for. It counts as cached meanwhile, so that whoever
+// ends its context waits, too.
 struct Waited {
   CUdeviceptr address = 0;
   Freed freed;
@@ -68,8 +66,7 @@ struct Waited {
       if (range.use != Use::kCached) continue;
       address = range.address;
       freed = range.freed;
-      range.freed = {};
-      cache::take_out(range, Use::kEnding);
+      range.use = Use::kEnding;
       return true;
     }
     return false;
@@ -86,11 +83,10 @@ struct Waited {
     const Held held;
     Range* range = find(address);
     if (range == nullptr || range->use != Use::kEnding) return false;
-    range->freed = freed;
+    range->use = Use::kCached;
     if (done) {
+      cache::take_out(*range, Use::kEnding);
       end(range);
-    } else {
-      cache::put(*range, freed);
     }
     return done;
   }
@@ -104,10 +100,9 @@ void rename(std::uint64_t from, std::uint64_t to) {
 }
 
 // No more is asked of an event in a context that may be about to end. pre: a Held lives.
-void leave_context(Range& range, std::uint64_t owner, const Askable& may_ask) {
+void leave_context(Range& range, const Askable& may_ask) {
   if (may_ask && cache::done(range)) return;
-  range.context = range.freed.context;
-  range.owner = owner;
+  hang_on(range, range.freed.context);
   cache::take_out(range, Use::kEnding);
   keep_aside(range);
 }
@@ -185,7 +180,7 @@ bool free(CUdeviceptr address, Order order, CUresult& result) {
     range->use = Use::kEnding;
   }
   Freed place;
-  result = place_of(order, place);
+  result = may_stand_behind() ? place_of(order, place) : driver().cuCtxGetCurrent(&place.context);
   const bool behind = result == CUDA_SUCCESS && stand_behind(place, order);
   const Held held;
   Range& range = *find(address);  // nobody else ends it
@@ -194,7 +189,7 @@ bool free(CUdeviceptr address, Order order, CUresult& result) {
   } else if (behind) {
     cache::put(range, place);
   } else {
-    range.context = place.context;
+    hang_on(range, place.context);
     keep_aside(range);
   }
   return true;
@@ -280,7 +275,7 @@ void context_ends(std::uint64_t owner) {
     Range& range = at(i);
     if (range.use == Use::kCached && range.freed.event != nullptr &&
         memory::owner_of(range.freed.context) == owner) {
-      leave_context(range, owner, may_ask);
+      leave_context(range, may_ask);
     }
   }
 }

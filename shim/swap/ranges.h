@@ -54,6 +54,9 @@ struct Freed {
   std::uint64_t stream = 0;     // its number
 };
 
+// No context's end frees it: what belongs to a pool, while it lives.
+inline constexpr std::uint64_t kNobody = UINT64_MAX;
+
 struct Range {
   CUdeviceptr address = 0;
   std::uint64_t asked = 0;  // what the application asked for

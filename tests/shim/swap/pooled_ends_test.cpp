@@ -158,7 +158,33 @@ TEST_F(SwappablePoolsEnd, AfterAGreenContextTheDriverAllocates) {
   free(at);
   EXPECT_TRUE(pooled_.events.empty());
   EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
-  expect_nothing_left();
+  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{testing::kPrimary}) << "a green one ends unseen";
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  memory::context_gone(mine);
+  swap_.ended.insert(mine);
+  const CUcontext other = use_context(0x1000);
+  EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{other});
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, WhatTheDriverSaysAgainstAWaitLeavesItToThePool) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(SwapTest::free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
+  memory::context_gone(mine);
+  EXPECT_EQ(swap_.total, 8 * kMiB);
+  use_context(0x1000);
+  free(at);
+  empty();
 }
 
 TEST_F(SwappablePoolsEnd, ItsPoolIsAnAttributeAndItsContextIsNone) {
@@ -188,15 +214,17 @@ TEST_F(SwappablePoolsEnd, NoContextEndsWhileItsEventIsWaitedFor) {
   pooled_.during_wait = [&] {
     other = std::thread([&] {
       t_lane = 0;
-      // What is being waited for is no longer cached; another is.
       swap::pooled::context_ends(memory::owner_of(mine));
       ended = true;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_FALSE(ended.load() && swap::cache::any());
+    EXPECT_FALSE(ended.load());
   };
-  free(allocate(10 * kMiB));
-  if (other.joinable()) other.join();
+  const CUdeviceptr at = allocate(10 * kMiB);
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  EXPECT_EQ(pooled_.waits, 1);
+  free(at);
   empty();
 }
 

@@ -5,6 +5,7 @@
 namespace switchyard::shim::testing {
 
 PooledWorld* g_pooled = nullptr;
+const CUcontext kPrimary = reinterpret_cast<CUcontext>(0x7000);
 
 namespace {
 
@@ -65,6 +66,22 @@ CUresult event_destroy(CUevent event) {
   return CUDA_SUCCESS;
 }
 
+CUresult primary_state(CUdevice, unsigned*, int* active) {
+  *active = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult primary_retain(CUcontext* context, CUdevice) {
+  ++g_pooled->retained;
+  *context = kPrimary;
+  return CUDA_SUCCESS;
+}
+
+CUresult primary_release(CUdevice) {
+  --g_pooled->retained;
+  return CUDA_SUCCESS;
+}
+
 CUresult default_pool(CUmemoryPool* pool, CUdevice) {
   *pool = pool_at(1);
   return CUDA_SUCCESS;
@@ -87,6 +104,9 @@ PooledTest::PooledTest() {
   g_driver.cuStreamGetCtx = stream_context;
   g_driver.cuStreamGetId = g_driver.cuStreamGetId_ptsz = stream_id;
   g_driver.cuStreamIsCapturing = g_driver.cuStreamIsCapturing_ptsz = is_capturing;
+  g_driver.cuDevicePrimaryCtxGetState = primary_state;
+  g_driver.cuDevicePrimaryCtxRetain = primary_retain;
+  g_driver.cuDevicePrimaryCtxRelease_v2 = primary_release;
   g_driver.cuEventCreate = event_create;
   g_driver.cuEventRecord = g_driver.cuEventRecord_ptsz = event_record;
   g_driver.cuEventQuery = event_query;
@@ -175,6 +195,7 @@ void PooledTest::empty() {
   synchronise();
   expect_nothing_left();
   EXPECT_TRUE(pooled_.events.empty());
+  EXPECT_EQ(pooled_.retained, 0);
 }
 
 }  // namespace switchyard::shim::testing

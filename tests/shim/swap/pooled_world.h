@@ -20,10 +20,12 @@ struct PooledWorld {
   CUresult query_result = CUDA_ERROR_NOT_READY;  // of an event that hasn't come
   int queries = 0;
   int waits = 0;
+  int retained = 0;  // references to the primary context
   std::function<void()> during_wait;
 };
 
 extern PooledWorld* g_pooled;
+extern const CUcontext kPrimary;
 
 // Aligned, as the driver's are.
 inline CUmemoryPool pool_at(std::uintptr_t n) { return pool_number(n * 0x10); }
