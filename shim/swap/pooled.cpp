@@ -8,7 +8,6 @@
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
 #include "shim/lock.h"
-#include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
