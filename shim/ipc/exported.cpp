@@ -22,11 +22,11 @@ namespace {
 using swap::Held;
 using swap::Range;
 
-// pre: a Held lives.
+// None of a pool's, as the driver: these are exported by their pool. pre: a Held lives.
 Range* exportable(CUdeviceptr address) {
   Range* range = swap::find(address);
   const bool can =
-      range != nullptr && range->use == swap::Use::kLive &&
+      range != nullptr && range->use == swap::Use::kLive && range->pool == 0 &&
       (range->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
   return can ? range : nullptr;
 }

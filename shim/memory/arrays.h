@@ -50,7 +50,8 @@ CUresult array_create(Original original, Handle* array, const Descriptor* descri
   const std::uint64_t bytes =
       lane != nullptr ? memory::array_bytes(memory::shape_of(*descriptor), count) : 0;
   if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
-  const CUresult result = original(array, descriptor, levels...);
+  const CUresult result =
+      swap::pooled::with_room([&] { return original(array, descriptor, levels...); });
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
   } else {

@@ -17,6 +17,7 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/swap/allocate.h"
+#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 
 namespace switchyard::shim::rules {
@@ -48,7 +49,7 @@ CUresult make_linear(Original original, Pointer* address, Size size, Flags... fl
   if constexpr (sizeof...(Flags) == 0 && sizeof(Pointer) == sizeof(CUdeviceptr)) {
     if (swap::takes(size)) return swap::allocate(address, size);
   }
-  return original(address, size, flags...);
+  return swap::pooled::with_room([&] { return original(address, size, flags...); });
 }
 
 // cuMemAlloc and cuMemAllocManaged, of either width: (address, size, flags...).

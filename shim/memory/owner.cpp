@@ -20,12 +20,15 @@ void owner_gone(int lane, std::uint64_t owner) {
 
 }  // namespace
 
+std::uint64_t owner_of(CUcontext context) {
+  ledger::Charge known;
+  return ledger::look(ledger::Kind::kContext, key_of(context), known) ? key_of(context) : 0;
+}
+
 std::uint64_t current_owner() {
   CUcontext context = nullptr;
   const auto ask = driver().cuCtxGetCurrent;
-  if (ask == nullptr || ask(&context) != CUDA_SUCCESS) return 0;
-  ledger::Charge known;
-  return ledger::look(ledger::Kind::kContext, key_of(context), known) ? key_of(context) : 0;
+  return ask != nullptr && ask(&context) == CUDA_SUCCESS ? owner_of(context) : 0;
 }
 
 void context_created(int lane, CUcontext context) {

@@ -13,7 +13,8 @@
 
 namespace switchyard::shim::memory {
 
-// The owner of what the calling thread allocates now.
+// The owner of what is allocated in a context, and of what the calling thread allocates now.
+std::uint64_t owner_of(CUcontext context);
 std::uint64_t current_owner();
 
 void context_created(int lane, CUcontext context);

@@ -10,6 +10,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::pools {
 
@@ -243,6 +244,7 @@ void settle_charged() {
 
 void reclaim() {
   each_charged([](const Pool& pool) { trim(pool); });
+  swap::pooled::reclaim();
 }
 
 Forgotten forget(CUmemoryPool handle) {

@@ -1,8 +1,9 @@
 // Rules for stream-ordered memory: cuMemAllocAsync, FromPool, FreeAsync, pools, and the calls that
 // synchronise, at which the driver shrinks its pools.
 //
-// Concept. See pools.h. What is allocated into a stream that is being captured becomes a node of a
-// graph: it allocates when the graph runs, and graph_memory.h charges it.
+// Concept. See pools.h. In a swappable process large allocations are made by swap/pooled.h instead
+// of the driver; they are charged there. What is allocated into a stream that is being captured
+// becomes a node of a graph: it allocates when the graph runs, and graph_memory.h charges it.
 //
 // Threading: any thread.
 #pragma once
@@ -14,6 +15,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/linear.h"
 #include "shim/memory/pools.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::rules {
 
@@ -26,7 +28,7 @@ CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, C
                          bool per_thread, Call call) {
   pools::Growth growth;
   if (const CUresult refused = pools::begin(pool, size, growth)) return refused;
-  const CUresult result = call();
+  const CUresult result = swap::pooled::with_room(call);
   const bool covered = pools::end(growth);
   if (result != CUDA_SUCCESS || growth.slot < 0) return result;
   if (!covered) {
@@ -42,6 +44,16 @@ CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, C
   return result;
 }
 
+// The same, or by us. What the stream may not be asked is the driver's to refuse.
+template <typename Call>
+CUresult allocate_ordered(CUmemoryPool pool, CUdeviceptr* address, size_t size, CUstream stream,
+                          bool per_thread, Call call) {
+  if (swap::pooled::takes(pool, size) && !untouchable(stream, per_thread)) {
+    return swap::pooled::allocate(address, size, pool, {stream, per_thread});
+  }
+  return allocate_pooled(pool, address, size, stream, per_thread, call);
+}
+
 // The pool that cuMemAllocAsync takes from, or null.
 CUmemoryPool current_pool(CUstream stream);
 
@@ -49,8 +61,8 @@ template <bool kPerThread, typename Original>
 CUresult allocate_async(Original original, CUdeviceptr* address, size_t size, CUstream stream) {
   if (captured(stream, kPerThread))
     return graph_memory::captured_allocation(original(address, size, stream));
-  return allocate_pooled(current_pool(stream), address, size, stream, kPerThread,
-                         [&] { return original(address, size, stream); });
+  return allocate_ordered(current_pool(stream), address, size, stream, kPerThread,
+                          [&] { return original(address, size, stream); });
 }
 
 template <bool kPerThread, typename Original>
@@ -59,14 +71,16 @@ CUresult allocate_from_pool(Original original, CUdeviceptr* address, size_t size
   if (captured(stream, kPerThread)) {
     return graph_memory::captured_allocation(original(address, size, pool, stream));
   }
-  return allocate_pooled(pool, address, size, stream, kPerThread,
-                         [&] { return original(address, size, pool, stream); });
+  return allocate_ordered(pool, address, size, stream, kPerThread,
+                          [&] { return original(address, size, pool, stream); });
 }
 
 // Frees a pool's memory, or plain memory in stream order.
 template <bool kPerThread, typename Original>
 CUresult free_async(Original original, CUdeviceptr address, CUstream stream) {
   if (captured(stream, kPerThread)) return original(address, stream);
+  CUresult result = CUDA_SUCCESS;
+  if (swap::on() && swap::pooled::free(address, {stream, kPerThread}, result)) return result;
   return release_memory([=](CUdeviceptr at) { return original(at, stream); }, address,
                         swap::Free::kLater);
 }
@@ -76,6 +90,7 @@ CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps
   const CUresult result = original(pool, properties);
   if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
     pools::learn(*pool, properties->location.id);
+    if (swap::on()) swap::pooled::learn(*pool, *properties);
   }
   return result;
 }
@@ -83,20 +98,53 @@ CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps
 template <typename Original>
 CUresult pool_destroy(Original original, CUmemoryPool pool) {
   const pools::Forgotten was = pools::forget(pool);
+  const swap::pooled::Ending ending(pool);
   const CUresult result = original(pool);
   if (result == CUDA_SUCCESS) {
     pools::ended(pool, was);
+    swap::pooled::settle();
   } else {
     pools::restore(pool, was);
+    ending.lives_on();
   }
   return result;
 }
 
-// Trim, and attributes: the release threshold, and resets of high-water marks.
-template <typename Original, typename... Args>
-CUresult pool_changes(Original original, CUmemoryPool pool, Args... args) {
-  const CUresult result = original(pool, args...);
+template <typename Original>
+CUresult pool_trim(Original original, CUmemoryPool pool, size_t keep) {
+  const CUresult result = original(pool, swap::on() ? swap::pooled::trim(pool, keep) : keep);
   pools::settle(pool);
+  return result;
+}
+
+template <typename Original>
+CUresult pool_attribute(Original original, CUmemoryPool pool, CUmemPool_attribute attribute,
+                        void* value) {
+  const CUresult result = original(pool, attribute, value);
+  if (swap::on() && result == CUDA_SUCCESS) swap::pooled::add_ours(pool, attribute, value);
+  return result;
+}
+
+// The release threshold, and resets of high-water marks.
+template <typename Original>
+CUresult pool_set_attribute(Original original, CUmemoryPool pool, CUmemPool_attribute attribute,
+                            void* value) {
+  const CUresult result = original(pool, attribute, value);
+  if (swap::on() && result == CUDA_SUCCESS) swap::pooled::reset_high(pool, attribute);
+  pools::settle(pool);
+  return result;
+}
+
+// A swappable process sees one GPU. Who else gets access has none to what we made before.
+template <typename Original>
+CUresult pool_access(Original original, CUmemoryPool pool, const CUmemAccessDesc* access,
+                     size_t count) {
+  const CUresult result = original(pool, access, count);
+  for (size_t i = 0; swap::on() && result == CUDA_SUCCESS && i < count; ++i) {
+    const CUmemLocation& who = access[i].location;
+    const bool own = who.type == CU_MEM_LOCATION_TYPE_DEVICE && who.id == 0;
+    if (!own) swap::pooled::stays(pool);
+  }
   return result;
 }
 
@@ -126,6 +174,7 @@ CUresult synchronise(Original original, Args... args) {
   const gate::Waiting waiting(kWhat);
   const CUresult result = original(args...);
   pools::settle_all();
+  swap::pooled::settle();
   return result;
 }
 

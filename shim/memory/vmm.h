@@ -19,6 +19,7 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/handles.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::rules {
 
@@ -43,7 +44,8 @@ CUresult create_memory(Original original, CUmemGenericAllocationHandle* handle, 
                        const CUmemAllocationProp* properties, unsigned long long flags) {
   abi::Lane* lane = properties != nullptr ? lane_of(properties->location) : nullptr;
   if (const CUresult refused = account::reserve(lane, size, pools::reclaim)) return refused;
-  const CUresult result = make_memory(original, handle, size, properties, flags);
+  const CUresult result = swap::pooled::with_room(
+      [&] { return make_memory(original, handle, size, properties, flags); });
   if (result != CUDA_SUCCESS) {
     account::release(lane, size);
   } else if (lane != nullptr &&

@@ -49,6 +49,7 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     const gate::Ending ending(device, reinterpret_cast<std::uintptr_t>(context));
     const swap::mover::Standstill standstill;
+    swap::pooled::context_ends(memory::owner_of(context));
     result = original(context);
     if (result != CUDA_SUCCESS) ending.lives_on();
     if (result == CUDA_SUCCESS) memory::context_gone(context);  // nor may the mover find it

@@ -15,6 +15,7 @@
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::rules {
 
@@ -49,6 +50,7 @@ CUresult primary_end(Original original, CUdevice device) {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
     const gate::Ending ending(device, 0);
     const swap::mover::Standstill standstill;
+    swap::pooled::context_ends(0);
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();
@@ -85,6 +87,7 @@ template <typename Original>
 CUresult green_create(Original original, CUgreenCtx* context, CUdevResourceDesc resources,
                       CUdevice device, unsigned flags) {
   const groups::Making making(device);
+  swap::pooled::green_context_made();
   return original(context, resources, device, flags);
 }
 #endif

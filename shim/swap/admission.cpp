@@ -69,6 +69,14 @@ NoCapture::~NoCapture() {
   if (needed_) ::pthread_mutex_unlock(&g_capturing);
 }
 
+Askable::Askable()
+    : locked_(::pthread_mutex_trylock(&g_capturing) == 0),
+      yes_(locked_ && process().captures.load(std::memory_order_seq_cst) == 0) {}
+
+Askable::~Askable() {
+  if (locked_) ::pthread_mutex_unlock(&g_capturing);
+}
+
 namespace admission {
 
 void wait_until_open() {

@@ -62,6 +62,21 @@ class NoCapture {
   bool needed_;
 };
 
+// The same around a question to the driver, which spoils a capture as well. It waits for nobody, so
+// it may say no; then nothing may be asked.
+class Askable {
+ public:
+  Askable();
+  ~Askable();
+  Askable(const Askable&) = delete;
+  Askable& operator=(const Askable&) = delete;
+  explicit operator bool() const { return yes_; }
+
+ private:
+  bool locked_;
+  bool yes_;
+};
+
 namespace admission {
 
 // Sleeps until it is open; it may be shut again when this returns.

@@ -1,17 +1,13 @@
 #include "shim/swap/allocate.h"
 
-#include <stdlib.h>
-
-#include <algorithm>
 #include <atomic>
 
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
-#include "shim/ipc/exported.h"
 #include "shim/memory/owner.h"
-#include "shim/memory/relaxed.h"
-#include "shim/memory/stays.h"
+#include "shim/swap/lifetime.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 
 namespace switchyard::shim::swap {
@@ -22,75 +18,6 @@ constexpr std::uint64_t kMost = 1ull << 46;
 
 // Ranges that are kept aside. A hint: the ranges themselves say so.
 constinit std::atomic<std::uint32_t> g_aside{0};
-
-// Gives back all that stands behind a range, and its addresses.
-void dissolve(Range& range) {
-  CUdeviceptr at = range.address;
-  for (unsigned i = 0; i < range.count; ++i) {
-    Chunk& chunk = range.chunks[i];
-    if (chunk.handle != 0) send_away(chunk, at);
-    host_pool::give_back(chunk.host);
-    at += chunk.bytes;
-  }
-  if (range.address != 0) driver().cuMemAddressFree(range.address, range.bytes);
-  ::free(range.chunks);
-  range.address = 0;
-  range.chunks = nullptr;
-}
-
-// pre: a Held lives, and no work can touch it.
-void end(std::size_t index) {
-  Range range = take(index);
-  const std::uint64_t resident = resident_bytes(range);
-  if (range.stays) ipc::ended(range);  // the monitor's descriptors would keep the memory
-  dissolve(range);
-  if (range.stays) {
-    memory::stays(static_cast<int>(range.lane), Stays::kIpcExported,
-                  -static_cast<std::int64_t>(range.bytes));
-  } else {
-    mover::freed(range.lane, range.bytes, resident);
-  }
-}
-
-void end(const Range* range) { end(static_cast<std::size_t>(range - &at(0))); }
-
-CUresult make_chunks(Range& range) {
-  range.count = static_cast<unsigned>((range.bytes + kChunk - 1) / kChunk);
-  range.chunks = static_cast<Chunk*>(::calloc(range.count, sizeof(Chunk)));
-  if (range.chunks == nullptr) {
-    range.count = 0;
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  for (unsigned i = 0; i < range.count; ++i) {
-    range.chunks[i].bytes = std::min(kChunk, range.bytes - i * kChunk);
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult bring_all(Range& range) {
-  for (unsigned i = 0; i < range.count; ++i) {
-    const CUresult result = bring(range.chunks[i], range.address + i * kChunk, range.properties);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  return permit(range.address, range.bytes, range.properties.location);
-}
-
-// pre: a Held lives.
-CUresult make(Range& range) {
-  // Before it comes: the monitor shall never see less than there is.
-  mover::allocated(range.lane, range.bytes);
-  CUresult result = make_chunks(range);
-  if (result == CUDA_SUCCESS) {
-    result = driver().cuMemAddressReserve(&range.address, range.bytes, 0, 0, 0);
-  }
-  if (result == CUDA_SUCCESS) result = bring_all(range);
-  if (result == CUDA_SUCCESS && !add(range)) result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (result != CUDA_SUCCESS) {
-    dissolve(range);
-    mover::freed(range.lane, range.bytes, range.bytes);
-  }
-  return result;
-}
 
 // Waits for all that `context` has to do.
 CUresult wait_for(CUcontext context) {
@@ -111,12 +38,6 @@ bool spoils_a_capture(CUresult result) {
 }
 
 bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
-
-// pre: a Held lives.
-void keep_aside(Range& range) {
-  range.use = Use::kKeptAside;
-  g_aside.fetch_add(1, std::memory_order_relaxed);
-}
 
 // A range that this thread alone ends now.
 struct Ending {
@@ -146,6 +67,7 @@ struct Ending {
       return CUDA_SUCCESS;
     } else {
       range->use = Use::kLive;
+      if (range->pool != 0) range->owner = kNobody;
     }
     return waited;
   }
@@ -163,31 +85,11 @@ bool claim_one_aside(Ending& ending) {
   return false;
 }
 
-// Whether the calling thread may wait for the GPU now.
-bool may_wait() { return !captures() && !admission::inside(); }
-
 // Ends what was kept aside: each once, because what can't be ended now is kept again.
 void tidy() {
   Ending ending;
   std::uint32_t left = g_aside.load(std::memory_order_relaxed);
   while (left-- != 0 && may_wait() && claim_one_aside(ending)) ending.finish();
-}
-
-// The same, while nothing is moved.
-CUresult make_admitted(Range& range) {
-  const memory::Relaxed relaxed;
-  for (;;) {
-    const bool inside = admission::inside();
-    if (!inside) admission::wait_until_open();
-    const Held held;
-    if (inside || admission::is_open()) return make(range);
-  }
-}
-
-// The live range that `address` lies in. pre: a Held lives.
-Range* live(CUdeviceptr address) {
-  Range* range = find(address);
-  return range != nullptr && range->use == Use::kLive ? range : nullptr;
 }
 
 }  // namespace
@@ -196,6 +98,8 @@ CUresult wait_unless_captured(CUcontext context) {
   const NoCapture none;
   return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
 }
+
+bool may_wait() { return !captures() && !admission::inside(); }
 
 bool takes(std::uint64_t bytes) {
   return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&
@@ -213,19 +117,34 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
   if (result != CUDA_SUCCESS) return result;
   if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  mover::start();
-  CUresult made = make_admitted(range);
-  // What is kept aside is the last that it takes from the device: to end it is to wait for the GPU,
-  // which an allocation else doesn't.
-  if (made == CUDA_ERROR_OUT_OF_MEMORY && g_aside.load(std::memory_order_relaxed) != 0) {
-    {
-      const gate::Waiting waiting(gate::Waiting::kContext);
-      tidy();
-    }
-    made = make_admitted(range);
-  }
+  const CUresult made = create_where_room(range);
   if (made == CUDA_SUCCESS) *address = range.address;
   return made;
+}
+
+CUresult create_where_room(Range& range) {
+  mover::start();
+  CUresult made = create(range);
+  if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
+  // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which
+  // an allocation else doesn't.
+  bool more = pooled::reclaim();
+  if (g_aside.load(std::memory_order_relaxed) != 0) {
+    const gate::Waiting waiting(gate::Waiting::kContext);
+    tidy();
+    more = true;
+  }
+  return more ? create(range) : made;
+}
+
+void keep_aside(Range& range) {
+  range.use = Use::kKeptAside;
+  g_aside.fetch_add(1, std::memory_order_relaxed);
+}
+
+Range* live(CUdeviceptr address) {
+  Range* range = find(address);
+  return range != nullptr && range->use == Use::kLive ? range : nullptr;
 }
 
 bool free(CUdeviceptr address, CUresult& result, Free how) {
@@ -241,6 +160,8 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
       end(range);
       return true;
     }
+    if (range->pool != 0) result = pooled::hang_on_current(*range);
+    if (result != CUDA_SUCCESS) return true;
     if (how == Free::kLater || !may_wait()) {
       keep_aside(*range);
       return true;

@@ -19,6 +19,7 @@
 
 #include "shim/driver.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/ranges.h"
 
 namespace switchyard::shim::swap {
 
@@ -54,6 +55,18 @@ CUcontext context_of(CUdeviceptr address);
 
 // Waits for all that `context` has to do. While a stream is being captured it doesn't, and says so.
 CUresult wait_unless_captured(CUcontext context);
+
+// --- for pooled.h ---
+
+// Makes the memory of `range` (lifetime.h). Where there is no room, what is kept is given back
+// first.
+CUresult create_where_room(Range& range);
+// Freed, and ended by the next free that may wait for its context. pre: a Held lives.
+void keep_aside(Range& range);
+// The live range that `address` lies in; null: none. pre: a Held lives.
+Range* live(CUdeviceptr address);
+// Whether the calling thread may wait for the GPU now.
+bool may_wait();
 
 // The owner has ended (memory/owner.h): what it owned on `lane` is freed, wherever it is.
 void free_owned(int lane, std::uint64_t owner);

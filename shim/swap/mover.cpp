@@ -24,6 +24,7 @@
 #include "shim/swap/drain.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
+#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 #include "shim/swap/words.h"
 #include "shim/thread.h"
@@ -76,6 +77,12 @@ std::atomic<bool> g_stranded{false};
 std::uint64_t kept_now() {
   const Held held;
   return kept_bytes();
+}
+
+// What a move takes to the host: what is there but only cached is given back instead.
+std::uint64_t wanted_now(unsigned lane) {
+  const Held held;
+  return words::resident(lane) - cache::resident_on(lane);
 }
 
 // One lane's mover: what it remembers between two looks.
@@ -195,7 +202,7 @@ struct Mover {
 
   void leave(std::uint64_t limit) {
     page().residencies[lane].error.store(abi::kSwapFine, std::memory_order_relaxed);
-    const std::uint64_t there_now = words::resident(lane);
+    const std::uint64_t there_now = wanted_now(lane);
     const bool works = admission::is_open();  // else a part is away, and the rest may stay
     if (there_now > limit && !find_host_room(there_now - limit + spare, kept_now())) {
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
@@ -209,6 +216,7 @@ struct Mover {
     Moved moved;
     {
       const Held held;
+      pooled::drop_cached(lane);
       const std::uint64_t there = words::resident(lane);
       if (there > limit) moved = move_out(lane, there - limit, words::resident_changes);
     }
@@ -340,6 +348,7 @@ void clear() {
   mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   admission::clear();
   bodies::clear();
+  pooled::clear();
   clear_ranges();
   clear_digests();
   host_pool::clear();

@@ -4,8 +4,9 @@
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
 // context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
 // while the memory is there, and what an application may compare with its own books is put right:
-// the bounds of its allocation, the context, and whom it can be given to. What the application
-// mapped itself (handles.h) has the bounds of its mapping. All other answers are the driver's.
+// the bounds of its allocation, its context or its pool, and whom it can be given to. What the
+// application mapped itself (handles.h) has the bounds of its mapping. All other answers are the
+// driver's.
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
 // none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
@@ -24,6 +25,7 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/handles.h"
+#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::swap {
 
@@ -53,9 +55,14 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
   }
   ipc::Bounds known;
   if (!bounds_of(address, known)) return;
+  CUmemoryPool pool = nullptr;
+  const bool pooled = pooled::pool_of(address, pool);  // so it is of no context, to the driver, too
   switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      *static_cast<CUmemoryPool*>(answer) = pool;
+      break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(answer) = known.context;
+      if (!pooled) *static_cast<CUcontext*>(answer) = known.context;
       break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<CUdeviceptr*>(answer) = known.base;
@@ -123,6 +130,10 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
 template <typename Original>
 CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute attribute,
                            CUdeviceptr address) {
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && swap::on() && answer != nullptr &&
+      swap::pooled::pool_of(address, *static_cast<CUmemoryPool*>(answer))) {
+    return CUDA_SUCCESS;  // what a driver says of a mapping's pool isn't told
+  }
   const bool away = swap::may_be_away(address);
   const swap::Entry entry(away);
   const CUresult result = original(answer, attribute, address);

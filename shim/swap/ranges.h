@@ -2,8 +2,9 @@
 //
 // Concept. A range is a piece of reserved addresses, backed by *chunks*: physical memory of its own
 // each, mapped at a fixed place. A chunk's memory can be taken away and brought back without the
-// application seeing another address. It is either an allocation (allocate.h), which has its
-// addresses for life, or the only mapping of a body that the application made itself (bodies.h).
+// application seeing another address. It is either an allocation (allocate.h, pooled.h), which has
+// its addresses for life, or the only mapping of a body that the application made itself
+// (bodies.h).
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
 //     chunk    handle: on the device          handle 0: its copy is in `host`, or it is all zero
@@ -43,8 +44,19 @@ enum class Use : std::uint8_t {
   kLive,
   kKeptAside,  // freed, but its memory may only be given back when nothing is captured
   kEnding,     // freed, and a thread waits for the work that may still touch it
+  kCached,     // freed in stream order: its pool may hand it out again (pooled.h)
   kMapped,     // the application's own mapping: no free ends it, and its chunks are the body's
 };
+
+// Where memory of a pool was freed: who comes later there may use it again.
+struct Freed {
+  CUevent event = nullptr;      // stands behind the free; null: nothing is to be waited for
+  CUcontext context = nullptr;  // the stream's, and so the event's
+  std::uint64_t stream = 0;     // its number
+};
+
+// No context's end frees it: what belongs to a pool, while it lives.
+inline constexpr std::uint64_t kNobody = UINT64_MAX;
 
 struct Range {
   CUdeviceptr address = 0;
@@ -57,6 +69,8 @@ struct Range {
   Chunk* chunks = nullptr;
   unsigned count = 0;
   CUmemAllocationProp properties = {};  // that its chunks are made with
+  std::uint64_t pool = 0;               // which it belongs to; 0: none
+  Freed freed = {};                     // of pooled memory
   // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
   bool stays = false;
   wire::Key share = {};       // by which they do, and

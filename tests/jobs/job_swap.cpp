@@ -1,5 +1,6 @@
 // job_swap MEMORY...: device memory with known contents, and work over it all, when told to. MEMORY
-// is BYTES, by cuMemAlloc, or BYTES/PIECE: made by the job itself (own_memory.h).
+// is BYTES, by cuMemAlloc, BYTES/PIECE, made by the job itself (own_memory.h), or BYTES@, allocated
+// and freed in the order of the job's stream.
 //
 // Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
 // one buffer, by turns. So each word is known at any time, and a kernel that ran without its
@@ -44,6 +45,7 @@ struct Buffer {
   std::uint32_t step = kStep;  // from word to word
   std::uint32_t added = 0;
   OwnMemory own = {};
+  bool ordered = false;
 };
 
 class Memory {
@@ -65,8 +67,10 @@ class Memory {
     char* end = nullptr;
     buffer.bytes = std::strtoull(memory.c_str(), &end, 10);
     const std::size_t piece = *end == '/' ? std::strtoull(end + 1, nullptr, 10) : 0;
-    const CUresult bad = piece != 0 ? buffer.own.make(buffer.bytes, piece)
-                                    : cuMemAlloc(&buffer.address, buffer.bytes);
+    buffer.ordered = *end == '@';
+    const CUresult bad = piece != 0       ? buffer.own.make(buffer.bytes, piece)
+                         : buffer.ordered ? cuMemAllocAsync(&buffer.address, buffer.bytes, stream_)
+                                          : cuMemAlloc(&buffer.address, buffer.bytes);
     if (bad != CUDA_SUCCESS) return bad;
     if (piece != 0) buffer.address = buffer.own.address();
     buffers_.push_back(buffer);
@@ -76,7 +80,9 @@ class Memory {
 
   CUresult free(std::size_t index) {
     Buffer& buffer = buffers_.at(index);
-    const CUresult result = buffer.own.exists() ? buffer.own.end() : cuMemFree(buffer.address);
+    const CUresult result = buffer.own.exists() ? buffer.own.end()
+                            : buffer.ordered    ? cuMemFreeAsync(buffer.address, stream_)
+                                                : cuMemFree(buffer.address);
     if (result == CUDA_SUCCESS) buffer = Buffer{};
     return result;
   }

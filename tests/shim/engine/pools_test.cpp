@@ -129,7 +129,7 @@ TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
     g_world->pools[handle].reserved = kMiB;
     return CUDA_SUCCESS;
   };
-  rules::pool_changes(trim, pool, size_t{0});
+  rules::pool_trim(trim, pool, size_t{0});
   EXPECT_EQ(used(), kMiB);
 }
 

@@ -75,6 +75,36 @@ INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                                            "array", "volume", "mipmap", "graph"),
                          [](const auto& info) { return std::string(info.param); });
 
+class EverySwappableKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EverySwappableKind, IsRefusedAtTheQuotaAndGivenBackWhole) {
+  const std::string text =
+      run_job({"--memory", "512MiB", "--swappable"}, {"full", GetParam(), "16"});
+  const auto taken = numbers(text, "taken");
+  const auto left = numbers(text, "left");
+  ASSERT_EQ(taken.size(), 2u) << text;
+  ASSERT_EQ(left.size(), 2u) << text;
+  EXPECT_EQ(numbers(text, "result"), std::vector<long>{2}) << "CUDA_ERROR_OUT_OF_MEMORY";
+  EXPECT_GE(taken[0], 320);
+  EXPECT_EQ(taken[0], taken[1]) << "what was freed can be had again";
+  EXPECT_EQ(left[0], left[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(ShimMemory, EverySwappableKind,
+                         ::testing::Values("linear", "async", "pool", "mapped"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(ShimMemory, AThousandSwappableAllocationsOfAllKindsEndAtZero) {
+  auto daemon = monitor();
+  Child child =
+      start_job({"--memory", "2GiB", "--name", "random", "--swappable"}, {"random", "11", "1000"});
+  const std::string text = said(child);
+  ASSERT_EQ(numbers(text, "left").size(), 2u) << text;
+  EXPECT_EQ(numbers(text, "left")[0], numbers(text, "left")[1]);
+  EXPECT_TRUE(eventually([this] { return counted("random") == 0; })) << job_named("random");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
 TEST_F(ShimMemory, AThousandRandomAllocationsOfAllKindsEndAtZero) {
   auto daemon = monitor();
   Child child = start_job({"--memory", "2GiB", "--name", "random"}, {"random", "7", "1000"});

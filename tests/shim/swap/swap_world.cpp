@@ -7,6 +7,7 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/bodies.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
@@ -41,6 +42,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 void clear() {
   admission::clear();
   bodies::clear();
+  pooled::clear();
   clear_ranges();
   host_pool::clear();
 }

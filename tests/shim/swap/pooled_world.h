@@ -1,0 +1,55 @@
+// The world of memory that can be moved, with streams, events and pools.
+//
+// Concept. An event has come when a test says so, or when it is waited for. Whoever asks or waits
+// while something is captured fails the test.
+//
+// Threading: locked by the world's lock, except what a test sets before it begins.
+#pragma once
+
+#include "shim/memory/stream_ordered.h"
+#include "tests/shim/swap/swap_world.h"
+
+namespace switchyard::shim::testing {
+
+struct PooledWorld {
+  std::map<CUevent, bool> events;          // whether it has come
+  std::vector<CUcontext> recorded;         // the contexts that were current at a record
+  std::map<CUstream, CUcontext> contexts;  // of streams; the others are of the current one
+  std::map<CUmemoryPool, cuuint64_t> threshold;
+  CUresult record_result = CUDA_SUCCESS;
+  CUresult query_result = CUDA_ERROR_NOT_READY;  // of an event that hasn't come
+  int queries = 0;
+  int waits = 0;
+  int retained = 0;  // references to the primary context
+  std::function<void()> during_wait;
+};
+
+extern PooledWorld* g_pooled;
+extern const CUcontext kPrimary;
+
+// Aligned, as the driver's are.
+inline CUmemoryPool pool_at(std::uintptr_t n) { return pool_number(n * 0x10); }
+inline CUstream stream_number(std::uintptr_t n) { return reinterpret_cast<CUstream>(n * 0x100); }
+
+class PooledTest : public SwapTest {
+ protected:
+  PooledTest();
+  ~PooledTest() override;
+
+  // By the rules, from the current pool, which is number 1, or from another.
+  CUdeviceptr allocate(std::uint64_t bytes, CUstream stream = stream_number(1));
+  CUdeviceptr allocate_from(CUmemoryPool pool, std::uint64_t bytes);
+  static CUresult try_allocate(std::uint64_t bytes, CUdeviceptr& at);
+  static void free(CUdeviceptr at, CUstream stream = stream_number(1));
+  static CUmemoryPool create(std::uintptr_t number, const CUmemPoolProps& properties);
+  static CUmemPoolProps plain();
+  static cuuint64_t attribute(CUmemPool_attribute which, CUmemoryPool pool = pool_at(1));
+  static void synchronise();
+  void all_have_come();
+  // All that was freed is given back, and nothing is left.
+  void empty();
+
+  PooledWorld pooled_;
+};
+
+}  // namespace switchyard::shim::testing
