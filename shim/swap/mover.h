@@ -21,6 +21,7 @@
 
 #include <cstdint>
 
+#include "shim/driver.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim::swap::mover {
@@ -42,6 +43,11 @@ class Standstill {
  private:
   bool locked_;
 };
+
+// Makes a body one handle of the driver's (whole.h): the mover does, and the caller waits, as long
+// as memory is away or work may take to end, at most. Not while anybody captures. pre: nothing of
+// ours is held.
+CUresult make_whole(CUmemGenericAllocationHandle number);
 
 // A context begins where there was none, perhaps. What was left away for the lack of one comes back
 // before anybody works in it.

@@ -18,6 +18,10 @@ void start() {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
 void poke() {}
+CUresult make_whole(CUmemGenericAllocationHandle number) {
+  const auto& act = testing::g_swap->make_whole;
+  return act ? act(number) : CUDA_ERROR_NOT_READY;
+}
 void carry_over(abi::Page&) {}
 
 void allocated(unsigned, std::uint64_t bytes) {
@@ -92,10 +96,14 @@ CUresult create(Handle* out, size_t bytes, const CUmemAllocationProp* properties
   const std::lock_guard hold(g_world->lock);
   if (bytes % swap::kSmallestChunk != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = may_fail()) return result;
+  if ((static_cast<unsigned>(properties->requestedHandleTypes) & g_swap->refused_types) != 0) {
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   static Handle next = 0x9000;
   *out = ++next;
   g_swap->handles[*out] = bytes;
   g_swap->properties = *properties;
+  g_swap->kinds[*out] = *properties;
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,27 @@
+// Whole: a body of several chunks becomes one handle of the driver's, so that others can be given
+// it.
+//
+// Concept. What a process makes with handle types it mostly never exports: XLA takes its whole pool
+// so. Such memory is made of chunks like any other and moves like any other, until somebody really
+// wants a handle of it. Then its contents go to the host as in any move, one handle of the full
+// size takes the chunks' place, and the contents come back into that. The device never holds it
+// twice. From then on it stays where it is.
+//
+//     chunk 0 │ chunk 1 │ chunk 2   ──► the host's pieces ──►   one handle, of the kind asked for
+//
+// Where that fails it has its chunks again, and what was already in the host comes back with the
+// mover's next look, as after any move. Memory that nobody could ever reach has no contents: there
+// only the handles change.
+//
+// Threading: pre of make().
+#pragma once
+
+#include "shim/swap/bodies.h"
+
+namespace switchyard::shim::swap::whole {
+
+// The driver's complaint, or why it can't be made whole. pre: a Held lives. Unless nobody ever
+// reached the body: no work can touch it, and a context of its GPU is current.
+CUresult make(Body& body);
+
+}  // namespace switchyard::shim::swap::whole
