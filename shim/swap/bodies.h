@@ -45,11 +45,14 @@ struct Body {
   unsigned count = 0;
 };
 
+inline constexpr unsigned kOtherLocations = 63;  // the last bit of what follows
+
 struct Place {
   CUdeviceptr address = 0;
   Body* body = nullptr;
-  bool own_access = false;   // its own device may read and write
-  std::uint64_t others = 0;  // who else has access: devices by number, the last bit for all else
+  bool own_access = false;    // its own device may read and write
+  std::uint64_t others = 0;   // who else has access: devices by number, the last bit for all else
+  std::uint64_t readers = 0;  // who may read only, in the same way, its own device included
 
   std::uint64_t key() const { return address; }
 };

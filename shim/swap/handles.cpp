@@ -14,8 +14,6 @@ using bodies::Span;
 // More than any GPU has: the driver shall refuse it.
 constexpr std::uint64_t kMost = 1ull << 46;
 
-constexpr unsigned kOtherLocations = 63;
-
 // As the driver refuses what isn't the whole.
 CUresult refusal(const Body& body, CUdeviceptr address, std::uint64_t size, std::uint64_t offset,
                  unsigned long long flags) {
@@ -80,13 +78,15 @@ bool try_unmap(const Span& span, CUdeviceptr address, std::uint64_t size, bool a
 void note_access(Place& place, const CUmemAccessDesc& access) {
   const CUmemLocation& at = access.location;
   const bool device = at.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const bool counted = device && at.id >= 0 && at.id < static_cast<int>(kOtherLocations);
+  const std::uint64_t bit = 1ull << (counted ? static_cast<unsigned>(at.id) : kOtherLocations);
   if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.body->reached = true;
+  place.readers &= ~bit;
+  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) place.readers |= bit;
   if (device && at.id == place.body->asked.location.id) {
     place.own_access = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return;
   }
-  const bool counted = device && at.id >= 0 && at.id < static_cast<int>(kOtherLocations);
-  const std::uint64_t bit = 1ull << (counted ? static_cast<unsigned>(at.id) : kOtherLocations);
   if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.others |= bit;
   // Who shares the last bit isn't told apart.
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && counted) place.others &= ~bit;
@@ -103,6 +103,33 @@ bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
   number = place.body->number;
   address = place.address + place.body->bytes;
   return true;
+}
+
+// Without the mover. False: it is needed.
+bool try_make_whole(Handle handle, CUresult& result) {
+  const Entry entry;
+  const Held held;
+  Body* body = bodies::find(handle);
+  // Nobody can be at work in what nobody reaches.
+  if (body != nullptr && body->count != 1 && body->reached) return false;
+  result = body != nullptr ? whole::make(*body) : CUDA_ERROR_INVALID_VALUE;
+  return true;
+}
+
+const char* hindrance(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return "the host or the GPU has no room; try again, or start switchyardd with a larger "
+             "--host-pool";
+    case CUDA_ERROR_NOT_READY:
+      return "the process's work did not end in time; export it while the GPU is idle";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      return "a stream is being captured; export it before";
+    case CUDA_ERROR_INVALID_CONTEXT:
+      return "no context is left to copy it by";
+    default:
+      return "the driver refused";
+  }
 }
 
 void stay(Body& body) {
@@ -238,15 +265,17 @@ CUresult real(Handle handle, Handle& driver_handle) {
 }
 
 CUresult make_whole(Handle handle) {
-  {
-    const Entry entry;
-    const Held held;
-    Body* body = bodies::find(handle);
-    if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    // Nobody can be at work in what nobody reaches.
-    if (body->count == 1 || !body->reached) return whole::make(*body);
-  }
-  return mover::make_whole(handle);
+  CUresult result = CUDA_SUCCESS;
+  if (try_make_whole(handle, result)) return result;
+  result = mover::make_whole(handle);
+  if (result == CUDA_SUCCESS) return result;
+  static Once said;
+  log_once(
+      said, Level::kWarn,
+      "memory of more than 32 MiB that is to be exported or bound could not be made one piece: "
+      "%s (driver %d)",
+      hindrance(result), static_cast<int>(result));
+  return result;
 }
 
 CUresult make_whole(CUdeviceptr address, std::uint64_t size) {

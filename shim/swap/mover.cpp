@@ -301,7 +301,7 @@ struct Mover {
     if (wanted && result == CUDA_SUCCESS) {
       const Held held;
       Body* body = bodies::find(g_wanted.number.load());
-      result = body != nullptr ? whole::make(*body) : CUDA_ERROR_INVALID_VALUE;
+      result = body != nullptr ? whole::make(*body, resident_changes) : CUDA_ERROR_INVALID_VALUE;
       away = anything_away();
     }
     if (!away) admission::open();  // else with what comes back

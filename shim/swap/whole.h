@@ -9,19 +9,22 @@
 //
 //     chunk 0 │ chunk 1 │ chunk 2   ──► the host's pieces ──►   one handle, of the kind asked for
 //
-// Where that fails it has its chunks again, and what was already in the host comes back with the
-// mover's next look, as after any move. Memory that nobody could ever reach has no contents: there
-// only the handles change.
+// Where that fails it has its chunks again, and what was already in the host comes back, at the
+// latest with the mover's next looks, as after any move. While it is mapped at other than the one
+// place that it could leave from, it is at a place of ours meanwhile. Memory that nobody could ever
+// reach has no contents: there only the handles change.
 //
 // Threading: pre of make().
 #pragma once
 
 #include "shim/swap/bodies.h"
+#include "shim/swap/pipeline.h"
 
 namespace switchyard::shim::swap::whole {
 
 // The driver's complaint, or why it can't be made whole. pre: a Held lives. Unless nobody ever
 // reached the body: no work can touch it, and a context of its GPU is current.
-CUresult make(Body& body);
+// `resident` is told of what comes back after a failure.
+CUresult make(Body& body, Resident resident = nullptr);
 
 }  // namespace switchyard::shim::swap::whole

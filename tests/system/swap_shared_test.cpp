@@ -24,7 +24,7 @@ class SwapOfSharedMemory : public Swap {
     ASSERT_TRUE(becomes(abi::kResident));
     EXPECT_EQ(ask("check"), "right");
   }
-  // Another exporter's pieces are seen by it, and move no more; the rest does.
+  // What an importer sees moves no more; the rest does.
   void expect_shared() {
     EXPECT_EQ(words().total_bytes.load(), 34 * kMiB);
     EXPECT_EQ(ask("launch 6"), "did launch");
@@ -108,6 +108,18 @@ TEST_F(SwapOfSharedMemory, WithoutRoomInTheHostItIsAsItWas) {
   EXPECT_EQ(words().resident_bytes.load(), 114 * kMiB);
   EXPECT_EQ(words().phase.load(), abi::kResident);
   EXPECT_EQ(ask("check"), "right");
+}
+
+// What doesn't come back at once comes back later, and the job works again.
+TEST_F(SwapOfSharedMemory, WhatComesBackLateIsAsItWas) {
+  begin_shared({{"FAKECUDA_FAIL", "cuMemCreate:6=2,cuMemCreate:7=2,cuMemCreate:8=2"},
+                {"FAKECUDA_FAILED", in_folder("failed")}});
+  EXPECT_EQ(ask("launch 5"), "did launch");
+  EXPECT_EQ(ask("export 0"), "failed export 2");
+  EXPECT_EQ(ask("check"), "right");
+  EXPECT_EQ(words().resident_bytes.load(), 114 * kMiB);
+  EXPECT_EQ(ask("export 0"), "did export");
+  expect_shared();
 }
 
 // The driver refuses a type of handle when memory is made so.

@@ -144,12 +144,14 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t) {
+CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                     size_t count) {
   const std::lock_guard hold(g_world->lock);
   if (const CUresult result = may_fail()) return result;
   const std::vector<CUdeviceptr> places = exactly(address, bytes);
   for (const CUdeviceptr place : places) {
     g_swap->mapped[place].accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    g_swap->mapped[place].access.assign(access, access + count);
   }
   return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

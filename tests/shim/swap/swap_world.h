@@ -16,6 +16,7 @@ struct Mapping {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;
   bool accessible = false;
+  std::vector<CUmemAccessDesc> access = {};  // as it was given last
 };
 
 struct SwapWorld {

@@ -32,7 +32,10 @@ class Whole : public testing::HandlesTest {
     g_arrived = 0;
     swap::clear_digests();
     g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
-    g_driver.cuStreamCreate = [](CUstream*, unsigned) { return CUDA_SUCCESS; };
+    g_driver.cuStreamCreate = [](CUstream* out, unsigned) {
+      *out = reinterpret_cast<CUstream>(0x50);
+      return CUDA_SUCCESS;
+    };
     g_driver.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
     g_driver.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
     g_driver.cuEventCreate = [](CUevent*, unsigned) { return CUDA_SUCCESS; };
@@ -55,7 +58,9 @@ class Whole : public testing::HandlesTest {
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
       const swap::Held held;
-      return swap::whole::make(*swap::bodies::find(number));
+      return swap::whole::make(*swap::bodies::find(number), [](unsigned, std::int64_t bytes) {
+        testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
+      });
     };
   }
 
@@ -181,7 +186,7 @@ TEST_F(Whole, EachCallFailingInTurnLosesNothing) {
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_OUT_OF_MEMORY);
     swap_.calls_until_failure = -1;
     expect_nothing_lost(at);
-    bring_back(at);
+    EXPECT_EQ(swap_.resident, kBytes) << "all has come back at once";
     EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
     EXPECT_EQ(release(last(1)), CUDA_SUCCESS);
   }
@@ -194,20 +199,52 @@ TEST_F(Whole, EachCopyFailingInTurnLosesNothing) {
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_LAUNCH_FAILED);
     g_copies_until_failure = -1;
     expect_nothing_lost(at);
+    EXPECT_EQ(swap_.resident, kBytes);
     EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
     EXPECT_EQ(release(last(1)), CUDA_SUCCESS);
   }
 }
 
-TEST_F(Whole, WhatIsMappedTwiceIsRefusedAndAsItWas) {
+// Each place with the access that it had, whether it came to be one handle or not.
+TEST_F(Whole, EachCallFailingInTurnLosesNoPlaceOfWhatIsMappedTwice) {
   const CUdeviceptr at = make(kBytes, kTypes);
   const CUdeviceptr other = reserve(kBytes);
   EXPECT_EQ(map(other, kBytes, last(1)), CUDA_SUCCESS);
-  EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(swap_.mapped.size(), 6u);
-  EXPECT_EQ(unmap(other, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(access(other, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_SUCCESS);
+  EXPECT_EQ(access(other, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 2), CUDA_SUCCESS);
+  int failed = 0;
+  for (CUresult result = CUDA_ERROR_UNKNOWN; result != CUDA_SUCCESS; ++failed) {
+    swap_.calls_until_failure = failed;
+    result = lend(last(1), CUDA_SUCCESS);
+    swap_.calls_until_failure = -1;
+    ASSERT_LT(failed, 100);
+    const std::size_t chunks = result == CUDA_SUCCESS ? 1 : 3;
+    EXPECT_EQ(swap_.handles.size(), chunks) << failed;
+    EXPECT_EQ(swap_.mapped.size(), 2 * chunks) << failed;
+    EXPECT_EQ(swap_.reserved.size(), 2u);
+    EXPECT_EQ(swap_.total, 0u);
+    ASSERT_TRUE(swap_.mapped.contains(at) && swap_.mapped.contains(other));
+    EXPECT_TRUE(swap_.mapped.at(at).accessible);
+  }
+  EXPECT_EQ(failed, 9) << "those that take it from its places and back could fail";
+  const std::vector<CUmemAccessDesc>& now = swap_.mapped.at(other).access;
+  ASSERT_EQ(now.size(), 2u);
+  EXPECT_EQ(now[0].location.id, 0);
+  EXPECT_EQ(now[0].flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(now[1].location.id, 2);
+  EXPECT_EQ(now[1].flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
+  EXPECT_EQ(unmap(other, kBytes), CUDA_SUCCESS);
   expect_whole(at);
+}
+
+// Access of what has no number can't be given again.
+TEST_F(Whole, WhatIsKnownToWhoCannotBeNamedIsRefused) {
+  const CUdeviceptr at = make(kBytes, kTypes);
+  EXPECT_EQ(access(at, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 200), CUDA_SUCCESS);
+  EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(swap_.handles.size(), 3u);
+  EXPECT_EQ(swap_.mapped.size(), 3u);
 }
 
 TEST_F(Whole, WhatIsBoundByItsAddressIsMadeWholeToo) {
