@@ -4,6 +4,7 @@
 #include "shim/log.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/wanted.h"
 #include "shim/swap/whole.h"
 
 namespace switchyard::shim::swap::handles {
@@ -267,7 +268,7 @@ CUresult real(Handle handle, Handle& driver_handle) {
 CUresult make_whole(Handle handle) {
   CUresult result = CUDA_SUCCESS;
   if (try_make_whole(handle, result)) return result;
-  result = mover::make_whole(handle);
+  result = wanted::ask(handle);
   if (result == CUDA_SUCCESS) return result;
   static Once said;
   log_once(

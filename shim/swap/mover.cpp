@@ -27,6 +27,7 @@
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/wanted.h"
 #include "shim/swap/whole.h"
 #include "shim/thread.h"
 
@@ -141,23 +142,7 @@ std::uint64_t kept_now() {
   return kept_bytes();
 }
 
-// What another thread waits for: that a body is made whole.
-struct Wanted {
-  enum State : std::uint32_t { kNone, kAsked, kTaken, kMaking, kDone };
-  std::atomic<std::uint32_t> state{kNone};
-  std::atomic<std::uint64_t> number{0};
-  std::atomic<CUresult> result{CUDA_SUCCESS};
-
-  bool change(std::uint32_t from, std::uint32_t to) {
-    return state.compare_exchange_strong(from, to, std::memory_order_acq_rel);
-  }
-};
-constinit Wanted g_wanted;
-pthread_mutex_t g_wanting = PTHREAD_MUTEX_INITIALIZER;
-// Longer than to hold work and to wait for it (drain.cpp), and to pin some of the host.
-constexpr std::uint64_t kWantedNs = 20'000 * kMs;
-
-std::uint64_t bytes_of(std::uint64_t number) {
+std::uint64_t bytes_of(Handle number) {
   const Held held;
   const Body* body = bodies::find(number);
   return body != nullptr ? body->bytes : 0;
@@ -290,25 +275,22 @@ struct Mover {
     return find_host_room(bytes + spare, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   }
 
-  // As make_whole() wants it.
+  // As a thread wants it (wanted.h).
   void make_whole() {
-    if (!g_wanted.change(Wanted::kAsked, Wanted::kTaken)) return;
-    CUresult result = ready_for_whole(bytes_of(g_wanted.number.load()));
-    if (result == CUDA_SUCCESS && g_wanted.state.load() == Wanted::kTaken) result = hold();
-    // From here on it is waited for without a limit.
-    const bool wanted = g_wanted.change(Wanted::kTaken, Wanted::kMaking);
+    if (!wanted::take()) return;
+    CUresult result = ready_for_whole(bytes_of(wanted::number()));
+    if (result == CUDA_SUCCESS && wanted::is_taken()) result = hold();
+    const bool begun = wanted::begin();
     bool away = false;
-    if (wanted && result == CUDA_SUCCESS) {
+    if (begun && result == CUDA_SUCCESS) {
       const Held held;
-      Body* body = bodies::find(g_wanted.number.load());
+      Body* body = bodies::find(wanted::number());
       result = body != nullptr ? whole::make(*body, resident_changes) : CUDA_ERROR_INVALID_VALUE;
       away = anything_away();
     }
     if (!away) admission::open();  // else with what comes back
     publish(lane);
-    if (!wanted) return;
-    g_wanted.result.store(result);
-    g_wanted.state.store(Wanted::kDone, std::memory_order_release);
+    if (begun) wanted::answer(result);
   }
 
   void leave(std::uint64_t limit) {
@@ -361,7 +343,7 @@ struct Mover {
     const std::uint64_t resident = g_resident[lane].load();
     const Told now = told(lane);
     const bool away = !admission::is_open();
-    if (!away && g_wanted.state.load() == Wanted::kAsked && !paused().paused) {
+    if (!away && wanted::is_asked() && !paused().paused) {
       make_whole();
       return 0;
     }
@@ -439,32 +421,6 @@ Standstill::~Standstill() {
   if (locked_) ::pthread_mutex_unlock(&g_at_work);
 }
 
-CUresult make_whole(CUmemGenericAllocationHandle number) {
-  // It may be the calling thread that captures, or whose call is waited for.
-  if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (admission::inside()) return CUDA_ERROR_NOT_READY;
-  const Locked alone(g_wanting);
-  g_wanted.number.store(number);
-  g_wanted.state.store(Wanted::kAsked, std::memory_order_release);
-  poke();
-  const timespec nap{0, 50'000};
-  std::uint64_t limit = monotonic_ns() + kWantedNs;
-  while (g_wanted.state.load(std::memory_order_acquire) != Wanted::kDone) {
-    const bool withdrawn =
-        monotonic_ns() >= limit && (g_wanted.change(Wanted::kAsked, Wanted::kNone) ||
-                                    g_wanted.change(Wanted::kTaken, Wanted::kNone));
-    if (withdrawn) return CUDA_ERROR_NOT_READY;
-    ::nanosleep(&nap, nullptr);
-    // As everybody does who has work for it.
-    if (admission::is_moving() && g_wanted.state.load() == Wanted::kAsked) {
-      admission::wait_until_open();
-    }
-    if (paused().paused || admission::is_moving()) limit = monotonic_ns() + kWantedNs;
-  }
-  g_wanted.state.store(Wanted::kNone);
-  return g_wanted.result.load();
-}
-
 void context_made() {
   if (!on()) return;
   // The mover may be about to find that there is none: it sees this one, or we see that.
@@ -517,8 +473,8 @@ void clear() {
     mover::g_resident[lane].store(0);
   }
   mover::g_stranded.store(false);
-  mover::g_publishing = mover::g_at_work = mover::g_wanting = PTHREAD_MUTEX_INITIALIZER;
-  mover::g_wanted.state.store(mover::Wanted::kNone);
+  mover::g_publishing = mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
+  wanted::clear();
   admission::clear();
   bodies::clear();
   clear_ranges();

@@ -10,7 +10,8 @@
 // Copies of several chunks are in flight while the CPU unmaps or maps others, so the link is the
 // bound. What fails leaves each chunk either on the device or in the host, never nowhere.
 //
-// Between moves it grows the host pool, so that the next move finds room.
+// Between moves it makes whole what others shall be given (wanted.h), and it grows the host pool,
+// so that the next move finds room.
 //
 // It copies by a context of the process. Where none is left, work is admitted though memory is
 // away: it will fail by itself, and nobody is held for ever. With the next context it comes back.
@@ -21,7 +22,6 @@
 
 #include <cstdint>
 
-#include "shim/driver.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim::swap::mover {
@@ -43,11 +43,6 @@ class Standstill {
  private:
   bool locked_;
 };
-
-// Makes a body one handle of the driver's (whole.h): the mover does, and the caller waits, as long
-// as memory is away or work may take to end, at most. Not while anybody captures. pre: nothing of
-// ours is held.
-CUresult make_whole(CUmemGenericAllocationHandle number);
 
 // A context begins where there was none, perhaps. What was left away for the lack of one comes back
 // before anybody works in it.

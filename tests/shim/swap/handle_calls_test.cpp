@@ -73,6 +73,7 @@ TEST_F(HandleCalls, WhatIsBoundToAMulticastObjectStays) {
   EXPECT_EQ(bound, swap_.mapped.at(at).handle);
   EXPECT_EQ(swap_.total, 0u);
   make(40 * kMiB);
+  swap_.make_whole = [](Handle) { return CUDA_ERROR_NOT_READY; };
   EXPECT_EQ(bind_whole(last(1), 40 * kMiB), CUDA_ERROR_NOT_READY) << "it is two handles";
   const CUdeviceptr third = make(4 * kMiB);
   EXPECT_EQ(swap_.total, 44 * kMiB);

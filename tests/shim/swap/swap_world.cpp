@@ -8,6 +8,7 @@
 #include "shim/swap/bodies.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/wanted.h"
 
 // The mover as its neighbours see it, without its thread. Outside of these tests nobody listens.
 namespace switchyard::shim::swap {
@@ -17,10 +18,11 @@ namespace mover {
 void start() {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
-void poke() {}
-CUresult make_whole(CUmemGenericAllocationHandle number) {
-  const auto& act = testing::g_swap->make_whole;
-  return act ? act(number) : CUDA_ERROR_NOT_READY;
+void poke() {
+  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !wanted::take()) return;
+  EXPECT_TRUE(wanted::is_taken());
+  EXPECT_TRUE(wanted::begin());
+  wanted::answer(testing::g_swap->make_whole(wanted::number()));
 }
 void carry_over(abi::Page&) {}
 
@@ -40,6 +42,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 
 void clear() {
   admission::clear();
+  wanted::clear();
   bodies::clear();
   clear_ranges();
   host_pool::clear();

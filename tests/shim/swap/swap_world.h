@@ -43,7 +43,7 @@ struct SwapWorld {
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
   std::uint64_t most_resident = 0;
-  std::function<CUresult(CUmemGenericAllocationHandle)> make_whole;  // null: there is no mover
+  std::function<CUresult(CUmemGenericAllocationHandle)> make_whole;  // null: it never comes to it
 };
 
 extern SwapWorld* g_swap;

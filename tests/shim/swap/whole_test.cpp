@@ -2,8 +2,13 @@
 // contents and at its places; where that fails nothing is lost.
 #include "shim/swap/whole.h"
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "shim/swap/digest.h"
 #include "shim/swap/questions.h"
+#include "shim/swap/wanted.h"
 #include "tests/shim/swap/handles_world.h"
 
 namespace switchyard::shim {
@@ -119,6 +124,51 @@ TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
   EXPECT_EQ(map(at, kBytes, last(1)), CUDA_SUCCESS);
   EXPECT_EQ(access(at, kBytes), CUDA_SUCCESS);
   expect_whole(at);
+}
+
+TEST_F(Whole, WhoIsNotAnsweredInTimeWithdraws) {
+  make(kBytes, kTypes);
+  swap_.make_whole = nullptr;
+  EXPECT_EQ(swap::wanted::ask(last(1), 1'000'000), CUDA_ERROR_NOT_READY);
+  EXPECT_FALSE(swap::wanted::take());
+  // Nor while work is being held; what comes of that is nobody's.
+  std::thread mover([] {
+    while (!swap::wanted::take()) std::this_thread::yield();
+    while (swap::wanted::is_taken()) std::this_thread::yield();
+    EXPECT_FALSE(swap::wanted::begin());
+  });
+  EXPECT_EQ(swap::wanted::ask(last(1), 50'000'000), CUDA_ERROR_NOT_READY);
+  mover.join();
+  EXPECT_EQ(swap_.handles.size(), 3u);
+}
+
+TEST_F(Whole, WhatIsBegunIsWaitedFor) {
+  make(kBytes, kTypes);
+  swap_.make_whole = nullptr;
+  std::atomic<bool> late{false};
+  std::thread mover([&] {
+    while (!swap::wanted::take()) std::this_thread::yield();
+    EXPECT_TRUE(swap::wanted::begin());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    late = true;
+    swap::wanted::answer(CUDA_ERROR_UNKNOWN);
+  });
+  EXPECT_EQ(swap::wanted::ask(last(1), 5'000'000'000), CUDA_ERROR_UNKNOWN);
+  EXPECT_TRUE(late);
+  mover.join();
+}
+
+TEST_F(Whole, NobodyWaitsWhileAStreamIsCapturedOrInsideACall) {
+  make(kBytes, kTypes);
+  process().captures.store(1);
+  EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  process().captures.store(0);
+  {
+    const swap::Entry entry;
+    EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_NOT_READY);
+  }
+  EXPECT_EQ(swap_.handles.size(), 3u);
+  EXPECT_EQ(swap_.total, kBytes);
 }
 
 TEST_F(Whole, WhatTheDriverRefusesToExportStaysInParts) {
