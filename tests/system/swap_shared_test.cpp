@@ -80,6 +80,20 @@ TEST_F(SwapOfSharedMemory, ExportedWhileItIsAwayItComesBackFirst) {
   expect_shared();
 }
 
+// Whichever of both comes first.
+TEST_F(SwapOfSharedMemory, ExportedWhileItBeginsToLeaveItIsRight) {
+  begin_shared();
+  ask("begin");
+  out();
+  ASSERT_TRUE(child_->write_line("export 0"));
+  EXPECT_TRUE(eventually([&] { return words().resident_bytes.load() == 0; }));
+  in();
+  EXPECT_EQ(line(), "did export");
+  EXPECT_EQ(ask("end"), "did end");
+  EXPECT_EQ(ask("check"), "right");
+  expect_shared();
+}
+
 TEST_F(SwapOfSharedMemory, ExportedBeforeItIsMappedItHasNothingToMove) {
   begin_with({own("e"), std::to_string(34 * kMiB)}, 34 * kMiB);
   expect_shared();
