@@ -23,8 +23,7 @@
   X(kPeerMapped, "peer_mapped", "peer-mapped")                           \
   X(kMulticast, "multicast", "bound to multicast")                       \
   X(kMultiplyMapped, "multiply_mapped", "mapped more than once")         \
-  X(kNotMapped, "not_mapped", "not mapped for reading and writing")      \
-  X(kLargeHandle, "large_handles", "exportable handles above 256 MiB")
+  X(kNotMapped, "not_mapped", "not mapped for reading and writing")
 
 namespace switchyard {
 

@@ -34,6 +34,11 @@ void unmapped(std::uint64_t address, std::uint64_t size) {
 CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CUarrayMapInfo* list,
                    unsigned count, CUstream stream) {
   if (!swap::on() || list == nullptr || count == 0) return original(list, count, stream);
+  for (unsigned i = 0; i < count; ++i) {
+    const CUmemGenericAllocationHandle handle = list[i].memHandle.memHandle;
+    if (!swap::handles::ours(handle)) continue;
+    if (const CUresult refused = swap::handles::make_whole(handle)) return refused;
+  }
   const swap::Entry entry;
   // The list is the application's: it may use it again.
   auto* real = static_cast<CUarrayMapInfo*>(::malloc(count * sizeof(CUarrayMapInfo)));
@@ -43,7 +48,7 @@ CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CU
   for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
     CUmemGenericAllocationHandle& handle = real[i].memHandle.memHandle;
     if (!swap::handles::ours(handle)) continue;
-    result = swap::handles::real(handle, swap::handles::Of::kWhole, handle);
+    result = swap::handles::real(handle, handle);
   }
   if (result == CUDA_SUCCESS) result = original(real, count, stream);
   for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {

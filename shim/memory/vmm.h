@@ -169,12 +169,15 @@ CUresult handle_properties(Original original, CUmemAllocationProp* properties,
 }
 
 // Lets others at the memory by `call` with the driver's handle; from then on it stays where it is.
+// `whole`: unless the driver refuses it anyway.
 template <typename Call>
-CUresult lend(CUmemGenericAllocationHandle handle, swap::handles::Of what, Stays why, Call call) {
+CUresult lend(CUmemGenericAllocationHandle handle, bool whole, Stays why, Call call) {
   if (!swap::handles::ours(handle)) return call(handle);
+  CUresult result = whole ? swap::handles::make_whole(handle) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
   const swap::Entry entry;
   CUmemGenericAllocationHandle real = 0;
-  CUresult result = swap::handles::real(handle, what, real);
+  result = swap::handles::real(handle, real);
   if (result == CUDA_SUCCESS) result = call(real);
   if (result == CUDA_SUCCESS) swap::handles::stays(handle, why);
   return result;
@@ -183,14 +186,18 @@ CUresult lend(CUmemGenericAllocationHandle handle, swap::handles::Of what, Stays
 template <typename Original>
 CUresult export_handle(Original original, void* out, CUmemGenericAllocationHandle handle,
                        CUmemAllocationHandleType type, unsigned long long flags) {
-  return lend(handle, swap::handles::Of::kAny, Stays::kIpcExported,
+  CUmemAllocationProp is{};
+  const bool whole = swap::handles::ours(handle) &&
+                     swap::handles::properties_of(handle, &is) == CUDA_SUCCESS &&
+                     (static_cast<unsigned>(is.requestedHandleTypes) & type) != 0;
+  return lend(handle, whole, Stays::kIpcExported,
               [&](auto real) { return original(out, real, type, flags); });
 }
 
 template <typename Original, typename... Args>
 CUresult bind_memory(Original original, CUmemGenericAllocationHandle multicast, size_t at,
                      CUmemGenericAllocationHandle handle, Args... args) {
-  return lend(handle, swap::handles::Of::kWhole, Stays::kMulticast,
+  return lend(handle, true, Stays::kMulticast,
               [&](auto real) { return original(multicast, at, real, args...); });
 }
 
@@ -199,6 +206,9 @@ CUresult bind_address(Original original, CUmemGenericAllocationHandle multicast,
                       CUdeviceptr address, size_t size, Args... args) {
   // As the driver says of cuMemAlloc's own.
   if (swap::on() && swap::context_of(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (swap::on()) {
+    if (const CUresult refused = swap::handles::make_whole(address, size)) return refused;
+  }
   const swap::Entry entry(swap::on());
   const CUresult result = original(multicast, at, address, size, args...);
   if (swap::on() && result == CUDA_SUCCESS) {

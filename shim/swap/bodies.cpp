@@ -21,9 +21,6 @@ constinit Sorted<Numbered> g_bodies;
 constinit Sorted<Place> g_places;
 constinit Handle g_last = kTag << 48;  // never given twice: a stale number is known for one
 
-// A piece of the host's pool is no larger.
-constexpr std::uint64_t kMostMoved = host_pool::kSlab;
-
 // Why it can't leave as things are.
 Stays why_it_stays(const Body& body) {
   if (body.stays != Stays::kLeaves) return body.stays;
@@ -31,8 +28,7 @@ Stays why_it_stays(const Body& body) {
   const Place* place = body.places != 0 ? place_of(body.sum) : nullptr;
   if (place == nullptr) return Stays::kNotMapped;
   if (place->others != 0) return Stays::kPeerMapped;
-  if (!place->own_access) return Stays::kNotMapped;
-  return body.chunks[0].bytes > kMostMoved ? Stays::kLargeHandle : Stays::kLeaves;
+  return place->own_access ? Stays::kLeaves : Stays::kNotMapped;
 }
 
 void tell(Body& body, Stays why) {
@@ -52,10 +48,12 @@ void become_range(Body& body) {
   range.use = Use::kMapped;
   range.chunks = body.chunks;
   range.count = body.count;
-  range.properties = body.asked;  // and no context: it outlives the one that is current
+  range.properties = kind_of(body);  // and no context: it outlives the one that is current
   if (!swap::add(range)) return;
   body.range = range.address;
   mover::allocated(body.lane, body.bytes);
+  // Where it could not be made whole, some of it may be away.
+  if (!is_there(body)) mover::freed(body.lane, 0, body.bytes - resident_bytes(range));
 }
 
 void be_no_range(Body& body) {
@@ -90,9 +88,7 @@ std::size_t first_meeting(CUdeviceptr address) {
 }  // namespace
 
 Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties) {
-  // What can be exported is one handle.
-  const std::uint64_t most = properties.requestedHandleTypes == 0 ? kChunk : bytes;
-  const std::uint64_t count = (bytes + most - 1) / most;
+  const std::uint64_t count = (bytes + kChunk - 1) / kChunk;
   auto* body = static_cast<Body*>(::malloc(sizeof(Body)));
   auto* chunks = static_cast<Chunk*>(::calloc(count, sizeof(Chunk)));
   if (body == nullptr || chunks == nullptr) {
@@ -100,7 +96,7 @@ Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties) {
     ::free(chunks);
     return nullptr;
   }
-  for (std::uint64_t i = 0; i < count; ++i) chunks[i].bytes = std::min(most, bytes - i * most);
+  for (std::uint64_t i = 0; i < count; ++i) chunks[i].bytes = std::min(kChunk, bytes - i * kChunk);
   *body = Body{.bytes = bytes,
                .lane = static_cast<unsigned>(properties.location.id),
                .asked = properties,
@@ -112,14 +108,16 @@ Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties) {
 
 CUresult fill(Body& body) {
   CUresult result = CUDA_SUCCESS;
+  const bool as_asked = body.chunks[0].handle == 0;
+  const CUmemAllocationProp kind = kind_of(body);
   for (unsigned i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
     Chunk& chunk = body.chunks[i];
     if (chunk.handle != 0) continue;
-    result = driver().cuMemCreate(&chunk.handle, chunk.bytes, &body.asked, 0);
+    result = driver().cuMemCreate(&chunk.handle, chunk.bytes, i == 0 ? &body.asked : &kind, 0);
     if (result != CUDA_SUCCESS) chunk.handle = 0;
   }
   const auto ask = driver().cuMemGetAllocationPropertiesFromHandle;
-  if (result == CUDA_SUCCESS && ask != nullptr) ask(&body.got, body.chunks[0].handle);
+  if (result == CUDA_SUCCESS && as_asked && ask != nullptr) ask(&body.got, body.chunks[0].handle);
   return result;
 }
 
@@ -141,6 +139,38 @@ bool is_there(const Body& body) {
     if (body.chunks[i].handle == 0 || body.chunks[i].arriving) return false;
   }
   return true;
+}
+
+CUmemAllocationProp kind_of(const Body& body) {
+  CUmemAllocationProp kind = body.asked;
+  if (body.count != 1) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  return kind;
+}
+
+CUresult map_chunks(const Body& body, CUdeviceptr address) {
+  CUdeviceptr at = address;
+  for (unsigned i = 0; i < body.count; ++i) {
+    const Chunk& chunk = body.chunks[i];
+    const CUresult result = driver().cuMemMap(at, chunk.bytes, 0, chunk.handle, 0);
+    if (result != CUDA_SUCCESS) {
+      unmap_chunks(body, address, i);
+      return result;
+    }
+    at += chunk.bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult unmap_chunks(const Body& body, CUdeviceptr address, unsigned count) {
+  CUresult first = CUDA_SUCCESS;
+  for (unsigned i = 0; i < count; ++i) {
+    const Chunk& chunk = body.chunks[i];
+    const CUresult result =
+        chunk.handle != 0 ? driver().cuMemUnmap(address, chunk.bytes) : CUDA_SUCCESS;
+    if (first == CUDA_SUCCESS) first = result;
+    address += chunk.bytes;
+  }
+  return first;
 }
 
 bool add(Body& body) {

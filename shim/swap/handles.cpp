@@ -4,6 +4,8 @@
 #include "shim/log.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/wanted.h"
+#include "shim/swap/whole.h"
 
 namespace switchyard::shim::swap::handles {
 namespace {
@@ -13,8 +15,6 @@ using bodies::Span;
 // More than any GPU has: the driver shall refuse it.
 constexpr std::uint64_t kMost = 1ull << 46;
 
-constexpr unsigned kOtherLocations = 63;
-
 // As the driver refuses what isn't the whole.
 CUresult refusal(const Body& body, CUdeviceptr address, std::uint64_t size, std::uint64_t offset,
                  unsigned long long flags) {
@@ -22,33 +22,6 @@ CUresult refusal(const Body& body, CUdeviceptr address, std::uint64_t size, std:
                      size <= body.bytes - offset && (address | size | offset) % kSmallestChunk == 0;
   if (!sound) return CUDA_ERROR_INVALID_VALUE;
   return size == body.bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-// Unmaps the first `count` chunks of what is mapped at `address`, as far as they are there.
-CUresult unmap_chunks(const Body& body, CUdeviceptr address, unsigned count) {
-  CUresult first = CUDA_SUCCESS;
-  for (unsigned i = 0; i < count; ++i) {
-    const Chunk& chunk = body.chunks[i];
-    const CUresult result =
-        chunk.handle != 0 ? driver().cuMemUnmap(address, chunk.bytes) : CUDA_SUCCESS;
-    if (first == CUDA_SUCCESS) first = result;
-    address += chunk.bytes;
-  }
-  return first;
-}
-
-CUresult map_chunks(const Body& body, CUdeviceptr address) {
-  CUdeviceptr at = address;
-  for (unsigned i = 0; i < body.count; ++i) {
-    const Chunk& chunk = body.chunks[i];
-    const CUresult result = driver().cuMemMap(at, chunk.bytes, 0, chunk.handle, 0);
-    if (result != CUDA_SUCCESS) {
-      unmap_chunks(body, address, i);
-      return result;
-    }
-    at += chunk.bytes;
-  }
-  return CUDA_SUCCESS;
 }
 
 bool all_there(const Span& span) {
@@ -85,7 +58,7 @@ CUresult unmap_span(const Span& span, CUdeviceptr address, std::uint64_t size) {
       whole ? driver().cuMemUnmap(address, size) : unmap_between(span, address, address + size);
   for (std::size_t i = span.last; i-- > span.first && result == CUDA_SUCCESS;) {
     const Place& place = bodies::place_at(i);
-    if (!whole) result = unmap_chunks(*place.body, place.address, place.body->count);
+    if (!whole) result = bodies::unmap_chunks(*place.body, place.address, place.body->count);
     if (result == CUDA_SUCCESS) bodies::end_place(i);
   }
   return result;
@@ -106,19 +79,62 @@ bool try_unmap(const Span& span, CUdeviceptr address, std::uint64_t size, bool a
 void note_access(Place& place, const CUmemAccessDesc& access) {
   const CUmemLocation& at = access.location;
   const bool device = at.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const bool counted = device && at.id >= 0 && at.id < static_cast<int>(kOtherLocations);
+  const std::uint64_t bit = 1ull << (counted ? static_cast<unsigned>(at.id) : kOtherLocations);
+  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.body->reached = true;
+  place.readers &= ~bit;
+  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) place.readers |= bit;
   if (device && at.id == place.body->asked.location.id) {
     place.own_access = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return;
   }
-  const bool counted = device && at.id >= 0 && at.id < static_cast<int>(kOtherLocations);
-  const std::uint64_t bit = 1ull << (counted ? static_cast<unsigned>(at.id) : kOtherLocations);
   if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.others |= bit;
   // Who shares the last bit isn't told apart.
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && counted) place.others &= ~bit;
 }
 
+// One more reference of what is mapped next in [address, end); `address` goes behind it. False:
+// nothing is.
+bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
+  const Held held;
+  const Span span = bodies::span_of(address, end - address);
+  if (span.empty()) return false;
+  const Place& place = bodies::place_at(span.first);
+  ++place.body->references;
+  number = place.body->number;
+  address = place.address + place.body->bytes;
+  return true;
+}
+
+// Without the mover. False: it is needed.
+bool try_make_whole(Handle handle, CUresult& result) {
+  const Entry entry;
+  const Held held;
+  Body* body = bodies::find(handle);
+  // Nobody can be at work in what nobody reaches.
+  if (body != nullptr && body->count != 1 && body->reached) return false;
+  result = body != nullptr ? whole::make(*body) : CUDA_ERROR_INVALID_VALUE;
+  return true;
+}
+
+const char* hindrance(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return "the host or the GPU has no room; try again, or start switchyardd with a larger "
+             "--host-pool";
+    case CUDA_ERROR_NOT_READY:
+      return "the process's work did not end in time; export it while the GPU is idle";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      return "a stream is being captured; export it before";
+    case CUDA_ERROR_INVALID_CONTEXT:
+      return "no context is left to copy it by";
+    default:
+      return "the driver refused";
+  }
+}
+
 void stay(Body& body, Stays why) {
-  if (body.stays == Stays::kLeaves) body.stays = why;
+  body.stays = why;
   bodies::settle(body);
 }
 
@@ -169,9 +185,9 @@ CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Hand
     result = CUDA_ERROR_INVALID_CONTEXT;
   }
   if (result == CUDA_SUCCESS) result = bodies::fill(*body);
-  if (result == CUDA_SUCCESS) result = map_chunks(*body, address);
+  if (result == CUDA_SUCCESS) result = bodies::map_chunks(*body, address);
   if (result != CUDA_SUCCESS || bodies::add_place(*body, address)) return result;
-  unmap_chunks(*body, address, body->count);
+  bodies::unmap_chunks(*body, address, body->count);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -221,6 +237,13 @@ bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes) {
   return true;
 }
 
+bool types_at(CUdeviceptr address, unsigned& types) {
+  const Held held;
+  const Place* place = bodies::place_of(address);
+  if (place != nullptr) types = static_cast<unsigned>(place->body->got.requestedHandleTypes);
+  return place != nullptr;
+}
+
 bool any_in(CUdeviceptr address, std::uint64_t size) {
   const Held held;
   return !bodies::span_of(address, size).empty();
@@ -234,19 +257,37 @@ CUresult properties_of(Handle handle, CUmemAllocationProp* properties) {
   return CUDA_SUCCESS;
 }
 
-CUresult real(Handle handle, Of what, Handle& driver_handle) {
+CUresult real(Handle handle, Handle& driver_handle) {
   const Held held;
   const Body* body = bodies::find(handle);
   if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (what == Of::kWhole && body->count != 1) {
-    static Once said;
-    log_once(said, Level::kWarn,
-             "memory of more than 32 MiB that is made without handle types is swappable: it can't "
-             "be bound to others' (give CUmemAllocationProp.requestedHandleTypes)");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   driver_handle = body->chunks[0].handle;
   return CUDA_SUCCESS;
+}
+
+CUresult make_whole(Handle handle) {
+  CUresult result = CUDA_SUCCESS;
+  if (try_make_whole(handle, result)) return result;
+  result = wanted::ask(handle);
+  if (result == CUDA_SUCCESS) return result;
+  static Once said;
+  log_once(
+      said, Level::kWarn,
+      "memory of more than 32 MiB that is to be exported or bound could not be made one piece: "
+      "%s (driver %d)",
+      hindrance(result), static_cast<int>(result));
+  return result;
+}
+
+CUresult make_whole(CUdeviceptr address, std::uint64_t size) {
+  CUresult result = CUDA_SUCCESS;
+  for (const CUdeviceptr end = address + size; address < end && result == CUDA_SUCCESS;) {
+    Handle number = 0;
+    if (!retain_next(address, end, number)) break;
+    result = make_whole(number);
+    release(number);
+  }
+  return result;
 }
 
 void stays(Handle handle, Stays why) {

@@ -47,17 +47,24 @@ bool set_access(CUdeviceptr address, std::uint64_t size, const CUmemAccessDesc* 
 bool retain(CUdeviceptr address, Handle& handle);
 // The bounds of the mapping that `address` lies in; either pointer may be null.
 bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes);
+// By what types it can be exported: the driver knows only what stands behind it now.
+bool types_at(CUdeviceptr address, unsigned& types);
 bool any_in(CUdeviceptr address, std::uint64_t size);
 
 CUresult properties_of(Handle handle, CUmemAllocationProp* properties);
 
 // --- what others shall reach ---
 
-// The driver's handle of it, for a call that needs the whole memory or, like an export that was not
-// asked for at its making, will refuse it anyway. pre: inside an Entry, until the call's end.
-enum class Of { kAny, kWhole };
-CUresult real(Handle handle, Of what, Handle& driver_handle);
-// From now on others know the memory, so it is where it is for good. The first reason counts.
+// One handle of the driver's stands behind it from here on (whole.h). The process's work is held
+// and waited for meanwhile, within bounds. pre: outside of any Entry, and nothing of ours is held.
+CUresult make_whole(Handle handle);
+// The same for all that is mapped there.
+CUresult make_whole(CUdeviceptr address, std::uint64_t size);
+
+// The driver's handle of it: the first, if it has not been made whole, for a call that the driver
+// refuses anyway. pre: inside an Entry, until the call's end.
+CUresult real(Handle handle, Handle& driver_handle);
+// From now on others know the memory, so it is where it is for good. The last reason counts.
 void stays(Handle handle, Stays why);
 void stays(CUdeviceptr address, std::uint64_t size, Stays why);
 

@@ -14,6 +14,7 @@
 #include "shim/client/settings.h"
 #include "shim/clock.h"
 #include "shim/gate/errors.h"
+#include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
@@ -26,6 +27,8 @@
 #include "shim/swap/pipeline.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/wanted.h"
+#include "shim/swap/whole.h"
 #include "shim/swap/words.h"
 #include "shim/thread.h"
 
@@ -83,6 +86,12 @@ std::uint64_t kept_now() {
 std::uint64_t wanted_now(unsigned lane) {
   const Held held;
   return words::resident(lane) - cache::resident_on(lane);
+}
+
+std::uint64_t bytes_of(Handle number) {
+  const Held held;
+  const Body* body = bodies::find(number);
+  return body != nullptr ? body->bytes : 0;
 }
 
 // One lane's mover: what it remembers between two looks.
@@ -180,24 +189,50 @@ struct Mover {
     return true;
   }
 
-  // Work is held and done.
+  // Work is held and done. kLate: not in time.
+  static constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
+  CUresult hold() {
+    if (!shut()) return kLate;
+    const CUresult result = drain(lane);
+    if (result != CUDA_SUCCESS) return result;
+    return admission::begin_moving() ? CUDA_SUCCESS : kLate;
+  }
+
   bool quiet() {
     if (admission::is_moving()) return true;  // it is away in part already
     words::say(lane, abi::kLeaving, abi::kSwapFine);
-    if (!shut()) {
+    const CUresult held = hold();
+    if (held == kLate) {
       stay(abi::kSwapBusy, CUDA_SUCCESS);
-      return false;
+    } else if (held != CUDA_SUCCESS) {
+      stay(abi::kSwapFailed, held);
     }
-    const CUresult result = drain(lane);
-    if (result != CUDA_SUCCESS) {
-      stay(abi::kSwapFailed, result);
-      return false;
+    return held == CUDA_SUCCESS;
+  }
+
+  // Before anything is wanted of work that goes on.
+  CUresult ready_for_whole(std::uint64_t bytes) {
+    if (!current.enter(lane)) return CUDA_ERROR_INVALID_CONTEXT;
+    return find_host_room(bytes + spare, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+
+  // As a thread wants it (wanted.h).
+  void make_whole() {
+    if (!wanted::take()) return;
+    CUresult result = ready_for_whole(bytes_of(wanted::number()));
+    if (result == CUDA_SUCCESS && wanted::is_taken()) result = hold();
+    const bool begun = wanted::begin();
+    bool away = false;
+    if (begun && result == CUDA_SUCCESS) {
+      const Held held;
+      Body* body = bodies::find(wanted::number());
+      result =
+          body != nullptr ? whole::make(*body, words::resident_changes) : CUDA_ERROR_INVALID_VALUE;
+      away = anything_away();
     }
-    if (!admission::begin_moving()) {
-      stay(abi::kSwapBusy, CUDA_SUCCESS);
-      return false;
-    }
-    return true;
+    if (!away) admission::open();  // else with what comes back
+    words::publish(lane);
+    if (begun) wanted::answer(result);
   }
 
   void leave(std::uint64_t limit) {
@@ -252,6 +287,10 @@ struct Mover {
     const std::uint64_t resident = words::resident(lane);
     const words::Told now = words::told(lane);
     const bool away = !admission::is_open();
+    if (!away && wanted::is_asked() && !paused().paused) {
+      make_whole();
+      return 0;
+    }
     if (total == 0 && !away) return kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
     const bool leaves = now.limited && (!away || resident > now.limit);
@@ -346,6 +385,7 @@ void clear() {
   words::clear();
   mover::g_stranded.store(false);
   mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
+  wanted::clear();
   admission::clear();
   bodies::clear();
   pooled::clear();

@@ -4,7 +4,6 @@
 
 #include "shim/swap/digest.h"
 #include "shim/swap/host_pool.h"
-#include "shim/swap/ranges.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -329,6 +328,36 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
   each_leaving(lane, bytes,
                [&](Chunk& chunk, CUdeviceptr address) { outward.put(chunk, address); });
   return outward.finish();
+}
+
+Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address) {
+  const auto each = [&](auto act) {
+    CUdeviceptr at = address;
+    for (unsigned i = 0; i < count; ++i) {
+      act(chunks[i], at);
+      at += chunks[i].bytes;
+    }
+  };
+  std::uint64_t bytes = 0;
+  each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
+  Digests digests(bytes);
+  each([&](Chunk& chunk, CUdeviceptr at) { digests.ask(at, chunk.bytes); });
+  digests.launch();
+  Outward outward(0, digests, [](unsigned, std::int64_t) {});
+  each([&](Chunk& chunk, CUdeviceptr at) { outward.put(chunk, at); });
+  return outward.finish();
+}
+
+CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address) {
+  Lines lines;
+  CUresult result = lines.result();
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result = fill(chunks[i], address, lines.stream());
+    address += chunks[i].bytes;
+  }
+  // Nothing may be in flight when it is taken away again.
+  const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
+  return result != CUDA_SUCCESS ? result : arrived;
 }
 
 Moved move_in(unsigned lane, MayCome may_come, Resident resident) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/swap/ranges.h"
 
 namespace switchyard::shim::swap {
 
@@ -42,5 +43,12 @@ using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
 
 // Brings back what is away, the first ranges first, until one may not come. pre: as above.
 Moved move_in(unsigned lane, MayCome may_come, Resident resident);
+
+// The same for chunks of no range, one behind the other from `address` on; nobody is told. pre: as
+// above.
+Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address);
+// Copies what they have in the host to what is mapped there instead, and waits for it. pre: all of
+// them are away, and as above.
+CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 
 }  // namespace switchyard::shim::swap

@@ -5,8 +5,8 @@
 // context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
 // while the memory is there, and what an application may compare with its own books is put right:
 // the bounds of its allocation, its context or its pool, and whom it can be given to. What the
-// application mapped itself (handles.h) has the bounds of its mapping. All other answers are the
-// driver's.
+// application mapped itself (handles.h) has the bounds of its mapping, and the handle types that it
+// asked for. All other answers are the driver's.
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
 // none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
@@ -51,6 +51,9 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
       *static_cast<CUdeviceptr*>(answer) = base;
     }
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<std::size_t*>(answer) = bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+      handles::types_at(address, *static_cast<unsigned*>(answer));
+    }
     return;
   }
   ipc::Bounds known;
@@ -74,7 +77,8 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
       *static_cast<std::uint32_t*>(answer) = ipc::can_export(address) ? 1 : 0;
       break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      *static_cast<std::uint64_t*>(answer) = CU_MEM_HANDLE_TYPE_NONE;  // as of cuMemAlloc's own
+      // As of cuMemAlloc's own. The driver has written the upper half, if there is one.
+      *static_cast<std::uint32_t*>(answer) = CU_MEM_HANDLE_TYPE_NONE;
       break;
     default:
       break;
@@ -118,6 +122,9 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
     log_once(said, Level::kWarn, "memory at %llx is swappable: other devices get no handle of it",
              static_cast<unsigned long long>(address));
     return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (swap::on()) {
+    if (const CUresult refused = swap::handles::make_whole(address, size)) return refused;
   }
   const swap::Entry entry(swap::on());
   const CUresult result = original(handle, address, size, args...);

@@ -1,12 +1,13 @@
 // job_swap MEMORY...: device memory with known contents, and work over it all, when told to. MEMORY
-// is BYTES, by cuMemAlloc, BYTES/PIECE, made by the job itself (own_memory.h), or BYTES@, allocated
-// and freed in the order of the job's stream.
+// is BYTES, by cuMemAlloc, BYTES/PIECE, made by the job itself (own_memory.h), with an x behind it
+// so that it can be exported, with an e exported before it is mapped; or BYTES@, allocated and
+// freed in the order of the job's stream.
 //
 // Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
 // one buffer, by turns. So each word is known at any time, and a kernel that ran without its
 // memory, over old memory or not at all is seen. Each line on stdin is answered by one line, after
-// the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count", "begin" and
-// "reset" don't wait for the launcher.
+// the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count", "begin", "export"
+// and "reset" don't wait for the launcher. What has an importer is checked by its addresses, too.
 //
 //   check             reads every word back   → "right", "wrong INDEX ADDRESS", or "moved INDEX
 //                     ADDRESS" when the driver says that the allocation at it is another
@@ -16,6 +17,8 @@
 //   alloc MEMORY      → "did alloc INDEX"     free INDEX
 //   touch INDEX KEY   a new sequence          zero INDEX   nothing but zeros
 //   remap INDEX       unmaps and maps again   drop INDEX   releases its handles
+//   export INDEX      and imports it here    unmapped INDEX  the same while it is mapped nowhere
+//   captured INDEX    exports it while a stream captures
 //   reset             the primary context     renew        retains it, as if begun anew
 //   create            a context of its own    quit
 #include <cuda.h>
@@ -66,9 +69,10 @@ class Memory {
     Buffer buffer;
     char* end = nullptr;
     buffer.bytes = std::strtoull(memory.c_str(), &end, 10);
-    const std::size_t piece = *end == '/' ? std::strtoull(end + 1, nullptr, 10) : 0;
     buffer.ordered = *end == '@';
-    const CUresult bad = piece != 0       ? buffer.own.make(buffer.bytes, piece)
+    const std::size_t piece = *end == '/' ? std::strtoull(end + 1, &end, 10) : 0;
+    const auto kind = static_cast<OwnMemory::Kind>(piece != 0 ? *end : '\0');
+    const CUresult bad = piece != 0       ? buffer.own.make(buffer.bytes, piece, kind)
                          : buffer.ordered ? cuMemAllocAsync(&buffer.address, buffer.bytes, stream_)
                                           : cuMemAlloc(&buffer.address, buffer.bytes);
     if (bad != CUDA_SUCCESS) return bad;
@@ -92,6 +96,20 @@ class Memory {
     return bad != CUDA_SUCCESS ? bad : buffers_.at(index).own.remap();
   }
   CUresult drop(std::size_t index) { return buffers_.at(index).own.drop(); }
+  CUresult share(std::size_t index) { return buffers_.at(index).own.share(); }
+  CUresult share_unmapped(std::size_t index) {
+    const CUresult bad = sync();
+    return bad != CUDA_SUCCESS ? bad : buffers_.at(index).own.share_unmapped();
+  }
+  CUresult share_captured(std::size_t index) {
+    CUgraph graph = nullptr;
+    if (const CUresult bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED)) {
+      return bad;
+    }
+    const CUresult result = share(index);
+    const CUresult ended = cuStreamEndCapture(stream_, &graph);
+    return result != CUDA_SUCCESS ? result : ended;
+  }
   static CUresult reset() { return cuDevicePrimaryCtxReset(0); }
 
   CUresult touch(std::size_t index, std::uint32_t key) {
@@ -171,12 +189,13 @@ class Memory {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       const Buffer& buffer = buffers_[i];
       if (buffer.address == 0) continue;
-      std::vector<std::uint32_t> words(buffer.bytes / 4);
-      if (const CUresult bad = cuMemcpyDtoH(words.data(), buffer.address, 4 * words.size())) {
-        return bad;
+      for (const CUdeviceptr address : {buffer.address, buffer.own.shared()}) {
+        if (address == 0) continue;
+        std::vector<std::uint32_t> words(buffer.bytes / 4);
+        if (const CUresult bad = cuMemcpyDtoH(words.data(), address, 4 * words.size())) return bad;
+        const std::size_t wrong = first_wrong(words, expected(buffer));
+        if (wrong < words.size()) return say(says, "wrong", i, address + 4 * wrong);
       }
-      const std::size_t wrong = first_wrong(words, expected(buffer));
-      if (wrong < words.size()) return say(says, "wrong", i, buffer.address + 4 * wrong);
       CUdeviceptr base = 0;
       std::size_t bytes = 0;
       if (const CUresult bad =
@@ -274,6 +293,7 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "begin") job.begin();
   if (command == "count" || command == "begin") return CUDA_SUCCESS;
   if (command == "reset") return Memory::reset();
+  if (command == "export") return job.share(first);
   // What follows needs the buffers for itself.
   const CUresult ended = job.end();
   if (command == "renew") return job.open() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
@@ -287,6 +307,8 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "zero") return job.zero(first);
   if (command == "remap") return job.remap(first);
   if (command == "drop") return job.drop(first);
+  if (command == "unmapped") return job.share_unmapped(first);
+  if (command == "captured") return job.share_captured(first);
   if (command == "graph") return job.capture();
   if (command == "replay") return job.replay(static_cast<unsigned>(first));
   if (command != "alloc") return CUDA_ERROR_INVALID_VALUE;

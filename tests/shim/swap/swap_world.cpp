@@ -9,6 +9,7 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/wanted.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
 // nobody listens.
@@ -19,7 +20,12 @@ namespace mover {
 void start() {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
-void poke() {}
+void poke() {
+  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !wanted::take()) return;
+  EXPECT_TRUE(wanted::is_taken());
+  EXPECT_TRUE(wanted::begin());
+  wanted::answer(testing::g_swap->make_whole(wanted::number()));
+}
 
 }  // namespace mover
 
@@ -41,6 +47,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 
 void clear() {
   admission::clear();
+  wanted::clear();
   bodies::clear();
   pooled::clear();
   clear_ranges();
@@ -98,10 +105,14 @@ CUresult create(Handle* out, size_t bytes, const CUmemAllocationProp* properties
   const std::lock_guard hold(g_world->lock);
   if (bytes % swap::kSmallestChunk != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = may_fail()) return result;
+  if ((static_cast<unsigned>(properties->requestedHandleTypes) & g_swap->refused_types) != 0) {
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   static Handle next = 0x9000;
   *out = ++next;
   g_swap->handles[*out] = bytes;
   g_swap->properties = *properties;
+  g_swap->kinds[*out] = *properties;
   return CUDA_SUCCESS;
 }
 
@@ -142,12 +153,14 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t) {
+CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                     size_t count) {
   const std::lock_guard hold(g_world->lock);
   if (const CUresult result = may_fail()) return result;
   const std::vector<CUdeviceptr> places = exactly(address, bytes);
   for (const CUdeviceptr place : places) {
     g_swap->mapped[place].accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    g_swap->mapped[place].access.assign(access, access + count);
   }
   return places.empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@ struct Mapping {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;
   bool accessible = false;
+  std::vector<CUmemAccessDesc> access = {};  // as it was given last
 };
 
 struct SwapWorld {
@@ -24,6 +25,8 @@ struct SwapWorld {
   std::map<std::uint64_t, CUdeviceptr> again;  // the address to give out next, by size
   std::map<CUmemGenericAllocationHandle, std::uint64_t> handles;
   std::map<CUdeviceptr, Mapping> mapped;
+  std::map<CUmemGenericAllocationHandle, CUmemAllocationProp> kinds;  // of all that were created
+  unsigned refused_types = 0;        // handle types that it makes no memory for
   CUmemAllocationProp properties{};  // of the last that was created
   bool rdma = false;
   int calls_until_failure = -1;  // of reserve, create, map and access; -1: none fails
@@ -40,6 +43,7 @@ struct SwapWorld {
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
   std::uint64_t most_resident = 0;
+  std::function<CUresult(CUmemGenericAllocationHandle)> make_whole;  // null: it never comes to it
 };
 
 extern SwapWorld* g_swap;
