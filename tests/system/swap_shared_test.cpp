@@ -147,7 +147,7 @@ TEST_F(SwapOfSharedMemory, WhatTheDriverRefusesToMakeIsRefused) {
 // Five pieces of memory are made before.
 constexpr const char* kFailures[] = {
     "cuMemCreate:6=2",        "cuMemCreate:6=800", "cuMemMap:6",
-    "cuMemSetAccess:4",       "cuMemUnmap:2",      "cuMemcpyDtoHAsync_v2:2",
+    "cuMemSetAccess:3",       "cuMemUnmap:2",      "cuMemcpyDtoHAsync_v2:2",
     "cuMemcpyHtoDAsync_v2:2", "cuStreamCreate:3",
 };
 
