@@ -271,7 +271,7 @@ class Rig:
 
     def scaled(self, seconds):
         """Durations shrink by --scale: to try the driver, not to measure."""
-        return max(0.2, seconds * self.options.scale)
+        return max(min(0.2, seconds), seconds * self.options.scale)
 
     def counted(self, requests):
         return max(20, int(requests * self.options.scale))

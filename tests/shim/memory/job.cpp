@@ -8,7 +8,7 @@
 //   nvml                the NVML lines alone: cuInit is never called
 //   hold MIB            takes so much → "holds RESULT", and waits
 //   contexts            memory that ends with its context → "left FREE FREE FREE"
-//   each MIB            takes a piece of each kind, one of 1 MiB, and one that it exports, imports
+//   each MIB            takes a piece of each kind, two of 1 MiB, and one that it exports, imports
 //                       and maps again, and keeps them all
 //   shared              memory that is exported and imported again → "left FREE FREE"
 //   opened HANDLE-FILE, lent HANDLE-FILE   IPC between two processes
@@ -231,6 +231,7 @@ void each(std::size_t mib) {
   }
   CUdeviceptr at = 0;
   must(cuMemAlloc(&at, kMiB), "cuMemAlloc");
+  must(cuMemAllocAsync(&at, kMiB, nullptr), "cuMemAllocAsync");  // the driver's own pool's
   must(cuMemAddressReserve(&at, mib * kMiB, 0, 0, 0), "cuMemAddressReserve");
   must(cuMemMap(at, mib * kMiB, 0, export_and_import(make_exportable(mib)), 0), "cuMemMap");
 }
