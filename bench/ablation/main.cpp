@@ -1,6 +1,6 @@
-// What is behind the way in which memory is swapped: chunk size, pools, pipelining, early start and
-// warm processes, each against what else there is, for models of some sizes. It makes the calls of
-// shim/swap/pipeline.cpp itself, because there the chunk's size is fixed when it is built.
+// What is behind the way in which memory is swapped: chunk size, pools, pipelining, early start,
+// warm processes and turns, each against what else there is, for models of some sizes. It makes the
+// calls of shim/swap/pipeline.cpp itself, because there the chunk's size is fixed when it is built.
 //
 //   swap_ablation [rounds] [starts] [MiB of a model]...
 //
@@ -13,6 +13,7 @@
 
 #include "bench/ablation/early.h"
 #include "bench/ablation/moves.h"
+#include "bench/ablation/pair.h"
 #include "bench/ablation/starts.h"
 #include "bench/ablation/work.h"
 
@@ -162,11 +163,51 @@ void starts(std::size_t bytes, int rounds, const Work& work, const HostMemory& p
   std::printf("}\n");
 }
 
+// --- two processes that take turns ---
+
+struct PairWay {
+  const char* way;
+  std::size_t chunk;
+  bool gives_back;
+  bool makes;
+  std::vector<double> out_ms = {};
+  std::vector<double> in_ms = {};
+};
+
+void pairs(std::size_t bytes, int rounds, const HostMemory& pinned) {
+  Pair pair(bytes, pinned);
+  PairWay ways[] = {
+      {"copies alone", kChunk, false, false},
+      {"the one gives back", kChunk, true, false},
+      {"the other makes its own", kChunk, false, true},
+      {"both", kChunk, true, true},
+      {"both, chunks of 64 MiB", 64 * kMiB, true, true},
+      {"both, chunks of 128 MiB", 128 * kMiB, true, true},
+  };
+  for (int round = -1; round < rounds; ++round) {
+    for (PairWay& way : ways) {
+      const Turn turn = pair.turn(way.chunk, way.gives_back, way.makes);
+      if (round < 0) continue;
+      way.out_ms.push_back(turn.out_ms);
+      way.in_ms.push_back(turn.in_ms);
+    }
+  }
+  for (const PairWay& way : ways) {
+    print_begin("pair", bytes, way.way);
+    print_list("out_ms", way.out_ms);
+    print_list("in_ms", way.in_ms);
+    std::printf("}\n");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--new-process") {
     return be_new_process(std::atoi(argv[2]), std::strtoull(argv[3], nullptr, 10));
+  }
+  if (argc == 3 && std::string(argv[1]) == "--leaver") {
+    return be_leaver(std::strtoull(argv[2], nullptr, 10));
   }
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   const int start_rounds = argc > 2 ? std::atoi(argv[2]) : 4;
@@ -190,5 +231,7 @@ int main(int argc, char** argv) {
     early_start(bytes, rounds, work, pinned);
     starts(bytes, start_rounds, work, pinned);
   }
+  const std::size_t each = 4 * largest;
+  pairs(each, start_rounds, HostMemory(each, HostMemory::Kind::kPinned));
   return 0;
 }

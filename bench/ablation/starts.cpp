@@ -1,46 +1,14 @@
 #include "bench/ablation/starts.h"
 
-#include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "bench/ablation/child.h"
+
 namespace switchyard::bench::ablation {
 namespace {
-
-[[noreturn]] void fail(const char* what) {
-  std::perror(what);
-  std::exit(1);
-}
-
-struct Child {
-  pid_t pid = 0;
-  int from = -1;  // its standard output
-};
-
-Child start(int file, std::size_t bytes) {
-  int ends[2];
-  if (::pipe(ends) != 0) fail("pipe");
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addclose(&actions, ends[0]);
-  ::posix_spawn_file_actions_addclose(&actions, ends[1]);
-  std::string texts[] = {"swap_ablation", "--new-process", std::to_string(file),
-                         std::to_string(bytes)};
-  char* arguments[] = {texts[0].data(), texts[1].data(), texts[2].data(), texts[3].data(), nullptr};
-  Child child;
-  if (::posix_spawn(&child.pid, "/proc/self/exe", &actions, nullptr, arguments, environ) != 0) {
-    fail("posix_spawn");
-  }
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  child.from = ends[0];
-  return child;
-}
 
 void wait_for_result(const Child& child) {
   char byte = 0;
@@ -48,13 +16,6 @@ void wait_for_result(const Child& child) {
     std::fprintf(stderr, "swap_ablation: the new process had no result\n");
     std::exit(1);
   }
-}
-
-void end(const Child& child) {
-  ::kill(child.pid, SIGTERM);
-  int status = 0;
-  ::waitpid(child.pid, &status, 0);
-  ::close(child.from);
 }
 
 }  // namespace
@@ -78,14 +39,16 @@ int model_file(std::size_t bytes) {
 }
 
 StopAndStart stop_and_start(int file, std::size_t bytes) {
-  const Child before = start(file, bytes);
+  const std::vector<std::string> arguments = {"--new-process", std::to_string(file),
+                                              std::to_string(bytes)};
+  const Child before = start_self(arguments);
   wait_for_result(before);
   StopAndStart out;
   const std::int64_t stopped = now_ns();
   end(before);
   out.stop_ms = ms_since(stopped);
   const std::int64_t started = now_ns();
-  const Child after = start(file, bytes);
+  const Child after = start_self(arguments);
   wait_for_result(after);
   out.start_ms = ms_since(started);
   end(after);

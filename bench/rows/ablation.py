@@ -1,7 +1,7 @@
 """PipeSwitch's Figures 7, 8 and 9 as ablations of swapping, on models of the sizes of its own.
 
 Chunk size, pools of pinned memory, copies that overlap with mapping, an early start over mapped
-memory of the host, and a warm process against one that starts. bench/ablation makes the library's
+memory of the host, a warm process against one that starts, and one that leaves while another comes. bench/ablation makes the library's
 own calls, and those of the other ways, which take turns; nothing of Switchyard runs beside it. The
 default is the best where nothing else is faster by more than a twentieth, out and in together. The
 early start is a prototype and says whether it is worth to be built.
@@ -100,18 +100,30 @@ def note_starts(report, mib, cells):
                 f"{text(new['stop_ms'])} ms")
 
 
+def note_pairs(report, cells):
+    """What two processes have of the link's both ways while the one leaves and the other comes."""
+    took = {cell["way"]: median([max(both) for both in zip(cell["out_ms"], cell["in_ms"])])
+            for cell in cells}
+    for cell in cells:
+        part = took["copies alone"] / took[cell["way"]]
+        report.note(f"  {cell['way']}", f"{part:.3f} of that rate", f"{rates(cell)} GB/s")
+
+
 def run(rig, report: Report):
     cells = measure(rig)
     report.keep(cells=cells)
     models = {mib: [cell for cell in cells if cell["mib"] == mib]
-              for mib in dict.fromkeys(cell["mib"] for cell in cells)}
+              for mib in dict.fromkeys(cell["mib"] for cell in cells if cell["part"] != "pair")}
 
     def of(mib, *parts):
         return [cell for cell in models[mib] if cell["part"] in parts]
 
+    pairs = [cell for cell in cells if cell["part"] == "pair"]
     for mib in models:
         judge_moves(report, mib, of(mib, "default", "chunk", "pool", "device", "pipeline"))
     report.note(f"early start, {max(models)} MiB: until the result", "", "and until all is there")
     note_early(report, of(max(models), "early"))
     for mib in models:
         note_starts(report, mib, of(mib, "start"))
+    report.note("one leaves while another comes", f"{pairs[0]['mib']} MiB each", "out, in")
+    note_pairs(report, pairs)
