@@ -11,6 +11,7 @@
 #include <random>
 #include <regex>
 #include <sstream>
+#include <thread>
 #include <tuple>
 
 #include "harness.h"
@@ -162,11 +163,25 @@ class Churn : public Scene {
     ::kill(job.child.pid(), SIGKILL);
     EXPECT_EQ(job.child.finish(kLimit).status, 128 + SIGKILL);
   }
-  // A stopped process keeps what it has, and confirms nothing.
+  // What the monitor last heard of NVML is old by then: it asks, and needs the simulated GPU's
+  // lock.
+  bool monitor_answers() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    Child status = start({built("switchyard"), "status"});
+    return status.finish(std::chrono::seconds(3)).exited;
+  }
+  // A stopped process keeps what it has, and confirms nothing. One that has the simulated GPU's
+  // lock just then, of which a real one has none, would stop everybody: then it's another moment's
+  // turn.
   void stop_or_go_on() {
     Job& job = *any();
-    ::kill(job.child.pid(), job.stopped ? SIGCONT : SIGSTOP);
     job.stopped = !job.stopped;
+    ::kill(job.child.pid(), job.stopped ? SIGSTOP : SIGCONT);
+    while (job.stopped && !monitor_answers()) {
+      ::kill(job.child.pid(), SIGCONT);
+      ASSERT_TRUE(eventually([this] { return monitor_answers(); }));
+      ::kill(job.child.pid(), SIGSTOP);
+    }
   }
   void set() {
     const Job& job = *any();
