@@ -1,5 +1,7 @@
 #include "tests/shim/swap/pooled_world.h"
 
+#include "shim/swap/cache.h"
+#include "shim/swap/order.h"
 #include "shim/swap/pooled.h"
 
 namespace switchyard::shim::testing {
@@ -117,7 +119,15 @@ PooledTest::PooledTest() {
 }
 
 PooledTest::~PooledTest() {
-  swap::pooled::clear();
+  {
+    // Not cleared: that is for a forked child, which leaves the parent's table where it is.
+    const swap::Held held;
+    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) swap::pooled::drop_cached(lane);
+    for (unsigned pool = 0; pool < 16; ++pool) {
+      swap::cache::take_pool(reinterpret_cast<std::uint64_t>(pool_at(pool)));
+    }
+  }
+  swap::pooled::clear_order();
   g_pooled = nullptr;
 }
 
