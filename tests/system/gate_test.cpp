@@ -233,7 +233,9 @@ TEST_F(Gate, AfterAFullQueueTheNextMonitorIsFoundThoughTheDriversLocksAreHeld) {
   const auto dead = std::exchange(monitor_, nullptr);
   dead->vanish();
   monitor_ = std::make_unique<PlayedMonitor>(socket());
-  EXPECT_TRUE(eventually([&] { return monitor_->joined(); }));
+  // Opened before the job has brought its pause along, it would be shut again by that.
+  EXPECT_TRUE(eventually(
+      [&] { return monitor_->joined() && monitor_->gate().closed.load() == abi::kClosedByPause; }));
   EXPECT_EQ(count(), 0);
   monitor_->open();
   await(3, "launch");
