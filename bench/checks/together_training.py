@@ -22,6 +22,14 @@ from gpt import Gpt, train_step  # noqa: E402
 LENGTH, VOCABULARY = 1024, 50304
 
 
+def allocator():
+    """What served it, as PyTorch says: asked for is not had."""
+    if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+        return "stream-ordered pool"
+    expandable = any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot())
+    return "expandable segments" if expandable else "its own allocator"
+
+
 def main():
     steps, batch = int(sys.argv[1]), int(sys.argv[2])
     torch.use_deterministic_algorithms(True)
@@ -43,8 +51,7 @@ def main():
     values = torch.stack(losses).cpu().numpy().tobytes()
     print(json.dumps({"losses": hashlib.sha256(values).hexdigest(), "last": float(losses[-1]),
                       "reserved_bytes": torch.cuda.max_memory_reserved(), "stamps": stamps,
-                      "expandable": any(segment.get("is_expandable") for segment
-                                        in torch.cuda.memory_snapshot())}), flush=True)
+                      "allocator": allocator()}), flush=True)
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 """Unmodified frameworks finish with the same results with the preload library as without.
 
-Each check of bench/checks runs twice, in any order beside others, and says digests of what it
-computed. "identical" is bit by bit; "close" is within one part in 10,000, for a framework that
+Each check of bench/checks runs three times, in any order beside others, and says digests of what it
+computed: with the library, with memory that could be swapped, and without. "identical" is bit by bit; "close" is within one part in 10,000, for a framework that
 isn't deterministic by itself, and counts as a miss unless two runs without the library differ too.
 """
 
@@ -13,10 +13,12 @@ from rig.process import BENCH, python, tail
 from rig.report import Report
 
 TITLE = "Frameworks, with and without the library"
+SIDES = ("with", "swappable", "without")
 
 CHECKS = {
     "PyTorch, DataLoader workers by fork": ["torch_loader.py", "fork"],
     "PyTorch, DataLoader workers by spawn": ["torch_loader.py", "spawn"],
+    "PyTorch, tensors of another process": ["torch_shared.py"],
     "torch.compile": ["torch_compile.py"],
     "JAX": ["jax_training.py"],
     "CuPy": ["cupy_work.py"],
@@ -51,9 +53,11 @@ class Run:
         cache = self.rig.scratch / f"cache-{name}"
         environment = {"TORCHINDUCTOR_CACHE_DIR": cache / "inductor",
                        "TRITON_CACHE_DIR": cache / "triton", "CUPY_CACHE_DIR": cache / "cupy"}
-        under = "switchyard" if self.side == "with" else "plain"
+        under = "plain" if self.side == "without" else "switchyard"
         # JAX takes three quarters of what it sees; the quota leaves room for the others.
         knobs = {"memory": "16GiB"} if under == "switchyard" else {}
+        if self.side == "swappable":
+            knobs["swappable"] = True
         if under == "plain":
             environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.1"
         self.process = self.rig.once(name, [python(), BENCH / "checks" / self.command[0],
@@ -114,7 +118,7 @@ def close(a, b):
 
 def compare(with_it, without):
     if with_it.failure or without.failure:
-        side = "with" if with_it.failure else "without"
+        side = with_it.side if with_it.failure else "without"
         return f"failed {side}", False
     a, b = with_it.answer["values"], without.answer["values"]
     if a == b:
@@ -126,21 +130,24 @@ def run(rig, report: Report):
     some = {what: command for what, command in CHECKS.items()
             if not rig.options.only or any(text.lower() in what.lower()
                                            for text in rig.options.only)}
-    pairs = {what: [Run(rig, what, command, side) for side in ("with", "without")]
-             for what, command in some.items()}
+    runs = {what: {side: Run(rig, what, command, side) for side in SIDES}
+            for what, command in some.items()}
     # The longest first, so that they don't stand alone at the end.
-    order = sorted(pairs, key=lambda what: "generate" not in what and "compile" not in what)
-    run_all(rig, [run for what in order for run in pairs[what]])
+    order = sorted(runs, key=lambda what: "generate" not in what and "compile" not in what)
+    run_all(rig, [run for what in order for run in runs[what].values()])
     # What differs is run once more without the library: does it agree with itself?
-    again = {what: Run(rig, what, CHECKS[what], "without") for what, pair in pairs.items()
-             if compare(*pair)[0] in ("close", "different")}
+    again = {what: Run(rig, what, CHECKS[what], "without") for what, sides in runs.items()
+             if any(compare(sides[side], sides["without"])[0] in ("close", "different")
+                    for side in SIDES[:2])}
     run_all(rig, again.values())
-    for what, (with_it, without) in pairs.items():
-        verdict, passed = compare(with_it, without)
-        if what in again and compare(again[what], without)[0] == verdict:
-            verdict, passed = f"{verdict}, as two runs without", verdict == "close"
-        report.judge(what, verdict, "the same as without", passed)
-        report.keep(**{what: {run.side: run.failure or run.answer for run in (with_it, without)}})
-        for run in (with_it, without):
+    for what, sides in runs.items():
+        without = sides["without"]
+        for side, name in zip(SIDES, (what, "  with --swappable")):
+            verdict, passed = compare(sides[side], without)
+            if what in again and compare(again[what], without)[0] == verdict:
+                verdict, passed = f"{verdict}, as two runs without", verdict == "close"
+            report.judge(name, verdict, "the same as without", passed)
+        report.keep(**{what: {side: run.failure or run.answer for side, run in sides.items()}})
+        for side, run in sides.items():
             if run.failure:
-                rig.say(f"{what}, {run.side}: {run.failure}")
+                rig.say(f"{what}, {side}: {run.failure}")

@@ -24,13 +24,26 @@ def arguments(parser):
     parser.add_argument("--steps", type=int, help="of each training: 550, in JAX 500")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
+    parser.add_argument("--whole", action="store_const", const=None, dest="capacity",
+                        help="it gives out all of the GPU: wants a --batch that takes 60 % of that, "
+                        "--steps for three minutes and a longer --limit")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--expandable", action="store_true",
                       help="PyTorch's expandable segments: memory that it makes and maps itself")
+    kind.add_argument("--stream-ordered", action="store_true",
+                      help="PyTorch's memory from the driver's stream-ordered pool")
     kind.add_argument("--jax", nargs="?", const="pool", choices=("pool", "platform"),
                       help="a training in JAX, in a pool that it takes in advance, or each array "
                       "an allocation of its own")
     parser.add_argument("--pool-mib", type=int, default=14745, help="of each in JAX")
+
+
+ALLOCATORS = {"expandable": "expandable_segments:True", "stream_ordered": "backend:cudaMallocAsync"}
+
+
+def allocator(options):
+    """PyTorch's, if it is not its own default."""
+    return next((name for name in ALLOCATORS if getattr(options, name)), None)
 
 
 def start(rig, name, times=1, **knobs):
@@ -39,19 +52,19 @@ def start(rig, name, times=1, **knobs):
     argv = [python(), BENCH / "checks" / script, times * (o.steps or steps), o.batch]
     if o.jax:
         argv.append(o.pool_mib if o.jax == "pool" else 0)
-    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if o.expandable else {}
-    return rig.start_program(name, argv, environment=segments, **knobs)
+    conf = {"PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator(o)]} if allocator(o) else {}
+    return rig.start_program(name, argv, environment=conf, **knobs)
 
 
-def finish(training):
-    result = training.receive(120)
+def finish(rig, training):
+    result = training.receive(rig.options.limit)
     training.end()
     return result
 
 
 def alone(rig, name):
     begun = time.monotonic()
-    result = finish(start(rig, name).ready(90))
+    result = finish(rig, start(rig, name).ready(90))
     return {**result, "seconds": time.monotonic() - begun}
 
 
@@ -85,7 +98,7 @@ def together(rig, report):
     try:
         for training in pair.values():
             training.ready(90)
-        results = {name: finish(training) for name, training in pair.items()}
+        results = {name: finish(rig, training) for name, training in pair.items()}
     finally:
         report.keep(turns=watch.end(), seconds_to_leave=seconds_to_leave(rig),
                     swaps={name: times_out(rig, name) for name in pair})
@@ -93,8 +106,9 @@ def together(rig, report):
 
 
 def run(rig, report: Report):
-    if rig.options.expandable or rig.options.jax:  # a file of its own
-        report.row += "-expandable" if rig.options.expandable else f"-jax-{rig.options.jax}"
+    o = rig.options
+    kind = f"jax-{o.jax}" if o.jax else (allocator(o) or "").replace("_", "-")
+    report.row += f"-{kind}" * bool(kind) + "-whole" * (not o.capacity)  # a file of its own
     rig.say("link")
     link = rig.run_once("link", [python(), BENCH / "checks" / "link.py", 1024, 10])
     undisturbed = []
@@ -113,8 +127,8 @@ def run(rig, report: Report):
 
 def judge(rig, report, undisturbed, without, results, seconds):
     report.note("reserved by each", f"{undisturbed[0]['reserved_bytes'] / (1 << 30):.1f} GiB",
-                f"of {rig.options.capacity}"
-                + (", expandable segments" if undisturbed[0].get("expandable") else "")
+                f"of {rig.options.capacity or 'the whole GPU'}"
+                + (f", {undisturbed[0]['allocator']}" if "allocator" in undisturbed[0] else "")
                 + (f", JAX {undisturbed[0]['jax']}, "
                    f"{undisturbed[0]['used_bytes'] / (1 << 30):.1f} GiB used"
                    if "jax" in undisturbed[0] else ""))
