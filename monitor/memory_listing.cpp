@@ -30,6 +30,7 @@ void MemoryListing::add(const MemoryReport& said, std::uint64_t used_bytes,
   moved_out_ += said.moved_out_bytes;
   moved_in_ += said.moved_in_bytes;
   spared_ += said.spared_bytes;
+  taken_ += said.taken_bytes;
   times_out_ += said.times_out;
 }
 
@@ -46,6 +47,7 @@ void MemoryListing::list(nlohmann::json& gpu) const {
   gpu["swap_moved_out_bytes"] = moved_out_;
   gpu["swap_moved_in_bytes"] = moved_in_;
   gpu["swap_spared_bytes"] = spared_;
+  gpu["swap_taken_over_bytes"] = taken_;
   gpu["swap_times_out"] = times_out_;
 }
 

@@ -30,7 +30,7 @@ class MemoryListing {
  private:
   std::array<std::uint64_t, kStays> stays_{};
   std::uint64_t swappable_ = 0, not_swappable_ = 0, other_ = 0;
-  std::uint64_t moved_out_ = 0, moved_in_ = 0, spared_ = 0, times_out_ = 0;
+  std::uint64_t moved_out_ = 0, moved_in_ = 0, spared_ = 0, taken_ = 0, times_out_ = 0;
 };
 
 }  // namespace switchyard::monitor

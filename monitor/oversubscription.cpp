@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "monitor/handovers.h"
 #include "monitor/lanes.h"
 #include "monitor/residency.h"
 #include "monitor/text.h"
@@ -14,6 +15,9 @@ namespace {
 
 // A waiting client asks again every 100 ms; one that did not for this long has given up.
 constexpr Time kStillWaits = std::chrono::milliseconds(1000);
+
+// The device's room may follow the account's: the driver clears what it was given back.
+constexpr Time kFindsRoomWithin = std::chrono::milliseconds(1000);
 
 // Those on one GPU.
 template <typename Each>
@@ -35,6 +39,9 @@ std::uint64_t held_on(std::size_t gpu, const Roster& roster, const Job& job) {
 bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
 
 }  // namespace
+
+Oversubscription::Oversubscription(Roster& roster, GpuAccounts& gpus)
+    : roster_(roster), gpus_(gpus), numbers_(std::random_device{}()) {}
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
@@ -112,8 +119,10 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
     const std::uint64_t more = full - account.charged(job.key);
     out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, more, now);
   } else {
-    out.returning = presence.returning && now - presence.moves_since < kLeavesWithin &&
-                    whereabouts(roster_, job) == Whereabouts::kMoving;
+    // An error of its last try, before it was told to come, says nothing yet.
+    const bool tries = whereabouts(roster_, job) == Whereabouts::kMoving ||
+                       now - presence.returns_since < kFindsRoomWithin;
+    out.returning = presence.returning && now - presence.moves_since < kLeavesWithin && tries;
     presence.waits_since = Time{0};
     if (out.resident_bytes > 0 && presence.resident_since == Time{0}) presence.resident_since = now;
   }
@@ -180,6 +189,7 @@ Time Oversubscription::follow(Time now) {
     spdlog::info("job '{}' gives {} of its room to '{}'", giver->name, bytes_text(plan.gives_bytes),
                  roster_.find(plan.first)->name);
     give(gpu, *giver, plan.gives_bytes);
+    begin_handover(roster_, gpu, *giver, *roster_.find(plan.first), numbers_() | 1);
   }
   return next;
 }

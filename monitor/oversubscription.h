@@ -10,6 +10,7 @@
 // Threading: one thread.
 #pragma once
 
+#include <random>
 #include <vector>
 
 #include "monitor/gpu_accounts.h"
@@ -23,7 +24,7 @@ inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
 
 class Oversubscription {
  public:
-  Oversubscription(Roster& roster, GpuAccounts& gpus) : roster_(roster), gpus_(gpus) {}
+  Oversubscription(Roster& roster, GpuAccounts& gpus);
 
   // Decides who leaves and who may come back. Answers when to look again; 0: when something
   // happens. REQUIRES: the residency reports are those of this look.
@@ -36,6 +37,7 @@ class Oversubscription {
 
   Roster& roster_;
   GpuAccounts& gpus_;
+  std::mt19937_64 numbers_;  // of hand-overs: another monitor's are others
 };
 
 // Whether a client still asks for memory that it was told to wait for.

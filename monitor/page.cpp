@@ -206,12 +206,15 @@ MemoryReport ClientPage::memory(unsigned at) const {
   out.moved_in_bytes = get(from.moved_in_bytes);
   out.spared_bytes = get(from.spared_bytes);
   out.times_out = get(from.times_out);
+  out.taken_bytes = get(page().residencies[at].taken_bytes);
   return out;
 }
 
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   abi::Residency& to = page().residencies[at];
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);
+  store_if_other(to.gives, order.gives);
+  store_if_other(to.takes, order.takes);
   store_if_other(to.limit_bytes, order.limit_bytes);
   const std::uint32_t limited = order.limited ? 1 : 0;
   if (to.limited.load(std::memory_order_relaxed) != limited) {

@@ -91,7 +91,7 @@ struct ResidencyReport {
 struct MemoryReport {
   bool swappable = false;                     // its memory may be moved
   std::array<std::uint64_t, kStays> stays{};  // by reason (stays.h)
-  std::uint64_t moved_out_bytes = 0, moved_in_bytes = 0, spared_bytes = 0;
+  std::uint64_t moved_out_bytes = 0, moved_in_bytes = 0, spared_bytes = 0, taken_bytes = 0;
   std::uint32_t times_out = 0;
 };
 
@@ -100,6 +100,8 @@ struct ResidencyOrder {
   bool limited = false;
   std::uint64_t limit_bytes = 0;
   std::uint64_t host_limit_bytes = 0;
+  std::uint64_t gives = 0;  // numbers of hand-overs (switchyard/handover.h)
+  std::uint64_t takes = 0;
   bool operator==(const ResidencyOrder&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "monitor/handovers.h"
 #include "monitor/idling.h"
 #include "monitor/lanes.h"
 #include "monitor/pausing.h"
@@ -276,6 +277,7 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     ResidencyOrder order = state.residency_order;
     order.limited = true;
     order.limit_bytes = state.kept_bytes;
+    order.gives = state.gives;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
@@ -357,6 +359,7 @@ void Residency::follow_room(Job& job, Time now) {
     overdrawn[state.gpu] -= less;
     ResidencyOrder order = state.residency_order;
     order.limit_bytes = state.kept_bytes;
+    order.takes = takes_now(roster_, state);
     tell(client, lane, state, order);
   });
 }
@@ -376,6 +379,7 @@ bool Residency::try_to_return(Job& job, Time now) {
 void Residency::let_back(Job& job, Time now) {
   job.presence.released = job.presence.out = false;
   job.presence.returning = true;
+  job.presence.returns_since = now;
   if (!job.presence.arriving) job.presence.moves_since = now;
   job.presence.arriving = false;
   for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
@@ -384,6 +388,8 @@ void Residency::let_back(Job& job, Time now) {
     state.told_to_leave = Time{0};
     state.carried = false;
     state.kept_bytes = 0;
+    end_handover(state);
+    order.gives = order.takes = 0;
     tell(client, lane, state, order);
   });
 }

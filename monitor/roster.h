@@ -56,7 +56,8 @@ struct Presence {
   // Of its turns with others (oversubscription.h).
   std::set<std::size_t> arrives;  // GPUs where it may come as room comes
   bool arriving = false;          // and has begun to
-  bool returning = false;         // all of its memory is on its way in
+  bool returning = false;         // all of its memory is on its way in,
+  Time returns_since{0};          // and was told so then
   Time moves_since{0};            // when its last move began
   Time cost_out{0}, cost_in{0};   // how long the last ones took
   Time resident_since{0};
@@ -103,6 +104,9 @@ struct Client {
     std::uint32_t old_error = abi::kSwapFine;  // that stood then
     std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
     Time lowered_at{0};            // when its limit last fell
+    std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
+    std::uint64_t takes = 0;       // and as the taker,
+    ClientId takes_from = 0;       // of this one's memory
     bool moves = false;            // it has begun to leave since
     bool carried = false;          // its words may be from under another monitor
     Time numbered_since{0};        // since when the client numbers its work; 0: it does not

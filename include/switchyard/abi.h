@@ -48,7 +48,8 @@
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
 //
 // Whose phase is absent follows the limit both ways: as it rises, memory comes already, and work
-// goes on once there is no limit.
+// goes on once there is no limit. Where one leaves for another, both get the same number, under
+// which memory itself can be handed over (handover.h).
 //
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
@@ -69,7 +70,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 5;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kMemoriesOffset = 5632;
@@ -214,7 +215,9 @@ struct alignas(64) Residency {
   Word32 reserved_word;
   Word64 limit_bytes;       // swappable memory that may be on the device
   Word64 host_limit_bytes;  // pinned memory of the host that the client may keep for this GPU
-  std::uint8_t reserved_monitor[40];
+  Word64 gives;             // the hand-over that what leaves is offered in; 0: nobody waits for it
+  Word64 takes;             // the one that it may take from; 0: none
+  std::uint8_t reserved_monitor[24];
 
   // --- client → monitor ---
   alignas(64) Word32 phase;  // kResident and so on
@@ -226,7 +229,8 @@ struct alignas(64) Residency {
   Word64 host_bytes;      // pinned memory of the host, in use or not
   Word64 moved_bytes;     // copied in either direction so far (by direction: Memory)
   Word32 moves;           // moves that came to their end
-  std::uint8_t reserved_client[12];
+  std::uint8_t reserved_client[4];
+  Word64 taken_bytes;  // of what came, in memory that another client handed over
 };
 static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
               "the residency's layout changed: raise kLayoutVersion");

@@ -37,6 +37,8 @@
 //                                         is "ipc_imported" is used by whoever made it.
 //                                         "swap_moved_out_bytes", "swap_moved_in_bytes" were
 //                                         copied so far, "swap_spared_bytes" moved without a copy,
+//                                         "swap_taken_over_bytes" came in memory that another job
+//                                         handed over (handover.h),
 //                                         "swap_times_out" times
 //   {"op":"create","pid":P,"card":{..},"cuda_visible_devices"?}
 //                                       → "job", "name": reserves the quota for a job to come, on

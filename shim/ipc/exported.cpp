@@ -48,10 +48,8 @@ CUresult export_chunks(CUdeviceptr address, unsigned first, Descriptors& batch) 
     // Only where no context was left to bring it back by is it away here.
     if (chunk.handle == 0 || chunk.arriving) return CUDA_ERROR_INVALID_CONTEXT;
     int fd = -1;
-    const CUresult result = driver().cuMemExportToShareableHandle(
-        &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    const CUresult result = swap::export_chunk(chunk, fd);
     if (result != CUDA_SUCCESS) return result;
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     batch.add(fd);
   }
   return CUDA_SUCCESS;

@@ -125,7 +125,7 @@ CUresult destroy(Body* body) {
   CUresult first = CUDA_SUCCESS;
   for (unsigned i = 0; i < body->count; ++i) {
     Chunk& chunk = body->chunks[i];
-    const CUresult result = chunk.handle != 0 ? driver().cuMemRelease(chunk.handle) : CUDA_SUCCESS;
+    const CUresult result = chunk.handle != 0 ? release(chunk) : CUDA_SUCCESS;
     if (first == CUDA_SUCCESS) first = result;
     host_pool::give_back(chunk.host);
   }
@@ -143,7 +143,11 @@ bool is_there(const Body& body) {
 
 CUmemAllocationProp kind_of(const Body& body) {
   CUmemAllocationProp kind = body.asked;
-  if (body.count != 1) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  // For hand-overs (handover.h); nobody else is given a part of it.
+  if (body.count != 1) {
+    kind.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
+        kind.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  }
   return kind;
 }
 

@@ -12,7 +12,7 @@
 // moves it. In every other state it is on the device. The change to and fro is settle().
 //
 // Whether memory of a kind can be had the driver says at its making, so the first chunk is made as
-// it was asked for. The others, and all that come back, have no handle types: nobody exports them.
+// it was asked for. The others, and all that come back, can at most be handed over (handover.h).
 //
 // It lives as long as the driver's own would: until the last of its references and places.
 //

@@ -112,7 +112,7 @@ bool try_make_whole(Handle handle, CUresult& result) {
   const Held held;
   Body* body = bodies::find(handle);
   // Nobody can be at work in what nobody reaches.
-  if (body != nullptr && body->count != 1 && body->reached) return false;
+  if (body != nullptr && !whole::is_whole(*body) && body->reached) return false;
   result = body != nullptr ? whole::make(*body) : CUDA_ERROR_INVALID_VALUE;
   return true;
 }
@@ -271,11 +271,10 @@ CUresult make_whole(Handle handle) {
   result = wanted::ask(handle);
   if (result == CUDA_SUCCESS) return result;
   static Once said;
-  log_once(
-      said, Level::kWarn,
-      "memory of more than 32 MiB that is to be exported or bound could not be made one piece: "
-      "%s (driver %d)",
-      hindrance(result), static_cast<int>(result));
+  log_once(said, Level::kWarn,
+           "memory that is to be exported or bound could not be made one piece of our own: "
+           "%s (driver %d)",
+           hindrance(result), static_cast<int>(result));
   return result;
 }
 

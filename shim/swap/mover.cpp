@@ -23,6 +23,7 @@
 #include "shim/swap/current.h"
 #include "shim/swap/digest.h"
 #include "shim/swap/drain.h"
+#include "shim/swap/handover.h"
 #include "shim/swap/host_pool.h"
 #include "shim/swap/pipeline.h"
 #include "shim/swap/pooled.h"
@@ -39,6 +40,8 @@ constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 200 * kMs;
 constexpr std::uint64_t kSoonNs = 5 * kMs;
 constexpr std::uint64_t kPatienceNs = 10 * kMs;
+// While another's memory is about to be handed over.
+constexpr std::uint64_t kOfferedNs = kMs / 2;
 // After a move that failed.
 constexpr std::uint64_t kFirstRestNs = 20 * kMs;
 constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
@@ -191,17 +194,26 @@ struct Mover {
 
   // Work is held and done. kLate: not in time.
   static constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
-  CUresult hold() {
-    if (!shut()) return kLate;
+  CUresult hold() { return shut() ? finish_work() : kLate; }
+  CUresult finish_work() {
     const CUresult result = drain(lane);
     if (result != CUDA_SUCCESS) return result;
     return admission::begin_moving() ? CUDA_SUCCESS : kLate;
   }
 
-  bool quiet() {
+  // Nobody new is admitted.
+  bool held_back() {
     if (admission::is_moving()) return true;  // it is away in part already
     words::say(lane, abi::kLeaving, abi::kSwapFine);
-    const CUresult held = hold();
+    if (shut()) return true;
+    stay(abi::kSwapBusy, CUDA_SUCCESS);
+    return false;
+  }
+
+  // pre: held_back().
+  bool quiet() {
+    if (admission::is_moving()) return true;
+    const CUresult held = finish_work();
     if (held == kLate) {
       stay(abi::kSwapBusy, CUDA_SUCCESS);
     } else if (held != CUDA_SUCCESS) {
@@ -243,7 +255,11 @@ struct Mover {
       rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
       return;
     }
+    if (!held_back()) return;
+    // Exported while the accepted work ends.
+    handover::Offer offer(lane, there_now - std::min(there_now, limit), words::gives(lane));
     if (!quiet()) return;
+    offer.begin();
     // Draining may have taken long.
     const words::Told now = words::told(lane);
     if (!now.limited) return come_back();
@@ -294,13 +310,15 @@ struct Mover {
     if (total == 0 && !away) return kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
     const bool leaves = now.limited && (!away || resident > now.limit);
-    const bool comes = away && resident < std::min(now.limit, total);
+    const bool offered = handover::follow(words::takes(lane), away && !leaves);
+    const bool comes = away && (resident < std::min(now.limit, total) || handover::begun());
     const bool opens = away && (!now.limited || total == 0);
     if (!leaves && !comes && !opens) {
       const auto& phase = page().residencies[lane].phase;
       if (away && phase.load(std::memory_order_relaxed) != abi::kAbsent) {
         words::say(lane, abi::kAbsent, abi::kSwapFine);
       }
+      if (offered) return kOfferedNs;
       return grow_pool() ? 0 : kLookNs;
     }
     if (total != 0 && !current.enter(lane)) {
@@ -317,7 +335,7 @@ struct Mover {
       come_back();
     } else {
       come_in_part();
-      return kLookNs;  // the next part at the next word
+      return offered ? kOfferedNs : kLookNs;  // the next part at the next word
     }
     return kSoonNs;
   }
@@ -386,6 +404,7 @@ void clear() {
   mover::g_stranded.store(false);
   mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   wanted::clear();
+  handover::clear();
   admission::clear();
   bodies::clear();
   pooled::clear();

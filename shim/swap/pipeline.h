@@ -8,6 +8,9 @@
 //     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
+// What another job hands over comes first, in that job's memory (handover.h); the rest is made
+// anew.
+//
 // Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
 //
 // Threading: the mover's thread alone, holding the ranges.
@@ -31,6 +34,7 @@ struct Moved {
   CUresult result = CUDA_SUCCESS;  // of the call that failed
   std::uint64_t copied = 0;        // bytes
   std::uint64_t spared = 0;        // that went without a copy: unchanged, or zero
+  std::uint64_t taken = 0;         // of what came, in memory that another job handed over
 };
 
 // Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a Held lives, no
@@ -41,7 +45,8 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 // that, while the copies of the chunks before run on.
 using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
 
-// Brings back what is away, the first ranges first, until one may not come. pre: as above.
+// Brings back what is away: what is handed over, then the first ranges first, until one may not
+// come. pre: as above.
 Moved move_in(unsigned lane, MayCome may_come, Resident resident);
 
 // The same for chunks of no range, one behind the other from `address` on; nobody is told. pre: as

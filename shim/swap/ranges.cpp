@@ -1,8 +1,10 @@
 #include "shim/swap/ranges.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "shim/log.h"
+#include "shim/swap/descriptors.h"
 #include "shim/swap/sorted.h"
 
 namespace switchyard::shim::swap {
@@ -98,16 +100,32 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& l
 
 bool send_away(Chunk& chunk, CUdeviceptr address) {
   const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
-  const CUresult released =
-      unmapped == CUDA_SUCCESS ? driver().cuMemRelease(chunk.handle) : CUDA_SUCCESS;
+  const CUresult released = unmapped == CUDA_SUCCESS ? release(chunk) : CUDA_SUCCESS;
   if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
     log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
              static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
              static_cast<int>(unmapped), static_cast<int>(released));
   }
-  if (unmapped != CUDA_SUCCESS) return false;
+  return unmapped == CUDA_SUCCESS;
+}
+
+CUresult release(Chunk& chunk) {
+  const CUresult released = driver().cuMemRelease(chunk.handle);
   chunk.handle = 0;
-  return true;
+  if (chunk.descriptor != 0) descriptors::close(chunk.descriptor);
+  chunk.descriptor = 0;
+  return released;
+}
+
+CUresult export_chunk(const Chunk& chunk, int& fd) {
+  if (chunk.descriptor != 0) {
+    fd = ::fcntl(chunk.descriptor, F_DUPFD_CLOEXEC, 0);
+    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const CUresult result = driver().cuMemExportToShareableHandle(
+      &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result == CUDA_SUCCESS) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return result;
 }
 
 bool anything_away() {

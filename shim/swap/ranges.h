@@ -37,6 +37,7 @@ struct Chunk {
   digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool arriving = false;                    // on the device, but its contents aren't yet
+  int descriptor = 0;  // kept of memory that another process made (descriptors.h); 0: it is our own
 };
 
 // What a range is to the application.
@@ -102,6 +103,39 @@ bool add(const Range& range);
 // Takes one out; its chunks are the caller's.
 Range take(std::size_t index);
 
+// All chunks of the GPU, in the order in which they come back: act(chunk, address, properties).
+template <typename Act>
+void each_chunk(unsigned lane, Act act) {
+  for (std::size_t i = 0; i < count(); ++i) {
+    Range& range = at(i);
+    if (range.lane != lane) continue;
+    CUdeviceptr address = range.address;
+    for (unsigned c = 0; c < range.count; ++c) {
+      act(range.chunks[c], address, range.properties);
+      address += range.chunks[c].bytes;
+    }
+  }
+}
+
+// Those on the device that may leave, the last ranges first, until `bytes` are told of.
+template <typename Act>
+void each_leaving(unsigned lane, std::uint64_t bytes, Act act) {
+  std::uint64_t told = 0;
+  for (std::size_t i = count(); i-- > 0;) {
+    Range& range = at(i);
+    if (range.lane != lane || range.stays) continue;
+    CUdeviceptr address = range.address + range.bytes;
+    for (unsigned c = range.count; c-- > 0;) {
+      Chunk& chunk = range.chunks[c];
+      address -= chunk.bytes;
+      if (told >= bytes) return;
+      if (chunk.handle == 0) continue;
+      told += chunk.bytes;
+      act(chunk, address, range.properties);
+    }
+  }
+}
+
 // How much of it is on the device.
 std::uint64_t resident_bytes(const Range& range);
 
@@ -117,6 +151,11 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& l
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);
+
+// Gives the memory itself back, which is mapped nowhere any more. The driver's complaint.
+CUresult release(Chunk& chunk);
+// A descriptor of it, which is the caller's. The driver's complaint.
+CUresult export_chunk(const Chunk& chunk, int& fd);
 
 // What the copies take that are kept of chunks on the device.
 std::uint64_t kept_bytes();

@@ -56,8 +56,7 @@ CUresult unmap_everywhere(const Body& body) {
 void release_all(Body& body) {
   for (unsigned i = 0; i < body.count; ++i) {
     Chunk& chunk = body.chunks[i];
-    if (chunk.handle != 0) driver().cuMemRelease(chunk.handle);
-    chunk.handle = 0;
+    if (chunk.handle != 0) release(chunk);
   }
 }
 
@@ -239,8 +238,10 @@ CUresult make_reached(Body& body, Resident resident) {
 
 }  // namespace
 
+bool is_whole(const Body& body) { return body.count == 1 && body.chunks[0].descriptor == 0; }
+
 CUresult make(Body& body, Resident resident) {
-  if (body.count == 1) return CUDA_SUCCESS;
+  if (is_whole(body)) return CUDA_SUCCESS;
   if (!bodies::is_there(body)) return CUDA_ERROR_INVALID_CONTEXT;
   const CUresult result = body.reached ? make_reached(body, resident) : make_empty(body);
   if (result == CUDA_SUCCESS) body.stays = Stays::kIpcExported;

@@ -22,6 +22,9 @@
 
 namespace switchyard::shim::swap::whole {
 
+// Whether the driver has it as one handle that it exports: none that another process made.
+// pre: a Held lives.
+bool is_whole(const Body& body);
 // The driver's complaint, or why it can't be made whole. pre: a Held lives. Unless nobody ever
 // reached the body: no work can touch it, and a context of its GPU is current.
 // `resident` is told of what comes back after a failure.

@@ -87,6 +87,13 @@ Told told(unsigned lane) {
   return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
 }
 
+std::uint64_t gives(unsigned lane) {
+  return monitored() ? page().residencies[lane].gives.load(std::memory_order_relaxed) : 0;
+}
+std::uint64_t takes(unsigned lane) {
+  return monitored() ? page().residencies[lane].takes.load(std::memory_order_relaxed) : 0;
+}
+
 std::uint64_t host_limit(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
@@ -96,6 +103,7 @@ void count_out(unsigned lane, const Moved& moved) {
 }
 void count_in(unsigned lane, const Moved& moved) {
   count(lane, moved, &abi::Memory::moved_in_bytes);
+  page().residencies[lane].taken_bytes.fetch_add(moved.taken, std::memory_order_relaxed);
 }
 void count_end(unsigned lane) {
   page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed);
@@ -124,6 +132,7 @@ void carry_over(abi::Page& fresh) {
   copy_word(to.error, from.error);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
+  copy_word(to.taken_bytes, from.taken_bytes);
   const abi::Memory& memory = page().memories[0];
   copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
   copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);

@@ -39,6 +39,9 @@ struct Told {
   std::uint64_t limit = UINT64_MAX;
 };
 Told told(unsigned lane);
+// The hand-overs in which it may give and take (handover.h); 0: none.
+std::uint64_t gives(unsigned lane);
+std::uint64_t takes(unsigned lane);
 // Pinned memory of the host that may be kept.
 std::uint64_t host_limit(unsigned lane);
 

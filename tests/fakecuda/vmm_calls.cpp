@@ -18,6 +18,7 @@ struct Handle {
   int host_fd = -1;
   std::size_t bytes = 0;
   CUmemAllocationProp prop{};
+  bool imported = false;    // another process made it
   unsigned references = 1;  // handles given out; mappings keep the memory alive on their own
 };
 
@@ -278,8 +279,9 @@ CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle na
   std::lock_guard guard(vmm().lock);
   const auto found = vmm().handles.find(name);
   if (!out || flags || found == vmm().handles.end()) return CUDA_ERROR_INVALID_VALUE;
+  // An imported one is exported by nobody but its maker, as on a real GPU.
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->second->backing ||
-      !found->second->backing->owns_fd) {
+      !found->second->backing->owns_fd || found->second->imported) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const int copy = fcntl(found->second->backing->fd, F_DUPFD_CLOEXEC, 0);
@@ -298,6 +300,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void*
   if (fstat(fd, &status) != 0) return CUDA_ERROR_INVALID_VALUE;
   auto handle = std::make_shared<Handle>();
   handle->bytes = static_cast<std::size_t>(status.st_size);
+  handle->imported = true;
   handle->backing = std::make_shared<Backing>();
   handle->backing->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   handle->backing->owns_fd = true;

@@ -186,6 +186,46 @@ TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
   }
 }
 
+// Two jobs of 160 MiB in pieces of 10, of which 200 MiB fit.
+class HandedOver : public ReleaseInParts {
+ protected:
+  void large_ones_at_work(const Changes& environment = {}) {
+    owner_.emplace(monitor({"--capacity", "220MiB"}, environment));
+    Words command = {built("tests/jobs/job_swap")};
+    command.insert(command.end(), 16, std::to_string(10 * kMiB));
+    Changes changes = {{"FAKECUDA_PATTERN", "1"}};
+    changes.insert(changes.end(), environment.begin(), environment.end());
+    for (const char* name : {"one", "two"}) {
+      jobs_.push_back(
+          std::make_unique<Child>(job({"--name", name, "--oversubscribe"}, command, changes)));
+      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
+      tell(jobs_.size() - 1, "begin");
+    }
+  }
+  std::uint64_t taken(const char* name) {
+    return gpu_of(name).value("swap_taken_over_bytes", 0ull);
+  }
+  bool moved(const char* name, std::uint64_t times) {
+    return eventually([&] { return gpu_of(name).value("swap_times_out", 0ull) >= times; });
+  }
+  void expect_all_right() {
+    EXPECT_TRUE(advances(0));
+    EXPECT_TRUE(advances(1));
+    for (const std::size_t each : {0, 1}) {
+      EXPECT_EQ(tell(each, "end"), "did end");
+      EXPECT_EQ(tell(each, "check"), "right");
+    }
+  }
+};
+
+TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
+  large_ones_at_work();
+  EXPECT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+  EXPECT_TRUE(moved("one", 3));
+  EXPECT_TRUE(moved("two", 3));
+  expect_all_right();
+}
+
 TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndAnewInTurns) {
   // More than the device has does not fit without a monitor either.
   two_at_work({}, {{"FAKECUDA_MEMORY", "93MiB"}});

@@ -1,0 +1,56 @@
+// The board of a hand-over: what a client whose memory leaves tells the one that gets it.
+//
+// Concept. Memory that is given back to the driver is cleared, and memory that is made anew has its
+// page tables written, by the engines that copy. So where the monitor says for whom a client leaves
+// (abi.h: Residency::gives, takes), it hands its chunks over as they are: descriptors of them go
+// through the monitor (wire.h: kShare, under the key below), and as the first of them this board.
+// There the giver says what the chunks are and of each when its contents are in the host.
+//
+//     giver   offers its chunks  | accepted work done: begun | left[0] left[1] ...  | ended
+//     taker   imports them       | maps them                 | fills 0, fills 1 ... | drops the
+//     rest
+//
+// Nobody works meanwhile with what is mapped in both: the taker's work is held until all of its own
+// is there, and the giver's until it comes back, when the taker has filled or dropped each chunk.
+//
+// Trust. The board is sealed against shrinking. The taker copies what it reads and checks it; the
+// giver reads nothing. Both are the same user's, as for everything that goes through kShare.
+//
+// Threading: every word is a lock-free atomic. `left` is stored with release after the contents
+// have left, and loaded with acquire before anything is written there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "switchyard/abi.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::handover {
+
+inline constexpr std::uint32_t kMostChunks = 1016;
+
+// Board::phase
+inline constexpr std::uint32_t kOffered = 0;
+inline constexpr std::uint32_t kBegun = 1;  // the giver's accepted work is done: its memory leaves
+inline constexpr std::uint32_t kEnded = 2;  // what has not left by now stays the giver's
+
+struct Offered {
+  abi::Word64 bytes;
+  abi::Word32 kind;  // what it was made with: only equal ones can stand for each other
+  abi::Word32 left;  // 1: its contents have left, and the giver has it no more
+};
+
+struct Board {
+  abi::Word32 count;
+  abi::Word32 phase;
+  std::uint8_t reserved[120];
+  Offered chunks[kMostChunks];  // in the order in which they leave
+};
+inline constexpr std::size_t kBoardBytes = 16384;
+static_assert(sizeof(Board) == kBoardBytes);
+
+// `number`: the monitor's, of this hand-over.
+inline wire::Key key_of(std::uint64_t number) { return {{number, 0x7265766f646e6168}}; }
+
+}  // namespace switchyard::handover

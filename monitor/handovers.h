@@ -1,0 +1,28 @@
+// Hand-overs: from whom a client that comes may take memory as it is (switchyard/handover.h).
+//
+// Concept. When a job gives room to another, one client of each gets a number: what leaves the one
+// is offered under it to the other. They do the rest themselves, through the shared memory that
+// only processes of one user see of each other. The number ends with the giver, and when either is
+// told to come back for good.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "monitor/roster.h"
+
+namespace switchyard::monitor {
+
+// Joins one client of `giver` whose memory is to leave the GPU with one of `taker` whose memory is
+// away, if both are the same user's. `number`: not used before, and not 0.
+void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
+                    std::uint64_t number);
+
+// The number that the client may take under, as of now; 0: none.
+std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane);
+
+void end_handover(Client::Lane& lane);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,157 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shim/client/client.h"
+#include "shim/log.h"
+#include "shim/swap/handover.h"
+#include "shim/swap/handover_kind.h"
+#include "switchyard/handover.h"
+
+namespace switchyard::shim::swap::handover {
+namespace {
+
+namespace board = switchyard::handover;
+
+// To export, send and import a chunk takes some 0.1 ms, to make it anew 0.6 while others copy. A
+// few are not worth the frames.
+constexpr std::uint64_t kLeastBytes = 64u << 20;
+
+struct Given {
+  CUdeviceptr address = 0;
+  CUmemGenericAllocationHandle handle = 0;
+};
+
+board::Board* g_board = nullptr;  // null: nothing is offered
+std::uint64_t g_number = 0;
+Given g_given[board::kMostChunks];  // by descending addresses, as they leave
+std::uint32_t g_count = 0;
+
+bool can_offer() {
+  return sharing_monitor() != 0 && driver().cuMemExportToShareableHandle != nullptr;
+}
+
+// The board, and in `fd` its file. False: the system has none.
+bool make_board(int& fd) {
+  fd = ::memfd_create("switchyard-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return false;
+  void* mapped = MAP_FAILED;
+  if (::ftruncate(fd, board::kBoardBytes) == 0 &&
+      ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    mapped = ::mmap(nullptr, board::kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  if (mapped == MAP_FAILED) {
+    ::close(fd);
+    return false;
+  }
+  g_board = static_cast<board::Board*>(mapped);
+  return true;
+}
+
+// Writes down what leaves.
+void list(unsigned lane, std::uint64_t bytes) {
+  const Held held;
+  g_count = 0;
+  each_leaving(lane, bytes,
+               [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+                 std::uint32_t kind = 0;
+                 if (g_count == board::kMostChunks || !kind_of(properties, kind)) return;
+                 g_board->chunks[g_count].bytes.store(chunk.bytes, std::memory_order_relaxed);
+                 g_board->chunks[g_count].kind.store(kind, std::memory_order_relaxed);
+                 g_given[g_count++] = {address, chunk.handle};
+               });
+  g_board->count.store(g_count, std::memory_order_release);
+}
+
+// The chunk that was written down, if it is still there. pre: a Held lives.
+const Chunk* chunk_of(const Given& given) {
+  const Range* range = find(given.address);
+  if (range == nullptr || range->stays) return nullptr;
+  CUdeviceptr at = range->address;
+  for (unsigned c = 0; c < range->count && at <= given.address; ++c) {
+    const Chunk& chunk = range->chunks[c];
+    if (at == given.address) return chunk.handle == given.handle ? &chunk : nullptr;
+    at += chunk.bytes;
+  }
+  return nullptr;
+}
+
+bool export_some(std::uint32_t first, Descriptors& batch) {
+  const Held held;
+  for (std::uint32_t i = first; i < g_count && batch.count < wire::kMostDescriptors; ++i) {
+    const Chunk* chunk = chunk_of(g_given[i]);
+    int fd = -1;
+    if (chunk == nullptr || export_chunk(*chunk, fd) != CUDA_SUCCESS) return false;
+    batch.add(fd);
+  }
+  return true;
+}
+
+// The board first, then the chunks, as many as go with a frame. Closes `fd`.
+bool send_all(int fd) {
+  const std::uint32_t total = g_count + 1;
+  for (std::uint32_t sent = 0; sent < total;) {
+    Descriptors batch;
+    if (sent == 0) batch.add(fd);
+    const bool exported = export_some(sent == 0 ? 0 : sent - 1, batch);
+    const std::uint32_t count = batch.count;
+    wire::Shared answer{};
+    const bool taken = exported &&
+                       share(wire::kShare, {board::key_of(g_number), sent, total}, batch, answer) &&
+                       answer.verdict == wire::kTaken;
+    batch.close();  // all that were not sent
+    if (!taken) return false;
+    sent += count;
+  }
+  return true;
+}
+
+void end() {
+  if (g_board == nullptr) return;
+  g_board->phase.store(board::kEnded, std::memory_order_release);
+  ::munmap(g_board, board::kBoardBytes);
+  g_board = nullptr;
+  g_count = 0;
+  Descriptors none;
+  wire::Shared answer{};
+  share(wire::kEndShare, {board::key_of(g_number), 0, 0}, none, answer);
+  none.close();
+}
+
+}  // namespace
+
+Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+  int fd = -1;
+  if (number == 0 || bytes < kLeastBytes || !can_offer() || !make_board(fd)) return;
+  g_number = number;
+  list(lane, bytes);
+  const bool sent = send_all(fd);
+  log_line(sent ? Level::kDebug : Level::kInfo, "swap: %u chunks are %s to another job", g_count,
+           sent ? "offered" : "not offered after all");
+  if (!sent) end();
+}
+
+Offer::~Offer() { end(); }
+
+void Offer::begin() {
+  if (g_board != nullptr) g_board->phase.store(board::kBegun, std::memory_order_release);
+}
+
+void forget_offer() {
+  g_board = nullptr;
+  g_count = 0;
+}
+
+void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle) {
+  if (g_board == nullptr) return;
+  std::uint32_t low = 0;
+  for (std::uint32_t high = g_count; low < high;) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    (g_given[middle].address > address ? low : high) =
+        g_given[middle].address > address ? middle + 1 : middle;
+  }
+  if (low == g_count || g_given[low].address != address || g_given[low].handle != handle) return;
+  g_board->chunks[low].left.store(1, std::memory_order_release);
+}
+
+}  // namespace switchyard::shim::swap::handover
