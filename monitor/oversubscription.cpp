@@ -19,6 +19,10 @@ constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 // The device's room may follow the account's: the driver clears what it was given back.
 constexpr Time kFindsRoomWithin = std::chrono::milliseconds(1000);
 
+// Memory is handed over where so much leaves: to export, send and import a chunk takes some 0.1 ms,
+// to make it anew 0.6 while others copy, and the frames take their time.
+constexpr std::uint64_t kWorthHandingOver = 64u << 20;
+
 // Those on one GPU.
 template <typename Each>
 void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each each) {
@@ -189,6 +193,7 @@ Time Oversubscription::follow(Time now) {
     spdlog::info("job '{}' gives {} of its room to '{}'", giver->name, bytes_text(plan.gives_bytes),
                  roster_.find(plan.first)->name);
     give(gpu, *giver, plan.gives_bytes);
+    if (plan.gives_bytes < kWorthHandingOver) continue;
     begin_handover(roster_, gpu, *giver, *roster_.find(plan.first), numbers_() | 1);
   }
   return next;

@@ -20,7 +20,7 @@ namespace switchyard::shim::swap::handover {
 // --- the giver ---
 
 // Offers what leaves next of the GPU's memory, `bytes` in all, in the monitor's hand-over `number`;
-// nothing with number 0, or where it isn't worth it. While it lives has_left() tells the other.
+// nothing with number 0. While it lives has_left() tells the other.
 // pre: nobody new is admitted, and no Held lives.
 class Offer {
  public:

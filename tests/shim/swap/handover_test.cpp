@@ -1,0 +1,290 @@
+// Handing memory over: giver and taker in one process, each with a GPU of its own as to its lane.
+#include "shim/swap/handover.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <functional>
+#include <set>
+
+#include "shim/swap/descriptors.h"
+#include "switchyard/handover.h"
+#include "tests/shim/ipc/ipc_world.h"
+#include "tests/shim/swap/pipeline_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Held;
+using swap::Stop;
+using swap::handover::Offer;
+using testing::g_resident;
+using testing::kMiB2;
+
+constexpr unsigned kGiver = 0;
+constexpr unsigned kTaker = 1;
+constexpr std::uint64_t kNumber = 77;
+
+int g_exports = 0;
+std::set<CUmemGenericAllocationHandle> g_imported;
+
+CUresult export_memory(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                       unsigned long long) {
+  if (g_imported.count(handle) != 0) return CUDA_ERROR_INVALID_VALUE;  // as the driver
+  ++g_exports;
+  const int fd = ::memfd_create("memory", 0);
+  *static_cast<int*>(out) = fd;
+  return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult import_memory(CUmemGenericAllocationHandle* out, void*, CUmemAllocationHandleType) {
+  const CUmemAllocationProp properties{};
+  const CUresult result = driver().cuMemCreate(out, kMiB2, &properties, 0);
+  *out += 1000;  // none of those that were made
+  if (result == CUDA_SUCCESS) g_imported.insert(*out);
+  return result;
+}
+
+class HandedOver : public testing::PipelineTest {
+ protected:
+  HandedOver() {
+    testing::g_ipc = &world_;
+    g_exports = 0;
+    g_imported.clear();
+    g_driver.cuMemExportToShareableHandle = export_memory;
+    g_driver.cuMemImportFromShareableHandle = import_memory;
+    const Held held;
+    // The pipeline's world has three chunks and two.
+    for (std::size_t i = 0; i < swap::count(); ++i) {
+      swap::Range& range = swap::at(i);
+      range.lane = range.count == 3 ? kGiver : kTaker;
+      range.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      range.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      range.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    files_ = open_files();
+  }
+  ~HandedOver() override {
+    swap::handover::clear();
+    for (auto& [key, kept] : world_.shares) {
+      for (const int fd : kept) ::close(fd);
+    }
+    testing::g_ipc = nullptr;
+  }
+
+  static std::size_t open_files() {
+    std::size_t count = 0;
+    for (int fd = 0; fd < 4096; ++fd) count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+  }
+  static void note(unsigned, std::int64_t bytes) { g_resident += bytes; }
+  static swap::Moved leave(unsigned lane, std::uint64_t bytes = UINT64_MAX) {
+    const Held held;
+    return swap::move_out(lane, bytes, note);
+  }
+  static swap::Moved come(unsigned lane) {
+    const Held held;
+    return swap::move_in(
+        lane, [](unsigned, std::uint64_t, bool) { return true; }, note);
+  }
+  swap::Range& range_of(unsigned lane) {
+    return swap::at(0).lane == lane ? swap::at(0) : swap::at(1);
+  }
+  // All of the giver's leaves, and what the taker then has of it comes.
+  swap::Moved hand_over(unsigned giver, unsigned taker, std::uint64_t number) {
+    Offer offer(giver, 3 * kMiB2, number);
+    EXPECT_TRUE(swap::handover::follow(number, true));
+    offer.begin();
+    EXPECT_EQ(leave(giver).stop, Stop::kNothing);
+    return come(taker);
+  }
+
+  testing::IpcWorld world_;
+  std::size_t files_ = 0;
+};
+
+TEST_F(HandedOver, WhatHasLeftTheOneIsTheOthersAndFilled) {
+  leave(kTaker);
+  const swap::Moved moved = hand_over(kGiver, kTaker, kNumber);
+  EXPECT_EQ(moved.stop, Stop::kNothing);
+  EXPECT_EQ(moved.taken, 2 * kMiB2);
+  EXPECT_EQ(moved.copied, 2 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 2) << "the third, which nobody needed, is given back";
+  expect_nothing_lost();
+  EXPECT_EQ(open_files(), files_ + 2) << "one for each chunk of another's";
+}
+
+TEST_F(HandedOver, GoesOnByItsDescriptorForTheDriverExportsItToNobody) {
+  leave(kTaker);
+  hand_over(kGiver, kTaker, kNumber);
+  EXPECT_EQ(g_exports, 3);
+  EXPECT_EQ(hand_over(kTaker, kGiver, kNumber + 1).taken, 2 * kMiB2);
+  EXPECT_EQ(g_exports, 3);
+  EXPECT_EQ(driven_.live_handles, 3);
+  expect_nothing_lost();
+  leave(kGiver);
+  EXPECT_EQ(open_files(), files_) << "with the memory its descriptor goes";
+}
+
+TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
+  leave(kTaker);
+  {
+    Offer offer(kGiver, 3 * kMiB2, kNumber);
+    ASSERT_TRUE(swap::handover::follow(kNumber, true));
+    offer.begin();
+  }
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  EXPECT_EQ(driven_.live_handles, 5);
+  EXPECT_EQ(open_files(), files_);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, NothingIsTakenBeforeTheGiverHasBegun) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::begun());
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
+  {
+    const Held held;
+    range_of(kTaker).properties.allocFlags.gpuDirectRDMACapable = 1;
+  }
+  leave(kTaker);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  EXPECT_EQ(driven_.live_handles, 2);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatNobodyCanImportIsNotOffered) {
+  {
+    const Held held;
+    range_of(kGiver).properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  }
+  leave(kTaker);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  EXPECT_EQ(g_exports, 0);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const std::size_t offered = open_files();
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_GT(open_files(), offered);
+  EXPECT_FALSE(swap::handover::follow(0, true));
+  EXPECT_EQ(open_files(), offered);
+  EXPECT_EQ(driven_.live_handles, 3);
+}
+
+TEST_F(HandedOver, AnotherNumbersOfferIsNotFound) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_TRUE(swap::handover::follow(kNumber + 1, true)) << "it may still come";
+  EXPECT_FALSE(swap::handover::begun());
+  EXPECT_EQ(driven_.live_handles, 3) << "nothing was imported";
+}
+
+TEST_F(HandedOver, WithoutAMonitorNothingIsOffered) {
+  world_.monitor = 0;
+  leave(kTaker);
+  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(g_exports, 0);
+  offer.begin();
+  EXPECT_EQ(leave(kGiver).stop, Stop::kNothing);
+  EXPECT_EQ(open_files(), files_);
+}
+
+TEST_F(HandedOver, ABoardThatCouldShrinkIsRefused) {
+  leave(kTaker);
+  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const wire::Key key = handover::key_of(kNumber);
+  int& board = world_.shares[{key.words[0], key.words[1]}].at(0);
+  ::close(board);
+  board = ::memfd_create("board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(board, handover::kBoardBytes), 0);
+  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  offer.begin();
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, ABoardThatSaysOtherThanCameIsRefused) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const wire::Key key = handover::key_of(kNumber);
+  auto& share = world_.shares[{key.words[0], key.words[1]}];
+  ::close(share.back());
+  share.pop_back();
+  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  EXPECT_EQ(driven_.live_handles, 3);
+}
+
+// Each call of the driver fails once, on either side.
+class FailingHandOver : public HandedOver, public ::testing::WithParamInterface<int> {};
+
+TEST_P(FailingHandOver, LosesNothing) {
+  leave(kTaker);
+  driven_.calls_until_failure = GetParam();
+  {
+    Offer offer(kGiver, 3 * kMiB2, kNumber);
+    swap::handover::follow(kNumber, true);
+    offer.begin();
+    leave(kGiver);
+    come(kTaker);
+  }
+  driven_.calls_until_failure = -1;
+  expect_nothing_lost();
+  swap::handover::follow(0, true);
+  come(kTaker);
+  come(kGiver);
+  expect_nothing_lost();
+  EXPECT_EQ(driven_.live_handles, 5);
+  leave(kTaker);
+  leave(kGiver);
+  EXPECT_EQ(driven_.live_handles, 0);
+  EXPECT_EQ(open_files(), files_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Call, FailingHandOver, ::testing::Range(0, 60));
+
+class Descriptors : public ::testing::Test {
+ protected:
+  Descriptors() { ::getrlimit(RLIMIT_NOFILE, &before_); }
+  ~Descriptors() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  rlimit before_{};
+};
+
+TEST_F(Descriptors, AreInTheUpperHalfAndNeverMore) {
+  rlimit few = before_;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::set<int> kept;
+  for (int i = 0; i < 100; ++i) {
+    const int number = swap::descriptors::keep(STDERR_FILENO);
+    if (number == 0) break;
+    EXPECT_GE(number, 32);
+    EXPECT_TRUE(kept.insert(number).second);
+  }
+  EXPECT_FALSE(kept.empty());
+  EXPECT_LE(kept.size(), 32u);
+  for (const int number : kept) swap::descriptors::close(number);
+  for (const int number : kept) EXPECT_LT(::fcntl(number, F_GETFD), 0);
+}
+
+TEST_F(Descriptors, AForkedChildClosesItsParents) {
+  const int kept = swap::descriptors::keep(STDERR_FILENO);
+  ASSERT_GT(kept, 0);
+  EXPECT_NE(::fcntl(kept, F_GETFD) & FD_CLOEXEC, 0);
+  swap::descriptors::close_all();
+  EXPECT_LT(::fcntl(kept, F_GETFD), 0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
