@@ -311,7 +311,6 @@ void Monitor::tick(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
-  residency_.divide_host_pool();
   std::erase_if(ghosts_, [&](const auto& ghost) {
     const bool over = !ghost.second.watched && now >= ghost.second.until;
     if (over) slicing_.died(ghost.first);

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "monitor/handovers.h"
 #include "monitor/idling.h"
 #include "monitor/lanes.h"
 #include "monitor/pausing.h"
+#include "monitor/policy/host_pool.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -127,20 +129,25 @@ void Residency::join(Client& client, bool rejoins) {
 }
 
 void Residency::divide_host_pool() {
-  std::uint64_t left = host_pool_bytes_;
-  const auto for_swappable = [this](auto each) {
-    for (const auto& [key, job] : roster_.jobs()) {
-      if (job.knobs.swappable) for_lanes(roster_, job, each);
-    }
-  };
-  for_swappable([&](Client&, unsigned, Client::Lane& state) {
-    left -= std::min(left, state.residency.host_bytes);
-  });
-  for_swappable([&](Client& client, unsigned lane, Client::Lane& state) {
-    ResidencyOrder order = state.residency_order;
-    order.host_limit_bytes = std::min(state.residency.host_bytes, host_pool_bytes_) + left;
-    tell(client, lane, state, order);
-  });
+  std::vector<GpuAccounts::Place> places;
+  std::vector<policy::HostUser> users;
+  for (const auto& [key, job] : roster_.jobs()) {
+    if (!job.knobs.swappable) continue;
+    for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+      // Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
+      const std::uint64_t most = gpus_[state.gpu].memory.total_bytes;
+      const std::uint64_t total = state.residency.total_bytes;
+      places.push_back({&client, lane, &state});
+      users.push_back({most == 0 ? total : std::min(total, most), state.residency.host_bytes});
+    });
+  }
+  const std::vector<std::uint64_t> limits = policy::divide_host_pool(users, host_pool_bytes_);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto& [client, lane, state] = places[i];
+    ResidencyOrder order = state->residency_order;
+    order.host_limit_bytes = limits[i];
+    tell(*client, lane, *state, order);
+  }
 }
 
 void Residency::room_came() {
@@ -153,6 +160,7 @@ bool Residency::follow(Time now) {
   for (auto& [key, job] : roster_.jobs()) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;
   }
+  divide_host_pool();  // before anybody is told to leave
   // The room of one that has left is the next one's in the same look.
   bool more = true;
   for (int round = 0; round < 2 && more; ++round) {

@@ -13,7 +13,8 @@
 // those who take turns the first in line comes in parts, while the one before it leaves: each part
 // as soon as the account has room for it. It works once all has come and is promised again.
 //
-// The host's pinned memory has one budget: each client may keep what it has and what is left.
+// The host's pinned memory has one budget, divided by what each client can use
+// (policy/host_pool.h).
 //
 // Threading: one thread.
 #pragma once
@@ -62,10 +63,9 @@ class Residency {
   Time due() const { return due_; }
   // Memory was given back: who waits is tried again at the next follow().
   void room_came();
-  // Divides the host's budget anew.
-  void divide_host_pool();
 
  private:
+  void divide_host_pool();
   bool observe(Job& job, Time now);
   bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);

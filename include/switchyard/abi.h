@@ -213,10 +213,12 @@ struct alignas(64) Residency {
   // --- monitor → client ---
   Word32 limited;  // 1: work is held, and limit_bytes holds; 0: all may be there, and work goes on
   Word32 reserved_word;
-  Word64 limit_bytes;       // swappable memory that may be on the device
-  Word64 host_limit_bytes;  // pinned memory of the host that the client may keep for this GPU
-  Word64 gives;             // the hand-over that what leaves is offered in; 0: nobody waits for it
-  Word64 takes;             // the one that it may take from; 0: none
+  Word64 limit_bytes;  // swappable memory that may be on the device
+  // Pinned memory of the host that the client may keep for this GPU: its share. What it has beyond
+  // that is lacking elsewhere: it gives it back as it can.
+  Word64 host_limit_bytes;
+  Word64 gives;  // the hand-over that what leaves is offered in; 0: nobody waits for it
+  Word64 takes;  // the one that it may take from; 0: none
   std::uint8_t reserved_monitor[24];
 
   // --- client → monitor ---

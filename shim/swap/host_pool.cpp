@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint64_t kPage = 2ull << 20;
 constexpr std::uint64_t kSmallPage = 4096;
 constexpr unsigned kPages = kSlab / kPage;
-constexpr unsigned kMostSlabs = 4096;  // 1 TiB
 constexpr unsigned kTouchers = 4;
 
 // 256 MiB and which of its pages are handed out.
@@ -25,6 +24,10 @@ struct Slab {
   unsigned free_pages = 0;
   std::uint64_t taken[kPages / 64] = {};
 
+  bool holds(const void* at) const {
+    const auto* there = static_cast<const unsigned char*>(at);
+    return there >= base && there < base + kSlab;
+  }
   bool is_taken(unsigned page) const { return (taken[page / 64] >> page % 64 & 1) != 0; }
   void flip(unsigned first, unsigned pages) {
     for (unsigned page = first; page < first + pages; ++page) taken[page / 64] ^= 1ull << page % 64;
@@ -47,6 +50,12 @@ pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
 unsigned pages_of(std::uint64_t bytes) {
   return static_cast<unsigned>((bytes + kPage - 1) / kPage);
+}
+
+// g_slabs + g_count: none.
+Slab* find(const void* at) {
+  return std::find_if(g_slabs, g_slabs + g_count,
+                      [at](const Slab& slab) { return slab.holds(at); });
 }
 
 // At a multiple of 2 MiB, so that huge pages can stand behind all of it.
@@ -95,6 +104,19 @@ CUresult pin(unsigned char* slab) {
   return driver().cuMemHostRegister_v2(slab, kSlab, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
+bool unpin(unsigned char* slab) {
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  return driver().cuMemHostUnregister != nullptr &&
+         driver().cuMemHostUnregister(slab) == CUDA_SUCCESS;
+}
+
+// All of it, or none of it: so that nobody takes of what is being given back.
+void hand_out_all(Slab& slab, bool out) {
+  slab.flip(0, kPages);
+  slab.free_pages = out ? 0 : kPages;
+  g_free_pages = out ? g_free_pages - kPages : g_free_pages + kPages;
+}
+
 }  // namespace
 
 Piece take(std::uint64_t bytes) {
@@ -118,9 +140,7 @@ void give_back(Piece& piece) {
   if (!piece) return;
   const Locked locked(g_lock);
   auto* at = static_cast<unsigned char*>(piece.at);
-  Slab* slab = std::find_if(g_slabs, g_slabs + g_count, [&](const Slab& candidate) {
-    return at >= candidate.base && at < candidate.base + kSlab;
-  });
+  Slab* slab = find(at);
   if (slab != g_slabs + g_count) {
     const unsigned pages = pages_of(piece.bytes);
     slab->flip(static_cast<unsigned>(static_cast<std::uint64_t>(at - slab->base) / kPage), pages);
@@ -161,6 +181,39 @@ bool grow(std::uint64_t limit_bytes) {
   g_slabs[g_count] = {.base = base, .free_pages = kPages};
   ++g_count;
   g_free_pages += kPages;
+  return true;
+}
+
+unsigned slabs() {
+  const Locked locked(g_lock);
+  return g_count;
+}
+
+unsigned slab_of(const Piece& piece) {
+  const Locked locked(g_lock);
+  return static_cast<unsigned>(find(piece.at) - g_slabs);
+}
+
+std::uint64_t free_bytes_of(unsigned slab) {
+  const Locked locked(g_lock);
+  return g_slabs[slab].free_pages * kPage;
+}
+
+bool drop(unsigned number) {
+  Slab& slab = g_slabs[number];
+  {
+    const Locked locked(g_lock);
+    if (slab.free_pages != kPages) return false;
+    hand_out_all(slab, true);
+  }
+  const bool let_go = unpin(slab.base);
+  if (let_go) ::munmap(slab.base, kSlab);
+  const Locked locked(g_lock);
+  hand_out_all(slab, false);
+  if (!let_go) return false;
+  std::move(&slab + 1, g_slabs + g_count, &slab);
+  --g_count;
+  g_free_pages -= kPages;
   return true;
 }
 

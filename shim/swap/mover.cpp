@@ -28,6 +28,7 @@
 #include "shim/swap/pipeline.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/shrink.h"
 #include "shim/swap/wanted.h"
 #include "shim/swap/whole.h"
 #include "shim/swap/words.h"
@@ -48,6 +49,12 @@ constexpr std::uint64_t kLastRestNs = 2'000 * kMs;
 // Chunks of a size that doesn't divide a slab leave some of it: a sixteenth where all are of 20
 // MiB.
 constexpr std::uint64_t kWasted = 16;
+// Giving host memory back holds work up: for so long at a time, and for a twentieth of the time at
+// most. Where work is held anyway, it must not keep what comes waiting.
+constexpr std::uint64_t kShrinkNs = 100 * kMs;
+constexpr std::uint64_t kShrinkAwayNs = 20 * kMs;
+constexpr std::uint64_t kShrinkPart = 20;
+constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be given back
 // The driver compiles the digest's kernel on it: as large as a program's first thread's.
 constexpr std::size_t kStackBytes = 8u << 20;
 
@@ -104,6 +111,7 @@ struct Mover {
   std::uint64_t rest_ns = kFirstRestNs;
   std::uint64_t next_ns = 0;  // not before
   bool failing = false;
+  std::uint64_t shrink_ns = 0;  // not before
   std::uint64_t spare = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
 
   void rest(std::uint32_t phase, std::uint32_t error, CUresult result) {
@@ -185,9 +193,9 @@ struct Mover {
 
   // `kept`: what the pipeline gives up where it finds no room.
   bool find_host_room(std::uint64_t bytes, std::uint64_t kept) {
-    const std::uint64_t most = words::host_limit(lane);
+    // The limit may fall meanwhile.
     while (host_pool::free_bytes() + kept < bytes) {
-      if (!host_pool::grow(most)) return false;
+      if (!host_pool::grow(words::host_limit(lane))) return false;
     }
     return true;
   }
@@ -297,6 +305,27 @@ struct Mover {
     return true;
   }
 
+  // Others need what is pinned here beyond the limit. As the driver waits for all work of the
+  // process before it lets go of host memory, work is held as for a move.
+  bool shrink_pool() {
+    const std::uint64_t most = words::host_limit(lane);
+    const std::uint64_t begun = monotonic_ns();
+    if (host_pool::pinned_bytes() <= most || begun < shrink_ns) return false;
+    const bool away = admission::is_moving();
+    if (!away && (!admission::is_open() || paused().paused)) return false;
+    if (!can_shrink() || !current.enter(lane)) return false;
+    unsigned given = 0;
+    if (away || hold() == CUDA_SUCCESS) {
+      given = shrink(most, monotonic_ns() + (away ? kShrinkAwayNs : kShrinkNs));
+    }
+    if (!away) admission::open();
+    words::publish(lane);
+    const std::uint64_t now = monotonic_ns();
+    if (!away) shrink_ns = now + kShrinkPart * (now - begun);
+    if (given == 0) shrink_ns = std::max(shrink_ns, now + kShrinkRestNs);
+    return given != 0;
+  }
+
   // How long until it should look again.
   std::uint64_t look() {
     const std::uint64_t total = words::total(lane);
@@ -307,10 +336,12 @@ struct Mover {
       make_whole();
       return 0;
     }
-    if (total == 0 && !away) return kLookNs;
+    if (total == 0 && !away) return shrink_pool() ? 0 : kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
     const bool leaves = now.limited && (!away || resident > now.limit);
-    const bool offered = handover::follow(words::takes(lane), away && !leaves);
+    const std::uint64_t takes = words::takes(lane);
+    const bool takes_part = takes != 0 && away && !leaves && current.enter(lane);
+    const bool offered = handover::follow(takes, takes_part);
     const bool comes = away && (resident < std::min(now.limit, total) || handover::begun());
     const bool opens = away && (!now.limited || total == 0);
     if (!leaves && !comes && !opens) {
@@ -319,7 +350,7 @@ struct Mover {
         words::say(lane, abi::kAbsent, abi::kSwapFine);
       }
       if (offered) return kOfferedNs;
-      return grow_pool() ? 0 : kLookNs;
+      return shrink_pool() || grow_pool() ? 0 : kLookNs;
     }
     if (total != 0 && !current.enter(lane)) {
       if (opens) {

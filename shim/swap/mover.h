@@ -11,7 +11,7 @@
 // bound. What fails leaves each chunk either on the device or in the host, never nowhere.
 //
 // Between moves it makes whole what others shall be given (wanted.h), and it grows the host pool,
-// so that the next move finds room.
+// so that the next move finds room, or gives back of it what others shall have (shrink.h).
 //
 // It copies by a context of the process. Where none is left, work is admitted though memory is
 // away: it will fail by itself, and nobody is held for ever. With the next context it comes back.

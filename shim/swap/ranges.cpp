@@ -32,18 +32,6 @@ CUmemAllocationHandleType handle_types(int device) {
   return can ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
 }
 
-// Those that leave last come first. True: `act` of one was.
-template <typename Act>
-bool each_kept(Act act) {
-  for (std::size_t i = 0; i < g_ranges.count(); ++i) {
-    for (unsigned c = 0; c < g_ranges.at(i).count; ++c) {
-      Chunk& chunk = g_ranges.at(i).chunks[c];
-      if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Held::Held() { ::pthread_mutex_lock(&g_lock); }

@@ -157,7 +157,19 @@ CUresult release(Chunk& chunk);
 // A descriptor of it, which is the caller's. The driver's complaint.
 CUresult export_chunk(const Chunk& chunk, int& fd);
 
-// What the copies take that are kept of chunks on the device.
+// The chunks on the device whose copies are kept: those that leave last come first, until `act`
+// says true of one, which is the answer.
+template <typename Act>
+bool each_kept(Act act) {
+  for (std::size_t i = 0; i < count(); ++i) {
+    for (unsigned c = 0; c < at(i).count; ++c) {
+      Chunk& chunk = at(i).chunks[c];
+      if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
+    }
+  }
+  return false;
+}
+// What these copies take.
 std::uint64_t kept_bytes();
 // Whether the contents of any chunk are not on the device.
 bool anything_away();

@@ -109,6 +109,35 @@ TEST_F(Swap, WhatIsKeptInTheHostIsRoomForTheNextMove) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+TEST_F(Swap, HostMemoryBeyondTheLimitIsGivenBackWhileTheJobWorks) {
+  begin();
+  EXPECT_EQ(ask("alloc " + std::to_string(250 * kMiB)), "did alloc 3");
+  EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 512 * kMiB; }));
+  ask("begin");
+  words().host_limit_bytes.store(256 * kMiB);
+  EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 256 * kMiB; }));
+  EXPECT_EQ(words().phase.load(), abi::kResident);
+  EXPECT_EQ(ask("end"), "did end");
+  EXPECT_EQ(ask("check"), "right");
+  EXPECT_EQ(words().error.load(), abi::kSwapFine);
+}
+
+TEST_F(Swap, OfHostMemoryBeyondTheLimitWhatIsAwayStays) {
+  begin();
+  EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 256 * kMiB; }));
+  out();
+  ASSERT_TRUE(becomes(abi::kAbsent));
+  words().host_limit_bytes.store(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(words().host_bytes.load(), 256 * kMiB);
+  in();
+  ASSERT_TRUE(becomes(abi::kResident));
+  EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 0; }))
+      << "its copies were only kept";
+  EXPECT_EQ(ask("launch 1"), "did launch");
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Swap, AGraphGoesOnOverMemoryThatCameBack) {
   begin();
   EXPECT_EQ(ask("graph"), "did graph");

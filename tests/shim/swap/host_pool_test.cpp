@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "shim/swap/host_room.h"
 #include "shim/swap/ranges.h"
@@ -137,6 +138,8 @@ class HostPool : public HostRoom {
     unsigned flags = 0;
     CUresult result = CUDA_SUCCESS;
     int calls = 0;
+    std::vector<void*> unregistered;
+    CUresult unregister_result = CUDA_SUCCESS;
   };
   static Registered* registered_;
 
@@ -151,10 +154,21 @@ class HostPool : public HostRoom {
       ++registered_->calls;
       return registered_->result;
     };
+    g_driver.cuMemHostUnregister = [](void* at) {
+      registered_->unregistered.push_back(at);
+      return registered_->unregister_result;
+    };
   }
   ~HostPool() override {
+    own_.unregister_result = CUDA_SUCCESS;
+    while (host_pool::slabs() != 0 && host_pool::drop(0)) {
+    }
     if (host_pool::pinned_bytes() != 0) ::munmap(own_.at, kSlab);
     host_pool::clear();
+  }
+  static bool is_mapped(const void* at) {
+    unsigned char resident = 0;
+    return ::mincore(const_cast<void*>(at), 1, &resident) == 0;
   }
 
   Registered own_;
@@ -250,6 +264,55 @@ TEST_F(HostPool, AWholeSlabIsOnePiece) {
   EXPECT_EQ(host_pool::free_bytes(), kSlab);
   host_pool::give_back(all);  // none
   EXPECT_EQ(host_pool::free_bytes(), kSlab);
+}
+
+TEST_F(HostPool, ASlabThatNothingIsInIsGivenBack) {
+  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  unsigned char* first = own_.at;
+  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  unsigned char* second = own_.at;
+  swap_.relaxed = 0;
+  EXPECT_TRUE(host_pool::drop(0));
+  EXPECT_EQ(own_.unregistered, std::vector<void*>{first});
+  EXPECT_EQ(swap_.relaxed, 2) << "outside of captures, and back";
+  EXPECT_FALSE(is_mapped(first));
+  EXPECT_TRUE(is_mapped(second));
+  EXPECT_EQ(host_pool::slabs(), 1u);
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  host_pool::Piece piece = host_pool::take(kSlab);
+  EXPECT_EQ(piece.at, second);
+  EXPECT_FALSE(host_pool::take(1));
+  host_pool::give_back(piece);
+}
+
+TEST_F(HostPool, ASlabWithAPieceInUseStays) {
+  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  host_pool::Piece piece = host_pool::take(2 * kMiB);
+  EXPECT_EQ(host_pool::slab_of(piece), 0u);
+  EXPECT_EQ(host_pool::free_bytes_of(0), kSlab - 2 * kMiB);
+  EXPECT_FALSE(host_pool::drop(0));
+  EXPECT_TRUE(own_.unregistered.empty());
+  host_pool::give_back(piece);
+  EXPECT_EQ(host_pool::free_bytes_of(0), kSlab);
+  EXPECT_TRUE(host_pool::drop(0));
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(host_pool::free_bytes(), 0u);
+}
+
+TEST_F(HostPool, ASlabThatTheDriverDoesNotLetGoOfStaysInUse) {
+  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  own_.unregister_result = CUDA_ERROR_UNKNOWN;
+  EXPECT_FALSE(host_pool::drop(0));
+  EXPECT_EQ(own_.unregistered.size(), 1u);
+  g_driver.cuMemHostUnregister = nullptr;
+  EXPECT_FALSE(host_pool::drop(0));
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  EXPECT_TRUE(is_mapped(own_.at));
+  host_pool::Piece piece = host_pool::take(kSlab);
+  EXPECT_EQ(piece.at, own_.at);
+  host_pool::give_back(piece);
 }
 
 }  // namespace

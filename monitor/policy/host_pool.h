@@ -1,0 +1,39 @@
+// How much of the host's memory each client may keep pinned: one budget, divided fairly.
+//
+// Concept. A client pins in the background what all of its swappable memory needs, long before it
+// leaves. So each gets a share in proportion to what it can use: its memory, the waste of pieces
+// that don't fit, and a few slabs for a start. Where there is enough, nobody is limited below that,
+// and what nobody needs stays with who has pinned it, for pinning takes long.
+//
+// What is pinned is nobody else's. One that has more than its share, because another has come or
+// grown, is told its share and gives back as it can; meanwhile the others get only what is left. So
+// what is pinned is never more than the budget, but for slabs whose pinning had begun when a limit
+// fell.
+//
+// Shares are whole slabs: less than one is of no use.
+//
+// Threading: pure functions of what they are told.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace switchyard::monitor::policy {
+
+// What the library pins at a time.
+inline constexpr std::uint64_t kHostSlab = 256ull << 20;
+
+// A client's lane of a GPU.
+struct HostUser {
+  std::uint64_t total_bytes = 0;   // swappable memory, wherever it is
+  std::uint64_t pinned_bytes = 0;  // of the host, now
+};
+
+// What of the host it can use at most; 0 without swappable memory.
+std::uint64_t usable_host_bytes(std::uint64_t total_bytes);
+
+// How much each may keep pinned.
+std::vector<std::uint64_t> divide_host_pool(std::span<const HostUser> users, std::uint64_t budget);
+
+}  // namespace switchyard::monitor::policy
