@@ -30,6 +30,16 @@ void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, con
   takes->takes_from = from->id;
 }
 
+std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane) {
+  if (lane.gives == 0) return 0;
+  for (const auto& [id, client] : roster.clients()) {
+    for (const auto& [at, other] : client->lanes) {
+      if (other.takes == lane.gives) return lane.gives;
+    }
+  }
+  return 0;
+}
+
 std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane) {
   return lane.takes != 0 && roster.clients().count(lane.takes_from) != 0 ? lane.takes : 0;
 }

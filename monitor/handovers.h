@@ -20,7 +20,9 @@ namespace switchyard::monitor {
 void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
                     std::uint64_t number);
 
-// The number that the client may take under, as of now; 0: none.
+// The numbers that the client may give and take under, as of now; 0: none. Nothing is offered to
+// one that has gone: what is offered is free for nobody else.
+std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane);
 std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane);
 
 void end_handover(Client::Lane& lane);

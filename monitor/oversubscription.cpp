@@ -160,6 +160,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;
+    lane.gives = 0;  // to whom it gave before
     bytes -= part;
   });
   if (!giver.presence.out) giver.presence.yielded = true;

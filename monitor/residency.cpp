@@ -285,7 +285,9 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     ResidencyOrder order = state.residency_order;
     order.limited = true;
     order.limit_bytes = state.kept_bytes;
-    order.gives = state.gives;
+    state.takes = 0;
+    order.gives = gives_now(roster_, state);
+    order.takes = 0;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
@@ -367,6 +369,7 @@ void Residency::follow_room(Job& job, Time now) {
     overdrawn[state.gpu] -= less;
     ResidencyOrder order = state.residency_order;
     order.limit_bytes = state.kept_bytes;
+    order.gives = gives_now(roster_, state);
     order.takes = takes_now(roster_, state);
     tell(client, lane, state, order);
   });

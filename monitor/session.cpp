@@ -179,6 +179,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     const std::string bytes = make_frame(wire::kShared, frame.id, shared);
     if (descriptors.empty()) return answer(bytes);
     if (!send(bytes, descriptors)) return close();
+    room.sent(asked, shared);
     // What came with the last request may already be the next one.
     return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
   }

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <thread>
 
+#include "switchyard/handover.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -92,6 +94,12 @@ wire::ShareVerdict SharedMemory::end(ClientId client, const wire::Key& key) {
   return wire::kTaken;
 }
 
+void SharedMemory::sent(const wire::Share& asked, const wire::Shared& answer) {
+  const auto found = shares_.find(key_of(asked.key));
+  if (found == shares_.end() || !handover::is_key(asked.key)) return;
+  if (asked.first + answer.count == answer.total) drop(found);
+}
+
 void SharedMemory::left(ClientId client) {
   for (auto share = shares_.begin(); share != shares_.end();) {
     share = share->second.client == client ? drop(share) : std::next(share);
@@ -102,6 +110,7 @@ void SharedMemory::left(ClientId client) {
 SharedMemory::Shares::iterator SharedMemory::drop(Shares::iterator share) {
   promised_ -= share->second.total;
   promised_to_[share->second.client] -= share->second.total;
+  close_elsewhere(std::move(share->second.descriptors));
   return shares_.erase(share);
 }
 

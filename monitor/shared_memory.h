@@ -38,6 +38,9 @@ class SharedMemory {
   // valid until the next call.
   wire::Shared open(uid_t uid, const wire::Share& asked, std::vector<int>& descriptors) const;
   wire::ShareVerdict end(ClientId client, const wire::Key& key);
+  // What open() answered has been sent. What is handed over (switchyard/handover.h) has one taker:
+  // once that has all of it nothing is kept, for a descriptor keeps the memory from being free.
+  void sent(const wire::Share& asked, const wire::Shared& answer);
   // The client has gone.
   void left(ClientId client);
 

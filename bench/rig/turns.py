@@ -29,6 +29,7 @@ class Watch:
     def __init__(self, rig):
         self.monitor = rig.connect()
         self.samples = []  # (when, {job: (bytes away, whether it is resident)})
+        self.came = {}     # {job: (bytes copied in so far, bytes that came in another's memory)}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
@@ -37,6 +38,9 @@ class Watch:
         try:
             while not self.ended.wait(ASK_EVERY):
                 jobs = self.monitor.ask(op="ps")["jobs"]
+                self.came.update((job["name"], [
+                    sum(gpu[key] for gpu in job["gpus"])
+                    for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")]) for job in jobs)
                 self.samples.append((time.monotonic(), {
                     job["name"]: (sum(gpu["memory_swapped_bytes"] for gpu in job["gpus"]),
                                   job["residency"] == "resident") for job in jobs}))

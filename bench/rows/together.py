@@ -100,7 +100,7 @@ def together(rig, report):
             training.ready(90)
         results = {name: finish(rig, training) for name, training in pair.items()}
     finally:
-        report.keep(turns=watch.end(), seconds_to_leave=seconds_to_leave(rig),
+        report.keep(turns=watch.end(), came=watch.came, seconds_to_leave=seconds_to_leave(rig),
                     swaps={name: times_out(rig, name) for name in pair})
     return results, max(result["stamps"][-1] for result in results.values()) - begun
 
@@ -164,6 +164,9 @@ def judge_turns(report, link, turns):
                 f"{1e3 * median([turn['seconds'] for turn in turns]):.0f} ms",
                 f"{median([turn['out'] for turn in turns]) / 1e9:.2f} GB out, "
                 f"{median([turn['in'] for turn in turns]) / 1e9:.2f} GB in, {len(turns)} turns")
+    came = [sum(each) for each in zip(*(report.raw["came"][name] for name in report.raw["swaps"]))]
+    report.note("  copied in, and came in the other's memory",
+                ", ".join(f"{size / 1e9:.1f} GB" for size in came))
     if took := report.raw["seconds_to_leave"]:
         report.note("  from the order until it had left", f"{1e3 * median(took):.0f} ms",
                     "the end of its accepted work included")

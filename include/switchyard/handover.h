@@ -51,6 +51,8 @@ inline constexpr std::size_t kBoardBytes = 16384;
 static_assert(sizeof(Board) == kBoardBytes);
 
 // `number`: the monitor's, of this hand-over.
-inline wire::Key key_of(std::uint64_t number) { return {{number, 0x7265766f646e6168}}; }
+inline constexpr std::uint64_t kKeyWord = 0x7265766f646e6168;
+inline wire::Key key_of(std::uint64_t number) { return {{number, kKeyWord}}; }
+inline bool is_key(const wire::Key& key) { return key.words[1] == kKeyWord; }
 
 }  // namespace switchyard::handover

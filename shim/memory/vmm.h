@@ -173,14 +173,28 @@ CUresult handle_properties(Original original, CUmemAllocationProp* properties,
 template <typename Call>
 CUresult lend(CUmemGenericAllocationHandle handle, bool whole, Stays why, Call call) {
   if (!swap::handles::ours(handle)) return call(handle);
-  CUresult result = whole ? swap::handles::make_whole(handle) : CUDA_SUCCESS;
-  if (result != CUDA_SUCCESS) return result;
-  const swap::Entry entry;
-  CUmemGenericAllocationHandle real = 0;
-  result = swap::handles::real(handle, real);
-  if (result == CUDA_SUCCESS) result = call(real);
-  if (result == CUDA_SUCCESS) swap::handles::stays(handle, why);
-  return result;
+  const auto make = [&] { return whole ? swap::handles::make_whole(handle) : CUDA_SUCCESS; };
+  const auto is_whole = [&] { return !whole || swap::handles::is_whole(handle); };
+  return swap::handles::with_whole(make, is_whole, [&] {
+    CUmemGenericAllocationHandle real = 0;
+    CUresult result = swap::handles::real(handle, real);
+    if (result == CUDA_SUCCESS) result = call(real);
+    if (result == CUDA_SUCCESS) swap::handles::stays(handle, why);
+    return result;
+  });
+}
+
+// The same for what is mapped there, by its address.
+template <typename Call>
+CUresult lend(CUdeviceptr address, std::size_t size, Stays why, Call call) {
+  if (!swap::on()) return call();
+  const auto make = [&] { return swap::handles::make_whole(address, size); };
+  const auto is_whole = [&] { return swap::handles::is_whole(address, size); };
+  return swap::handles::with_whole(make, is_whole, [&] {
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS) swap::handles::stays(address, size, why);
+    return result;
+  });
 }
 
 template <typename Original>
@@ -206,15 +220,8 @@ CUresult bind_address(Original original, CUmemGenericAllocationHandle multicast,
                       CUdeviceptr address, size_t size, Args... args) {
   // As the driver says of cuMemAlloc's own.
   if (swap::on() && swap::context_of(address) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (swap::on()) {
-    if (const CUresult refused = swap::handles::make_whole(address, size)) return refused;
-  }
-  const swap::Entry entry(swap::on());
-  const CUresult result = original(multicast, at, address, size, args...);
-  if (swap::on() && result == CUDA_SUCCESS) {
-    swap::handles::stays(address, size, Stays::kMulticast);
-  }
-  return result;
+  return lend(address, size, Stays::kMulticast,
+              [&] { return original(multicast, at, address, size, args...); });
 }
 
 // Work of a stream, over a list whose handles are ours to translate.

@@ -1,12 +1,16 @@
 #include "shim/swap/descriptors.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+
+// What pthread_atfork calls: that one is in no shared object of every glibc.
+extern "C" int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* dso);
 
 namespace switchyard::shim::swap::descriptors {
 namespace {
@@ -19,6 +23,11 @@ constexpr int kBits = 64;
 // Which are kept: a forked child finds no table in a state to be read.
 std::atomic<std::uint64_t> g_kept[kEnd / kBits] = {};
 
+// Recursive: what is kept is kept inside a NoFork of its keeper's.
+constexpr pthread_mutex_t kFree = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+pthread_mutex_t g_forking = kFree;
+pthread_once_t g_registered = PTHREAD_ONCE_INIT;
+
 std::uint64_t bit(int number) { return std::uint64_t{1} << (number % kBits); }
 
 int lowest() {
@@ -27,9 +36,33 @@ int lowest() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kFirst));
 }
 
+void before_fork() { ::pthread_mutex_lock(&g_forking); }
+void in_parent() { ::pthread_mutex_unlock(&g_forking); }
+
+// The numbers are the parent's still: nothing has run in the child before.
+void in_child() {
+  g_forking = kFree;
+  for (int number = 0; number < kEnd; ++number) {
+    std::atomic<std::uint64_t>& kept = g_kept[number / kBits];
+    if ((kept.load(std::memory_order_relaxed) & bit(number)) == 0) continue;
+    ::close(number);
+    kept.fetch_and(~bit(number), std::memory_order_relaxed);
+  }
+}
+
+void register_once() { ::__register_atfork(before_fork, in_parent, in_child, nullptr); }
+
 }  // namespace
 
+NoFork::NoFork() {
+  ::pthread_once(&g_registered, register_once);
+  ::pthread_mutex_lock(&g_forking);
+}
+
+NoFork::~NoFork() { ::pthread_mutex_unlock(&g_forking); }
+
 int keep(int fd) {
+  const NoFork no_fork;
   const int kept = ::fcntl(fd, F_DUPFD_CLOEXEC, std::max(lowest(), 1));
   if (kept < 0) return 0;
   if (kept >= kEnd) {
@@ -41,14 +74,9 @@ int keep(int fd) {
 }
 
 void close(int kept) {
+  const NoFork no_fork;
   g_kept[kept / kBits].fetch_and(~bit(kept), std::memory_order_relaxed);
   ::close(kept);
-}
-
-void close_all() {
-  for (int number = 0; number < kEnd; ++number) {
-    if ((g_kept[number / kBits].load(std::memory_order_relaxed) & bit(number)) != 0) close(number);
-  }
 }
 
 }  // namespace switchyard::shim::swap::descriptors

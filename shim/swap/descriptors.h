@@ -5,7 +5,9 @@
 // keeps the memory from being freed. They are many, and the numbers are the application's: they are
 // in the upper half of what it may open, and never more than that.
 //
-// A forked child has copies of all, which would keep its parent's memory: it closes them.
+// A forked child has copies of all, which would keep its parent's memory: it closes them, even if
+// it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or
+// from there (NoFork).
 //
 // Threading: any thread; a number is its keeper's alone.
 #pragma once
@@ -16,7 +18,13 @@ namespace switchyard::shim::swap::descriptors {
 int keep(int fd);
 void close(int kept);
 
-// In a forked child: the parent's.
-void close_all();
+// Around descriptors of memory that aren't kept: no child shall have copies. Nests.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+};
 
 }  // namespace switchyard::shim::swap::descriptors

@@ -289,6 +289,22 @@ CUresult make_whole(CUdeviceptr address, std::uint64_t size) {
   return result;
 }
 
+bool is_whole(Handle handle) {
+  const Held held;
+  const Body* body = bodies::find(handle);
+  return body == nullptr || whole::is_whole(*body);
+}
+
+bool is_whole(CUdeviceptr address, std::uint64_t size) {
+  const Held held;
+  const Span span = bodies::span_of(address, size);
+  bool all = true;
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    all = all && whole::is_whole(*bodies::place_at(i).body);
+  }
+  return all;
+}
+
 void stays(Handle handle, Stays why) {
   const Held held;
   if (Body* body = bodies::find(handle)) stay(*body, why);

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/swap/admission.h"
 #include "shim/swap/bodies.h"
 
 namespace switchyard::shim::swap::handles {
@@ -60,6 +61,22 @@ CUresult properties_of(Handle handle, CUmemAllocationProp* properties);
 CUresult make_whole(Handle handle);
 // The same for all that is mapped there.
 CUresult make_whole(CUdeviceptr address, std::uint64_t size);
+// Whether it is. pre: inside an Entry: outside of one it may leave, and come back in memory that
+// another process made (handover.h).
+bool is_whole(Handle handle);
+bool is_whole(CUdeviceptr address, std::uint64_t size);
+
+// `call` inside an Entry, with what is_whole() asks about whole, as make() makes it.
+template <typename Make, typename IsWhole, typename Call>
+CUresult with_whole(Make make, IsWhole is_whole, Call call) {
+  constexpr int kTries = 8;
+  for (int i = 0; i < kTries; ++i) {
+    if (const CUresult refused = make()) return refused;
+    const Entry entry;
+    if (is_whole()) return call();
+  }
+  return CUDA_ERROR_NOT_READY;
+}
 
 // The driver's handle of it: the first, if it has not been made whole, for a call that the driver
 // refuses anyway. pre: inside an Entry, until the call's end.

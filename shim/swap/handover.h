@@ -31,6 +31,8 @@ class Offer {
 
   // The accepted work is done.
   void begin();
+  // What has not left by now stays. Before anything is made anew: what is offered isn't free.
+  void end();
 };
 
 // A chunk's contents are safe, and `handle`, which was mapped there, is released.

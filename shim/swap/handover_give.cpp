@@ -4,6 +4,7 @@
 
 #include "shim/client/client.h"
 #include "shim/log.h"
+#include "shim/swap/descriptors.h"
 #include "shim/swap/handover.h"
 #include "shim/swap/handover_kind.h"
 #include "switchyard/handover.h"
@@ -18,8 +19,8 @@ struct Given {
   CUmemGenericAllocationHandle handle = 0;
 };
 
-board::Board* g_board = nullptr;  // null: nothing is offered
-std::uint64_t g_number = 0;
+board::Board* g_board = nullptr;    // null: nothing is offered
+std::uint64_t g_number = 0;         // of the last offer: each number is for one
 Given g_given[board::kMostChunks];  // by descending addresses, as they leave
 std::uint32_t g_count = 0;
 
@@ -51,7 +52,11 @@ void list(unsigned lane, std::uint64_t bytes) {
   each_leaving(lane, bytes,
                [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
                  std::uint32_t kind = 0;
-                 if (g_count == board::kMostChunks || !kind_of(properties, kind)) return;
+                 // What is only cached is given back, and doesn't leave.
+                 if (g_count == board::kMostChunks || !kind_of(properties, kind) ||
+                     find(address)->use == Use::kCached) {
+                   return;
+                 }
                  g_board->chunks[g_count].bytes.store(chunk.bytes, std::memory_order_relaxed);
                  g_board->chunks[g_count].kind.store(kind, std::memory_order_relaxed);
                  g_given[g_count++] = {address, chunk.handle};
@@ -87,6 +92,7 @@ bool export_some(std::uint32_t first, Descriptors& batch) {
 bool send_all(int fd) {
   const std::uint32_t total = g_count + 1;
   for (std::uint32_t sent = 0; sent < total;) {
+    const descriptors::NoFork no_fork;
     Descriptors batch;
     if (sent == 0) batch.add(fd);
     const bool exported = export_some(sent == 0 ? 0 : sent - 1, batch);
@@ -102,7 +108,7 @@ bool send_all(int fd) {
   return true;
 }
 
-void end() {
+void end_offer() {
   if (g_board == nullptr) return;
   g_board->phase.store(board::kEnded, std::memory_order_release);
   ::munmap(g_board, board::kBoardBytes);
@@ -118,7 +124,7 @@ void end() {
 
 Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   int fd = -1;
-  if (number == 0 || bytes == 0 || !can_offer() || !make_board(fd)) return;
+  if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) return;
   g_number = number;
   list(lane, bytes);
   const bool sent = send_all(fd);
@@ -129,12 +135,15 @@ Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
 
 Offer::~Offer() { end(); }
 
+void Offer::end() { end_offer(); }
+
 void Offer::begin() {
   if (g_board != nullptr) g_board->phase.store(board::kBegun, std::memory_order_release);
 }
 
 void forget_offer() {
   g_board = nullptr;
+  g_number = 0;
   g_count = 0;
 }
 

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shim/client/client.h"
 #include "shim/clock.h"
 #include "shim/log.h"
@@ -17,8 +19,8 @@ namespace {
 
 namespace board = switchyard::handover;
 
-// The giver exports its chunks before it offers them; it may have none to offer.
-constexpr std::uint64_t kOfferComesNs = 2'000'000'000;
+// The giver's work may be long at being held back, and it may have nothing to offer.
+constexpr std::uint64_t kLongestPauseNs = 20'000'000;
 
 struct Taken {
   CUmemGenericAllocationHandle handle = 0;  // 0: accepted
@@ -37,8 +39,9 @@ struct Away {
 enum class State { kNothing, kWaiting, kTaken };
 
 State g_state = State::kNothing;
-std::uint64_t g_number = 0;  // the last that was looked after
-std::uint64_t g_until_ns = 0;
+std::uint64_t g_number = 0;    // the last that was looked after
+std::uint64_t g_since_ns = 0;  // when that was first heard of,
+std::uint64_t g_ask_ns = 0;    // and when the offer is asked for again
 const board::Board* g_board = nullptr;
 Taken g_taken[board::kMostChunks];
 std::uint32_t g_count = 0;
@@ -81,6 +84,7 @@ enum class Came { kNotYet, kAll, kNever };
 Came take_all() {
   std::uint32_t total = 1;
   for (std::uint32_t first = 0; first < total;) {
+    const descriptors::NoFork no_fork;
     Descriptors batch;
     wire::Shared answer{};
     const bool answered =
@@ -105,10 +109,12 @@ Came take_all() {
   return Came::kAll;
 }
 
-void wait_for_offer() {
+void ask_for_offer() {
+  const std::uint64_t now = monotonic_ns();
+  if (now < g_ask_ns) return;
   switch (take_all()) {
     case Came::kNotYet:
-      if (monotonic_ns() >= g_until_ns) g_state = State::kNothing;
+      g_ask_ns = now + std::min((now - g_since_ns) / 8, kLongestPauseNs);
       return;
     case Came::kAll:
       log_line(Level::kDebug, "swap: %u chunks of another job can be taken", g_count);
@@ -140,11 +146,11 @@ bool follow(std::uint64_t number, bool away) {
     g_number = number;
     if (number != 0 && driver().cuMemImportFromShareableHandle != nullptr) {
       g_state = State::kWaiting;
-      g_until_ns = monotonic_ns() + kOfferComesNs;
+      g_since_ns = g_ask_ns = monotonic_ns();
     }
   }
-  if (!away || ended()) drop();
-  if (g_state == State::kWaiting) wait_for_offer();
+  if (!away) drop();
+  if (g_state == State::kWaiting) ask_for_offer();
   return g_state != State::kNothing;
 }
 
@@ -218,7 +224,6 @@ void drop() {
 
 void clear() {
   forget_offer();
-  descriptors::close_all();
   // The board's mapping and the driver's handles are the parent's: they are left where they are.
   g_board = nullptr;
   g_count = 0;

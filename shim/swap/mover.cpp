@@ -265,12 +265,16 @@ struct Mover {
     }
     if (!held_back()) return;
     // Exported while the accepted work ends.
-    handover::Offer offer(lane, there_now - std::min(there_now, limit), words::gives(lane));
+    const std::uint64_t all_now = words::resident(lane);
+    handover::Offer offer(lane, all_now - std::min(all_now, limit), words::gives(lane));
     if (!quiet()) return;
     offer.begin();
     // Draining may have taken long.
     const words::Told now = words::told(lane);
-    if (!now.limited) return come_back();
+    if (!now.limited) {
+      offer.end();
+      return come_back();
+    }
     limit = now.limit;
     Moved moved;
     {
@@ -279,6 +283,7 @@ struct Mover {
       const std::uint64_t there = words::resident(lane);
       if (there > limit) moved = move_out(lane, there - limit, words::resident_changes);
     }
+    offer.end();
     words::count_out(lane, moved);
     if (moved.stop != Stop::kNothing) {
       if (moved.stop == Stop::kNoHostRoom) spare += host_pool::kSlab;
@@ -332,16 +337,16 @@ struct Mover {
     const std::uint64_t resident = words::resident(lane);
     const words::Told now = words::told(lane);
     const bool away = !admission::is_open();
+    const bool leaves = now.limited && (!away || resident > now.limit);
+    const std::uint64_t takes = words::takes(lane);
+    const bool wants = takes != 0 && away && !leaves && total != 0 && current.enter(lane);
+    const bool offered = handover::follow(takes, wants);
     if (!away && wanted::is_asked() && !paused().paused) {
       make_whole();
       return 0;
     }
     if (total == 0 && !away) return shrink_pool() ? 0 : kLookNs;
     if (monotonic_ns() < next_ns) return kSoonNs;
-    const bool leaves = now.limited && (!away || resident > now.limit);
-    const std::uint64_t takes = words::takes(lane);
-    const bool takes_part = takes != 0 && away && !leaves && current.enter(lane);
-    const bool offered = handover::follow(takes, takes_part);
     const bool comes = away && (resident < std::min(now.limit, total) || handover::begun());
     const bool opens = away && (!now.limited || total == 0);
     if (!leaves && !comes && !opens) {

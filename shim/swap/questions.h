@@ -123,15 +123,8 @@ CUresult range_handle(Original original, void* handle, CUdeviceptr address, size
              static_cast<unsigned long long>(address));
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (swap::on()) {
-    if (const CUresult refused = swap::handles::make_whole(address, size)) return refused;
-  }
-  const swap::Entry entry(swap::on());
-  const CUresult result = original(handle, address, size, args...);
-  if (swap::on() && result == CUDA_SUCCESS) {
-    swap::handles::stays(address, size, Stays::kIpcExported);
-  }
-  return result;
+  return lend(address, size, Stays::kIpcExported,
+              [&] { return original(handle, address, size, args...); });
 }
 
 template <typename Original>

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <set>
@@ -66,7 +67,14 @@ class HandedOver : public testing::PipelineTest {
     files_ = open_files();
   }
   ~HandedOver() override {
+    swap::handover::follow(0, false);
     swap::handover::clear();
+    for (const Held held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
+      for (unsigned c = 0; c < each->count; ++c) {
+        if (each->chunks[c].handle != 0) swap::release(each->chunks[c]);
+      }
+    }
+    EXPECT_EQ(open_files(), files_);
     for (auto& [key, kept] : world_.shares) {
       for (const int fd : kept) ::close(fd);
     }
@@ -279,12 +287,21 @@ TEST_F(Descriptors, AreInTheUpperHalfAndNeverMore) {
   for (const int number : kept) EXPECT_LT(::fcntl(number, F_GETFD), 0);
 }
 
-TEST_F(Descriptors, AForkedChildClosesItsParents) {
+TEST_F(Descriptors, AForkedChildHasNoneOfItsParents) {
   const int kept = swap::descriptors::keep(STDERR_FILENO);
   ASSERT_GT(kept, 0);
   EXPECT_NE(::fcntl(kept, F_GETFD) & FD_CLOEXEC, 0);
-  swap::descriptors::close_all();
-  EXPECT_LT(::fcntl(kept, F_GETFD), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool closed = ::fcntl(kept, F_GETFD) < 0;
+    const int own = swap::descriptors::keep(STDERR_FILENO);
+    ::_exit(closed && own != 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_GE(::fcntl(kept, F_GETFD), 0);
+  swap::descriptors::close(kept);
 }
 
 }  // namespace
