@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/monitor/rig.h"
+#include "tests/monitor/crowd.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -12,51 +12,6 @@ using namespace test;
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-struct Crowd : Rig {
-  Crowd() : Rig(1, 4 * kGiB) {}
-
-  Joined oversubscriber(const std::string& name, Ask wanted = {}) {
-    wanted.name = name;
-    wanted.oversubscribe = "yes";
-    return runs(wanted);
-  }
-  // Allocates, all of it swappable.
-  bool gets(const Joined& who, std::uint64_t bytes) {
-    if (!allocate(who, bytes)) return false;
-    who.shim.residency().total_bytes += bytes;
-    who.shim.residency().resident_bytes += bytes;
-    return true;
-  }
-  // It asks again, as it does while it waits, and works or not.
-  void live(Time span, std::initializer_list<const Joined*> working = {}) {
-    for (Time end = now + span; now < end;) {
-      for (const Joined* each : working) each->shim.launch();
-      pass(milliseconds(50));
-    }
-  }
-  void is_absent(const Joined& who) {
-    who.shim.be_absent();
-    shows(who);
-  }
-  // Its memory is what the limit permits, some steps on the way.
-  void comes_to(const Joined& who, std::uint64_t bytes) {
-    who.shim.residency().resident_bytes = bytes;
-    shows(who);
-  }
-  void shows(const Joined& who) {
-    gpus.uses[0][who.client->peer.pid] = who.shim.residency().resident_bytes;
-    pass(milliseconds(50));
-  }
-  std::uint64_t may_have(const Joined& who) { return who.shim.residency().limit_bytes; }
-  void is_back(const Joined& who) {
-    who.shim.residency().held_threads = 0;
-    who.shim.be_resident();
-    gpus.uses[0][who.client->peer.pid] = who.shim.residency().total_bytes;
-    pass(milliseconds(50));
-  }
-  json job(std::size_t at) { return ask({{"op", "ps"}})["jobs"][at]; }
-};
 
 TEST(Oversubscription, WhoAsksForWhatAnotherHoldsWaitsAndGetsIt) {
   Crowd rig;
@@ -110,32 +65,6 @@ TEST(Oversubscription, TheyTakeTurnsForAsLongAsTheyWork) {
     std::swap(in, out);
   }
 }
-
-// Of 4 GiB a has 3 and b wants 3.
-struct TwoOfThree : Crowd {
-  Joined a = oversubscriber("a");
-  Joined b = oversubscriber("b");
-  TwoOfThree() {
-    EXPECT_TRUE(gets(a, 3 * kGiB));
-    live(seconds(1), {&a});
-    EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
-    live(milliseconds(50), {&a});
-  }
-  void b_works() {
-    is_absent(a);
-    a.shim.residency().held_threads = 1;
-    ASSERT_TRUE(gets(b, 3 * kGiB));
-    gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
-  }
-  void b_leaves_in_its_turn() {
-    const Time end = now + seconds(60);
-    while (!b.shim.told_to_leave() && now < end) live(milliseconds(50), {&b});
-    EXPECT_TRUE(b.shim.told_to_leave());
-    b.shim.residency().held_threads = 1;
-    b.shim.leave(3 * kGiB);
-    pass(milliseconds(1));
-  }
-};
 
 TEST(Oversubscription, OnlyWhatIsLackingLeaves) {
   TwoOfThree rig;

@@ -1,6 +1,7 @@
 // Lending a job's memory to others, end to end: the library, the monitor and the command line.
 #include <signal.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -186,13 +187,14 @@ TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
   }
 }
 
-// Two jobs of 160 MiB in pieces of 10, of which 200 MiB fit.
+// Two jobs of 120 MiB in pieces of 10, of which some 150 fit: what is handed over are 64 MiB at
+// least.
 class HandedOver : public ReleaseInParts {
  protected:
   void large_ones_at_work(const Changes& environment = {}) {
-    owner_.emplace(monitor({"--capacity", "220MiB"}, environment));
+    owner_.emplace(monitor({"--capacity", "176MiB"}, environment));
     Words command = {built("tests/jobs/job_swap")};
-    command.insert(command.end(), 16, std::to_string(10 * kMiB));
+    command.insert(command.end(), 12, std::to_string(10 * kMiB));
     Changes changes = {{"FAKECUDA_PATTERN", "1"}};
     changes.insert(changes.end(), environment.begin(), environment.end());
     for (const char* name : {"one", "two"}) {
@@ -225,6 +227,54 @@ TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
   EXPECT_TRUE(moved("two", 3));
   expect_all_right();
 }
+
+TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
+  for (const std::size_t killed : {0, 1}) {
+    jobs_.clear();
+    owner_.reset();
+    large_ones_at_work();
+    ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+    const char* name = killed == 0 ? "one" : "two";
+    ASSERT_TRUE(eventually([&] { return gpu_of(name).value("residency", "") == "moving"; }));
+    ::kill(jobs_[killed]->pid(), SIGKILL);
+    const std::size_t left = 1 - killed;
+    EXPECT_TRUE(advances(left));
+    EXPECT_EQ(tell(left, "end"), "did end");
+    EXPECT_EQ(tell(left, "check"), "right");
+    EXPECT_TRUE(eventually([&] {
+      return listing("status")["gpus"][0].value("memory_used_bytes", 0ull) < 200 * kMiB;
+    })) << "the other's memory is nobody's";
+  }
+}
+
+TEST_F(HandedOver, WhenTheMonitorIsKilledMeanwhileNothingIsLost) {
+  large_ones_at_work();
+  ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+  ASSERT_TRUE(eventually([&] { return gpu_of("one").value("residency", "") == "moving"; }));
+  ::kill(owner_->pid(), SIGKILL);
+  owner_.reset();
+  owner_.emplace(monitor({"--capacity", "176MiB"}));
+  expect_all_right();
+}
+
+class FailingHandOver : public HandedOver, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(FailingHandOver, LosesNothing) {
+  large_ones_at_work({{"FAKECUDA_FAIL", GetParam()}, {"FAKECUDA_FAILED", in_folder("failed")}});
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(in_folder("failed")); }));
+  EXPECT_TRUE(moved("one", 2));
+  EXPECT_TRUE(moved("two", 2));
+  expect_all_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Driver, FailingHandOver,
+                         ::testing::Values("cuMemExportToShareableHandle:4=999",
+                                           "cuMemImportFromShareableHandle:4=999",
+                                           "cuMemMap:20=999", "cuMemSetAccess:18=999"),
+                         [](const auto& info) {
+                           const std::string text = info.param;
+                           return text.substr(0, text.find(':'));
+                         });
 
 TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndAnewInTurns) {
   // More than the device has does not fit without a monitor either.

@@ -1,0 +1,89 @@
+// Jobs that oversubscribe a GPU of 4 GiB, and what their libraries would say.
+//
+// Threading: none.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+
+struct Crowd : Rig {
+  Crowd() : Rig(1, 4 * kGiB) {}
+
+  Joined oversubscriber(const std::string& name, Ask wanted = {}, uid_t uid = 1000) {
+    wanted.name = name;
+    wanted.oversubscribe = "yes";
+    Joined joined = join(wanted, uid);
+    joined.shim.open_context();
+    joined.shim.launch();
+    return joined;
+  }
+  // Allocates, all of it swappable.
+  bool gets(const Joined& who, std::uint64_t bytes) {
+    if (!allocate(who, bytes)) return false;
+    who.shim.residency().total_bytes += bytes;
+    who.shim.residency().resident_bytes += bytes;
+    return true;
+  }
+  // It asks again, as it does while it waits, and works or not.
+  void live(Time span, std::initializer_list<const Joined*> working = {}) {
+    for (Time end = now + span; now < end;) {
+      for (const Joined* each : working) each->shim.launch();
+      pass(std::chrono::milliseconds(50));
+    }
+  }
+  void is_absent(const Joined& who) {
+    who.shim.be_absent();
+    shows(who);
+  }
+  // Its memory is what the limit permits, some steps on the way.
+  void comes_to(const Joined& who, std::uint64_t bytes) {
+    who.shim.residency().resident_bytes = bytes;
+    shows(who);
+  }
+  void shows(const Joined& who) {
+    gpus.uses[0][who.client->peer.pid] = who.shim.residency().resident_bytes;
+    pass(std::chrono::milliseconds(50));
+  }
+  std::uint64_t may_have(const Joined& who) { return who.shim.residency().limit_bytes; }
+  void is_back(const Joined& who) {
+    who.shim.residency().held_threads = 0;
+    who.shim.be_resident();
+    gpus.uses[0][who.client->peer.pid] = who.shim.residency().total_bytes;
+    pass(std::chrono::milliseconds(50));
+  }
+  nlohmann::json job(std::size_t at) { return ask({{"op", "ps"}})["jobs"][at]; }
+};
+
+// Of 4 GiB a has 3 and b wants 3.
+struct TwoOfThree : Crowd {
+  Joined a = oversubscriber("a");
+  Joined b;
+  explicit TwoOfThree(uid_t uid_of_b = 1000) : b(oversubscriber("b", {}, uid_of_b)) {
+    EXPECT_TRUE(gets(a, 3 * kGiB));
+    live(std::chrono::seconds(1), {&a});
+    EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+    live(std::chrono::milliseconds(50), {&a});
+  }
+  void b_works() {
+    is_absent(a);
+    a.shim.residency().held_threads = 1;
+    ASSERT_TRUE(gets(b, 3 * kGiB));
+    gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
+  }
+  void b_leaves_in_its_turn() {
+    const Time end = now + std::chrono::seconds(60);
+    while (!b.shim.told_to_leave() && now < end) live(std::chrono::milliseconds(50), {&b});
+    EXPECT_TRUE(b.shim.told_to_leave());
+    b.shim.residency().held_threads = 1;
+    b.shim.leave(3 * kGiB);
+    pass(std::chrono::milliseconds(1));
+  }
+};
+
+}  // namespace switchyard::monitor::test
