@@ -104,9 +104,11 @@ class Rig:
             raise RigError(f"{program} is missing: run make first, or name a build by --build")
         log = open(self.scratch / "monitor.log", "wb")
         capacity = getattr(self.options, "capacity", None)
+        host_pool = getattr(self.options, "host_pool", None)
         # At info it says who leaves and who comes back; by itself it logs warnings alone.
         command = [program, "--persist", "--log", "info",
-                   *(["--capacity", capacity] if capacity else [])]
+                   *(["--capacity", capacity] if capacity else []),
+                   *(["--host-pool", host_pool] if host_pool else [])]
         self.monitor = subprocess.Popen(command, env=self.environment("switchyard"),
                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + 20

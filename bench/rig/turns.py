@@ -40,7 +40,8 @@ class Watch:
                 jobs = self.monitor.ask(op="ps")["jobs"]
                 self.came.update((job["name"], [
                     sum(gpu[key] for gpu in job["gpus"])
-                    for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")]) for job in jobs)
+                    for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")])
+                    for job in jobs if job["gpus"])
                 self.samples.append((time.monotonic(), {
                     job["name"]: (sum(gpu["memory_swapped_bytes"] for gpu in job["gpus"]),
                                   job["residency"] == "resident") for job in jobs}))

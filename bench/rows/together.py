@@ -26,7 +26,9 @@ def arguments(parser):
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
     parser.add_argument("--whole", action="store_const", const=None, dest="capacity",
                         help="it gives out all of the GPU: wants a --batch that takes 60 % of that, "
-                        "--steps for three minutes and a longer --limit")
+                        "--steps for three minutes, a longer --limit and a --host-pool")
+    parser.add_argument("--host-pool", help="of the monitor: what both have away at a turn, each "
+                        "in memory of its own, if not half of the host's is enough")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--expandable", action="store_true",
                       help="PyTorch's expandable segments: memory that it makes and maps itself")
@@ -98,10 +100,12 @@ def together(rig, report):
     try:
         for training in pair.values():
             training.ready(90)
+        ready = time.monotonic()
         results = {name: finish(rig, training) for name, training in pair.items()}
     finally:
         report.keep(turns=watch.end(), came=watch.came, seconds_to_leave=seconds_to_leave(rig),
                     swaps={name: times_out(rig, name) for name in pair})
+    report.keep(ready=ready)
     return results, max(result["stamps"][-1] for result in results.values()) - begun
 
 
@@ -137,12 +141,11 @@ def judge(rig, report, undisturbed, without, results, seconds):
     report.judge("without --oversubscribe", "out of memory" if without else "not refused",
                  "out of memory", without)
     both = min(result["stamps"][-1] for result in results.values())
-    first = max(result["stamps"][0] for result in results.values())
     for name, result in results.items():
         report.judge(f"{name}: losses", result["losses"][:12], "equal losses",
                      result["losses"] == undisturbed[0]["losses"])
-        report.at_most("  longest without a step", longest_gap(result["stamps"], first, both),
-                       WINDOW, "{:.1f} s")
+        gap = longest_gap(result["stamps"], report.raw["ready"], both)
+        report.at_most("  longest without a step", gap, WINDOW, "{:.1f} s")
         report.at_least("  times moved out", report.raw["swaps"][name], 5, "{:.0f}")
     total = sum(result["seconds"] for result in undisturbed)
     report.at_least("together over one after the other", total / seconds, 0.9)

@@ -204,6 +204,8 @@ CUresult export_handle(Original original, void* out, CUmemGenericAllocationHandl
   const bool whole = swap::handles::ours(handle) &&
                      swap::handles::properties_of(handle, &is) == CUDA_SUCCESS &&
                      (static_cast<unsigned>(is.requestedHandleTypes) & type) != 0;
+  // What stands behind it may be of more types than were asked for.
+  if (swap::handles::ours(handle) && !whole) return CUDA_ERROR_INVALID_VALUE;
   return lend(handle, whole, Stays::kIpcExported,
               [&](auto real) { return original(out, real, type, flags); });
 }

@@ -143,11 +143,10 @@ bool is_there(const Body& body) {
 
 CUmemAllocationProp kind_of(const Body& body) {
   CUmemAllocationProp kind = body.asked;
-  // For hand-overs (handover.h); nobody else is given a part of it.
-  if (body.count != 1) {
-    kind.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
-        kind.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  }
+  // It can be handed over (handover.h), whatever was asked for; nobody else is given a part of it.
+  const auto asked = body.count == 1 ? kind.requestedHandleTypes : CU_MEM_HANDLE_TYPE_NONE;
+  kind.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
+      asked | plain_memory(kind.location.id).requestedHandleTypes);
   return kind;
 }
 

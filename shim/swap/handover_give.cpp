@@ -127,6 +127,11 @@ Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) return;
   g_number = number;
   list(lane, bytes);
+  if (g_count == 0) {
+    ::close(fd);
+    end();
+    return;
+  }
   const bool sent = send_all(fd);
   log_line(sent ? Level::kDebug : Level::kInfo, "swap: %u chunks are %s to another job", g_count,
            sent ? "offered" : "not offered after all");
