@@ -32,6 +32,9 @@ TEST_F(Handles, ANumberStandsForChunksOfItsOwn) {
 }
 
 TEST_F(Handles, WhatCanBeExportedIsChunksToo) {
+  swap_.rdma = true;  // the device can all
+  g_driver.cuMemExportToShareableHandle = [](void*, Handle, CUmemAllocationHandleType,
+                                             unsigned long long) { return CUDA_SUCCESS; };
   create(32 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   ASSERT_EQ(swap_.handles.size(), 1u);
   EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -222,6 +225,13 @@ TEST_F(Handles, UnmappingWhatIsAwayAndStillReferredToWaitsUntilItIsBack) {
   EXPECT_EQ(map(at, 40 * kMiB, last(1)), CUDA_SUCCESS);
 }
 
+TEST_F(Handles, WhatWasNotAskedForIsExportedToNobody) {
+  make(4 * kMiB);
+  lent_ = 0;
+  EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(lent_, 0u) << "the driver would do it, once its memory has been away";
+}
+
 // Without a context the mover lets everybody go on (mover.h).
 TEST_F(Handles, WhatNoContextCouldBringBackIsUnmappedEmptyAndMappedAnew) {
   const CUdeviceptr at = make(40 * kMiB);
@@ -235,7 +245,7 @@ TEST_F(Handles, WhatNoContextCouldBringBackIsUnmappedEmptyAndMappedAnew) {
 }
 
 TEST_F(Handles, CallsThatNeedTheMemoryWaitUntilItIsBack) {
-  const CUdeviceptr at = make(4 * kMiB);
+  const CUdeviceptr at = make(4 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   const CUdeviceptr second = reserve(4 * kMiB);
   const Handle number = last(1);
   const std::function<void()> calls[] = {
