@@ -38,10 +38,10 @@ class Watch:
         try:
             while not self.ended.wait(ASK_EVERY):
                 jobs = self.monitor.ask(op="ps")["jobs"]
-                self.came.update((job["name"], [
-                    sum(gpu[key] for gpu in job["gpus"])
-                    for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")])
-                    for job in jobs if job["gpus"])
+                for job in jobs:  # a process that has ended is told of no more
+                    told = [sum(gpu[key] for gpu in job["gpus"])
+                            for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")]
+                    self.came[job["name"]] = max(self.came.get(job["name"], [0, 0]), told)
                 self.samples.append((time.monotonic(), {
                     job["name"]: (sum(gpu["memory_swapped_bytes"] for gpu in job["gpus"]),
                                   job["residency"] == "resident") for job in jobs}))

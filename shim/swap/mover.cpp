@@ -355,7 +355,8 @@ struct Mover {
         words::say(lane, abi::kAbsent, abi::kSwapFine);
       }
       if (offered) return kOfferedNs;
-      return shrink_pool() || grow_pool() ? 0 : kLookNs;
+      // To pin a slab takes longer than to come back: while it is away its turn is near.
+      return shrink_pool() || (!away && grow_pool()) ? 0 : kLookNs;
     }
     if (total != 0 && !current.enter(lane)) {
       if (opens) {

@@ -1,52 +1,15 @@
 // Lending a job's memory to others, end to end: the library, the monitor and the command line.
 #include <signal.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tests/system/harness.h"
+#include "tests/system/release_scene.h"
 
 namespace switchyard::system_tests {
 namespace {
-
-constexpr std::uint64_t kMiB = 1u << 20;
-
-class Release : public Scene {
- protected:
-  void TearDown() override {
-    child_.reset();
-    Scene::TearDown();
-  }
-  void begin(const Words& options = {}, std::uint64_t mebibytes = 40) {
-    Words all = {"--name", "lender", "--swappable"};
-    all.insert(all.end(), options.begin(), options.end());
-    child_.emplace(job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)},
-                       {{"FAKECUDA_PATTERN", "1"}}));
-    ASSERT_EQ(line(), "ready");
-  }
-  std::string line() {
-    std::string text;
-    if (!child_->read_line(text, kLimit)) return {};
-    return text;
-  }
-  std::string ask(const std::string& command) {
-    if (!child_->write_line(command)) return {};
-    return line();
-  }
-  json gpu() { return gpu_of("lender"); }
-  bool residency(const std::string& wanted) {
-    // A job that looks for a monitor is in no list.
-    return eventually([&] {
-      const json found = gpu();
-      return !found.is_null() && found.value("residency", "") == wanted;
-    });
-  }
-
-  std::optional<Child> child_;
-};
 
 TEST_F(Release, AReleasedJobsMemoryIsGoneAndComesBackAsItWas) {
   begin();
@@ -136,35 +99,14 @@ TEST_F(Release, JobsThatDoNotFitTogetherTakeTurns) {
   EXPECT_EQ(ask_second("check"), "right");
 }
 
-// Two jobs of 48 MiB in pieces of 6, of which 76 MiB fit.
-class ReleaseInParts : public Release {
- protected:
-  void two_at_work(const Words& capacity, const Changes& environment = {}) {
-    owner_.emplace(monitor(capacity, environment));
-    Words command = {built("tests/jobs/job_swap")};
-    command.insert(command.end(), 8, std::to_string(6 * kMiB));
-    for (const char* name : {"one", "two"}) {
-      jobs_.push_back(std::make_unique<Child>(
-          job({"--name", name, "--oversubscribe"}, command, {{"FAKECUDA_PATTERN", "1"}})));
-      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
-      tell(jobs_.size() - 1, "begin");
-    }
-  }
-  std::string said_by(std::size_t index) {
-    std::string text;
-    return jobs_[index]->read_line(text, kLimit) ? text : std::string();
-  }
-  std::string tell(std::size_t index, const std::string& command) {
-    return jobs_[index]->write_line(command) ? said_by(index) : std::string();
-  }
-  bool advances(std::size_t index) {
-    const std::string before = tell(index, "count");
-    return eventually([&] { return tell(index, "count") != before; });
-  }
-
-  std::optional<Child> owner_;
-  std::vector<std::unique_ptr<Child>> jobs_;
-};
+// As if the driver still cleared what another has given back.
+TEST_F(Release, WhoTakesTurnsWaitsForRoomThatWasGranted) {
+  const Child owner = monitor();
+  const Words steps{built("tests/jobs/job_alloc"), "alloc:100"};
+  const Changes full = {{"FAKECUDA_FAIL", "cuMemCreate:2=2,cuMemCreate:3=2,cuMemCreate:4=2"}};
+  EXPECT_EQ(job({"--oversubscribe"}, steps, full).finish(kLimit).out, "alloc 0\n");
+  EXPECT_EQ(job({"--swappable"}, steps, full).finish(kLimit).out, "alloc 2\n");
+}
 
 TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
   two_at_work({"--capacity", "92MiB"});
@@ -186,95 +128,6 @@ TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
     EXPECT_EQ(tell(each, "check"), "right");
   }
 }
-
-// Two jobs of 120 MiB in pieces of 10, of which some 150 fit: what is handed over are 64 MiB at
-// least.
-class HandedOver : public ReleaseInParts {
- protected:
-  void large_ones_at_work(const Changes& environment = {}) {
-    owner_.emplace(monitor({"--capacity", "176MiB"}, environment));
-    Words command = {built("tests/jobs/job_swap")};
-    command.insert(command.end(), 12, std::to_string(10 * kMiB));
-    Changes changes = {{"FAKECUDA_PATTERN", "1"}};
-    changes.insert(changes.end(), environment.begin(), environment.end());
-    for (const char* name : {"one", "two"}) {
-      jobs_.push_back(
-          std::make_unique<Child>(job({"--name", name, "--oversubscribe"}, command, changes)));
-      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
-      tell(jobs_.size() - 1, "begin");
-    }
-  }
-  std::uint64_t taken(const char* name) {
-    return gpu_of(name).value("swap_taken_over_bytes", 0ull);
-  }
-  bool moved(const char* name, std::uint64_t times) {
-    return eventually([&] { return gpu_of(name).value("swap_times_out", 0ull) >= times; });
-  }
-  void expect_all_right() {
-    EXPECT_TRUE(advances(0));
-    EXPECT_TRUE(advances(1));
-    for (const std::size_t each : {0, 1}) {
-      EXPECT_EQ(tell(each, "end"), "did end");
-      EXPECT_EQ(tell(each, "check"), "right");
-    }
-  }
-};
-
-TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
-  large_ones_at_work();
-  EXPECT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
-  EXPECT_TRUE(moved("one", 3));
-  EXPECT_TRUE(moved("two", 3));
-  expect_all_right();
-}
-
-TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
-  for (const std::size_t killed : {0, 1}) {
-    jobs_.clear();
-    owner_.reset();
-    large_ones_at_work();
-    ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
-    const char* name = killed == 0 ? "one" : "two";
-    ASSERT_TRUE(eventually([&] { return gpu_of(name).value("residency", "") == "moving"; }));
-    ::kill(jobs_[killed]->pid(), SIGKILL);
-    const std::size_t left = 1 - killed;
-    EXPECT_TRUE(advances(left));
-    EXPECT_EQ(tell(left, "end"), "did end");
-    EXPECT_EQ(tell(left, "check"), "right");
-    EXPECT_TRUE(eventually([&] {
-      return listing("status")["gpus"][0].value("memory_used_bytes", 0ull) < 200 * kMiB;
-    })) << "the other's memory is nobody's";
-  }
-}
-
-TEST_F(HandedOver, WhenTheMonitorIsKilledMeanwhileNothingIsLost) {
-  large_ones_at_work();
-  ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
-  ASSERT_TRUE(eventually([&] { return gpu_of("one").value("residency", "") == "moving"; }));
-  ::kill(owner_->pid(), SIGKILL);
-  owner_.reset();
-  owner_.emplace(monitor({"--capacity", "176MiB"}));
-  expect_all_right();
-}
-
-class FailingHandOver : public HandedOver, public ::testing::WithParamInterface<const char*> {};
-
-TEST_P(FailingHandOver, LosesNothing) {
-  large_ones_at_work({{"FAKECUDA_FAIL", GetParam()}, {"FAKECUDA_FAILED", in_folder("failed")}});
-  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(in_folder("failed")); }));
-  EXPECT_TRUE(moved("one", 2));
-  EXPECT_TRUE(moved("two", 2));
-  expect_all_right();
-}
-
-INSTANTIATE_TEST_SUITE_P(Driver, FailingHandOver,
-                         ::testing::Values("cuMemExportToShareableHandle:4=999",
-                                           "cuMemImportFromShareableHandle:4=999",
-                                           "cuMemMap:20=999", "cuMemSetAccess:18=999"),
-                         [](const auto& info) {
-                           const std::string text = info.param;
-                           return text.substr(0, text.find(':'));
-                         });
 
 TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndAnewInTurns) {
   // More than the device has does not fit without a monitor either.

@@ -1,0 +1,102 @@
+// Memory that is handed over between jobs that take turns, end to end.
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tests/system/release_scene.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+// Two jobs of 120 MiB in pieces of 10, of which some 150 fit: what is handed over are 64 MiB at
+// least.
+class HandedOver : public ReleaseInParts {
+ protected:
+  void large_ones_at_work(const Changes& environment = {}) {
+    owner_.emplace(monitor({"--capacity", "176MiB"}, environment));
+    Words command = {built("tests/jobs/job_swap")};
+    command.insert(command.end(), 12, std::to_string(10 * kMiB));
+    Changes changes = {{"FAKECUDA_PATTERN", "1"}};
+    changes.insert(changes.end(), environment.begin(), environment.end());
+    for (const char* name : {"one", "two"}) {
+      jobs_.push_back(
+          std::make_unique<Child>(job({"--name", name, "--oversubscribe"}, command, changes)));
+      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
+      tell(jobs_.size() - 1, "begin");
+    }
+  }
+  std::uint64_t taken(const char* name) {
+    return gpu_of(name).value("swap_taken_over_bytes", 0ull);
+  }
+  bool moved(const char* name, std::uint64_t times) {
+    return eventually([&] { return gpu_of(name).value("swap_times_out", 0ull) >= times; });
+  }
+  void expect_all_right() {
+    EXPECT_TRUE(advances(0));
+    EXPECT_TRUE(advances(1));
+    for (const std::size_t each : {0, 1}) {
+      EXPECT_EQ(tell(each, "end"), "did end");
+      EXPECT_EQ(tell(each, "check"), "right");
+    }
+  }
+};
+
+TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
+  large_ones_at_work();
+  EXPECT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+  EXPECT_TRUE(moved("one", 3));
+  EXPECT_TRUE(moved("two", 3));
+  expect_all_right();
+}
+
+TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
+  for (const std::size_t killed : {0, 1}) {
+    jobs_.clear();
+    owner_.reset();
+    large_ones_at_work();
+    ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+    const char* name = killed == 0 ? "one" : "two";
+    ASSERT_TRUE(eventually([&] { return gpu_of(name).value("residency", "") == "moving"; }));
+    ::kill(jobs_[killed]->pid(), SIGKILL);
+    const std::size_t left = 1 - killed;
+    EXPECT_TRUE(advances(left));
+    EXPECT_EQ(tell(left, "end"), "did end");
+    EXPECT_EQ(tell(left, "check"), "right");
+    EXPECT_TRUE(eventually([&] {
+      return listing("status")["gpus"][0].value("memory_used_bytes", 0ull) < 200 * kMiB;
+    })) << "the other's memory is nobody's";
+  }
+}
+
+TEST_F(HandedOver, WhenTheMonitorIsKilledMeanwhileNothingIsLost) {
+  large_ones_at_work();
+  ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+  ASSERT_TRUE(eventually([&] { return gpu_of("one").value("residency", "") == "moving"; }));
+  ::kill(owner_->pid(), SIGKILL);
+  owner_.reset();
+  owner_.emplace(monitor({"--capacity", "176MiB"}));
+  expect_all_right();
+}
+
+class FailingHandOver : public HandedOver, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(FailingHandOver, LosesNothing) {
+  large_ones_at_work({{"FAKECUDA_FAIL", GetParam()}, {"FAKECUDA_FAILED", in_folder("failed")}});
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(in_folder("failed")); }));
+  EXPECT_TRUE(moved("one", 2));
+  EXPECT_TRUE(moved("two", 2));
+  expect_all_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Driver, FailingHandOver,
+                         ::testing::Values("cuMemExportToShareableHandle:4=999",
+                                           "cuMemImportFromShareableHandle:4=999"),
+                         [](const auto& info) {
+                           const std::string text = info.param;
+                           return text.substr(0, text.find(':'));
+                         });
+
+}  // namespace
+}  // namespace switchyard::system_tests

@@ -1,0 +1,79 @@
+// Jobs whose memory is lent to others, with the real monitor and the command line.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/system/harness.h"
+
+namespace switchyard::system_tests {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class Release : public Scene {
+ protected:
+  void TearDown() override {
+    child_.reset();
+    Scene::TearDown();
+  }
+  void begin(const Words& options = {}, std::uint64_t mebibytes = 40) {
+    Words all = {"--name", "lender", "--swappable"};
+    all.insert(all.end(), options.begin(), options.end());
+    child_.emplace(job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)},
+                       {{"FAKECUDA_PATTERN", "1"}}));
+    ASSERT_EQ(line(), "ready");
+  }
+  std::string line() {
+    std::string text;
+    if (!child_->read_line(text, kLimit)) return {};
+    return text;
+  }
+  std::string ask(const std::string& command) {
+    if (!child_->write_line(command)) return {};
+    return line();
+  }
+  json gpu() { return gpu_of("lender"); }
+  bool residency(const std::string& wanted) {
+    // A job that looks for a monitor is in no list.
+    return eventually([&] {
+      const json found = gpu();
+      return !found.is_null() && found.value("residency", "") == wanted;
+    });
+  }
+
+  std::optional<Child> child_;
+};
+
+// Two jobs of 48 MiB in pieces of 6, of which 76 MiB fit.
+class ReleaseInParts : public Release {
+ protected:
+  void two_at_work(const Words& capacity, const Changes& environment = {}) {
+    owner_.emplace(monitor(capacity, environment));
+    Words command = {built("tests/jobs/job_swap")};
+    command.insert(command.end(), 8, std::to_string(6 * kMiB));
+    for (const char* name : {"one", "two"}) {
+      jobs_.push_back(std::make_unique<Child>(
+          job({"--name", name, "--oversubscribe"}, command, {{"FAKECUDA_PATTERN", "1"}})));
+      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
+      tell(jobs_.size() - 1, "begin");
+    }
+  }
+  std::string said_by(std::size_t index) {
+    std::string text;
+    return jobs_[index]->read_line(text, kLimit) ? text : std::string();
+  }
+  std::string tell(std::size_t index, const std::string& command) {
+    return jobs_[index]->write_line(command) ? said_by(index) : std::string();
+  }
+  bool advances(std::size_t index) {
+    const std::string before = tell(index, "count");
+    return eventually([&] { return tell(index, "count") != before; });
+  }
+
+  std::optional<Child> owner_;
+  std::vector<std::unique_ptr<Child>> jobs_;
+};
+
+}  // namespace switchyard::system_tests
