@@ -38,6 +38,17 @@ std::vector<GpuAccounts::Place> GpuAccounts::places(std::size_t gpu) {
   return out;
 }
 
+bool GpuAccounts::takes_turns(std::size_t gpu) const {
+  for (const auto& [id, client] : roster_.clients()) {
+    const Job* job = roster_.find(client->job);
+    if (job == nullptr || !job->knobs.oversubscribe) continue;
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu == gpu) return true;
+    }
+  }
+  return false;
+}
+
 std::optional<GpuAccounts::Place> GpuAccounts::place(std::size_t gpu, ClientId id) {
   Client* client = roster_.client(id);
   if (client == nullptr) return std::nullopt;

@@ -55,6 +55,8 @@ class GpuAccounts {
   std::optional<std::size_t> find_text(const std::string& uuid_text) const;
 
   std::vector<Place> places(std::size_t gpu);
+  // Whether any of them is of a job that oversubscribes.
+  bool takes_turns(std::size_t gpu) const;
   std::optional<Place> place(std::size_t gpu, ClientId id);
   // Reads what a GPU's clients show of their credit, and of what is away, into its account.
   void read_credits(std::size_t gpu);

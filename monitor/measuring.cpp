@@ -95,6 +95,7 @@ void Measuring::measure(std::size_t gpu, Time now) {
   if (listed) measure_overheads(gpu, *listed, used_before);
   if (at.memory.total_bytes > 0) {
     std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);
+    if (gpus_.takes_turns(gpu)) capacity -= capacity / kKeptForOverhead;
     // A capacity lowered by --capacity is ours alone: outside processes use what is beyond it.
     if (capacity_) capacity = std::min(capacity, *capacity_ + at.account.outside());
     at.account.set_capacity(capacity);

@@ -5,6 +5,10 @@
 // (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
 // a client that says that its memory has left, while it has not, is charged for it as overhead.
 //
+// Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
+// the brim, and a module that then finds no room ends its job. So where there are any of them, a
+// part of the device is given out to nobody.
+//
 // Threading: one thread.
 #pragma once
 
@@ -16,6 +20,9 @@
 #include "monitor/gpus.h"
 
 namespace switchyard::monitor {
+
+// A part of the device: 2.2 GiB of an H200, where cuBLAS and cuDNN may load a gigabyte at once.
+inline constexpr std::uint64_t kKeptForOverhead = 64;
 
 class Measuring {
  public:

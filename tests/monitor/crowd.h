@@ -13,7 +13,8 @@
 namespace switchyard::monitor::test {
 
 struct Crowd : Rig {
-  Crowd() : Rig(1, 4 * kGiB) {}
+  // 4 GiB, and what is kept for overhead.
+  Crowd() : Rig(1, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1)) {}
 
   Joined oversubscriber(const std::string& name, Ask wanted = {}, uid_t uid = 1000) {
     wanted.name = name;

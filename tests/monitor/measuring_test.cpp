@@ -35,6 +35,28 @@ TEST(Measuring, OverheadThatGrowsLaterTakesBackIdleCredit) {
   EXPECT_LE(rig.account().charged(a.client->job), kGiB);
 }
 
+TEST(Measuring, WhereJobsTakeTurnsAPartIsKeptForOverhead) {
+  Rig rig;
+  const Joined plain = rig.join({.swappable = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
+  const Joined turns = rig.join({.oversubscribe = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB - 64 * kMiB);
+  rig.monitor.left(turns.id);
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
+}
+
+TEST(Measuring, ACapacityThatLeavesEnoughIsNotLoweredForOverhead) {
+  Settings settings;
+  settings.capacity = 3 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined turns = rig.join({.oversubscribe = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 3 * kGiB);
+}
+
 TEST(Measuring, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
