@@ -18,7 +18,8 @@ namespace switchyard::shim::swap::descriptors {
 int keep(int fd);
 void close(int kept);
 
-// Around descriptors of memory that aren't kept: no child shall have copies. Nests.
+// Around descriptors of memory that aren't kept: no child shall have copies. pre: no Held lives
+// (ranges.h).
 class NoFork {
  public:
   NoFork();
