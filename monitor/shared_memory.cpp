@@ -97,7 +97,10 @@ wire::ShareVerdict SharedMemory::end(ClientId client, const wire::Key& key) {
 void SharedMemory::sent(const wire::Share& asked, const wire::Shared& answer) {
   const auto found = shares_.find(key_of(asked.key));
   if (found == shares_.end() || !handover::is_key(asked.key)) return;
-  if (asked.first + answer.count == answer.total) drop(found);
+  if (asked.first + answer.count != answer.total) return;
+  // They are many, and the taker has them; who ends a share waits until they are closed.
+  close_elsewhere(std::move(found->second.descriptors));
+  drop(found);
 }
 
 void SharedMemory::left(ClientId client) {
@@ -110,7 +113,6 @@ void SharedMemory::left(ClientId client) {
 SharedMemory::Shares::iterator SharedMemory::drop(Shares::iterator share) {
   promised_ -= share->second.total;
   promised_to_[share->second.client] -= share->second.total;
-  close_elsewhere(std::move(share->second.descriptors));
   return shares_.erase(share);
 }
 

@@ -31,12 +31,6 @@ ino_t inode_of(int fd) {
 }
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-// On a thread that nobody waits for.
-bool closes(int fd) {
-  for (int i = 0; i < 10'000 && is_open(fd); ++i) ::usleep(1000);
-  return !is_open(fd);
-}
-
 wire::ShareVerdict share(SharedMemory& room, ClientId client, const wire::Key& key,
                          std::uint32_t first, std::uint32_t total, std::size_t count) {
   std::vector<Fd> descriptors = memories(count);
@@ -109,7 +103,7 @@ TEST(SharedMemory, NothingIsKeptBeyondItsEndAndItsClient) {
   EXPECT_EQ(room.descriptors(), 8u);
   EXPECT_TRUE(is_open(raw));
   EXPECT_EQ(room.end(1, kKey), wire::kTaken);
-  EXPECT_TRUE(closes(raw));
+  EXPECT_FALSE(is_open(raw));
   EXPECT_EQ(open(room, kKey).verdict, wire::kNoSuchShare);
   room.left(1);
   EXPECT_EQ(room.descriptors(), 1u);
