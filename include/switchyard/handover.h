@@ -6,9 +6,8 @@
 // through the monitor (wire.h: kShare, under the key below), and as the first of them this board.
 // There the giver says what the chunks are and of each when its contents are in the host.
 //
-//     giver   offers its chunks  | accepted work done: begun | left[0] left[1] ...  | ended
-//     taker   imports them       | maps them                 | fills 0, fills 1 ... | drops the
-//     rest
+//     giver   offers its chunks | accepted work done: begun | left[0] left[1] ...  | ended
+//     taker   imports them      | maps them                 | fills 0, fills 1 ... | drops others
 //
 // Nobody works meanwhile with what is mapped in both: the taker's work is held until all of its own
 // is there, and the giver's until it comes back, when the taker has filled or dropped each chunk.

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shim/client/client.h"
 #include "shim/log.h"
 #include "shim/swap/descriptors.h"
@@ -154,14 +156,12 @@ void forget_offer() {
 
 void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle) {
   if (g_board == nullptr) return;
-  std::uint32_t low = 0;
-  for (std::uint32_t high = g_count; low < high;) {
-    const std::uint32_t middle = low + (high - low) / 2;
-    (g_given[middle].address > address ? low : high) =
-        g_given[middle].address > address ? middle + 1 : middle;
-  }
-  if (low == g_count || g_given[low].address != address || g_given[low].handle != handle) return;
-  g_board->chunks[low].left.store(1, std::memory_order_release);
+  const Given* const end = g_given + g_count;
+  const Given* const found =
+      std::lower_bound(static_cast<const Given*>(g_given), end, address,
+                       [](const Given& given, CUdeviceptr at) { return given.address > at; });
+  if (found == end || found->address != address || found->handle != handle) return;
+  g_board->chunks[found - g_given].left.store(1, std::memory_order_release);
 }
 
 }  // namespace switchyard::shim::swap::handover

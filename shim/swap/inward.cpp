@@ -132,14 +132,22 @@ class Inward {
     return end;
   }
 
+  // After a failure of the driver's nothing more is copied.
+  void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
+    if (moved_.stop == Stop::kDriver) return;
+    const CUresult filled = fill(chunk, address, lines_.stream());
+    if (filled == CUDA_SUCCESS) return;
+    moved_.stop = Stop::kDriver;
+    moved_.result = filled;
+  }
+
   void accept(const handover::Match& next) {
     Chunk& chunk = *next.chunk;
     resident_(lane_, signed_bytes(chunk));
     handover::accept(next);
     chunk.arriving = true;
-    const CUresult filled = fill(chunk, next.address, lines_.stream());
-    if (filled != CUDA_SUCCESS) moved_ = {.stop = Stop::kDriver, .result = filled};
     moved_.taken += chunk.bytes;
+    begin_to_fill(chunk, next.address);
   }
 
   // Who waits for room has given all to the copies before.
@@ -168,10 +176,7 @@ class Inward {
       Chunk& chunk = *run_[i].chunk;
       chunk.arriving = true;
       if (permitted == CUDA_SUCCESS) {
-        const CUresult filled = moved_.stop == Stop::kDriver
-                                    ? CUDA_SUCCESS
-                                    : fill(chunk, run_[i].address, lines_.stream());
-        if (filled != CUDA_SUCCESS) moved_ = {.stop = Stop::kDriver, .result = filled};
+        begin_to_fill(chunk, run_[i].address);
       } else if (run_[i].came && send_away(chunk, run_[i].address)) {
         chunk.arriving = false;
         resident_(lane_, -signed_bytes(chunk));

@@ -132,41 +132,38 @@ class Outward {
   Moved moved_;
 };
 
-}  // namespace
-
-Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
-  using Kind = CUmemAllocationProp;
-  std::uint64_t leaving = 0;
-  each_leaving(lane, bytes,
-               [&](Chunk& chunk, CUdeviceptr, const Kind&) { leaving += chunk.bytes; });
-  Digests digests(leaving);
-  each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const Kind&) {
-    digests.ask(address, chunk.bytes);
-  });
+// What `each` tells of: it is gone through for the bytes, for the digests, and for the move.
+template <typename Each>
+Moved move_all(unsigned lane, Resident resident, Each each) {
+  std::uint64_t bytes = 0;
+  each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
+  Digests digests(bytes);
+  each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
   Outward outward(lane, digests, resident);
-  each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const Kind&) {
-    outward.put(chunk, address);
-  });
+  each([&](Chunk& chunk, CUdeviceptr address) { outward.put(chunk, address); });
   return outward.finish();
 }
 
+}  // namespace
+
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
+  return move_all(lane, resident, [&](auto act) {
+    each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
+      act(chunk, address);
+    });
+  });
+}
+
 Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address) {
-  const auto each = [&](auto act) {
+  const auto nobody = [](unsigned, std::int64_t) {};
+  return move_all(0, nobody, [&](auto act) {
     CUdeviceptr at = address;
     for (unsigned i = 0; i < count; ++i) {
       act(chunks[i], at);
       at += chunks[i].bytes;
     }
-  };
-  std::uint64_t bytes = 0;
-  each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
-  Digests digests(bytes);
-  each([&](Chunk& chunk, CUdeviceptr at) { digests.ask(at, chunk.bytes); });
-  digests.launch();
-  Outward outward(0, digests, [](unsigned, std::int64_t) {});
-  each([&](Chunk& chunk, CUdeviceptr at) { outward.put(chunk, at); });
-  return outward.finish();
+  });
 }
 
 }  // namespace switchyard::shim::swap

@@ -17,6 +17,11 @@ struct Turn : TwoOfThree {
     is_absent(b);
     is_back(a);
   }
+  void goes(const Joined& who) {
+    gpus.uses[0].erase(who.client->peer.pid);
+    monitor.left(who.id);
+    pass(milliseconds(50));
+  }
   static std::uint64_t gives(const Joined& who) { return who.shim.residency().gives; }
   static std::uint64_t takes(const Joined& who) { return who.shim.residency().takes; }
 };
@@ -66,9 +71,7 @@ TEST(HandOvers, WhenTheGiverGoesTheNumberIsWithdrawn) {
   Turn rig;
   rig.b_leaves_in_its_turn();
   ASSERT_NE(rig.takes(rig.a), 0u);
-  rig.gpus.uses[0].erase(rig.b.client->peer.pid);
-  rig.monitor.left(rig.b.id);
-  rig.pass(milliseconds(50));
+  rig.goes(rig.b);
   EXPECT_EQ(rig.takes(rig.a), 0u);
 }
 
@@ -76,9 +79,7 @@ TEST(HandOvers, WhenTheTakerGoesNothingIsOfferedAnyMore) {
   Turn rig;
   rig.b_leaves_in_its_turn();
   ASSERT_NE(rig.gives(rig.b), 0u);
-  rig.gpus.uses[0].erase(rig.a.client->peer.pid);
-  rig.monitor.left(rig.a.id);
-  rig.pass(milliseconds(50));
+  rig.goes(rig.a);
   EXPECT_EQ(rig.gives(rig.b), 0u);
 }
 

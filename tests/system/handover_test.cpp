@@ -15,17 +15,7 @@ namespace {
 class HandedOver : public ReleaseInParts {
  protected:
   void large_ones_at_work(const Changes& environment = {}) {
-    owner_.emplace(monitor({"--capacity", "176MiB"}, environment));
-    Words command = {built("tests/jobs/job_swap")};
-    command.insert(command.end(), 12, std::to_string(10 * kMiB));
-    Changes changes = {{"FAKECUDA_PATTERN", "1"}};
-    changes.insert(changes.end(), environment.begin(), environment.end());
-    for (const char* name : {"one", "two"}) {
-      jobs_.push_back(
-          std::make_unique<Child>(job({"--name", name, "--oversubscribe"}, command, changes)));
-      ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
-      tell(jobs_.size() - 1, "begin");
-    }
+    two_at_work({"--capacity", "176MiB"}, environment, {.count = 12, .mebibytes = 10}, environment);
   }
   std::uint64_t taken(const char* name) {
     return gpu_of(name).value("swap_taken_over_bytes", 0ull);

@@ -46,16 +46,26 @@ class Release : public Scene {
   std::optional<Child> child_;
 };
 
-// Two jobs of 48 MiB in pieces of 6, of which 76 MiB fit.
+// Two jobs of equal pieces, by default 48 MiB in pieces of 6, of which not all fit.
 class ReleaseInParts : public Release {
  protected:
+  struct Pieces {
+    std::size_t count = 8;
+    std::uint64_t mebibytes = 6;
+  };
+  // `environment`: the monitor's; `of_jobs`: theirs.
   void two_at_work(const Words& capacity, const Changes& environment = {}) {
+    two_at_work(capacity, environment, Pieces{}, {});
+  }
+  void two_at_work(const Words& capacity, const Changes& environment, const Pieces& pieces,
+                   Changes of_jobs) {
     owner_.emplace(monitor(capacity, environment));
     Words command = {built("tests/jobs/job_swap")};
-    command.insert(command.end(), 8, std::to_string(6 * kMiB));
+    command.insert(command.end(), pieces.count, std::to_string(pieces.mebibytes * kMiB));
+    of_jobs.insert(of_jobs.begin(), {"FAKECUDA_PATTERN", "1"});
     for (const char* name : {"one", "two"}) {
-      jobs_.push_back(std::make_unique<Child>(
-          job({"--name", name, "--oversubscribe"}, command, {{"FAKECUDA_PATTERN", "1"}})));
+      jobs_.push_back(
+          std::make_unique<Child>(job({"--name", name, "--oversubscribe"}, command, of_jobs)));
       ASSERT_EQ(said_by(jobs_.size() - 1), "ready");
       tell(jobs_.size() - 1, "begin");
     }
