@@ -4,30 +4,74 @@
 
 namespace switchyard::monitor {
 
-void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
-                    std::uint64_t number) {
-  const Client* from = nullptr;
+namespace {
+
+// Of two jobs, who gives and who takes.
+struct Pair {
   Client::Lane* gives = nullptr;
+  Client::Lane* takes = nullptr;  // null: nobody is there to take
+  ClientId from = 0;
+};
+
+Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker) {
+  Pair pair;
+  const Client* from = nullptr;
   for_lanes(roster, giver, [&](const Client& client, unsigned, Client::Lane& lane) {
-    if (gives != nullptr || lane.gpu != gpu || lane.residency.resident_bytes <= lane.kept_bytes) {
+    if (from != nullptr || lane.gpu != gpu || lane.residency.resident_bytes <= lane.kept_bytes) {
       return;
     }
     from = &client;
-    gives = &lane;
+    pair.gives = &lane;
+    pair.from = client.id;
   });
-  Client::Lane* takes = nullptr;
   for_lanes(roster, taker, [&](const Client& client, unsigned, Client::Lane& lane) {
     const bool away = lane.residency.phase == abi::kAbsent && lane.residency.away_bytes() != 0;
-    if (takes != nullptr || lane.gpu != gpu || !away || from == nullptr ||
+    if (pair.takes != nullptr || lane.gpu != gpu || !away || from == nullptr ||
         client.peer.uid != from->peer.uid) {
       return;
     }
-    takes = &lane;
+    pair.takes = &lane;
   });
-  if (takes == nullptr) return;
-  gives->gives = number;
-  takes->takes = number;
-  takes->takes_from = from->id;
+  return pair;
+}
+
+}  // namespace
+
+void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
+                    std::uint64_t soon_bytes, std::uint64_t number) {
+  const Pair pair = pair_of(roster, gpu, giver, taker);
+  const bool prepared = pair.takes != nullptr && pair.gives->soon_bytes != 0 &&
+                        pair.gives->gives == pair.takes->takes;
+  if (!prepared) withdraw_prepared(roster, gpu);
+  if (pair.takes == nullptr) return;
+  pair.gives->soon_bytes = soon_bytes;
+  if (prepared) return;
+  pair.gives->gives = pair.takes->takes = number;
+  pair.takes->takes_from = pair.from;
+  pair.takes->takes_over = true;
+}
+
+void withdraw_prepared(const Roster& roster, std::size_t gpu) {
+  const auto each_on_gpu = [&](auto each) {
+    for (const auto& [id, client] : roster.clients()) {
+      for (auto& [at, lane] : client->lanes) {
+        if (lane.gpu == gpu) each(lane);
+      }
+    }
+  };
+  each_on_gpu([&](Client::Lane& giver) {
+    if (giver.soon_bytes == 0) return;
+    each_on_gpu([&](Client::Lane& taker) {
+      if (taker.takes != giver.gives) return;
+      taker.takes = taker.takes_from = 0;
+      taker.takes_over = false;
+    });
+    giver.gives = giver.soon_bytes = 0;
+  });
+}
+
+void follow_handover(Client::Lane& lane) {
+  if (lane.residency.resident()) lane.takes_over = false;
 }
 
 std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane) {
@@ -44,6 +88,8 @@ std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane) {
   return lane.takes != 0 && roster.clients().count(lane.takes_from) != 0 ? lane.takes : 0;
 }
 
-void end_handover(Client::Lane& lane) { lane.gives = lane.takes = lane.takes_from = 0; }
+void end_handover(Client::Lane& lane) {
+  lane.gives = lane.soon_bytes = lane.takes = lane.takes_from = 0;
+}
 
 }  // namespace switchyard::monitor

@@ -17,4 +17,13 @@ void for_lanes(const Roster& roster, const Job& job, Each each) {
   }
 }
 
+// Whether `holds` does for every lane of the job's clients.
+template <typename Holds>
+bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
+  bool all = true;
+  for_lanes(roster, job,
+            [&](const Client&, unsigned, const Client::Lane& state) { all = all && holds(state); });
+  return all;
+}
+
 }  // namespace switchyard::monitor

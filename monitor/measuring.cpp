@@ -30,6 +30,9 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
   std::map<pid_t, bool> ours;
   std::uint64_t unlisted_used = 0;
   const auto all = gpus_.places(gpu);
+  const bool handed_over = std::any_of(all.begin(), all.end(), [](const GpuAccounts::Place& each) {
+    return each.state->takes_over;
+  });
   for (std::size_t i = all.size(); i-- > 0;) {
     const GpuAccounts::Place& each = all[i];
     const Account::Holding* holding = at.account.holding(each.client->id);
@@ -40,7 +43,9 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
     const std::uint64_t used_after = holding->resident();
     if (found != bytes.end() && first) {
       each.state->nvml_bytes = found->second;
-      each.state->overhead.reading(found->second, used_before[i], used_after);
+      if (!each.state->takes_over) {
+        each.state->overhead.reading(found->second, used_before[i], used_after);
+      }
     } else {
       each.state->nvml_bytes = std::nullopt;
       if (first && each.client->page->report(each.lane).contexts > 0) {
@@ -73,7 +78,7 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
   for (const auto& [each, used] : unlisted) {
     const std::uint64_t extra =
         minus(remainder, baseline + unlisted_used) / std::max<std::size_t>(1, unlisted.size());
-    each.state->overhead.reading(used + extra, used, used);
+    if (!handed_over) each.state->overhead.reading(used + extra, used, used);
     at.account.set_overhead(each.client->id, each.state->overhead.value());
   }
   at.account.set_outside(outside + baseline);

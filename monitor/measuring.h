@@ -5,6 +5,9 @@
 // (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
 // a client that says that its memory has left, while it has not, is charged for it as overhead.
 //
+// While memory is handed over it has left the one, and the other has not put it to use yet: what
+// NVML says then is nobody's overhead, and the last reading before stands.
+//
 // Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
 // the brim, and a module that then finds no room ends its job. So where there are any of them, a
 // part of the device is given out to nobody.

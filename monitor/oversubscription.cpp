@@ -160,7 +160,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;
-    lane.gives = 0;  // to whom it gave before
+    if (lane.soon_bytes == 0) lane.gives = 0;  // to whom it gave before
     bytes -= part;
   });
   if (!giver.presence.out) giver.presence.yielded = true;
@@ -180,6 +180,8 @@ Time Oversubscription::follow(Time now) {
     const std::vector<policy::Oversubscriber> jobs = views_of(gpu, now);
     const policy::RoomPlan plan = policy::plan_room(jobs, now);
     next = earlier(next, plan.look_again);
+    const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
+    if (leaves < kWorthHandingOver) withdraw_prepared(roster_, gpu);
     if (plan.first == 0) continue;
     Job* giver = roster_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
@@ -190,12 +192,14 @@ Time Oversubscription::follow(Time now) {
         presence.waits_for = giver->name;
       }
     }
-    if (plan.gives_bytes == 0) continue;
-    spdlog::info("job '{}' gives {} of its room to '{}'", giver->name, bytes_text(plan.gives_bytes),
-                 roster_.find(plan.first)->name);
-    give(gpu, *giver, plan.gives_bytes);
-    if (plan.gives_bytes < kWorthHandingOver) continue;
-    begin_handover(roster_, gpu, *giver, *roster_.find(plan.first), numbers_() | 1);
+    const Job& first = *roster_.find(plan.first);
+    if (plan.gives_bytes != 0) {
+      spdlog::info("job '{}' gives {} of its room to '{}'", giver->name,
+                   bytes_text(plan.gives_bytes), first.name);
+      give(gpu, *giver, plan.gives_bytes);
+    }
+    if (leaves < kWorthHandingOver) continue;
+    begin_handover(roster_, gpu, *giver, first, plan.soon_bytes, numbers_() | 1);
   }
   return next;
 }

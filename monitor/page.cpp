@@ -213,6 +213,7 @@ MemoryReport ClientPage::memory(unsigned at) const {
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   abi::Residency& to = page().residencies[at];
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);
+  store_if_other(to.soon_bytes, order.soon_bytes);
   store_if_other(to.gives, order.gives);
   store_if_other(to.takes, order.takes);
   store_if_other(to.limit_bytes, order.limit_bytes);

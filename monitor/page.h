@@ -102,6 +102,7 @@ struct ResidencyOrder {
   std::uint64_t host_limit_bytes = 0;
   std::uint64_t gives = 0;  // numbers of hand-overs (switchyard/handover.h)
   std::uint64_t takes = 0;
+  std::uint64_t soon_bytes = 0;  // that will leave in `gives`, once it is limited
   bool operator==(const ResidencyOrder&) const = default;
 };
 

@@ -1,10 +1,8 @@
 #include "monitor/residency.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "monitor/handovers.h"
@@ -16,23 +14,10 @@
 namespace switchyard::monitor {
 namespace {
 
-// NVML is asked before anything is promised: not for who waits in every look.
-constexpr Time kTryEvery = std::chrono::milliseconds(100);
 // A client that only repeats an old error tries again every 2 s at least.
 constexpr Time kOldErrorLasts = std::chrono::seconds(15);
 // An error that stands for so long after it was told to leave is none of before.
 constexpr Time kRefuses = std::chrono::seconds(1);
-// What could not leave is left alone for so long by those who lack room.
-constexpr Time kRests = std::chrono::seconds(10);
-
-// Whether `holds` does for every lane of the job's clients.
-template <typename Holds>
-bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
-  bool all = true;
-  for_lanes(roster, job,
-            [&](const Client&, unsigned, const Client::Lane& state) { all = all && holds(state); });
-  return all;
-}
 
 }  // namespace
 
@@ -107,15 +92,6 @@ Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
       oversubscription_(roster, gpus),
       host_pool_bytes_(host_pool_bytes) {}
 
-void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
-                     const ResidencyOrder& order) {
-  if (state.residency_order == order) return;
-  if (order.limit_bytes < state.residency_order.limit_bytes) state.lowered_at = now_;
-  state.residency_order = order;
-  client.page->write_residency(lane, order);
-  client.page->ring();
-}
-
 void Residency::join(Client& client, bool rejoins) {
   Job* job = roster_.find(client.job);
   if (job == nullptr || !job->knobs.swappable || client.observer) return;
@@ -131,6 +107,7 @@ void Residency::join(Client& client, bool rejoins) {
 void Residency::divide_host_pool() {
   std::vector<GpuAccounts::Place> places;
   std::vector<policy::HostUser> users;
+  pinned_bytes_ = 0;
   for (const auto& [key, job] : roster_.jobs()) {
     if (!job.knobs.swappable) continue;
     for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
@@ -138,6 +115,7 @@ void Residency::divide_host_pool() {
       const std::uint64_t most = gpus_[state.gpu].memory.total_bytes;
       const std::uint64_t total = state.residency.total_bytes;
       places.push_back({&client, lane, &state});
+      pinned_bytes_ += state.residency.host_bytes;
       users.push_back({most == 0 ? total : std::min(total, most), state.residency.host_bytes});
     });
   }
@@ -222,6 +200,7 @@ bool Residency::observe(Job& job, Time now) {
       job.presence.rests_until = now + kRests;
     }
     state.residency = said;
+    follow_handover(state);
     state.moves = state.moves || said.phase == abi::kLeaving;
     if (!job.presence.released && crowded_out(state)) adopt(job);
     if (!state.carried || said.total_bytes == 0) return;
@@ -239,10 +218,10 @@ bool Residency::observe(Job& job, Time now) {
   // Until its first piece has left it still works: that is no cost of moving.
   const auto all_there = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
   const bool leaves = presence.released && !presence.out;
-  if (leaves && all_lanes(roster_, job, all_there)) presence.moves_since = now;
+  if (leaves && all_lanes(roster_, job, all_there)) begin_move(presence, now);
   if (presence.returning && whereabouts(roster_, job) == Whereabouts::kResident) {
     presence.returning = false;
-    presence.cost_in = now - presence.moves_since;
+    presence.cost_in = cost_of_move(presence, now);
     presence.resident_since = now;
   }
   follow_idleness(roster_, job, now);
@@ -256,153 +235,10 @@ bool Residency::bring_about(Job& job, Time now) {
     // It leaves all the way before it stands in line.
     return !job.presence.out && tell_to_leave(job, now);
   }
+  tell_what_to_prepare(job);
   if (!job.pause.ending || whereabouts(roster_, job) != Whereabouts::kResident) return false;
   end_returned(job);
   return true;
-}
-
-bool Residency::tell_to_leave(Job& job, Time now) {
-  Presence& presence = job.presence;
-  const bool begins = !presence.released;
-  if (begins) {
-    spdlog::info("job '{}' leaves its GPUs", job.name);
-    presence.released = true;
-    presence.returning = false;
-    presence.moves_since = now;
-    presence.failure.clear();
-    presence.overdue = false;
-    memory_.release(job);
-  }
-  presence.arriving = false;
-  // Whose memory only another needs keeps the rest.
-  const bool keeps =
-      !presence.swapped_out && !presence.idle && !(job.pause.on && job.pause.release);
-  bool all_away = true;
-  bool overdue = false;
-  std::string why;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    if (!keeps) state.kept_bytes = 0;
-    ResidencyOrder order = state.residency_order;
-    order.limited = true;
-    order.limit_bytes = state.kept_bytes;
-    state.takes = 0;
-    order.gives = gives_now(roster_, state);
-    order.takes = 0;
-    const ResidencyReport& said = state.residency;
-    if (order != state.residency_order || state.told_to_leave == Time{0}) {
-      state.told_to_leave = now;
-      state.old_error = said.error;
-      state.moves = state.carried = false;
-      tell(client, lane, state, order);
-    }
-    if (said.away()) return;
-    all_away = false;
-    if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
-      why = failure_text(error, said.swap_result);
-    } else if (now - state.told_to_leave >= kLeavesWithin) {
-      overdue = true;
-      why = fmt::format("it did not leave within {:.0f} s", seconds(kLeavesWithin));
-    }
-  });
-  if (!why.empty()) {
-    give_up(job, why, now);
-    presence.overdue = overdue;
-    return true;
-  }
-  if (!all_away || presence.out) return begins;
-  spdlog::info("job '{}' has left its GPUs", job.name);
-  presence.out = true;
-  presence.cost_out = now - presence.moves_since;
-  memory_.suspend(job);
-  room_came();
-  return true;
-}
-
-void Residency::give_up(Job& job, const std::string& why, Time now) {
-  spdlog::warn("job '{}' stays on its GPUs: {}", job.name, why);
-  want_in(job);
-  job.presence.failure = why;
-  job.presence.rests_until = now + kRests;
-  // What was promised to it may be another's by now: then it waits.
-  if (job.presence.out) return;
-  memory_.recount(job);
-  let_back(job, now);
-}
-
-// What is on its way out of a GPU already, because limits fell.
-std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
-  std::uint64_t bytes = 0;
-  for (const auto& [key, job] : roster_.jobs()) {
-    for_lanes(roster_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-      if (lane.gpu == gpu) bytes += excess_bytes(lane.residency, lane.residency_order);
-    });
-  }
-  return bytes;
-}
-
-// What may be there of a job that is out and wants to come back.
-void Residency::follow_room(Job& job, Time now) {
-  Presence& presence = job.presence;
-  const bool arrives = !presence.arrives.empty();
-  if (arrives && !presence.arriving) presence.moves_since = now;
-  presence.arriving = arrives;
-  std::map<std::size_t, std::uint64_t> room;
-  std::map<std::size_t, std::uint64_t> overdrawn;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    if (room.count(state.gpu) == 0) {
-      gpus_.read_credits(state.gpu);
-      memory_.rebalance(state.gpu);
-      room[state.gpu] = gpus_[state.gpu].account.free();
-      const std::uint64_t over = gpus_[state.gpu].account.overdrawn();
-      overdrawn[state.gpu] = over - std::min(over, leaves_anyway(state.gpu));
-    }
-    const ResidencyReport& said = state.residency;
-    if (presence.arrives.count(state.gpu) != 0) {
-      const std::uint64_t lacks = said.total_bytes - std::min(said.total_bytes, state.kept_bytes);
-      const std::uint64_t more = std::min(room[state.gpu], lacks);
-      state.kept_bytes += more;
-      room[state.gpu] -= more;
-    }
-    // Who gave it room stays after all, say: that comes first.
-    const std::uint64_t less = std::min(overdrawn[state.gpu], state.kept_bytes);
-    state.kept_bytes -= less;
-    overdrawn[state.gpu] -= less;
-    ResidencyOrder order = state.residency_order;
-    order.limit_bytes = state.kept_bytes;
-    order.gives = gives_now(roster_, state);
-    order.takes = takes_now(roster_, state);
-    tell(client, lane, state, order);
-  });
-}
-
-bool Residency::try_to_return(Job& job, Time now) {
-  if (job.presence.out) follow_room(job, now);
-  const auto has_come = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
-  const bool due = now >= job.presence.try_at || all_lanes(roster_, job, has_come);
-  if (!due || !job.presence.may_return) return false;
-  job.presence.try_at = now + kTryEvery;
-  if (!memory_.reclaim(job, now)) return false;
-  spdlog::info("job '{}' comes back to its GPUs", job.name);
-  let_back(job, now);
-  return true;
-}
-
-void Residency::let_back(Job& job, Time now) {
-  job.presence.released = job.presence.out = false;
-  job.presence.returning = true;
-  job.presence.returns_since = now;
-  if (!job.presence.arriving) job.presence.moves_since = now;
-  job.presence.arriving = false;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    ResidencyOrder order = state.residency_order;
-    order.limited = false;
-    state.told_to_leave = Time{0};
-    state.carried = false;
-    state.kept_bytes = 0;
-    end_handover(state);
-    order.gives = order.takes = 0;
-    tell(client, lane, state, order);
-  });
 }
 
 }  // namespace switchyard::monitor

@@ -51,6 +51,9 @@ std::uint32_t failed(const Client::Lane& lane, Time now);
 // The same for people.
 std::string failure_text(std::uint32_t error, std::uint32_t result);
 
+// What could not leave is left alone for so long by those who lack room.
+inline constexpr Time kRests = std::chrono::seconds(10);
+
 class Residency {
  public:
   Residency(Roster& roster, GpuAccounts& gpus, Memory& memory, std::uint64_t host_pool_bytes);
@@ -66,9 +69,12 @@ class Residency {
 
  private:
   void divide_host_pool();
+  void begin_move(Presence& presence, Time now) const;
+  Time cost_of_move(const Presence& presence, Time now) const;
   bool observe(Job& job, Time now);
   bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);
+  void tell_what_to_prepare(Job& job);
   bool tell_to_leave(Job& job, Time now);
   bool try_to_return(Job& job, Time now);
   void follow_room(Job& job, Time now);
@@ -85,6 +91,7 @@ class Residency {
   Time now_{0};  // of the last look
   Time due_{0};
   std::uint64_t host_pool_bytes_;
+  std::uint64_t pinned_bytes_ = 0;  // of it, by all clients, as of the last look
 };
 
 }  // namespace switchyard::monitor

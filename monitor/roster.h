@@ -59,6 +59,7 @@ struct Presence {
   bool returning = false;         // all of its memory is on its way in,
   Time returns_since{0};          // and was told so then
   Time moves_since{0};            // when its last move began
+  std::uint64_t pinned_then = 0;  // host memory that all clients had pinned then
   Time cost_out{0}, cost_in{0};   // how long the last ones took
   Time resident_since{0};
   Time waits_since{0};     // it is out, and wants to be in
@@ -105,8 +106,11 @@ struct Client {
     std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
     Time lowered_at{0};            // when its limit last fell
     std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
-    std::uint64_t takes = 0;       // and as the taker,
+    std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
+    std::uint64_t takes = 0;       // its last as the taker,
     ClientId takes_from = 0;       // of this one's memory
+    bool takes_over = false;       // until all is there: NVML may call memory its own that it
+                                   // hasn't put to use yet
     bool moves = false;            // it has begun to leave since
     bool carried = false;          // its words may be from under another monitor
     Time numbered_since{0};        // since when the client numbers its work; 0: it does not

@@ -28,7 +28,7 @@ class Watch:
 
     def __init__(self, rig):
         self.monitor = rig.connect()
-        self.samples = []  # (when, {job: (bytes away, whether it is resident)})
+        self.samples = []  # (asked, answered, {job: (bytes away, whether it is resident)})
         self.came = {}     # {job: (bytes copied in so far, bytes that came in another's memory)}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
@@ -37,12 +37,14 @@ class Watch:
     def watch(self):
         try:
             while not self.ended.wait(ASK_EVERY):
+                asked = time.monotonic()
                 jobs = self.monitor.ask(op="ps")["jobs"]
+                answered = time.monotonic()
                 for job in jobs:  # a process that has ended is told of no more
                     told = [sum(gpu[key] for gpu in job["gpus"])
                             for key in ("swap_moved_in_bytes", "swap_taken_over_bytes")]
                     self.came[job["name"]] = max(self.came.get(job["name"], [0, 0]), told)
-                self.samples.append((time.monotonic(), {
+                self.samples.append((asked, answered, {
                     job["name"]: (sum(gpu["memory_swapped_bytes"] for gpu in job["gpus"]),
                                   job["residency"] == "resident") for job in jobs}))
         except (OSError, ValueError, Refused, struct.error):
@@ -56,10 +58,10 @@ class Watch:
 
 def turns_in(samples):
     """Each time that one left while another, which was out, came back: bytes out and in from the
-    first sample that shows something leaving, with what had left until then not counted, to the
-    first that shows the other resident."""
-    found, turn, last, changed_at = [], None, {}, 0.0
-    for moment, jobs in samples:
+    last sample that shows nothing leaving to the first that shows the other resident. So each takes
+    too long by up to two samples, and never too short."""
+    found, turn, last, before, changed_at = [], None, {}, 0.0, 0.0
+    for asked, moment, jobs in samples:
         both = {name: (last[name], now) for name, now in jobs.items() if name in last}
         left = {name: now[0] - then[0] for name, (then, now) in both.items() if now[0] > then[0]}
         returned = [name for name, (then, now) in both.items() if now[1] and not then[1]]
@@ -76,10 +78,10 @@ def turns_in(samples):
                     turn = None
                     break
         elif left:
-            turn = {"begun": moment, "away": jobs, "givers": set(left), "out": 0}
+            turn = {"begun": before, "away": last, "givers": set(left), "out": sum(left.values())}
         if any(then != now for then, now in both.values()):
             changed_at = moment
-        last = jobs
+        last, before = jobs, asked
     return found
 
 

@@ -70,7 +70,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 5;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kMemoriesOffset = 5632;
@@ -219,7 +219,10 @@ struct alignas(64) Residency {
   Word64 host_limit_bytes;
   Word64 gives;  // the hand-over that what leaves is offered in; 0: nobody waits for it
   Word64 takes;  // the one that it may take from; 0: none
-  std::uint8_t reserved_monitor[24];
+  // That will leave in `gives` shortly: it may be offered already, while work goes on. 0: what has
+  // to leave is known by the limit.
+  Word64 soon_bytes;
+  std::uint8_t reserved_monitor[16];
 
   // --- client → monitor ---
   alignas(64) Word32 phase;  // kResident and so on

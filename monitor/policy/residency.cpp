@@ -68,12 +68,17 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   if (giver == nullptr) return out;
   out.giver = giver->job;
   const Time at = leaves_at(*giver, *first);
-  if (at > now) {
+  const std::uint64_t lacks = std::min(giver->resident_bytes, first->lacks_bytes);
+  if (at > now + kKnownAhead) {
+    out.look_again = at - kKnownAhead;
+  } else if (at > now) {
     out.look_again = at;
+    // One that idles may begin to work, and then stays.
+    if (giver->active) out.soon_bytes = lacks;
   } else {
     // What is only kept goes in larger parts: who grows asks again and again.
     const std::uint64_t part = giver->out ? giver->resident_bytes / 8 : 0;
-    out.gives_bytes = std::min(giver->resident_bytes, std::max(first->lacks_bytes, part));
+    out.gives_bytes = std::max(lacks, part);
   }
   return out;
 }

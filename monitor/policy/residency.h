@@ -6,8 +6,8 @@
 // stay is over, the lowest class first, of these the one that has been there longest. A higher
 // class waits for nobody's stay, and an active one gives nothing to a lower class. A stay lasts
 // twenty times what moving took last (one goes while the other comes), so that moving costs at most
-// a twentieth of the time. Nobody leaves for one that fits already, nor while another's memory
-// moves.
+// a twentieth of the time, but for half a minute at most. Nobody leaves for one that fits already,
+// nor while another's memory moves.
 //
 // A job that doesn't oversubscribe takes no turns: it gets only what those who are out have kept.
 //
@@ -23,8 +23,11 @@
 namespace switchyard::monitor::policy {
 
 inline constexpr Time kShortestStay = std::chrono::milliseconds(200);
-// Whatever a client says of how long its moves take.
-inline constexpr Time kLongestStay = std::chrono::seconds(60);
+// Of two jobs each shall get on within every half minute, whatever their moves take or a client
+// says of that; past 1.2 s a move costs more than a twentieth, therefore.
+inline constexpr Time kLongestStay = std::chrono::seconds(25);
+// Who must leave is known so long before: as long as it takes to offer a thousand chunks.
+inline constexpr Time kKnownAhead = std::chrono::milliseconds(250);
 
 // A job that oversubscribes, as one GPU sees it.
 struct Oversubscriber {
@@ -48,6 +51,7 @@ struct RoomPlan {
   std::uint64_t first = 0;        // of those who want room; 0: nobody does
   std::uint64_t giver = 0;        // a job whose room it will get; 0: it fits, or nobody can give
   std::uint64_t gives_bytes = 0;  // that must leave now; 0: nothing
+  std::uint64_t soon_bytes = 0;   // that must leave at look_again, which is near
   bool arrives = false;           // room is there, or comes: the first's memory may come meanwhile
   Time look_again{0};             // 0: when something happens
 };

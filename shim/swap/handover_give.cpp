@@ -70,13 +70,8 @@ void list(unsigned lane, std::uint64_t bytes) {
 const Chunk* chunk_of(const Given& given) {
   const Range* range = find(given.address);
   if (range == nullptr || range->stays) return nullptr;
-  CUdeviceptr at = range->address;
-  for (unsigned c = 0; c < range->count && at <= given.address; ++c) {
-    const Chunk& chunk = range->chunks[c];
-    if (at == given.address) return chunk.handle == given.handle ? &chunk : nullptr;
-    at += chunk.bytes;
-  }
-  return nullptr;
+  const Chunk* chunk = chunk_at(given.address);
+  return chunk != nullptr && chunk->handle == given.handle ? chunk : nullptr;
 }
 
 bool export_some(std::uint32_t first, Descriptors& batch) {
@@ -124,23 +119,23 @@ void end_offer() {
 
 }  // namespace
 
-Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+void prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+  if (g_board != nullptr && number == g_number) return;
+  end_offer();
   int fd = -1;
   if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) return;
   g_number = number;
   list(lane, bytes);
   if (g_count == 0) {
     ::close(fd);
-    end();
+    end_offer();
     return;
   }
   const bool sent = send_all(fd);
   log_line(sent ? Level::kDebug : Level::kInfo, "swap: %u chunks are %s to another job", g_count,
            sent ? "offered" : "not offered after all");
-  if (!sent) end();
+  if (!sent) end_offer();
 }
-
-Offer::~Offer() { end(); }
 
 void Offer::end() { end_offer(); }
 

@@ -22,18 +22,25 @@ namespace board = switchyard::handover;
 // The giver's work may be long at being held back, and it may have nothing to offer.
 constexpr std::uint64_t kLongestPauseNs = 20'000'000;
 
+// Mapped at a time, so that whoever needs the ranges comes in between.
+constexpr std::uint32_t kAtATime = 16;
+
 struct Taken {
-  CUmemGenericAllocationHandle handle = 0;  // 0: accepted
+  CUmemGenericAllocationHandle handle = 0;  // 0: accepted, or given back
   std::uint64_t bytes = 0;
   std::uint32_t kind = 0;
-  int descriptor = 0;      // that it came by (descriptors.h)
-  CUdeviceptr mapped = 0;  // where it is, for now; 0: nowhere
+  int descriptor = 0;       // that it came by (descriptors.h)
+  CUdeviceptr address = 0;  // its place; 0: none yet
+  CUmemLocation location = {};
+  bool stands = false;  // it stands by there, and whoever ends the range ends it (ranges.h)
 };
 
-// An away chunk that a match is looked for.
+// A chunk that is away.
 struct Away {
-  Match match;
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
   std::uint32_t kind = 0;
+  CUmemLocation location = {};
 };
 
 enum class State { kNothing, kWaiting, kTaken };
@@ -45,8 +52,10 @@ std::uint64_t g_ask_ns = 0;    // and when the offer is asked for again
 const board::Board* g_board = nullptr;
 Taken g_taken[board::kMostChunks];
 std::uint32_t g_count = 0;
+bool g_matched = false;        // each has its place, or was given back
+std::uint32_t g_in_place = 0;  // so many of them are mapped, or were found not to be
+std::uint32_t g_first = 0;     // none before it is still to be accepted
 Away g_away[board::kMostChunks];
-Match g_matches[board::kMostChunks];
 
 const board::Board* map_board(int fd) {
   struct stat info {};
@@ -66,7 +75,9 @@ bool import(int fd) {
            .bytes = offered.bytes.load(std::memory_order_relaxed),
            .kind = offered.kind.load(std::memory_order_relaxed),
            .descriptor = descriptors::keep(fd),
-           .mapped = 0};
+           .address = 0,
+           .location = {},
+           .stands = false};
   if (taken.descriptor == 0) return false;
   // The driver takes the descriptor as a pointer.
   auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
@@ -109,9 +120,95 @@ Came take_all() {
   return Came::kAll;
 }
 
-void ask_for_offer() {
+void give_back(Taken& taken) {
+  driver().cuMemRelease(taken.handle);
+  descriptors::close(taken.descriptor);
+  taken = {};
+}
+
+// Where it stands by, if nobody has freed that meanwhile.
+Chunk* place_of(const Taken& taken) {
+  Chunk* chunk = taken.stands ? chunk_at(taken.address) : nullptr;
+  return chunk != nullptr && chunk->standby == taken.handle ? chunk : nullptr;
+}
+
+// The GPU's chunks that are away, and of a kind that can be handed over.
+std::uint32_t list_away(unsigned lane) {
+  std::uint32_t found = 0;
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    std::uint32_t kind = 0;
+    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
+    g_away[found++] = {address, chunk.bytes, kind, properties.location};
+  });
+  return found;
+}
+
+// Gives each a place of its own, and back what finds none.
+void match(unsigned lane) {
+  Away* const end = g_away + list_away(lane);
+  std::uint32_t found = 0;
+  for (std::uint32_t i = 0; i < g_count; ++i) {
+    Taken& taken = g_taken[i];
+    Away* const place = std::find_if(static_cast<Away*>(g_away), end, [&](const Away& away) {
+      return away.address != 0 && away.kind == taken.kind && away.bytes == taken.bytes;
+    });
+    if (place == end) {
+      give_back(taken);
+      continue;
+    }
+    taken.address = place->address;
+    taken.location = place->location;
+    place->address = 0;
+    ++found;
+  }
+  log_line(Level::kDebug, "swap: %u chunks of another job find their place among %ld", found,
+           static_cast<long>(end - g_away));
+}
+
+void take_down(Taken& taken) {
+  Chunk* chunk = place_of(taken);
+  if (chunk != nullptr) stand_down(*chunk, taken.address);
+  if (taken.handle != 0 && !taken.stands) give_back(taken);
+  taken = {};
+}
+
+bool map(Taken& taken) {
+  if (taken.handle == 0) return false;
+  Chunk* chunk = chunk_at(taken.address);
+  taken.stands = chunk != nullptr && chunk->handle == 0 && chunk->standby == 0 &&
+                 chunk->bytes == taken.bytes &&
+                 stand_by(*chunk, taken.address, taken.handle, taken.descriptor);
+  if (!taken.stands) give_back(taken);
+  return taken.stands;
+}
+
+// What is mapped in one run of addresses.
+void permit_run(Taken* first, Taken* end) {
+  if (first == end) return;
+  const CUdeviceptr behind = end[-1].address + end[-1].bytes;
+  if (permit(first->address, behind - first->address, first->location) == CUDA_SUCCESS) return;
+  for (Taken* each = first; each != end; ++each) take_down(*each);
+}
+
+void map_all(Taken* first, Taken* end) {
+  Taken* begins = first;
+  for (Taken* each = first; each != end; ++each) {
+    const CUdeviceptr behind = each->address + each->bytes;
+    const bool mapped = map(*each);
+    if (mapped && each + 1 != end && each[1].address == behind) continue;
+    permit_run(begins, mapped ? each + 1 : each);
+    begins = each + 1;
+  }
+}
+
+void drop_now() {
+  const Held held;
+  drop();
+}
+
+void ask_for_offer(bool due) {
   const std::uint64_t now = monotonic_ns();
-  if (now < g_ask_ns) return;
+  if (now < g_ask_ns && !due) return;
   switch (take_all()) {
     case Came::kNotYet:
       g_ask_ns = now + std::min((now - g_since_ns) / 8, kLongestPauseNs);
@@ -122,37 +219,28 @@ void ask_for_offer() {
       return;
     case Came::kNever:
       log_line(Level::kInfo, "swap: chunks of another job could not be taken: it goes without");
-      drop();
+      drop_now();
       return;
   }
 }
 
-// The GPU's chunks that are away, and of a kind that can be handed over.
-std::uint32_t list_away(unsigned lane) {
-  std::uint32_t found = 0;
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-    std::uint32_t kind = 0;
-    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
-    g_away[found++] = {{&chunk, address, properties.location, 0}, kind};
-  });
-  return found;
-}
-
 }  // namespace
 
-bool follow(std::uint64_t number, bool away) {
+bool follow(std::uint64_t number, bool away, bool due) {
   if (number != g_number) {
-    drop();
+    drop_now();
     g_number = number;
     if (number != 0 && driver().cuMemImportFromShareableHandle != nullptr) {
       g_state = State::kWaiting;
       g_since_ns = g_ask_ns = monotonic_ns();
     }
   }
-  if (!away) drop();
-  if (g_state == State::kWaiting) ask_for_offer();
+  if (!away && g_state != State::kNothing) drop_now();
+  if (g_state == State::kWaiting) ask_for_offer(due);
   return g_state != State::kNothing;
 }
+
+bool is_taken() { return g_state == State::kTaken; }
 
 bool begun() {
   return g_state == State::kTaken &&
@@ -164,59 +252,43 @@ bool ended() {
          g_board->phase.load(std::memory_order_acquire) == board::kEnded;
 }
 
-std::uint32_t match(unsigned lane, const Match*& matches) {
-  matches = g_matches;
-  if (!begun()) return 0;
-  std::uint32_t away = list_away(lane);
-  std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i < g_count; ++i) {
-    for (std::uint32_t k = 0; k < away; ++k) {
-      Away& each = g_away[k];
-      if (each.match.chunk == nullptr || each.kind != g_taken[i].kind ||
-          each.match.chunk->bytes != g_taken[i].bytes) {
-        continue;
-      }
-      g_matches[found] = each.match;
-      g_matches[found++].offered = i;
-      each.match.chunk = nullptr;
-      break;
-    }
+bool put_in_place(unsigned lane) {
+  if (g_state != State::kTaken) return false;
+  if (!g_matched) match(lane);
+  g_matched = true;
+  const std::uint32_t first = g_in_place;
+  g_in_place = std::min(first + kAtATime, g_count);
+  map_all(g_taken + first, g_taken + g_in_place);
+  return first < g_in_place;
+}
+
+bool next_arrival(Arrival& arrival) {
+  while (g_first < g_in_place && place_of(g_taken[g_first]) == nullptr) ++g_first;
+  for (std::uint32_t i = g_first; i < g_in_place; ++i) {
+    if (g_board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
+    Chunk* chunk = place_of(g_taken[i]);
+    if (chunk == nullptr) continue;
+    arrival = {chunk, g_taken[i].address, i};
+    return true;
   }
-  return found;
+  return false;
 }
 
-bool map(const Match& match) {
-  Taken& taken = g_taken[match.offered];
-  if (driver().cuMemMap(match.address, taken.bytes, 0, taken.handle, 0) != CUDA_SUCCESS) {
-    return false;
-  }
-  taken.mapped = match.address;
-  return true;
+void accept(const Arrival& arrival) {
+  accept_standby(*arrival.chunk);
+  g_taken[arrival.number] = {};
 }
 
-bool is_accepted(const Match& match) { return g_taken[match.offered].handle == 0; }
-
-bool is_free(const Match& match) {
-  return !is_accepted(match) &&
-         g_board->chunks[match.offered].left.load(std::memory_order_acquire) != 0;
-}
-
-void accept(const Match& match) {
-  Taken& taken = g_taken[match.offered];
-  match.chunk->handle = taken.handle;
-  match.chunk->descriptor = taken.descriptor;
-  taken = {};
+std::uint64_t expected_bytes() {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < g_count; ++i) bytes += g_taken[i].bytes;
+  return bytes;
 }
 
 void drop() {
-  for (std::uint32_t i = 0; i < g_count; ++i) {
-    const Taken& taken = g_taken[i];
-    if (taken.mapped != 0) driver().cuMemUnmap(taken.mapped, taken.bytes);
-    if (taken.handle == 0) continue;
-    driver().cuMemRelease(taken.handle);
-    descriptors::close(taken.descriptor);
-  }
-  g_count = 0;
+  for (std::uint32_t i = 0; i < g_count; ++i) take_down(g_taken[i]);
+  g_count = g_in_place = g_first = 0;
+  g_matched = false;
   if (g_board != nullptr) ::munmap(const_cast<board::Board*>(g_board), board::kBoardBytes);
   g_board = nullptr;
   g_state = State::kNothing;
@@ -226,7 +298,8 @@ void clear() {
   forget_offer();
   // The board's mapping and the driver's handles are the parent's: they are left where they are.
   g_board = nullptr;
-  g_count = 0;
+  g_count = g_in_place = g_first = 0;
+  g_matched = false;
   g_state = State::kNothing;
   g_number = 0;
 }

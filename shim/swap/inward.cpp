@@ -36,12 +36,10 @@ class Inward {
     if (lines.result() != CUDA_SUCCESS) stop(lines.result());
   }
 
+  // One that is away, or arriving.
   void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
     if (moved_.stop == Stop::kDriver || lines_.stream() == nullptr) return;
-    // One that could not be taken away again after a copy that failed is there already, without its
-    // contents: these come also where there is no room for more.
     const bool comes = chunk.handle == 0;
-    if (!comes && !chunk.arriving) return;
     if (comes && !bring_one(chunk, address, properties)) return;
     if (count_ != 0 && address != end()) fill_all();
     location_ = properties.location;
@@ -54,27 +52,17 @@ class Inward {
 
   // What another job hands over, each chunk as soon as it has left there.
   void take_over() {
-    if (!handover::begun() || moved_.stop == Stop::kDriver) return;
-    const handover::Match* matches = nullptr;
-    const std::uint32_t count = handover::match(lane_, matches);
-    std::uint64_t lacks = 0;
-    for (std::uint32_t i = 0; i < count; ++i) lacks += matches[i].chunk->bytes;
-    std::uint32_t ready = 0;  // so many are mapped
-    std::uint32_t first = 0;  // that has not come
     std::uint64_t until = monotonic_ns() + kPatienceNs;
-    while (first < count && moved_.stop == Stop::kNothing) {
+    while (moved_.stop == Stop::kNothing && handover::begun()) {
       const bool over = handover::ended();
-      const handover::Match* next = find_free(matches, first, ready);
-      if (next != nullptr && may_come_(lane_, next->chunk->bytes, false)) {
-        lacks -= next->chunk->bytes;
-        accept(*next);
-        while (first < ready && handover::is_accepted(matches[first])) ++first;
+      handover::Arrival next;
+      if (handover::next_arrival(next) && may_come_(lane_, next.chunk->bytes, false)) {
+        accept(next);
         until = monotonic_ns() + kPatienceNs;
-      } else if (ready < count) {
-        const std::uint32_t before = ready;
-        ready = prepare(matches, ready, std::min(ready + kPrepared, count));
-        if (ready == before) break;
-      } else if (over || may_come_(lane_, lacks, false) || monotonic_ns() >= until) {
+      } else if (handover::put_in_place(lane_)) {
+        continue;
+      } else if (over || may_come_(lane_, handover::expected_bytes(), false) ||
+                 monotonic_ns() >= until) {
         break;  // nothing more comes, or there is room elsewhere
       } else {
         const timespec nap{0, 50'000};
@@ -91,7 +79,6 @@ class Inward {
 
  private:
   static constexpr unsigned kLongestRun = 8;
-  static constexpr std::uint32_t kPrepared = 16;
   // Without a chunk that comes. A whole second: the giver's digests stand behind others' kernels.
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
@@ -109,29 +96,6 @@ class Inward {
     moved_.stop = stop_of(failure);
   }
 
-  static const handover::Match* find_free(const handover::Match* matches, std::uint32_t first,
-                                          std::uint32_t end) {
-    for (std::uint32_t i = first; i < end; ++i) {
-      if (handover::is_free(matches[i])) return &matches[i];
-    }
-    return nullptr;
-  }
-
-  // Maps [first, end), and permits access to them. How many of all are ready now.
-  static std::uint32_t prepare(const handover::Match* matches, std::uint32_t first,
-                               std::uint32_t end) {
-    std::uint32_t begins = first;
-    for (std::uint32_t i = first; i < end; ++i) {
-      if (!handover::map(matches[i])) return begins;
-      const CUdeviceptr follows = matches[i].address + matches[i].chunk->bytes;
-      if (i + 1 < end && matches[i + 1].address == follows) continue;
-      const CUdeviceptr from = matches[begins].address;
-      if (permit(from, follows - from, matches[i].location) != CUDA_SUCCESS) return begins;
-      begins = i + 1;
-    }
-    return end;
-  }
-
   // After a failure of the driver's nothing more is copied.
   void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
@@ -141,7 +105,7 @@ class Inward {
     moved_.result = filled;
   }
 
-  void accept(const handover::Match& next) {
+  void accept(const handover::Arrival& next) {
     Chunk& chunk = *next.chunk;
     resident_(lane_, signed_bytes(chunk));
     handover::accept(next);
@@ -215,10 +179,16 @@ CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address) {
 Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   Lines lines;
   Inward inward(lane, lines, may_come, resident);
+  const auto put = [&](auto which) {
+    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+      if (which(chunk)) inward.put(chunk, address, properties);
+    });
+  };
+  // One that could not be taken away again after a copy that failed is there already, without its
+  // contents: these come also where there is no room for more.
+  put([](const Chunk& chunk) { return chunk.arriving; });
   inward.take_over();
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-    inward.put(chunk, address, properties);
-  });
+  put([](const Chunk& chunk) { return chunk.handle == 0; });
   Moved moved = inward.finish();
   const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {

@@ -48,7 +48,28 @@ Range* find(CUdeviceptr address) {
 }
 
 bool add(const Range& range) { return g_ranges.add(range); }
-Range take(std::size_t index) { return g_ranges.take(index); }
+
+Range take(std::size_t index) {
+  Range range = g_ranges.take(index);
+  CUdeviceptr address = range.address;
+  for (unsigned c = 0; c < range.count; ++c) {
+    Chunk& chunk = range.chunks[c];
+    if (chunk.standby != 0) stand_down(chunk, address);
+    address += chunk.bytes;
+  }
+  return range;
+}
+
+Chunk* chunk_at(CUdeviceptr address) {
+  const Range* range = find(address);
+  if (range == nullptr) return nullptr;
+  CUdeviceptr at = range->address;
+  for (unsigned c = 0; c < range->count && at <= address; ++c) {
+    if (at == address) return &range->chunks[c];
+    at += range->chunks[c].bytes;
+  }
+  return nullptr;
+}
 
 std::uint64_t resident_bytes(const Range& range) {
   std::uint64_t bytes = 0;
@@ -95,6 +116,24 @@ bool send_away(Chunk& chunk, CUdeviceptr address) {
              static_cast<int>(unmapped), static_cast<int>(released));
   }
   return unmapped == CUDA_SUCCESS;
+}
+
+bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+              int descriptor) {
+  if (driver().cuMemMap(address, chunk.bytes, 0, memory, 0) != CUDA_SUCCESS) return false;
+  chunk.standby = memory;
+  chunk.descriptor = descriptor;
+  return true;
+}
+
+void accept_standby(Chunk& chunk) {
+  chunk.handle = chunk.standby;
+  chunk.standby = 0;
+}
+
+void stand_down(Chunk& chunk, CUdeviceptr address) {
+  accept_standby(chunk);
+  send_away(chunk, address);
 }
 
 CUresult release(Chunk& chunk) {

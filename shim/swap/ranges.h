@@ -38,6 +38,9 @@ struct Chunk {
   bool zero = false;                        // away, all zero and without a copy
   bool arriving = false;                    // on the device, but its contents aren't yet
   int descriptor = 0;  // kept of memory that another process made (descriptors.h); 0: it is our own
+  // Memory that is mapped at its place already while it is away, for when its contents may come
+  // (handover.h). Nobody's until then; 0: none.
+  CUmemGenericAllocationHandle standby = 0;
 };
 
 // What a range is to the application.
@@ -98,9 +101,12 @@ Range& at(std::size_t index);
 // The range that `address` lies in, freed or not; null: none. Valid until the next add or take.
 Range* find(CUdeviceptr address);
 
+// The chunk that begins at `address`; null: none.
+Chunk* chunk_at(CUdeviceptr address);
+
 // Adds one, which the table owns from here on. False: no memory for it.
 bool add(const Range& range);
-// Takes one out; its chunks are the caller's.
+// Takes one out; its chunks are the caller's, and nothing stands by for them any more.
 Range take(std::size_t index);
 
 // All chunks of the GPU, in the order in which they come back: act(chunk, address, properties).
@@ -151,6 +157,15 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& l
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);
+
+// Maps memory that exists already, and the descriptor that it came by, behind a chunk that is away;
+// nobody may touch it before permit(). False: it can't be, and both are the caller's still.
+bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+              int descriptor);
+// It is the chunk's own from here on,
+void accept_standby(Chunk& chunk);
+// or is given back after all.
+void stand_down(Chunk& chunk, CUdeviceptr address);
 
 // Gives the memory itself back, which is mapped nowhere any more. The driver's complaint.
 CUresult release(Chunk& chunk);

@@ -94,6 +94,10 @@ std::uint64_t takes(unsigned lane) {
   return monitored() ? page().residencies[lane].takes.load(std::memory_order_relaxed) : 0;
 }
 
+std::uint64_t soon(unsigned lane) {
+  return monitored() ? page().residencies[lane].soon_bytes.load(std::memory_order_relaxed) : 0;
+}
+
 std::uint64_t host_limit(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }

@@ -42,6 +42,8 @@ Told told(unsigned lane);
 // The hand-overs in which it may give and take (handover.h); 0: none.
 std::uint64_t gives(unsigned lane);
 std::uint64_t takes(unsigned lane);
+// What will leave shortly, and may be offered already.
+std::uint64_t soon(unsigned lane);
 // Pinned memory of the host that may be kept.
 std::uint64_t host_limit(unsigned lane);
 

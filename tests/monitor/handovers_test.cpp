@@ -37,6 +37,70 @@ TEST(HandOvers, WhoLeavesAndWhoComesAreToldOneNumber) {
   EXPECT_EQ(rig.takes(rig.b), 0u);
 }
 
+// b works until it is told what to prepare.
+void works_until_it_prepares(Turn& rig) {
+  const Time end = rig.now + seconds(60);
+  while (rig.b.shim.residency().soon_bytes == 0 && rig.now < end) {
+    rig.live(milliseconds(50), {&rig.b});
+  }
+}
+
+TEST(HandOvers, AMomentBeforeItsTurnEndsTheGiverPreparesIt) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 2 * kGiB) << "what a lacks";
+  const std::uint64_t number = rig.gives(rig.b);
+  ASSERT_NE(number, 0u);
+  EXPECT_EQ(rig.takes(rig.a), number);
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b), number);
+  EXPECT_EQ(rig.takes(rig.a), number);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u) << "its limit tells";
+}
+
+TEST(HandOvers, WhatNobodyWaitsForAnyMoreIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.gives(rig.b), 0u);
+  rig.goes(rig.a);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+}
+
+TEST(HandOvers, WhatIsPreparedForOneThatIsOvertakenIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  const std::uint64_t number = rig.gives(rig.b);
+  ASSERT_NE(number, 0u);
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+}
+
+// Who released it has it no more, and who imported it has not mapped it yet.
+TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherIsNobodysOverhead) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  const std::uint64_t stays = rig.may_have(rig.b);
+  rig.b.shim.leave(2 * kGiB);
+  rig.gpus.uses[0][rig.b.client->peer.pid] = 2 * kGiB;
+  rig.gpus.uses[0][rig.a.client->peer.pid] += kGiB;
+  for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.may_have(rig.b), stays);
+  EXPECT_EQ(rig.may_have(rig.a), 2 * kGiB) << "the one that has left";
+  EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, 0u);
+  // What it really uses counts again once all is there.
+  rig.is_absent(rig.b);
+  rig.is_back(rig.a);
+  rig.gpus.uses[0][rig.a.client->peer.pid] += kGiB / 4;
+  for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, kGiB / 4);
+}
+
 TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
   Turn rig;
   rig.b_leaves_in_its_turn();

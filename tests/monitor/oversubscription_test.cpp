@@ -236,6 +236,25 @@ TEST(Oversubscription, OneThatIsWantedBackWhileItLeavesStillStandsInLine) {
   EXPECT_EQ(a.shim.residency().limited, 0u);
 }
 
+// Slow because the host's memory for it had to be pinned first, which happens once.
+TEST(Oversubscription, AMoveThatPinnedMemoryIsNoMeasureOfTheNext) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  rig.b.shim.leave(2 * kGiB);
+  rig.shows(rig.b);
+  rig.b.shim.residency().host_bytes += 2 * kGiB;
+  rig.live(seconds(3));
+  rig.is_absent(rig.b);
+  rig.is_back(rig.a);
+  rig.b.shim.residency().held_threads = 1;
+  const Time began = rig.now;
+  while (!rig.a.shim.told_to_leave() && rig.now - began < seconds(60)) {
+    rig.live(milliseconds(50), {&rig.a});
+  }
+  EXPECT_LE(rig.now - began, seconds(6));
+}
+
 // The first in line may begin to come, and then has to wait for another's turn to end.
 TEST(Oversubscription, WaitingBetweenPartsIsNoCostOfMoving) {
   TwoOfThree rig;

@@ -81,7 +81,7 @@ TEST(PolicyResidency, TheLowestClassGoesFirstThenTheLongestThere) {
 TEST(PolicyResidency, AStayIsTwentyTimesWhatMovingCosts) {
   Jobs jobs = {resident(1, kNow), waiting(2)};
   for (const Time cost :
-       {Time(0), Time(milliseconds(1)), Time(milliseconds(50)), Time(seconds(2))}) {
+       {Time(0), Time(milliseconds(1)), Time(milliseconds(50)), Time(seconds(1))}) {
     jobs[0].move_cost = cost;
     const Time end = kNow + std::max<Time>(20 * cost, milliseconds(200));
     const RoomPlan early = plan_room(jobs, end - Time(1));
@@ -90,6 +90,24 @@ TEST(PolicyResidency, AStayIsTwentyTimesWhatMovingCosts) {
     EXPECT_EQ(early.look_again, end);
     EXPECT_TRUE(leaves(plan_room(jobs, end)));
   }
+}
+
+TEST(PolicyResidency, WhoMustLeaveIsKnownAMomentBefore) {
+  Jobs jobs = {resident(1, kNow), waiting(2)};
+  jobs[0].move_cost = seconds(1);
+  jobs[1].lacks_bytes = kGiB / 4;
+  const Time end = kNow + seconds(20);
+  const RoomPlan early = plan_room(jobs, kNow);
+  EXPECT_EQ(early.soon_bytes, 0u);
+  EXPECT_EQ(early.look_again, end - kKnownAhead);
+  const RoomPlan ahead = plan_room(jobs, early.look_again);
+  EXPECT_EQ(ahead.soon_bytes, kGiB / 4);
+  EXPECT_EQ(ahead.giver, 1u);
+  EXPECT_FALSE(leaves(ahead));
+  EXPECT_EQ(ahead.look_again, end);
+  const RoomPlan over = plan_room(jobs, end);
+  EXPECT_EQ(over.soon_bytes, 0u);
+  EXPECT_EQ(over.gives_bytes, kGiB / 4);
 }
 
 TEST(PolicyResidency, AStayIsBoundedWhateverAMoveIsSaidToHaveTaken) {
@@ -113,7 +131,7 @@ TEST(PolicyResidency, AHigherClassWaitsForNobodysStay) {
   EXPECT_TRUE(leaves(plan_room(jobs, kNow)));
   jobs[0].rests_until = kNow + seconds(3);
   EXPECT_FALSE(leaves(plan_room(jobs, kNow))) << "it could not";
-  EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + seconds(3));
+  EXPECT_EQ(plan_room(jobs, kNow).look_again, kNow + seconds(3) - kKnownAhead);
 }
 
 TEST(PolicyResidency, ALowerClassGetsWhatAHigherOneLeavesIdle) {

@@ -118,6 +118,7 @@ TEST_F(HandedOver, WhatHasLeftTheOneIsTheOthersAndFilled) {
   EXPECT_EQ(moved.stop, Stop::kNothing);
   EXPECT_EQ(moved.taken, 2 * kMiB2);
   EXPECT_EQ(moved.copied, 2 * kMiB2);
+  EXPECT_EQ(driven_.copies_in, 2) << "each once";
   EXPECT_EQ(driven_.live_handles, 2) << "the third, which nobody needed, is given back";
   expect_nothing_lost();
   EXPECT_EQ(open_files(), files_ + 2) << "one for each chunk of another's";
@@ -154,6 +155,39 @@ TEST_F(HandedOver, NothingIsTakenBeforeTheGiverHasBegun) {
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   EXPECT_FALSE(swap::handover::begun());
   EXPECT_EQ(come(kTaker).taken, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatWasPreparedIsOfferedOnce) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(g_exports, 3);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::begun()) << "the giver still works";
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  EXPECT_EQ(g_exports, 3);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  {
+    const Held held;
+    swap::release(range_of(kGiver).chunks[2]);
+  }
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, kMiB2);
+  EXPECT_EQ(driven_.live_handles, 2) << "in place of the freed one another was made";
+}
+
+TEST_F(HandedOver, WhatWasPreparedForNothingIsWithdrawn) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  swap::handover::prepare(kGiver, 0, 0);
+  EXPECT_EQ(open_files(), files_);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber + 1).taken, 2 * kMiB2);
   expect_nothing_lost();
 }
 

@@ -49,6 +49,7 @@ CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
   return CUDA_SUCCESS;
 }
 CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+  ++g_driven->copies_in;
   if (const CUresult result = g_driven->next()) return result;
   std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   return CUDA_SUCCESS;

@@ -24,6 +24,7 @@ struct Driven {
   int calls_until_failure = -1;  // of those that may fail; -1: none does
   CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
   int live_handles = 0;
+  int copies_in = 0;
   int sets = 0;
   int launches = 0;
   std::vector<std::uint64_t> permitted;  // bytes of each call
