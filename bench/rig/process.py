@@ -100,12 +100,13 @@ class Warm:
         return self.ask(serve={"rate": rate, "requests": requests, **more},
                         timeout=3 * requests / rate + 60)
 
-    def end(self):
+    def end(self, patience=10):
+        """Seconds until it is killed."""
         if self.process.poll() is not None:
             return
         try:
             self.process.stdin.close()  # end of input is the order to quit
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=patience)
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait(timeout=10)

@@ -50,6 +50,7 @@ class Rig:
         self.monitor = None
         self.mps = None
         self.warm = []
+        self.patience = 10  # seconds for all to end by themselves
         self.begun = time.monotonic()
 
     # --- start and end ---
@@ -72,6 +73,7 @@ class Rig:
 
     def on_signal(self, number, _frame):
         if number == signal.SIGALRM:
+            self.patience = 1  # whoever set the limit may have set one for the bench, too
             raise RigError(f"{self.row}: not done after {self.options.limit} s (--limit)")
         sys.exit(128 + number)
 
@@ -83,8 +85,9 @@ class Rig:
                     warm.process.stdin.close()
                 except OSError:
                     pass
+        until = time.monotonic() + self.patience
         for warm in self.warm:
-            warm.end()
+            warm.end(max(0, until - time.monotonic()))
         self.stop_mps()
         if self.monitor and self.monitor.poll() is None:
             self.monitor.terminate()

@@ -6,11 +6,11 @@
 // through the monitor (wire.h: kShare, under the key below), and as the first of them this board.
 // There the giver says what the chunks are and of each when its contents are in the host.
 //
-//     giver   offers its chunks | accepted work done: begun | left[0] left[1] ...  | ended
-//     taker   imports them      | maps them                 | fills 0, fills 1 ... | drops others
+//     giver   works, offers its chunks | its work done: begun | left[0], left[1] .. | ended
+//     taker   imports and maps them    |                      | fills 0, fills 1 .. | drops others
 //
-// Nobody works meanwhile with what is mapped in both: the taker's work is held until all of its own
-// is there, and the giver's until it comes back, when the taker has filled or dropped each chunk.
+// Of what is mapped in both only the giver's work knows, until it is told to leave: the taker's is
+// held until all of its own is there, and the taker fills no chunk that has not left.
 //
 // Trust. The board is sealed against shrinking. The taker copies what it reads and checks it; the
 // giver reads nothing. Both are the same user's, as for everything that goes through kShare.
