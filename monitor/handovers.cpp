@@ -10,7 +10,6 @@ namespace {
 struct Pair {
   Client::Lane* gives = nullptr;
   Client::Lane* takes = nullptr;  // null: nobody is there to take
-  ClientId from = 0;
 };
 
 Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker) {
@@ -22,7 +21,6 @@ Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job&
     }
     from = &client;
     pair.gives = &lane;
-    pair.from = client.id;
   });
   for_lanes(roster, taker, [&](const Client& client, unsigned, Client::Lane& lane) {
     const bool away = lane.residency.phase == abi::kAbsent && lane.residency.away_bytes() != 0;
@@ -35,6 +33,16 @@ Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job&
   return pair;
 }
 
+template <typename Holds>
+bool any_lane(const Roster& roster, Holds holds) {
+  for (const auto& [id, client] : roster.clients()) {
+    for (const auto& [at, lane] : client->lanes) {
+      if (holds(lane)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
@@ -45,10 +53,9 @@ void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, con
   if (!prepared) withdraw_prepared(roster, gpu);
   if (pair.takes == nullptr) return;
   pair.gives->soon_bytes = soon_bytes;
+  pair.takes->takes_over = soon_bytes == 0;
   if (prepared) return;
   pair.gives->gives = pair.takes->takes = number;
-  pair.takes->takes_from = pair.from;
-  pair.takes->takes_over = true;
 }
 
 void withdraw_prepared(const Roster& roster, std::size_t gpu) {
@@ -63,33 +70,26 @@ void withdraw_prepared(const Roster& roster, std::size_t gpu) {
     if (giver.soon_bytes == 0) return;
     each_on_gpu([&](Client::Lane& taker) {
       if (taker.takes != giver.gives) return;
-      taker.takes = taker.takes_from = 0;
-      taker.takes_over = false;
+      taker.takes = 0;
     });
     giver.gives = giver.soon_bytes = 0;
   });
 }
 
-void follow_handover(Client::Lane& lane) {
-  if (lane.residency.resident()) lane.takes_over = false;
+void follow_handover(Client::Lane& lane, Time returning) {
+  if (lane.residency.resident() || returning > kTakesOverWithin) lane.takes_over = false;
 }
 
 std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane) {
-  if (lane.gives == 0) return 0;
-  for (const auto& [id, client] : roster.clients()) {
-    for (const auto& [at, other] : client->lanes) {
-      if (other.takes == lane.gives) return lane.gives;
-    }
-  }
-  return 0;
+  const auto takes = [&](const Client::Lane& other) { return other.takes == lane.gives; };
+  return lane.gives != 0 && any_lane(roster, takes) ? lane.gives : 0;
 }
 
 std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane) {
-  return lane.takes != 0 && roster.clients().count(lane.takes_from) != 0 ? lane.takes : 0;
+  const auto gives = [&](const Client::Lane& other) { return other.gives == lane.takes; };
+  return lane.takes != 0 && any_lane(roster, gives) ? lane.takes : 0;
 }
 
-void end_handover(Client::Lane& lane) {
-  lane.gives = lane.soon_bytes = lane.takes = lane.takes_from = 0;
-}
+void end_handover(Client::Lane& lane) { lane.gives = lane.soon_bytes = lane.takes = 0; }
 
 }  // namespace switchyard::monitor

@@ -200,7 +200,7 @@ bool Residency::observe(Job& job, Time now) {
       job.presence.rests_until = now + kRests;
     }
     state.residency = said;
-    follow_handover(state);
+    follow_handover(state, job.presence.returning ? now - job.presence.returns_since : Time{0});
     state.moves = state.moves || said.phase == abi::kLeaving;
     if (!job.presence.released && crowded_out(state)) adopt(job);
     if (!state.carried || said.total_bytes == 0) return;

@@ -75,7 +75,7 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     state.takes = 0;
     state.takes_over = false;
     order.gives = gives_now(roster_, state);
-    order.takes = order.soon_bytes = 0;
+    order.takes = order.soon_bytes = state.soon_bytes = 0;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;

@@ -107,8 +107,7 @@ struct Client {
     Time lowered_at{0};            // when its limit last fell
     std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
     std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
-    std::uint64_t takes = 0;       // its last as the taker,
-    ClientId takes_from = 0;       // of this one's memory
+    std::uint64_t takes = 0;       // its last as the taker
     bool takes_over = false;       // until all is there: NVML may call memory its own that it
                                    // hasn't put to use yet
     bool moves = false;            // it has begun to leave since

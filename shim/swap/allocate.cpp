@@ -1,25 +1,23 @@
 #include "shim/swap/allocate.h"
 
 #include <string.h>
-#include <time.h>
 
 #include <atomic>
 
 #include "shim/client/process.h"
-#include "shim/clock.h"
 #include "shim/gate/gate.h"
 #include "shim/memory/owner.h"
 #include "shim/swap/lifetime.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/room.h"
 
 namespace switchyard::shim::swap {
 namespace {
 
 // More than any GPU has: the driver shall refuse it.
 constexpr std::uint64_t kMost = 1ull << 46;
-constexpr std::uint64_t kRoomComesNs = 2'000'000'000;
 
 // Ranges that are kept aside. A hint: the ranges themselves say so.
 constinit std::atomic<std::uint32_t> g_aside{0};
@@ -43,23 +41,6 @@ bool spoils_a_capture(CUresult result) {
 }
 
 bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
-
-bool takes_turns() {
-  return process().joined.load(std::memory_order_acquire) != 0 &&
-         ::strcmp(page().card.oversubscribe, "yes") == 0;
-}
-
-// The monitor has granted room that others gave up. The driver has it a little later: it clears
-// what it was given back, and what was handed over in vain is held until the move's end.
-CUresult create_as_room_comes(Range& range) {
-  const timespec nap{0, 2'000'000};
-  CUresult made = CUDA_ERROR_OUT_OF_MEMORY;
-  for (const std::uint64_t end = monotonic_ns() + kRoomComesNs;
-       made == CUDA_ERROR_OUT_OF_MEMORY && monotonic_ns() < end; made = create(range)) {
-    ::nanosleep(&nap, nullptr);
-  }
-  return made;
-}
 
 // A range that this thread alone ends now.
 struct Ending {
@@ -116,6 +97,11 @@ void tidy() {
 
 }  // namespace
 
+bool takes_turns() {
+  return process().joined.load(std::memory_order_acquire) != 0 &&
+         ::strcmp(page().card.oversubscribe, "yes") == 0;
+}
+
 CUresult wait_unless_captured(CUcontext context) {
   const NoCapture none;
   return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
@@ -157,7 +143,8 @@ CUresult create_where_room(Range& range) {
     more = true;
   }
   if (more) made = create(range);
-  return made == CUDA_ERROR_OUT_OF_MEMORY && takes_turns() ? create_as_room_comes(range) : made;
+  if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
+  return again_as_room_comes([&] { return create(range); });
 }
 
 void keep_aside(Range& range) {

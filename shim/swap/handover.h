@@ -22,15 +22,15 @@ namespace switchyard::shim::swap::handover {
 
 // Offers what would leave next of the GPU's memory, `bytes` in all, in the monitor's hand-over
 // `number`, unless that was done; nothing with number 0. An offer in another one ends. Work may go
-// on: what is freed of it, or made to stay, doesn't leave. pre: no Held lives.
-void prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
+// on: an offer of which something has been freed ends, too. Whether one stands. pre: no Held lives.
+bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 
 // The offer while it leaves: prepared before, or now. While it lives has_left() tells the other.
 // pre: nobody new is admitted, and no Held lives.
 class Offer {
  public:
-  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) { prepare(lane, bytes, number); }
-  ~Offer() { end(); }
+  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
+  ~Offer();
   Offer(const Offer&) = delete;
   Offer& operator=(const Offer&) = delete;
 

@@ -25,6 +25,8 @@ board::Board* g_board = nullptr;    // null: nothing is offered
 std::uint64_t g_number = 0;         // of the last offer: each number is for one
 Given g_given[board::kMostChunks];  // by descending addresses, as they leave
 std::uint32_t g_count = 0;
+std::uint64_t g_taken_out = 0;  // ranges, when it was last seen that all of that is there
+bool g_unsent = false;          // the last offer could not be made while work went on
 
 bool can_offer() {
   return sharing_monitor() != 0 && driver().cuMemExportToShareableHandle != nullptr;
@@ -51,6 +53,7 @@ bool make_board(int& fd) {
 void list(unsigned lane, std::uint64_t bytes) {
   const Held held;
   g_count = 0;
+  g_taken_out = taken_out();
   each_leaving(lane, bytes,
                [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
                  std::uint32_t kind = 0;
@@ -105,6 +108,15 @@ bool send_all(int fd) {
   return true;
 }
 
+// Others count on what was freed, and the device has it once nobody can take it over any more.
+bool is_all_there() {
+  const Held held;
+  if (taken_out() == g_taken_out) return true;
+  g_taken_out = taken_out();
+  return std::all_of(g_given, g_given + g_count,
+                     [](const Given& given) { return chunk_of(given) != nullptr; });
+}
+
 void end_offer() {
   if (g_board == nullptr) return;
   g_board->phase.store(board::kEnded, std::memory_order_release);
@@ -119,23 +131,37 @@ void end_offer() {
 
 }  // namespace
 
-void prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
-  if (g_board != nullptr && number == g_number) return;
+bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+  if (g_board != nullptr && number == g_number) {
+    if (is_all_there()) return true;
+    end_offer();
+    return false;
+  }
   end_offer();
   int fd = -1;
-  if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) return;
+  if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) {
+    return false;
+  }
   g_number = number;
   list(lane, bytes);
   if (g_count == 0) {
     ::close(fd);
     end_offer();
-    return;
+    return false;
   }
-  const bool sent = send_all(fd);
-  log_line(sent ? Level::kDebug : Level::kInfo, "swap: %u chunks are %s to another job", g_count,
-           sent ? "offered" : "not offered after all");
-  if (!sent) end_offer();
+  g_unsent = !send_all(fd);
+  log_line(g_unsent ? Level::kInfo : Level::kDebug, "swap: %u chunks are %s to another job",
+           g_count, g_unsent ? "not offered after all" : "offered");
+  if (g_unsent) end_offer();
+  return !g_unsent;
 }
+
+Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+  if (g_unsent) g_number = 0;
+  prepare(lane, bytes, number);
+}
+
+Offer::~Offer() { end(); }
 
 void Offer::end() { end_offer(); }
 
@@ -147,6 +173,7 @@ void forget_offer() {
   g_board = nullptr;
   g_number = 0;
   g_count = 0;
+  g_unsent = false;
 }
 
 void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle) {

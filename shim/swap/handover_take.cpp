@@ -281,7 +281,10 @@ void accept(const Arrival& arrival) {
 
 std::uint64_t expected_bytes() {
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < g_count; ++i) bytes += g_taken[i].bytes;
+  for (std::uint32_t i = 0; i < g_count; ++i) {
+    const bool gone = g_taken[i].stands && place_of(g_taken[i]) == nullptr;
+    if (!gone) bytes += g_taken[i].bytes;
+  }
   return bytes;
 }
 

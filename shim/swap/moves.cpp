@@ -95,8 +95,8 @@ std::uint64_t Moves::look() {
     make_whole();
     return 0;
   }
+  const bool offers = !away && (!leaves || total == 0) && prepare_to_leave();
   if (total == 0 && !away) return shrink_pool() ? 0 : kLookNs;
-  if (!away && !leaves) prepare_to_leave();
   if (monotonic_ns() < next_ns_) return kSoonNs;
   const bool comes = away && (handover::is_taken() ? handover::begun() : room);
   const bool opens = away && (!now.limited || total == 0);
@@ -106,6 +106,7 @@ std::uint64_t Moves::look() {
       words::say(lane_, abi::kAbsent, abi::kSwapFine);
     }
     if (offered) return stands_ready() ? kOfferedNs : 0;
+    if (offers) return kSoonNs;
     // To pin a slab takes longer than to come back: while it is away its turn is near.
     return shrink_pool() || (!away && grow_pool()) ? 0 : kLookNs;
   }
@@ -172,10 +173,12 @@ void Moves::leave(std::uint64_t limit) {
   words::say(lane_, abi::kAbsent, abi::kSwapFine);
 }
 
-void Moves::prepare_to_leave() {
+bool Moves::prepare_to_leave() {
   const std::uint64_t soon = words::soon(lane_);
   const std::uint64_t number = soon != 0 ? words::gives(lane_) : 0;
-  if (number == 0 || current_.enter(lane_)) handover::prepare(lane_, soon, number);
+  // It has just been told to: that is the next look's.
+  if (words::told(lane_).limited && words::total(lane_) != 0) return true;
+  return (number == 0 || current_.enter(lane_)) && handover::prepare(lane_, soon, number);
 }
 
 bool Moves::stands_ready() {
@@ -267,6 +270,7 @@ CUresult Moves::ready_for_whole(std::uint64_t bytes) {
 
 void Moves::make_whole() {
   if (!wanted::take()) return;
+  handover::prepare(lane_, 0, 0);  // what is offered isn't free when it has left
   CUresult result = ready_for_whole(bytes_of(wanted::number()));
   if (result == CUDA_SUCCESS && wanted::is_taken()) result = hold();
   const bool begun = wanted::begin();

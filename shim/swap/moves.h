@@ -35,8 +35,8 @@ class Moves {
   // driver's own error instead.
   void strand(std::uint32_t error, CUresult result);
   void leave(std::uint64_t limit);
-  // What will leave soon is offered while work goes on.
-  void prepare_to_leave();
+  // What will leave soon is offered while work goes on. Whether it is.
+  bool prepare_to_leave();
   // Whether what another is about to hand over is in its place.
   bool stands_ready();
   // As a thread wants it (wanted.h).

@@ -30,6 +30,7 @@
 #include "shim/driver.h"
 #include "shim/swap/cache.h"
 #include "shim/swap/order.h"
+#include "shim/swap/room.h"
 
 namespace switchyard::shim::swap::pooled {
 
@@ -58,11 +59,12 @@ inline void settle() {
 // was nothing. pre: nothing of ours is held.
 bool reclaim();
 
-// Calls, and once more where memory lacked that was only cached.
+// Calls, once more where memory lacked that was only cached, and again where room is on its way.
 template <typename Call>
 CUresult with_room(Call call) {
-  const CUresult result = call();
-  return result == CUDA_ERROR_OUT_OF_MEMORY && reclaim() ? call() : result;
+  CUresult result = call();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && reclaim()) result = call();
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? again_as_room_comes(call) : result;
 }
 
 // Of cuMemPoolTrimTo: what the driver's part may keep, once ours has shrunk.

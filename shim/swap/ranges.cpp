@@ -11,6 +11,7 @@ namespace switchyard::shim::swap {
 namespace {
 
 constinit Sorted<Range> g_ranges;
+std::uint64_t g_taken_out = 0;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // What cuMemAlloc gives can be registered for RDMA; our memory can be, too, where the GPU has it.
@@ -49,7 +50,10 @@ Range* find(CUdeviceptr address) {
 
 bool add(const Range& range) { return g_ranges.add(range); }
 
+std::uint64_t taken_out() { return g_taken_out; }
+
 Range take(std::size_t index) {
+  ++g_taken_out;
   Range range = g_ranges.take(index);
   CUdeviceptr address = range.address;
   for (unsigned c = 0; c < range.count; ++c) {
@@ -133,7 +137,10 @@ void accept_standby(Chunk& chunk) {
 
 void stand_down(Chunk& chunk, CUdeviceptr address) {
   accept_standby(chunk);
-  send_away(chunk, address);
+  if (send_away(chunk, address)) return;
+  // It never was the chunk's: what comes there fails, and says so.
+  chunk.standby = chunk.handle;
+  chunk.handle = 0;
 }
 
 CUresult release(Chunk& chunk) {

@@ -106,6 +106,8 @@ Chunk* chunk_at(CUdeviceptr address);
 
 // Adds one, which the table owns from here on. False: no memory for it.
 bool add(const Range& range);
+// How many were taken out so far.
+std::uint64_t taken_out();
 // Takes one out; its chunks are the caller's, and nothing stands by for them any more.
 Range take(std::size_t index);
 

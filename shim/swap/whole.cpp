@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shim/log.h"
+#include "shim/swap/room.h"
 
 namespace switchyard::shim::swap::whole {
 namespace {
@@ -85,7 +86,10 @@ CUresult remake(Body& body, CUdeviceptr address) {
   Backing one{one_chunk(body.bytes), 1};
   if (one.chunks == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = result_of(move_out(body.chunks, body.count, address));
-  if (result == CUDA_SUCCESS) result = bring(*one.chunks, address, body.asked);
+  const auto bring_one = [&] { return bring(*one.chunks, address, body.asked); };
+  if (result == CUDA_SUCCESS) result = bring_one();
+  // Some of it may just have been offered to another job.
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = again_as_room_comes(bring_one);
   if (result == CUDA_SUCCESS) {
     result = permit(address, body.bytes, body.asked.location);
     if (result == CUDA_SUCCESS) result = pour(body.chunks, body.count, address);

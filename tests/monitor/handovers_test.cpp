@@ -101,6 +101,29 @@ TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherIsNobodysOverhead) {
   EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, kGiB / 4);
 }
 
+TEST(HandOvers, WhoNeverIsBackHasItsOverheadChargedAgain) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  rig.is_absent(rig.b);
+  rig.a.shim.residency().phase = abi::kReturning;
+  rig.gpus.uses[0][rig.a.client->peer.pid] += kGiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, 0u);
+  for (int look = 0; look < 8; ++look) rig.pass(seconds(1));
+  EXPECT_GT(rig.account().holding(rig.a.id)->overhead, 0u);
+}
+
+TEST(HandOvers, WhenTheGiverStaysAfterAllTheNumberIsWithdrawn) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  rig.b.shim.residency().error = abi::kSwapBusy;
+  rig.b.shim.residency().phase = abi::kResident;
+  for (int look = 0; look < 4; ++look) rig.pass(milliseconds(500));
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
 TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
   Turn rig;
   rig.b_leaves_in_its_turn();

@@ -28,11 +28,13 @@ constexpr unsigned kTaker = 1;
 constexpr std::uint64_t kNumber = 77;
 
 int g_exports = 0;
+bool g_fails_export = false;
 std::set<CUmemGenericAllocationHandle> g_imported;
 
 CUresult export_memory(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
                        unsigned long long) {
   if (g_imported.count(handle) != 0) return CUDA_ERROR_INVALID_VALUE;  // as the driver
+  if (g_fails_export) return CUDA_ERROR_UNKNOWN;
   ++g_exports;
   const int fd = ::memfd_create("memory", 0);
   *static_cast<int*>(out) = fd;
@@ -52,6 +54,7 @@ class HandedOver : public testing::PipelineTest {
   HandedOver() {
     testing::g_ipc = &world_;
     g_exports = 0;
+    g_fails_export = false;
     g_imported.clear();
     g_driver.cuMemExportToShareableHandle = export_memory;
     g_driver.cuMemImportFromShareableHandle = import_memory;
@@ -67,6 +70,7 @@ class HandedOver : public testing::PipelineTest {
     files_ = open_files();
   }
   ~HandedOver() override {
+    swap::handover::prepare(kGiver, 0, 0);
     swap::handover::follow(0, false);
     swap::handover::clear();
     for (const Held held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
@@ -180,6 +184,77 @@ TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
   }
   EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, kMiB2);
   EXPECT_EQ(driven_.live_handles, 2) << "in place of the freed one another was made";
+}
+
+TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
+  leave(kTaker);
+  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  {
+    const Held held;
+    const std::size_t index = swap::at(0).lane == kGiver ? 0 : 1;
+    swap::Range range = swap::take(index);
+    EXPECT_TRUE(swap::add(range));
+  }
+  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "it is all there";
+  swap::Range range;
+  {
+    const Held held;
+    range = swap::take(swap::at(0).lane == kGiver ? 0 : 1);
+  }
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  EXPECT_EQ(open_files(), files_) << "nobody keeps it";
+  const Held held;
+  EXPECT_TRUE(swap::add(range));
+}
+
+TEST_F(HandedOver, WhatCouldNotBePreparedIsOfferedOnceWorkIsHeld) {
+  leave(kTaker);
+  driven_.calls_until_failure = -1;
+  g_fails_export = true;
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "not while it works";
+  g_fails_export = false;
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  const int before = driven_.live_handles;
+  swap::Range freed;
+  {
+    const Held held;
+    while (swap::handover::put_in_place(kTaker)) continue;
+    EXPECT_NE(range_of(kTaker).chunks[0].standby, 0u);
+    freed = swap::take(swap::at(0).lane == kTaker ? 0 : 1);
+  }
+  EXPECT_EQ(freed.chunks[0].standby, 0u);
+  EXPECT_EQ(driven_.live_handles, before - 3) << "with what found no place";
+  EXPECT_EQ(swap::handover::expected_bytes(), 0u);
+  swap::handover::follow(0, true);
+  EXPECT_EQ(driven_.live_handles, before - 3) << "each once";
+  const Held held;
+  EXPECT_TRUE(swap::add(freed));
+}
+
+TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  const Held held;
+  while (swap::handover::put_in_place(kTaker)) continue;
+  driven_.calls_until_failure = 0;
+  swap::handover::drop();
+  driven_.calls_until_failure = -1;
+  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
+    EXPECT_EQ(range_of(kTaker).chunks[c].handle, 0u);
+  }
+  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
+    swap::Chunk& chunk = range_of(kTaker).chunks[c];
+    if (chunk.standby != 0) swap::stand_down(chunk, range_of(kTaker).address + c * kMiB2);
+  }
 }
 
 TEST_F(HandedOver, WhatWasPreparedForNothingIsWithdrawn) {

@@ -1,0 +1,38 @@
+// Room that others gave up, on its way: the account has it a little before the device.
+//
+// Concept. The driver clears what it was given back. What is offered to another job (handover.h)
+// and freed meanwhile is there until the offer has ended. And what was handed over in vain is held
+// until the end of that move. So where jobs take turns, who was granted room waits for it a little.
+//
+// Threading: any thread. Whoever needs what it holds waits, too.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+#include "shim/clock.h"
+#include "shim/driver.h"
+
+namespace switchyard::shim::swap {
+
+inline constexpr std::uint64_t kRoomComesNs = 2'000'000'000;
+
+// Whether this process's job takes turns with others (--oversubscribe).
+bool takes_turns();
+
+// After a call that found no room on the device: again and again, for two seconds at most.
+template <typename Call>
+CUresult again_as_room_comes(Call call) {
+  CUresult made = CUDA_ERROR_OUT_OF_MEMORY;
+  if (!takes_turns()) return made;
+  const timespec nap{0, 2'000'000};
+  const std::uint64_t end = monotonic_ns() + kRoomComesNs;
+  while (made == CUDA_ERROR_OUT_OF_MEMORY && monotonic_ns() < end) {
+    ::nanosleep(&nap, nullptr);
+    made = call();
+  }
+  return made;
+}
+
+}  // namespace switchyard::shim::swap
