@@ -33,14 +33,18 @@ Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job&
   return pair;
 }
 
+template <typename Each>
+void each_lane(const Roster& roster, Each each) {
+  for (const auto& [id, client] : roster.clients()) {
+    for (auto& [at, lane] : client->lanes) each(lane);
+  }
+}
+
 template <typename Holds>
 bool any_lane(const Roster& roster, Holds holds) {
-  for (const auto& [id, client] : roster.clients()) {
-    for (const auto& [at, lane] : client->lanes) {
-      if (holds(lane)) return true;
-    }
-  }
-  return false;
+  bool any = false;
+  each_lane(roster, [&](const Client::Lane& lane) { any = any || holds(lane); });
+  return any;
 }
 
 }  // namespace
@@ -59,18 +63,10 @@ void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, con
 }
 
 void withdraw_prepared(const Roster& roster, std::size_t gpu) {
-  const auto each_on_gpu = [&](auto each) {
-    for (const auto& [id, client] : roster.clients()) {
-      for (auto& [at, lane] : client->lanes) {
-        if (lane.gpu == gpu) each(lane);
-      }
-    }
-  };
-  each_on_gpu([&](Client::Lane& giver) {
-    if (giver.soon_bytes == 0) return;
-    each_on_gpu([&](Client::Lane& taker) {
-      if (taker.takes != giver.gives) return;
-      taker.takes = 0;
+  each_lane(roster, [&](Client::Lane& giver) {
+    if (giver.gpu != gpu || giver.soon_bytes == 0) return;
+    each_lane(roster, [&](Client::Lane& taker) {
+      if (taker.takes == giver.gives) taker.takes = 0;
     });
     giver.gives = giver.soon_bytes = 0;
   });

@@ -38,6 +38,14 @@ struct Crowd : Rig {
       pass(std::chrono::milliseconds(50));
     }
   }
+  // It works until it is told to leave, for a minute at most. How long that took.
+  Time works_until_told(const Joined& who) {
+    const Time began = now;
+    while (!who.shim.told_to_leave() && now - began < std::chrono::seconds(60)) {
+      live(std::chrono::milliseconds(50), {&who});
+    }
+    return now - began;
+  }
   void is_absent(const Joined& who) {
     who.shim.be_absent();
     shows(who);
@@ -78,8 +86,7 @@ struct TwoOfThree : Crowd {
     gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
   }
   void b_leaves_in_its_turn() {
-    const Time end = now + std::chrono::seconds(60);
-    while (!b.shim.told_to_leave() && now < end) live(std::chrono::milliseconds(50), {&b});
+    works_until_told(b);
     EXPECT_TRUE(b.shim.told_to_leave());
     b.shim.residency().held_threads = 1;
     b.shim.leave(3 * kGiB);

@@ -130,8 +130,7 @@ TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
   const std::uint64_t first = rig.gives(rig.b);
   rig.a_comes_back();
   EXPECT_EQ(rig.takes(rig.a), 0u) << "all is there";
-  const Time end = rig.now + seconds(60);
-  while (!rig.a.shim.told_to_leave() && rig.now < end) rig.live(milliseconds(50), {&rig.a});
+  rig.works_until_told(rig.a);
   rig.a.shim.residency().held_threads = 1;
   rig.pass(milliseconds(1));
   EXPECT_NE(rig.gives(rig.a), 0u);

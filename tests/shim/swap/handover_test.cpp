@@ -209,7 +209,6 @@ TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
 
 TEST_F(HandedOver, WhatCouldNotBePreparedIsOfferedOnceWorkIsHeld) {
   leave(kTaker);
-  driven_.calls_until_failure = -1;
   g_fails_export = true;
   EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
   EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "not while it works";
