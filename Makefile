@@ -25,9 +25,10 @@ bench: all ## measure on a real GPU (bench/README.md says what and how long)
 asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan), in build/NAME
 	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
 
-lint: ## check format, layers and clang-tidy; changes nothing
+lint: ## check format, layers, the bench and clang-tidy; changes nothing
 	@scripts/configure.sh --lint $(BUILD)
 	scripts/check_layers.sh
+	scripts/check_bench.sh
 	scripts/check_format.sh
 	scripts/check_tidy.sh $(BUILD) $(JOBS)
 

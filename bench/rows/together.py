@@ -25,7 +25,7 @@ def arguments(parser):
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
     parser.add_argument("--whole", action="store_const", const=None, dest="capacity",
-                        help="it gives out all of the GPU: wants a --batch that takes 60 % of that, "
+                        help="it gives out all of the GPU: wants a --batch that takes 60 %% of that, "
                         "--steps for three minutes, a longer --limit and a --host-pool")
     parser.add_argument("--host-pool", help="of the monitor: what both have away at a turn, each "
                         "in memory of its own, if not half of the host's is enough")
