@@ -102,13 +102,25 @@ std::uint64_t rounded(std::uint64_t bytes) {
 CUresult refuse(abi::Lane* lane, std::uint64_t bytes) {
   if (lane == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   lane->refusals.fetch_add(1, std::memory_order_relaxed);
-  log_line(Level::kWarn,
-           "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, quota %llu; "
-           "give the job more with 'switchyard set --memory', or free some",
-           static_cast<unsigned long long>(bytes), lane_index(lane),
-           static_cast<unsigned long long>(used_of(*lane).load(std::memory_order_relaxed)),
-           static_cast<unsigned long long>(lane->others_used_bytes.load(std::memory_order_relaxed)),
-           static_cast<unsigned long long>(lane->quota_bytes.load(std::memory_order_relaxed)));
+  const auto number = [](const abi::Word64& word) {
+    return static_cast<unsigned long long>(word.load(std::memory_order_relaxed));
+  };
+  const unsigned long long asked = bytes, here = number(used_of(*lane)),
+                           rest = number(lane->others_used_bytes);
+  if (const unsigned long long quota = number(lane->quota_bytes)) {
+    log_line(
+        Level::kWarn,
+        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, quota %llu; "
+        "give the job more with 'switchyard set --memory', or free some",
+        asked, lane_index(lane), here, rest, quota);
+  } else {
+    log_line(
+        Level::kWarn,
+        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, and no more "
+        "is free there ('switchyard ps' says who has it); end another job, or start the jobs "
+        "with --oversubscribe",
+        asked, lane_index(lane), here, rest);
+  }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
