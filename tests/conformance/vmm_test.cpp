@@ -161,6 +161,22 @@ TEST_F(Vmm, HandlesAreGoodForWhatTheyWereAskedFor) {
   EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
 }
 
+TEST_F(Vmm, ReleasedMemoryLivesWhileADescriptorIsOpen) {
+  CUmemGenericAllocationHandle memory = 0;
+  int fd = -1;
+  prop_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const std::uint64_t before = free_bytes();
+  ASSERT_CU(CU(cuMemCreate)(&memory, 32 * unit_, &prop_, 0));
+  ASSERT_CU(
+      CU(cuMemExportToShareableHandle)(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const int copy = dup(fd);
+  ASSERT_CU(CU(cuMemRelease)(memory));
+  close(fd);
+  EXPECT_EQ(before - 32 * unit_, free_bytes());
+  close(copy);
+  EXPECT_EQ(before, free_bytes());
+}
+
 TEST_F(Vmm, DescriptorsCarryMemory) {
   prop_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   CUdeviceptr at = 0;

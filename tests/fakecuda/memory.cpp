@@ -125,13 +125,12 @@ void release_small(const Range& range) {
 }  // namespace
 
 Backing::~Backing() {
-  if (owns_fd) {
-    close(fd);
-  } else if (fd >= 0) {
+  if (!owns_fd && fd >= 0) {
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(bytes));
   }
-  if (charged) driver()->state->uncharge(gpu, bytes);
+  if (charged) driver()->state->uncharge(gpu, bytes, owns_fd ? fd : -1);
+  if (owns_fd) close(fd);
 }
 
 BackingRef make_backing(int gpu, std::size_t bytes, bool exportable) {

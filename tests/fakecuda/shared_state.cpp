@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
+#include <set>
 
 namespace fakecuda {
 namespace {
@@ -162,6 +164,7 @@ bool State::attach(bool observer) {
 void State::set_up() {
   memset(static_cast<void*>(file_->processes), 0, sizeof file_->processes);
   memset(static_cast<void*>(file_->gpus), 0, sizeof file_->gpus);
+  memset(static_cast<void*>(file_->exported), 0, sizeof file_->exported);
   file_->gpu_count = configured_devices();
   for (auto& gpu : file_->gpus) {
     gpu.total_bytes = environment_bytes("FAKECUDA_MEMORY", 4096 * kMiB);
@@ -201,7 +204,26 @@ void State::lock() {
 
 void State::unlock() { pthread_mutex_unlock(&file_->lock); }
 
+// Descriptors may be anywhere, on their way between two processes, say. Their lock tells.
+void State::reap_exported_locked() {
+  const auto released = [](const ExportedEntry& e) { return e.in_use && e.maker < 0; };
+  if (std::none_of(std::begin(file_->exported), std::end(file_->exported), released)) return;
+  std::set<std::uint64_t> kept;
+  FILE* locks = fopen("/proc/locks", "re");
+  if (!locks) return;
+  char line[256];
+  while (fgets(line, sizeof line, locks)) {
+    unsigned long long inode = 0;
+    if (sscanf(line, "%*s OFDLCK %*s %*s %*s %*x:%*x:%llu", &inode) == 1) kept.insert(inode);
+  }
+  fclose(locks);
+  for (ExportedEntry& entry : file_->exported) {
+    if (released(entry) && !kept.count(entry.inode)) entry.in_use = 0;
+  }
+}
+
 void State::reap_locked() {
+  reap_exported_locked();
   bool dead[kMaxProcesses] = {};
   bool any = false;
   for (int i = 0; i < kMaxProcesses; ++i) {
@@ -221,6 +243,10 @@ void State::reap_locked() {
       }
     }
   }
+  for (ExportedEntry& entry : file_->exported) {
+    if (entry.in_use && entry.maker >= 0 && dead[entry.maker]) entry.maker = -1;
+  }
+  reap_exported_locked();
   for (int i = 0; i < kMaxProcesses; ++i) {
     if (dead[i]) memset(static_cast<void*>(&file_->processes[i]), 0, sizeof(ProcessEntry));
   }
@@ -231,7 +257,29 @@ std::uint64_t State::used(int gpu) {
   for (auto& process : file_->processes) {
     if (process.in_use) sum += process.used_bytes[gpu];
   }
+  for (auto& entry : file_->exported) {
+    if (entry.in_use && entry.maker < 0 && entry.gpu == gpu) sum += entry.bytes;
+  }
   return sum;
+}
+
+int State::export_memory(int fd, int gpu, std::uint64_t bytes) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  // An open file of its own: duplicates share its lock, the maker's own descriptor does not.
+  const int out = open(path, O_RDWR | O_CLOEXEC);
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  struct stat status {};
+  if (out < 0 || fcntl(out, F_OFD_SETLK, &lock) != 0 || fstat(out, &status) != 0) return out;
+  Locked locked(*this);
+  ExportedEntry* free = nullptr;
+  for (ExportedEntry& entry : file_->exported) {
+    if (entry.in_use && entry.inode == status.st_ino) return out;
+    if (!entry.in_use && !free) free = &entry;
+  }
+  if (free) *free = {status.st_ino, bytes, gpu, self_, 1};
+  return out;
 }
 
 bool State::charge(int gpu, std::uint64_t bytes) {
@@ -244,9 +292,15 @@ bool State::charge(int gpu, std::uint64_t bytes) {
   return true;
 }
 
-void State::uncharge(int gpu, std::uint64_t bytes) {
+void State::uncharge(int gpu, std::uint64_t bytes, int fd) {
+  struct stat status {};
+  const bool known = fd >= 0 && fstat(fd, &status) == 0;
   Locked locked(*this);
   file_->processes[self_].used_bytes[gpu] -= bytes;
+  for (ExportedEntry& entry : file_->exported) {
+    if (known && entry.in_use && entry.inode == status.st_ino) entry.maker = -1;
+  }
+  if (known) reap_exported_locked();
 }
 
 int State::add_group(int gpu, Engine engine) {

@@ -21,10 +21,11 @@
 namespace fakecuda {
 
 inline constexpr std::uint64_t kStateMagic = 0x3144'5550'4745'4b41;
-inline constexpr std::uint32_t kStateVersion = 4;
+inline constexpr std::uint32_t kStateVersion = 5;
 inline constexpr int kMaxGpus = 8;
 inline constexpr int kMaxProcesses = 512;
 inline constexpr int kMaxGroups = 512;  // per engine
+inline constexpr int kMaxExported = 4096;
 inline constexpr std::uint64_t kMiB = 1 << 20;
 inline constexpr std::uint64_t kContextBytes = 8 * kMiB;
 
@@ -63,6 +64,16 @@ struct GpuEntry {
   EngineEntry engines[kEngines];
 };
 
+// Memory that a descriptor keeps. As measured: once its maker has released it, it is used and no
+// process's, until the last descriptor is closed.
+struct ExportedEntry {
+  std::uint64_t inode;
+  std::uint64_t bytes;
+  std::int32_t gpu;
+  std::int32_t maker;  // index of its ProcessEntry; -1: it has released it
+  std::uint32_t in_use;
+};
+
 struct StateFile {
   std::uint64_t magic;
   std::uint32_t version;
@@ -71,6 +82,7 @@ struct StateFile {
   std::int32_t gpu_count;
   ProcessEntry processes[kMaxProcesses];
   GpuEntry gpus[kMaxGpus];
+  ExportedEntry exported[kMaxExported];
 };
 
 class State {
@@ -91,10 +103,15 @@ class State {
 
   // Charges memory of a GPU to this process; false when there isn't enough.
   bool charge(int gpu, std::uint64_t bytes);
-  void uncharge(int gpu, std::uint64_t bytes);
+  // `fd`: by which it may have been exported.
+  void uncharge(int gpu, std::uint64_t bytes, int fd = -1);
   std::uint64_t used(int gpu);
-  // Removes the entries of the dead. REQUIRES: locked.
+  // Removes the entries of the dead, and of what no descriptor keeps any more. REQUIRES: locked.
   void reap_locked();
+
+  // A new descriptor of memory of this process; -1 when there is none. What it is passed on as
+  // keeps the memory, too.
+  int export_memory(int fd, int gpu, std::uint64_t bytes);
 
   // A channel group of this process on an engine; -1 when there are none left.
   int add_group(int gpu, Engine engine);
@@ -104,6 +121,7 @@ class State {
   void unlock();
 
  private:
+  void reap_exported_locked();
   bool attach(bool observer);
   bool open_files();
   bool lock_byte(int process);

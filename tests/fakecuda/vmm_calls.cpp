@@ -284,13 +284,14 @@ CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle na
       !found->second->backing->owns_fd || found->second->imported) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const int copy = fcntl(found->second->backing->fd, F_DUPFD_CLOEXEC, 0);
+  const Backing& backing = *found->second->backing;
+  const int copy = driver()->state->export_memory(backing.fd, backing.gpu, backing.bytes);
   if (copy < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(out) = copy;
   return CUDA_SUCCESS;
 }
 
-// Imported memory is charged to the process that made it, never again.
+// Imported memory is charged to the process that made it, then to nobody.
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void* os_handle,
                                         CUmemAllocationHandleType type) {
   FAKE_NEED_DRIVER();
