@@ -1,6 +1,7 @@
 #include "monitor/accounts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace switchyard::monitor {
 namespace {
@@ -94,10 +95,13 @@ std::uint64_t Account::in_full(JobKey job) const {
   return std::max(charged(job), promise ? promise->bytes : 0);
 }
 
-// What of a holding is on the device, as far as it counts.
+std::uint64_t Account::counted(const Holding& holding) const {
+  return minus(holding.used(), released(holding.job) ? holding.away - holding.coming : 0);
+}
+
+// What of a holding is on the device, as far as it counts: credit may be put to use at any time.
 std::uint64_t Account::present(const Holding& holding) const {
-  const std::uint64_t away = released(holding.job) ? holding.away - holding.coming : 0;
-  return plus(minus(holding.granted, away), holding.overhead);
+  return plus(plus(counted(holding), holding.credit), holding.overhead);
 }
 
 std::uint64_t Account::held(JobKey job) const {
@@ -213,10 +217,8 @@ std::uint64_t Account::available(ClientId client, const Totals& totals) const {
   return promise->reserved ? left : std::min(left, loose);
 }
 
-std::uint64_t OverheadMeter::reading(std::uint64_t nvml_bytes, std::uint64_t used_before,
-                                     std::uint64_t used_after) {
-  before_last_ = last_;
-  last_ = minus(nvml_bytes, std::max(used_before, used_after));
+std::uint64_t OverheadMeter::reading(std::uint64_t beyond_bytes) {
+  before_last_ = std::exchange(last_, beyond_bytes);
   return value();
 }
 

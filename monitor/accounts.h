@@ -66,6 +66,8 @@ class Account {
   void join(ClientId client, JobKey job, std::uint64_t granted);
   void leave(ClientId client) { holdings_.erase(client); }
   const Holding* holding(ClientId client) const;
+  // Of what it uses, what counts as being on the device: beyond resident(), what may come.
+  std::uint64_t counted(const Holding& holding) const;
   const std::map<ClientId, Holding>& holdings() const { return holdings_; }
   // Told before anything is asked: what the client's page shows now.
   void set_credit(ClientId client, std::uint64_t credit);
@@ -124,8 +126,8 @@ class Account {
 // looks like a fall for a moment.
 class OverheadMeter {
  public:
-  std::uint64_t reading(std::uint64_t nvml_bytes, std::uint64_t used_before,
-                        std::uint64_t used_after);
+  // Of what NVML says, what is beyond the process's own count.
+  std::uint64_t reading(std::uint64_t beyond_bytes);
   std::uint64_t value() const;
 
  private:

@@ -57,7 +57,6 @@ void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, con
   if (!prepared) withdraw_prepared(roster, gpu);
   if (pair.takes == nullptr) return;
   pair.gives->soon_bytes = soon_bytes;
-  pair.takes->takes_over = soon_bytes == 0;
   if (prepared) return;
   pair.gives->gives = pair.takes->takes = number;
 }
@@ -70,10 +69,6 @@ void withdraw_prepared(const Roster& roster, std::size_t gpu) {
     });
     giver.gives = giver.soon_bytes = 0;
   });
-}
-
-void follow_handover(Client::Lane& lane, Time returning) {
-  if (lane.residency.resident() || returning > kTakesOverWithin) lane.takes_over = false;
 }
 
 std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane) {

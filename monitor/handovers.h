@@ -26,12 +26,6 @@ namespace switchyard::monitor {
 void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
                     std::uint64_t soon_bytes, std::uint64_t number);
 
-// One that takes memory over does so until all of its own is there, and not for long once it has
-// been told to come back for good: whatever a client says, it has its overhead charged again.
-// `returning`: since then; 0: it hasn't.
-inline constexpr Time kTakesOverWithin = std::chrono::seconds(5);
-void follow_handover(Client::Lane& lane, Time returning);
-
 // What is prepared on the GPU comes to nothing.
 void withdraw_prepared(const Roster& roster, std::size_t gpu);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace switchyard::monitor {
 namespace {
@@ -11,93 +12,125 @@ constexpr Time kOldReading = std::chrono::milliseconds(50);
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
+// While something may come a smaller reading says nothing.
+void read(OverheadMeter& meter, std::uint64_t beyond_bytes, bool settled) {
+  if (settled || beyond_bytes > meter.value()) meter.reading(beyond_bytes);
+}
+
 }  // namespace
 
 Measuring::Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity)
     : door_(door), gpus_(gpus), capacity_(capacity) {}
 
-void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                                  const std::vector<std::uint64_t>& used_before) {
+std::vector<Measuring::Counted> Measuring::count(std::size_t gpu) {
+  gpus_.read_credits(gpu);
+  const Account& account = gpus_[gpu].account;
+  std::vector<Counted> all;
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
+    const Account::Holding* holding = account.holding(each.client->id);
+    all.push_back(holding == nullptr ? Counted{}
+                                     : Counted{holding->resident(), account.counted(*holding)});
+  }
+  return all;
+}
+
+Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                      const std::vector<Counted>& before) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   std::map<pid_t, std::uint64_t> bytes;
-  std::uint64_t listed_sum = 0;
-  for (const ProcessMemory& process : listed) {
-    bytes[process.pid] = process.bytes;
-    listed_sum += process.bytes;
-  }
-  // Newest first: of two connections of one process the newer one stands for it.
-  std::vector<std::pair<GpuAccounts::Place, std::uint64_t>> unlisted;
-  std::map<pid_t, bool> ours;
-  std::uint64_t unlisted_used = 0;
+  for (const ProcessMemory& process : listed) bytes[process.pid] = process.bytes;
+  Answer out;
   const auto all = gpus_.places(gpu);
-  const bool handed_over = std::any_of(all.begin(), all.end(), [](const GpuAccounts::Place& each) {
-    return each.state->takes_over;
-  });
+  const std::vector<Counted> after = count(gpu);
+  // Newest first: of two connections of one process the newer one stands for it.
+  std::set<pid_t> ours;
   for (std::size_t i = all.size(); i-- > 0;) {
     const GpuAccounts::Place& each = all[i];
-    const Account::Holding* holding = at.account.holding(each.client->id);
     const pid_t pid = each.client->peer.pid;
-    const bool first = pid == 0 || ours.emplace(pid, true).second;
-    if (holding == nullptr) continue;
+    const bool first = pid == 0 || ours.insert(pid).second;
+    if (at.account.holding(each.client->id) == nullptr) continue;
+    // It may have allocated or freed while NVML was asked.
+    const Counted counted = {std::max(before[i].resident, after[i].resident),
+                             std::max(before[i].expected, after[i].expected)};
     const auto found = bytes.find(pid);
-    const std::uint64_t used_after = holding->resident();
-    if (found != bytes.end() && first) {
-      each.state->nvml_bytes = found->second;
-      if (!each.state->takes_over) {
-        each.state->overhead.reading(found->second, used_before[i], used_after);
-      }
+    if (first && found != bytes.end()) {
+      out.named.push_back({each, counted, found->second});
+    } else if (first && each.client->page->report(each.lane).contexts > 0) {
+      out.unnamed.push_back({each, counted, 0});
     } else {
-      each.state->nvml_bytes = std::nullopt;
-      if (first && each.client->page->report(each.lane).contexts > 0) {
-        unlisted.emplace_back(each, used_after);
-        unlisted_used += used_after;
-      } else {
-        each.state->overhead.reading(0, 0, 0);
-      }
+      each.state->overhead.reading(0);
+      continue;
     }
-    at.account.set_overhead(each.client->id, each.state->overhead.value());
+    out.settled = out.settled && counted.settled();
   }
   at.outsiders.clear();
   at.mps_listed = false;
-  std::uint64_t outside = 0;
+  out.nobodys = at.memory.used_bytes;
   for (const auto& [pid, used] : bytes) {
+    out.nobodys = minus(out.nobodys, used);
     if (ours.contains(pid)) continue;
     at.outsiders.push_back({pid, used});
     at.mps_listed = at.mps_listed || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
-    outside += used;
+    out.outside += used;
   }
+  return out;
+}
+
+std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint64_t nobodys) {
+  for (const Ours& each : named) {
+    nobodys = minus(nobodys, minus(each.counted.resident, each.nvml_bytes));
+  }
+  for (const auto& [place, counted, nvml_bytes] : named) {
+    OverheadMeter& meter = place.state->overhead;
+    if (nvml_bytes >= counted.resident || !counted.settled()) {
+      read(meter, minus(nvml_bytes, counted.expected), counted.settled());
+    } else {
+      // Its overhead is hidden by what it has of nobody's, and is no more than what is left there.
+      meter.reading(std::min(meter.value(), nobodys));
+      nobodys = minus(nobodys, meter.value());
+    }
+  }
+  return nobodys;
+}
+
+void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs) {
+  bool settled = true;
+  for (const Ours& each : unnamed) {
+    theirs = minus(theirs, each.counted.expected);
+    settled = settled && each.counted.settled();
+  }
+  for (const Ours& each : unnamed)
+    read(each.place.state->overhead, theirs / unnamed.size(), settled);
+}
+
+void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                  const std::vector<Counted>& before) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  const Answer answer = sort_out(gpu, listed, before);
+  const std::uint64_t nobodys = measure_named(answer.named, answer.nobodys);
   // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
   // used by nobody is divided among those of our clients that it does not name; the part that was
   // there before them is somebody else's.
-  const std::uint64_t remainder = minus(at.memory.used_bytes, listed_sum);
-  if (unlisted.empty()) {
+  if (answer.unnamed.empty()) {
     at.unlisted_before = at.unlisted;
-    at.unlisted = remainder;
+    at.unlisted = answer.settled ? nobodys : std::min(at.unlisted, nobodys);
   }
   const std::uint64_t baseline = std::min(at.unlisted, at.unlisted_before);
-  for (const auto& [each, used] : unlisted) {
-    const std::uint64_t extra =
-        minus(remainder, baseline + unlisted_used) / std::max<std::size_t>(1, unlisted.size());
-    if (!handed_over) each.state->overhead.reading(used + extra, used, used);
+  measure_unnamed(answer.unnamed, minus(nobodys, baseline));
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
     at.account.set_overhead(each.client->id, each.state->overhead.value());
   }
-  at.account.set_outside(outside + baseline);
+  at.account.set_outside(answer.outside + baseline);
 }
 
 void Measuring::measure(std::size_t gpu, Time now) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   at.measured_at = now;
   at.stale = false;
-  gpus_.read_credits(gpu);
-  std::vector<std::uint64_t> used_before;
-  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
-    const Account::Holding* holding = at.account.holding(each.client->id);
-    used_before.push_back(holding != nullptr ? holding->resident() : 0);
-  }
+  const std::vector<Counted> before = count(gpu);
   if (const auto memory = door_.memory(gpu)) at.memory = *memory;
   const auto listed = door_.processes(gpu);
-  gpus_.read_credits(gpu);
-  if (listed) measure_overheads(gpu, *listed, used_before);
+  if (listed) measure_overheads(gpu, *listed, before);
   if (at.memory.total_bytes > 0) {
     std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);
     if (gpus_.takes_turns(gpu)) capacity -= capacity / kKeptForOverhead;

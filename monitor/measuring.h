@@ -5,8 +5,11 @@
 // (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
 // a client that says that its memory has left, while it has not, is charged for it as overhead.
 //
-// While memory is handed over it has left the one, and the other has not put it to use yet: what
-// NVML says then is nobody's overhead, and the last reading before stands.
+// Memory with an open descriptor NVML counts as used and as nobody's, once who made it has released
+// it (measured). So what a client counts and NVML doesn't call its own is looked for among what is
+// nobody's before that lessens the capacity. And while memory is on its way to a client it may have
+// left another and not be in use yet: then NVML can neither add to that client's overhead, unless
+// it says more than may come, nor to what is nobody's.
 //
 // Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
 // the brim, and a module that then finds no room ends its job. So where there are any of them, a
@@ -43,8 +46,33 @@ class Measuring {
   void measure_loads();
 
  private:
+  // What the account takes to be on the device of a client.
+  struct Counted {
+    std::uint64_t resident = 0;
+    std::uint64_t expected = 0;  // and what may come
+    bool settled() const { return resident == expected; }
+  };
+  // What NVML calls a client's; 0 when it names none of them.
+  struct Ours {
+    GpuAccounts::Place place;
+    Counted counted;
+    std::uint64_t nvml_bytes = 0;
+  };
+  struct Answer {
+    std::vector<Ours> named, unnamed;
+    bool settled = true;        // all of them are
+    std::uint64_t nobodys = 0;  // used, and of no process that was named
+    std::uint64_t outside = 0;  // of processes that are no clients
+  };
+
+  std::vector<Counted> count(std::size_t gpu);
+  Answer sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                  const std::vector<Counted>& before);
+  // What is left of `nobodys`.
+  static std::uint64_t measure_named(const std::vector<Ours>& named, std::uint64_t nobodys);
+  static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
   void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                         const std::vector<std::uint64_t>& used_before);
+                         const std::vector<Counted>& before);
 
   Gpus& door_;
   GpuAccounts& gpus_;

@@ -1,6 +1,7 @@
 #include "monitor/residency.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "monitor/lanes.h"
 #include "monitor/pausing.h"
 #include "monitor/policy/host_pool.h"
+#include "monitor/text.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -196,11 +198,12 @@ bool Residency::observe(Job& job, Time now) {
     const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom;
     const bool late = now - state.lowered_at >= (refuses ? kRefuses : kLeavesWithin);
     if (job.presence.out && late && excess_bytes(said, state.residency_order) > 0) {
+      spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
+                   refuses ? failure_text(said.error, said.swap_result) : "it does not leave");
       state.kept_bytes = said.resident_bytes;
       job.presence.rests_until = now + kRests;
     }
     state.residency = said;
-    follow_handover(state, job.presence.returning ? now - job.presence.returns_since : Time{0});
     state.moves = state.moves || said.phase == abi::kLeaving;
     if (!job.presence.released && crowded_out(state)) adopt(job);
     if (!state.carried || said.total_bytes == 0) return;

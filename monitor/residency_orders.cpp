@@ -73,7 +73,6 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     order.limited = true;
     order.limit_bytes = state.kept_bytes;
     state.takes = 0;
-    state.takes_over = false;
     order.gives = gives_now(roster_, state);
     order.takes = order.soon_bytes = state.soon_bytes = 0;
     const ResidencyReport& said = state.residency;
@@ -159,7 +158,6 @@ void Residency::follow_room(Job& job, Time now) {
     order.limit_bytes = state.kept_bytes;
     order.gives = gives_now(roster_, state);
     order.takes = takes_now(roster_, state);
-    state.takes_over = state.takes_over && order.takes != 0;
     tell(client, lane, state, order);
   });
 }

@@ -88,7 +88,6 @@ struct Client {
   struct Lane {
     std::size_t gpu = 0;
     OverheadMeter overhead;
-    std::optional<std::uint64_t> nvml_bytes;
     Time waits_since{0};  // 0: it waits for no memory
     Time last_asked{0};
     std::uint64_t lacks_bytes = 0;  // what was missing then
@@ -108,8 +107,6 @@ struct Client {
     std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
     std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
     std::uint64_t takes = 0;       // its last as the taker
-    bool takes_over = false;       // until all is there: NVML may call memory its own that it
-                                   // hasn't put to use yet
     bool moves = false;            // it has begun to leave since
     bool carried = false;          // its words may be from under another monitor
     Time numbered_since{0};        // since when the client numbers its work; 0: it does not

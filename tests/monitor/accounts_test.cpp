@@ -187,32 +187,14 @@ TEST(Accounts, ARandomLifeEndsAtZero) {
   }
 }
 
-TEST(Overhead, IsWhatTheDriverUsesBeyondTheCount) {
-  OverheadMeter meter;
-  EXPECT_EQ(meter.reading(500 * kMiB, 0, 0), 500 * kMiB);
-  EXPECT_EQ(meter.reading(700 * kMiB, 200 * kMiB, 200 * kMiB), 500 * kMiB);
-}
-
-TEST(Overhead, IsNeverBelowZero) {
-  OverheadMeter meter;
-  EXPECT_EQ(meter.reading(100, 200, 200), 0u);
-}
-
 TEST(Overhead, RisesAtOnceAndFallsWhenTwoReadingsAgree) {
   OverheadMeter meter;
-  meter.reading(500, 0, 0);
-  meter.reading(500, 0, 0);
-  EXPECT_EQ(meter.reading(500, 300, 300), 500u) << "reserved, but not allocated yet";
-  EXPECT_EQ(meter.reading(800, 300, 300), 500u);
-  EXPECT_EQ(meter.reading(900, 300, 300), 600u);
-  meter.reading(400, 300, 300);
-  EXPECT_EQ(meter.reading(400, 300, 300), 100u);
-}
-
-TEST(Overhead, AllocationsDuringTheReadingDoNotCountAsOverhead) {
-  OverheadMeter meter;
-  EXPECT_EQ(meter.reading(300, 100, 300), 0u);  // NVML saw the new memory
-  EXPECT_EQ(meter.reading(300, 300, 100), 0u);  // NVML still saw what was freed
+  EXPECT_EQ(meter.reading(500), 500u);
+  EXPECT_EQ(meter.reading(200), 500u) << "reserved, but not allocated yet";
+  EXPECT_EQ(meter.reading(500), 500u);
+  EXPECT_EQ(meter.reading(600), 600u);
+  meter.reading(100);
+  EXPECT_EQ(meter.reading(100), 100u);
 }
 
 TEST(Accounts, AReleasedJobHoldsWhatIsThereOfIt) {

@@ -3,8 +3,10 @@
 // Threading: one thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "monitor/gpus.h"
@@ -51,6 +53,7 @@ class FakeGpus final : public Gpus {
   std::optional<std::vector<ProcessMemory>> processes(std::size_t at) override {
     ++readings;
     if (fails) return std::nullopt;
+    if (const auto happens = std::exchange(while_asked, nullptr)) happens();
     std::vector<ProcessMemory> out;
     for (const auto& [pid, bytes] : uses[at]) {
       if (lists_processes) out.push_back({pid, bytes});
@@ -70,6 +73,7 @@ class FakeGpus final : public Gpus {
   bool lists_processes = true;
   bool fails = false;
   int readings = 0;
+  std::function<void()> while_asked;  // once
 };
 
 }  // namespace switchyard::monitor::test

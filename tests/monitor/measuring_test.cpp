@@ -137,9 +137,12 @@ TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
 
 TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
   Rig rig;
-  const Joined a = rig.join({.swappable = "yes"});
+  const Joined a = rig.join({.name = "a", .swappable = "yes"});
   ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
   a.shim.swappable(2 * kGiB);
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.pass(milliseconds(1));
+  ASSERT_TRUE(a.shim.told_to_leave());
   a.shim.residency().resident_bytes = kGiB;
   rig.gpus.uses[0][a.client->peer.pid] = kGiB + 300 * kMiB;
   rig.pass(seconds(1));
@@ -147,6 +150,62 @@ TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
   a.shim.residency().resident_bytes = 0;  // it says so, NVML doesn't
   rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB + 300 * kMiB);
+}
+
+TEST(Measuring, AllocationsDuringTheReadingAreNoOverhead) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  rig.pass(seconds(1));
+  rig.gpus.while_asked = [&] { rig.allocate(a, kGiB); };
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
+}
+
+// As NVML counts memory with an open descriptor once its maker has released it.
+TEST(Measuring, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.gpus.uses[0][a.client->peer.pid] = kGiB;
+  rig.gpus.unlisted = 2 * kGiB + 100 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().outside(), 100 * kMiB) << "what is nobody's indeed";
+  EXPECT_TRUE(rig.allocate(a, 800 * kMiB));
+}
+
+TEST(Measuring, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  rig.gpus.uses[0][a.client->peer.pid] -= 2 * kGiB;
+  rig.gpus.unlisted = 2 * kGiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 0u);
+  // And ends with what there is.
+  rig.gpus.uses[0][a.client->peer.pid] -= 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
+}
+
+TEST(Measuring, WhatMayComeToAClientIsNotItsOverheadYet) {
+  Rig rig;
+  const Joined a = rig.join({.swappable = "yes"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  a.shim.swappable(2 * kGiB);
+  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  a.shim.residency().resident_bytes = kGiB;  // as it comes back, and made more than has come
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 400 * kMiB) << "more than may come";
 }
 
 }  // namespace

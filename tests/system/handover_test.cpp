@@ -14,8 +14,9 @@ namespace {
 // least.
 class HandedOver : public ReleaseInParts {
  protected:
-  void large_ones_at_work(const Changes& environment = {}) {
-    two_at_work({"--capacity", "176MiB"}, environment, {.count = 12, .mebibytes = 10}, environment);
+  void large_ones_at_work(const Changes& environment = {},
+                          const Words& capacity = {"--capacity", "176MiB"}) {
+    two_at_work(capacity, environment, {.count = 12, .mebibytes = 10}, environment);
   }
   std::uint64_t taken(const char* name) {
     return gpu_of(name).value("swap_taken_over_bytes", 0ull);
@@ -42,6 +43,19 @@ TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
   ASSERT_TRUE(moved("one", times_out("one") + 2));
   EXPECT_TRUE(moved("two", 3));
   EXPECT_GE(taken("one") - taken_then, 40 * kMiB) << "once at least, of 64 to 80 MiB each time";
+  expect_all_right();
+}
+
+// With an open descriptor it is no process's by NVML, and must not lessen what there is to give
+// out.
+TEST_F(HandedOver, OnAWholeGpuNothingOfItIsAnOutsiders) {
+  large_ones_at_work({{"FAKECUDA_MEMORY", "176MiB"}}, {});
+  ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
+  const std::uint64_t then = times_out("one");
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(listing("status")["gpus"][0].value("memory_outside_bytes", ~0ull), 0u);
+    return times_out("one") >= then + 2 || HasFailure();
+  }));
   expect_all_right();
 }
 
