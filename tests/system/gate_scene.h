@@ -100,11 +100,7 @@ class GateScene : public Scene {
   // What may still run has run, however slow the machine is: that changes nothing at a closed gate.
   void give_it_time() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
 
-  std::string line() {
-    std::string text;
-    if (!child_->read_line(text, kLimit)) return {};
-    return text;
-  }
+  std::string line() { return line_of(*child_); }
 
   std::unique_ptr<PlayedMonitor> monitor_;
   std::optional<Child> child_;

@@ -187,10 +187,18 @@ long value_of(const std::string& output, const std::string& key) {
   return -1;
 }
 
-long kernels(Child& loop) {
+std::string line_of(Child& job) {
   std::string line;
-  if (!loop.write_line("count") || !loop.read_line(line, kLimit)) return -1;
-  return std::stol(line);
+  return job.read_line(line, kLimit) ? line : std::string();
+}
+
+std::string ask(Child& job, const std::string& command) {
+  return job.write_line(command) ? line_of(job) : std::string();
+}
+
+long kernels(Child& loop) {
+  const std::string said = ask(loop, "count");
+  return said.empty() ? -1 : std::stol(said);
 }
 
 }  // namespace switchyard::system_tests

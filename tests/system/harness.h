@@ -68,6 +68,11 @@ class Scene : public ::testing::Test {
 // "key VALUE" in the output of a job: the value, or -1.
 long value_of(const std::string& output, const std::string& key);
 
+// The next line that a job says; empty when none comes.
+std::string line_of(Child& job);
+// What it answers a line of ours; empty when it doesn't.
+std::string ask(Child& job, const std::string& command);
+
 // Asks a running job_loop for its kernels; -1 when it has gone.
 long kernels(Child& loop);
 

@@ -25,15 +25,8 @@ class Release : public Scene {
                        {{"FAKECUDA_PATTERN", "1"}}));
     ASSERT_EQ(line(), "ready");
   }
-  std::string line() {
-    std::string text;
-    if (!child_->read_line(text, kLimit)) return {};
-    return text;
-  }
-  std::string ask(const std::string& command) {
-    if (!child_->write_line(command)) return {};
-    return line();
-  }
+  std::string line() { return line_of(*child_); }
+  std::string ask(const std::string& command) { return system_tests::ask(*child_, command); }
   json gpu() { return gpu_of("lender"); }
   bool residency(const std::string& wanted) {
     // A job that looks for a monitor is in no list.
@@ -70,12 +63,9 @@ class ReleaseInParts : public Release {
       tell(jobs_.size() - 1, "begin");
     }
   }
-  std::string said_by(std::size_t index) {
-    std::string text;
-    return jobs_[index]->read_line(text, kLimit) ? text : std::string();
-  }
+  std::string said_by(std::size_t index) { return line_of(*jobs_[index]); }
   std::string tell(std::size_t index, const std::string& command) {
-    return jobs_[index]->write_line(command) ? said_by(index) : std::string();
+    return system_tests::ask(*jobs_[index], command);
   }
   bool advances(std::size_t index) {
     const std::string before = tell(index, "count");

@@ -63,15 +63,8 @@ class Swap : public Scene {
     return eventually([&] { return words().error.load() == error; });
   }
 
-  std::string line() {
-    std::string text;
-    if (!child_->read_line(text, kLimit)) return {};
-    return text;
-  }
-  std::string ask(const std::string& command) {
-    if (!child_->write_line(command)) return {};
-    return line();
-  }
+  std::string line() { return line_of(*child_); }
+  std::string ask(const std::string& command) { return system_tests::ask(*child_, command); }
   // The job launches all the while; whatever failed, all is there again in the end, as it was.
   void expect_nothing_lost() {
     ask("begin");
