@@ -135,4 +135,17 @@ class OverheadMeter {
   std::uint64_t before_last_ = 0;
 };
 
+// What is used of a GPU and is no process's. It rises and falls when two readings agree: a process
+// that has not joined yet looks like a rise for a moment, memory that is reserved but not yet
+// allocated like a fall.
+class NobodysMeter {
+ public:
+  void reading(std::uint64_t bytes);
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t last_ = 0;
+  std::uint64_t value_ = 0;
+};
+
 }  // namespace switchyard::monitor

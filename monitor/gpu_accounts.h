@@ -32,9 +32,8 @@ class GpuAccounts {
     std::vector<Outsider> outsiders;
     bool mps_listed = false;  // NVML names a process of MPS on it
     Time measured_at{-3600'000'000'000};
-    bool stale = false;          // somebody left since; what it used may be an outsider's now
-    std::uint64_t unlisted = 0;  // used, but by no process that NVML names
-    std::uint64_t unlisted_before = 0;
+    bool stale = false;    // somebody left since; what it used may be an outsider's now
+    NobodysMeter nobodys;  // used, but by no process that NVML names
   };
   // A lane of a client that is on a GPU.
   struct Place {

@@ -12,9 +12,10 @@ constexpr Time kOldReading = std::chrono::milliseconds(50);
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// While something may come a smaller reading says nothing.
-void read(OverheadMeter& meter, std::uint64_t beyond_bytes, bool settled) {
-  if (settled || beyond_bytes > meter.value()) meter.reading(beyond_bytes);
+// What may come may be there already or not, so a reading says only between which bounds it is:
+// what was known before stands between them.
+void read(OverheadMeter& meter, std::uint64_t least, std::uint64_t most) {
+  meter.reading(std::clamp(meter.value(), least, most));
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<Process
       each.state->overhead.reading(0);
       continue;
     }
-    out.settled = out.settled && counted.settled();
+    out.coming += counted.expected - counted.resident;
   }
   at.outsiders.clear();
   at.mps_listed = false;
@@ -82,11 +83,11 @@ std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint
   }
   for (const auto& [place, counted, nvml_bytes] : named) {
     OverheadMeter& meter = place.state->overhead;
-    if (nvml_bytes >= counted.resident || !counted.settled()) {
-      read(meter, minus(nvml_bytes, counted.expected), counted.settled());
+    if (nvml_bytes >= counted.resident) {
+      read(meter, minus(nvml_bytes, counted.expected), nvml_bytes - counted.resident);
     } else {
       // Its overhead is hidden by what it has of nobody's, and is no more than what is left there.
-      meter.reading(std::min(meter.value(), nobodys));
+      read(meter, 0, nobodys);
       nobodys = minus(nobodys, meter.value());
     }
   }
@@ -94,13 +95,13 @@ std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint
 }
 
 void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs) {
-  bool settled = true;
+  std::uint64_t least = theirs, most = theirs;
   for (const Ours& each : unnamed) {
-    theirs = minus(theirs, each.counted.expected);
-    settled = settled && each.counted.settled();
+    least = minus(least, each.counted.expected);
+    most = minus(most, each.counted.resident);
   }
-  for (const Ours& each : unnamed)
-    read(each.place.state->overhead, theirs / unnamed.size(), settled);
+  const std::size_t count = unnamed.size();
+  for (const Ours& each : unnamed) read(each.place.state->overhead, least / count, most / count);
 }
 
 void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
@@ -112,10 +113,10 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
   // used by nobody is divided among those of our clients that it does not name; the part that was
   // there before them is somebody else's.
   if (answer.unnamed.empty()) {
-    at.unlisted_before = at.unlisted;
-    at.unlisted = answer.settled ? nobodys : std::min(at.unlisted, nobodys);
+    const std::uint64_t before = at.nobodys.value();
+    at.nobodys.reading(std::clamp(before, minus(nobodys, answer.coming), nobodys));
   }
-  const std::uint64_t baseline = std::min(at.unlisted, at.unlisted_before);
+  const std::uint64_t baseline = at.nobodys.value();
   measure_unnamed(answer.unnamed, minus(nobodys, baseline));
   for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
     at.account.set_overhead(each.client->id, each.state->overhead.value());

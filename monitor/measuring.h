@@ -7,9 +7,8 @@
 //
 // Memory with an open descriptor NVML counts as used and as nobody's, once who made it has released
 // it (measured). So what a client counts and NVML doesn't call its own is looked for among what is
-// nobody's before that lessens the capacity. And while memory is on its way to a client it may have
-// left another and not be in use yet: then NVML can neither add to that client's overhead, unless
-// it says more than may come, nor to what is nobody's.
+// nobody's before that lessens the capacity. And what may come to a client may have left another
+// and not be in use yet, so both its overhead and what is nobody's are only known to that extent.
 //
 // Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
 // the brim, and a module that then finds no room ends its job. So where there are any of them, a
@@ -50,7 +49,6 @@ class Measuring {
   struct Counted {
     std::uint64_t resident = 0;
     std::uint64_t expected = 0;  // and what may come
-    bool settled() const { return resident == expected; }
   };
   // What NVML calls a client's; 0 when it names none of them.
   struct Ours {
@@ -60,7 +58,7 @@ class Measuring {
   };
   struct Answer {
     std::vector<Ours> named, unnamed;
-    bool settled = true;        // all of them are
+    std::uint64_t coming = 0;   // to any of them
     std::uint64_t nobodys = 0;  // used, and of no process that was named
     std::uint64_t outside = 0;  // of processes that are no clients
   };

@@ -197,6 +197,21 @@ TEST(Overhead, RisesAtOnceAndFallsWhenTwoReadingsAgree) {
   EXPECT_EQ(meter.reading(100), 100u);
 }
 
+TEST(WhatIsNobodys, ChangesWhenTwoReadingsAgree) {
+  NobodysMeter meter;
+  meter.reading(500);
+  EXPECT_EQ(meter.value(), 0u) << "of a process that has not joined yet, say";
+  meter.reading(400);
+  EXPECT_EQ(meter.value(), 400u);
+  meter.reading(100);
+  EXPECT_EQ(meter.value(), 400u) << "behind what is reserved and not there yet, say";
+  meter.reading(450);
+  EXPECT_EQ(meter.value(), 400u);
+  meter.reading(300);
+  meter.reading(200);
+  EXPECT_EQ(meter.value(), 300u);
+}
+
 TEST(Accounts, AReleasedJobHoldsWhatIsThereOfIt) {
   Account account = of(10 * kGiB);
   account.join(1, 7, 4 * kGiB);

@@ -88,7 +88,7 @@ TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherLessensNothing) {
   const std::uint64_t stays = rig.may_have(rig.b);
   rig.b.shim.leave(2 * kGiB);
   rig.gpus.uses[0][rig.b.client->peer.pid] = 2 * kGiB;
-  rig.gpus.unlisted = 2 * kGiB;
+  rig.gpus.unlisted = kGiB;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.may_have(rig.b), stays);
   EXPECT_EQ(rig.may_have(rig.a), 2 * kGiB) << "the one that has left";
@@ -110,6 +110,40 @@ TEST(HandOvers, WhatCameInTheOthersMemoryLessensNothingEither) {
   rig.gpus.unlisted = 0;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, kGiB / 4);
+}
+
+// Chunks are whole: one that is partly out has some less than it may, for as long as it is out.
+struct PartlyOut : Turn {
+  PartlyOut() {
+    b_leaves_in_its_turn();
+    comes_to(b, may_have(b) - kMiB);
+    b.shim.residency().phase = abi::kAbsent;
+    live(milliseconds(50));
+    is_back(a);
+  }
+  void looks() {
+    for (int look = 0; look < 4; ++look) live(seconds(1), {&a});
+  }
+};
+
+TEST(HandOvers, WhatIsNobodysIsFollowedWhileOneIsPartlyOut) {
+  PartlyOut rig;
+  rig.gpus.unlisted = kGiB;
+  rig.looks();
+  EXPECT_GE(rig.account().outside(), kGiB - kMiB);
+  rig.gpus.unlisted = 0;
+  rig.looks();
+  EXPECT_LE(rig.account().outside(), kMiB);
+}
+
+TEST(HandOvers, OverheadIsFollowedWhileItIsPartlyOut) {
+  PartlyOut rig;
+  rig.gpus.uses[0][rig.b.client->peer.pid] += 400 * kMiB;
+  rig.looks();
+  EXPECT_GE(rig.account().holding(rig.b.id)->overhead, 399 * kMiB);
+  rig.gpus.uses[0][rig.b.client->peer.pid] -= 400 * kMiB;
+  rig.looks();
+  EXPECT_LE(rig.account().holding(rig.b.id)->overhead, kMiB);
 }
 
 TEST(HandOvers, WhenTheGiverStaysAfterAllTheNumberIsWithdrawn) {
