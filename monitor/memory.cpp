@@ -13,6 +13,10 @@ constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
+// Of what a job was granted its library says that it may be moved once it is there. Two that start
+// together ask for theirs at the same moment.
+constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
+
 }  // namespace
 
 Memory::Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring)
@@ -283,8 +287,12 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
   lane.wants_turn = true;
   if (job != nullptr && job->presence.released) return wire::kWait;
-  if (job != nullptr && job->knobs.oversubscribe &&
-      fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
+  const auto fits = [&](Leaves leaves) {
+    return job != nullptr && job->knobs.oversubscribe &&
+           fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, now);
+  };
+  const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
+  if (fits(Leaves::kAsTheySay) || (just_asked && fits(Leaves::kAllThatTheyUse))) {
     return wire::kWait;
   }
   // What those who are out have kept leaves for anybody, unless others come first for too long.

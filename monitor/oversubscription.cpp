@@ -62,7 +62,7 @@ std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time now) {
 }
 
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,
-                std::uint64_t bytes, Time now) {
+                std::uint64_t bytes, Leaves leaves, Time now) {
   const Account& account = gpus[gpu].account;
   const auto quota = account.quota(job.key);
   const std::uint64_t own = account.charged(job.key) + bytes;
@@ -84,7 +84,7 @@ bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, 
       uses += holding.used();
       others += holding.overhead;  // what says that it can leave and does not is there, too
     }
-    others += uses - std::min(uses, can_leave);
+    if (leaves == Leaves::kAsTheySay) others += uses - std::min(uses, can_leave);
   }
   const auto capacity = account.capacity();
   return !capacity || (others <= *capacity && own <= *capacity - others);
@@ -121,7 +121,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, Time
     out.lacks_bytes = account.short_of(job.key, full);
     // Who could not be served by anybody's leaving must not keep the others waiting.
     const std::uint64_t more = full - account.charged(job.key);
-    out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, more, now);
+    out.wants_room = waits && fits_alone(roster_, gpus_, gpu, job, more, Leaves::kAsTheySay, now);
   } else {
     // An error of its last try, before it was told to come, says nothing yet.
     const bool tries = whereabouts(roster_, job) == Whereabouts::kMoving ||

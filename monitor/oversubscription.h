@@ -46,8 +46,14 @@ bool asks(const Client::Lane& lane, Time now);
 // What jobs that are out have kept there, which they would give to anybody.
 std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time now);
 
+// What of the other jobs' memory is taken to be able to leave.
+enum class Leaves {
+  kAsTheySay,
+  kAllThatTheyUse,  // what was granted a moment ago nobody has said yet
+};
+
 // Whether `bytes` more would fit on the GPU if all other jobs that oversubscribe had left it.
 bool fits_alone(const Roster& roster, const GpuAccounts& gpus, std::size_t gpu, const Job& job,
-                std::uint64_t bytes, Time now);
+                std::uint64_t bytes, Leaves leaves, Time now);
 
 }  // namespace switchyard::monitor

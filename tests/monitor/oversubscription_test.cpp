@@ -301,12 +301,39 @@ TEST(Oversubscription, WhatNeverFitsIsRefusedAsEver) {
   const Joined plain = rig.runs({.name = "p"});
   EXPECT_EQ(rig.charge(plain, kGiB).verdict, wire::kGpuFull) << "it takes no turns";
   ASSERT_TRUE(rig.allocate(plain, kGiB / 4));
-  EXPECT_EQ(rig.charge(b, 3 * kGiB + 5 * kGiB / 16).verdict, wire::kGpuFull)
+  EXPECT_EQ(rig.charge(b, 3 * kGiB + 7 * kGiB / 16).verdict, wire::kGpuFull)
       << "plain's never leaves";
   const Joined c = rig.oversubscriber("c", {.memory = "128MiB"});
   EXPECT_EQ(rig.charge(c, kGiB).verdict, wire::kOverQuota);
   rig.pass(seconds(1));
   EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, WhatIsStillBeingMadeMayLeaveSoon) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));  // and the driver makes it
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  a.shim.swappable(3 * kGiB);
+  rig.pass(milliseconds(100));
+  for (int ask = 0; ask < 15; ++ask) {
+    EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+    rig.pass(milliseconds(100));
+  }
+}
+
+TEST(Oversubscription, WhatNeverMovesIsNoRoomInTheEnd) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));  // exported, say
+  const Joined b = rig.oversubscriber("b");
+  wire::Verdict said = wire::kWait;
+  for (int ask = 0; ask < 15 && said == wire::kWait; ++ask) {
+    said = static_cast<wire::Verdict>(rig.charge(b, 3 * kGiB).verdict);
+    rig.pass(milliseconds(100));
+  }
+  EXPECT_EQ(said, wire::kGpuFull);
 }
 
 TEST(Oversubscription, WhatCouldNotLeaveIsNoRoomForAWhile) {
