@@ -56,7 +56,8 @@ Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<Process
     const auto found = bytes.find(pid);
     if (first && found != bytes.end()) {
       out.named.push_back({each, counted, found->second});
-    } else if (first && each.client->page->report(each.lane).contexts > 0) {
+    } else if (first &&
+               (counted.resident > 0 || each.client->page->report(each.lane).contexts > 0)) {
       out.unnamed.push_back({each, counted, 0});
     } else {
       each.state->overhead.reading(0);

@@ -208,15 +208,18 @@ void State::unlock() { pthread_mutex_unlock(&file_->lock); }
 void State::reap_exported_locked() {
   const auto released = [](const ExportedEntry& e) { return e.in_use && e.maker < 0; };
   if (std::none_of(std::begin(file_->exported), std::end(file_->exported), released)) return;
+  // The kernel gives the list in parts, and a lock that ends between two hides another: so twice.
   std::set<std::uint64_t> kept;
-  FILE* locks = fopen("/proc/locks", "re");
-  if (!locks) return;
-  char line[256];
-  while (fgets(line, sizeof line, locks)) {
-    unsigned long long inode = 0;
-    if (sscanf(line, "%*s OFDLCK %*s %*s %*s %*x:%*x:%llu", &inode) == 1) kept.insert(inode);
+  for (int pass = 0; pass < 2; ++pass) {
+    FILE* locks = fopen("/proc/locks", "re");
+    if (!locks) return;
+    char line[256];
+    while (fgets(line, sizeof line, locks)) {
+      unsigned long long inode = 0;
+      if (sscanf(line, "%*s OFDLCK %*s %*s %*s %*x:%*x:%llu", &inode) == 1) kept.insert(inode);
+    }
+    fclose(locks);
   }
-  fclose(locks);
   for (ExportedEntry& entry : file_->exported) {
     if (released(entry) && !kept.count(entry.inode)) entry.in_use = 0;
   }
@@ -271,14 +274,22 @@ int State::export_memory(int fd, int gpu, std::uint64_t bytes) {
   struct flock lock {};
   lock.l_type = F_RDLCK;
   struct stat status {};
-  if (out < 0 || fcntl(out, F_OFD_SETLK, &lock) != 0 || fstat(out, &status) != 0) return out;
+  if (out < 0) return -1;
+  if (fcntl(out, F_OFD_SETLK, &lock) != 0 || fstat(out, &status) != 0) {
+    close(out);
+    return -1;
+  }
   Locked locked(*this);
   ExportedEntry* free = nullptr;
   for (ExportedEntry& entry : file_->exported) {
     if (entry.in_use && entry.inode == status.st_ino) return out;
     if (!entry.in_use && !free) free = &entry;
   }
-  if (free) *free = {status.st_ino, bytes, gpu, self_, 1};
+  if (!free) {
+    close(out);
+    return -1;
+  }
+  *free = {status.st_ino, bytes, gpu, self_, 1};
   return out;
 }
 

