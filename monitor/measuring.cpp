@@ -114,8 +114,8 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
   // used by nobody is divided among those of our clients that it does not name; the part that was
   // there before them is somebody else's.
   if (answer.unnamed.empty()) {
-    const std::uint64_t before = at.nobodys.value();
-    at.nobodys.reading(std::clamp(before, minus(nobodys, answer.coming), nobodys));
+    const std::uint64_t least = minus(nobodys, answer.coming);
+    at.nobodys.reading(std::clamp(at.nobodys.value(), least, nobodys));
   }
   const std::uint64_t baseline = at.nobodys.value();
   measure_unnamed(answer.unnamed, minus(nobodys, baseline));
