@@ -226,13 +226,16 @@ void State::reap_exported_locked() {
 }
 
 void State::reap_locked() {
-  reap_exported_locked();
   bool dead[kMaxProcesses] = {};
   bool any = false;
   for (int i = 0; i < kMaxProcesses; ++i) {
     if (!file_->processes[i].in_use || alive(i)) continue;
     dead[i] = any = true;
   }
+  for (ExportedEntry& entry : file_->exported) {
+    if (entry.in_use && entry.maker >= 0 && dead[entry.maker]) entry.maker = -1;
+  }
+  reap_exported_locked();
   if (!any) return;
   for (int gpu = 0; gpu < kMaxGpus; ++gpu) {
     for (auto& engine : file_->gpus[gpu].engines) {
@@ -246,10 +249,6 @@ void State::reap_locked() {
       }
     }
   }
-  for (ExportedEntry& entry : file_->exported) {
-    if (entry.in_use && entry.maker >= 0 && dead[entry.maker]) entry.maker = -1;
-  }
-  reap_exported_locked();
   for (int i = 0; i < kMaxProcesses; ++i) {
     if (dead[i]) memset(static_cast<void*>(&file_->processes[i]), 0, sizeof(ProcessEntry));
   }

@@ -45,7 +45,7 @@ TEST_F(Quota, HoldsForEveryKindAndIsWholeAgainAfterTheFree) {
   }
 }
 
-TEST_F(Quota, WhatIsRefusedIsSaidWithWhatToDo) {
+TEST_F(Quota, WhatIsRefusedIsSaidWithItsRemedy) {
   const Words past_one{built("tests/jobs/job_alloc"), "alloc:600", "alloc:600"};
   const Changes log{{"SWITCHYARD_LOG", "warn"}};
   const std::string held = job({"--memory", "1GiB"}, past_one, log).finish(kLimit).err;
