@@ -35,6 +35,6 @@ fi
 # With ccache, folders share what they compiled, wherever they lie.
 launcher=()
 if command -v ccache > /dev/null; then
-  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_NOHASHDIR=1;CCACHE_BASEDIR=$PWD;ccache")
+  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache")
 fi
 CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
