@@ -2,6 +2,8 @@
 BUILD  ?= build
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
+# What the demo runs: itself, Switchyard, and the simulated GPU for machines without one.
+DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
 CTEST  := ctest --output-on-failure --no-tests=error
 .DEFAULT_GOAL := all
 .PHONY: all demo test gpu-test bench asan ubsan tsan lint format install clean help
@@ -10,7 +12,9 @@ all: ## build the preload library, the monitor, the CLI and the simulated GPU
 	@scripts/configure.sh $(BUILD)
 	cmake --build $(BUILD) -j $(JOBS)
 
-demo: all ## requests beside a busy neighbour: the driver's default against Switchyard
+demo: ## requests beside a busy neighbour: the driver's default against Switchyard
+	@scripts/configure.sh $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target $(DEMO)
 	$(BUILD)/demo/demo
 
 test: all ## build and run every test; needs neither a GPU nor a CUDA toolkit
