@@ -1,7 +1,7 @@
 # Finds the directory of cuda.h 12.0 or newer: only headers are needed, never a toolkit's run time.
 #
 # Looks, in this order, at -DCUDA_INCLUDE_DIR, $CUDA_HOME, /usr/local/cuda, the nvcc on PATH, the
-# folders of the pip wheels, and the distribution's package. Result: CUDA_INCLUDE_DIR, and the
+# folders of the pip wheels, the distribution's package, and what scripts/bootstrap.sh fetched. Result: CUDA_INCLUDE_DIR, and the
 # imported target switchyard::cuda_headers.
 include_guard()
 
@@ -39,7 +39,9 @@ foreach(_base $ENV{VIRTUAL_ENV} $ENV{HOME}/.local /usr/local /usr)
        "${_base}/lib/python3*/dist-packages/nvidia/cuda_runtime/include")
   list(APPEND _candidates ${_wheels})
 endforeach()
-list(APPEND _candidates /usr/include)
+list(APPEND _candidates /usr/include
+     # What scripts/fetch_cuda_headers.sh brought.
+     "${CMAKE_CURRENT_LIST_DIR}/../build/cuda-headers/nvidia/cuda_runtime/include")
 
 set(_found "")
 set(_too_old "")

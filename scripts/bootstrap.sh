@@ -5,7 +5,8 @@
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
 #
 # What is missing comes from the distribution's packages (Debian 12, Ubuntu 22.04 and 24.04), without
-# a question. The network is touched only then. CUDA headers are found, never fetched by force.
+# a question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by pip
+# into build/. The network is touched only where something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -89,13 +90,15 @@ if ! cuda_headers; then
     prepare_apt nvidia-cuda-dev  # fresh containers have no package lists yet
   fi
   if packaged_cuda; then install nvidia-cuda-dev; fi
-  cuda_headers || {
-    cmake -P cmake/FindCudaHeaders.cmake 2>&1 | sed -n 's/^  *//p' | sed 's/^/bootstrap: /' >&2 || true
-    fail \
-      "only the headers of CUDA 12.0 or newer are needed, no toolkit and no GPU. One of these will do:" \
-      "  python3 -m venv .venv && .venv/bin/pip install nvidia-cuda-runtime-cu12 && VIRTUAL_ENV=\$PWD/.venv make" \
+  if ! cuda_headers; then
+    echo "bootstrap: fetching the headers of CUDA from the Python Package Index (1 MB, build/cuda-headers)"
+    python3 -m pip --version > /dev/null 2>&1 || install python3-pip
+    scripts/fetch_cuda_headers.sh build/cuda-headers && cuda_headers || fail \
+      "the headers of CUDA 12.0 or newer are missing and could not be fetched (see above)." \
+      "Only headers are needed, no toolkit and no GPU. One of these will do:" \
+      "  PIP_INDEX_URL=https://your.mirror/simple make" \
       "  apt-get install cuda-cudart-dev-13-0    (from NVIDIA's own package repository)" \
       "  CUDA_HOME=/path/to/a/toolkit make" \
       "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
-  }
+  fi
 fi
