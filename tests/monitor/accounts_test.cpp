@@ -113,6 +113,19 @@ TEST(Accounts, OnlyThoseGiveBackWhoseCreditHelps) {
   EXPECT_TRUE(account.givers(2, 3).empty()) << "used credit is no credit";
 }
 
+TEST(Accounts, CreditBelowAnUnreservedQuotaHelpsAnybody) {
+  Account account = of(10 * kGiB);
+  account.set_quota(2, {4 * kGiB, false});
+  account.join(1, 1, 0);
+  account.join(2, 2, 0);
+  account.granted(2, kMiB);
+  EXPECT_EQ(account.givers(1, 1), (std::vector<ClientId>{2}));
+  account.set_quota(1, {4 * kGiB, false});
+  EXPECT_EQ(account.givers(1, 1), (std::vector<ClientId>{2})) << "below a mere ceiling, too";
+  account.set_quota(2, {4 * kGiB, true});
+  EXPECT_TRUE(account.givers(1, 1).empty()) << "promised now";
+}
+
 TEST(Accounts, OthersUsedIsWhatSiblingsUseAndAllOverhead) {
   Account account = of(10 * kGiB);
   account.set_quota(1, {4 * kGiB, true});

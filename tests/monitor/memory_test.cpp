@@ -167,6 +167,22 @@ TEST(Memory, AQuotaCanBeTakenAway) {
   EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
 }
 
+TEST(Memory, AnOverdrawnGpuTakesNoCreditOutOfAPromise) {
+  Rig rig;  // 4 GiB
+  const Joined promised = rig.join({.memory = "2GiB"});
+  const Joined other = rig.join({});
+  ASSERT_TRUE(rig.allocate(promised, 10 * kMiB));
+  ASSERT_TRUE(rig.allocate(other, 10 * kMiB));
+  const std::uint64_t idle = promised.lane().credit_bytes;
+  ASSERT_GT(idle, 0u);
+  ASSERT_GT(other.lane().credit_bytes, 0u);
+  rig.gpus.uses[0][77] = 3 * kGiB;  // a process that is nobody's
+  rig.pass(seconds(1));
+  ASSERT_GT(rig.account().overdrawn(), 0u);
+  EXPECT_EQ(promised.lane().credit_bytes, idle);
+  EXPECT_EQ(other.lane().credit_bytes, 0u);
+}
+
 TEST(MemoryWaiting, AJobThatWaitsIsToldToWaitUntilThereIsMemory) {
   Rig rig;
   const Joined holder = rig.join({});
@@ -201,6 +217,24 @@ TEST(MemoryWaiting, WhenEveryHolderWaitsItIsRefusedAtOnce) {
   ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
   EXPECT_EQ(rig.charge(a, kGiB).verdict, wire::kWait) << "b may still free";
   EXPECT_EQ(rig.charge(b, kGiB).verdict, wire::kWaitsInVain) << "now nobody would";
+}
+
+TEST(MemoryWaiting, AForeignProcessMayStillFree) {
+  Rig rig;
+  const Joined waiter = rig.join({.on_oom = "wait", .oom_timeout = "1s"});
+  rig.gpus.uses[0][77] = 3 * kGiB;
+  rig.pass(seconds(1));
+  ASSERT_TRUE(rig.allocate(waiter, kGiB / 2));
+  int waits = 0;
+  while (rig.charge(waiter, kGiB).verdict == wire::kWait && waits < 100) {
+    ++waits;
+    rig.now += milliseconds(100);
+  }
+  EXPECT_EQ(waits, 10) << "until its time-out";
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
+  rig.gpus.uses[0].erase(77);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kGranted);
 }
 
 TEST(MemoryWaiting, AHolderThatGaveUpWaitingDoesNotCountAsWaiting) {

@@ -1,6 +1,8 @@
 // Turns, limits, pauses, the minimum and gates alone, look by look.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/monitor/policy_rig.h"
 
 namespace switchyard::monitor::policy {
@@ -72,6 +74,27 @@ TEST(PolicyTurns, WhatIsQueuedBehindTheGateDoesNotHoldUpTheHandOver) {
   EXPECT_EQ(plan.clients[1].slices, kYieldShort) << "it got on just now";
   plan = later(yard, microseconds(2 * kHighSpacingUs));
   EXPECT_EQ(plan.clients[2].slices, kYieldShort) << "it stands still";
+}
+
+TEST(PolicyTurns, AHolderThatStillMakesProgressIsNotDrained) {
+  Yard yard = busy_yard(2);
+  yard.decide();
+  later(yard, milliseconds(50));
+  // More than two spacings since the gate closed, but never since the last progress.
+  for (int i = 0; i < 3; ++i) {
+    ++yard[1].progress;
+    EXPECT_EQ(later(yard, microseconds(kHighSpacingUs + 200)).clients[1].slices, kYieldShort) << i;
+  }
+  EXPECT_EQ(later(yard, microseconds(2 * kHighSpacingUs)).clients[2].slices, kYieldShort)
+      << "it stands still";
+}
+
+TEST(PolicyTurns, AHolderInOneLongKernelIsDrainedTwoSpacingsAfterItsGateClosed) {
+  Yard yard = busy_yard(2);
+  yard.decide();
+  later(yard, milliseconds(50));  // without progress all the while
+  EXPECT_EQ(later(yard, microseconds(200)).clients[1].slices, kYieldShort);
+  EXPECT_EQ(later(yard, microseconds(2 * kHighSpacingUs)).clients[2].slices, kYieldShort);
 }
 
 TEST(PolicyTurns, AProcessThatNeverConfirmsDoesNotStopTheOthers) {
@@ -221,6 +244,43 @@ TEST(PolicyExclusive, TheHigherClassGoesFirst) {
   yard[1].busy = true;
   EXPECT_EQ(yard.decide().clients[1].closed, 0u);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(later(yard, milliseconds(20)).clients[1].closed, 0u);
+}
+
+TEST(PolicyExclusive, TheRestOfATurnThatAHigherClassCutsShortIsMadeUpNextTime) {
+  Yard yard{{{client(1, Priority::kLow), client(2, Priority::kLow), client(3, Priority::kHigh)}},
+            {}};
+  yard.snapshot.rules.kind = Kind::kExclusive;
+  yard.snapshot.rules.minimum = 0;
+  for (ClientView& view : yard.snapshot.clients) view.numbered = true;
+  yard.decide();
+  yard[0].busy = yard[1].held = true;
+  Plan plan = yard.work({0, 1});
+  // Both lows always want the GPU; nothing of them runs on behind a closed gate.
+  const auto step = [&] {
+    for (const std::size_t i : {0, 1}) {
+      yard[i].busy = plan.clients[i].closed == 0;
+      yard[i].held = !yard[i].busy;
+    }
+    plan = later(yard, milliseconds(1));
+  };
+  for (int ms = 0; ms < 10; ++ms) step();
+  ASSERT_EQ(plan.clients[0].closed, 0u);
+  yard[2].busy = true;  // 40 ms of the first low's turn are left
+  ++yard[2].work;
+  for (int ms = 0; ms < 5; ++ms) step();
+  ASSERT_EQ(plan.clients[0].closed, abi::kClosedByTurn);
+  ASSERT_EQ(plan.clients[2].closed, 0u);
+  yard[2].busy = false;
+  std::array<int, 2> longest{}, open{};
+  for (int ms = 0; ms < 400; ++ms) {
+    step();
+    for (const std::size_t i : {0, 1}) {
+      open[i] = plan.clients[i].closed == 0 ? open[i] + 1 : 0;
+      longest[i] = std::max(longest[i], open[i]);
+    }
+  }
+  EXPECT_NEAR(longest[1], 50, 8);
+  EXPECT_NEAR(longest[0], 90, 8);
 }
 
 TEST(PolicyMinimum, AHighThatNeverRestsLeavesATwoPercentSlice) {
