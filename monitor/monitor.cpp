@@ -225,7 +225,7 @@ void Monitor::drop_if_done(JobKey key) {
   spdlog::info("job '{}' ended", job->name);
   memory_.forget(*job);
   residency_.room_came();
-  roster_.drop_if_done(key);
+  roster_.drop(key);
   last_job_at_ = now_;
 }
 

@@ -68,15 +68,6 @@ std::string Roster::free_name(const std::string& wanted) const {
   }
 }
 
-bool Roster::drop_if_done(JobKey key) {
-  const auto found = jobs_.find(key);
-  if (found == jobs_.end() || found->second.creator != 0 || !found->second.clients.empty()) {
-    return false;
-  }
-  jobs_.erase(found);
-  return true;
-}
-
 Client& Roster::add(std::unique_ptr<Client> client) {
   client->id = next_client_++;
   Client& added = *client;

@@ -143,8 +143,8 @@ class Roster {
   Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;
-  // Forgets a job that nobody keeps alive. True when it is gone.
-  bool drop_if_done(JobKey key);
+  // Forgets a job. pre: it has no client.
+  void drop(JobKey key) { jobs_.erase(key); }
 
   Client& add(std::unique_ptr<Client> client);
   Client* client(ClientId id);
