@@ -39,13 +39,20 @@ std::size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
   }
 }
 
+constexpr std::size_t kMostExtent = 131072, kMostLayers = 16384;
+
 Array* shaped(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
   const std::size_t element = element_bytes(shape);
   if (element == 0 || shape.Width == 0) return nullptr;
   if (shape.NumChannels != 1 && shape.NumChannels != 2 && shape.NumChannels != 4) return nullptr;
+  // Beyond what a GPU has of any extent, as CU_DEVICE_ATTRIBUTE_MAXIMUM_... tell.
+  if (shape.Width > kMostExtent || shape.Height > kMostExtent || shape.Depth > kMostLayers) {
+    return nullptr;
+  }
   auto* array = new Array;
   array->shape = shape;
-  array->pitch = round_up(shape.Width * element, 512);
+  array->row_bytes = shape.Width * element;
+  array->pitch = round_up(array->row_bytes, 512);
   array->rows = std::max<std::size_t>(shape.Height, 1);
   array->bytes = array->pitch * array->rows * std::max<std::size_t>(shape.Depth, 1);
   return array;
@@ -158,7 +165,11 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRI
   std::size_t bytes = 0;
   for (unsigned i = 0; i < levels; ++i) {
     Array* array = shaped(level);
-    if (!array) return CUDA_ERROR_INVALID_VALUE;
+    if (!array) {
+      for (const Array* known : made->levels) delete known;
+      delete made;
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     array->owns = false;
     array->address = bytes;
     bytes += array->bytes;

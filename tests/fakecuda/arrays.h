@@ -12,7 +12,8 @@ struct Work;
 struct Array {
   CUDA_ARRAY3D_DESCRIPTOR shape{};
   CUdeviceptr address = 0;
-  std::size_t pitch = 0;  // bytes of a row
+  std::size_t row_bytes = 0;  // of elements
+  std::size_t pitch = 0;      // from row to row
   std::size_t rows = 0;
   std::size_t bytes = 0;
   bool owns = true;  // false: a level of a mipmapped array

@@ -121,7 +121,7 @@ Context* current() {
 CUresult need_current(Context** out) {
   *out = current();
   if (!*out) return CUDA_ERROR_INVALID_CONTEXT;
-  return (*out)->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return (*out)->alive ? (*out)->fault.load() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 PerThread::PerThread() { ++per_thread_depth; }
@@ -182,14 +182,16 @@ void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held
 }
 
 OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns,
-                std::function<void()> effect) {
+                std::function<CUresult()> effect) {
   auto op = std::make_shared<Op>();
   op->where = Where::kEngine;
   op->engine = engine;
   op->worker = stream->context->workers[engine];
   op->cost_ns = cost_ns;
   op->priority = stream->priority;
-  op->effect = std::move(effect);
+  op->effect = [context = stream->context, effect = std::move(effect)] {
+    if (const CUresult fault = effect()) context->fault = fault;
+  };
   return op;
 }
 

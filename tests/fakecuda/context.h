@@ -63,6 +63,7 @@ struct Context {
   unsigned long long id = 0;
   bool primary = false;
   std::atomic<bool> alive{true};
+  std::atomic<CUresult> fault{CUDA_SUCCESS};  // what its work did wrong: every later call says so
   std::mutex api;
   control::Groups groups;
   std::array<Worker*, kEngines> workers{};
@@ -124,7 +125,9 @@ void enqueue(Stream* stream, const OpRef& op, std::unique_lock<std::mutex>& held
 // The parts of it: waits while the queue is full; makes `op` follow all that it must.
 void wait_for_room(Stream* stream, std::unique_lock<std::mutex>& held);
 void follow_stream(Stream* stream, const OpRef& op);
-OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns, std::function<void()> effect);
+// `effect`: what it answers but CUDA_SUCCESS is the context's fault from then on.
+OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns,
+                std::function<CUresult()> effect);
 void wait_stream(Stream* stream);
 void wait_context(Context* context);
 

@@ -1,6 +1,8 @@
 // Copies and sets. Every form becomes one CUDA_MEMCPY3D or CUDA_MEMSET_NODE_PARAMS.
 #include <string.h>
 
+#include <algorithm>
+
 #include "arrays.h"
 #include "memory.h"
 #include "work.h"
@@ -9,55 +11,115 @@ using namespace fakecuda;
 
 namespace {
 
-bool is_device(CUdeviceptr address) {
-  Range range;
-  return Ranges::all().find(address, &range) && range.on_device();
-}
-
 struct Side {
   unsigned char* base = nullptr;
   std::size_t pitch = 0, height = 0;
-  bool device = false;
+  bool known = false;      // memory that the driver knows: it must be there, all of it
+  std::size_t limit[3]{};  // of an array: bytes of a row, rows, layers
 };
 
-bool side_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array,
-             std::size_t pitch, std::size_t height, std::size_t width, std::size_t rows,
-             Side* side) {
-  switch (type) {
-    case CU_MEMORYTYPE_HOST:
-      side->base = static_cast<unsigned char*>(const_cast<void*>(host));
+// What one side of a copy of any shape asks for.
+struct Asked {
+  CUmemorytype type;
+  const void* host;
+  CUdeviceptr device;
+  CUarray array;
+  std::size_t pitch, height;
+  std::size_t x, y, z;
+};
+
+Asked source_of(const CUDA_MEMCPY3D& p) {
+  return {p.srcMemoryType, p.srcHost,     p.srcDevice, p.srcArray, p.srcPitch,
+          p.srcHeight,     p.srcXInBytes, p.srcY,      p.srcZ};
+}
+
+Asked target_of(const CUDA_MEMCPY3D& p) {
+  return {p.dstMemoryType, p.dstHost,     p.dstDevice, p.dstArray, p.dstPitch,
+          p.dstHeight,     p.dstXInBytes, p.dstY,      p.dstZ};
+}
+
+bool side_of(const Asked& asked, std::size_t width, std::size_t rows, Side* side) {
+  side->pitch = asked.pitch;
+  side->height = asked.height;
+  Range range;
+  switch (asked.type) {
+    case CU_MEMORYTYPE_HOST: {
+      side->base = static_cast<unsigned char*>(const_cast<void*>(asked.host));
+      const auto at = reinterpret_cast<CUdeviceptr>(asked.host);
+      side->known = Ranges::all().find(at, &range);
       break;
+    }
     case CU_MEMORYTYPE_DEVICE:
-      side->base = reinterpret_cast<unsigned char*>(device);
-      side->device = true;
+      side->base = reinterpret_cast<unsigned char*>(asked.device);
+      side->known = true;
       break;
     case CU_MEMORYTYPE_UNIFIED:
-      side->base = reinterpret_cast<unsigned char*>(device);
-      side->device = is_device(device);
+      side->base = reinterpret_cast<unsigned char*>(asked.device);
+      side->known = Ranges::all().find(asked.device, &range);
       break;
     case CU_MEMORYTYPE_ARRAY: {
-      const Array* found = array_of(array);
+      const Array* found = array_of(asked.array);
       if (!found) return false;
       side->base = reinterpret_cast<unsigned char*>(found->address);
-      pitch = found->pitch;
-      height = found->rows;
-      side->device = true;
+      side->pitch = found->pitch;
+      side->height = found->rows;
+      side->known = true;
+      side->limit[0] = found->row_bytes;
+      side->limit[1] = found->rows;
+      side->limit[2] = std::max<std::size_t>(found->shape.Depth, 1);
       break;
     }
     default:
       return false;
   }
-  side->pitch = pitch ? pitch : width;
-  side->height = height ? height : rows;
+  if (!side->pitch) side->pitch = width;
+  if (!side->height) side->height = rows;
   return side->base != nullptr;
 }
 
-Engine engine_for(bool from_device, bool to_device) {
-  if (from_device && to_device) return kCopyAcross;
-  return from_device ? kCopyOut : kCopyIn;
+bool is_device(const Side& side) {
+  Range range;
+  return Ranges::all().find(reinterpret_cast<CUdeviceptr>(side.base), &range) && range.on_device();
 }
 
-void move(const CUDA_MEMCPY3D& p, const Side& from, const Side& to) {
+// ((z * height + y) * pitch + x). False: it is larger than any memory.
+bool offset_of(const Side& side, std::size_t x, std::size_t y, std::size_t z, std::size_t* out) {
+  return !__builtin_mul_overflow(z, side.height, out) && !__builtin_add_overflow(*out, y, out) &&
+         !__builtin_mul_overflow(*out, side.pitch, out) && !__builtin_add_overflow(*out, x, out);
+}
+
+// What the copy touches of a side. False: it can't be.
+bool span_of(const Asked& asked, const Side& side, const CUDA_MEMCPY3D& p, bool written,
+             Span* span) {
+  std::size_t end[3];
+  if (__builtin_add_overflow(asked.x, p.WidthInBytes, &end[0]) ||
+      __builtin_add_overflow(asked.y, p.Height, &end[1]) ||
+      __builtin_add_overflow(asked.z, p.Depth, &end[2])) {
+    return false;
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (side.limit[i] != 0 && end[i] > side.limit[i]) return false;
+  }
+  std::size_t first = 0, last = 0;
+  if (!offset_of(side, asked.x, asked.y, asked.z, &first) ||
+      !offset_of(side, end[0], end[1] - 1, end[2] - 1, &last)) {
+    return false;
+  }
+  *span = {reinterpret_cast<CUdeviceptr>(side.base) + first, last - first, written};
+  return true;
+}
+
+// What is only the host's isn't known, and is the program's to answer for.
+bool is_there(const Side& side, const Span& span) {
+  return !side.known || Ranges::all().contain(span);
+}
+
+CUresult move(const CUDA_MEMCPY3D& p, const Side& from, const Span& read, const Side& to,
+              const Span& written) {
+  Touch touch({});
+  if ((from.known && !touch.add(read)) || (to.known && !touch.add(written))) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
   for (std::size_t z = 0; z < p.Depth; ++z) {
     for (std::size_t y = 0; y < p.Height; ++y) {
       const std::size_t a = ((p.srcZ + z) * from.height + p.srcY + y) * from.pitch + p.srcXInBytes;
@@ -65,20 +127,29 @@ void move(const CUDA_MEMCPY3D& p, const Side& from, const Side& to) {
       memmove(to.base + b, from.base + a, p.WidthInBytes);
     }
   }
+  return CUDA_SUCCESS;
+}
+
+Engine engine_for(bool from_device, bool to_device) {
+  if (from_device && to_device) return kCopyAcross;
+  return from_device ? kCopyOut : kCopyIn;
 }
 
 }  // namespace
 
 CUresult fakecuda::copy_3d(const CUDA_MEMCPY3D& p, Work* work) {
   Side from, to;
-  if (!side_of(p.srcMemoryType, p.srcHost, p.srcDevice, p.srcArray, p.srcPitch, p.srcHeight,
-               p.WidthInBytes, p.Height, &from) ||
-      !side_of(p.dstMemoryType, p.dstHost, p.dstDevice, p.dstArray, p.dstPitch, p.dstHeight,
-               p.WidthInBytes, p.Height, &to)) {
+  Span read, written;
+  const Asked source = source_of(p), target = target_of(p);
+  if (p.WidthInBytes == 0 || p.Height == 0 || p.Depth == 0 ||
+      !side_of(source, p.WidthInBytes, p.Height, &from) ||
+      !side_of(target, p.WidthInBytes, p.Height, &to) || !span_of(source, from, p, false, &read) ||
+      !span_of(target, to, p, true, &written) || !is_there(from, read) || !is_there(to, written)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *work = copy_work(p, engine_for(from.device, to.device), p.WidthInBytes * p.Height * p.Depth,
-                    [p, from, to] { move(p, from, to); });
+  *work =
+      copy_work(p, engine_for(is_device(from), is_device(to)), p.WidthInBytes * p.Height * p.Depth,
+                [=] { return move(p, from, read, to, written); });
   return CUDA_SUCCESS;
 }
 
@@ -136,7 +207,7 @@ CUresult copy(const CUDA_MEMCPY3D& params) {
   OpRef last;
   const CUresult status = copy_async(params, nullptr, &last);
   wait_done(last);
-  return status;
+  return status != CUDA_SUCCESS ? status : context->fault.load();
 }
 
 constexpr CUmemorytype kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVICE,
@@ -157,8 +228,6 @@ CUresult set(CUdeviceptr to, std::size_t pitch, unsigned value, unsigned element
              std::size_t height, CUstream stream, OpRef* last = nullptr) {
   FAKE_NEED_CONTEXT(context);
   if (width == 0 || height == 0) return CUDA_SUCCESS;
-  Range range;
-  if (to % element || !Ranges::all().find(to, &range)) return CUDA_ERROR_INVALID_VALUE;
   CUDA_MEMSET_NODE_PARAMS params{};
   params.dst = to;
   params.pitch = pitch;
@@ -166,6 +235,7 @@ CUresult set(CUdeviceptr to, std::size_t pitch, unsigned value, unsigned element
   params.elementSize = element;
   params.width = width;
   params.height = height;
+  if (to % element || !set_fits(params)) return CUDA_ERROR_INVALID_VALUE;
   return put(stream, set_work(params), last);
 }
 
@@ -176,7 +246,7 @@ CUresult set_and_wait(CUdeviceptr to, std::size_t pitch, unsigned value, unsigne
   OpRef last;
   const CUresult status = set(to, pitch, value, element, width, height, nullptr, &last);
   wait_done(last);
-  return status;
+  return status != CUDA_SUCCESS ? status : context->fault.load();
 }
 
 }  // namespace

@@ -66,16 +66,18 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
   FAKE_NEED_DRIVER();
   OpRef op;
+  Context* context = nullptr;
   {
     std::lock_guard held(ops_lock());
     Event* event = nullptr;
     if (const CUresult status = find_event(handle, &event)) return status;
     if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
     op = event->op;
+    context = event->context;
   }
   wait_done(op);
   trim_pools_after_wait();
-  return CUDA_SUCCESS;
+  return context->fault;
 }
 
 CUresult cuEventElapsedTime(float* ms, CUevent from_handle, CUevent to_handle) {

@@ -40,7 +40,9 @@ void count(Totals& totals, std::int64_t used, std::int64_t reserved) {
 }  // namespace
 
 CUresult alloc_work(CUDA_MEM_ALLOC_NODE_PARAMS* params, Work* work) {
-  if (params->bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (params->bytesize == 0 || params->bytesize > std::size_t{1} << 46) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Piece piece;
   piece.gpu = params->poolProps.location.id;
   if (piece.gpu < 0 || piece.gpu >= gpu_count()) return CUDA_ERROR_INVALID_VALUE;
@@ -57,6 +59,7 @@ CUresult alloc_work(CUDA_MEM_ALLOC_NODE_PARAMS* params, Work* work) {
   range.kind = RangeKind::kGraph;
   range.gpu = piece.gpu;
   range.context = current();
+  range.protection = PROT_NONE;
   Ranges::all().add(range);
   std::lock_guard guard(store().lock);
   store().pieces[params->dptr] = std::move(piece);
@@ -91,6 +94,7 @@ CUresult back_graph_memory(CUdeviceptr address) {
     if (!piece.backing) return CUDA_ERROR_OUT_OF_MEMORY;
     map_backing(piece.backing, reinterpret_cast<void*>(address), 0, piece.bytes,
                 PROT_READ | PROT_WRITE);
+    Ranges::all().set_protection(address, 1, PROT_READ | PROT_WRITE);
     count(totals, 0, static_cast<std::int64_t>(piece.bytes));
   }
   if (!piece.used) count(totals, static_cast<std::int64_t>(piece.bytes), 0);
@@ -118,6 +122,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
   std::lock_guard guard(store().lock);
   for (auto& [address, piece] : store().pieces) {
     if (piece.gpu != device || piece.used || !piece.backing) continue;
+    Ranges::all().set_protection(address, 1, PROT_NONE);
     make_untouchable(reinterpret_cast<void*>(address), piece.bytes);
     piece.backing = nullptr;
     count(store().totals[device], 0, -static_cast<std::int64_t>(piece.bytes));

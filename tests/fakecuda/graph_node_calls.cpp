@@ -91,7 +91,7 @@ CUresult copy_node(const CUDA_MEMCPY3D* p, Work* work) {
 }
 
 CUresult set_node(const CUDA_MEMSET_NODE_PARAMS* p, Work* work) {
-  if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4)) {
+  if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4) || !set_fits(*p)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *work = set_work(*p);

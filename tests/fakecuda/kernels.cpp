@@ -2,6 +2,7 @@
 // they cost.
 #include <string.h>
 
+#include "memory.h"
 #include "modules.h"
 #include "shim/swap/digest_math.h"
 
@@ -29,60 +30,106 @@ std::uint64_t moving(std::uint64_t bytes) {
   return 3 * kUs + static_cast<std::uint64_t>(static_cast<double>(bytes) / kBytesPerNs);
 }
 
+Span span_at(const Launch& launch, std::size_t index, std::uint64_t bytes, bool written) {
+  return {argument<std::uint64_t>(launch, index), bytes, written};
+}
+
+// The bytes of so many words, as an argument tells; saturating.
+std::uint64_t word_bytes(const Launch& launch, std::size_t index) {
+  const auto count = argument<std::uint64_t>(launch, index);
+  return count > UINT64_MAX / 4 ? UINT64_MAX : 4 * count;
+}
+
+constexpr bool kRead = false, kWritten = true;
+
 // As shim/swap/digest.cu.
-void compute_digests(const Launch& launch) {
+CUresult compute_digests(const Launch& launch) {
   namespace digest = switchyard::shim::swap::digest;
   const auto batch = argument<digest::Batch>(launch, 0);
   auto* out = reinterpret_cast<digest::Digest*>(argument<std::uint64_t>(launch, 3));
+  Touch touch({span_at(launch, 3, launch.grid[0] * sizeof *out, kWritten)});
   for (unsigned i = 0; i < launch.grid[0]; ++i) {
+    if (!touch.add({batch.address[i], 4 * digest::kPieceWords, kRead})) break;
     const auto* words = reinterpret_cast<const std::uint32_t*>(batch.address[i]);
     out[i].a = digest::of_words(words, digest::kPieceWords, argument<std::uint64_t>(launch, 1));
     out[i].b = digest::of_words(words, digest::kPieceWords, argument<std::uint64_t>(launch, 2));
   }
+  return touch ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
+
+CUresult fill(const Launch& l) {
+  const Touch touch({span_at(l, 0, word_bytes(l, 2), kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const auto word = argument<std::uint32_t>(l, 1);
+  std::uint32_t* to = words(l, 0);
+  for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 2); i < n; ++i) to[i] = word;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_words(const Launch& l) {
+  const Touch touch(
+      {span_at(l, 0, word_bytes(l, 2), kRead), span_at(l, 1, word_bytes(l, 2), kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  memmove(words(l, 1), words(l, 0), word_bytes(l, 2));
+  return CUDA_SUCCESS;
+}
+
+CUresult add_words(const Launch& l) {
+  const Touch touch({span_at(l, 0, word_bytes(l, 2), kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const auto word = argument<std::uint32_t>(l, 1);
+  std::uint32_t* at = words(l, 0);
+  for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 2); i < n; ++i) at[i] += word;
+  return CUDA_SUCCESS;
+}
+
+std::uint64_t sum_of(const std::uint32_t* at, std::uint64_t count) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) sum += at[i];
+  return sum;
+}
+
+CUresult sum_words(const Launch& l) {
+  const Touch touch({span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 2, 8, kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 2)) =
+      sum_of(words(l, 0), argument<std::uint64_t>(l, 1));
+  return CUDA_SUCCESS;
+}
+
+CUresult use_words(const Launch& l) {
+  const Touch touch({span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 3, 8, kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 3)) +=
+      sum_of(words(l, 0), argument<std::uint64_t>(l, 1)) * l.grid[1];
+  return CUDA_SUCCESS;
+}
+
+CUresult nothing(const Launch&) { return CUDA_SUCCESS; }
 
 struct Known {
   const char* name;
   std::uint64_t (*cost_ns)(const Launch&);
-  void (*run)(const Launch&);
+  CUresult (*run)(const Launch&);
 };
 
 constexpr Known kKnown[] = {
-    {"nop", [](const Launch&) { return std::uint64_t{2 * kUs}; }, [](const Launch&) {}},
+    {"nop", [](const Launch&) { return std::uint64_t{2 * kUs}; }, nothing},
     {"busy", [](const Launch& l) { return 1 * kUs + argument<std::uint32_t>(l, 0) * kUs; },
-     [](const Launch&) {}},
-    {"fill", [](const Launch& l) { return moving(4 * argument<std::uint64_t>(l, 2)); },
-     [](const Launch& l) {
-       const auto word = argument<std::uint32_t>(l, 1);
-       std::uint32_t* to = words(l, 0);
-       for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 2); i < n; ++i) to[i] = word;
-     }},
+     nothing},
+    {"fill", [](const Launch& l) { return moving(4 * argument<std::uint64_t>(l, 2)); }, fill},
     {"copy_words", [](const Launch& l) { return moving(8 * argument<std::uint64_t>(l, 2)); },
-     [](const Launch& l) { memmove(words(l, 1), words(l, 0), 4 * argument<std::uint64_t>(l, 2)); }},
+     copy_words},
     {"add_words", [](const Launch& l) { return moving(8 * argument<std::uint64_t>(l, 2)); },
-     [](const Launch& l) {
-       const auto word = argument<std::uint32_t>(l, 1);
-       std::uint32_t* at = words(l, 0);
-       for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 2); i < n; ++i) at[i] += word;
-     }},
+     add_words},
     {"sum_words", [](const Launch& l) { return moving(4 * argument<std::uint64_t>(l, 1)); },
-     [](const Launch& l) {
-       std::uint64_t sum = 0;
-       const std::uint32_t* at = words(l, 0);
-       for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 1); i < n; ++i) sum += at[i];
-       *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 2)) = sum;
-     }},
+     sum_words},
     {"use_words",
      [](const Launch& l) {
        const std::uint64_t bytes = 4 * argument<std::uint64_t>(l, 1) * l.grid[1];
        return moving(bytes) + argument<std::uint32_t>(l, 2) * bytes / kBytesPerRoundNs;
      },
-     [](const Launch& l) {
-       std::uint64_t sum = 0;
-       const std::uint32_t* at = words(l, 0);
-       for (std::uint64_t i = 0, n = argument<std::uint64_t>(l, 1); i < n; ++i) sum += at[i];
-       *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 3)) += sum * l.grid[1];
-     }},
+     use_words},
     {"switchyard_digest", [](const Launch& l) { return moving(l.grid[0] * (2ull << 20)); },
      compute_digests},
 };
@@ -101,8 +148,9 @@ std::uint64_t kernel_cost_ns(const Launch& launch) {
   return entry ? entry->cost_ns(launch) : kUnknownKernelNs;
 }
 
-void run_kernel(const Launch& launch) {
-  if (const Known* entry = known(launch)) entry->run(launch);
+CUresult run_kernel(const Launch& launch) {
+  const Known* entry = known(launch);
+  return entry ? entry->run(launch) : CUDA_SUCCESS;
 }
 
 }  // namespace fakecuda

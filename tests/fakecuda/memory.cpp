@@ -5,13 +5,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 namespace fakecuda {
 namespace {
 
-// Below this an allocation shares a block of 2 MiB with others, as the driver's do.
+// Up to this an allocation shares a block of 2 MiB with others, as the driver's do.
 constexpr std::size_t kSmallest = 512, kLargestSmall = kMiB;
+// More than any GPU has: rounding it up can't overflow.
+constexpr std::size_t kMostBytes = std::size_t{1} << 46;
 
 // One sparse memfd per GPU; offsets are never used twice, freed pieces are punched out.
 struct Arena {
@@ -118,7 +121,7 @@ void release_small(const Range& range) {
   }
   holes[offset] = bytes;
   if (bytes < kGranularity) return;
-  munmap(reinterpret_cast<void*>(found->first), kGranularity);
+  unmap(found->first, kGranularity);
   heap.blocks.erase(found);
 }
 
@@ -134,6 +137,7 @@ Backing::~Backing() {
 }
 
 BackingRef make_backing(int gpu, std::size_t bytes, bool exportable) {
+  if (bytes > kMostBytes) return nullptr;
   bytes = round_up(bytes, kGranularity);
   Driver* fake = driver();
   if (!fake || !fake->state->charge(gpu, bytes)) return nullptr;
@@ -167,7 +171,23 @@ void* reserve_addresses(std::size_t bytes, std::size_t alignment) {
 
 void unreserve_addresses(void* at, std::size_t bytes) { munmap(at, bytes); }
 
+void wait_untouched(CUdeviceptr at, std::size_t bytes) {
+  Ranges& all = Ranges::all();
+  std::unique_lock held(all.lock_);
+  all.let_go_.wait(held, [&] {
+    return std::none_of(all.touched_.begin(), all.touched_.end(), [&](const Span& span) {
+      return span.start < at + bytes && at < span.start + span.bytes;
+    });
+  });
+}
+
+void unmap(CUdeviceptr at, std::size_t bytes) {
+  wait_untouched(at, bytes);
+  munmap(reinterpret_cast<void*>(at), bytes);
+}
+
 bool make_untouchable(void* at, std::size_t bytes) {
+  wait_untouched(reinterpret_cast<CUdeviceptr>(at), bytes);
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
               0) != MAP_FAILED;
 }
@@ -199,15 +219,27 @@ bool Ranges::find(CUdeviceptr address, Range* out) {
   auto found = ranges_.upper_bound(address);
   if (found == ranges_.begin()) return false;
   --found;
-  if (address >= found->second.start + found->second.bytes) return false;
+  if (address >= found->second.start + found->second.bytes || found->second.retired) return false;
   *out = found->second;
   return true;
+}
+
+bool Ranges::retire(CUdeviceptr start) {
+  std::lock_guard guard(lock_);
+  const auto found = ranges_.find(start);
+  if (found == ranges_.end() || found->second.retired) return false;
+  return found->second.retired = true;
+}
+
+void Ranges::remove_retired(CUdeviceptr start) {
+  std::lock_guard guard(lock_);
+  ranges_.erase(start);
 }
 
 bool Ranges::remove(CUdeviceptr start, Range* out) {
   std::lock_guard guard(lock_);
   const auto found = ranges_.find(start);
-  if (found == ranges_.end()) return false;
+  if (found == ranges_.end() || found->second.retired) return false;
   *out = found->second;
   ranges_.erase(found);
   return true;
@@ -243,12 +275,66 @@ bool Ranges::overlaps(CUdeviceptr start, std::size_t bytes) {
   return before.start + before.bytes > start;
 }
 
+void Ranges::set_protection(CUdeviceptr start, std::size_t bytes, int protection) {
+  std::lock_guard guard(lock_);
+  const auto end = ranges_.lower_bound(start + bytes);
+  for (auto it = ranges_.lower_bound(start); it != end; ++it) it->second.protection = protection;
+}
+
+bool Ranges::contain(const Span& span) {
+  std::lock_guard guard(lock_);
+  return contain_locked(span, false);
+}
+
+bool Ranges::contain_locked(const Span& span, bool accessible) const {
+  if (span.bytes == 0) return true;
+  const CUdeviceptr end = span.start + span.bytes;
+  if (end < span.start) return false;
+  const int needed = span.written ? PROT_READ | PROT_WRITE : PROT_READ;
+  auto found = ranges_.upper_bound(span.start);
+  if (found == ranges_.begin()) return false;
+  --found;
+  for (CUdeviceptr reached = span.start; reached < end; ++found) {
+    if (found == ranges_.end() || found->first > reached) return false;
+    const Range& range = found->second;
+    const CUdeviceptr range_end = range.start + range.bytes;
+    if (reached >= range_end) return false;
+    if (accessible ? (range.protection & needed) != needed : range.retired) return false;
+    // Only what a program maps side by side is one to it.
+    if (range_end < end && range.kind != RangeKind::kMapped) return false;
+    reached = range_end;
+  }
+  return true;
+}
+
+Touch::Touch(std::initializer_list<Span> spans) {
+  for (const Span& span : spans) add(span);
+}
+
+bool Touch::add(const Span& span) {
+  Ranges& all = Ranges::all();
+  std::lock_guard guard(all.lock_);
+  ok_ = ok_ && all.contain_locked(span, true);
+  if (ok_) spans_.push_back(all.touched_.insert(all.touched_.end(), span));
+  return ok_;
+}
+
+Touch::~Touch() {
+  Ranges& all = Ranges::all();
+  {
+    std::lock_guard guard(all.lock_);
+    for (const auto& span : spans_) all.touched_.erase(span);
+  }
+  all.let_go_.notify_all();
+}
+
 CUdeviceptr allocate(Context* context, std::size_t bytes) {
+  if (bytes > kMostBytes) return 0;
   Range range;
   range.bytes = bytes;
   range.context = context;
   range.gpu = context->gpu;
-  if (bytes < kLargestSmall) {
+  if (bytes <= kLargestSmall) {
     range.kind = RangeKind::kSmall;
     range.start = allocate_small(context, round_up(bytes, kSmallest));
     if (!range.start) return 0;
@@ -271,13 +357,13 @@ void release(const Range& range) {
       break;
     case RangeKind::kDevice:
     case RangeKind::kManaged:
-      munmap(reinterpret_cast<void*>(range.start), range.backing->bytes);
+      unmap(range.start, range.backing->bytes);
       break;
     case RangeKind::kIpc:
-      munmap(reinterpret_cast<void*>(range.start - range.within), range.backing->bytes);
+      unmap(range.start - range.within, range.backing->bytes);
       break;
     case RangeKind::kHost:
-      munmap(reinterpret_cast<void*>(range.start), round_up(range.bytes, 4096));
+      unmap(range.start, round_up(range.bytes, 4096));
       break;
     default:
       break;

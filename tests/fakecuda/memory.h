@@ -8,10 +8,18 @@
 // FAKECUDA_PATTERN=1 fills fresh memory with kPattern instead of zeros. FAKECUDA_PINNED=64MiB is
 // all that a process may pin of the host's.
 //
+// Work touches memory inside a Touch, which keeps it mapped meanwhile. Work whose memory has gone
+// fails as it does on a GPU: by an error of its context, never by a signal.
+//
 // Threading: any thread. The lock of Ranges is a leaf: nothing else is taken under it but the
 // state.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <condition_variable>
+#include <initializer_list>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,7 +55,10 @@ void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::
 // Address space without memory: touching it faults.
 void* reserve_addresses(std::size_t bytes, std::size_t alignment);
 void unreserve_addresses(void* at, std::size_t bytes);
+// These two wait for the work that is touching it now. The range must not be known any more, or be
+// without access, so that no work begins to.
 bool make_untouchable(void* at, std::size_t bytes);
+void unmap(CUdeviceptr at, std::size_t bytes);
 
 enum class RangeKind {
   kDevice,
@@ -72,12 +83,21 @@ struct Range {
   BackingRef backing;
   void* pool = nullptr;
   std::size_t within = 0;  // kIpc: where in its mapping it begins
+  int protection = PROT_READ | PROT_WRITE;
+  bool retired = false;  // freed in stream order: only work that was put before may touch it
   // kMapped: the reservation that it is in, and what its handle was asked to be good for.
   CUdeviceptr reserved = 0;
   std::size_t reserved_bytes = 0;
   CUmemAllocationProp prop{};
 
   bool on_device() const { return kind != RangeKind::kHost && kind != RangeKind::kRegistered; }
+};
+
+// Bytes that work reads or writes.
+struct Span {
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+  bool written = false;
 };
 
 class Ranges {
@@ -90,13 +110,42 @@ class Ranges {
   bool find(CUdeviceptr address, Range* out);
   // Removes what begins at the address.
   bool remove(CUdeviceptr start, Range* out);
+  // No call finds it any more; work does until it is removed by its own thread of work.
+  bool retire(CUdeviceptr start);
+  void remove_retired(CUdeviceptr start);
   std::vector<Range> of_context(Context* context);
   bool overlaps(CUdeviceptr start, std::size_t bytes);
+  // Of each range that begins in [start, start + bytes).
+  void set_protection(CUdeviceptr start, std::size_t bytes, int protection);
+  // Whether the span lies in known ranges that follow each other without a gap, accessible or not.
+  bool contain(const Span& span);
 
  private:
+  friend class Touch;
+  friend void wait_untouched(CUdeviceptr at, std::size_t bytes);
+  bool contain_locked(const Span& span, bool accessible) const;
+
   std::mutex lock_;
   std::map<CUdeviceptr, Range> ranges_;
+  std::list<Span> touched_;
+  std::condition_variable let_go_;
   unsigned long long next_id_ = 1;
+};
+
+// Keeps memory mapped while one lives. False: some of it isn't known, or may not be accessed so.
+class Touch {
+ public:
+  explicit Touch(std::initializer_list<Span> spans);
+  ~Touch();
+  Touch(const Touch&) = delete;
+  Touch& operator=(const Touch&) = delete;
+  explicit operator bool() const { return ok_; }
+  // One more.
+  bool add(const Span& span);
+
+ private:
+  std::vector<std::list<Span>::iterator> spans_;
+  bool ok_ = true;
 };
 
 // Plain device memory of a context, as cuMemAlloc makes it. 0 when out of memory.

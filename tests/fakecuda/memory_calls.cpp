@@ -127,8 +127,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t wi
                             std::size_t height, unsigned element) {
   if (!out || !pitch || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
   if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
+  std::size_t bytes = 0;
+  if (width > UINT64_MAX - 512 || __builtin_mul_overflow(round_up(width, 512), height, &bytes)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *pitch = round_up(width, 512);
-  return cuMemAlloc_v2(out, *pitch * height);
+  return cuMemAlloc_v2(out, bytes);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {

@@ -40,7 +40,8 @@ void forget(Module* module);
 
 // What a launch costs on the compute engine, and what it does (kernels.cpp).
 std::uint64_t kernel_cost_ns(const Launch& launch);
-void run_kernel(const Launch& launch);
+// CUDA_SUCCESS, or what it did wrong.
+CUresult run_kernel(const Launch& launch);
 
 // Packs the arguments of a launch; false when they are missing.
 bool pack_arguments(Launch& launch, void** params, void** extra);

@@ -209,7 +209,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
   }
   wait_context(context);
   trim_pools_after_wait();
-  return CUDA_SUCCESS;
+  return context->fault;
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType) {

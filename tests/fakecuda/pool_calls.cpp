@@ -94,12 +94,13 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   auto op = std::make_shared<Op>();
   if (range.kind == RangeKind::kGraph) {
     op->effect = [address] { free_graph_memory(address); };
-  } else if (range.kind == RangeKind::kPool) {
-    Ranges::all().remove(address, &range);
-    op->effect = [range] { free_now(range); };
-  } else if (range.kind == RangeKind::kDevice || range.kind == RangeKind::kSmall) {
-    Ranges::all().remove(address, &range);
-    op->effect = [range] { release(range); };
+  } else if (range.kind == RangeKind::kPool || range.kind == RangeKind::kDevice ||
+             range.kind == RangeKind::kSmall) {
+    if (!Ranges::all().retire(address)) return CUDA_ERROR_INVALID_VALUE;
+    op->effect = [range] {
+      Ranges::all().remove_retired(range.start);
+      range.kind == RangeKind::kPool ? free_now(range) : release(range);
+    };
   } else {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -184,14 +185,17 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute which, v
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc*, std::size_t) {
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, std::size_t count) {
   FAKE_NEED_DRIVER();
+  if (!access || count == 0) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(pools().lock);
   return pool_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation*) {
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
+                            CUmemLocation* location) {
   FAKE_NEED_DRIVER();
+  if (!location) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard guard(pools().lock);
   if (!flags || !pool_of(handle)) return CUDA_ERROR_INVALID_VALUE;
   *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

@@ -10,6 +10,7 @@ namespace fakecuda {
 namespace {
 
 constexpr std::size_t kSlab = 32 * kMiB, kPiece = 512;
+constexpr std::size_t kMostBytes = std::size_t{1} << 46;  // rounding it up can't overflow
 
 CUdeviceptr take(Pool* pool, std::size_t bytes) {
   for (auto& [base, slab] : pool->slabs) {
@@ -99,7 +100,7 @@ void trim(Pool* pool, std::uint64_t keep) {
       ++slab;
       continue;
     }
-    munmap(reinterpret_cast<void*>(slab->first), bytes);
+    unmap(slab->first, bytes);
     pool->reserved -= bytes;
     slab = pool->slabs.erase(slab);
   }
@@ -111,6 +112,7 @@ Pool* pool_of(CUmemoryPool handle) {
 }
 
 CUdeviceptr allocate_from(Pool* pool, std::size_t bytes) {
+  if (bytes > kMostBytes) return 0;
   const std::size_t size = round_up(bytes, kPiece);
   std::lock_guard guard(pools().lock);
   CUdeviceptr address = take(pool, size);

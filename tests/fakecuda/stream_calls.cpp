@@ -67,7 +67,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   }
   wait_stream(stream);
   trim_pools_after_wait();
-  return CUDA_SUCCESS;
+  return stream->context->fault;
 }
 
 CUresult cuCtxSynchronize() {
@@ -78,7 +78,7 @@ CUresult cuCtxSynchronize() {
   }
   wait_context(context);
   trim_pools_after_wait();
-  return CUDA_SUCCESS;
+  return context->fault;
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {

@@ -1,5 +1,5 @@
-// Virtual memory management: addresses and memory apart, by real mmap, so that touching what isn't
-// mapped, or is mapped without access, faults.
+// Virtual memory management: addresses and memory apart, by real mmap. Work on what is not mapped,
+// or is mapped without access, is an error of the context; the CPU faults there.
 //
 // Threading: one lock for reservations, handles and mappings.
 #include <fcntl.h>
@@ -186,6 +186,7 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   range.reserved = around->first;
   range.reserved_bytes = around->second;
   range.prop = handle->prop;
+  range.protection = PROT_NONE;
   Ranges::all().add(range);
   return CUDA_SUCCESS;
 }
@@ -200,13 +201,13 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
     const bool empty = reservation_of(at, bytes) != vmm().reserved.end();
     return empty && !meets_mapping(at, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  make_untouchable(reinterpret_cast<void*>(at), bytes);
   for (const auto& it : list) {
     Range removed;
     Ranges::all().remove(it->first, &removed);
     gone.push_back(it->second);
     vmm().mapped.erase(it);
   }
+  make_untouchable(reinterpret_cast<void*>(at), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -221,6 +222,7 @@ CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
   for (std::size_t i = 0; i < count; ++i) access |= descriptors[i].flags;
   for (const auto& it : list) it->second.access = access;
   mprotect(reinterpret_cast<void*>(at), bytes, protection_of(access));
+  Ranges::all().set_protection(at, bytes, protection_of(access));
   return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "memory.h"
 #include "modules.h"
 
 namespace fakecuda {
@@ -10,8 +11,12 @@ namespace {
 constexpr double kHostBytesPerNs = 55.0, kDeviceBytesPerNs = 1500.0;
 constexpr std::uint64_t kCopyStartNs = 2 * kUs, kSetStartNs = 2 * kUs;
 
+// A word that is not there any more: a GPU's context would fail, here the stream just goes on.
 bool satisfied(const CUstreamBatchMemOpParams& op) {
-  if (op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
+  const bool is_32 = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  const Touch touch({{op.waitValue.address, is_32 ? 4u : 8u, false}});
+  if (!touch) return true;
+  if (is_32) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(op.waitValue.address);
     const std::uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE), want = op.waitValue.value;
     switch (op.waitValue.flags & 3u) {
@@ -40,7 +45,10 @@ bool satisfied(const CUstreamBatchMemOpParams& op) {
 }
 
 void write_value(const CUstreamBatchMemOpParams& op) {
-  if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
+  const bool is_32 = op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  const Touch touch({{op.writeValue.address, is_32 ? 4u : 8u, true}});
+  if (!touch) return;
+  if (is_32) {
     __atomic_store_n(reinterpret_cast<std::uint32_t*>(op.writeValue.address), op.writeValue.value,
                      __ATOMIC_RELEASE);
   } else {
@@ -67,15 +75,43 @@ OpRef memory_op(const CUstreamBatchMemOpParams& params) {
   return op;
 }
 
+bool multiply_add(std::size_t a, std::size_t b, std::size_t c, std::size_t* out) {
+  return !__builtin_mul_overflow(a, b, out) && !__builtin_add_overflow(*out, c, out);
+}
+
+// False: it is larger than any memory.
+bool span_of(const CUDA_MEMSET_NODE_PARAMS& p, Span* span) {
+  std::size_t row = 0;
+  *span = {p.dst, 0, true};
+  if (p.width == 0 || p.height == 0) return true;
+  return multiply_add(p.width, p.elementSize, 0, &row) &&
+         multiply_add(p.height - 1, p.pitch, row, &span->bytes);
+}
+
 template <class T>
-void set_rows(const CUDA_MEMSET_NODE_PARAMS& p) {
+void set_rows_of(const CUDA_MEMSET_NODE_PARAMS& p) {
   for (std::size_t row = 0; row < p.height; ++row) {
     auto* cell = reinterpret_cast<T*>(p.dst + row * p.pitch);
     for (std::size_t i = 0; i < p.width; ++i) cell[i] = static_cast<T>(p.value);
   }
 }
 
+CUresult set_rows(const CUDA_MEMSET_NODE_PARAMS& params) {
+  Span span;
+  Touch touch({});
+  if (!span_of(params, &span) || !touch.add(span)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  if (params.elementSize == 1) set_rows_of<std::uint8_t>(params);
+  if (params.elementSize == 2) set_rows_of<std::uint16_t>(params);
+  if (params.elementSize == 4) set_rows_of<std::uint32_t>(params);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+bool set_fits(const CUDA_MEMSET_NODE_PARAMS& params) {
+  Span span;
+  return span_of(params, &span) && Ranges::all().contain(span);
+}
 
 CUresult put(CUstream handle, const Work& work, OpRef* last) {
   std::unique_lock held(ops_lock());
@@ -85,6 +121,7 @@ CUresult put(CUstream handle, const Work& work, OpRef* last) {
   held.unlock();
   std::lock_guard api(stream->context->api);
   held.lock();
+  if (const CUresult fault = stream->context->fault) return fault;
   if (const CUresult status = check_capture(stream)) return status;
   if (stream->capture) return add_to_capture(stream, work);
   for (const OpRef& op : work.make(stream)) {
@@ -99,8 +136,8 @@ Work kernel_work(std::shared_ptr<Launch> launch) {
   work.type = CU_GRAPH_NODE_TYPE_KERNEL;
   work.launch = launch;
   work.make = [launch](Stream* stream) {
-    return std::vector<OpRef>{
-        engine_op(stream, kCompute, kernel_cost_ns(*launch), [launch] { run_kernel(*launch); })};
+    return std::vector<OpRef>{engine_op(stream, kCompute, kernel_cost_ns(*launch),
+                                        [launch] { return run_kernel(*launch); })};
   };
   return work;
 }
@@ -131,7 +168,7 @@ Work memory_op_work(const CUstreamBatchMemOpParams* ops, unsigned count) {
 }
 
 Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
-               std::function<void()> effect) {
+               std::function<CUresult()> effect) {
   Work work;
   work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   work.copy = params;
@@ -151,11 +188,8 @@ Work set_work(const CUDA_MEMSET_NODE_PARAMS& params) {
   work.make = [params](Stream* stream) {
     const auto bytes = static_cast<double>(params.elementSize * params.width * params.height);
     const std::uint64_t cost = kSetStartNs + static_cast<std::uint64_t>(bytes / kDeviceBytesPerNs);
-    return std::vector<OpRef>{engine_op(stream, kCompute, cost, [params] {
-      if (params.elementSize == 1) set_rows<std::uint8_t>(params);
-      if (params.elementSize == 2) set_rows<std::uint16_t>(params);
-      if (params.elementSize == 4) set_rows<std::uint32_t>(params);
-    })};
+    return std::vector<OpRef>{
+        engine_op(stream, kCompute, cost, [params] { return set_rows(params); })};
   };
   return work;
 }

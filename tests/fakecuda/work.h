@@ -47,8 +47,10 @@ Work host_work(CUhostFn function, void* data);
 Work memory_op_work(const CUstreamBatchMemOpParams* ops, unsigned count);
 // A copy of `bytes`, done by `effect` at the speed of the engine that from → to asks for.
 Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
-               std::function<void()> effect);
+               std::function<CUresult()> effect);
 Work set_work(const CUDA_MEMSET_NODE_PARAMS& params);
+// Whether a set stays in known memory.
+bool set_fits(const CUDA_MEMSET_NODE_PARAMS& params);
 
 // Capture (capture.cpp). All REQUIRE ops_lock.
 CUresult check_capture(Stream* stream);                     // may work be put on it?

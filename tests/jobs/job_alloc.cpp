@@ -2,6 +2,7 @@
 // went.
 //
 //   alloc:MIB async:MIB pitch:MIB managed:MIB vmm:MIB array:MIB   take so much   → "alloc RESULT"
+//   alloc:1025k, and so on: the same in KiB
 //   host:MIB   cuMemCreate in host memory                                        → "host RESULT"
 //   free       gives the newest back                                             → "free RESULT"
 //   freeall    gives all back                                                    → "freeall RESULT"
@@ -70,8 +71,8 @@ class Memory {
 
   CUresult take_array(std::size_t bytes) {
     CUDA_ARRAY_DESCRIPTOR shape{};
-    shape.Width = 1024;
-    shape.Height = bytes / (1024 * 4);
+    shape.Width = 16384;
+    shape.Height = bytes / (16384 * 4);
     shape.Format = CU_AD_FORMAT_FLOAT;
     shape.NumChannels = 1;
     CUarray array = nullptr;
@@ -114,7 +115,8 @@ void show(const std::string& step, const jobs::Api& api, Memory& memory, CUdevic
   const auto colon = step.find(':');
   const std::string kind = step.substr(0, colon);
   if (colon != std::string::npos) {
-    const std::size_t bytes = std::strtoull(step.c_str() + colon + 1, nullptr, 10) << 20;
+    const unsigned unit = step.back() == 'k' ? 10 : 20;
+    const std::size_t bytes = std::strtoull(step.c_str() + colon + 1, nullptr, 10) << unit;
     std::printf("%s %d\n", kind.c_str(), static_cast<int>(memory.take(kind, bytes)));
   } else if (step == "free") {
     std::printf("free %d\n", static_cast<int>(memory.give_back()));
