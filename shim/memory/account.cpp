@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::uint64_t kSmallestPiece = 512;
 constexpr std::uint64_t kLargePage = 2u << 20;
+// Up to this size the pieces of a page lie so close that the gap behind the last counts for little.
+constexpr std::uint64_t kLargestClosePiece = 512u << 10;
 constexpr timespec kAskAgain = {0, 100 * 1000 * 1000};
 // Somebody else may take what was just granted to us. So often in a row, it is not chance.
 constexpr int kMostGrants = 64;
@@ -26,6 +28,10 @@ std::atomic<std::uint64_t>& used_of(const abi::Lane& lane) {
 
 std::atomic<std::uint64_t>& debt_of(const abi::Lane& lane) {
   return process().debt_bytes[lane_index(&lane)];
+}
+
+std::uint64_t up_to(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
 }
 
 // Takes up to `most` out of the credit; the monitor may be taking at the same time.
@@ -95,8 +101,12 @@ bool ask(abi::Lane& lane, std::uint64_t bytes, wire::Charged& answer) {
 }  // namespace
 
 std::uint64_t rounded(std::uint64_t bytes) {
-  const std::uint64_t piece = bytes < kLargePage ? kSmallestPiece : kLargePage;
-  return bytes > UINT64_MAX - piece ? bytes : (bytes + piece - 1) / piece * piece;
+  if (bytes > UINT64_MAX - kLargePage) return bytes;
+  if (bytes >= kLargePage) return up_to(bytes, kLargePage);
+  const std::uint64_t piece = up_to(bytes, kSmallestPiece);
+  if (piece <= kLargestClosePiece) return piece;
+  const std::uint64_t in_a_page = kLargePage / piece;  // 3, 2 or 1
+  return up_to((kLargePage + in_a_page - 1) / in_a_page, kSmallestPiece);
 }
 
 CUresult refuse(abi::Lane* lane, std::uint64_t bytes) {

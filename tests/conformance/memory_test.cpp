@@ -27,6 +27,26 @@ TEST_F(Memory, IsAlignedAndFreedToWhereItWas) {
   EXPECT_OK(CU(cuMemFree)(0));
 }
 
+// Per piece, of so many that the rest of a page counts for nothing.
+TEST_F(Memory, TakesOfTheDeviceWhatPagesOfTwoMebibytesHold) {
+  constexpr std::size_t kKiB = 1 << 10, kPieces = 96;
+  const struct {
+    std::size_t asked, taken;
+  } kSizes[] = {{256 * kKiB, 256 * kKiB},   {512 * kKiB, 512 * kKiB}, {513 * kKiB, 2 * kMiB / 3},
+                {640 * kKiB, 2 * kMiB / 3}, {768 * kKiB, kMiB},       {kMiB, kMiB},
+                {kMiB + 512, 2 * kMiB},     {2 * kMiB, 2 * kMiB},     {2 * kMiB + 512, 4 * kMiB}};
+  for (const auto& size : kSizes) {
+    std::vector<CUdeviceptr> pieces(kPieces);
+    const std::uint64_t before = free_bytes();
+    for (CUdeviceptr& piece : pieces) ASSERT_CU(CU(cuMemAlloc)(&piece, size.asked));
+    const std::uint64_t taken = before - free_bytes();
+    for (const CUdeviceptr piece : pieces) EXPECT_OK(CU(cuMemFree)(piece));
+    EXPECT_EQ(free_bytes(), before) << size.asked;
+    const auto expected = static_cast<double>(size.taken * kPieces);
+    EXPECT_NEAR(static_cast<double>(taken), expected, expected / 20) << size.asked;
+  }
+}
+
 TEST_F(Memory, RefusesWhatMakesNoSense) {
   CUdeviceptr memory = 0;
   EXPECT_CU(CUDA_ERROR_INVALID_VALUE, CU(cuMemAlloc)(&memory, 0));

@@ -1,6 +1,8 @@
 // Quotas as programs meet them: by every door, by every kind of allocation, over all processes.
 #include <unistd.h>
 
+#include <sstream>
+
 #include "harness.h"
 
 namespace switchyard::system_tests {
@@ -42,6 +44,20 @@ TEST_F(Quota, HoldsForEveryKindAndIsWholeAgainAfterTheFree) {
   for (const std::string kind : {"alloc", "async", "pitch", "managed", "vmm", "array"}) {
     const std::string out = alloc({kind + ":768", kind + ":512", "freeall", kind + ":768"});
     EXPECT_EQ(out, kind + " 0\n" + kind + " 2\nfreeall 0\n" + kind + " 0\n");
+  }
+}
+
+TEST_F(Quota, IsNotOverdrawnByPiecesThatTakeMoreThanWasAsked) {
+  // One piece in a page of 2 MiB, and three.
+  for (const auto& [size, most] : {std::pair{"alloc:1025k", 60}, {"alloc:513k", 180}}) {
+    Words steps{built("tests/jobs/job_alloc")};
+    steps.insert(steps.end(), 300, size);
+    const auto end = job({"--require", "--memory", "128MiB"}, steps).finish(kLimit);
+    std::istringstream lines(end.out);
+    int made = 0;
+    for (std::string line; std::getline(lines, line);) made += line == "alloc 0" ? 1 : 0;
+    EXPECT_LE(made, most) << size << ": the context takes 8 MiB of the quota";
+    EXPECT_GE(made, most - 4) << size;
   }
 }
 

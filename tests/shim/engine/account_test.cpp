@@ -214,9 +214,15 @@ TEST_F(Account, SizesAreRoundedAsTheDriverDoes) {
   EXPECT_EQ(account::rounded(0), 0u);
   EXPECT_EQ(account::rounded(1), 512u);
   EXPECT_EQ(account::rounded(kMiB), kMiB);
+  EXPECT_EQ(account::rounded(kMiB / 2), kMiB / 2);
+  EXPECT_EQ(account::rounded(kMiB * 3 / 4), kMiB) << "two in a page";
+  EXPECT_EQ(account::rounded(kMiB + 1), 2 * kMiB) << "one in a page";
   EXPECT_EQ(account::rounded(2 * kMiB), 2 * kMiB);
   EXPECT_EQ(account::rounded(2 * kMiB + 1), 4 * kMiB);
   EXPECT_EQ(account::rounded(UINT64_MAX), UINT64_MAX);
+  const std::uint64_t third = account::rounded(kMiB / 2 + 1);
+  EXPECT_GE(3 * third, 2 * kMiB) << "three in a page";
+  EXPECT_LT(3 * third, 2 * kMiB + 3 * 512);
 }
 
 }  // namespace

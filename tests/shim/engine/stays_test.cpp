@@ -33,11 +33,11 @@ class Standing : public EngineTest {
 
 TEST_F(Standing, WhatIsSmallerThanAChunkStays) {
   const CUdeviceptr at = make(kMiB + 1);
-  EXPECT_EQ(stays(Stays::kSmall), kMiB + 512) << "as it is charged";
+  EXPECT_EQ(stays(Stays::kSmall), 2 * kMiB) << "as it is charged";
   EXPECT_EQ(used(), stays(Stays::kSmall));
   EXPECT_EQ(rules::release_memory([](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; }, at),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(stays(Stays::kSmall), kMiB + 512) << "the driver refused";
+  EXPECT_EQ(stays(Stays::kSmall), 2 * kMiB) << "the driver refused";
   EXPECT_EQ(rules::release_memory(free_ok, at), CUDA_SUCCESS);
   EXPECT_EQ(stays(Stays::kSmall), 0u);
 }
