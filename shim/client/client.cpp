@@ -29,6 +29,7 @@
 #include "shim/nvml/table.h"
 #include "shim/swap/words.h"
 #include "switchyard/paths.h"
+#include "switchyard/trust.h"
 
 namespace switchyard::shim {
 namespace {
@@ -49,17 +50,40 @@ ino_t inode_of(int fd) {
   return ::syscall(SYS_fstat, fd, &info) == 0 ? info.st_ino : 0;
 }
 
+// Says once why the socket is not used.
+bool distrusted(const char* path, Distrust distrust) {
+  static Once said;
+  const char* text = "";
+  switch (distrust.what) {
+    case Distrust::kNothing:
+      return false;
+    case Distrust::kFolder:
+      text = "its folder belongs to that user, or others can write to it; remove the folder";
+      break;
+    case Distrust::kListener:
+      text = "that user listens there, not root and not you; remove the socket";
+      break;
+  }
+  log_once(said, Level::kWarn,
+           "the monitor at %s is not used (uid %u): %s, or set SWITCHYARD_SOCKET to a socket that "
+           "you trust",
+           path, distrust.owner, text);
+  return true;
+}
+
 int connect_monitor() {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   static_assert(sizeof(address.sun_path) == kSocketPathBytes);
   if (!socket_path(address.sun_path)) return -1;
+  if (distrusted(address.sun_path, distrust_folder(address.sun_path))) return -1;
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const timeval limit{kAnswerSeconds, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      distrusted(address.sun_path, distrust_listener(address.sun_path, fd))) {
     ::close(fd);
     return -1;
   }

@@ -2,8 +2,14 @@
 #include "tools/base/monitor_client.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "fake_monitor.h"
 #include "switchyard/wire.h"
@@ -116,6 +122,47 @@ TEST(MonitorClient, APathTooLongForASocketIsAUsageError) {
   const auto client = MonitorClient::connect("/" + std::string(200, 'x'));
   ASSERT_FALSE(client);
   EXPECT_EQ(client.error().code, kUsage);
+}
+
+// Listens in a folder of its own, as the user `uid`. pre: this is root.
+class ListenerOf {
+ public:
+  explicit ListenerOf(uid_t uid) {
+    char name[] = "/tmp/switchyard-test-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    ::chmod(folder_.c_str(), 0777);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket().copy(address.sun_path, sizeof(address.sun_path) - 1);
+    fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    EXPECT_EQ(::seteuid(uid), 0);  // the kernel keeps who listens
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(::listen(fd_, 4), 0);
+    EXPECT_EQ(::seteuid(0), 0);
+  }
+  ~ListenerOf() {
+    ::close(fd_);
+    std::filesystem::remove_all(folder_);
+  }
+  std::string socket() const { return folder_ + "/m.sock"; }
+
+ private:
+  std::string folder_;
+  int fd_ = -1;
+};
+
+TEST(MonitorClient, AStrangersMonitorIsRefusedWithItsUserAndUsedOnlyWhenNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to listen as another user";
+  const ListenerOf stranger(47111);
+  const auto refused = MonitorClient::connect(stranger.socket());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, kNoPermission);
+  EXPECT_NE(refused.error().text.find("47111"), std::string::npos) << refused.error().text;
+  EXPECT_NE(refused.error().text.find(stranger.socket()), std::string::npos);
+  ::setenv("SWITCHYARD_SOCKET", stranger.socket().c_str(), 1);
+  const auto named = MonitorClient::connect(stranger.socket());
+  ::unsetenv("SWITCHYARD_SOCKET");
+  EXPECT_TRUE(named);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -9,9 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "switchyard/trust.h"
 #include "switchyard/wire.h"
 #include "tools/base/sockets.h"
 
@@ -75,6 +78,30 @@ Error not_listening(const std::string& socket, int error) {
                       socket, std::strerror(error))};
 }
 
+std::string user_text(unsigned uid) {
+  const passwd* entry = ::getpwuid(uid);
+  return entry != nullptr ? fmt::format("user {} (uid {})", entry->pw_name, uid)
+                          : fmt::format("the user with uid {}", uid);
+}
+
+std::optional<Error> refusal(const std::string& socket, Distrust distrust) {
+  if (distrust.what == Distrust::kNothing) return std::nullopt;
+  const std::string folder = socket.substr(0, socket.rfind('/'));
+  const std::string text =
+      distrust.what == Distrust::kFolder
+          ? fmt::format(
+                "the folder {} belongs to {} or can be changed by others, so no monitor in "
+                "it is used; remove the folder, or choose another place with "
+                "SWITCHYARD_SOCKET",
+                folder, user_text(distrust.owner))
+          : fmt::format(
+                "{} listens at {}, not root and not you, so this monitor is not used; "
+                "remove the socket, or name it with --socket or SWITCHYARD_SOCKET if you "
+                "trust that user",
+                user_text(distrust.owner), socket);
+  return Error{kNoPermission, text};
+}
+
 }  // namespace
 
 Result<MonitorClient> MonitorClient::connect(const std::string& socket, Milliseconds limit) {
@@ -86,6 +113,7 @@ Result<MonitorClient> MonitorClient::connect(const std::string& socket, Millisec
                                      socket, sizeof(address.sun_path) - 1)};
   }
   std::memcpy(address.sun_path, socket.data(), socket.size());
+  if (auto refused = refusal(socket, distrust_folder(address.sun_path))) return *refused;
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) {
     return Error{kFailure, fmt::format("cannot make a socket: {}", std::strerror(errno))};
@@ -98,6 +126,7 @@ Result<MonitorClient> MonitorClient::connect(const std::string& socket, Millisec
     if (Clock::now() >= deadline) return no_answer(socket, ETIMEDOUT);
     std::this_thread::sleep_for(Milliseconds(10));
   }
+  if (auto refused = refusal(socket, distrust_listener(address.sun_path, fd))) return *refused;
   return client;
 }
 
@@ -110,7 +139,9 @@ Result<MonitorClient> MonitorClient::connect_any() {
   }
   auto first = connect(candidates.front());
   for (std::size_t i = 1; i < candidates.size() && !first; ++i) {
-    if (auto next = connect(candidates[i])) return next;
+    auto next = connect(candidates[i]);
+    // Who is not believed is worth more words than a monitor that has gone.
+    if (next || next.error().code == kNoPermission) first = std::move(next);
   }
   return first;
 }

@@ -22,7 +22,8 @@ class MonitorClient {
   // For what is answered when memory has left: the monitor gives up after 60 s, and says so.
   static constexpr Milliseconds kLeavingLimit{90000};
 
-  // Connects to `socket`. kMonitorUnreachable when nobody listens there.
+  // Connects to `socket`. kMonitorUnreachable when nobody listens there, kNoPermission when it is
+  // somebody who is not to be believed (trust.h).
   static Result<MonitorClient> connect(const std::string& socket,
                                        Milliseconds limit = kConnectLimit);
 

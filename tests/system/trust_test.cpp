@@ -1,0 +1,125 @@
+// Whom a job and the command line take for a monitor.
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "harness.h"
+#include "switchyard/paths.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kVictim = 47111;
+constexpr uid_t kStranger = 47112;
+
+// A user without a monitor of root's, in whose runtime folder somebody else listens.
+class Trust : public Scene {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+    if (::access(kSystemSocket, F_OK) == 0) GTEST_SKIP() << "root's monitor serves everybody here";
+    Scene::SetUp();
+    fs::permissions(in_folder(""), fs::perms::owner_all | fs::perms::others_exec);
+    make_folder("victim", kVictim);
+    make_folder("victim/switchyard", kVictim);
+    fs::create_directory(in_folder("lib"));
+    for (const char* name : {"switchyard", "libswitchyard.so", "tests/jobs/job_loop",
+                             "fakecuda/libcuda.so.1", "fakecuda/libnvidia-ml.so.1"}) {
+      fs::copy_file(built(name), in_folder("lib/" + fs::path(name).filename().string()));
+    }
+  }
+  void TearDown() override {
+    if (listener_ >= 0) ::close(listener_);
+    if (!IsSkipped()) Scene::TearDown();
+  }
+  void make_folder(const std::string& name, uid_t owner) {
+    fs::create_directory(in_folder(name));
+    ASSERT_EQ(::chown(in_folder(name).c_str(), owner, owner), 0);
+  }
+  std::string place() const { return in_folder("victim/switchyard/monitor.sock"); }
+
+  // As `uid`: the kernel keeps who listens.
+  void listen_as(uid_t uid) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    place().copy(address.sun_path, sizeof(address.sun_path) - 1);
+    listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ASSERT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(::chmod(place().c_str(), 0777), 0);
+    ASSERT_EQ(::seteuid(uid), 0);
+    ASSERT_EQ(::listen(listener_, 16), 0);
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  // What those who connected have said to the listener.
+  std::string heard() const {
+    std::string all;
+    for (int fd; (fd = ::accept(listener_, nullptr, nullptr)) >= 0; ::close(fd)) {
+      char bytes[4096];
+      const ssize_t got = ::recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (got > 0) all.append(bytes, static_cast<std::size_t>(got));
+    }
+    return all;
+  }
+  Child::End as_victim(const Words& words, Changes changes = {}) {
+    Words command{"setpriv", "--reuid=47111", "--regid=47111", "--clear-groups"};
+    command.insert(command.end(), words.begin(), words.end());
+    changes.insert(changes.begin(), {{"SWITCHYARD_SOCKET", ""},
+                                     {"XDG_RUNTIME_DIR", in_folder("victim")},
+                                     {"FAKECUDA_STATE", in_folder("victim/gpu")},
+                                     {"LD_LIBRARY_PATH", in_folder("lib")}});
+    return run(command, changes);
+  }
+  Child::End library(const Changes& more = {}) {
+    Changes changes{{"LD_PRELOAD", in_folder("lib/libswitchyard.so")}, {"SWITCHYARD_LOG", "warn"}};
+    changes.insert(changes.end(), more.begin(), more.end());
+    return as_victim({in_folder("lib/job_loop"), "--count", "2"}, changes);
+  }
+
+ private:
+  int listener_ = -1;
+};
+
+TEST_F(Trust, AStrangerWhoListensInTheUsersPlaceHearsNothingFromTheLibrary) {
+  listen_as(kStranger);
+  for (const Changes& named : {Changes{}, Changes{{"SWITCHYARD_SOCKET", place()}}}) {
+    const auto end = library(named);
+    EXPECT_EQ(end.out, "kernels 2\n") << end.err;
+    EXPECT_NE(end.err.find(std::to_string(kStranger)), std::string::npos) << end.err;
+    EXPECT_EQ(heard(), "");
+  }
+}
+
+TEST_F(Trust, AStrangerWhoListensInTheUsersPlaceHearsNothingFromTheCommandLine) {
+  listen_as(kStranger);
+  const auto end = as_victim({in_folder("lib/switchyard"), "policy"});
+  EXPECT_EQ(end.status, 5) << end.err;
+  EXPECT_NE(end.err.find(std::to_string(kStranger)), std::string::npos) << end.err;
+  as_victim({in_folder("lib/switchyard"), "run", "--", "true"});
+  EXPECT_EQ(heard(), "");
+}
+
+TEST_F(Trust, AFolderOfSomebodyElseIsNotLookedInto) {
+  listen_as(kVictim);
+  ASSERT_EQ(::chown(in_folder("victim/switchyard").c_str(), kStranger, kStranger), 0);
+  const auto end = as_victim({in_folder("lib/switchyard"), "policy"});
+  EXPECT_EQ(end.status, 5) << end.err;
+  EXPECT_NE(end.err.find(std::to_string(kStranger)), std::string::npos) << end.err;
+  EXPECT_EQ(library().out, "kernels 2\n");
+  EXPECT_EQ(heard(), "");
+}
+
+TEST_F(Trust, ASocketOfSomebodyElseThatIsNamedIsUsed) {
+  listen_as(kStranger);
+  // The same socket by a name that is not the user's own place.
+  const std::string other = in_folder("victim/../victim/switchyard/monitor.sock");
+  library({{"SWITCHYARD_SOCKET", other}});
+  EXPECT_NE(heard(), "") << "a Hello was expected";
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
