@@ -23,6 +23,11 @@ bool read_knobs(const json& object, JobCard& card, std::string& why) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_READ_KNOB)
 #undef SWITCHYARD_READ_KNOB
+  // Pages and later changes then see a job that never had it.
+  if (is_none(card.memory)) set_text(card.memory, "");
+  if (is_none(card.limit)) set_text(card.limit, "");
+  if (is_none(card.deadline)) set_text(card.deadline, "");
+  if (is_none(card.idle_release)) set_text(card.idle_release, "");
   return true;
 }
 
@@ -119,8 +124,6 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   wanted.erase("idle_release");
   wanted.erase("oversubscribe");
   if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
-  // "none" takes a quota away again.
-  if (std::string(card.memory) == "none") set_text(card.memory, "");
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
   if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {

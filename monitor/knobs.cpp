@@ -42,13 +42,14 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
     out.limit = *limit < 1 ? *limit : 0;
   }
   if (card.deadline[0] != '\0') {
-    const auto deadline = parse_seconds(card.deadline);
+    const auto deadline = parse_deadline(card.deadline);
     if (!deadline) return bad("deadline", card.deadline, kDeadlineForms);
     out.deadline = time_of(*deadline);
   }
   if (card.memory[0] != '\0') {
-    out.memory_bytes = parse_bytes(card.memory);
-    if (!out.memory_bytes) return bad("memory", card.memory, kBytesForms);
+    if (!parse_memory(card.memory, out.memory_bytes)) {
+      return bad("memory", card.memory, kMemoryForms);
+    }
   }
   if (card.on_oom[0] != '\0') {
     const std::string text = card.on_oom;
@@ -75,7 +76,7 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
     const auto idle = parse_pause(card.idle_release);
     if (!idle) return bad("idle-release", card.idle_release, kIdleReleaseForms);
     out.idle_release = time_of(*idle);
-    out.swappable = true;
+    out.swappable = out.swappable || *idle > 0;
   }
   return out;
 }
@@ -108,7 +109,7 @@ void Caps::lower(uid_t uid, Knobs& knobs, JobCard& card) const {
   }
   if (memory_bytes && knobs.memory_bytes.value_or(~0ull) > *memory_bytes) {
     knobs.memory_bytes = memory_bytes;
-    set_text(card.memory, std::to_string(*memory_bytes));
+    set_text(card.memory, fmt::format("{}B", *memory_bytes));
   }
 }
 

@@ -21,7 +21,7 @@ constexpr char kAbout[] =
     "  switchyardd --cap-priority normal               users other than root can't ask for high\n"
     "  switchyardd --log debug:/var/log/switchyard.log";
 
-constexpr char kHostPoolForms[] = "bytes with an optional unit, such as 64GiB or 512MiB; 0 is none";
+constexpr char kHostPoolForms[] = "a size such as 64GiB or 512MiB, or none (the same as 0)";
 constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
 
 // As text first, so that every error shows the value and the accepted forms.
@@ -92,7 +92,7 @@ bool understand(const Texts& texts, Options& out) {
   }
   if (texts.host_pool.empty()) {
     out.settings.host_pool_bytes = available_memory() / 2;
-  } else if (texts.host_pool != "0") {
+  } else if (texts.host_pool != "0" && !is_none(texts.host_pool)) {
     const auto bytes = parse_bytes(texts.host_pool);
     if (!bytes) return complain("--host-pool", texts.host_pool, kHostPoolForms);
     out.settings.host_pool_bytes = *bytes;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,18 +20,23 @@ enum class Priority : std::uint8_t { kLow = 0, kNormal = 1, kHigh = 2 };
 inline constexpr char kPriorityForms[] = "high, normal or low";
 inline constexpr char kShareForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5";
 inline constexpr char kLimitForms[] =
-    "a part of the GPU's time from 1% to 100%, such as 30% or 0.3; 100% is no limit";
+    "a part of the GPU's time from 1% to 100%, such as 30% or 0.3, or none (the same as 100%)";
 inline constexpr char kDeadlineForms[] =
-    "a time from the job's start, such as 90s, 10m or 1.5h, up to 24h; 0 is none";
+    "a time from the job's start, such as 90s, 10m or 1h30m, up to 24h, or none (the same as 0)";
 inline constexpr char kBytesForms[] =
-    "bytes with an optional unit, such as 20GiB, 512MiB, 1.5G or 1073741824 (K, M, G, T and KiB, "
-    "MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000)";
+    "a size such as 20GiB, 512MiB, 1.5g or 1073741824 (K, M, G, T and KiB, MiB, GiB, TiB are "
+    "powers of 1024; KB, MB, GB, TB powers of 1000; a number of bytes below 1 MiB needs a unit)";
+inline constexpr char kMemoryForms[] =
+    "a size such as 20GiB, 512MiB, 1.5g or 1073741824, or none (K, M, G, T and KiB, MiB, GiB, TiB "
+    "are powers of 1024; KB, MB, GB, TB powers of 1000; a number of bytes below 1 MiB needs a "
+    "unit)";
 inline constexpr char kOnOomForms[] = "fail or wait";
-inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1.5h, from 0 to 24h";
+inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
 inline constexpr char kSwappableForms[] = "yes or no";
-inline constexpr char kPauseForms[] = "a time such as 60s or 5m, above 0 and up to 24h";
+inline constexpr char kPauseForms[] =
+    "a time such as 60s, 5m or 1h30m, above 0 and up to 24h, or none";
 inline constexpr char kIdleReleaseForms[] =
-    "a time without work such as 60s or 10m, above 0 and up to 24h";
+    "a time without work such as 60s or 1h30m, above 0 and up to 24h, or none";
 inline constexpr char kNameForms[] =
     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";
 
@@ -73,9 +79,23 @@ inline std::optional<double> leading_number(std::string_view text, std::string_v
   return std::strtod(std::string(text.substr(0, at)).c_str(), nullptr);
 }
 
+// Whether `text` is `lower` (ASCII lower case), in whatever case it was written.
+constexpr bool same_word(std::string_view text, std::string_view lower) {
+  if (text.size() != lower.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] + 32) : text[i];
+    if (c != lower[i]) return false;
+  }
+  return true;
+}
+
 }  // namespace detail
 
-// Device memory in bytes; 1 byte to 1 PiB. Zero makes no sense as a quota and is refused.
+// The word that takes a setting away. For those settings that a job may be without.
+constexpr bool is_none(std::string_view text) { return detail::same_word(text, "none"); }
+
+// Device memory in bytes; 1 byte to 1 PiB. Zero makes no sense as a quota and is refused. So is a
+// small number without a unit: who writes 10 means gigabytes.
 inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   std::string_view unit;
   const auto number = detail::leading_number(text, unit);
@@ -85,17 +105,24 @@ inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
     double bytes;
   };
   static constexpr Unit kUnits[] = {
-      {"", 1},       {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
-      {"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
-      {"GB", 1e9},   {"T", 0x1p40},   {"TiB", 0x1p40}, {"TB", 1e12},
+      {"", 1},       {"b", 1},        {"k", 0x1p10},   {"kib", 0x1p10}, {"kb", 1e3},
+      {"m", 0x1p20}, {"mib", 0x1p20}, {"mb", 1e6},     {"g", 0x1p30},   {"gib", 0x1p30},
+      {"gb", 1e9},   {"t", 0x1p40},   {"tib", 0x1p40}, {"tb", 1e12},
   };
   for (const Unit& candidate : kUnits) {
-    if (candidate.name != unit) continue;
+    if (!detail::same_word(unit, candidate.name)) continue;
     const double bytes = std::floor(*number * candidate.bytes);
-    if (bytes < 1 || bytes > 0x1p50) return std::nullopt;
+    const double least = unit.empty() ? 0x1p20 : 1;
+    if (bytes < least || bytes > 0x1p50) return std::nullopt;
     return static_cast<std::uint64_t>(bytes);
   }
   return std::nullopt;
+}
+
+// The quota of a job, which may be without one: `quota` stays empty for "none".
+inline bool parse_memory(std::string_view text, std::optional<std::uint64_t>& quota) {
+  quota = is_none(text) ? std::nullopt : parse_bytes(text);
+  return quota.has_value() || is_none(text);
 }
 
 // A weight among the jobs of one class, 0.01 to 1000.
@@ -115,28 +142,48 @@ inline std::optional<double> parse_ratio(std::string_view text) {
   return ratio <= 1 ? std::optional(ratio) : std::nullopt;
 }
 
-// A ceiling on a job's part of the GPU's time, 0.01 to 1.
+// A ceiling on a job's part of the GPU's time, 0.01 to 1. All of it is no limit.
 inline std::optional<double> parse_limit(std::string_view text) {
+  if (is_none(text)) return 1;
   const auto ratio = parse_ratio(text);
   return ratio && *ratio >= 0.01 ? ratio : std::nullopt;
 }
 
-// Seconds, 0 to 86400. A bare number is seconds.
+// Seconds, 0 to 86400. A bare number is seconds; several parts go from the larger unit to the
+// smaller, each once: 1h30m.
 inline std::optional<double> parse_seconds(std::string_view text) {
-  std::string_view unit;
-  const auto number = detail::leading_number(text, unit);
-  if (!number) return std::nullopt;
-  double factor = 0;
-  if (unit.empty() || unit == "s") factor = 1;
-  if (unit == "ms") factor = 1e-3;
-  if (unit == "m") factor = 60;
-  if (unit == "h") factor = 3600;
-  if (factor == 0 || *number * factor > 86400) return std::nullopt;
-  return *number * factor;
+  struct Unit {
+    std::string_view name;
+    double seconds;
+  };
+  static constexpr Unit kUnits[] = {{"h", 3600}, {"m", 60}, {"s", 1}, {"ms", 1e-3}};
+  std::string_view rest;
+  double sum = 0;
+  std::size_t next = 0;  // the first unit that may still come
+  for (bool first = true; first || !text.empty(); first = false) {
+    const auto number = detail::leading_number(text, rest);
+    if (!number) return std::nullopt;
+    if (first && rest.empty()) return *number <= 86400 ? number : std::nullopt;
+    const std::string_view name = rest.substr(0, rest.find_first_of("0123456789."));
+    std::size_t unit = next;
+    while (unit < std::size(kUnits) && !detail::same_word(name, kUnits[unit].name)) ++unit;
+    if (unit == std::size(kUnits)) return std::nullopt;
+    sum += *number * kUnits[unit].seconds;
+    next = unit + 1;
+    text = rest.substr(name.size());
+  }
+  return sum <= 86400 ? std::optional(sum) : std::nullopt;
 }
 
-// How long a pause lasts, or a job is idle before its memory leaves, in seconds: more than none.
+// When a job should be done, in seconds after its start; 0: it has no deadline.
+inline std::optional<double> parse_deadline(std::string_view text) {
+  return is_none(text) ? std::optional(0.0) : parse_seconds(text);
+}
+
+// How long a pause lasts, or a job is idle before its memory leaves, in seconds; 0, for "none":
+// without end, never.
 inline std::optional<double> parse_pause(std::string_view text) {
+  if (is_none(text)) return 0;
   const auto seconds = parse_seconds(text);
   return seconds && *seconds > 0 ? seconds : std::nullopt;
 }
@@ -147,7 +194,7 @@ inline constexpr std::string_view kMeansNames[] = {"auto", "slice", "gate", "non
 inline constexpr char kPolicyForms[] = "priority, fair, exclusive or deadline";
 inline constexpr char kMeansForms[] = "auto, slice, gate or none";
 inline constexpr char kMinimumForms[] =
-    "a part of the GPU's time from 0% to 50%, such as 2% or 0.02";
+    "a part of the GPU's time from 0% to 50%, such as 2% or 0.02, or none (the same as 0%)";
 
 // The position of `text` among the names, which is the value of the enumeration behind them.
 template <std::size_t kCount>
@@ -161,6 +208,7 @@ constexpr std::optional<std::size_t> position_of(std::string_view text,
 
 // What a busy high class leaves to the lower ones, 0 to 0.5.
 inline std::optional<double> parse_minimum(std::string_view text) {
+  if (is_none(text)) return 0;
   const auto ratio = parse_ratio(text);
   return ratio && *ratio <= 0.5 ? ratio : std::nullopt;
 }

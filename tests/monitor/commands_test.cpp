@@ -64,6 +64,38 @@ TEST(Commands, AnErrorShowsTheValueAndTheForms) {
   EXPECT_NE(error.find(kPriorityForms), std::string::npos);
 }
 
+TEST(Commands, NoneTakesEachSettingAwayAgain) {
+  Rig rig;
+  rig.join({.name = "x", .memory = "1GiB"});
+  ASSERT_TRUE(
+      rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "30%"}, {"deadline", "1h30m"}})["ok"]);
+  json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["limit_ratio"], 0.3);
+  EXPECT_GT(job["deadline_seconds"], 5000);
+  const json reply = rig.ask({{"op", "set"},
+                              {"target", "x"},
+                              {"memory", "None"},
+                              {"limit", "none"},
+                              {"deadline", "NONE"}});
+  EXPECT_EQ(reply["ok"], true) << reply;
+  job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["limit_ratio"], nullptr);
+  EXPECT_EQ(job["deadline_seconds"], nullptr);
+  EXPECT_EQ(job["memory_quota_bytes"], nullptr);
+}
+
+TEST(Commands, AJobMayBeCreatedWithNone) {
+  Rig rig;
+  const json reply = rig.ask(
+      {{"op", "create"},
+       {"card",
+        {{"memory", "none"}, {"limit", "none"}, {"deadline", "none"}, {"idle_release", "none"}}}});
+  EXPECT_EQ(reply["ok"], true) << reply;
+  const json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["swappable"], false);
+  EXPECT_EQ(job["idle_release_seconds"], nullptr);
+}
+
 TEST(Commands, CreateAnswersIdAndNameAndReserves) {
   Rig rig;
   const json reply =

@@ -107,7 +107,9 @@ TEST(Knobs, LimitsAndDeadlines) {
                                     {"0.3", 0.3},
                                     {"99.5%", 0.995},
                                     {"100%", 1.0},
-                                    {"1", 1.0}}) {
+                                    {"1", 1.0},
+                                    {"none", 1.0},
+                                    {"NONE", 1.0}}) {
     ASSERT_TRUE(parse_limit(text)) << text;
     EXPECT_DOUBLE_EQ(*parse_limit(text), ratio) << text;
   }
@@ -122,6 +124,7 @@ TEST(Knobs, LimitsAndDeadlines) {
   EXPECT_NE(why.find(kLimitForms), std::string::npos);
   EXPECT_EQ(parse_card(card_of({.deadline = "1.5h"}), why)->deadline, seconds(5400));
   EXPECT_EQ(parse_card(card_of({.deadline = "0"}), why)->deadline, Time{0});
+  EXPECT_EQ(parse_card(card_of({.deadline = "1h30m"}), why)->deadline, seconds(5400));
   EXPECT_FALSE(parse_card(card_of({.deadline = "soon"}), why));
   EXPECT_NE(why.find(kDeadlineForms), std::string::npos);
 }

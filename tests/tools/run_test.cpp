@@ -113,6 +113,7 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"share", "nan", "0.01 to 1000"},
       {"memory", "20 gibi", "20GiB"},
       {"memory", "0", "20GiB"},
+      {"memory", "10", "below 1 MiB needs a unit"},
       {"memory", "-1GiB", "20GiB"},
       {"memory", "2000TiB", "20GiB"},
       {"memory", "99999999999999999999999GiB", "20GiB"},

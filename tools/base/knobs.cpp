@@ -32,10 +32,13 @@ constexpr Side kLimitSide{"--limit", "PART", kLimitForms,
 constexpr Side kDeadlineSide{
     "--deadline", "TIME", kDeadlineForms,
     "when it should be done, counted from its start; see `policy deadline`",
-    [](std::string_view t) { return parse_seconds(t).has_value(); }};
-constexpr Side kMemorySide{"--memory", "SIZE", kBytesForms,
+    [](std::string_view t) { return parse_deadline(t).has_value(); }};
+constexpr Side kMemorySide{"--memory", "SIZE", kMemoryForms,
                            "device memory per GPU, reserved for the job, contexts included",
-                           [](std::string_view t) { return parse_bytes(t).has_value(); }};
+                           [](std::string_view t) {
+                             std::optional<std::uint64_t> quota;
+                             return parse_memory(t, quota);
+                           }};
 constexpr Side kOnOomSide{"--on-oom", "fail|wait", kOnOomForms,
                           "past the quota: the driver's own error, or wait for memory",
                           [](std::string_view t) { return t == "fail" || t == "wait"; }};

@@ -57,7 +57,7 @@ int pause(const Options& options) {
   if (!options.timeout.empty()) {
     const auto seconds = parse_pause(options.timeout);
     if (!seconds) return fail(bad_value("--timeout", options.timeout, kPauseForms));
-    request["timeout_seconds"] = *seconds;
+    if (*seconds > 0) request["timeout_seconds"] = *seconds;
   }
   if (options.release) request["release"] = true;
   auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
@@ -66,7 +66,8 @@ int pause(const Options& options) {
     print_json(*reply);
     return kOk;
   }
-  const std::string limit = options.timeout.empty() ? "" : " for " + options.timeout;
+  const bool timed = request.contains("timeout_seconds");
+  const std::string limit = timed ? " for " + options.timeout : "";
   fmt::print("{}: paused{}; {}\n", options.target, limit,
              options.release ? residency_text(*reply) : drained(*reply));
   if (truth_of(*reply, "pause_best_effort")) {

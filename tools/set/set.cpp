@@ -23,9 +23,9 @@ constexpr char kExamples[] = R"(Examples:
   switchyard set train --memory none
       gives the reservation back; the job uses what is not reserved
   switchyard set train --limit 30%
-      at most so much of the GPU's time; 100% takes the limit away
-  switchyard set train --deadline 10m
-      done ten minutes after its start, if `switchyard policy` is deadline; 0 clears it
+      at most so much of the GPU's time; none takes the limit away
+  switchyard set train --deadline 1h30m
+      done 90 minutes after its start, if `switchyard policy` is deadline; none clears it
 
 NAME is a job's name or id as `switchyard ps` shows it. It takes effect at once; no job is restarted.
 A quota below what the job uses refuses new allocations only. Exit status: 0, 2 bad value or nothing
@@ -39,10 +39,7 @@ int set(const Options& options) {
   }
   nlohmann::json request = {{"op", "set"}, {"target", options.target}};
   for (const auto& [field, text] : options.changes) {
-    const bool lifted = field == "memory" && text == "none";
-    if (!lifted) {
-      if (auto refused = refuse(knob(field), knob(field).option, text)) return fail(*refused);
-    }
+    if (auto refused = refuse(knob(field), knob(field).option, text)) return fail(*refused);
     request[field] = text;
   }
   auto reply = MonitorClient::ask_any(request);

@@ -1,0 +1,76 @@
+// What a person may write for a setting: the same parsers serve options, variables and requests.
+#include "switchyard/settings.h"
+
+#include <gtest/gtest.h>
+
+namespace switchyard {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+
+TEST(Settings, SizesTakeUnitsInAnyCase) {
+  const struct {
+    const char* text;
+    std::uint64_t bytes;
+  } cases[] = {
+      {"10g", 10240 * kMiB},   {"10G", 10240 * kMiB},   {"10GiB", 10240 * kMiB},
+      {"10gib", 10240 * kMiB}, {"10gb", 10000000000},   {"512m", 512 * kMiB},
+      {"1.5g", 1536 * kMiB},   {"2048k", 2 * kMiB},     {"1t", 1048576 * kMiB},
+      {"1048576", kMiB},       {"1073741824", 1 << 30}, {"10B", 10},
+      {"4KiB", 4096},
+  };
+  for (const auto& each : cases) EXPECT_EQ(parse_bytes(each.text), each.bytes) << each.text;
+}
+
+TEST(Settings, ASmallNumberOfBytesWithoutAUnitIsRefused) {
+  for (const char* text : {"10", "0", "1", "40", "1048575", "0.5"}) {
+    EXPECT_FALSE(parse_bytes(text)) << text;
+  }
+}
+
+TEST(Settings, ASizeIsOneNumberWithOneUnit) {
+  for (const char* text : {"", "g", "10gg", "10 g", "1g500m", "-1g", "1e3m", "10kg", "none"}) {
+    EXPECT_FALSE(parse_bytes(text)) << text;
+  }
+}
+
+TEST(Settings, TimesTakeSeveralUnitsFromTheLargerToTheSmaller) {
+  const struct {
+    const char* text;
+    double seconds;
+  } cases[] = {
+      {"90", 90},       {"90s", 90},       {"10m", 600},   {"1.5h", 5400},  {"1h30m", 5400},
+      {"1H30M", 5400},  {"2m5s", 125},     {"1h5s", 3605}, {"250ms", 0.25}, {"1s250MS", 1.25},
+      {"1h1m1s", 3661}, {"23h60m", 86400}, {"0", 0},       {"0s", 0},
+  };
+  for (const auto& each : cases) {
+    ASSERT_TRUE(parse_seconds(each.text)) << each.text;
+    EXPECT_DOUBLE_EQ(*parse_seconds(each.text), each.seconds) << each.text;
+  }
+}
+
+TEST(Settings, ATimeInAnotherOrderOrWithAPartWithoutAUnitIsRefused) {
+  for (const char* text : {"", "h", "1h30", "30m1h", "1m1m", "1h 30m", "1x", "1h-5m", "25h",
+                           "24h1s", "86401", "1hm", "1..5h"}) {
+    EXPECT_FALSE(parse_seconds(text)) << text;
+  }
+}
+
+TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
+  for (const char* none : {"none", "None", "NONE"}) {
+    std::optional<std::uint64_t> quota = 1;
+    EXPECT_TRUE(parse_memory(none, quota));
+    EXPECT_FALSE(quota);
+    EXPECT_EQ(parse_limit(none), 1.0);
+    EXPECT_EQ(parse_deadline(none), 0.0);
+    EXPECT_EQ(parse_pause(none), 0.0);
+    EXPECT_EQ(parse_minimum(none), 0.0);
+  }
+  EXPECT_FALSE(parse_pause("0")) << "a pause of no time is a slip";
+  EXPECT_FALSE(parse_share("none")) << "every job has a weight";
+  std::optional<std::uint64_t> quota;
+  EXPECT_FALSE(parse_memory("nothing", quota));
+}
+
+}  // namespace
+}  // namespace switchyard
