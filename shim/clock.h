@@ -1,19 +1,16 @@
-// CLOCK_MONOTONIC, which all processes of a machine share, as one number.
+// The library's clock and its naps: the one door to time. Tests link a clock of their own.
 //
-// Threading: any thread.
+// Threading: any thread. Only threads that may wait anyway call sleep_ns().
 #pragma once
-
-#include <time.h>
 
 #include <cstdint>
 
 namespace switchyard::shim {
 
-inline std::uint64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
+// CLOCK_MONOTONIC, which all processes of a machine share, as one number.
+std::uint64_t monotonic_ns();
+
+// pre: less than a second.
+void sleep_ns(std::uint64_t ns);
 
 }  // namespace switchyard::shim

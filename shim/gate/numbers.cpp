@@ -1,7 +1,6 @@
 #include "shim/gate/numbers.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -332,9 +331,8 @@ void wait_for_others(const view::View& view, unsigned lane, std::uint64_t owner)
     }
     return false;
   };
-  const timespec nap{0, 1'000'000};
   const std::uint64_t limit = monotonic_ns() + kMostDrainNs;
-  while (any() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
+  while (any() && monotonic_ns() < limit) sleep_ns(1'000'000);
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {

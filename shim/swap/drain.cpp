@@ -1,7 +1,5 @@
 #include "shim/swap/drain.h"
 
-#include <time.h>
-
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/memory/ledger.h"
@@ -14,6 +12,7 @@ namespace {
 // work that waits for a held thread, or for another GPU.
 constexpr std::uint64_t kShutNs = 5'000'000'000;
 constexpr std::uint64_t kDrainNs = 10'000'000'000;
+constexpr std::uint64_t kNapNs = 50'000;
 
 CUresult wait_for(CUcontext context) {
   const CUresult result = driver().cuCtxSetCurrent(context);
@@ -40,16 +39,15 @@ CUresult wait_for_primary(unsigned lane) {
 }  // namespace
 
 bool shut() {
-  const timespec nap{0, 50'000};
   for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
     // A context that was made over memory that is away has shut it already.
     if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
-      while (!admission::empty() && monotonic_ns() < limit) ::nanosleep(&nap, nullptr);
+      while (!admission::empty() && monotonic_ns() < limit) sleep_ns(kNapNs);
       // A capture begins inside an Entry: none can, from here on.
       if (admission::empty() && process().captures.load() == 0) return true;
       admission::open();
     }
-    ::nanosleep(&nap, nullptr);
+    sleep_ns(kNapNs);
   }
   return false;
 }

@@ -1,5 +1,3 @@
-#include <time.h>
-
 #include <algorithm>
 
 #include "shim/clock.h"
@@ -65,8 +63,7 @@ class Inward {
                  monotonic_ns() >= until) {
         break;  // nothing more comes, or there is room elsewhere
       } else {
-        const timespec nap{0, 50'000};
-        ::nanosleep(&nap, nullptr);
+        sleep_ns(50'000);
       }
     }
     handover::drop();

@@ -1,7 +1,5 @@
 #include "shim/swap/moves.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 
@@ -29,6 +27,7 @@ constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kLookNs = 200 * kMs;
 constexpr std::uint64_t kSoonNs = 5 * kMs;
 constexpr std::uint64_t kPatienceNs = 10 * kMs;
+constexpr std::uint64_t kNapNs = 50'000;
 // While another's memory is about to be handed over.
 constexpr std::uint64_t kOfferedNs = kMs / 2;
 // After a move that failed.
@@ -41,13 +40,12 @@ bool may_always(unsigned, std::uint64_t, bool) { return true; }
 
 // As another's chunks leave the limit rises, several times in a millisecond.
 bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
-  const timespec nap{0, 50'000};
   for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
     const std::uint64_t limit = words::told(lane).limit;
     const std::uint64_t there = words::resident(lane);
     if (there <= limit && bytes <= limit - there) return true;
     if (monotonic_ns() >= end) return false;
-    ::nanosleep(&nap, nullptr);
+    sleep_ns(kNapNs);
   }
 }
 

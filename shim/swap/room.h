@@ -7,8 +7,6 @@
 // Threading: any thread. Whoever needs what it holds waits, too.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
 
 #include "shim/clock.h"
@@ -26,10 +24,9 @@ template <typename Call>
 CUresult again_as_room_comes(Call call) {
   CUresult made = CUDA_ERROR_OUT_OF_MEMORY;
   if (!takes_turns()) return made;
-  const timespec nap{0, 2'000'000};
   const std::uint64_t end = monotonic_ns() + kRoomComesNs;
   while (made == CUDA_ERROR_OUT_OF_MEMORY && monotonic_ns() < end) {
-    ::nanosleep(&nap, nullptr);
+    sleep_ns(2'000'000);
     made = call();
   }
   return made;

@@ -1,7 +1,6 @@
 #include "shim/swap/wanted.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <atomic>
 
@@ -45,8 +44,7 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
     const bool pause = paused().paused;
     if (pause || admission::is_moving()) end = now + limit_ns;
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
-    const timespec nap{0, pause ? 10'000'000 : 50'000};
-    ::nanosleep(&nap, nullptr);
+    sleep_ns(pause ? 10'000'000 : 50'000);
   }
   g_state.store(kNone);
   return g_result.load();

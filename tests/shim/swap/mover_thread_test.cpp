@@ -1,0 +1,131 @@
+// The mover's own thread, and what a fork leaves of it. Each case runs in a child process of its
+// own: the thread never ends.
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "shim/swap/digest.h"
+#include "tests/shim/swap/mover_world.h"
+
+#ifdef __SANITIZE_THREAD__
+// A child of a process with threads begins one of its own, which is what is tried here.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
+namespace switchyard::shim {
+namespace {
+
+using testing::kAll;
+
+class MoverThread : public testing::MoverTest {
+ protected:
+  // Runs `act` in a child and expects that it says true there.
+  template <typename Act>
+  static void in_a_child(Act act) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(act() && !::testing::Test::HasFailure() ? 0 : 1);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  }
+  // With the parent's memory and page, as if a monitor had taken the child in with them. Pinned
+  // memory isn't inherited.
+  static void be_a_process_of_its_own() {
+    swap::clear_digests();
+    swap::host_pool::clear();
+    process().alive.store(1);
+    process().joined.store(1);
+    process().swappable.store(1);
+  }
+  static int threads() {
+    DIR* folder = ::opendir("/proc/self/task");
+    int count = 0;
+    while (folder != nullptr && ::readdir(folder) != nullptr) ++count;
+    ::closedir(folder);
+    return count - 2;  // "." and ".."
+  }
+  static bool eventually(const std::function<bool()>& done) {
+    for (int i = 0; i < 60'000 && !done(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return done();
+  }
+};
+
+TEST_F(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
+  in_a_child([&] {
+    be_a_process_of_its_own();
+    const int before = threads();
+    swap::mover::start();
+    swap::mover::start();
+    EXPECT_EQ(threads(), before + 1);
+    limit(0);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return is_away(); }));
+    expect_told_right();
+    lift();
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return is_back(); }));
+    EXPECT_EQ(resident(), kAll);
+    return true;
+  });
+}
+
+TEST_F(MoverThread, NoContextIsUsedDuringAStandstill) {
+  in_a_child([&] {
+    be_a_process_of_its_own();
+    swap::mover::start();
+    {
+      const swap::mover::Standstill standstill;
+      const int retained = mover_.retained;
+      EXPECT_EQ(retained, 0);
+      limit(0);
+      swap::mover::poke();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      EXPECT_EQ(mover_.retained, 0);
+      EXPECT_TRUE(mover_.waits.empty());
+      EXPECT_EQ(resident(), kAll);
+    }
+    swap::mover::poke();
+    return eventually([&] { return is_away(); });
+  });
+}
+
+TEST_F(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
+  in_a_child([&] {
+    be_a_process_of_its_own();
+    swap::mover::start();
+    limit(2 * testing::kMiB2);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return phase() == abi::kAbsent; }));
+    in_a_child([&] {
+      const int before = threads();
+      EXPECT_EQ(process().alive.load(), 0u) << "wiped by the kernel";
+      begin_process();
+      EXPECT_EQ(swap::words::total(0), 0u);
+      EXPECT_EQ(swap::words::resident(0), 0u);
+      EXPECT_EQ(swap::host_pool::pinned_bytes(), 0u);
+      EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
+      EXPECT_FALSE(swap::mover::was_stranded());
+      {
+        const swap::Held held;
+        EXPECT_EQ(swap::count(), 0u);
+      }
+      be_a_process_of_its_own();
+      swap::mover::start();
+      EXPECT_EQ(threads(), before + 1) << "the parent's mover stayed there";
+      limit(0);
+      const swap::mover::Standstill standstill;  // the parent's thread may have held this
+      EXPECT_EQ(words().moves.load(), 0u);
+      return true;
+    });
+    EXPECT_EQ(phase(), abi::kAbsent) << "the parent's page is the parent's";
+    return true;
+  });
+}
+
+}  // namespace
+}  // namespace switchyard::shim
