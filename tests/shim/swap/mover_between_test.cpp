@@ -114,6 +114,19 @@ TEST_F(MoverBetween, WhoWantsABodyWholeIsAnsweredWithWorkHeldAndGoesOn) {
   EXPECT_EQ(resident(), kAll);
 }
 
+TEST_F(MoverBetween, WhatIsOfferedIsWithdrawnBeforeABodyIsMadeWhole) {
+  words().gives.store(77);
+  words().soon_bytes.store(3 * kMiB2);
+  run_for(100 * kMs);
+  ASSERT_EQ(mover_.told.size(), 1u);
+  mover_.during_wait = [&] {
+    EXPECT_EQ(mover_.told.size(), 2u) << "what is offered is not free once it has left";
+    EXPECT_EQ(mover_.told.back().first, wire::kEndShare);
+  };
+  wants(4711);
+  EXPECT_EQ(mover_.waits.size(), 1u);
+}
+
 TEST_F(MoverBetween, WithoutAContextWhoWantsABodyWholeIsToldSo) {
   end_primary();
   EXPECT_EQ(wants(4711), CUDA_ERROR_INVALID_CONTEXT);

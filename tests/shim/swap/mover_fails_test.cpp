@@ -46,6 +46,18 @@ TEST_F(MoverFails, WorkThatDoesNotEndInTimeGoesOnAndItIsTriedAgain) {
   expect_told_right();
 }
 
+TEST_F(MoverFails, OnceWorkGoesOnNoOtherContextIsWaitedFor) {
+  make_context(0xB1);
+  make_context(0xB2);
+  mover_.during_wait = [&] { overrule_late(); };
+  limit(0);
+  look();
+  EXPECT_EQ(mover_.waits.size(), 1u) << "somebody may capture again, which a wait would end";
+  EXPECT_EQ(error(), abi::kSwapBusy);
+  end_context(0xB1);
+  end_context(0xB2);
+}
+
 TEST_F(MoverFails, WhoStaysInsideACallIsNotWaitedForForEver) {
   auto entry = std::make_unique<Entry>();
   limit(0);
@@ -134,6 +146,23 @@ TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   run_for(10 * kMs);
   EXPECT_EQ(error(), abi::kSwapNoHostRoom);
   for (auto& piece : taken) swap::host_pool::give_back(piece);
+}
+
+TEST_F(MoverFails, WhereFreePiecesOfTheHostAreTooSmallTheNextAttemptFindsMore) {
+  add({2 * kMiB2});  // one chunk that needs two pieces in a row
+  swap::mover::allocated(0, 2 * kMiB2);
+  std::vector<swap::host_pool::Piece> taken;
+  while (swap::host_pool::free_bytes() != 0) taken.push_back(swap::host_pool::take(kMiB2));
+  for (std::size_t i = 0; i < taken.size(); i += 2) swap::host_pool::give_back(taken[i]);
+  limit(0);
+  look();
+  EXPECT_EQ(error(), abi::kSwapNoHostRoom);
+  EXPECT_TRUE(is_back());
+  allow_host(2 * swap::host_pool::kSlab);
+  EXPECT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(swap::host_pool::pinned_bytes(), 2 * swap::host_pool::kSlab);
+  expect_told_right();
+  for (std::size_t i = 1; i < taken.size(); i += 2) swap::host_pool::give_back(taken[i]);
 }
 
 TEST_F(MoverFails, ARestAfterAFailureIsTwiceTheOneBeforeUpToTwoSeconds) {

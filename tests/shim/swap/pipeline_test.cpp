@@ -22,6 +22,20 @@ TEST_F(Pipeline, NoMoreComesBackThanIsAllowed) {
   expect_nothing_lost();
 }
 
+TEST_F(Pipeline, BehindOneThatMayNotComeNoneComes) {
+  out();
+  static int asked;
+  asked = 0;
+  const auto not_the_first = [](unsigned, std::uint64_t, bool) { return asked++ != 0; };
+  const auto note = [](unsigned, std::int64_t bytes) { g_resident += bytes; };
+  {
+    const swap::Held held;
+    EXPECT_EQ(swap::move_in(0, not_the_first, note).copied, 0u);
+  }
+  EXPECT_EQ(driven_.live_handles, 0);
+  expect_nothing_lost();
+}
+
 TEST_F(Pipeline, OutAndInKeepsEveryByte) {
   const swap::Moved left = out();
   EXPECT_EQ(left.stop, Stop::kNothing);
