@@ -116,15 +116,6 @@ MoverTest::~MoverTest() {
   process().captures.store(0);
   swap::mover::was_stranded();
   swap::admission::open();
-  {
-    const swap::Held held;
-    for (std::size_t i = 0; i < swap::count(); ++i) {
-      for (unsigned c = 0; c < swap::at(i).count; ++c) {
-        swap::host_pool::give_back(swap::at(i).chunks[c].host);
-      }
-    }
-  }
-  empty_host_pool();
   g_mover = &g_nobodys;
 }
 
