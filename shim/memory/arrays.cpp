@@ -108,4 +108,23 @@ std::uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels)
   return sum;
 }
 
+bool is_plain_array(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  constexpr std::uint64_t kAnyGpuHas = 16384;
+  const Piece piece = piece_of(shape.Format);
+  const bool channels = shape.NumChannels == 1 || shape.NumChannels == 2 || shape.NumChannels == 4;
+  return piece.channels && piece.side == 1 && channels && shape.Flags == 0 && shape.Depth == 0 &&
+         shape.Width != 0 && shape.Width <= kAnyGpuHas && shape.Height <= kAnyGpuHas;
+}
+
+CUDA_ARRAY3D_DESCRIPTOR narrowed(const CUDA_ARRAY3D_DESCRIPTOR& shape, int kept) {
+  CUDA_ARRAY3D_DESCRIPTOR out = shape;
+  const auto least = [](size_t extent) { return std::min<size_t>(extent, 1); };
+  const bool cube = (shape.Flags & CUDA_ARRAY3D_CUBEMAP) != 0;  // as wide as high, and six faces
+  if (kept != 0 && !cube) out.Width = least(shape.Width);
+  if (kept != 1 && !cube) out.Height = least(shape.Height);
+  if (kept != 2 && !cube) out.Depth = least(shape.Depth);
+  if (cube && kept != 0 && shape.Width == shape.Height) out.Width = out.Height = least(shape.Width);
+  return out;
+}
+
 }  // namespace switchyard::shim::memory

@@ -16,6 +16,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
+#include "shim/memory/refused.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
@@ -57,7 +58,14 @@ template <typename Original, typename Pointer, typename Size, typename... Flags>
 CUresult allocate(Original original, Pointer* address, Size size, Flags... flags) {
   abi::Lane* lane = current_lane();
   const std::uint64_t bytes = account::rounded(size);
-  if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
+  if (account::reserve(lane, bytes, pools::reclaim) != CUDA_SUCCESS) {
+    const bool may_be_wrong = address == nullptr || sizeof...(Flags) != 0 || capture_may_forbid();
+    Pointer least = 0;
+    return refused_unless_wrong(
+        may_be_wrong,
+        [&] { return original(address != nullptr ? &least : nullptr, Size{1}, flags...); },
+        [&] { driver().cuMemFree_v2(least); });
+  }
   const CUresult result = make_linear(original, address, size, flags...);
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
@@ -70,14 +78,19 @@ CUresult allocate(Original original, Pointer* address, Size size, Flags... flags
 // The driver aligns rows to the texture pitch, 512 bytes on every GPU so far.
 inline constexpr std::uint64_t kRow = 512;
 
+// Whether the driver can't refuse it for its arguments.
+template <typename Pointer, typename Size>
+bool is_sound_pitch(const Pointer* address, const Size* pitch, Size width, unsigned element) {
+  return address != nullptr && pitch != nullptr && width != 0 &&
+         (element == 4 || element == 8 || element == 16);
+}
+
 // As above. What makes no sense is the driver's to refuse.
 template <typename Original, typename Pointer, typename Size>
 CUresult make_pitched(Original original, Pointer* address, Size* pitch, Size width, Size height,
                       unsigned element, std::uint64_t bytes) {
   if constexpr (sizeof(Pointer) == sizeof(CUdeviceptr)) {
-    const bool sound = address != nullptr && pitch != nullptr && width != 0 &&
-                       (element == 4 || element == 8 || element == 16);
-    if (sound && swap::takes(bytes)) {
+    if (is_sound_pitch(address, pitch, width, element) && swap::takes(bytes)) {
       const CUresult result = swap::allocate(address, bytes);
       if (result == CUDA_SUCCESS) *pitch = bytes / height;
       return result;
@@ -96,7 +109,18 @@ CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size w
     asked = UINT64_MAX;
   }
   const std::uint64_t bytes = account::rounded(asked);
-  if (const CUresult refused = account::reserve(lane, bytes, pools::reclaim)) return refused;
+  if (account::reserve(lane, bytes, pools::reclaim) != CUDA_SUCCESS) {
+    const bool sound = is_sound_pitch(address, pitch, width, element);
+    Pointer least = 0;
+    Size row = 0;
+    return refused_unless_wrong(
+        !sound || capture_may_forbid(),
+        [&] {
+          return original(address != nullptr ? &least : nullptr, pitch != nullptr ? &row : nullptr,
+                          width != 0 ? Size{1} : Size{0}, Size{1}, element);
+        },
+        [&] { driver().cuMemFree_v2(least); });
+  }
   const CUresult result = make_pitched(original, address, pitch, width, height, element, asked);
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);

@@ -26,6 +26,8 @@ int device_of(CUstream stream);
 template <typename Call>
 CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, CUstream stream,
                          bool per_thread, Call call) {
+  // Without an address it fails, so it takes nothing.
+  if (address == nullptr) return call();
   pools::Growth growth;
   if (const CUresult refused = pools::begin(pool, size, growth)) return refused;
   const CUresult result = swap::pooled::with_room(call);
@@ -140,7 +142,9 @@ template <typename Original>
 CUresult pool_access(Original original, CUmemoryPool pool, const CUmemAccessDesc* access,
                      size_t count) {
   const CUresult result = original(pool, access, count);
-  for (size_t i = 0; swap::on() && result == CUDA_SUCCESS && i < count; ++i) {
+  // A driver may take null for no list at all.
+  if (!swap::on() || result != CUDA_SUCCESS || access == nullptr) return result;
+  for (size_t i = 0; i < count; ++i) {
     const CUmemLocation& who = access[i].location;
     const bool own = who.type == CU_MEM_LOCATION_TYPE_DEVICE && who.id == 0;
     if (!own) swap::pooled::stays(pool);

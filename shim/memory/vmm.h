@@ -16,6 +16,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
+#include "shim/memory/refused.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/allocate.h"
 #include "shim/swap/handles.h"
@@ -43,7 +44,19 @@ template <typename Original>
 CUresult create_memory(Original original, CUmemGenericAllocationHandle* handle, size_t size,
                        const CUmemAllocationProp* properties, unsigned long long flags) {
   abi::Lane* lane = properties != nullptr ? lane_of(properties->location) : nullptr;
-  if (const CUresult refused = account::reserve(lane, size, pools::reclaim)) return refused;
+  if (account::reserve(lane, size, pools::reclaim) != CUDA_SUCCESS) {
+    const bool surely_right = handle != nullptr && flags == 0 && size % swap::kSmallestChunk == 0 &&
+                              properties->type == CU_MEM_ALLOCATION_TYPE_PINNED;
+    const size_t rest = size % swap::kSmallestChunk;  // what makes it wrong, if anything
+    CUmemGenericAllocationHandle least = 0;
+    return refused_unless_wrong(
+        !surely_right,
+        [&] {
+          return original(handle != nullptr ? &least : nullptr,
+                          rest != 0 ? rest : swap::kSmallestChunk, properties, flags);
+        },
+        [&] { driver().cuMemRelease(least); });
+  }
   const CUresult result = swap::pooled::with_room(
       [&] { return make_memory(original, handle, size, properties, flags); });
   if (result != CUDA_SUCCESS) {

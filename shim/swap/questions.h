@@ -148,7 +148,7 @@ CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribu
   const swap::Entry entry(away);
   const CUresult result = original(count, attributes, answers, address);
   for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
-    swap::correct(attributes[i], answers[i], address);
+    if (answers[i] != nullptr) swap::correct(attributes[i], answers[i], address);
   }
   return result;
 }

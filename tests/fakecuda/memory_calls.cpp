@@ -2,6 +2,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "memory.h"
 #include "work.h"
 
@@ -275,7 +277,9 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void** out,
                                 CUdeviceptr pointer) {
   FAKE_NEED_CONTEXT(context);
-  if (!which || !out) return CUDA_ERROR_INVALID_VALUE;
+  if (!which || !out || std::any_of(out, out + count, [](void* at) { return !at; })) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Range range;
   const bool known = Ranges::all().find(pointer, &range);
   for (unsigned i = 0; i < count; ++i) {

@@ -114,5 +114,52 @@ TEST_F(Arrays, PastTheQuotaAndByTheDriversRefusalNothingIsCharged) {
   expect_balanced();
 }
 
+// A driver of which no extent may be above 4096.
+CUresult create_checked(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* of) {
+  if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (out == nullptr || of->NumChannels == 3) return CUDA_ERROR_INVALID_VALUE;
+  if (of->Width > 4096 || of->Height > 4096 || of->Depth > 4096) return CUDA_ERROR_INVALID_VALUE;
+  EXPECT_LE(of->Width * of->Height * of->Depth, 4096u) << "nothing is taken beyond the quota";
+  *out = reinterpret_cast<CUarray>(0x77);
+  return CUDA_SUCCESS;
+}
+
+TEST_F(Arrays, PastTheQuotaWhatTheDriverRefusesAnywayIsRefusedAsTheDriverDoes) {
+  set_quota(kMiB);
+  static int destroyed = 0;
+  destroyed = 0;
+  g_driver.cuArrayDestroy = [](CUarray) { return ++destroyed, CUDA_SUCCESS; };
+  CUarray array = nullptr;
+  const auto create = [&](const CUDA_ARRAY3D_DESCRIPTOR& of, CUarray* out) {
+    return rules::array_create(create_checked, out, &of);
+  };
+  const auto right = shape(64, 64, 4096, CU_AD_FORMAT_FLOAT, 1);
+  EXPECT_EQ(create(right, &array), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(destroyed, 3) << "each extent is tried";
+  EXPECT_EQ(create(right, nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(shape(64, 64, 4096, CU_AD_FORMAT_FLOAT, 3), &array), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(shape(4097, 64, 64, CU_AD_FORMAT_FLOAT, 1), &array), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(shape(64, 4097, 64, CU_AD_FORMAT_FLOAT, 1), &array), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(shape(64, 64, 4097, CU_AD_FORMAT_FLOAT, 1), &array), CUDA_ERROR_INVALID_VALUE);
+  const auto huge = shape(size_t{1} << 50, 7, 0, CU_AD_FORMAT_FLOAT, 1);
+  EXPECT_EQ(create(huge, &array), CUDA_ERROR_INVALID_VALUE);
+  process().captures.store(1);
+  EXPECT_EQ(create(right, &array), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  process().captures.store(0);
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(Arrays, APlainOnePastTheQuotaIsRefusedWithoutTheDriver) {
+  set_quota(kMiB);
+  const auto plain = shape(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1);
+  const auto never = [](CUarray*, const CUDA_ARRAY3D_DESCRIPTOR*) {
+    ADD_FAILURE() << "called";
+    return CUDA_SUCCESS;
+  };
+  CUarray array = nullptr;
+  EXPECT_EQ(rules::array_create(never, &array, &plain), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 }  // namespace
 }  // namespace switchyard::shim

@@ -70,6 +70,59 @@ TEST_F(Linear, PastTheQuotaTheDriverIsNotCalled) {
   EXPECT_EQ(lane().refusals.load(), 1u);
 }
 
+// As the driver refuses: wrong arguments, and whatever a capture forbids.
+CUresult alloc_checked(CUdeviceptr* out, size_t) {
+  if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = 0x7f0000000000;
+  return CUDA_SUCCESS;
+}
+
+TEST_F(Linear, PastTheQuotaWhatTheDriverRefusesAnywayIsRefusedAsTheDriverDoes) {
+  set_quota(10 * kMiB);
+  const size_t size = 11 * kMiB;
+  CUdeviceptr at = 0;
+  EXPECT_EQ(rules::allocate(alloc_checked, static_cast<CUdeviceptr*>(nullptr), size),
+            CUDA_ERROR_INVALID_VALUE);
+  process().captures.store(1);
+  EXPECT_EQ(rules::allocate(alloc_checked, &at, size), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  process().captures.store(0);
+  EXPECT_EQ(rules::allocate(alloc_checked, &at, size), CUDA_ERROR_OUT_OF_MEMORY);
+  const auto managed = [](CUdeviceptr* out, size_t bytes, unsigned flags) {
+    EXPECT_EQ(bytes, 1u) << "nothing is taken beyond the quota";
+    *out = 0x7f0000000000;
+    return flags == CU_MEM_ATTACH_GLOBAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  static CUdeviceptr freed = 0;
+  g_driver.cuMemFree_v2 = [](CUdeviceptr address) {
+    freed = address;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::allocate(managed, &at, size, 99u), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(freed, 0u);
+  EXPECT_EQ(rules::allocate(managed, &at, size, unsigned{CU_MEM_ATTACH_GLOBAL}),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(freed, 0u) << "the trial";
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
+TEST_F(Linear, APitchPastTheQuotaWithAWrongElementIsTheDriversToRefuse) {
+  set_quota(kMiB);
+  const auto pitched = [](CUdeviceptr* out, size_t* pitch, size_t, size_t, unsigned element) {
+    *out = 0x7f0000000000;
+    *pitch = 512;
+    return element == 4 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  CUdeviceptr at = 0;
+  size_t pitch = 0;
+  EXPECT_EQ(rules::allocate_pitch(pitched, &at, &pitch, size_t{4096}, size_t{4096}, 3u),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(rules::allocate_pitch(pitched, &at, &pitch, size_t{4096}, size_t{4096}, 4u),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  expect_balanced();
+}
+
 TEST_F(Linear, WithoutAContextTheDriverAnswers) {
   world_.device = -1;
   CUdeviceptr at = 0;

@@ -50,6 +50,32 @@ TEST_F(Vmm, MemoryOfTheDeviceIsChargedUntilItsRelease) {
   expect_balanced();
 }
 
+TEST_F(Vmm, PastTheQuotaWhatTheDriverRefusesAnywayIsRefusedAsTheDriverDoes) {
+  set_quota(4 * kMiB);
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  const auto original = [](Handle* out, size_t size, const CUmemAllocationProp* of,
+                           unsigned long long flags) {
+    EXPECT_LE(size, 2 * kMiB) << "nothing is taken beyond the quota";
+    const bool right = out != nullptr && size % (2 * kMiB) == 0 && flags == 0 &&
+                       of->type == CU_MEM_ALLOCATION_TYPE_PINNED;
+    return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  Handle handle = 0;
+  const auto create = [&](Handle* out, size_t size, unsigned long long flags) {
+    return rules::create_memory(original, out, size, &properties, flags);
+  };
+  EXPECT_EQ(create(&handle, 32 * kMiB, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(create(nullptr, 32 * kMiB, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(&handle, 32 * kMiB + 1, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(create(&handle, 32 * kMiB, 7), CUDA_ERROR_INVALID_VALUE);
+  properties.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+  EXPECT_EQ(create(&handle, 32 * kMiB, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
 TEST_F(Vmm, MemoryOfTheHostIsNotCharged) {
   const Handle numa = create(32 * kMiB, kHostNuma);
   EXPECT_EQ(used(), 0u);
@@ -172,6 +198,7 @@ TEST_F(Vmm, WhatTheDriverRefusesChangesNothing) {
 TEST_F(Vmm, PastTheQuotaCreateIsRefused) {
   set_quota(10 * kMiB);
   CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   Handle handle = 0;
   const auto never = [](Handle*, size_t, const CUmemAllocationProp*, unsigned long long) {

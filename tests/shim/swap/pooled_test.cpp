@@ -43,6 +43,23 @@ TEST_F(SwappablePool, SmallOnesStayTheDriversPools) {
   EXPECT_EQ(frees, 1);
 }
 
+TEST_F(SwappablePool, ANullListThatTheDriverTakesIsNotRead) {
+  const auto takes_all = [](CUmemoryPool, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::pool_access(takes_all, pool_at(1), nullptr, 3), CUDA_SUCCESS);
+}
+
+TEST_F(SwappablePool, WithoutAnAddressTheDriverAnswersWhateverTheQuotaIs) {
+  set_quota(kMiB);
+  const auto refuses = [](CUdeviceptr* out, size_t, CUstream) {
+    return out == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  };
+  CUdeviceptr* const nowhere = nullptr;
+  EXPECT_EQ(rules::allocate_async<false>(refuses, nowhere, size_t{kMiB + 1}, stream_number(1)),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(rules::allocate_async<false>(refuses, nowhere, size_t{8 * kMiB}, stream_number(1)),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(SwappablePool, OtherProcessesGoTheDriversWay) {
   process().swappable.store(0);
   CUdeviceptr at = 0;

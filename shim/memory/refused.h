@@ -1,0 +1,33 @@
+// What a program is told of an allocation that the account refuses.
+//
+// Concept. The account is asked before the driver, so that nothing is taken beyond the quota. But
+// wrong arguments, and a call that a capture forbids, are errors that the driver tells first, and
+// the latter ends the capture as well. So a refused call that may be wrong is made once more for
+// the least memory of its kind. If the driver refuses that, its word is the program's answer; else
+// the memory is given back, and the answer is CUDA_ERROR_OUT_OF_MEMORY. A call that is surely right
+// costs no such trial: the free of it would wait for the GPU.
+//
+// Threading: any thread.
+#pragma once
+
+#include "shim/client/process.h"
+#include "shim/driver.h"
+#include "shim/gate/gate.h"
+
+namespace switchyard::shim::rules {
+
+// Whether the driver may refuse, at the moment, what allocates outside a stream's order.
+inline bool capture_may_forbid() { return process().captures.load(std::memory_order_relaxed) != 0; }
+
+// pre: the account refused. `least` makes the smallest allocation, `undo` gives it back.
+template <typename Least, typename Undo>
+CUresult refused_unless_wrong(bool may_be_wrong, Least least, Undo undo) {
+  if (!may_be_wrong) return CUDA_ERROR_OUT_OF_MEMORY;
+  const gate::Waiting waiting(gate::Waiting::kContext);
+  const CUresult result = least();
+  if (result != CUDA_SUCCESS) return result;
+  undo();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace switchyard::shim::rules
