@@ -100,6 +100,10 @@ class Warm:
         return self.ask(serve={"rate": rate, "requests": requests, **more},
                         timeout=3 * requests / rate + 60)
 
+    def converse(self, seconds, think, **more):
+        return self.ask(converse={"seconds": seconds, "think": think, **more},
+                        timeout=seconds + more.get("settle", 0) + 60)
+
     def end(self, patience=10):
         """Seconds until it is killed."""
         if self.process.poll() is not None:

@@ -11,6 +11,10 @@ Concept. A workload is a process that stays warm over many measurements. It says
     {"serve": {"rate": r, "requests": n, "seed": s, "warm": w, "even": bool}}
                                                requests with Poisson arrivals, timed from the
                                                moment each was *scheduled* to arrive
+    {"converse": {"seconds": s, "think": t, "seed": n, "settle": w}}
+                                               requests one after the other, each a random pause
+                                               of t seconds on average after the answer to the
+                                               last; those of the first w seconds don't count
     {"gpu_time": n}                            median GPU milliseconds of one step or request
     {"info": true}                             what the workload says of itself
     {"do": what}                               what only this workload knows to do
@@ -59,6 +63,17 @@ class Workload:
     def request(self):
         """One request, from arrival to its result on the CPU."""
         self.wait(self.step())
+
+    def request_number(self, index, scheduled):
+        """Request `index` of a conversation, which was to begin at `scheduled` (perf_counter)."""
+        self.request()
+
+    def count_from_here(self):
+        """The requests from here on belong to figures()."""
+
+    def figures(self):
+        """What they add to the answer of a conversation."""
+        return {}
 
     def gpu_time_ms(self, count):
         """Median GPU time of one step, nothing else running in this process."""
@@ -230,6 +245,33 @@ def serve(work, rate, requests, seed=1, warm=50, even=False):
     }
 
 
+def converse(work, seconds, think, seed=1, settle=0.0):
+    """Closed loop: a slow answer postpones the next request, so no queue builds up."""
+    rng = random.Random(seed)
+    begun = time.perf_counter()
+    latencies, window_begun, index = [], None, 0
+    while True:
+        scheduled = time.perf_counter() + rng.expovariate(1 / think)
+        if scheduled > begun + settle + seconds:
+            break
+        if window_begun is None and scheduled >= begun + settle:
+            window_begun = time.monotonic()
+            work.count_from_here()
+        sleep_until(scheduled)
+        work.request_number(index, scheduled)
+        index += 1
+        if window_begun is not None:
+            latencies.append((time.perf_counter() - scheduled) * 1e3)
+    ended = time.monotonic()
+    return {
+        "requests": len(latencies),
+        "latencies_ms": [round(value, 4) for value in latencies],
+        "begun": window_begun or ended,
+        "ended": ended,
+        **work.figures(),
+    }
+
+
 def obey(work, protocol, command):
     """Answers one command; False ends the process."""
     gc.collect()
@@ -245,6 +287,8 @@ def obey(work, protocol, command):
             protocol.say(error="stop without start")
         elif "serve" in command:
             protocol.say(**serve(work, **command["serve"]))
+        elif "converse" in command:
+            protocol.say(**converse(work, **command["converse"]))
         elif "gpu_time" in command:
             protocol.say(gpu_time_ms=work.gpu_time_ms(command["gpu_time"]))
         elif "info" in command:
