@@ -58,10 +58,12 @@ class MoverThread : public testing::MoverTest {
 TEST_F(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
   in_a_child([&] {
     be_a_process_of_its_own();
+    allow_host(0);  // the pool is touched by threads
     const int before = threads();
     swap::mover::start();
     swap::mover::start();
     EXPECT_EQ(threads(), before + 1);
+    allow_host(swap::host_pool::kSlab);
     limit(0);
     swap::mover::poke();
     EXPECT_TRUE(eventually([&] { return is_away(); }));
