@@ -1,4 +1,5 @@
 // Between moves: the host pool grows and shrinks, and bodies are made whole.
+#include <cstdio>
 #include <thread>
 
 #include "shim/swap/wanted.h"
@@ -33,6 +34,34 @@ class MoverBetween : public testing::MoverTest {
     return result;
   }
 };
+
+TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) {
+  const auto chosen = [](const char* card, unsigned gpus) {
+    process().swappable.store(0);
+    page().lanes[0].attention.store(0);
+    std::snprintf(page().card.swappable, sizeof(page().card.swappable), "%s", card);
+    swap::words::choose_swappable(gpus);
+    const bool attends = (page().lanes[0].attention.load() & abi::kSwappable) != 0;
+    EXPECT_EQ(attends, process().swappable.load() != 0);
+    return attends;
+  };
+  EXPECT_TRUE(chosen("yes", 1));
+  EXPECT_FALSE(chosen("yes", 2));
+  EXPECT_FALSE(chosen("yes", 0));
+  EXPECT_FALSE(chosen("no", 1));
+  EXPECT_FALSE(chosen("", 1));
+}
+
+TEST_F(MoverBetween, WhatIsFreedIsNoMoreToBeMoved) {
+  swap::mover::allocated(0, 3 * kMiB2);
+  EXPECT_EQ(words().total_bytes.load(), kAll + 3 * kMiB2);
+  EXPECT_EQ(resident(), kAll + 3 * kMiB2);
+  swap::mover::freed(0, 3 * kMiB2, kMiB2);  // two of its chunks were away
+  EXPECT_EQ(words().total_bytes.load(), kAll);
+  EXPECT_EQ(resident(), kAll + 2 * kMiB2);
+  swap::words::resident_changes(0, -static_cast<std::int64_t>(2 * kMiB2));
+  expect_told_right();
+}
 
 TEST_F(MoverBetween, ThePoolGrowsToWhatCanLeaveAndNotBeyond) {
   empty_host_pool();

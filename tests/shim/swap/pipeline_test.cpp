@@ -109,6 +109,21 @@ TEST_F(Pipeline, WhatTheDriverDoesNotUnmapStays) {
   expect_nothing_lost();
 }
 
+TEST_F(Pipeline, ZerosThatTheDriverDoesNotUnmapAreOnTheDevice) {
+  out();
+  in();  // the digests have been seen to be right
+  for (const unsigned chunk : {0, 1, 2}) zero(0, chunk);
+  for (const unsigned chunk : {0, 1}) zero(1, chunk);
+  const auto unmap = g_driver.cuMemUnmap;
+  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(out().stop, Stop::kDriver);
+  expect_nothing_lost();
+  g_driver.cuMemUnmap = unmap;
+  EXPECT_EQ(out().spared, 5 * kMiB2);
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
 TEST_F(Pipeline, WhatNeverArrivedLeavesAsItWas) {
   out();
   const auto unmap = g_driver.cuMemUnmap;
