@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include <atomic>
-
 #include "shim/dl.h"
 #include "shim/log.h"
 #include "shim/table.h"
@@ -12,13 +10,13 @@
 namespace switchyard::shim {
 
 Driver g_driver;
+std::atomic<bool> g_resolved{false};
 
 namespace {
 
 constexpr char kSoname[] = "libcuda.so.1";
 
 std::atomic<void*> g_handle{nullptr};
-std::atomic<bool> g_resolved{false};
 pthread_mutex_t g_once = PTHREAD_MUTEX_INITIALIZER;
 
 void* find_library(bool load) {
@@ -44,7 +42,7 @@ bool driver_loaded() { return find_library(false) != nullptr; }
 void* driver_handle() { return find_library(false); }
 
 bool resolve(bool load) {
-  if (g_resolved.load(std::memory_order_acquire)) return true;
+  if (resolved()) return true;
   // dlopen runs constructors, which may call us again: never under our lock.
   void* handle = find_library(load);
   Dlsym find = real_dlsym();

@@ -6,8 +6,11 @@
 // field is null when the loaded driver lacks the call.
 //
 // Threading: resolve() may be called by any thread at any time; it fills the table once. Reading a
-// field after any resolve() that returned true needs no lock.
+// field after resolved() or resolve() returned true needs no lock. A field alone says nothing while
+// another thread still fills the table: its row may be there and the next ones not.
 #pragma once
+
+#include <atomic>
 
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
@@ -24,6 +27,11 @@ struct Driver {
 };
 
 extern Driver g_driver;
+
+extern std::atomic<bool> g_resolved;
+
+// Whether the whole table is there.
+inline bool resolved() { return g_resolved.load(std::memory_order_acquire); }
 
 // The real driver. pre: resolve() returned true (every rule runs behind that).
 inline const Driver& driver() { return g_driver; }

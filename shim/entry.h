@@ -17,13 +17,12 @@ struct Entry;
 template <typename Result, typename... Args, typename Rule>
 struct Entry<Result(Args...), Rule> {
   static Result CUDAAPI call(Args... args) {
+    // A first call through a direct link finds the table empty, or another thread filling it.
+    if (!resolved() && !resolve(true)) [[unlikely]]
+      return CUDA_ERROR_NO_DEVICE;
     auto* original = Rule::original();
-    if (original == nullptr) [[unlikely]] {
-      // A first call through a direct link, or a call that this driver does not have.
-      if (!resolve(true)) return CUDA_ERROR_NO_DEVICE;
-      original = Rule::original();
-      if (original == nullptr) return kNoSuchCall;
-    }
+    if (original == nullptr) [[unlikely]]
+      return kNoSuchCall;
     return Rule::apply(original, args...);
   }
 };
