@@ -2,11 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +14,8 @@
 #include <unistd.h>
 
 #include "shim/client/frames.h"
+#include "shim/client/hello.h"
+#include "shim/client/own_fd.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
@@ -26,7 +26,6 @@
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
-#include "shim/nvml/table.h"
 #include "shim/swap/words.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
@@ -37,18 +36,12 @@ namespace {
 constexpr int kAnswerSeconds = 2;  // no wait is longer; a slow monitor is as good as none
 enum Fd { kSocket = 0, kDoorbell = 1, kWake = 2, kFds = 3 };
 
-std::atomic<int> g_fd[kFds] = {-1, -1, -1};
-ino_t g_inode[kFds];  // to recognise our descriptors in a forked child that closed and reopened
+OwnFd g_own[kFds];
 std::atomic<std::uint32_t> g_observer{0};
 std::atomic<std::uint32_t> g_connections{0};  // so far
 std::atomic<std::uint32_t> g_sharing{0};  // the connection, if the monitor shares memory; else 0
 std::uint32_t g_last_id = 1;              // of a request
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-ino_t inode_of(int fd) {
-  struct stat info {};
-  return ::syscall(SYS_fstat, fd, &info) == 0 ? info.st_ino : 0;
-}
 
 // Says once why the socket is not used.
 bool distrusted(const char* path, Distrust distrust) {
@@ -88,86 +81,6 @@ int connect_monitor() {
     return -1;
   }
   return fd;
-}
-
-// The process's GPUs, asked of the driver once, on the application's thread. When the service
-// thread joins anew, a thread may stand in the driver, locks held, behind a gate that only the new
-// monitor opens: asking again could wait for that.
-struct Gpus {
-  std::uint32_t count;
-  std::uint8_t uuid[abi::kMaxGpus][16];
-  std::uint32_t under_mps[abi::kMaxGpus];
-};
-Gpus g_gpus;
-
-// The GPU's contexts of this process will be the MPS server's. Older drivers don't know the
-// question, older headers not its name.
-std::uint32_t under_mps(CUdevice device) {
-  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
-  int enabled = 0;
-  const auto ask = driver().cuDeviceGetAttribute;
-  return ask != nullptr && ask(&enabled, kMpsEnabled, device) == CUDA_SUCCESS && enabled != 0;
-}
-
-// pre: g_lock is held.
-void ask_for_gpus() {
-  int count = 0;
-  if (g_gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
-      driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
-    return;
-  }
-  if (count > static_cast<int>(abi::kMaxGpus)) count = abi::kMaxGpus;
-  for (int i = 0; i < count; ++i) {
-    CUdevice device = 0;
-    CUuuid uuid{};
-    if (driver().cuDeviceGet(&device, i) != CUDA_SUCCESS ||
-        driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
-      break;
-    }
-    ::memcpy(g_gpus.uuid[i], &uuid, sizeof(g_gpus.uuid[i]));
-    g_gpus.under_mps[i] = under_mps(device);
-    g_gpus.count = static_cast<std::uint32_t>(i) + 1;
-  }
-}
-
-void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
-  hello.lane_count = g_gpus.count;
-  for (std::uint32_t i = 0; i < g_gpus.count; ++i) {
-    ::memcpy(hello.uuid[i], g_gpus.uuid[i], sizeof(hello.uuid[i]));
-    // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
-    if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
-  }
-}
-
-void read_process_name(wire::Hello& hello) {
-  const int fd = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  const ssize_t got = ::read(fd, hello.process, sizeof(hello.process) - 1);
-  ::close(fd);
-  for (ssize_t i = 0; i < got; ++i) {
-    if (hello.process[i] == '\n') hello.process[i] = '\0';
-  }
-}
-
-void fill_hello(wire::Hello& hello, std::uint32_t flags) {
-  hello.layout_version = abi::kLayoutVersion;
-  hello.flags = flags;
-  hello.pid = static_cast<std::uint32_t>(::getpid());
-  if ((flags & wire::kRejoin) != 0) {
-    // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
-    ::memcpy(&hello.card, &page().card, sizeof(hello.card));
-    const Paused pause = paused();
-    hello.paused = pause.paused ? 1 : 0;
-    hello.pause_until_ns = pause.until_ns;
-  } else {
-    read_card(hello.card);
-  }
-  read_process_name(hello);
-  if ((flags & wire::kObserver) != 0) {
-    hello.lane_count = nvml::list_gpus(hello.uuid);
-  } else {
-    list_cuda_gpus(hello, (flags & wire::kRejoin) != 0);
-  }
 }
 
 // The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
@@ -226,7 +139,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     copy_word(to.slice_calls, from.slice_calls);
     account::carry_over(i, hello.used_bytes[i], to);
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
-    to.under_mps.store(g_gpus.under_mps[i], std::memory_order_relaxed);
+    to.under_mps.store(known_gpus().under_mps[i], std::memory_order_relaxed);
     to.in_use.store(1, std::memory_order_release);
   }
   carry_pause(page(), fresh);
@@ -239,17 +152,6 @@ void close_all(int (&fds)[kFds]) {
   for (const int fd : fds) {
     if (fd >= 0) ::close(fd);
   }
-}
-
-// Makes `fd` the descriptor of a slot; one that the slot had is replaced in place.
-void adopt(int slot, int fd) {
-  const int old = g_fd[slot].load(std::memory_order_relaxed);
-  if (old >= 0 && ::syscall(SYS_dup3, fd, old, O_CLOEXEC) == old) {
-    ::close(fd);
-    fd = old;
-  }
-  g_inode[slot] = inode_of(fd);
-  g_fd[slot].store(fd, std::memory_order_release);
 }
 
 // No charge happens between putting the new page right and using it.
@@ -278,7 +180,8 @@ bool connect_and_join(std::uint32_t flags) {
   }
   ::close(fds[0]);  // the mapping keeps the page
   fds[kSocket] = fd;
-  for (int i = 0; i < kFds; ++i) adopt(i, fds[i]);
+  // The socket last: with it the service thread takes the others for there, too.
+  for (int i = kFds - 1; i >= 0; --i) g_own[i].adopt(fds[i]);
   g_observer.store(flags & wire::kObserver, std::memory_order_relaxed);
   const std::uint32_t connection = g_connections.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool shares = (welcome.features & wire::kSharesMemory) != 0;
@@ -288,16 +191,21 @@ bool connect_and_join(std::uint32_t flags) {
   return true;
 }
 
-// The eventfds keep their numbers until the process ends. A thread may be about to write to one
-// without our lock, and the number must not become a file of the application's meanwhile.
+// The doorbell and the wake stay open, so that their numbers stay ours: a thread may be about to
+// write to one without our lock. The next connection replaces them.
 void close_connection() {
   process().joined.store(0, std::memory_order_release);
   g_sharing.store(0, std::memory_order_release);
-  const int fd = g_fd[kSocket].exchange(-1, std::memory_order_acq_rel);
-  if (fd >= 0) ::close(fd);
+  g_own[kSocket].close();
 }
 
-bool is_open() { return g_fd[kSocket].load(std::memory_order_acquire) >= 0; }
+bool is_open() { return g_own[kSocket].get() >= 0; }
+
+// Whether a monitor has had this process as a client.
+bool was_client() {
+  return page().head.magic.load(std::memory_order_acquire) == abi::kMagic &&
+         g_observer.load(std::memory_order_relaxed) == 0;
+}
 
 struct Asked {
   wire::Kind kind;
@@ -313,7 +221,7 @@ struct Answered {
 // One bounded round trip. `descriptors` go along, and then are those that came back.
 bool exchange(const Asked& asked, const Answered& answer, Descriptors& descriptors) {
   const Locked locked(g_lock);
-  const int fd = g_fd[kSocket].load(std::memory_order_relaxed);
+  const int fd = g_own[kSocket].get();
   wire::FrameHeader header{};
   const std::uint32_t id = ++g_last_id;
   const bool sent =
@@ -340,11 +248,13 @@ bool join() {
   bool joined = false;
   {
     const Locked locked(g_lock);
-    if (is_open() && g_observer.load(std::memory_order_relaxed) == 0) return true;
+    if (is_open() && !observing()) return true;
+    // Libraries call cuInit again, also while the monitor is away: what is charged goes along.
+    const std::uint32_t flags = was_client() ? wire::kRejoin : 0;
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
-    joined = connect_and_join(0);
-    if (joined) swap::words::choose_swappable(g_gpus.count);
+    joined = connect_and_join(flags);
+    if (joined) swap::words::choose_swappable(known_gpus().count);
   }
   static Once said;
   if (!joined) {
@@ -371,6 +281,7 @@ bool observe() {
 bool observing() { return g_observer.load(std::memory_order_relaxed) != 0; }
 
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
+  if (process().joined.load(std::memory_order_relaxed) != 0 && !observing()) service::start();
   const wire::Charge charge{static_cast<std::uint32_t>(lane), 0, bytes};
   Descriptors none;
   const bool answered =
@@ -388,7 +299,7 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 }
 
 void wake_monitor() {
-  const int fd = g_fd[kWake].load(std::memory_order_acquire);
+  const int fd = g_own[kWake].get();
   const std::uint64_t one = 1;
   // The descriptor is non-blocking: a full counter already means "look".
   if (fd >= 0) [[maybe_unused]]
@@ -396,24 +307,23 @@ void wake_monitor() {
 }
 
 void drop_inherited_connection() {
-  for (int i = 0; i < kFds; ++i) {
-    const int fd = g_fd[i].exchange(-1, std::memory_order_relaxed);
-    // Only while it is still the parent's file: the child may have closed it and opened another.
-    if (fd >= 0 && inode_of(fd) == g_inode[i]) ::close(fd);
-  }
+  for (OwnFd& own : g_own) own.close();
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   g_sharing.store(0, std::memory_order_relaxed);
-  g_gpus.count = 0;
+  g_observer.store(0, std::memory_order_relaxed);
+  forget_gpus();
 }
 
 Ears ears() {
-  return {g_fd[kSocket].load(std::memory_order_acquire),
-          g_fd[kDoorbell].load(std::memory_order_acquire)};
+  if (!g_own[kSocket].is_set()) return {-1, -1, false};
+  const Ears found{g_own[kSocket].get(), g_own[kDoorbell].get(), false};
+  const bool lost = found.socket < 0 || found.doorbell < 0 || g_own[kWake].get() < 0;
+  return lost ? Ears{-1, -1, true} : found;
 }
 
 void lose_monitor(const char* why) {
   const Locked locked(g_lock);
-  if (!is_open()) return;
+  if (!g_own[kSocket].is_set()) return;
   log_line(Level::kWarn, "lost the monitor (%s): the job goes on with its last limits", why);
   close_connection();
 }
@@ -421,8 +331,7 @@ void lose_monitor(const char* why) {
 bool rejoin() {
   const Locked locked(g_lock);
   const bool was_joined = page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
-  const std::uint32_t observer = g_observer.load(std::memory_order_relaxed);
-  return is_open() || connect_and_join((was_joined ? wire::kRejoin : 0) | observer);
+  return is_open() || connect_and_join(was_joined ? wire::kRejoin : 0);
 }
 
 }  // namespace switchyard::shim

@@ -49,10 +49,12 @@ void drop_inherited_connection();
 
 // --- for the service thread ---
 
-// What it waits on; -1 where there is none.
+// What the thread waits on; -1 where there is none. `lost`: there was a connection, but the program
+// has closed one of its descriptors.
 struct Ears {
   int socket;
   int doorbell;
+  bool lost;
 };
 Ears ears();
 

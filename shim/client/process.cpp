@@ -1,16 +1,20 @@
 #include "shim/client/process.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/client/client.h"
+#include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/ipc/exported.h"
 #include "shim/ipc/opened.h"
+#include "shim/lock.h"
+#include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
@@ -19,6 +23,9 @@
 #include "shim/swap/mover.h"
 
 extern "C" {
+// What pthread_atfork calls: that one is in no shared object of every glibc.
+int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* dso);
+
 alignas(4096) unsigned char switchyard_page[switchyard::abi::kPageBytes];
 // A memory page of its own, so that wiping it wipes nothing else.
 alignas(4096) unsigned char switchyard_wiped_on_fork[4096];
@@ -27,7 +34,55 @@ alignas(4096) unsigned char switchyard_wiped_on_fork[4096];
 namespace switchyard::shim {
 namespace {
 
-pthread_mutex_t g_begin = PTHREAD_MUTEX_INITIALIZER;
+pthread_once_t g_watched = PTHREAD_ONCE_INIT;
+std::atomic<bool> g_kernel_wipes{false};
+std::atomic<std::int32_t> g_owner{0};  // the process that has begun
+
+// The page, the connection, the ledger and the channel groups of a forked child are the parent's,
+// and threads that do not exist here may have held the locks. Only calls that are
+// async-signal-safe.
+void forget_parent() {
+  // A mapping of the same size is replaced, which takes no memory. Were it to fail, the child's
+  // launches would be counted as the parent's until it joins; there is nothing better to do here.
+  map_page(-1);
+  drop_inherited_connection();
+  service::clear();
+  ledger::clear();
+  account::clear();
+  pools::clear();
+  graph_memory::clear();
+  groups::clear();
+  gate::clear();
+  swap::clear();
+  ipc::clear_exported();
+  ipc::clear_opened();
+}
+
+// Nothing of the program has run in the child yet: the descriptors have the parent's numbers still.
+// Not left to begin_process(): an exit handler that frees memory takes locks without it.
+void in_child() {
+  if (!g_kernel_wipes.load(std::memory_order_relaxed)) {
+    ::memset(switchyard_wiped_on_fork, 0, sizeof(switchyard_wiped_on_fork));
+  }
+  forget_parent();
+}
+
+// Once per process, and its forked children inherit both.
+void watch_for_forks() {
+  g_kernel_wipes.store(
+      ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK) == 0,
+      std::memory_order_relaxed);
+  if (::__register_atfork(nullptr, nullptr, in_child, nullptr) != 0) {
+    log_line(Level::kWarn, "registering a fork handler failed: no memory");
+  }
+}
+
+// Whether this process has begun, and not only its parent.
+bool has_begun() {
+  return process().alive.load(std::memory_order_acquire) != 0 &&
+         (g_kernel_wipes.load(std::memory_order_relaxed) ||
+          g_owner.load(std::memory_order_relaxed) == ::getpid());
+}
 
 }  // namespace
 
@@ -42,26 +97,18 @@ bool map_page(int fd) {
 }
 
 void begin_process() {
-  if (process().alive.load(std::memory_order_acquire) != 0) return;
-  ::pthread_mutex_lock(&g_begin);
-  if (process().alive.load(std::memory_order_relaxed) == 0) {
-    // Either the first time ever, or we are a forked child: then the page, the connection, the
-    // ledger and the channel groups are the parent's.
-    map_page(-1);
-    drop_inherited_connection();
-    ledger::clear();
-    account::clear();
-    pools::clear();
-    graph_memory::clear();
-    groups::clear();
-    gate::clear();
-    swap::clear();
-    ipc::clear_exported();
-    ipc::clear_opened();
-    ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK);
-    process().alive.store(1, std::memory_order_release);
+  if (has_begun()) return;
+  ::pthread_once(&g_watched, watch_for_forks);
+  // A child without handlers, where the kernel doesn't wipe. It has one thread so far.
+  if (process().alive.load(std::memory_order_acquire) != 0 && !has_begun()) {
+    ::memset(switchyard_wiped_on_fork, 0, sizeof(switchyard_wiped_on_fork));
   }
-  ::pthread_mutex_unlock(&g_begin);
+  const Locked locked(process().begin);
+  if (process().alive.load(std::memory_order_relaxed) != 0) return;
+  // Either the first time ever, or a child that may have been made without the fork handlers.
+  forget_parent();
+  g_owner.store(::getpid(), std::memory_order_relaxed);
+  process().alive.store(1, std::memory_order_release);
 }
 
 abi::Lane* lane_of_device(int device) {

@@ -5,10 +5,15 @@
 // rejoin replaces the mapping under the feet of running threads in one step.
 //
 // Fork. A child inherits the parent's page, which is not its own. The word `alive` lives in memory
-// that the kernel wipes in a child (MADV_WIPEONFORK); whoever finds it zero starts afresh.
+// that the kernel wipes in a child (MADV_WIPEONFORK); whoever finds it zero starts afresh. Where
+// the kernel can't (gVisor, before 4.14), a fork handler wipes it, and begin_process() compares the
+// PID for children that were made without the handlers. vfork's child shares the parent's memory
+// until it calls exec, so nothing happens there.
 //
 // Threading: any thread. current_lane() is the launch path: no lock, no system call.
 #pragma once
+
+#include <pthread.h>
 
 #include <cstdint>
 
@@ -35,6 +40,9 @@ struct PerProcess {
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit
   // That can't leave its GPU, by reason (memory/stays.h). The page shows a copy of this, too.
   std::atomic<std::uint64_t> stays_bytes[abi::kMaxGpus][abi::kMostStays];
+  // Of begin_process(). Here, because another thread of the parent may hold it at the fork. Zeroes
+  // are an open mutex (PTHREAD_MUTEX_INITIALIZER of every glibc).
+  pthread_mutex_t begin;
 };
 static_assert(sizeof(PerProcess) <= sizeof(switchyard_wiped_on_fork));
 

@@ -2,7 +2,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +11,9 @@
 #include <cstdint>
 
 #include "shim/client/client.h"
+#include "shim/client/own_fd.h"
 #include "shim/client/process.h"
+#include "shim/client/watch.h"
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/numbers.h"
@@ -24,29 +27,38 @@
 namespace switchyard::shim::service {
 namespace {
 
-constexpr int kLookMs = 500;   // how often it looks at the heartbeat
-constexpr int kFollowMs = 20;  // the same while work stands before a retired view, or is drained
-constexpr std::int64_t kFirstRetryMs = 100;
-constexpr std::int64_t kLastRetryMs = 2000;
+constexpr int kBlindMs = 100;  // between two looks while poll() refuses
+constexpr int kClosed = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
 
-std::atomic<int> g_poke{-1};
-std::atomic<std::int32_t> g_thread_of{0};  // the process that has a service thread
+OwnFd g_poke_out;  // where poke() writes,
+OwnFd g_poke_in;   // and the thread listens
+std::atomic<std::uint32_t> g_started{0};
 
 std::int64_t now_ms() { return static_cast<std::int64_t>(monotonic_ns() / 1'000'000); }
 
+// Whatever it holds. pre: `fd` was looked up after poll(): the program may have closed ours
+// meanwhile.
 void drain(int fd) {
-  std::uint64_t count = 0;
+  char bytes[256];
   if (fd >= 0) [[maybe_unused]]
-    const ssize_t got = ::read(fd, &count, sizeof(count));
+    const ssize_t got = ::read(fd, bytes, sizeof(bytes));
 }
 
-// What the thread knows between two looks.
-struct Watch {
-  std::uint64_t heartbeat = 0;
-  std::int64_t heard_ms = 0;
-  std::int64_t retry_ms = kFirstRetryMs;
-  std::int64_t next_try_ms = 0;
-};
+// A pair of sockets: unlike an eventfd, each has an inode of its own (own_fd.h). Without one the
+// thread looks at the page at intervals.
+void make_poke() {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return;
+  g_poke_in.adopt(pair[0]);
+  g_poke_out.adopt(pair[1]);
+}
+
+// -1: there is none.
+int poke_ear() {
+  // The program may have closed either.
+  if (g_poke_in.get() < 0 || g_poke_out.get() < 0) make_poke();
+  return g_poke_in.get();
+}
 
 void monitor_gone(Watch& watch, const char* why) {
   lose_monitor(why);
@@ -55,23 +67,20 @@ void monitor_gone(Watch& watch, const char* why) {
   open_without_monitor();
   swap::mover::poke();
   groups::restore_default();
-  watch.retry_ms = kFirstRetryMs;
-  watch.next_try_ms = now_ms() + kFirstRetryMs;
+  watch.gone(now_ms());
 }
 
 void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) {
   const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
-  if (beat != watch.heartbeat) {
-    watch.heartbeat = beat;
-    watch.heard_ms = now_ms();
-  }
-  if ((files[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0) {
+  if (ear.lost) {
+    monitor_gone(watch, "the program closed a descriptor of this library");
+  } else if (((files[1].revents | files[2].revents) & kClosed) != 0) {
     monitor_gone(watch, "its socket closed");
-  } else if (now_ms() - watch.heard_ms > kSilentMs) {
+  } else if (!watch.hears(now_ms(), beat)) {
     monitor_gone(watch, "no heartbeat for 2 s");
   } else {
     if ((files[2].revents & POLLIN) != 0) {
-      drain(ear.doorbell);
+      drain(ears().doorbell);
       swap::mover::poke();
     }
     groups::apply_wanted();
@@ -80,33 +89,41 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
 
 void look_for_monitor(Watch& watch) {
   open_without_monitor();  // a pause may be over
-  if (now_ms() < watch.next_try_ms) return;
+  if (!watch.tries(now_ms())) return;
   if (rejoin()) {
-    watch.heartbeat = page().heartbeat.load(std::memory_order_relaxed);
-    watch.heard_ms = now_ms();
     wake_monitor();
-    return;
+  } else {
+    watch.failed(now_ms());
   }
-  watch.retry_ms = std::min(watch.retry_ms * 2, kLastRetryMs);
-  watch.next_try_ms = now_ms() + watch.retry_ms;
+}
+
+// poll() refuses where RLIMIT_NOFILE is lower than the count of files, and where memory lacks. The
+// doorbell counts as rung then; a dead monitor is noticed by its heartbeat.
+void wait_blindly(int pause, pollfd& doorbell) {
+  const int wait = std::min(pause, kBlindMs);
+  const timespec time{0, wait * 1'000'000L};
+  ::nanosleep(&time, nullptr);
+  doorbell.revents = POLLIN;
 }
 
 void* serve(void*) {
-  Watch watch;
-  watch.heard_ms = now_ms();
+  Watch watch(now_ms());
   for (;;) {
     const std::uint64_t now = monotonic_ns();
     const bool follows = view::follow(now);
     const bool drains = swap::admission::overrule(now);
     numbers::give_up_stale(now);
+    const int poked = poke_ear();
     const Ears ear = ears();
-    const int poke_fd = g_poke.load(std::memory_order_relaxed);
-    pollfd files[3] = {{poke_fd, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
-    const int look = ear.socket >= 0 ? kLookMs : static_cast<int>(watch.retry_ms);
-    const int pause = follows || drains ? std::min(kFollowMs, look) : look;
-    if (::poll(files, 3, pause) < 0 && errno != EINTR) return nullptr;
-    if ((files[0].revents & POLLIN) != 0) drain(poke_fd);
-    if (ear.socket >= 0) {
+    pollfd files[3] = {{poked, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
+    const int pause = ear.lost ? 0 : watch.sleep_ms(ear.socket >= 0, follows || drains);
+    if (::poll(files, 3, pause) < 0 && errno != EINTR) wait_blindly(pause, files[2]);
+    if ((files[0].revents & kClosed) != 0) {
+      make_poke();
+    } else if ((files[0].revents & POLLIN) != 0) {
+      drain(g_poke_in.get());
+    }
+    if (ear.socket >= 0 || ear.lost) {
       listen_to_monitor(watch, ear, files);
     } else {
       look_for_monitor(watch);
@@ -117,21 +134,26 @@ void* serve(void*) {
 }  // namespace
 
 void start() {
-  // A forked child has the parent's word but not its thread.
-  const auto self = static_cast<std::int32_t>(::getpid());
-  std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
-  if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
-  g_poke.store(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
-  if (!start_thread(serve)) {
-    log_line(Level::kError, "no service thread (%m): slices stay as the driver sets them");
-  }
+  if (g_started.load(std::memory_order_acquire) != 0 || g_started.exchange(1) != 0) return;
+  make_poke();  // before the thread runs: what is poked meanwhile is not lost
+  if (start_thread(serve)) return;
+  // The next request to the monitor tries again.
+  g_started.store(0, std::memory_order_release);
+  static Once said;
+  log_once(said, Level::kError, "starting the service thread failed: slices stay at the default");
 }
 
 void poke() {
-  const int fd = g_poke.load(std::memory_order_acquire);
-  const std::uint64_t one = 1;
+  const int fd = g_poke_out.get();
+  // A full socket already means "look".
   if (fd >= 0) [[maybe_unused]]
-    const ssize_t written = ::write(fd, &one, sizeof(one));
+    const ssize_t sent = ::send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void clear() {
+  g_poke_in.close();
+  g_poke_out.close();
+  g_started.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace switchyard::shim::service

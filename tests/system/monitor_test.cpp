@@ -98,6 +98,30 @@ TEST_F(MonitorLife, KilledWhileJobsRunTheyGoOnWithTheDriversSlicesAndTheNextRebu
   EXPECT_EQ(low.finish(kLimit).status, 0);
 }
 
+TEST_F(MonitorLife, StoppedItsJobsTakeTheDriversSlicesAndFindItAgainWhenItGoesOn) {
+  auto high = loop({"--name", "high", "--priority", "high"});
+  auto low = loop({"--name", "low", "--priority", "low"}, {},
+                  {{"SWITCHYARD_LOG", "debug:" + in_folder("low.log")}});
+  const auto yields = [this] {
+    const auto us = gpu_of("low")["slice_in_force_us"];
+    return us == 20 || us == 1020;
+  };
+  ASSERT_TRUE(eventually(yields));
+  const int stopped = monitor_pid();
+  ::kill(stopped, SIGSTOP);
+  EXPECT_TRUE(eventually([this] {
+    return contents(in_folder("low.log")).find("slice: 2048 us on compute group") !=
+           std::string::npos;
+  })) << contents(in_folder("low.log"));
+  const long before = kernels(low);
+  EXPECT_TRUE(eventually([&] { return kernels(low) > before; }));
+  ::kill(stopped, SIGCONT);
+  EXPECT_TRUE(eventually(yields));
+  EXPECT_EQ(monitor_pid(), stopped);
+  EXPECT_EQ(high.finish(kLimit).status, 0);
+  EXPECT_EQ(low.finish(kLimit).status, 0);
+}
+
 TEST_F(MonitorLife, AJobThatIsKilledLeavesNothingBehind) {
   auto daemon = monitor();
   {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/client/client.h"
+#include "shim/client/service.h"
 #include "shim/memory/account.h"
 #include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
@@ -41,6 +42,7 @@ void wake_monitor() {
   if (testing::g_world != nullptr) ++testing::g_world->wakes;
 }
 void drop_inherited_connection() {}
+void service::clear() {}
 void groups::clear() {}
 
 }  // namespace switchyard::shim

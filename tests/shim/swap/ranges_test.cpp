@@ -1,7 +1,12 @@
 #include "shim/swap/ranges.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "tests/shim/swap/swap_world.h"
 
@@ -98,6 +103,29 @@ TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
   }
   swap_.calls_until_failure = 2;
   EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
+}
+
+// An exit handler of the child may free what the parent had allocated.
+TEST_F(Ranges, AForkedChildIsNotHeldByALockOfItsParent) {
+  begin_process();
+  std::atomic<int> step{0};
+  std::thread holder([&] {
+    const Held held;
+    step = 1;
+    while (step == 1) std::this_thread::yield();
+  });
+  while (step == 0) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const Held held;
+    ::_exit(swap::count() == 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  step = 2;
+  holder.join();
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#include "shim/client/hello.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/client/process.h"
+#include "shim/client/settings.h"
+#include "shim/driver.h"
+#include "shim/gate/hold.h"
+#include "shim/nvml/table.h"
+
+namespace switchyard::shim {
+namespace {
+
+Gpus g_gpus;
+
+// The GPU's contexts of this process will be the MPS server's. Older drivers don't know the
+// question, older headers not its name.
+std::uint32_t under_mps(CUdevice device) {
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+  int enabled = 0;
+  const auto ask = driver().cuDeviceGetAttribute;
+  return ask != nullptr && ask(&enabled, kMpsEnabled, device) == CUDA_SUCCESS && enabled != 0;
+}
+
+void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
+  hello.lane_count = g_gpus.count;
+  for (std::uint32_t i = 0; i < g_gpus.count; ++i) {
+    ::memcpy(hello.uuid[i], g_gpus.uuid[i], sizeof(hello.uuid[i]));
+    // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
+    if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
+  }
+}
+
+void read_process_name(wire::Hello& hello) {
+  const int fd = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t got = ::read(fd, hello.process, sizeof(hello.process) - 1);
+  ::close(fd);
+  for (ssize_t i = 0; i < got; ++i) {
+    if (hello.process[i] == '\n') hello.process[i] = '\0';
+  }
+}
+
+}  // namespace
+
+const Gpus& known_gpus() { return g_gpus; }
+
+void forget_gpus() { g_gpus.count = 0; }
+
+void ask_for_gpus() {
+  int count = 0;
+  if (g_gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
+      driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+    return;
+  }
+  if (count > static_cast<int>(abi::kMaxGpus)) count = abi::kMaxGpus;
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    CUuuid uuid{};
+    if (driver().cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+        driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+      break;
+    }
+    ::memcpy(g_gpus.uuid[i], &uuid, sizeof(g_gpus.uuid[i]));
+    g_gpus.under_mps[i] = under_mps(device);
+    g_gpus.count = static_cast<std::uint32_t>(i) + 1;
+  }
+}
+
+void fill_hello(wire::Hello& hello, std::uint32_t flags) {
+  hello.layout_version = abi::kLayoutVersion;
+  hello.flags = flags;
+  hello.pid = static_cast<std::uint32_t>(::getpid());
+  if ((flags & wire::kRejoin) != 0) {
+    // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
+    ::memcpy(&hello.card, &page().card, sizeof(hello.card));
+    const Paused pause = paused();
+    hello.paused = pause.paused ? 1 : 0;
+    hello.pause_until_ns = pause.until_ns;
+  } else {
+    read_card(hello.card);
+  }
+  read_process_name(hello);
+  if ((flags & wire::kObserver) != 0) {
+    hello.lane_count = nvml::list_gpus(hello.uuid);
+  } else {
+    list_cuda_gpus(hello, (flags & wire::kRejoin) != 0);
+  }
+}
+
+}  // namespace switchyard::shim

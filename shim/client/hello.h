@@ -1,0 +1,30 @@
+// What a process says of itself when it joins a monitor (wire.h: Hello).
+//
+// Concept. The process's GPUs are asked of the driver once, on the application's thread. When the
+// service thread joins anew, a thread may stand in the driver, locks held, behind a gate that only
+// the new monitor opens: asking again could wait for that.
+//
+// Threading: all of it under the connection's lock (client.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "switchyard/wire.h"
+
+namespace switchyard::shim {
+
+struct Gpus {
+  std::uint32_t count;
+  std::uint8_t uuid[abi::kMaxGpus][16];
+  std::uint32_t under_mps[abi::kMaxGpus];
+};
+
+// Asks the driver, unless it was asked before.
+void ask_for_gpus();
+const Gpus& known_gpus();
+void forget_gpus();  // in a forked child, which may see others
+
+// `flags`: kObserver, kRejoin or none.
+void fill_hello(wire::Hello& hello, std::uint32_t flags);
+
+}  // namespace switchyard::shim

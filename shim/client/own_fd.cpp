@@ -1,0 +1,96 @@
+#include "shim/client/own_fd.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace switchyard::shim {
+namespace {
+
+constexpr int kFirst = 1024;  // numbers below that are the program's in any case
+
+bool status(int fd, struct stat& info) { return ::syscall(SYS_fstat, fd, &info) == 0; }
+
+constexpr std::int64_t kNone = -1;        // another kind of file, or an older kernel
+constexpr std::int64_t kUnreadable = -2;  // no /proc, or the program has no descriptor left
+
+// Only eventfds have one. No stdio, no allocation: it may run after a fork.
+std::int64_t eventfd_id(int fd) {
+  char path[40];
+  ::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return kUnreadable;
+  char text[512];
+  const ssize_t got = ::read(file, text, sizeof(text) - 1);
+  ::close(file);
+  if (got <= 0) return kUnreadable;
+  text[got] = '\0';
+  constexpr char kKey[] = "eventfd-id:";
+  const char* found = ::strstr(text, kKey);
+  return found == nullptr ? kNone : ::strtoll(found + sizeof(kKey) - 1, nullptr, 10);
+}
+
+}  // namespace
+
+OwnFd::Match OwnFd::match(int number) const {
+  struct stat info {};
+  if (number < 0 || !status(number, info) ||
+      info.st_dev != device_.load(std::memory_order_relaxed) ||
+      info.st_ino != inode_.load(std::memory_order_relaxed) ||
+      (info.st_mode & S_IFMT) != mode_.load(std::memory_order_relaxed)) {
+    return Match::kOther;
+  }
+  if ((info.st_mode & S_IFMT) != 0) return Match::kSure;
+  const std::int64_t id = id_.load(std::memory_order_relaxed);
+  const std::int64_t now = id < 0 ? kUnreadable : eventfd_id(number);
+  if (now == kUnreadable) return Match::kLikely;
+  return now == id ? Match::kSure : Match::kOther;
+}
+
+int OwnFd::get() const {
+  const int number = number_.load(std::memory_order_acquire);
+  return match(number) != Match::kOther ? number : -1;
+}
+
+void OwnFd::adopt(int fd) {
+  const int before = number_.load(std::memory_order_relaxed);
+  if (match(before) == Match::kSure && ::syscall(SYS_dup3, fd, before, O_CLOEXEC) == before) {
+    ::close(fd);
+    fd = before;
+  } else {
+    fd = move_up(fd);
+  }
+  struct stat info {};
+  // No number while the identity changes: whoever looks meanwhile finds no descriptor.
+  number_.store(-1, std::memory_order_release);
+  if (!status(fd, info)) return;
+  device_.store(info.st_dev, std::memory_order_relaxed);
+  inode_.store(info.st_ino, std::memory_order_relaxed);
+  mode_.store(info.st_mode & S_IFMT, std::memory_order_relaxed);
+  id_.store((info.st_mode & S_IFMT) == 0 ? eventfd_id(fd) : kNone, std::memory_order_relaxed);
+  number_.store(fd, std::memory_order_release);
+}
+
+void OwnFd::close() {
+  const int number = number_.exchange(-1, std::memory_order_acq_rel);
+  if (match(number) == Match::kSure) ::close(number);
+}
+
+int move_up(int fd) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return fd;
+  const auto lowest = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kFirst));
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+  if (moved < 0) return fd;
+  ::close(fd);
+  return moved;
+}
+
+}  // namespace switchyard::shim

@@ -1,0 +1,50 @@
+// A descriptor of ours among the descriptors of the program.
+//
+// Concept. All descriptor numbers belong to the program: it may close any of them and open a file
+// of its own there. So each use compares the open file with what was adopted, and a file that
+// differs is left alone. Device and inode identify a socket, a pipe or a memfd. All eventfds,
+// epolls and their like share one inode; the kernel's `eventfd-id` tells eventfds apart. Where
+// there is none (gVisor, kernels before 5.2), such a file is used as long as nothing differs, but
+// it is never closed or replaced.
+//
+// A number above the program's usual ones makes it rare that the program closes or reuses it.
+//
+// Threading: number() and get() from any thread, also in a signal handler or after fork. adopt(),
+// close() and forget() are serialised by the owner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace switchyard::shim {
+
+class OwnFd {
+ public:
+  // The number while our file is open there; else -1.
+  int get() const;
+
+  // Takes `fd` over. Where the former file is provably still ours, the new one replaces it under
+  // the same number: a thread that is about to write there without a lock writes into the new file.
+  void adopt(int fd);
+
+  // Closes the file if it is provably ours, and forgets it.
+  void close();
+
+  // True while there is a number, whether or not the file is still ours.
+  bool is_set() const { return number_.load(std::memory_order_acquire) >= 0; }
+
+ private:
+  enum class Match { kOther, kLikely, kSure };
+  Match match(int number) const;
+
+  std::atomic<int> number_{-1};
+  std::atomic<std::uint64_t> device_{0};
+  std::atomic<std::uint64_t> inode_{0};
+  std::atomic<std::uint32_t> mode_{0};  // type of the file; 0: an anonymous inode
+  std::atomic<std::int64_t> id_{-1};    // eventfd-id; negative: unknown
+};
+
+// `fd` under a number above those that programs use; `fd` itself where there is none.
+int move_up(int fd);
+
+}  // namespace switchyard::shim

@@ -1,0 +1,191 @@
+#include "tests/shim/client/client_world.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "shim/driver.h"
+#include "shim/gate/gate.h"
+#include "shim/gate/hold.h"
+#include "shim/gate/numbers.h"
+#include "shim/gate/view.h"
+#include "shim/ipc/exported.h"
+#include "shim/ipc/opened.h"
+#include "shim/memory/account.h"
+#include "shim/memory/graph_memory.h"
+#include "shim/memory/ledger.h"
+#include "shim/memory/pools.h"
+#include "shim/memory/stays.h"
+#include "shim/nvml/table.h"
+#include "shim/slices/groups.h"
+#include "shim/swap/admission.h"
+#include "shim/swap/mover.h"
+
+// The client's neighbours.
+namespace switchyard::shim {
+
+Driver g_driver;
+
+using testing::g_neighbours;
+
+void open_without_monitor() { ++g_neighbours.opened; }
+Paused paused() { return {g_neighbours.paused, g_neighbours.paused ? 77U : 0U}; }
+void carry_pause(const abi::Page&, abi::Page&) { ++g_neighbours.pauses_carried; }
+
+void view::make(int fd) {
+  EXPECT_GE(fd, 0);
+  EXPECT_TRUE(g_neighbours.frozen);
+  ++g_neighbours.views;
+}
+bool view::follow(std::uint64_t) {
+  ++g_neighbours.looks;
+  return g_neighbours.follows;
+}
+void numbers::give_up_stale(std::uint64_t) {}
+void gate::clear() { ++g_neighbours.forgotten; }
+
+namespace account {
+namespace {
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+}
+Frozen::Frozen() : locked_(g_lock) { g_neighbours.frozen = true; }
+void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane&) {
+  if (index == 0) g_neighbours.told_bytes = told_bytes;
+}
+void clear() { ++g_neighbours.forgotten; }
+}  // namespace account
+
+void memory::tell_stays() { ++g_neighbours.stays_told; }
+void ledger::clear() { ++g_neighbours.forgotten; }
+void pools::clear() { ++g_neighbours.forgotten; }
+void graph_memory::clear() { ++g_neighbours.forgotten; }
+void ipc::clear_exported() { ++g_neighbours.forgotten; }
+void ipc::clear_opened() { ++g_neighbours.forgotten; }
+
+void groups::apply_wanted() { ++g_neighbours.applied; }
+void groups::restore_default() { ++g_neighbours.restored; }
+void groups::clear() { ++g_neighbours.forgotten; }
+
+void swap::mover::poke() { ++g_neighbours.mover_pokes; }
+bool swap::admission::overrule(std::uint64_t) { return false; }
+void swap::words::carry_over(abi::Page&) { ++g_neighbours.residencies_carried; }
+void swap::words::choose_swappable(unsigned gpus) {
+  g_neighbours.chosen_swappable = static_cast<int>(gpus);
+}
+void swap::clear() { ++g_neighbours.forgotten; }
+
+std::uint32_t nvml::list_gpus(std::uint8_t (*uuid)[16]) {
+  for (unsigned i = 0; i < g_neighbours.nvml_gpus; ++i) std::memset(uuid[i], 0xB0, 16);
+  return g_neighbours.nvml_gpus;
+}
+
+}  // namespace switchyard::shim
+
+namespace switchyard::shim::testing {
+
+Neighbours g_neighbours;
+std::atomic<int> g_gpus{2};
+
+namespace {
+
+CUresult count_gpus(int* count) {
+  *count = g_gpus;
+  return CUDA_SUCCESS;
+}
+
+CUresult get_gpu(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal < g_gpus ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult get_uuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid->bytes, 0xA0 + device, sizeof(uuid->bytes));
+  return CUDA_SUCCESS;
+}
+
+// The second GPU is the MPS server's.
+CUresult attribute(int* value, CUdevice_attribute which, CUdevice device) {
+  *value = which == static_cast<CUdevice_attribute>(133) && device == 1 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+ClientTest::ClientTest() {
+  g_driver.cuDeviceGetCount = count_gpus;
+  g_driver.cuDeviceGet = get_gpu;
+  g_driver.cuDeviceGetUuid_v2 = get_uuid;
+  g_driver.cuDeviceGetAttribute = attribute;
+  char folder[] = "/tmp/switchyard-client-XXXXXX";
+  folder_ = ::mkdtemp(folder);
+  ::setenv("SWITCHYARD_SOCKET", (folder_ + "/monitor.sock").c_str(), 1);
+  // The service thread of the test before goes on: this one's connection shall be its own.
+  lose_monitor("the test begins");
+  begin_process();
+  map_page(-1);
+  process().uses_cuda = 0;
+  g_neighbours.frozen = false;
+}
+
+ClientTest::~ClientTest() {
+  monitor_.reset();
+  lose_monitor("the test ends");
+  ::rmdir(folder_.c_str());
+}
+
+FakeMonitor& ClientTest::monitor(const FakeMonitor::Manner& manner) {
+  monitor_.reset();
+  monitor_ = std::make_unique<FakeMonitor>(folder_ + "/monitor.sock", manner);
+  return *monitor_;
+}
+
+void ClientTest::join_it() {
+  // The service thread of an earlier test may have been faster.
+  ASSERT_TRUE(join());
+  ASSERT_TRUE(eventually([&] { return current().has_client(); }));
+}
+
+namespace {
+constexpr char kIsFresh[] = "SWITCHYARD_TEST_IS_FRESH";
+}
+
+bool is_fresh() { return ::getenv(kIsFresh) != nullptr; }
+
+bool fresh() {
+  if (is_fresh()) return true;
+  const auto& test = *::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string filter =
+      std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name();
+  const int status = in_child([&] {
+    ::setenv(kIsFresh, "1", 1);
+    ::execl("/proc/self/exe", "shim_client_test", filter.c_str(), nullptr);
+    return 127;
+  });
+  EXPECT_EQ(status, 0) << "see above";
+  return false;
+}
+
+int open_descriptors() {
+  int count = 0;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+int in_child(const std::function<int()>& child, bool without_handlers) {
+  const pid_t pid = without_handlers ? static_cast<pid_t>(::syscall(SYS_fork)) : ::fork();
+  if (pid == 0) {
+    ::alarm(120);  // a child that hangs is killed
+    ::_exit(child());
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace switchyard::shim::testing

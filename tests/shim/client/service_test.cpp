@@ -1,0 +1,194 @@
+// The service thread: what makes it look, when a monitor is gone, and that nothing ends or spins
+// it.
+#include "shim/client/service.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "tests/shim/client/client_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::ClientTest;
+using testing::eventually;
+using testing::fresh;
+using testing::g_neighbours;
+using testing::in_child;
+
+class Service : public ClientTest {
+ protected:
+  // What is done without a monitor: gates, slices and the mover.
+  struct Seen {
+    int opened = g_neighbours.opened;
+    int restored = g_neighbours.restored;
+    int mover_pokes = g_neighbours.mover_pokes;
+  };
+  static bool freed_since(const Seen& before) {
+    return g_neighbours.opened > before.opened && g_neighbours.restored > before.restored &&
+           g_neighbours.mover_pokes > before.mover_pokes;
+  }
+};
+
+TEST_F(Service, ADoorbellMeansALookAtThePage) {
+  monitor();
+  join_it();
+  for (int round = 0; round < 3; ++round) {
+    const int applied = g_neighbours.applied;
+    const int pokes = g_neighbours.mover_pokes;
+    current().ring();
+    EXPECT_TRUE(eventually(
+        [&] { return g_neighbours.applied > applied && g_neighbours.mover_pokes > pokes; }));
+  }
+}
+
+// Without a doorbell the mover has nothing to do.
+TEST_F(Service, APokeMeansALookAtTheSlices) {
+  monitor();
+  join_it();
+  ASSERT_TRUE(eventually([] { return g_neighbours.applied > 0; }));
+  const int pokes = g_neighbours.mover_pokes;
+  for (int round = 0; round < 3; ++round) {
+    const int applied = g_neighbours.applied;
+    service::poke();
+    EXPECT_TRUE(eventually([&] { return g_neighbours.applied > applied; }));
+  }
+  EXPECT_EQ(g_neighbours.mover_pokes, pokes);
+}
+
+TEST_F(Service, ADoorbellIsHeardOnce) {
+  monitor();
+  join_it();
+  current().ring();
+  const int applied = g_neighbours.applied;
+  ASSERT_TRUE(eventually([&] { return g_neighbours.applied > applied + 1; }));
+  const auto begin = std::chrono::steady_clock::now();
+  const int looks = g_neighbours.looks;
+  ASSERT_TRUE(eventually([&] { return g_neighbours.looks > looks + 1; }));
+  // One look in half a second, where a doorbell that is never drained makes thousands.
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(took, std::chrono::milliseconds(100));
+}
+
+TEST_F(Service, AClosedSocketFreesTheJobAndIsMadeAnew) {
+  monitor();
+  join_it();
+  const Seen before;
+  current().hang_up();
+  EXPECT_TRUE(eventually([&] { return freed_since(before); }));
+  EXPECT_TRUE(eventually([&] { return current().welcomed() == 2 && connected(); }));
+  EXPECT_EQ(current().hello().flags, wire::kRejoin);
+  // It asks the new monitor to look at its page.
+  EXPECT_TRUE(eventually([&] { return current().woken(); }));
+}
+
+TEST_F(Service, ASilentMonitorFreesTheJobAndIsFoundAgain) {
+  monitor();
+  join_it();
+  const Seen before;
+  current().beats = false;
+  EXPECT_TRUE(eventually([&] { return freed_since(before); }));
+  current().beats = true;
+  EXPECT_TRUE(eventually([&] { return current().welcomed() >= 2 && connected(); }));
+}
+
+TEST_F(Service, AMonitorThatBeatsIsKept) {
+  monitor();
+  join_it();
+  const int looks = g_neighbours.looks;
+  // Some three seconds: a monitor that is not heard is gone after two.
+  EXPECT_TRUE(eventually([&] { return g_neighbours.looks > looks + 6; }));
+  EXPECT_EQ(current().welcomed(), 1);
+}
+
+// A pause may be over.
+TEST_F(Service, WithoutAMonitorItLooksAtThePausesAgainAndAgain) {
+  monitor();
+  join_it();
+  no_monitor();
+  ASSERT_TRUE(eventually([&] { return !connected(); }));
+  const int opened = g_neighbours.opened;
+  EXPECT_TRUE(eventually([&] { return g_neighbours.opened > opened + 3; }));
+}
+
+TEST_F(Service, ItLooksOftenWhileWorkStandsBeforeARetiredView) {
+  monitor();
+  join_it();
+  g_neighbours.follows = true;
+  service::poke();
+  const auto begin = std::chrono::steady_clock::now();
+  const int looks = g_neighbours.looks;
+  EXPECT_TRUE(eventually([&] { return g_neighbours.looks > looks + 100; }));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(took, std::chrono::seconds(1));  // but it does not spin
+  g_neighbours.follows = false;
+}
+
+// poll() fails with EINVAL while RLIMIT_NOFILE is lower than the number of files.
+TEST_F(Service, ItOutlivesAPollThatFails) {
+  if (!fresh()) return;
+  monitor();
+  join_it();
+  rlimit limit{};
+  EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit two{2, limit.rlim_max};  // the thread waits for three files, the monitor for one
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &two), 0);
+  service::poke();
+  const int looks = g_neighbours.looks;
+  EXPECT_TRUE(eventually([&] { return g_neighbours.looks > looks + 3; }));
+  const int pokes = g_neighbours.mover_pokes;
+  current().ring();
+  EXPECT_TRUE(eventually([&] { return g_neighbours.mover_pokes > pokes; }));
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(current().welcomed(), 1);
+  current().hang_up();
+  EXPECT_TRUE(eventually([&] { return current().welcomed() == 2; }));
+}
+
+// A limit of the address space leaves no room for the thread's stack.
+TEST_F(Service, AThreadThatDidNotStartIsStartedLater) {
+  if (!fresh()) return;
+  ::unsetenv("SWITCHYARD_JOB");
+  monitor();
+  rlimit limit{};
+  EXPECT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  EXPECT_EQ(::setrlimit(RLIMIT_AS, &none), 0);
+  service::start();
+  EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  ::usleep(50'000);
+  EXPECT_EQ(g_neighbours.looks, 0);
+  service::start();
+  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+}
+
+TEST_F(Service, ARequestStartsAThreadThatIsMissing) {
+  if (!fresh()) return;
+  monitor();
+  join_it();
+  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  wire::Charged answer{};
+  EXPECT_TRUE(request(wire::kRefresh, 0, 0, answer));
+  EXPECT_EQ(current().welcomed(), 1);
+}
+
+TEST_F(Service, AForkedChildHasAThreadOfItsOwn) {
+  monitor();
+  join_it();
+  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  const int status = in_child([&] {
+    g_neighbours.looks = 0;
+    EXPECT_TRUE(join() || !connected());
+    service::start();
+    EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+    return HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
