@@ -105,8 +105,10 @@ TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
   EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
 }
 
+using Forks = testing::SwapTest;
+
 // An exit handler of the child may free what the parent had allocated.
-TEST_F(Ranges, AForkedChildIsNotHeldByALockOfItsParent) {
+TEST_F(Forks, AForkedChildIsNotHeldByALockOfItsParent) {
   begin_process();
   std::atomic<int> step{0};
   std::thread holder([&] {
