@@ -72,6 +72,16 @@ TEST(Oversubscription, OnlyWhatIsLackingLeaves) {
   EXPECT_EQ(rig.may_have(rig.b), kGiB);
 }
 
+TEST(Oversubscription, WhomAPersonSwapsOutKeepsNothing) {
+  TwoOfThree rig;
+  rig.b_works();
+  ASSERT_EQ(rig.may_have(rig.a), kGiB);
+  EXPECT_EQ(rig.ask({{"op", "swap-out"}, {"target", "a"}})["ok"], true);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.may_have(rig.a), 0u);
+  EXPECT_TRUE(rig.a.shim.told_to_leave());
+}
+
 TEST(Oversubscription, ItsMemoryComesWhileTheOthersLeaves) {
   TwoOfThree rig;
   rig.b_works();
@@ -245,6 +255,40 @@ TEST(Oversubscription, AMoveThatPinnedMemoryIsNoMeasureOfTheNext) {
   rig.is_back(rig.a);
   rig.b.shim.residency().held_threads = 1;
   EXPECT_LE(rig.works_until_told(rig.a), seconds(6));
+}
+
+TEST(Oversubscription, AStayIsAsLongAsItsLastWayInWasSlow) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  rig.is_absent(rig.b);
+  rig.b.shim.residency().held_threads = 1;
+  ASSERT_EQ(rig.a.shim.residency().limited, 0u);
+  rig.a.shim.residency().phase = abi::kReturning;
+  rig.live(seconds(1));
+  rig.is_back(rig.a);
+  const Time stay = rig.works_until_told(rig.a);
+  EXPECT_GE(stay, seconds(15)) << "twenty times as long";
+  EXPECT_LE(stay, seconds(30));
+}
+
+TEST(Oversubscription, AStayIsAsLongAsItsLastWayOutWasSlow) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  rig.b.shim.leave(2 * kGiB);
+  rig.shows(rig.b);
+  rig.live(seconds(1));
+  rig.is_absent(rig.b);
+  rig.b.shim.residency().held_threads = 1;
+  rig.is_back(rig.a);
+  rig.works_until_told(rig.a);
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  rig.a.shim.residency().held_threads = 1;
+  rig.is_absent(rig.a);
+  ASSERT_EQ(rig.b.shim.residency().limited, 0u);
+  rig.is_back(rig.b);
+  EXPECT_GE(rig.works_until_told(rig.b), seconds(15)) << "twenty times as long";
 }
 
 // The first in line may begin to come, and then has to wait for another's turn to end.

@@ -350,6 +350,26 @@ TEST(Residency, WhoJoinsLaterIsOutFromTheStart) {
   EXPECT_EQ(b.shim.residency().limited, 0u);
 }
 
+TEST(Residency, OneThatCannotLeaveWhileTheOthersAreOutWaitsForRoom) {
+  Swaps rig;
+  const Joined a = rig.with({.job = "j", .name = "x"}, 3 * kGiB);
+  rig.tell("swap-out");
+  rig.is_absent(a);
+  const Joined other = rig.runs({.name = "y"});
+  ASSERT_TRUE(rig.allocate(other, 3 * kGiB));
+  const Joined b = rig.join({.job = "j", .swappable = "yes"});
+  b.shim.swappable(kGiB / 2);
+  rig.pass(milliseconds(250));
+  b.shim.leave(kGiB / 2);
+  rig.pass(milliseconds(250));
+  b.shim.residency().error = abi::kSwapFailed;
+  b.shim.residency().phase = abi::kReturning;
+  rig.pass(milliseconds(250));
+  EXPECT_NE(rig.job()["gpus"][0]["swap_error"], nullptr);
+  EXPECT_EQ(rig.job()["residency"], "waiting");
+  EXPECT_TRUE(a.shim.told_to_leave()) << "what it had is another's";
+}
+
 TEST(Residency, AllProcessesOnAllGpus) {
   Swaps rig(2);
   const Joined a = rig.join({.job = "j", .name = "x", .swappable = "yes"}, 1000, 2);
@@ -501,6 +521,27 @@ TEST(Residency, WhatAnotherMonitorHadToldIsTakenBack) {
     rig.is_back(a);
     EXPECT_EQ(rig.job()["residency"], "resident");
   }
+}
+
+TEST(Residency, WhoRejoinsPartlyOutKeepsWhatIsThereWhoeverElseRejoins) {
+  Rejoins rig;
+  const Joined other = rig.runs({.name = "y"});
+  ASSERT_TRUE(rig.allocate(other, 3 * kGiB));
+  const auto partly_out = [&] {
+    Joined joined = rig.rejoin(2 * kGiB);
+    joined.shim.residency().limit_bytes = kGiB / 2;
+    joined.shim.be_absent();
+    rig.on_device(joined, kGiB / 2);
+    rig.pass(milliseconds(250));
+    EXPECT_TRUE(joined.shim.told_to_leave()) << "its job has no room for all of it";
+    EXPECT_EQ(joined.shim.residency().limit_bytes, kGiB / 2);
+    return joined;
+  };
+  const Joined a = partly_out();
+  a.shim.residency().resident_bytes = kGiB / 4;  // it may bring that back
+  rig.on_device(a, kGiB / 4);
+  partly_out();
+  EXPECT_EQ(a.shim.residency().limit_bytes, kGiB / 2);
 }
 
 TEST(Residency, AReleasedPauseOutlivesTheMonitor) {
