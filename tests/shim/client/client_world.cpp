@@ -67,7 +67,10 @@ void ipc::clear_exported() { ++g_neighbours.forgotten; }
 void ipc::clear_opened() { ++g_neighbours.forgotten; }
 
 void groups::apply_wanted() { ++g_neighbours.applied; }
-void groups::restore_default() { ++g_neighbours.restored; }
+void groups::restore_default() {
+  g_neighbours.opened_at_restore = g_neighbours.opened.load();
+  ++g_neighbours.restored;
+}
 void groups::clear() { ++g_neighbours.forgotten; }
 
 void swap::mover::poke() { ++g_neighbours.mover_pokes; }

@@ -20,9 +20,10 @@ namespace switchyard::shim::testing {
 
 // How often the neighbours were called.
 struct Neighbours {
-  std::atomic<int> opened{0};    // gates, because there is no monitor
-  std::atomic<int> restored{0};  // slices
-  std::atomic<int> applied{0};   // slices
+  std::atomic<int> opened{0};             // gates, because there is no monitor
+  std::atomic<int> restored{0};           // slices
+  std::atomic<int> opened_at_restore{0};  // gates come first: that needs nobody
+  std::atomic<int> applied{0};            // slices
   std::atomic<int> mover_pokes{0};
   std::atomic<int> looks{0};  // of the service thread
   std::atomic<int> views{0};

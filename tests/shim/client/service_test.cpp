@@ -80,6 +80,7 @@ TEST_F(Service, AClosedSocketFreesTheJobAndIsMadeAnew) {
   const Seen before;
   current().hang_up();
   EXPECT_TRUE(eventually([&] { return freed_since(before); }));
+  EXPECT_GT(g_neighbours.opened_at_restore, before.opened);
   EXPECT_TRUE(eventually([&] { return current().welcomed() == 2 && connected(); }));
   EXPECT_EQ(current().hello().flags, wire::kRejoin);
   // It asks the new monitor to look at its page.
