@@ -257,6 +257,22 @@ TEST(Oversubscription, AMoveThatPinnedMemoryIsNoMeasureOfTheNext) {
   EXPECT_LE(rig.works_until_told(rig.a), seconds(6));
 }
 
+TEST(Oversubscription, OfOneClassWhoHasWaitedLongestComesFirst) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.live(milliseconds(500), {&rig.b});  // a waits already
+  const Joined c = rig.oversubscriber("c");
+  for (int i = 0; i < 600 && !rig.b.shim.told_to_leave(); ++i) {
+    EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+    rig.live(milliseconds(50), {&rig.b});
+  }
+  ASSERT_TRUE(rig.b.shim.told_to_leave());
+  rig.b.shim.residency().held_threads = 1;
+  rig.is_absent(rig.b);
+  EXPECT_EQ(rig.a.shim.residency().limited, 0u);
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+}
+
 TEST(Oversubscription, AStayIsAsLongAsItsLastWayInWasSlow) {
   TwoOfThree rig;
   rig.b_works();
