@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/capture.h"
 #include "shim/client/client.h"
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
@@ -49,6 +50,7 @@ void forget_parent() {
   service::clear();
   ledger::clear();
   account::clear();
+  capture::clear();
   pools::clear();
   graph_memory::clear();
   groups::clear();

@@ -1,5 +1,6 @@
 #include "shim/memory/owner.h"
 
+#include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
@@ -12,6 +13,7 @@ namespace {
 std::uint64_t key_of(CUcontext context) { return reinterpret_cast<std::uintptr_t>(context); }
 
 void owner_gone(int lane, std::uint64_t owner) {
+  capture::owner_gone(lane, owner);
   // These the driver hasn't freed.
   if (swap::on()) swap::free_owned(lane, owner);
   ipc::close_owned(lane, owner);

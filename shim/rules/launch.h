@@ -19,6 +19,7 @@
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/memory/graph_memory.h"
+#include "shim/memory/owner.h"
 
 namespace switchyard::shim::rules {
 
@@ -189,11 +190,13 @@ CUresult call_back_per_thread(Original original, CUstream stream, Args... args) 
 template <typename Original>
 CUresult stream_destroy(Original original, CUstream stream) {
   if (stream != nullptr) gate::forget(stream);
-  return original(stream);
+  const CUresult result = original(stream);
+  if (result == CUDA_SUCCESS) capture::stream_gone(stream);
+  return result;
 }
 
 template <typename Original, typename... Args>
-CUresult begin_capture(Original original, Args... args) {
+CUresult begin_capture(Original original, CUstream stream, Args... args) {
   // Nothing can be put into the stream until the capture ends.
   if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
   // Memory isn't moved during a capture, nor a capture begun while it is.
@@ -201,10 +204,11 @@ CUresult begin_capture(Original original, Args... args) {
   // Raised before it begins: who asks in between leaves all streams alone.
   {
     const swap::NoCapture none(swap::on());
-    process().captures.fetch_add(1, std::memory_order_seq_cst);
+    const abi::Lane* lane = current_lane();
+    capture::begins(stream, lane != nullptr ? lane_index(lane) : -1, memory::current_owner());
   }
-  const CUresult result = original(args...);
-  if (result != CUDA_SUCCESS) process().captures.fetch_sub(1, std::memory_order_relaxed);
+  const CUresult result = original(stream, args...);
+  if (result != CUDA_SUCCESS) capture::ended(stream);
   return result;
 }
 
@@ -214,9 +218,7 @@ CUresult end_capture(Original original, CUstream stream, CUgraph* graph) {
   const CUresult result = original(stream, graph);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
-    std::uint32_t now = process().captures.load(std::memory_order_relaxed);
-    while (now != 0 && !process().captures.compare_exchange_weak(now, now - 1)) {
-    }
+    capture::ended(stream);
   }
   return result;
 }

@@ -33,8 +33,13 @@ bool Current::enter(unsigned lane) {
   // To retain it where it isn't active would make one, and take memory.
   if (driver().cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS &&
       active != 0 && driver().cuDevicePrimaryCtxRetain(&primary, device_) == CUDA_SUCCESS) {
+    // One reference at most, however often this is called before leave(): each more would keep the
+    // context alive after the application's last release. Retained first, so that it never ends.
+    if (retained_) driver().cuDevicePrimaryCtxRelease_v2(device_);
     retained_ = true;
     if (use(primary, lane)) return true;
+  } else if (active == 0) {
+    retained_ = false;  // it was reset, and our reference with it
   }
   return use_one_made(lane);
 }

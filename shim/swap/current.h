@@ -14,7 +14,8 @@ namespace switchyard::shim::swap {
 
 class Current {
  public:
-  // Makes one current to the calling thread, until leave(). False: there is none.
+  // Makes one current to the calling thread, until leave(). False: there is none. May be called
+  // again before leave().
   bool enter(unsigned lane);
   void leave();
 
