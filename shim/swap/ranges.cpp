@@ -14,14 +14,6 @@ constinit Sorted<Range> g_ranges;
 std::uint64_t g_taken_out = 0;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
-// What cuMemAlloc gives can be registered for RDMA; our memory can be, too, where the GPU has it.
-bool rdma_capable(int device) {
-  const auto ask = driver().cuDeviceGetAttribute;
-  const auto which = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
-  int capable = 0;
-  return ask != nullptr && ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
-}
-
 // So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
 // nothing until it is exported.
 CUmemAllocationHandleType handle_types(int device) {
@@ -89,7 +81,10 @@ CUmemAllocationProp plain_memory(int device) {
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   properties.requestedHandleTypes = handle_types(device);
-  properties.allocFlags.gpuDirectRDMACapable = rdma_capable(device) ? 1 : 0;
+  // Not for RDMA: nvidia-peermem and GDRCopy register memory without a CUDA call, so nothing would
+  // tell that a chunk must stay. A registration that fails is better than a NIC that writes into
+  // memory which has left.
+  properties.allocFlags.gpuDirectRDMACapable = 0;
   return properties;
 }
 

@@ -83,12 +83,12 @@ TEST_F(Ranges, AChunkIsMappedWholeForItsDevice) {
   EXPECT_TRUE(swap_.handles.empty());
 }
 
-TEST_F(Ranges, MemoryIsForRdmaWhereTheDeviceIsCapable) {
+TEST_F(Ranges, MemoryThatMayLeaveIsNotForRdmaAlsoWhereTheDeviceIsCapable) {
   swap_.rdma = true;
   const CUdeviceptr at = reserve(2 * kMiB);
   Chunk chunk{.bytes = 2 * kMiB};
   ASSERT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.properties.allocFlags.gpuDirectRDMACapable, 1);
+  EXPECT_EQ(swap_.properties.allocFlags.gpuDirectRDMACapable, 0);
 }
 
 TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
