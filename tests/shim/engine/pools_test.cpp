@@ -75,6 +75,20 @@ TEST_F(Pools, WhatThePoolHasAlreadyIsNotChargedAgain) {
   EXPECT_EQ(world_.charges, asked);
 }
 
+TEST_F(Pools, TwoAllocationsUnderWayEachReserveWhatTheyNeed) {
+  pools::learn(pool_number(1), 0);
+  pools::Growth first;
+  pools::Growth second;
+  ASSERT_EQ(pools::begin(pool_number(1), 8 * kMiB, first), CUDA_SUCCESS);
+  ASSERT_EQ(pools::begin(pool_number(1), 8 * kMiB, second), CUDA_SUCCESS);
+  EXPECT_EQ(second.need, 8 * kMiB) << "what the first will take isn't there for the second";
+  EXPECT_EQ(used(), 16 * kMiB);
+  EXPECT_TRUE(pools::end(first));
+  EXPECT_TRUE(pools::end(second));
+  EXPECT_EQ(used(), 0u);
+  expect_balanced();
+}
+
 TEST_F(Pools, PastTheQuotaAnAllocationIsRefusedAndNothingStays) {
   set_quota(40 * kMiB);
   CUdeviceptr at = 0;

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "shim/clock.h"
+#include "shim/gate/slots.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim {
@@ -18,6 +19,21 @@ TEST_F(Numbers, FromTheFirstLaunchOnTheMonitorSeesWork) {
   gpu_.during_launch = [this](CUstream) { EXPECT_TRUE(numbered()); };
   launch(first_, 1);
   EXPECT_TRUE(numbered());
+}
+
+TEST_F(Numbers, ASlotWithALaunchUnderWayIsNotTakenOver) {
+  auto& slots = numbers::g_slots[0];
+  std::uint64_t key = 1000;
+  for (numbers::Slot& slot : slots) {
+    slot.key.store(++key);
+    slot.in_flight.store(1);
+  }
+  EXPECT_EQ(numbers::take({.lane = 0, .stream = stream_number(77)}, 77), nullptr);
+  slots[3].in_flight.store(0);
+  numbers::Slot* taken = numbers::take({.lane = 0, .stream = stream_number(77)}, 77);
+  EXPECT_EQ(taken, &slots[3]);
+  if (taken != nullptr) ::pthread_mutex_unlock(&taken->lock);
+  numbers::clear();
 }
 
 TEST_F(Numbers, WithProgressAloneNumbersStandWithoutWaits) {

@@ -45,19 +45,20 @@ CUresult access(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
 }
 CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
   if (const CUresult result = g_driven->next()) return result;
-  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  g_driven->queued.emplace_back(
+      [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
   return CUDA_SUCCESS;
 }
 CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
   ++g_driven->copies_in;
   if (const CUresult result = g_driven->next()) return result;
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  g_driven->queued.emplace_back([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
   return CUDA_SUCCESS;
 }
 CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream) {
   if (const CUresult result = g_driven->next()) return result;
   EXPECT_EQ(value, 0u);
-  std::memset(reinterpret_cast<void*>(to), 0, 4 * words);
+  g_driven->queued.emplace_back([=] { std::memset(reinterpret_cast<void*>(to), 0, 4 * words); });
   ++g_driven->sets;
   return CUDA_SUCCESS;
 }
@@ -117,15 +118,29 @@ PipelineTest::PipelineTest() {
     *out = reinterpret_cast<CUstream>(0x50);
     return g_driven->next();
   };
-  g_driver.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
-  g_driver.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+  g_driver.cuStreamDestroy_v2 = [](CUstream) {
+    EXPECT_TRUE(g_driven->queued.empty()) << "nobody waited for it";
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuStreamSynchronize = [](CUstream) {
+    g_driven->run(SIZE_MAX);
+    return CUDA_SUCCESS;
+  };
   g_driver.cuEventCreate = [](CUevent* out, unsigned) {
-    *out = reinterpret_cast<CUevent>(0x60);
+    static std::uintptr_t next = 0x60;
+    *out = reinterpret_cast<CUevent>(next += 16);
     return g_driven->next();
   };
   g_driver.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
-  g_driver.cuEventRecord = [](CUevent, CUstream) { return g_driven->next(); };
-  g_driver.cuEventSynchronize = [](CUevent) { return g_driven->next(); };
+  g_driver.cuEventRecord = [](CUevent event, CUstream) {
+    g_driven->recorded[event] = g_driven->queued.size();
+    return g_driven->next();
+  };
+  g_driver.cuEventSynchronize = [](CUevent event) {
+    if (const CUresult result = g_driven->next()) return result;
+    g_driven->run(g_driven->recorded[event]);
+    return CUDA_SUCCESS;
+  };
   g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return g_driven->next(); };
   drive_digests();
   while (swap::host_pool::free_bytes() < 64 * kMiB) {

@@ -1,13 +1,17 @@
 // The pipeline's world: a driver whose device memory is ordinary memory, and two ranges of chunks
 // of 2 MiB whose contents are known.
 //
-// Concept. Memory that comes is full of rubbish, and so is what has left. Kernels of digests are
-// computed at the launch. Each call that may fail is counted, so that a test has any of them fail.
+// Concept. Memory that comes is full of rubbish, and so is what has left. Copies and sets happen
+// only when the stream, or an event behind them, is waited for; so work that is not waited for
+// reads and writes what is rubbish by then. Kernels of digests are computed at the launch. Each
+// call that may fail is counted, so that a test has any of them fail.
 //
 // Threading: none.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +34,15 @@ struct Driven {
   std::vector<std::uint64_t> permitted;  // bytes of each call
   bool kernels_write = true;
   bool computes_wrongly = false;
+  std::vector<std::function<void()>> queued;  // the stream's work, the oldest first
+  std::map<CUevent, std::size_t> recorded;    // how much of it each event stands behind
+
+  void run(std::size_t most) {
+    most = most < queued.size() ? most : queued.size();
+    for (std::size_t i = 0; i < most; ++i) queued[i]();
+    queued.erase(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(most));
+    for (auto& [event, behind] : recorded) behind = behind > most ? behind - most : 0;
+  }
 
   CUresult next() {
     if (calls_until_failure < 0 || calls_until_failure-- > 0) return CUDA_SUCCESS;
