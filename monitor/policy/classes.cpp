@@ -151,7 +151,9 @@ Slices slice_for_yielder(const Look& look, double highs_us) {
 
 void yield_to_high(Look& look, double highs_us) {
   const bool in_turns = look.state.turns.phase != Turns::Phase::kNone;
-  const Rider* chosen = in_turns ? shortable_holder(look) : choose_short(look);
+  const Rider* chosen = !in_turns               ? choose_short(look)
+                        : one_is_not_held(look) ? nullptr
+                                                : shortable_holder(look);
   look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
   const bool beside = any_rider(look, [](const Rider& r) { return !r.high && r.active; });
   for (Rider& rider : look.riders) {

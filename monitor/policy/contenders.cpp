@@ -27,7 +27,7 @@ double brief_pause_ns(const Turns& turns) {
 
 Contenders::Contenders(Look& look, const TurnRules& rules) : look_(look), rules_(rules) {
   for (const Rider& rider : look.riders) {
-    if (!rider.active || (rider.high && !rules.highs)) continue;
+    if (!rider.active || !rider.view->gateable || (rider.high && !rules.highs)) continue;
     Contender& job = jobs_[rider.job()];
     job.weight = rider.weight;
     if (rules.by_class) job.rank = static_cast<int>(rider.view->priority);

@@ -52,7 +52,7 @@ std::optional<TurnRules> turns_beside_high(const Look& look) {
       any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
   if (!high_active) return std::nullopt;
   TurnRules turns;
-  turns.short_slice = !look.state.high.greedy;
+  turns.short_slice = !look.state.high.greedy && !one_is_not_held(look);
   turns.long_turns = look.state.high.greedy;
   turns.spacing_us = kHighSpacingUs;
   return turns;
@@ -64,7 +64,7 @@ std::optional<TurnRules> turns_by_weight(const Look& look, bool held) {
   double least = 0;
   double most = 0;
   for (const Rider& rider : look.riders) {
-    if (rider.high) continue;
+    if (rider.high || !rider.view->gateable) continue;
     least = least == 0 ? rider.weight : std::min(least, rider.weight);
     most = std::max(most, rider.weight);
   }
@@ -90,7 +90,9 @@ std::optional<TurnRules> turns_for(Look& look) {
 
 // A newcomer is armed before it comes, while another works that it would take turns with.
 void arm_newcomers(const Look& look, const TurnRules& turns) {
-  const auto takes_part = [&turns](const Rider& rider) { return turns.highs || !rider.high; };
+  const auto takes_part = [&turns](const Rider& rider) {
+    return rider.view->gateable && (turns.highs || !rider.high);
+  };
   for (const Rider& rider : look.riders) {
     const bool another_works = any_rider(look, [&](const Rider& other) {
       return other.active && takes_part(other) && other.job() != rider.job();
@@ -111,12 +113,10 @@ void shorten_copies(const Look& look) {
   }
 }
 
-// More than one rides: slices, turns and held gates, as the rules have it.
+// More than one rides: slices, turns and held gates, as the rules have it. A rider whose gate is
+// refused takes no part in turns; that is its client's word, so it changes nothing for the others.
 void share(Look& look) {
-  const bool gates =
-      look.rules.gates && std::all_of(look.riders.begin(), look.riders.end(),
-                                      [](const Rider& rider) { return rider.view->gateable; });
-  const auto turns = gates ? turns_for(look) : std::nullopt;
+  const auto turns = look.rules.gates ? turns_for(look) : std::nullopt;
   if (turns) arm_newcomers(look, *turns);
   if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
   if (look.rules.slices) {

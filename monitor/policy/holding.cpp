@@ -67,7 +67,7 @@ bool hold_for_high(Look& look) {
     if (rider.high) {
       rider.plan->watch = true;
       if (!rider.state->at_work) rider.plan->wake = true;
-    } else {
+    } else if (rider.view->gateable) {
       rider.arm(kHighSpacingUs);
       if (hold) rider.close(abi::kClosedByTurn);
     }

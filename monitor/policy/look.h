@@ -56,6 +56,14 @@ bool any_rider(const Look& look, Test test) {
   return std::any_of(look.riders.begin(), look.riders.end(), test);
 }
 
+// A yielder works that nothing holds back. Beside it nobody may be short: it would have nearly all
+// that the yielders have together.
+inline bool one_is_not_held(const Look& look) {
+  return any_rider(look, [](const Rider& rider) {
+    return rider.active && !rider.high && !rider.view->gateable;
+  });
+}
+
 inline double ns(Time span) { return static_cast<double>(span.count()); }
 
 // --- activity.cpp ---

@@ -202,7 +202,8 @@ bool take_turns(Look& look, const TurnRules& rules) {
     plan_next_look(look, jobs);
   }
   for (const Rider& rider : look.riders) {
-    if (jobs.find(rider.job()) == nullptr || (rider.high && !rules.highs)) continue;
+    if (jobs.find(rider.job()) == nullptr || !rider.view->gateable) continue;
+    if (rider.high && !rules.highs) continue;
     rider.arm(rules.spacing_us);
     const bool open = turns.phase == Phase::kOpen && rider.job() == turns.holder;
     if (!open) rider.close(abi::kClosedByTurn);

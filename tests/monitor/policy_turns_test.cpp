@@ -146,6 +146,17 @@ TEST(PolicyTurns, OneThatCanNotBeHeldBackLeavesAllWithSharedSlices) {
   }
 }
 
+TEST(PolicyTurns, OneThatCanNotBeHeldBackTakesNoTurnsAndTheOthersDo) {
+  Yard yard = busy_yard(3);
+  yard[3].gateable = false;
+  const Plan plan = yard.decide();
+  EXPECT_EQ(plan.clients[1].closed, 0u);
+  EXPECT_EQ(plan.clients[2].closed, abi::kClosedByTurn);
+  EXPECT_EQ(plan.clients[3].closed, 0u);
+  EXPECT_FALSE(plan.clients[3].armed);
+  EXPECT_EQ(shorts(plan), 0u) << "it would have nearly all that the yielders have";
+}
+
 TEST(PolicyTurns, WhatOutlivesTheDrainIsTakenOffTheNextTurn) {
   Yard yard = busy_yard(2);
   yard.decide();
@@ -339,6 +350,15 @@ TEST(PolicyGates, WithoutSlicesAHighThatWorksShutsTheGatesOfTheLower) {
   EXPECT_EQ(plan.clients[1].closed, 0u);
   EXPECT_TRUE(plan.clients[1].armed);
   EXPECT_TRUE(plan.clients[0].wake) << "its next launch closes the gates again";
+}
+
+TEST(PolicyGates, OneThatCanNotBeHeldBackLeavesTheHighsProtectionFromTheOthers) {
+  Yard yard = busy_yard(2);
+  yard.snapshot.rules.slices = false;
+  yard[2].gateable = false;
+  const Plan plan = yard.decide();
+  EXPECT_EQ(plan.clients[1].closed, abi::kClosedByTurn);
+  EXPECT_EQ(plan.clients[2].closed, 0u);
 }
 
 TEST(PolicyGates, WithoutAnyMeansEverythingIsTheDriversOwn) {
