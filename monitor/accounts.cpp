@@ -34,6 +34,15 @@ void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
   holdings_[client] = Holding{job, granted, 0, 0, 0, 0};
 }
 
+void Account::believe(ClientId client, std::uint64_t used_bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.granted = std::min(holding.granted, plus(used_bytes, holding.credit));
+  holding.away = std::min(holding.away, holding.used());
+  holding.coming = std::min(holding.coming, holding.away);
+}
+
 const Account::Holding* Account::holding(ClientId client) const {
   const auto found = holdings_.find(client);
   return found == holdings_.end() ? nullptr : &found->second;
@@ -92,7 +101,7 @@ std::uint64_t Account::charged(JobKey job) const {
 
 std::uint64_t Account::in_full(JobKey job) const {
   const auto promise = quota(job);
-  return std::max(charged(job), promise ? promise->bytes : 0);
+  return std::max(charged(job), promise && !promise->ceiling ? promise->bytes : 0);
 }
 
 std::uint64_t Account::counted(const Holding& holding) const {

@@ -43,7 +43,8 @@ class Account {
   };
   struct Quota {
     std::uint64_t bytes = 0;
-    bool reserved = false;  // false: a ceiling that was not promised
+    bool reserved = false;  // false: not promised, or not just now
+    bool ceiling = false;   // root's cap for a job that asked for no quota: never promised
   };
 
   // What can be given out at all; unknown capacity refuses nothing.
@@ -75,6 +76,8 @@ class Account {
   void set_overhead(ClientId client, std::uint64_t bytes);
   void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
   void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink
+  // Of what it uses, at most so much is believed.
+  void believe(ClientId client, std::uint64_t used_bytes);
 
   std::uint64_t charged(JobKey job) const;
   std::uint64_t held(JobKey job) const;

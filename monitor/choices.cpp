@@ -12,9 +12,9 @@ using nlohmann::json;
 
 bool owns_the_monitor(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
 
-json not_yours(const char* what) {
+json not_yours(const std::string& what) {
   return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "
-                                            "may change its {}",
+                                            "may {}",
                                             user_name(::geteuid()), what));
 }
 
@@ -36,11 +36,36 @@ json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time 
   const std::string wanted = text_of(request, "means").value_or("");
   const auto means = position_of(wanted, kMeansNames);
   if (!means) return nonsense("means", wanted, kMeansForms);
-  if (!owns_the_monitor(peer)) return not_yours("means");
+  if (!owns_the_monitor(peer)) return not_yours("change its means");
   monitor.scheduler().choose(static_cast<Means>(*means));
   monitor.look(now);
   json out = success();
   out["means"] = wanted;
+  return out;
+}
+
+json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
+  if (!owns_the_monitor(peer)) return not_yours("stop it");
+  const auto& jobs = monitor.roster().jobs();
+  const auto force = request.find("force");
+  const bool forced = force != request.end() && force->is_boolean() && force->get<bool>();
+  if (!jobs.empty() && !forced) {
+    std::string names;
+    std::size_t named = 0;
+    for (const auto& [key, job] : jobs) {
+      if (++named > 3) break;
+      names += (named > 1 ? ", '" : "'") + job.name + "'";
+    }
+    if (jobs.size() > 3) names += fmt::format(" and {} more", jobs.size() - 3);
+    return refusal(kRefusedByPolicy,
+                   fmt::format("jobs are running: {}; without a monitor they go on unmanaged: end "
+                               "them first, or use --force",
+                               names));
+  }
+  monitor.end();
+  json out = success();
+  out["pid"] = ::getpid();
+  out["jobs"] = jobs.size();
   return out;
 }
 
@@ -59,7 +84,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
     rules.minimum = *ratio;
   }
   if (wanted || minimum) {
-    if (!owns_the_monitor(peer)) return not_yours("policy");
+    if (!owns_the_monitor(peer)) return not_yours("change its policy");
     monitor.scheduler().choose(rules);
     monitor.look(now);
   }

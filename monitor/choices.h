@@ -1,4 +1,4 @@
-// What the owner of a monitor chooses for all jobs at once: the policy and the means.
+// What the owner of a monitor chooses for all jobs at once: the policy, the means, and its end.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -15,6 +15,9 @@ nlohmann::json choose_means(Monitor& monitor, const Peer& peer, const nlohmann::
                             Time now);
 nlohmann::json choose_policy(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
                              Time now);
+
+// The operation "stop": the monitor ends soon after its answer. With jobs only if it is forced to.
+nlohmann::json stop_monitor(Monitor& monitor, const Peer& peer, const nlohmann::json& request);
 
 // As `status` shows them.
 std::string policy_name(policy::Kind kind);

@@ -73,6 +73,10 @@ std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& reque
 json create(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
   JobCard card = default_card();
   std::string why;
+  // A cap below a default is no reason to refuse whoever did not ask for it.
+  if (auto defaults = parse_card(card, why)) {
+    monitor.settings().caps.lower(peer.uid, *defaults, card);
+  }
   const auto given = request.find("card");
   if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
   if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
@@ -163,9 +167,11 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   }
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
-  return refusal(kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
-                                     "set, pause, resume, swap-out, swap-in, policy and means",
-                                     op));
+  if (op == "stop") return stop_monitor(monitor, peer, request);
+  return refusal(kUsage,
+                 fmt::format("no operation '{}': there are version, status, ps, create, "
+                             "set, pause, resume, swap-out, swap-in, policy, means and stop",
+                             op));
 }
 
 }  // namespace

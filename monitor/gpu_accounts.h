@@ -31,6 +31,10 @@ class GpuAccounts {
     GpuMemory memory;
     std::vector<Outsider> outsiders;
     bool mps_listed = false;  // NVML names a process of MPS on it
+    // Somebody else's jobs may be on it, under another monitor that gives them slices, too.
+    bool foreign = false;
+    std::vector<ProcessMemory> listed;  // by NVML
+    bool lists = false;                 // NVML answered who uses it
     Time measured_at{-3600'000'000'000};
     bool stale = false;    // somebody left since; what it used may be an outsider's now
     NobodysMeter nobodys;  // used, but by no process that NVML names

@@ -27,6 +27,7 @@ struct GpuInfo {
   unsigned index = 0;     // NVML's own index (of the parent for a MIG instance)
   std::string name;
   bool mig = false;
+  std::string device_file;  // which stands for it in every container that has it; may be empty
 };
 
 struct GpuMemory {
@@ -38,6 +39,7 @@ struct GpuMemory {
 struct ProcessMemory {
   pid_t pid = 0;
   std::uint64_t bytes = 0;  // contexts and everything else included
+  bool compute = true;      // false: it only draws
 };
 
 struct ProcessLoad {

@@ -12,6 +12,13 @@ struct Pair {
   Client::Lane* takes = nullptr;  // null: nobody is there to take
 };
 
+// Memory is handed over with what is in it. Root of one container is not root of another, so the
+// user alone does not tell; a process that this PID namespace can't see is in some other container.
+bool may_have_it(const Client& giver, const Client& taker) {
+  return giver.peer.uid == taker.peer.uid && giver.container == taker.container &&
+         giver.peer.pid != 0 && taker.peer.pid != 0;
+}
+
 Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker) {
   Pair pair;
   const Client* from = nullptr;
@@ -24,10 +31,8 @@ Pair pair_of(const Roster& roster, std::size_t gpu, const Job& giver, const Job&
   });
   for_lanes(roster, taker, [&](const Client& client, unsigned, Client::Lane& lane) {
     const bool away = lane.residency.phase == abi::kAbsent && lane.residency.away_bytes() != 0;
-    if (pair.takes != nullptr || lane.gpu != gpu || !away || from == nullptr ||
-        client.peer.uid != from->peer.uid) {
-      return;
-    }
+    if (pair.takes != nullptr || lane.gpu != gpu || !away || from == nullptr) return;
+    if (!may_have_it(*from, client)) return;
     pair.takes = &lane;
   });
   return pair;

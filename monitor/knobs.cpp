@@ -107,7 +107,7 @@ void Caps::lower(uid_t uid, Knobs& knobs, JobCard& card) const {
     knobs.share = *share;
     set_text(card.share, fmt::format("{}", knobs.share));
   }
-  if (memory_bytes && knobs.memory_bytes.value_or(~0ull) > *memory_bytes) {
+  if (memory_bytes && knobs.memory_bytes && *knobs.memory_bytes > *memory_bytes) {
     knobs.memory_bytes = memory_bytes;
     set_text(card.memory, fmt::format("{}B", *memory_bytes));
   }

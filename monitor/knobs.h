@@ -50,6 +50,10 @@ struct Caps {
 
   // What of `knobs` is over the cap, as text that names the cap; empty when nothing is.
   std::string exceeded(uid_t uid, const Knobs& knobs) const;
+  // What a job of that user may have of each GPU, whether it asks for a quota or not; none: no cap.
+  std::optional<std::uint64_t> ceiling(uid_t uid) const {
+    return uid == 0 ? std::nullopt : memory_bytes;
+  }
   // Lowers what is over to the cap, in the values and in the card's text.
   void lower(uid_t uid, Knobs& knobs, JobCard& card) const;
 };

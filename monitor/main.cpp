@@ -5,10 +5,13 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <random>
+#include <thread>
 
 #include "monitor/nvml.h"
 #include "monitor/options.h"
@@ -49,21 +52,42 @@ int refuse(int code, const std::string& why) {
   return code;
 }
 
+// The driver may be loaded later than the monitor is started.
+std::unique_ptr<Gpus> wait_for_gpus(Time limit) {
+  const Time until = steady_now() + limit;
+  auto gpus = open_nvml();
+  while (gpus->list().empty() && steady_now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    gpus = open_nvml();
+  }
+  return gpus;
+}
+
 int serve(const Options& options) {
   std::string why;
   bool taken = false;
-  const auto gpus = open_nvml();
+  const auto gpus = wait_for_gpus(options.wait_for_gpu);
   std::vector<std::string> uuids;
-  for (const GpuInfo& gpu : gpus->list()) uuids.push_back(gpu.uuid_text);
+  std::vector<std::string> files;  // one of several instances of a GPU, or of simulated GPUs
+  for (const GpuInfo& gpu : gpus->list()) {
+    uuids.push_back(gpu.uuid_text);
+    const bool fresh = std::find(files.begin(), files.end(), gpu.device_file) == files.end();
+    if (!gpu.device_file.empty() && fresh) files.push_back(gpu.device_file);
+  }
+  if (uuids.empty()) {
+    return refuse(kNoSuchJobOrGpu, "no GPU to govern: " + gpus->problem() +
+                                       "; if one will come, wait for it with --wait-for-gpu 60s");
+  }
   std::vector<Fd> claims = claim_gpus(uuids, why);
   if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
+  std::vector<Fd> locks;
+  if (!lock_devices(files, locks, why)) return refuse(kRefusedByPolicy, why);
   // The claims come first: a second monitor that is refused must never have had a socket, on which
   // somebody could wait for it in vain.
   Place place;
   if (!place.open(options.settings.socket, why, taken)) {
     return refuse(taken ? kRefusedByPolicy : kFailure, why);
   }
-  if (uuids.empty()) spdlog::warn("{}: no GPU is governed", gpus->problem());
 
   std::random_device entropy;
   Monitor monitor(*gpus, options.settings, steady_now(),
@@ -71,7 +95,9 @@ int serve(const Options& options) {
   asio::io_context io(1);
   Server server(io, monitor);
   std::vector<int> claim_fds;
-  for (Fd& claim : claims) claim_fds.push_back(claim.release());
+  for (Fd& claim : claims) {
+    if (claim) claim_fds.push_back(claim.release());
+  }
   server.answer_claims(std::move(claim_fds), "socket " + options.settings.socket);
   server.listen(place.release_listener());
   spdlog::info("listens on {}, governs {} GPUs", options.settings.socket, uuids.size());

@@ -19,7 +19,11 @@ const char* against_gates(const MeansFacts& facts) {
 const char* about_both(const MeansFacts& facts) {
   if (facts.slices.mixed())
     return "some clients get no slices: the driver or their sandbox refuses them";
-  if (facts.gates.mixed()) return "gates are refused to some clients: nobody takes turns with them";
+  if (facts.foreign) {
+    return "other processes use this GPU, maybe under another monitor: no slice is below the "
+           "driver's default";
+  }
+  if (facts.gates.mixed()) return "gates are refused to some clients: these take no turns";
   return facts.slices.taken ? "slices are accepted by the driver"
                             : "slices will be used; nobody needed one yet";
 }

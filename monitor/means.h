@@ -38,6 +38,7 @@ struct MeansAnswers {
 struct MeansFacts {
   bool mps = false;  // NVML names its server, or the driver told every client
   MeansAnswers slices = {}, gates = {};
+  bool foreign = false;  // processes that are not this monitor's compute there
 };
 
 struct MeansInForce {

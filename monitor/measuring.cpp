@@ -9,6 +9,8 @@ namespace {
 
 constexpr Time kMeasureEvery = std::chrono::seconds(1);
 constexpr Time kOldReading = std::chrono::milliseconds(50);
+// More than an idle driver has, less than a context takes.
+constexpr std::uint64_t kForeignBytes = 128ull << 20;
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
@@ -105,9 +107,42 @@ void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t 
   for (const Ours& each : unnamed) read(each.place.state->overhead, least / count, most / count);
 }
 
+bool Measuring::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer) {
+  if (at.listed.empty()) return at.nobodys.value() >= kForeignBytes;
+  // In some sandboxes the clients are named by PIDs that we don't know. Else each is named.
+  std::size_t may_be_ours = answer.named.empty() ? answer.unnamed.size() : 0;
+  for (const ProcessMemory& process : at.listed) {
+    const bool outsider =
+        std::any_of(at.outsiders.begin(), at.outsiders.end(),
+                    [&process](const auto& other) { return other.pid == process.pid; });
+    if (!outsider || !process.compute || !may_be_managed(process.pid)) continue;
+    if (may_be_ours == 0) return true;
+    --may_be_ours;
+  }
+  return false;
+}
+
+std::uint64_t Measuring::most_of(std::size_t gpu, const Client& client) {
+  const GpuAccounts::Gpu& at = gpus_[gpu];
+  if (!at.lists || at.memory.total_bytes == 0) return ~0ull;
+  std::set<pid_t> clients;
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) clients.insert(each.client->peer.pid);
+  const bool names_clients =
+      !at.mps_listed && std::any_of(at.listed.begin(), at.listed.end(), [&](const auto& process) {
+        return clients.contains(process.pid);
+      });
+  std::uint64_t others = 0;
+  for (const ProcessMemory& process : at.listed) {
+    const bool another = process.pid != client.peer.pid;
+    if (another && (names_clients || clients.contains(process.pid))) others += process.bytes;
+  }
+  return minus(at.memory.used_bytes, others);
+}
+
 void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
                                   const std::vector<Counted>& before) {
   GpuAccounts::Gpu& at = gpus_[gpu];
+  at.listed = listed;
   const Answer answer = sort_out(gpu, listed, before);
   const std::uint64_t nobodys = measure_named(answer.named, answer.nobodys);
   // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
@@ -118,6 +153,7 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
     at.nobodys.reading(std::clamp(at.nobodys.value(), least, nobodys));
   }
   const std::uint64_t baseline = at.nobodys.value();
+  at.foreign = foreign_work(at, answer);
   measure_unnamed(answer.unnamed, minus(nobodys, baseline));
   for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
     at.account.set_overhead(each.client->id, each.state->overhead.value());
@@ -132,6 +168,7 @@ void Measuring::measure(std::size_t gpu, Time now) {
   const std::vector<Counted> before = count(gpu);
   if (const auto memory = door_.memory(gpu)) at.memory = *memory;
   const auto listed = door_.processes(gpu);
+  at.lists = listed.has_value();
   if (listed) measure_overheads(gpu, *listed, before);
   if (at.memory.total_bytes > 0) {
     std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);

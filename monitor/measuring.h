@@ -10,6 +10,11 @@
 // nobody's before that lessens the capacity. And what may come to a client may have left another
 // and not be in use yet, so both its overhead and what is nobody's are only known to that extent.
 //
+// Two monitors of one GPU, in containers, say, must never give two short slices. So a process that
+// computes there, is no client and may have the library makes the GPU `foreign`: nobody gets a
+// short slice on it. Where NVML names no process at all, memory that was there before the clients
+// does.
+//
 // Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
 // the brim, and a module that then finds no room ends its job. So where there are any of them, a
 // part of the device is given out to nobody.
@@ -41,6 +46,9 @@ class Measuring {
   void measure_due(Time now);
   // The same, unless the last answer is younger than 50 ms.
   void measure_if_old(std::size_t gpu, Time now);
+  // What a client can have on the device at most, by the last answer: what is used and no other
+  // process's. Where NVML names none of the clients, what is no other client's.
+  std::uint64_t most_of(std::size_t gpu, const Client& client);
   // How much of the time each client's kernels were resident.
   void measure_loads();
 
@@ -69,6 +77,8 @@ class Measuring {
   // What is left of `nobodys`.
   static std::uint64_t measure_named(const std::vector<Ours>& named, std::uint64_t nobodys);
   static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
+  // Whether a process that is no client may have slices from another monitor.
+  static bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
   void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
                          const std::vector<Counted>& before);
 

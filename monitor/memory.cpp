@@ -17,6 +17,9 @@ std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0
 // together ask for theirs at the same moment.
 constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
 
+// A client that rejoined has said by then where its memory is, and the others have rejoined, too.
+constexpr Time kClaimChecked = std::chrono::seconds(5);
+
 }  // namespace
 
 Memory::Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring)
@@ -132,6 +135,10 @@ std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
+    if (here && !job.knobs.memory_bytes && job.ceiling_bytes) {
+      account.set_quota(job.key, {*job.ceiling_bytes, false, true});
+      continue;
+    }
     if (!job.knobs.memory_bytes || !here) {
       account.clear_quota(job.key);
       continue;
@@ -157,7 +164,7 @@ bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::stri
   for (const std::size_t gpu : gpus_of(job)) {
     const auto quota = gpus_[gpu].account.quota(job.key);
     // Less than now is always granted: below use it refuses new allocations only.
-    if (quota && bytes <= quota->bytes) continue;
+    if (quota && !quota->ceiling && bytes <= quota->bytes) continue;
     if (make_room(gpu, job.key, bytes, now)) continue;
     why = who_holds_what(gpu, job.key, bytes);
     return false;
@@ -180,7 +187,7 @@ void Memory::suspend(const Job& job) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, false});
+      account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
     }
     gpus_.read_credits(i);
     for (const ClientId id : job.clients) {
@@ -200,7 +207,7 @@ bool Memory::reclaim(const Job& job, Time now) {
   for (const std::size_t gpu : applies) {
     Account& account = gpus_[gpu].account;
     if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, true});
+      account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
     }
   }
   recount(job);
@@ -219,6 +226,39 @@ void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
   if (gpu.memory.total_bytes > 0) used_bytes = std::min(used_bytes, gpu.memory.total_bytes);
   if (!client.observer) gpu.account.join(client.id, client.job, used_bytes);
   write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
+}
+
+void Memory::check_claim(Client& client, unsigned lane) {
+  const Job* job = roster_.find(client.job);
+  const std::size_t gpu = client.lanes.at(lane).gpu;
+  Account& account = gpus_[gpu].account;
+  if (job == nullptr || account.holding(client.id) == nullptr) return;
+  constexpr std::uint64_t kAny = ~std::uint64_t{0};
+  std::uint64_t most = measuring_.most_of(gpu, client);
+  if (job->knobs.swappable) {
+    const auto quota = account.quota(job->key);
+    most = std::max(most, quota ? quota->bytes : kAny);
+  }
+  account.believe(client.id, most);
+  write_page(gpus_[gpu], {&client, lane, &client.lanes.at(lane)}, account.totals());
+}
+
+void Memory::check_claims(Time now) {
+  for (auto& [id, client] : roster_.clients()) {
+    for (auto& [lane, state] : client->lanes) {
+      if (state.claimed_at == Time{0} || now - state.claimed_at < kClaimChecked) continue;
+      Account& account = gpus_[state.gpu].account;
+      const bool out = account.released(client->job);
+      // Memory on its way in is neither here nor there, for so long at most.
+      const bool moves = !out && !state.residency.resident();
+      if (moves && now - state.claimed_at < kLeavesWithin) continue;
+      state.claimed_at = Time{0};
+      measuring_.measure_if_old(state.gpu, now);
+      const std::uint64_t seen = measuring_.most_of(state.gpu, *client);
+      const std::uint64_t away = out ? state.residency.away_bytes() : 0;
+      account.believe(id, seen + std::min(away, ~seen));
+    }
+  }
 }
 
 void Memory::leave(const Client& client) {

@@ -42,6 +42,10 @@ class Memory {
   void recount(const Job& job);
 
   void join(Client& client, unsigned lane, std::uint64_t used_bytes);
+  // What a client says that it had under another monitor is believed as far as NVML sees it. Of a
+  // swappable job NVML may not see all: check_claims() does, once the page says where it is.
+  void check_claim(Client& client, unsigned lane);
+  void check_claims(Time now);
   void leave(const Client& client);
   wire::Charged charge(Client& client, unsigned lane, std::uint64_t bytes, Time now);
 

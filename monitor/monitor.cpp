@@ -52,12 +52,7 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   auto knobs = parse_card(hello.card, refused);
   if (!knobs) return nullptr;
   if (hello.card.job[0] != '\0') {
-    if (Job* job = roster_.find_id(hello.card.job)) {
-      if (job->uid == peer.uid) return job;
-      refused = fmt::format("job '{}' belongs to {}: {} can't join it", job->id,
-                            user_name(job->uid), user_name(peer.uid));
-      return nullptr;
-    }
+    if (Job* job = roster_.find_id_of(hello.card.job, peer.uid)) return job;
   }
   JobCard card = hello.card;
   if (const std::string over = settings_.caps.exceeded(peer.uid, *knobs); !over.empty()) {
@@ -65,8 +60,11 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   }
   settings_.caps.lower(peer.uid, *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
-  if (card.name[0] != '\0') set_text(card.name, roster_.free_name(card.name));
-  return roster_.make(card, *knobs, peer.uid, now, refused);
+  const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
+  if (named) set_text(card.name, roster_.free_name(card.name));
+  Job* job = roster_.make(card, *knobs, peer.uid, now, refused);
+  if (job != nullptr) job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
+  return job;
 }
 
 void Monitor::drop_ghosts_of(pid_t pid) {
@@ -86,7 +84,10 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
   for (const auto& [lane, state] : client.lanes) {
     const std::uint64_t used = rejoins ? hello.used_bytes[lane] : 0;
     memory_.join(client, lane, used);
-    if (used > 0) measuring_.measure_if_old(state.gpu, now);
+    if (used == 0) continue;
+    measuring_.measure_if_old(state.gpu, now);
+    memory_.check_claim(client, lane);
+    client.lanes[lane].claimed_at = now;
   }
   residency_.join(client, rejoins);
   // A job that is paused is held from the first launch of a new process on.
@@ -108,6 +109,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   }
   fresh->job = job->key;
   fresh->peer = peer;
+  fresh->container = container_of(peer.pid);
   fresh->process = read_text(hello.process).value_or("");
   fresh->observer = (hello.flags & wire::kObserver) != 0;
   bool sees_more = false;
@@ -127,7 +129,8 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   Client& client = roster_.add(std::move(fresh));
   had_a_job_ = true;
   std::string why;
-  if (job->knobs.memory_bytes && (sees_more || job->clients.size() == 1)) {
+  const bool bounded = job->knobs.memory_bytes || job->ceiling_bytes;
+  if (bounded && (sees_more || job->clients.size() == 1)) {
     const bool rejoins = (hello.flags & wire::kRejoin) != 0;
     if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins && !client.observer) {
       refused = why;
@@ -204,7 +207,9 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   if (job == nullptr) return nullptr;
   job->seen.insert(gpus.begin(), gpus.end());
   job->creator = creator;
-  if (knobs->memory_bytes && memory_.reserve(*job, now, why) == 0 && !why.empty()) {
+  job->ceiling_bytes = settings_.caps.ceiling(uid);
+  if ((knobs->memory_bytes || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
+      !why.empty()) {
     creator_died(job->key);
     return nullptr;
   }
@@ -306,6 +311,7 @@ void Monitor::tick(Time now) {
       measuring_.measure_loads();
     }
   }
+  memory_.check_claims(now);
   for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {
     gpus_.read_credits(gpu);
     memory_.rebalance(gpu);
@@ -319,6 +325,7 @@ void Monitor::tick(Time now) {
 }
 
 bool Monitor::done(Time now) const {
+  if (ending_) return true;
   if (settings_.persist || !roster_.jobs().empty()) return false;
   return now - last_job_at_ >= (had_a_job_ ? settings_.idle_exit : settings_.first_job);
 }

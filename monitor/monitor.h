@@ -77,6 +77,8 @@ class Monitor {
   Time look_at_due(Time now);
   // A client rang: the same for its GPUs.
   Time look_at_those_of(ClientId id, Time now);
+  // A person wants it to end, whatever jobs there are.
+  void end() { ending_ = true; }
   // Nobody needs this monitor any more.
   bool done(Time now) const;
 
@@ -121,6 +123,7 @@ class Monitor {
   Time loads_at_{0};
   Time last_job_at_;
   bool had_a_job_ = false;
+  bool ending_ = false;
 };
 
 }  // namespace switchyard::monitor

@@ -31,6 +31,9 @@ struct Calls {
   Return (*graphics_processes)(Device, unsigned*, nvml::ProcessInfo*) = nullptr;
   Return (*utilization)(Device, nvml::ProcessUtilization*, unsigned*, unsigned long long) = nullptr;
   Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
+  Return (*minor_number)(Device, unsigned*) = nullptr;
+  // Of the simulated GPU alone: it has no device file, and names one that does as well.
+  Return (*simulated_file)(Device, char*, unsigned) = nullptr;
   Return (*max_mig_count)(Device, unsigned*) = nullptr;
   Return (*mig_device)(Device, unsigned, Device*) = nullptr;
 
@@ -59,6 +62,8 @@ struct Calls {
         {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"});
     get(utilization, {"nvmlDeviceGetProcessUtilization"});
     get(mig_mode, {"nvmlDeviceGetMigMode"});
+    get(minor_number, {"nvmlDeviceGetMinorNumber"});
+    get(simulated_file, {"nvmlSimulatedDeviceFile"});
     get(max_mig_count, {"nvmlDeviceGetMaxMigDeviceCount"});
     get(mig_device, {"nvmlDeviceGetMigDeviceHandleByIndex"});
   }
@@ -134,38 +139,43 @@ class Nvml final : public Gpus {
   }
 
   std::optional<std::vector<ProcessMemory>> processes(std::size_t at) override {
-    std::map<pid_t, std::uint64_t> found;
+    std::map<pid_t, ProcessMemory> found;
     bool answered = false;
-    const auto add = [&found, &answered](const auto& infos) {
+    const auto add = [&found, &answered](const auto& infos, bool compute) {
       if (!infos) return;
       answered = true;
       for (const auto& info : *infos) {
         // A process may be listed twice, as compute and as graphics, with the same sum.
-        auto& bytes = found[static_cast<pid_t>(info.pid)];
+        const auto pid = static_cast<pid_t>(info.pid);
+        ProcessMemory& process = found.try_emplace(pid, ProcessMemory{pid, 0, false}).first->second;
+        process.compute = process.compute || compute;
         if (info.used_bytes != nvml::kNotAvailable) {
-          bytes = std::max<std::uint64_t>(bytes, info.used_bytes);
+          process.bytes = std::max<std::uint64_t>(process.bytes, info.used_bytes);
         }
       }
     };
     const Device device = devices_[at];
     if (calls_->compute_processes != nullptr) {
       add(ask_list<nvml::ProcessInfo>([&](unsigned* count, nvml::ProcessInfo* out) {
-        return calls_->compute_processes(device, count, out);
-      }));
+            return calls_->compute_processes(device, count, out);
+          }),
+          true);
     } else if (calls_->compute_processes_v1 != nullptr) {
       add(ask_list<nvml::ProcessInfoV1>([&](unsigned* count, nvml::ProcessInfoV1* out) {
-        return calls_->compute_processes_v1(device, count, out);
-      }));
+            return calls_->compute_processes_v1(device, count, out);
+          }),
+          true);
     }
     if (calls_->graphics_processes != nullptr) {
       add(ask_list<nvml::ProcessInfo>([&](unsigned* count, nvml::ProcessInfo* out) {
-        return calls_->graphics_processes(device, count, out);
-      }));
+            return calls_->graphics_processes(device, count, out);
+          }),
+          false);
     }
     if (!answered) return std::nullopt;
     std::vector<ProcessMemory> out;
     out.reserve(found.size());
-    for (const auto& [pid, bytes] : found) out.push_back({pid, bytes});
+    for (const auto& [pid, process] : found) out.push_back(process);
     return out;
   }
 
@@ -217,6 +227,18 @@ class Nvml final : public Gpus {
     }
   }
 
+  std::string device_file(Device device) const {
+    char path[256] = "";
+    unsigned minor = 0;
+    if (calls_->simulated_file != nullptr) {
+      return calls_->simulated_file(device, path, sizeof(path)) == kSuccess ? path : "";
+    }
+    // Instances of one GPU have one file, and a monitor governs all of them.
+    return calls_->minor_number != nullptr && calls_->minor_number(device, &minor) == kSuccess
+               ? "/dev/nvidia" + std::to_string(minor)
+               : "";
+  }
+
   void add_instances(Device parent, unsigned index) {
     unsigned most = 7;
     if (calls_->max_mig_count != nullptr) calls_->max_mig_count(parent, &most);
@@ -235,7 +257,7 @@ class Nvml final : public Gpus {
     if (calls_->device_name != nullptr) calls_->device_name(device, name, sizeof(name));
     devices_.push_back(device);
     seen_us_.push_back(0);
-    infos_.push_back({*uuid, uuid_text, index, name, mig});
+    infos_.push_back({*uuid, uuid_text, index, name, mig, device_file(device)});
   }
 
   std::optional<Calls> calls_;

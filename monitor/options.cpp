@@ -15,6 +15,7 @@ namespace {
 constexpr char kAbout[] =
     "switchyardd, the monitor of Switchyard: shares GPUs among jobs.\n"
     "'switchyard run' starts one when none answers, so nobody needs to run it by hand.\n\n"
+    "  switchyardd --system                            one monitor for all users, started by root\n"
     "  switchyardd --persist                           stays when the last job has gone\n"
     "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
     "  switchyardd --host-pool 64GiB                   so much of the host's memory for swapping\n"
@@ -28,9 +29,9 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 struct Texts {
   std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
-  std::string policy = "priority", minimum, means;
+  std::string policy = "priority", minimum, means, wait_for_gpu;
   std::vector<unsigned> allow_high;
-  bool persist = false, foreground = false;
+  bool persist = false, foreground = false, system = false;
 };
 
 std::string default_socket() {
@@ -83,9 +84,32 @@ bool understand_choices(const Texts& texts, Settings& settings) {
   return true;
 }
 
+// The monitor of all users listens on the well-known place, where only root can, and stays.
+bool understand_place(const Texts& texts, Options& out) {
+  out.settings.socket = texts.system           ? kSystemSocket
+                        : texts.socket.empty() ? default_socket()
+                                               : texts.socket;
+  out.settings.persist = texts.persist || texts.system;
+  if (texts.system && !texts.socket.empty()) {
+    std::fprintf(stderr, "switchyardd: --system listens on %s: leave --socket away\n",
+                 kSystemSocket);
+    return false;
+  }
+  if (texts.system && ::geteuid() != 0) {
+    std::fprintf(stderr,
+                 "switchyardd: --system is for root: 'sudo systemctl enable --now switchyardd', or "
+                 "'sudo switchyardd --system'\n");
+    return false;
+  }
+  if (texts.wait_for_gpu.empty()) return true;
+  const auto wait = parse_seconds(texts.wait_for_gpu);
+  if (!wait) return complain("--wait-for-gpu", texts.wait_for_gpu, kSecondsForms);
+  out.wait_for_gpu = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*wait));
+  return true;
+}
+
 bool understand(const Texts& texts, Options& out) {
-  out.settings.socket = texts.socket.empty() ? default_socket() : texts.socket;
-  out.settings.persist = texts.persist;
+  if (!understand_place(texts, out)) return false;
   if (!texts.capacity.empty()) {
     out.settings.capacity = parse_bytes(texts.capacity);
     if (!out.settings.capacity) return complain("--capacity", texts.capacity, kBytesForms);
@@ -123,6 +147,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       "--socket", texts.socket,
       "where to listen (default: $SWITCHYARD_SOCKET; root: /run/switchyard/monitor.sock; "
       "else $XDG_RUNTIME_DIR/switchyard/ or /tmp/switchyard-UID/)");
+  app.add_flag("--system", texts.system,
+               "one monitor for all users, on /run/switchyard/monitor.sock; it stays (root only)");
+  app.add_option("--wait-for-gpu", texts.wait_for_gpu,
+                 "at start-up, wait so long for a GPU to appear (default: end at once)");
   app.add_flag("--persist", texts.persist, "stay when the last job has gone");
   app.add_option("--idle-exit", texts.idle_exit,
                  "end so long after the last job (default 5s; 60s for the first one to come)");

@@ -14,6 +14,7 @@ struct Options {
   Settings settings;
   std::string log_level = "warn";
   std::string log_file;  // empty: stderr
+  Time wait_for_gpu{0};  // at start-up, until there is one
 };
 
 // Nullopt when there is nothing to run: `exit_code` then says how to end (help and version: 0).

@@ -45,7 +45,7 @@ bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && 
 }  // namespace
 
 Oversubscription::Oversubscription(Roster& roster, GpuAccounts& gpus)
-    : roster_(roster), gpus_(gpus), numbers_(std::random_device{}()) {}
+    : roster_(roster), gpus_(gpus) {}
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
@@ -199,7 +199,7 @@ Time Oversubscription::follow(Time now) {
       give(gpu, *giver, plan.gives_bytes);
     }
     if (leaves < kWorthHandingOver) continue;
-    begin_handover(roster_, gpu, *giver, first, plan.soon_bytes, numbers_() | 1);
+    begin_handover(roster_, gpu, *giver, first, plan.soon_bytes, roster_.random() | 1);
   }
   return next;
 }

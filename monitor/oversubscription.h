@@ -10,7 +10,6 @@
 // Threading: one thread.
 #pragma once
 
-#include <random>
 #include <vector>
 
 #include "monitor/gpu_accounts.h"
@@ -37,7 +36,6 @@ class Oversubscription {
 
   Roster& roster_;
   GpuAccounts& gpus_;
-  std::mt19937_64 numbers_;  // of hand-overs: another monitor's are others
 };
 
 // Whether a client still asks for memory that it was told to wait for.

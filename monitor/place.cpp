@@ -1,15 +1,20 @@
 #include "monitor/place.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <optional>
+#include <sstream>
 
 #include "monitor/processes.h"
 #include "switchyard/paths.h"
@@ -68,26 +73,57 @@ std::optional<sockaddr_un> address_of(const std::string& path) {
   return address;
 }
 
-// Who holds a claim, in its own words, and in the kernel's where it says nothing.
-std::string ask_holder(const sockaddr_un& address, socklen_t length) {
-  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    return "another monitor";
-  }
-  std::string out = "another monitor";
-  if (const auto peer = peer_of(fd.get())) {
-    out += " (pid " + std::to_string(peer->pid) + ", user " + user_name(peer->uid);
-  }
-  pollfd poll_for{fd.get(), POLLIN, 0};
+// What the holder of a claim answers: which socket it listens on.
+std::string words_of(int fd) {
+  pollfd poll_for{fd, POLLIN, 0};
   char text[256] = "";
   if (::poll(&poll_for, 1, 1000) > 0) {
-    const ssize_t got = ::recv(fd.get(), text, sizeof(text) - 1, 0);
+    const ssize_t got = ::recv(fd, text, sizeof(text) - 1, 0);
     // The name may come from anybody: only what is printable goes into a message.
     for (ssize_t i = 0; i < got; ++i) {
       if (text[i] < ' ' || text[i] > '~') text[i] = '?';
     }
   }
-  return out + (text[0] != '\0' ? std::string(", ") + text : "") + ")";
+  return text;
+}
+
+// Says who governs a GPU, and what to do about it.
+std::string governed(const std::string& gpu, const Peer& holder, const std::string& words) {
+  const std::string more = words.empty() ? ")" : ", " + words + ")";
+  std::string out = gpu + " is governed by ";
+  if (holder.pid == 0) {
+    return out + "a monitor in another container" + (words.empty() ? "" : " (" + words + ")") +
+           ": mount the folder of its socket here and set SWITCHYARD_SOCKET";
+  }
+  out += "the monitor of " + user_name(holder.uid) + " (pid " + std::to_string(holder.pid) + more;
+  if (holder.uid == ::geteuid() || ::geteuid() == 0 || holder.uid == 0) {
+    return out + ": use that one, or end it first with 'switchyard stop'";
+  }
+  return out +
+         ": on a shared machine one monitor serves all users: 'sudo systemctl enable --now "
+         "switchyardd', or 'sudo switchyardd --system'";
+}
+
+// Root's monitor serves all users, so no other user's claim stands in its way.
+bool yields_to_us(const std::string& gpu, const Peer& holder) {
+  if (::geteuid() != 0 || holder.uid == 0 || holder.pid == 0) return false;
+  spdlog::warn(
+      "{} is claimed by pid {} of {}: no job gets a slice below the driver's default while "
+      "jobs of another monitor use it",
+      gpu, holder.pid, user_name(holder.uid));
+  return true;
+}
+
+// The other end of an abstract socket, as the kernel says, and what it answers. Nullopt: nobody
+// listens, so whoever took the name is no monitor.
+std::optional<Peer> ask_holder(const sockaddr_un& address, socklen_t length, std::string& words) {
+  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Peer{};
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    return errno == ECONNREFUSED ? std::nullopt : std::optional<Peer>(Peer{});
+  }
+  words = words_of(fd.get());
+  return peer_of(fd.get()).value_or(Peer{});
 }
 
 }  // namespace
@@ -152,12 +188,56 @@ std::vector<Fd> claim_gpus(const std::vector<std::string>& uuids, std::string& w
       out.push_back(std::move(fd));
       continue;
     }
-    why = errno == EADDRINUSE ? uuid + " is governed by " + ask_holder(address, length) +
-                                    " already: use that one, or end it first"
-                              : said("claiming", uuid);
-    return {};
+    if (errno != EADDRINUSE) {
+      why = said("claiming", uuid);
+      return {};
+    }
+    std::string words;
+    const auto holder = ask_holder(address, length, words);
+    if (holder && !yields_to_us(uuid, *holder)) {
+      why = governed(uuid, *holder, words);
+      return {};
+    }
+    out.emplace_back();
   }
   return out;
+}
+
+std::optional<pid_t> lock_holder(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return std::nullopt;
+  // "1: FLOCK  ADVISORY  WRITE 4711 00:06:345 0 EOF"; devices in hexadecimal.
+  const std::string file = fmt::format("{:02x}:{:02x}:{}", major(info.st_dev), minor(info.st_dev),
+                                       static_cast<std::uint64_t>(info.st_ino));
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, access, at;
+    pid_t pid = 0;
+    if (words >> number >> kind >> advisory >> access >> pid >> at && kind == "FLOCK" &&
+        at == file && pid > 0) {
+      return pid;
+    }
+  }
+  return std::nullopt;
+}
+
+bool lock_devices(const std::vector<std::string>& files, std::vector<Fd>& locks, std::string& why) {
+  for (const std::string& file : files) {
+    Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd) continue;
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+      locks.push_back(std::move(fd));
+      continue;
+    }
+    const auto pid = lock_holder(fd.get());
+    if (pid && process_name(*pid) != "switchyardd") continue;
+    const Peer holder{pid.value_or(0), pid ? process_owner(*pid).value_or(0) : 0};
+    if (yields_to_us(file, holder)) continue;
+    why = governed(file, holder, "");
+    return false;
+  }
+  return true;
 }
 
 }  // namespace switchyard::monitor

@@ -2,13 +2,21 @@
 // the GPUs it governs.
 //
 // Concept. A directory that others could have prepared is not trusted: owner and mode are checked.
-// A lock file beside the socket tells a living monitor from a left-over socket. A GPU is claimed by
-// binding the abstract socket "\0switchyard-gpu-<UUID>", which the kernel frees with the process;
-// who connects to it is told who governs the GPU.
+// A lock file beside the socket tells a living monitor from a left-over socket.
+//
+// A GPU is claimed twice. The abstract socket "\0switchyard-gpu-<UUID>" tells whoever connects to
+// it who governs the GPU, within one network namespace. A lock on the GPU's device file holds in
+// every container that has the same file. The kernel frees both with the process. Any user can take
+// both, so neither keeps root's monitor from starting but another one of root's. What keeps two
+// monitors from harm is that neither gives a short slice while it sees work that is not its
+// clients' (measuring.h).
 //
 // Threading: at start-up, before the loop.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +41,15 @@ class Place {
   Fd lock_, listener_;
 };
 
-// One listening abstract socket per UUID. Empty with `why` naming the other monitor when one of the
-// GPUs is governed already.
+// One listening abstract socket per UUID; none for one that another user keeps from root. Empty
+// with `why` naming the other monitor when one of the GPUs is governed already.
 std::vector<Fd> claim_gpus(const std::vector<std::string>& uuids, std::string& why);
+
+// Locks the files. False, with `why` naming the other monitor, when one of them is locked by
+// another monitor. A lock of anything else is let be, and so is a file that can't be opened.
+bool lock_devices(const std::vector<std::string>& files, std::vector<Fd>& locks, std::string& why);
+
+// Who holds a lock on the file behind `fd`; nullopt: nobody that this PID namespace can see.
+std::optional<pid_t> lock_holder(int fd);
 
 }  // namespace switchyard::monitor

@@ -33,6 +33,12 @@ std::optional<uid_t> process_owner(pid_t pid);
 // The PID of `pid` in its own, innermost PID namespace.
 std::optional<pid_t> own_pid(pid_t pid);
 
+// The PID and user namespaces of a process, as one text to compare; empty when that can't be known.
+std::string container_of(pid_t pid);
+
+// Whether a process may have Switchyard's library loaded: true, too, when we may not look.
+bool may_be_managed(pid_t pid);
+
 // What the host can still give out without swapping; 0 when unknown.
 std::uint64_t available_memory();
 

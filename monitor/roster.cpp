@@ -18,6 +18,13 @@ Job* Roster::find_id(const std::string& id) {
   return nullptr;
 }
 
+Job* Roster::find_id_of(const std::string& id, uid_t uid) {
+  for (auto& [key, job] : jobs_) {
+    if (job.uid == uid && (job.id == id || job.said_id == id)) return &job;
+  }
+  return nullptr;
+}
+
 Job* Roster::find_target(const std::string& target) {
   for (auto& [key, job] : jobs_) {
     if (job.name == target) return &job;
@@ -27,12 +34,13 @@ Job* Roster::find_target(const std::string& target) {
 
 Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why) {
   std::string id = card.job;
-  if (!id.empty() && find_id(id) != nullptr) {
+  if (!id.empty() && find_id_of(id, uid) != nullptr) {
     why = fmt::format("a job with the id '{}' is running already", id);
     return nullptr;
   }
   while (id.empty() || find_target(id) != nullptr) id = fmt::format("j{:012x}", random_() >> 16);
-  const std::string name = card.name[0] != '\0' ? card.name : id;
+  const bool unnamed = card.name[0] == '\0' || card.name == std::string(card.job);
+  const std::string name = unnamed ? id : card.name;
   if (const Job* other = find_target(name)) {
     why = fmt::format("the name '{}' is in use by a job of {} (id {}): choose another name", name,
                       user_name(other->uid), other->id);
@@ -41,6 +49,7 @@ Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, 
   Job job;
   job.key = next_job_++;
   job.id = id;
+  if (id != card.job) job.said_id = card.job;
   job.name = name;
   job.uid = uid;
   job.card = card;

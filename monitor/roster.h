@@ -3,7 +3,8 @@
 // Concept. A job is made by `create` (switchyard run), or by the first client that names an id that
 // nobody has, which is also how a restarted monitor finds its jobs again. It lives while its
 // creator lives or a client is attached. Its id and its name are unique among the living; it
-// belongs to one user, and only that user's processes may join it.
+// belongs to one user, and only that user's processes may join it. Ids are no secret, so whoever
+// says one first after a restart of the monitor has no right to it: an id is looked up per user.
 //
 // Threading: a plain value.
 #pragma once
@@ -70,11 +71,14 @@ struct Presence {
 
 struct Job {
   JobKey key = 0;
-  std::string id;    // SWITCHYARD_JOB
-  std::string name;  // how people address it
+  std::string id;       // SWITCHYARD_JOB
+  std::string said_id;  // under which its processes come, where another user's job has that id
+  std::string name;     // how people address it
   uid_t uid = 0;
   JobCard card{};  // as text, `set` included: what its pages show
   Knobs knobs;
+  // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
+  std::optional<std::uint64_t> ceiling_bytes;
   Time since{0};
   Pause pause;
   Presence presence;
@@ -93,6 +97,7 @@ struct Client {
     std::uint64_t lacks_bytes = 0;  // what was missing then
     bool wants_turn = false;        // others' leaving would give it to it
     Time refreshed_at{0};           // when it last said that its contexts changed
+    Time claimed_at{0};             // when it said what it had under another monitor; 0: checked
     double load = -1;               // NVML's last sample; -1: none
     LaneReport last;                // as of the last look
     GateReport gate;                // the same
@@ -119,6 +124,7 @@ struct Client {
   ClientId id = 0;
   JobKey job = 0;
   Peer peer;
+  std::string container;  // its namespaces (processes.h)
   std::string process;
   bool observer = false;
   bool watched = true;  // somebody will tell when the process is dead
@@ -128,18 +134,24 @@ struct Client {
 
 class Roster {
  public:
-  // `random` makes the ids of jobs; a test may pass a counter.
+  // `random` makes the ids of jobs and the numbers of hand-overs, which nobody shall guess; a test
+  // may pass a counter.
   explicit Roster(std::function<std::uint64_t()> random);
 
+  std::uint64_t random() { return random_(); }
   Job* find(JobKey key);
   Job* find_id(const std::string& id);
+  // The job that processes of `uid` mean by an id: anybody may say one, and it names only jobs of
+  // the same user.
+  Job* find_id_of(const std::string& id, uid_t uid);
   // By name or id.
   Job* find_target(const std::string& target);
   const std::map<JobKey, Job>& jobs() const { return jobs_; }
   std::map<JobKey, Job>& jobs() { return jobs_; }
 
-  // Makes a job with the id and the name of the card; fresh ones where these are empty. Nullptr,
-  // with a reason, when the id or the name is in use.
+  // Makes a job with the id and the name of the card; fresh ones where these are empty, and a fresh
+  // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id,
+  // or the name is in use.
   Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;

@@ -88,6 +88,7 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
   // All of them, or one that lies would change what the others get.
   facts.mps = accounts_[gpu].mps_listed || (all_under_mps && !snapshot.clients.empty());
+  facts.foreign = accounts_[gpu].foreign;
   gpus_[gpu].facts = facts;
   const MeansInForce means = in_force(gpu);
   snapshot.rules = rules_;

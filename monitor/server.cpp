@@ -121,7 +121,7 @@ void Server::tick() {
   monitor_.tick(now);
   look_soon();
   if (monitor_.done(now)) {
-    spdlog::info("the last job has gone: good bye");
+    spdlog::info("it was told to stop, or the last job has gone: good bye");
     return stop();
   }
   tick_.expires_after(kTick);

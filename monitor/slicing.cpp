@@ -35,6 +35,10 @@ void Slicing::died(ClientId client) {
 void Slicing::heard(std::size_t gpu, ClientId client, const LaneReport& now,
                     const LaneReport& before) {
   SliceApplier& applier = gpus_[gpu].applier;
+  if (now.contexts > before.contexts) {
+    gpus_[gpu].unchecked = true;
+    accounts_[gpu].stale = true;
+  }
   if (now.compute_groups != before.compute_groups || now.contexts != before.contexts) {
     applier.groups_changed(client);
   }
@@ -42,7 +46,10 @@ void Slicing::heard(std::size_t gpu, ClientId client, const LaneReport& now,
 }
 
 void Slicing::want(std::size_t gpu, ClientId client, Slices slices, Time now) {
-  if (is_short(slices) && now < quiet_until_) slices = policy::kYieldShared;
+  GpuAccounts::Gpu& account = accounts_[gpu];
+  if (!account.stale) gpus_[gpu].unchecked = false;
+  const bool another = account.foreign || gpus_[gpu].unchecked;
+  if (is_short(slices) && (now < quiet_until_ || another)) slices = policy::kYieldShared;
   gpus_[gpu].applier.want(client, slices);
 }
 

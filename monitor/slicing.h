@@ -2,6 +2,7 @@
 //
 // Concept. One applier per GPU keeps the law that never two clients have a short slice in force;
 // this is its way to the pages: what they say is told to it, what it wants written is written.
+// Where jobs of another monitor may be (GpuAccounts::Gpu::foreign), nobody gets a short one.
 //
 // Threading: one thread.
 #pragma once
@@ -37,6 +38,9 @@ class Slicing {
   struct Gpu {
     SliceApplier applier;
     Time written_at{0};
+    // A client has made a context since NVML was asked. If two monitors each give a short slice
+    // only after they have asked with their own contexts there, one of them sees the other's.
+    bool unchecked = false;
   };
 
   Roster& roster_;

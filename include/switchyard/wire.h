@@ -58,6 +58,7 @@
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
+//   {"op":"stop","force"?:true}         → "pid": the monitor ends at once. With jobs only by force
 //
 // Shared memory: a client hands over descriptors of its device memory under a key that it chose by
 // chance, and tells the key to whom it will. Only its own user's clients are given them, and only

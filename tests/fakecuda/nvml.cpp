@@ -1,5 +1,6 @@
 // The NVML of the simulated GPU: a view of the state file.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -138,6 +139,14 @@ extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nv
     default:
       return "Unknown Error";
   }
+}
+
+// Where the real driver has /dev/nvidiaN, which monitors lock. All GPUs of one state share it.
+// FAKECUDA_DEVICE_FILE: another one, as in a container with a device file of its own.
+NVML_CALL nvmlSimulatedDeviceFile(nvmlDevice_t device, char* out, unsigned length) {
+  NEED_DEVICE(from, device);
+  const char* other = getenv("FAKECUDA_DEVICE_FILE");
+  return copy_text(out, length, other ? other : from->path());
 }
 
 NVML_CALL nvmlSystemGetDriverVersion(char* out, unsigned length) {

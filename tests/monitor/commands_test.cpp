@@ -2,6 +2,7 @@
 #include "monitor/commands.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <random>
 
@@ -174,6 +175,18 @@ TEST(Commands, CapsRefuseWhatUsersAskTooMuch) {
             kRefusedByPolicy);
 }
 
+TEST(Commands, ACapBelowADefaultRefusesOnlyWhoAsksForMore) {
+  Settings settings;
+  settings.caps.priority = Priority::kLow;
+  settings.caps.share = 0.5;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}}, 1000)["ok"], true);
+  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.priority, Priority::kLow);
+  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.share, 0.5);
+  EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"priority", "normal"}}}}, 1000)["code"],
+            kRefusedByPolicy);
+}
+
 TEST(Commands, SetOfAnUnknownJob) {
   Rig rig;
   EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "nobody"}})["code"], kNoSuchJobOrGpu);
@@ -224,6 +237,28 @@ TEST(Commands, MeansBelongToTheMonitorsOwner) {
   const uid_t stranger = ::geteuid() + 1;
   EXPECT_EQ(rig.ask({{"op", "means"}, {"means", "none"}}, stranger)["code"], kNoPermission);
   EXPECT_EQ(rig.monitor.scheduler().chosen(), Means::kAuto);
+}
+
+TEST(Commands, StopIsTheOwnersAndWithJobsNeedsForce) {
+  Settings settings;
+  settings.persist = true;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "stop"}}, ::geteuid() + 1)["code"], kNoPermission);
+  rig.join({.name = "x"});
+  const json refused = rig.ask({{"op", "stop"}});
+  EXPECT_EQ(refused["code"], kRefusedByPolicy);
+  EXPECT_NE(refused["error"].get<std::string>().find("'x'"), std::string::npos);
+  EXPECT_FALSE(rig.monitor.done(rig.now));
+  EXPECT_EQ(rig.ask({{"op", "stop"}, {"force", true}})["ok"], true);
+  EXPECT_TRUE(rig.monitor.done(rig.now));
+}
+
+TEST(Commands, StopWithoutJobsEndsAMonitorThatWouldStay) {
+  Settings settings;
+  settings.persist = true;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "stop"}})["ok"], true);
+  EXPECT_TRUE(rig.monitor.done(rig.now));
 }
 
 TEST(Commands, StatusHasItsKeys) {

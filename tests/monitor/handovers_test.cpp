@@ -37,6 +37,20 @@ TEST(HandOvers, WhoLeavesAndWhoComesAreToldOneNumber) {
   EXPECT_EQ(rig.takes(rig.b), 0u);
 }
 
+TEST(HandOvers, TheirNumberComesFromTheMonitorsOwnSourceForItIsAKey) {
+  Turn rig;  // whose source counts in steps of 2^20
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b) & 0xfffff, 1u);
+}
+
+TEST(HandOvers, NothingIsHandedIntoAnotherContainer) {
+  Turn rig;
+  rig.a.client->container = "pid:[1]user:[2]";
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
 // b works until it is told what to prepare.
 void works_until_it_prepares(Turn& rig) {
   const Time end = rig.now + seconds(60);

@@ -31,11 +31,39 @@ TEST(Joining, TheFirstProcessSetsTheKnobsOfItsJob) {
   EXPECT_STREQ(second.shim.page().card.priority, "high");
 }
 
-TEST(Joining, AJobBelongsToAUser) {
+TEST(Joining, AJobBelongsToAUserAndWhoElseSaysItsIdGetsAJobOfItsOwn) {
   Rig rig;
-  rig.join({.job = "j1"}, 1000);
-  EXPECT_NE(rig.refusal({.job = "j1"}, 1001).find("belongs to"), std::string::npos);
-  EXPECT_NE(rig.refusal({.job = "j1"}, 0).find("belongs to"), std::string::npos);
+  const Joined mine = rig.join({.job = "j1"}, 1000);
+  for (const uid_t other : {1001, 0}) {
+    const Joined theirs = rig.join({.job = "j1"}, other);
+    EXPECT_NE(theirs.client->job, mine.client->job);
+    EXPECT_STRNE(theirs.shim.page().card.job, "j1");
+  }
+  EXPECT_EQ(rig.join({.job = "j1"}, 1000).client->job, mine.client->job);
+}
+
+// Ids stand in `ps` for everybody, and a fresh monitor knows no job yet.
+TEST(Joining, AnIdThatAnotherUserSaidFirstCostsTheOwnerNothing) {
+  Rig rig;
+  rig.gpus.uses[0] = {{4000, kGiB}, {4001, kGiB}};
+  rig.now += seconds(1);
+  rig.join({.job = "j1"}, 1001);
+  wire::Hello hello =
+      hello_of({.job = "j1", .name = "j1", .memory = "2GiB", .limit = "30%"}, 1, wire::kRejoin);
+  hello.used_bytes[0] = kGiB;
+  hello.paused = 1;
+  const Joined first = rig.join_as({4000, 1000}, hello);
+  const Joined second = rig.join_as({4001, 1000}, hello);
+  const Job* job = rig.monitor.roster().find(first.client->job);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->uid, 1000u);
+  EXPECT_EQ(second.client->job, job->key) << "the processes of one job stay together";
+  EXPECT_EQ(job->knobs.limit, 0.3);
+  EXPECT_TRUE(job->pause.on);
+  EXPECT_EQ(first.lane().quota_bytes, 2 * kGiB);
+  EXPECT_EQ(rig.account().charged(job->key), 2 * kGiB);
+  EXPECT_STREQ(first.shim.page().card.job, job->id.c_str());
+  EXPECT_EQ(rig.join({.job = "j1"}, 1000).client->job, job->key) << "and its later ones come to it";
 }
 
 TEST(Joining, ATextThatMakesNoSenseIsRefusedWithItsForms) {
@@ -103,6 +131,8 @@ TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
   wire::Hello hello = hello_of({}, 1, wire::kRejoin);
   hello.card = before.shim.page().card;
   hello.used_bytes[0] = kGiB;
+  fresh.gpus.uses[0][4000] = kGiB;
+  fresh.now += seconds(1);
   const Joined after = fresh.join_as({4000, 1000}, hello);
   const Job* job = fresh.monitor.roster().find_target("train");
   ASSERT_NE(job, nullptr);
@@ -118,17 +148,56 @@ TEST(Joining, ARejoinIsTakenEvenWhereItsQuotaNoLongerFits) {
   rig.join({.memory = "3GiB"});
   wire::Hello hello = hello_of({.memory = "3GiB"}, 1, wire::kRejoin);
   hello.used_bytes[0] = 2 * kGiB;
+  rig.gpus.uses[0][4000] = 2 * kGiB;
+  rig.now += seconds(1);
   const Joined again = rig.join_as({4000, 1000}, hello);
   EXPECT_EQ(again.lane().quota_bytes, 3 * kGiB);
   EXPECT_EQ(rig.account().overdrawn(), kGiB);
 }
 
-TEST(Joining, ARejoinCanNotClaimMoreThanTheGpuHas) {
+TEST(Joining, ARejoinCanNotClaimMoreThanNvmlSeesOfItsProcess) {
   Rig rig;
+  rig.gpus.uses[0] = {{3999, kGiB}, {4000, kGiB}};
+  rig.gpus.unlisted = 10 * kMiB;
+  rig.now += seconds(1);
+  rig.join_as({3999, 1000}, hello_of({}, 1));
   wire::Hello hello = hello_of({}, 1, wire::kRejoin);
   hello.used_bytes[0] = ~0ull;
   const Joined again = rig.join_as({4000, 1000}, hello);
-  EXPECT_LE(rig.account().holding(again.id)->used(), 4 * kGiB);
+  EXPECT_EQ(rig.account().holding(again.id)->used(), kGiB + 10 * kMiB);
+  EXPECT_EQ(again.lane().available_bytes, rig.account().available(again.id));
+  const Joined none = rig.join_as({4001, 1001}, hello);
+  EXPECT_LE(rig.account().holding(none.id)->used(), 10 * kMiB) << "it has nothing there";
+}
+
+// As after a restart: until the others have joined, theirs could be anybody's.
+TEST(Joining, WhatTheFirstToRejoinClaimsOfTheOthersIsTakenFromItOnceTheyAreThere) {
+  Rig rig;
+  rig.gpus.uses[0] = {{4000, 2 * kGiB}};
+  rig.now += seconds(1);
+  wire::Hello hello = hello_of({}, 1, wire::kRejoin);
+  hello.used_bytes[0] = ~0ull;
+  const Joined liar = rig.join_as({4001, 1001}, hello);
+  hello.used_bytes[0] = 2 * kGiB;
+  const Joined honest = rig.join_as({4000, 1000}, hello);
+  for (int i = 0; i < 7; ++i) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(liar.id)->used(), 0u);
+  EXPECT_EQ(rig.account().holding(honest.id)->used(), 2 * kGiB);
+  EXPECT_EQ(rig.account().free(), 2 * kGiB);
+}
+
+TEST(Joining, MemoryThatAJobClaimsToHaveSwappedOutMustBeSaidToBeAway) {
+  Rig rig;
+  wire::Hello hello = hello_of({.swappable = "yes"}, 1, wire::kRejoin);
+  hello.used_bytes[0] = 3 * kGiB;
+  rig.gpus.uses[0] = {{4000, kMiB}, {4001, kMiB}};
+  const Joined away = rig.join_as({4000, 1000}, hello);
+  away.shim.swappable(3 * kGiB);
+  away.shim.be_absent();
+  const Joined liar = rig.join_as({4001, 1001}, hello);
+  for (int i = 0; i < 7; ++i) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(liar.id)->used(), kMiB);
+  EXPECT_EQ(rig.account().holding(away.id)->used(), 3 * kGiB) << "or it comes back without room";
 }
 
 TEST(Joining, AnObserverSeesTheQuotaAndIsChargedNothing) {
@@ -198,6 +267,39 @@ TEST(Joining, RootCapsWhatUsersGet) {
   EXPECT_EQ(user.lane().quota_bytes, kGiB);
   EXPECT_STREQ(rig.join({.priority = "high"}, 1007).shim.page().card.priority, "high");
   EXPECT_STREQ(rig.join({.priority = "high"}, 0).shim.page().card.priority, "high");
+}
+
+TEST(Joining, ACapOfMemoryHoldsForWhoeverAsksForNone) {
+  Settings settings;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  std::string why;
+  const Job* made = rig.monitor.create(card_of({.name = "made"}), 1000, 77, {}, rig.now, why);
+  ASSERT_NE(made, nullptr) << why;
+  wire::Hello rejoins = hello_of({.name = "again"}, 1, wire::kRejoin);
+  for (const Joined& each : {rig.join({.job = made->id}), rig.join({.name = "bare"}),
+                             rig.join_as({4000, 1000}, rejoins)}) {
+    EXPECT_EQ(each.lane().quota_bytes, kGiB);
+    EXPECT_TRUE(rig.allocate(each, kGiB - 2 * kMiB));
+    EXPECT_FALSE(rig.allocate(each, 4 * kMiB));
+    rig.release(each, kGiB - 2 * kMiB);
+  }
+  EXPECT_EQ(rig.account().reserved(), 0u) << "nobody asked for a promise";
+  const Joined root = rig.join({}, 0);
+  EXPECT_EQ(root.lane().quota_bytes, 0u);
+  EXPECT_TRUE(rig.allocate(root, 3 * kGiB));
+}
+
+TEST(Joining, SetMemoryNoneLeavesTheCap) {
+  Settings settings;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined a = rig.join({.name = "a", .memory = "512MiB"});
+  EXPECT_EQ(a.lane().quota_bytes, kGiB / 2);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "a"}, {"memory", "none"}}, 1000)["ok"], true);
+  EXPECT_EQ(a.lane().quota_bytes, kGiB);
+  EXPECT_FALSE(rig.allocate(a, kGiB + 2 * kMiB));
+  EXPECT_EQ(rig.account().reserved(), 0u);
 }
 
 TEST(Joining, TheMonitorIsDoneSomeTimeAfterItsLastJob) {

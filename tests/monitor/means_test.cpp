@@ -2,6 +2,8 @@
 #include "monitor/means.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
@@ -99,8 +101,14 @@ TEST_F(MeansChosen, EachIsInForceAtOnceAndShown) {
 TEST_F(MeansChosen, UnderMpsNobodyIsAskedForSlices) {
   const Joined high = runs({.priority = "high"});
   const Joined low = runs({.priority = "low"});
-  rig.monitor.gpus()[0].mps_listed = true;
+  // A process of MPS, as its name says.
+  char name[16] = "";
+  ::prctl(PR_GET_NAME, name);
+  ::prctl(PR_SET_NAME, "nvidia-cuda-mps");
+  rig.gpus.uses[0][::getpid()] = kMiB;
+  rig.pass(std::chrono::seconds(1));
   rig.settle({&high, &low});
+  ::prctl(PR_SET_NAME, name);
   EXPECT_EQ(low.lane().slice_seq, 0u);
   EXPECT_TRUE(low.shim.armed());
 }
@@ -167,8 +175,7 @@ TEST_F(MeansChosen, AGateThatIsRefusedToOneIsArmedForTheOthers) {
   const Joined limited = runs({.limit = "30%"});
   rig.settle({&refused, &limited});
   EXPECT_EQ(gpu()["means"], "slice+gate");
-  EXPECT_EQ(gpu()["means_reason"],
-            "gates are refused to some clients: nobody takes turns with them");
+  EXPECT_EQ(gpu()["means_reason"], "gates are refused to some clients: these take no turns");
   EXPECT_TRUE(limited.shim.armed()) << "its ceiling is its own";
 }
 

@@ -2,8 +2,13 @@
 #include "monitor/place.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -130,6 +135,68 @@ TEST(Claims, AClaimEndsWithItsHolder) {
   EXPECT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u) << why;
 }
 
+// Any user can take the name of a GPU.
+TEST(Claims, AnotherUsersClaimDoesNotKeepRootsMonitorFromStarting) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  std::string why;
+  const std::string uuid = unique_uuid();
+  ASSERT_EQ(::seteuid(47112), 0);  // the kernel keeps who listens
+  const auto squatted = claim_gpus({uuid}, why);
+  EXPECT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(squatted.size(), 1u) << why;
+  EXPECT_EQ(claim_gpus({uuid}, why).size(), 1u) << why;
+  ASSERT_EQ(::seteuid(47111), 0);
+  EXPECT_TRUE(claim_gpus({uuid}, why).empty());
+  EXPECT_EQ(::seteuid(0), 0);
+  EXPECT_NE(why.find("switchyardd --system"), std::string::npos) << why;
+  EXPECT_NE(why.find("47112"), std::string::npos) << why;
+}
+
+TEST(Claims, ANameThatNobodyListensOnIsNoClaim) {
+  const std::string name = "switchyard-gpu-" + unique_uuid();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const Fd squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  std::string why;
+  EXPECT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u) << why;
+}
+
+TEST(Processes, TheOwnerIsTheUserThatActsWhateverTheProcessHides) {
+  EXPECT_EQ(process_owner(::getpid()), ::geteuid());
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play another user";
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool hidden = ::setresuid(47112, 47112, 47112) == 0 && ::prctl(PR_SET_DUMPABLE, 0) == 0;
+    ::_exit(::write(ready[1], &hidden, 1) == 1 && ::pause() == 0 ? 0 : 1);
+  }
+  bool hidden = false;
+  ASSERT_EQ(::read(ready[0], &hidden, 1), 1);
+  EXPECT_TRUE(hidden);
+  EXPECT_EQ(process_owner(child), 47112u);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int end : ready) ::close(end);
+}
+
+TEST_F(PlaceTest, AFileThatSomethingElseHasLockedIsLetBe) {
+  const std::string file = base + "/device";
+  std::ofstream(file) << "x";
+  std::vector<Fd> first, second;
+  ASSERT_TRUE(lock_devices({file, base + "/none"}, first, why)) << why;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(lock_holder(first[0].get()), ::getpid());
+  EXPECT_TRUE(lock_devices({file}, second, why)) << "this test is no monitor: " << why;
+  EXPECT_TRUE(second.empty());
+  first.clear();
+  EXPECT_TRUE(lock_devices({file}, second, why));
+  EXPECT_EQ(second.size(), 1u);
+}
+
 std::optional<Options> options_of(std::vector<std::string> words, int& exit_code) {
   words.insert(words.begin(), "switchyardd");
   std::vector<char*> argv;
@@ -157,11 +224,32 @@ TEST(Options, AreUnderstood) {
   EXPECT_EQ(options->settings.idle_exit, std::chrono::seconds(1));
 }
 
+TEST(Options, TheSystemMonitorListensOnTheWellKnownPlaceAndStays) {
+  int exit_code = -1;
+  const auto options = options_of({"--system", "--wait-for-gpu", "2m"}, exit_code);
+  if (::geteuid() != 0) {
+    EXPECT_FALSE(options);
+    EXPECT_EQ(exit_code, kUsage);
+    return;
+  }
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->settings.socket, "/run/switchyard/monitor.sock");
+  EXPECT_TRUE(options->settings.persist);
+  EXPECT_EQ(options->wait_for_gpu, std::chrono::minutes(2));
+}
+
 TEST(Options, NonsenseIsAUsageError) {
-  const std::vector<std::vector<std::string>> bad = {
-      {"--capacity", "much"}, {"--capacity", "0"},      {"--cap-priority", "urgent"},
-      {"--cap-share", "x"},   {"--cap-memory", "-1"},   {"--idle-exit", "soon"},
-      {"--log", "loud"},      {"--allow-high", "root"}, {"--no-such-option"}};
+  const std::vector<std::vector<std::string>> bad = {{"--capacity", "much"},
+                                                     {"--capacity", "0"},
+                                                     {"--cap-priority", "urgent"},
+                                                     {"--cap-share", "x"},
+                                                     {"--cap-memory", "-1"},
+                                                     {"--idle-exit", "soon"},
+                                                     {"--wait-for-gpu", "soon"},
+                                                     {"--system", "--socket", "/x/y"},
+                                                     {"--log", "loud"},
+                                                     {"--allow-high", "root"},
+                                                     {"--no-such-option"}};
   for (const auto& words : bad) {
     int exit_code = -1;
     EXPECT_FALSE(options_of(words, exit_code)) << words[0];

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -40,6 +41,7 @@ class Running {
     if (!place_->open(settings_.socket, why, taken)) ADD_FAILURE() << why;
     thread_ = std::thread([this, fd = place_->release_listener()] {
       FakeGpus gpus;
+      gpus.uses[0] = uses;
       std::mt19937_64 random(std::random_device{}());
       Monitor monitor(gpus, settings_, steady_now(), [&random] { return random(); });
       asio::io_context io(1);
@@ -59,6 +61,9 @@ class Running {
   // A monitor that said good bye by itself.
   bool ended() { return io_ == nullptr; }
   const std::string& socket() const { return settings_.socket; }
+
+  // Of its GPU, by process, from the next start on.
+  std::map<pid_t, std::uint64_t> uses;
 
  private:
   Settings settings_;

@@ -78,6 +78,71 @@ TEST_F(SlicingTest, AnIdleClientIsAskedToRing) {
   EXPECT_EQ(b.lane().attention, 0u);
 }
 
+// NVML names it, and nothing shows that it has no slices from somebody else.
+TEST_F(SlicingTest, BesideAProcessThatMayBeAnotherMonitorsNobodyIsShort) {
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  const std::map<pid_t, std::uint64_t> ours = {{high.client->peer.pid, kMiB},
+                                               {low.client->peer.pid, kMiB}};
+  rig.gpus.uses[0] = ours;
+  rig.settle({&high, &low});
+  ASSERT_EQ(low.lane().compute_slice_us, 20u);
+  rig.gpus.uses[0][4'190'000] = kGiB;
+  rig.pass(seconds(1));
+  rig.settle({&high, &low});
+  EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
+  EXPECT_NE(rig.ask({{"op", "status"}})["gpus"][0]["means_reason"].get<std::string>().find(
+                "another monitor"),
+            std::string::npos);
+  rig.gpus.uses[0] = ours;
+  rig.pass(seconds(1));
+  rig.settle({&high, &low});
+  EXPECT_EQ(low.lane().compute_slice_us, 20u);
+}
+
+TEST_F(SlicingTest, BesideAProcessWithoutTheLibraryTheYielderIsShort) {
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  rig.gpus.uses[0][::getpid()] = kGiB;
+  rig.pass(seconds(1));
+  rig.settle({&high, &low});
+  EXPECT_EQ(low.lane().compute_slice_us, 20u);
+}
+
+// Of two monitors that ask NVML only then, one sees the other's contexts.
+TEST_F(SlicingTest, NobodyIsShortBeforeNvmlWasAskedWithItsContextThere) {
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.join({.priority = "low"});
+  rig.settle({&high});
+  low.shim.open_context();
+  rig.gpus.uses[0] = {{high.client->peer.pid, kMiB}, {low.client->peer.pid, kMiB}};
+  rig.gpus.uses[0][4'190'000] = kGiB;  // the other monitor's, since the last answer
+  for (int i = 0; i < 5; ++i) {
+    high.shim.launch();
+    low.shim.launch();
+    rig.now += milliseconds(5);
+    rig.monitor.look(rig.now);
+    high.shim.apply_slices();
+    low.shim.apply_slices();
+    ASSERT_TRUE(low.lane().slice_seq == 0 || low.lane().compute_slice_us >= abi::kShortBelowUs);
+  }
+  rig.settle({&high, &low});
+  EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
+}
+
+TEST_F(SlicingTest, WhereNvmlNamesNobodyMemoryThatWasThereBeforeIsAnotherMonitors) {
+  rig.gpus.lists_processes = false;
+  rig.gpus.unlisted = kGiB;
+  for (int i = 0; i < 3; ++i) {
+    rig.now += seconds(1);
+    rig.monitor.measuring().measure_all(rig.now);
+  }
+  const Joined high = rig.runs({.priority = "high"});
+  const Joined low = rig.runs({.priority = "low"});
+  rig.settle({&high, &low});
+  EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
+}
+
 TEST_F(SlicingTest, AStoppedYielderKeepsTheOnlyShortSliceUntilItIsDead) {
   const Joined high = rig.runs({.priority = "high"});
   const Joined low = rig.runs({.priority = "low"});
@@ -192,7 +257,7 @@ TEST_F(SlicingTest, EveryGpuIsDecidedByItself) {
 
 TEST_F(SlicingTest, AFreshMonitorBesideStrangersWaitsBeforeItMakesAnybodyShort) {
   FakeGpus gpus;
-  gpus.uses[0][77] = kMiB;
+  gpus.uses[0][::getpid()] = kMiB;  // which has no library, so it has no slices from anybody
   Monitor monitor(gpus, {}, seconds(100), [] { return 1ull << 40; });
   std::string why;
   Client* high =
@@ -207,6 +272,7 @@ TEST_F(SlicingTest, AFreshMonitorBesideStrangersWaitsBeforeItMakesAnybodyShort) 
     each->launch();
   }
   for (Time now = seconds(101); now < seconds(103); now += milliseconds(200)) {
+    monitor.tick(now);
     monitor.look(now);
     EXPECT_EQ(b.lane().compute_slice_us, 2048u);
   }

@@ -208,6 +208,7 @@ TEST(Socket, ARestartedMonitorIsJoinedAgainWithWhatWasUsed) {
   wire::Hello hello = hello_of({}, 1, wire::kRejoin);
   hello.card = before->shim().page().card;
   hello.used_bytes[0] = kGiB;
+  monitor.uses[::getpid()] = kGiB;
   monitor.start();
   WireClient after(monitor.socket());
   ASSERT_TRUE(after.join(hello)) << after.refused();
