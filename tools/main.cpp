@@ -15,6 +15,7 @@
 #include "tools/run/run.h"
 #include "tools/set/set.h"
 #include "tools/status/status.h"
+#include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
 #include "tools/version/version.h"
 
@@ -52,6 +53,7 @@ int parse_and_run(std::vector<std::string> arguments) {
   tools::add_swap_in(app, outcome);
   tools::add_policy(app, outcome);
   tools::add_means(app, outcome);
+  tools::add_stop(app, outcome);
   tools::add_doctor(app, outcome);
   tools::add_version(app, outcome);
   try {

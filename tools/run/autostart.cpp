@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +91,37 @@ std::string last_words(const std::string& path, std::uintmax_t from) {
   return last;
 }
 
+// After fork(): system calls alone. Without close_range (Linux 5.9) the table of open descriptors
+// says which there are; nothing is allocated to read it.
+void close_from(int first) {
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, first, ~0u, 0) == 0) return;
+#endif
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_max = 1024;
+  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  alignas(8) char entries[4096];
+  for (long got = 0;
+       folder >= 0 && (got = ::syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0;) {
+    for (long at = 0; at < got;) {
+      const char* entry = entries + at;
+      unsigned short bytes = 0;
+      std::memcpy(&bytes, entry + 16, sizeof(bytes));  // linux_dirent64: d_ino, d_off, d_reclen
+      const int fd = std::atoi(entry + 19);
+      if (fd >= first && fd != folder) ::close(fd);
+      at += bytes;
+    }
+  }
+  if (folder >= 0) {
+    ::close(folder);
+    return;
+  }
+  for (rlim_t fd = static_cast<rlim_t>(first); fd < std::min<rlim_t>(limit.rlim_max, 1 << 20);
+       ++fd) {
+    ::close(static_cast<int>(fd));
+  }
+}
+
 // What the child does between fork and exec. Only the three standard descriptors and `lifeline`
 // stay open: a monitor that held the caller's pipe would keep `$(switchyard run ...)` waiting.
 [[noreturn]] void become_monitor(const char* program, const std::string& log, int lifeline) {
@@ -100,7 +133,7 @@ std::string last_words(const std::string& path, std::uintmax_t from) {
   ::dup2(out >= 0 ? out : null, 2);
   ::dup2(lifeline, 3);
   ::fcntl(3, F_SETFD, 0);
-  for (int fd = 4; fd < 1024; ++fd) ::close(fd);
+  close_from(4);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);

@@ -1,0 +1,71 @@
+#include "tools/stop/stop.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "tools/base/monitor_client.h"
+
+namespace switchyard::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kEndsWithin = std::chrono::seconds(10);
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard stop
+      ends the monitor; the next `switchyard run` starts another
+  switchyard stop --force
+      ends it although jobs run: they go on, unmanaged, until there is another monitor
+
+A monitor that systemd started is started and stopped by `systemctl`. Only the monitor's owner and
+root may stop it. Exit status: 0 once it has ended, 3 no monitor, 5 not yours, 6 jobs are running,
+7 it did not end in time.)";
+
+// Another monitor can be started once this one listens no more; maybe it has been already.
+bool has_ended(const std::string& socket, const nlohmann::json& pid) {
+  const auto until = Clock::now() + kEndsWithin;
+  while (Clock::now() < until) {
+    auto still = MonitorClient::connect(socket);
+    if (!still) return true;
+    if (const auto who = still->ask({{"op", "version"}}); who && (*who)["pid"] != pid) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+int stop(bool force, bool json) {
+  auto monitor = MonitorClient::connect_any();
+  if (!monitor) return fail(monitor.error());
+  auto reply = monitor->ask({{"op", "stop"}, {"force", force}});
+  if (!reply) return fail(reply.error());
+  if (!has_ended(monitor->socket(), (*reply)["pid"])) {
+    return fail({kTimedOut, fmt::format("the monitor at {} was told to stop and still listens; see "
+                                        "its log",
+                                        monitor->socket())});
+  }
+  if (json) {
+    print_json(*reply);
+  } else {
+    fmt::print("the monitor at {} has ended\n", monitor->socket());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_stop(CLI::App& app, Outcome& outcome) {
+  CLI::App* sub = app.add_subcommand("stop", "end the monitor");
+  sub->footer(kExamples);
+  const auto force = std::make_shared<bool>(false);
+  const auto json = std::make_shared<bool>(false);
+  sub->add_flag("--force", *force, "also while jobs run; they go on unmanaged");
+  sub->add_flag("--json", *json, "as JSON");
+  add_socket_option(*sub);
+  sub->callback([force, json, &outcome] { outcome.code = stop(*force, *json); });
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,12 @@
+// `switchyard stop`: ends the monitor.
+//
+// Threading: on the main thread.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_stop(CLI::App& app, Outcome& outcome);
+
+}  // namespace switchyard::tools
