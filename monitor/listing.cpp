@@ -1,9 +1,11 @@
 #include "monitor/listing.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "monitor/ancestry.h"
 #include "monitor/choices.h"
 #include "monitor/memory_listing.h"
 #include "monitor/reply.h"
@@ -157,6 +159,49 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
   return out;
 }
 
+// Whether the job works, would work, or does neither, and what keeps it.
+struct State {
+  const char* name;
+  std::string reason;  // empty: nothing keeps it
+};
+
+// What its GPUs show, added up over them.
+struct AtWork {
+  bool active = false;  // some GPU has work of it, or threads that are held
+  bool open = false;    // on one of these nothing holds it
+  bool limit = false;   // on one it has used up its --limit
+  bool memory = false;  // an allocation of it waits
+  void add(const OnGpu& sums) {
+    memory = memory || sums.waits;
+    const bool works = sums.active || sums.held_threads > 0;
+    active = active || works;
+    open = open || (works && sums.closed == 0);
+    limit = limit || (works && (sums.closed & abi::kClosedByLimit) != 0);
+  }
+};
+
+std::string memory_reason(const Job& job) {
+  return job.presence.waits_for.empty() ? "memory" : "memory of " + job.presence.waits_for;
+}
+
+State state_of(const Job& job, Whereabouts where, const AtWork& work) {
+  if (job.pause.on) {
+    return {"paused", where == Whereabouts::kResident ? "" : to_string(where)};
+  }
+  if (where == Whereabouts::kWaiting) return {"waiting", memory_reason(job)};
+  if (where == Whereabouts::kSwapped) {
+    return {"swapped", job.presence.swapped_out ? "swap-out"
+                       : job.presence.idle      ? "idle"
+                       : job.presence.yielded   ? "another job needs the memory"
+                                                : ""};
+  }
+  if (where == Whereabouts::kMoving) return {"moving", ""};
+  if (work.memory) return {"waiting", memory_reason(job)};
+  if (!work.active) return {"idle", ""};
+  if (work.open) return {"running", ""};
+  return work.limit ? State{"held", "limit"} : State{"waiting", "turn"};
+}
+
 json list_gpu(Monitor& monitor, std::size_t gpu) {
   const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const std::string driver = monitor.door().driver_version();
@@ -204,12 +249,10 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
     }
   }
   json gpus = json::array();
-  bool active = false;
-  bool waits = false;
+  AtWork work;
   for (const std::size_t gpu : job.seen) {
     const OnGpu sums = add_up(monitor, job, gpu);
-    active = active || sums.active;
-    waits = waits || sums.waits;
+    work.add(sums);
     gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
   }
   const auto workers = std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
@@ -218,16 +261,14 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
   });
   const Whereabouts where = whereabouts(monitor.roster(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
+  const State state = state_of(job, where, work);
   return {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
       {"uid", job.uid},
-      {"state", job.pause.on                      ? "paused"
-                : where != Whereabouts::kResident ? to_string(where)
-                : waits                           ? "waiting"
-                : active                          ? "running"
-                                                  : "idle"},
+      {"state", state.name},
+      {"state_reason", state.reason.empty() ? json(nullptr) : json(state.reason)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"waits_for", job.presence.waits_for.empty() ? json(nullptr) : json(job.presence.waits_for)},
@@ -256,6 +297,20 @@ json list_alone(Monitor& monitor, const Job& job, Time now) {
   return out;
 }
 
+namespace {
+
+// What a person may do about a process that runs without the library; null: nobody knows.
+json hint_of(const Roster& roster, pid_t pid) {
+  const Job* job = job_by_descent(roster, pid);
+  if (job == nullptr) return nullptr;
+  return fmt::format(
+      "belongs to job '{}', but runs without the library: it was started without the "
+      "job's LD_PRELOAD",
+      job->name);
+}
+
+}  // namespace
+
 json list_jobs(Monitor& monitor, Time now) {
   json jobs = json::array();
   for (const auto& [key, job] : monitor.roster().jobs()) {
@@ -267,7 +322,8 @@ json list_jobs(Monitor& monitor, Time now) {
       outside.push_back({{"pid", each.pid},
                          {"name", process_name(each.pid)},
                          {"gpu_uuid", gpu.info.uuid_text},
-                         {"memory_used_bytes", each.bytes}});
+                         {"memory_used_bytes", each.bytes},
+                         {"hint", hint_of(monitor.roster(), each.pid)}});
     }
   }
   return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};

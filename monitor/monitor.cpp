@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "monitor/frames.h"
+#include "switchyard/printable.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -110,7 +111,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   fresh->job = job->key;
   fresh->peer = peer;
   fresh->container = container_of(peer.pid);
-  fresh->process = read_text(hello.process).value_or("");
+  fresh->process = printable(read_text(hello.process).value_or(""));
   fresh->observer = (hello.flags & wire::kObserver) != 0;
   bool sees_more = false;
   for (unsigned lane = 0; lane < hello.lane_count; ++lane) {

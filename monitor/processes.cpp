@@ -11,6 +11,8 @@
 #include <sstream>
 #include <vector>
 
+#include "switchyard/printable.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -44,7 +46,7 @@ std::string process_name(pid_t pid) {
   std::ifstream file(proc(pid, "comm"));
   std::string name;
   std::getline(file, name);
-  return name;
+  return printable(name);
 }
 
 std::string user_name(uid_t uid) {

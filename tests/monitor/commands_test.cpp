@@ -359,6 +359,15 @@ TEST(Commands, ANameThatIsNoTextIsStillListed) {
   EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"].size(), 1u);
 }
 
+TEST(Commands, ANameWithControlCharactersReachesNoTerminal) {
+  Rig rig;
+  wire::Hello hello = hello_of({});
+  const char name[] = "a\x1b[31m\nb";
+  std::copy(std::begin(name), std::end(name), hello.process);
+  rig.join_as({4000, 1000}, hello);
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["processes"][0]["name"], "a?[31m?b");
+}
+
 TEST(Commands, RandomBytesAreAnswered) {
   Rig rig;
   const std::string seedling = R"({"op":"create","card":{"name":"a","memory":"1GiB"},"pid":7})";

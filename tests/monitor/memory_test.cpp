@@ -190,6 +190,7 @@ TEST(MemoryWaiting, AJobThatWaitsIsToldToWaitUntilThereIsMemory) {
   const Joined waiter = rig.join({.name = "w", .on_oom = "wait"});
   EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
   EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][1]["state"], "waiting");
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][1]["state_reason"], "memory");
   rig.now += milliseconds(100);
   EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
   rig.release(holder, 2 * kGiB);

@@ -26,6 +26,7 @@ TEST(Oversubscription, WhoAsksForWhatAnotherHoldsWaitsAndGetsIt) {
   EXPECT_TRUE(a.shim.told_to_leave());
   EXPECT_EQ(rig.job(1)["waits_for"], "a");
   EXPECT_EQ(rig.job(1)["state"], "waiting");
+  EXPECT_EQ(rig.job(1)["state_reason"], "memory of a");
   a.shim.residency().held_threads = 1;
   rig.is_absent(a);
   EXPECT_TRUE(a.shim.told_to_leave()) << "the room is b's, who asks again soon";

@@ -98,7 +98,10 @@ TEST_F(Scheduling, ACeilingArmsAJobThatIsAlone) {
     closed = (a.shim.gate().closed & abi::kClosedByLimit) != 0;
   }
   EXPECT_TRUE(closed);
-  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["gate"], "limit");
+  const json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["gpus"][0]["gate"], "limit");
+  EXPECT_EQ(job["state"], "held");
+  EXPECT_EQ(job["state_reason"], "limit");
 }
 
 TEST(Knobs, LimitsAndDeadlines) {
