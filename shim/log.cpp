@@ -9,14 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
 namespace switchyard::shim {
 namespace {
 
+// Nobody asked for a log: what a user must know goes to stderr all the same, each kind of it once.
 struct Sink {
-  Level level = Level::kOff;
-  int fd = -1;
+  Level level = Level::kWarn;
+  int fd = STDERR_FILENO;
+  bool asked_for = false;
 };
 
 Sink g_sink;
@@ -26,7 +29,9 @@ constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
 void open_sink() {
   const char* wanted = ::getenv("SWITCHYARD_LOG");
-  if (wanted == nullptr) return;
+  if (wanted == nullptr || wanted[0] == '\0') return;
+  g_sink.asked_for = true;
+  g_sink.level = Level::kOff;
   const char* colon = ::strchr(wanted, ':');
   const size_t length = colon != nullptr ? static_cast<size_t>(colon - wanted) : ::strlen(wanted);
   for (int i = 0; i <= static_cast<int>(Level::kDebug); ++i) {
@@ -34,24 +39,52 @@ void open_sink() {
       g_sink.level = static_cast<Level>(i);
     }
   }
-  g_sink.fd = STDERR_FILENO;
   if (colon != nullptr && colon[1] != '\0') {
     g_sink.fd = ::open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (g_sink.fd < 0) g_sink.level = Level::kOff;
   }
 }
 
-void write_line(Level level, const char* format, va_list args) {
-  const int saved = errno;  // a log line must not change what the application sees
-  char line[1024];
+// The kinds that were said, by their format, whose address is the place in the source.
+constexpr int kKinds = 64;
+std::atomic<const char*> g_said[kKinds];
+
+// False: this kind was said before, or there are more kinds than we can remember.
+bool first_of_its_kind(const char* format) {
+  for (std::atomic<const char*>& said : g_said) {
+    const char* expected = nullptr;
+    if (said.compare_exchange_strong(expected, format, std::memory_order_relaxed)) return true;
+    if (expected == format) return false;
+  }
+  return false;
+}
+
+int write_prefix(Level level, char* line, size_t size) {
+  if (!g_sink.asked_for) return ::snprintf(line, size, "switchyard[%d]: ", ::getpid());
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  int used = ::snprintf(line, sizeof(line),
-                        "%lld.%06ld switchyard[%d] %s: ", static_cast<long long>(now.tv_sec),
-                        now.tv_nsec / 1000, ::getpid(), kNames[static_cast<int>(level)]);
+  return ::snprintf(line, size,
+                    "%lld.%06ld switchyard[%d] %s: ", static_cast<long long>(now.tv_sec),
+                    now.tv_nsec / 1000, ::getpid(), kNames[static_cast<int>(level)]);
+}
+
+// A process may be called anything, and a monitor may say anything.
+void make_printable(char* text, int size) {
+  for (int i = 0; i < size; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
+  }
+}
+
+void write_line(Level level, const char* format, va_list args) {
+  if (!g_sink.asked_for && !first_of_its_kind(format)) return;
+  const int saved = errno;  // a log line must not change what the application sees
+  char line[1024];
+  int used = write_prefix(level, line, sizeof(line));
   const int more = ::vsnprintf(line + used, sizeof(line) - static_cast<size_t>(used), format, args);
   if (more > 0) used += more;
   if (used > static_cast<int>(sizeof(line)) - 2) used = sizeof(line) - 2;
+  make_printable(line, used);
   line[used++] = '\n';
   [[maybe_unused]] const ssize_t written = ::write(g_sink.fd, line, static_cast<size_t>(used));
   errno = saved;

@@ -1,7 +1,9 @@
-// The shim's log: nothing unless SWITCHYARD_LOG=level[:file] asks for it, and never on stdout.
+// The shim's log: SWITCHYARD_LOG=level[:file], and never on stdout.
 //
 // Levels: off, error, warn, info, debug. Without a file, stderr. A line is one write, so lines of
-// several processes that share a file do not mix.
+// several processes that share a file do not mix. Without SWITCHYARD_LOG, warnings and errors go to
+// stderr, each kind (place in the source) once per process: a refused allocation or a job that runs
+// unmanaged must not stay unknown. A process that never calls CUDA or NVML says nothing.
 //
 // Threading: any thread; no lock. Never called on a launch path.
 #pragma once

@@ -83,6 +83,9 @@ int connect_monitor() {
   return fd;
 }
 
+// A monitor answered, and its reason was told.
+std::atomic<bool> g_refused{false};
+
 // The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
 bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   wire::FrameHeader header{};
@@ -97,7 +100,11 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   if (header.kind == wire::kRefused && header.length < 1024) {
     char text[1024] = {};
     if (receive_all(fd, text, header.length)) {
-      log_line(Level::kWarn, "the monitor refused this process: %s; it runs unshared", text);
+      // A program that only asks NVML has nothing to lose, and its user nothing to know.
+      const bool uses_cuda = process().uses_cuda.load(std::memory_order_relaxed) != 0;
+      log_line(uses_cuda ? Level::kWarn : Level::kInfo,
+               "the monitor refused this process: %s; it runs unmanaged", text);
+      g_refused.store(true, std::memory_order_relaxed);
     }
     return false;
   }
@@ -113,7 +120,7 @@ bool valid_page(int fd, const wire::Welcome& welcome) {
       (seals & F_SEAL_SHRINK) == 0) {
     log_line(Level::kWarn,
              "the monitor speaks layout %u of the page and this library %u: install the same "
-             "version of both; this process runs unshared",
+             "version of both; this process runs unmanaged",
              welcome.layout_version, abi::kLayoutVersion);
     return false;
   }
@@ -239,6 +246,26 @@ bool exchange(const Asked& asked, const Answered& answer, Descriptors& descripto
   return false;
 }
 
+// Once: whoever started the process may count on what it asked for.
+void say_unmanaged() {
+  static Once said;
+  if (g_refused.load(std::memory_order_relaxed)) return;
+  char path[kSocketPathBytes] = "";
+  char promises[256] = "";
+  socket_path(path);
+  if (list_promises(promises)) {
+    log_once(said, Level::kWarn,
+             "no monitor answers at %s: this process runs unmanaged, and %s is not kept; "
+             "`switchyard run` starts a monitor",
+             path, promises);
+  } else {
+    log_once(said, Level::kWarn,
+             "no monitor answers at %s: this process runs unmanaged; `switchyard run` starts a "
+             "monitor",
+             path);
+  }
+}
+
 }  // namespace
 
 bool join() {
@@ -256,15 +283,12 @@ bool join() {
     joined = connect_and_join(flags);
     if (joined) swap::words::choose_swappable(known_gpus().count);
   }
-  static Once said;
-  if (!joined) {
-    char path[kSocketPathBytes] = "";
-    socket_path(path);
-    log_once(said, Level::kWarn, "no monitor took this process at %s: it runs unshared", path);
-  }
+  if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.
   JobCard card{};
   read_card(card);
+  // `switchyard run` has told it already.
+  if (card.job[0] == '\0') say_unknown_variable();
   if (joined || card.job[0] != '\0') service::start();
   return joined;
 }

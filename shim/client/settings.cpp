@@ -3,8 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include <atomic>
+
+#include "shim/log.h"
+#include "switchyard/variables.h"
 
 namespace switchyard::shim {
 namespace {
@@ -49,6 +54,34 @@ void read_card(JobCard& card) {
   read_knob(card.field, "SWITCHYARD_" env, fallback);
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
+}
+
+bool list_promises(char (&out)[256]) {
+  out[0] = '\0';
+  const auto add = [&out](const char* name, const char* fallback) {
+    const char* text = ::getenv(name);
+    if (text == nullptr || text[0] == '\0' || ::strcasecmp(text, "none") == 0) return;
+    if (::strcmp(text, fallback) == 0) return;
+    const size_t used = ::strlen(out);
+    ::snprintf(out + used, sizeof(out) - used, "%s%s", used == 0 ? "" : ", ", name);
+  };
+#define SWITCHYARD_ADD(field, env, capacity, fallback)           \
+  if (::strcmp(env, "JOB") != 0 && ::strcmp(env, "NAME") != 0) { \
+    add("SWITCHYARD_" env, fallback);                            \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_ADD)
+#undef SWITCHYARD_ADD
+  return out[0] != '\0';
+}
+
+void say_unknown_variable() {
+  static Once said;
+  const char* unknown = unknown_variable(environ);
+  if (unknown == nullptr) return;
+  log_once(said, Level::kWarn,
+           "the variable %.*s means nothing to Switchyard and is ignored: see `switchyard run "
+           "--help`",
+           static_cast<int>(::strcspn(unknown, "=")), unknown);
 }
 
 }  // namespace switchyard::shim

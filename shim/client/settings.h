@@ -20,4 +20,10 @@ bool swap_digest();
 // monitor then refuses them by name.
 void read_card(JobCard& card);
 
+// Which SWITCHYARD_* ask for something that only a monitor keeps, for a message. False: none does.
+bool list_promises(char (&out)[256]);
+
+// Logs once that a SWITCHYARD_* variable is none of ours, if there is one: it may be misspelt.
+void say_unknown_variable();
+
 }  // namespace switchyard::shim

@@ -1,0 +1,54 @@
+// The environment variables that Switchyard knows, so that a misspelt one can be named.
+//
+// Concept. A misspelt SWITCHYARD_MEMROY would be a quota that silently is none. Every variable that
+// some program of ours reads stands here; unknown_variable() finds the first other one.
+//
+// Threading: constants, and a pure function over the environment that it is given.
+#pragma once
+
+#include <cstring>
+
+#include "switchyard/card.h"
+
+namespace switchyard {
+
+inline constexpr char kVariablePrefix[] = "SWITCHYARD_";
+
+// Without the prefix.
+inline constexpr const char* kVariables[] = {
+#define SWITCHYARD_KNOB_VARIABLE(field, env, capacity, fallback) env,
+    SWITCHYARD_KNOBS(SWITCHYARD_KNOB_VARIABLE)
+#undef SWITCHYARD_KNOB_VARIABLE
+        "SOCKET",   // where the monitor listens (paths.h)
+    "REQUIRE",      // 1: no CUDA without a monitor
+    "DISABLE",      // 1: the library does nothing
+    "LIBRARY",      // where libswitchyard.so is, for `switchyard run`
+    "LOG",          // the library's log
+    "MEANS",        // by what a monitor enforces shares
+    "SWAP_DIGEST",  // 0: everything is copied (shim/swap)
+    "REQUIRE_GPU",  // tests and benchmarks
+    "BENCH_OUT",
+};
+
+// Whether `name`, without the prefix, is one of them. Tests' own begin with TEST_.
+inline bool known_variable(const char* name, std::size_t length) {
+  if (std::strncmp(name, "TEST_", 5) == 0) return true;
+  for (const char* each : kVariables) {
+    if (std::strlen(each) == length && std::strncmp(each, name, length) == 0) return true;
+  }
+  return false;
+}
+
+// The first NAME=VALUE of `environment` (ends with null) whose name has our prefix and is none of
+// ours; null: there is none.
+inline const char* unknown_variable(const char* const* environment) {
+  constexpr std::size_t kPrefix = sizeof(kVariablePrefix) - 1;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    if (std::strncmp(*environment, kVariablePrefix, kPrefix) != 0) continue;
+    const char* name = *environment + kPrefix;
+    if (!known_variable(name, std::strcspn(name, "="))) return *environment;
+  }
+  return nullptr;
+}
+
+}  // namespace switchyard
