@@ -7,6 +7,8 @@
 
 #include "switchyard/status.h"
 #include "tools/base/command.h"
+#include "tools/base/knobs.h"
+#include "tools/base/suggest.h"
 #include "tools/doctor/doctor.h"
 #include "tools/means/means.h"
 #include "tools/pause/pause.h"
@@ -34,15 +36,10 @@ constexpr char kExamples[] = R"(A first session:
 Exit status: 0 ok, 1 failure, 2 usage, 3 monitor unreachable, 4 no such job or GPU, 5 permission,
 6 refused by quota or policy, 7 time-out. `run` returns the job's own status; see its --help.)";
 
-int parse_and_run(std::vector<std::string> arguments) {
-  tools::Outcome outcome;
-  if (!arguments.empty() && arguments.front() == "run") {
-    tools::split_command(arguments, outcome.command);
-  }
-  CLI::App app("Lets several unmodified CUDA jobs share GPUs well.", "switchyard");
+// Every subcommand; what it leaves behind is in `outcome`.
+void declare(CLI::App& app, tools::Outcome& outcome) {
   app.footer(kExamples);
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("switchyard ") + kVersion);
+  app.set_version_flag("-V,--version", std::string("switchyard ") + kVersion);
   tools::add_run(app, outcome);
   tools::add_status(app, outcome);
   tools::add_ps(app, outcome);
@@ -56,12 +53,67 @@ int parse_and_run(std::vector<std::string> arguments) {
   tools::add_stop(app, outcome);
   tools::add_doctor(app, outcome);
   tools::add_version(app, outcome);
+}
+
+std::vector<std::string> names_of_subcommands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+// `help` and `help CMD` mean --help; so does nothing at all.
+void translate_help(std::vector<std::string>& arguments) {
+  if (arguments.empty()) arguments = {"--help"};
+  if (arguments.front() != "help") return;
+  arguments.erase(arguments.begin());
+  arguments.resize(std::min<std::size_t>(arguments.size(), 1));
+  arguments.emplace_back("--help");
+}
+
+// What stands where nothing may stand, in the order in which it was written.
+std::string unexpected(const std::string& subcommand, const std::vector<std::string>& extras) {
+  for (const std::string& extra : extras) {
+    const std::string option = extra.substr(0, extra.find('='));
+    for (const tools::Knob& knob : tools::knobs()) {
+      if (subcommand == "set" && knob.option != nullptr && option == knob.option) {
+        return option + " is fixed when the job starts: see `switchyard run --help`";
+      }
+    }
+  }
+  std::string text = extras.size() == 1 ? "unexpected argument" : "unexpected arguments";
+  for (const std::string& extra : extras) text += " '" + extra + "'";
+  return text + "; see `switchyard " + subcommand + (subcommand.empty() ? "" : " ") + "--help`";
+}
+
+int parse_and_run(std::vector<std::string> arguments) {
+  tools::Outcome outcome;
+  translate_help(arguments);
+  CLI::App app("Lets several unmodified CUDA jobs share GPUs well.", "switchyard");
+  declare(app, outcome);
+  const std::string first = arguments.front();
+  const auto names = names_of_subcommands(app);
+  const bool known = std::find(names.begin(), names.end(), first) != names.end();
+  if (!known && first[0] != '-') {
+    const std::string meant = tools::nearest(first, names);
+    tools::complain("unknown command '" + first + "'" +
+                    (meant.empty() ? "" : "; did you mean '" + meant + "'?") +
+                    "; see `switchyard --help`");
+    return kUsage;
+  }
+  if (first == "run") tools::split_command(arguments, outcome.command);
+  const std::string subcommand = known ? first : "";
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(std::move(arguments));
+  } catch (const CLI::ExtrasError&) {
+    tools::complain(unexpected(subcommand, app.remaining(true)));
+    return kUsage;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    tools::complain(std::string(error.what()) + "; see `switchyard --help`");
+    tools::complain(std::string(error.what()) + "; see `switchyard " + subcommand +
+                    (subcommand.empty() ? "" : " ") + "--help`");
     return kUsage;
   }
   return outcome.code;

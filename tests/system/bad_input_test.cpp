@@ -77,11 +77,36 @@ TEST_F(BadInput, AnUnknownOptionOrSubcommandEnds2) {
   EXPECT_EQ(cli({"run", "--colour", "red", "--", "true"}).status, 2);
   EXPECT_EQ(cli({"ps", "--yaml"}).status, 2);
   EXPECT_EQ(cli({"juggle"}).status, 2);
-  EXPECT_EQ(cli({}).status, 2);
 }
 
-TEST_F(BadInput, ListingsWithoutAMonitorEnd3) {
-  for (const char* what : {"ps", "status", "means", "policy"}) {
+TEST_F(BadInput, AnUnknownCommandIsNamedWithWhatWasMeant) {
+  const auto near = cli({"statsu"});
+  EXPECT_EQ(near.status, 2);
+  EXPECT_TRUE(says(near, "unknown command 'statsu'; did you mean 'status'?")) << near.err;
+  const auto far = cli({"juggle", "--name", "x"});
+  EXPECT_TRUE(says(far, "unknown command 'juggle'; see `switchyard --help`")) << far.err;
+  expect_one_line(far);
+}
+
+TEST_F(BadInput, AnErrorOfASubcommandPointsToItsHelpAndKeepsTheOrderOfTheWords) {
+  const auto extras = cli({"ps", "--name", "t"});
+  EXPECT_TRUE(says(extras, "'--name' 't'; see `switchyard ps --help`")) << extras.err;
+  const auto missing = cli({"set"});
+  EXPECT_TRUE(says(missing, "see `switchyard set --help`")) << missing.err;
+  const auto fixed = cli({"set", "train", "--swappable"});
+  EXPECT_EQ(fixed.status, 2);
+  EXPECT_TRUE(says(fixed, "--swappable is fixed when the job starts")) << fixed.err;
+}
+
+TEST_F(BadInput, AControlCharacterInAnArgumentIsNotEchoed) {
+  const auto end = cli({"run", "--name", "a\x1b[31m\nb", "--", "true"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_TRUE(says(end, "a?[31m?b")) << end.err;
+  expect_one_line(end);
+}
+
+TEST_F(BadInput, WhatNeedsAMonitorEnds3WithoutOne) {
+  for (const char* what : {"means", "policy"}) {
     const auto end = cli({what});
     EXPECT_EQ(end.status, 3) << what;
     EXPECT_TRUE(says(end, socket())) << end.err;
@@ -143,8 +168,38 @@ TEST_F(BadInput, NoGpuIsSaidInOneLineAndTheJobRunsUnshared) {
   const Changes none{{"FAKECUDA_DEVICES", "0"}};
   const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, none);
   EXPECT_EQ(end.status, 9);
-  EXPECT_TRUE(says(end, "no GPU") && says(end, "unshared")) << end.err;
+  EXPECT_TRUE(says(end, "no GPU") && says(end, "unmanaged")) << end.err;
   expect_one_line(end);
+}
+
+TEST_F(BadInput, WhereNothingIsManagedAPromiseEnds125UnlessBestEffortIsEnough) {
+  const Changes none{{"FAKECUDA_DEVICES", "0"}};
+  const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
+  for (const Words& promise :
+       {Words{"--memory", "1GiB"}, Words{"--priority", "high"}, Words{"--limit", "30%"},
+        Words{"--share", "2"}, Words{"--swappable"}, Words{"--idle-release", "10m"},
+        Words{"--oversubscribe"}, Words{"--deadline", "10m"}, Words{"--on-oom", "wait"}}) {
+    Words words{"run"};
+    words.insert(words.end(), promise.begin(), promise.end());
+    words.insert(words.end(), {"--", "touch", in_folder("started")});
+    const auto refused = cli(words, promise[0] == "--limit" ? none : nowhere);
+    EXPECT_EQ(refused.status, 125) << promise[0];
+    EXPECT_TRUE(says(refused, promise[0]) && says(refused, "--best-effort")) << refused.err;
+    expect_one_line(refused);
+  }
+  Changes by_variable = nowhere;
+  by_variable.emplace_back("SWITCHYARD_MEMORY", "1GiB");
+  const auto refused = cli({"run", "--", "touch", in_folder("started")}, by_variable);
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(says(refused, "SWITCHYARD_MEMORY")) << refused.err;
+  EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
+  const auto anyway =
+      cli({"run", "--memory", "1GiB", "--best-effort", "--", "sh", "-c", "exit 9"}, nowhere);
+  EXPECT_EQ(anyway.status, 9);
+  EXPECT_TRUE(says(anyway, "unmanaged")) << anyway.err;
+  EXPECT_EQ(cli({"run", "--name", "a", "--", "sh", "-c", "exit 9"}, nowhere).status, 9)
+      << "a name promises nothing";
+  EXPECT_EQ(cli({"run", "--require", "--best-effort", "--", "true"}).status, 2);
 }
 
 TEST_F(BadInput, NoGpuUnderRequireEnds125) {

@@ -167,7 +167,8 @@ json Scene::gpu_of(const std::string& name) {
 
 int Scene::monitor_pid() {
   const json status = listing("status");
-  return status.is_object() ? status["monitor"]["pid"].get<int>() : 0;
+  return status.is_object() && status["monitor"].is_object() ? status["monitor"]["pid"].get<int>()
+                                                             : 0;
 }
 
 bool Scene::eventually(const std::function<bool()>& condition) {

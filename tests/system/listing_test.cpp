@@ -1,4 +1,9 @@
 // What `ps`, `status` and `doctor` say, for people and for programs.
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
 #include "harness.h"
 #include "switchyard/status.h"
 
@@ -83,13 +88,43 @@ TEST_F(Listing, ForPeopleDataGoesToStdoutWithoutColoursInAPipe) {
   EXPECT_NE(status.out.find("simulated"), std::string::npos) << status.out;
 }
 
-TEST_F(Listing, NoJobsIsAMessageAndNoData) {
+TEST_F(Listing, NoJobsIsAMessageAndAnEmptyTable) {
   auto daemon = monitor();
   const auto ps = cli({"ps"});
   EXPECT_EQ(ps.status, 0);
-  EXPECT_EQ(ps.out, "");
+  EXPECT_EQ(ps.out.rfind("NAME", 0), 0U) << ps.out;
+  EXPECT_EQ(std::count(ps.out.begin(), ps.out.end(), '\n'), 1) << ps.out;
   EXPECT_NE(ps.err.find("no jobs"), std::string::npos);
   EXPECT_EQ(listing("ps")["jobs"], json::array());
+}
+
+TEST_F(Listing, WithoutAMonitorThereAreNoJobsAndTheGpusAreThoseOfNvml) {
+  const auto ps = cli({"ps"});
+  EXPECT_EQ(ps.status, 0) << ps.err;
+  EXPECT_EQ(ps.out.rfind("NAME", 0), 0U) << ps.out;
+  EXPECT_EQ(std::count(ps.out.begin(), ps.out.end(), '\n'), 1) << ps.out;
+  const json jobs = listing("ps");
+  EXPECT_EQ(jobs["jobs"], json::array());
+  EXPECT_EQ(jobs["schema_version"], kSchemaVersion);
+  const auto status = cli({"status"});
+  EXPECT_EQ(status.status, 0) << status.err;
+  EXPECT_NE(status.out.find("monitor: not running"), std::string::npos) << status.out;
+  EXPECT_NE(status.out.find("GPU-"), std::string::npos) << status.out;
+  const json all = listing("status");
+  EXPECT_TRUE(all["monitor"].is_null());
+  ASSERT_EQ(all["gpus"].size(), 1U);
+  EXPECT_EQ(all["gpus"][0]["memory_total_bytes"], 4L << 30);
+  EXPECT_EQ(cli({"status"}, {{"FAKECUDA_DEVICES", "0"}}).status, 0);
+  EXPECT_NE(::access(socket().c_str(), F_OK), 0) << "a listing starts no monitor";
+}
+
+TEST_F(Listing, ASocketThatNobodyAnswersAtIsAnError) {
+  std::ofstream(socket()) << "";
+  for (const char* what : {"ps", "status"}) {
+    const auto end = cli({what});
+    EXPECT_EQ(end.status, 3) << what;
+    EXPECT_NE(end.err.find(socket()), std::string::npos) << end.err;
+  }
 }
 
 TEST_F(Listing, SeveralGpusAreListedByUuid) {
@@ -107,7 +142,26 @@ TEST_F(Listing, HelpTeachesByExample) {
     EXPECT_EQ(end.status, 0) << sub;
     EXPECT_NE(end.out.find(std::string("  switchyard ") + sub), std::string::npos) << sub;
   }
-  EXPECT_EQ(cli({"--help"}).status, 0);
+  for (const Words& words : {Words{"--help"}, Words{"help"}, Words{}}) {
+    const auto end = cli(words);
+    EXPECT_EQ(end.status, 0);
+    EXPECT_NE(end.out.find("A first session:"), std::string::npos) << end.out;
+  }
+  EXPECT_EQ(cli({"help", "ps"}).out, cli({"ps", "--help"}).out);
+  EXPECT_EQ(cli({"-V"}).out, cli({"--version"}).out);
+}
+
+TEST_F(Listing, AJobThatWaitsForItsTurnSaysSo) {
+  auto daemon = monitor({"--policy", "exclusive"});
+  auto first = loop({"--name", "first"});
+  auto second = loop({"--name", "second"});
+  EXPECT_TRUE(eventually([this] {
+    const json jobs = listing("ps")["jobs"];
+    return std::any_of(jobs.begin(), jobs.end(), [](const json& job) {
+      return job["state"] == "waiting" && job["state_reason"] == "turn" &&
+             job["gpus"][0]["gate"] == "turn";
+    });
+  }));
 }
 
 TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {

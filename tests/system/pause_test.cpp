@@ -40,7 +40,7 @@ TEST_F(Pause, AJobAloneStopsAndGoesOn) {
   EXPECT_EQ(gpu_of("only")["gate"], "pause");
   EXPECT_TRUE(eventually([this] { return gpu_of("only")["held_threads"] == 1; }));
   EXPECT_EQ(cli({"pause", "only"}).status, 0) << "twice is once";
-  EXPECT_EQ(cli({"resume", "only"}).out, "only: goes on\n");
+  EXPECT_EQ(cli({"resume", "only"}).out, "only: resumed\n");
   EXPECT_TRUE(moves(job));
   EXPECT_EQ(cli({"resume", "only"}).status, 0);
   EXPECT_EQ(job.finish(kLimit).status, 0);

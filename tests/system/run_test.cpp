@@ -60,16 +60,68 @@ TEST_F(RunJob, OtherPreloadsStayAndANestedRunKeepsOneShim) {
   const std::string self = built("switchyard");
   const auto end = cli({"run", "--", self, "run", "--", "sh", "-c", "echo $LD_PRELOAD"},
                        {{"LD_PRELOAD", "libm.so.6"}});
-  EXPECT_EQ(end.out, built("libswitchyard.so") + ":libm.so.6\n") << end.err;
+  EXPECT_EQ(end.out, "libm.so.6:" + built("libswitchyard.so") + "\n") << end.err;
 }
 
-TEST_F(RunJob, ANestedRunIsAJobOfItsOwnWithItsOwnKnobs) {
-  const auto end =
-      cli({"run", "--name", "outer", "--memory", "3GiB", "--", built("switchyard"), "run", "--",
-           "sh", "-c", "echo name $SWITCHYARD_NAME memory $SWITCHYARD_MEMORY"});
-  EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_EQ(end.out.find("outer"), std::string::npos) << end.out;
-  EXPECT_EQ(end.out.find("3GiB"), std::string::npos) << end.out;
+TEST_F(RunJob, BehindAnotherPreloadTheJobIsManagedAllTheSame) {
+  for (const char* program : {"tests/jobs/job_loop", "tests/jobs/job_loop_linked"}) {
+    auto child = job({"--name", "second"}, {built(program)}, {{"LD_PRELOAD", "libm.so.6"}});
+    ASSERT_EQ(line_of(child), "ready");
+    EXPECT_TRUE(eventually([&] {
+      const json gpu = gpu_of("second");
+      return gpu.is_object() && gpu["launches"].get<long>() >= 5;
+    })) << program;
+    EXPECT_EQ(child.finish(kLimit).status, 0);
+    ASSERT_TRUE(eventually([&] { return job_named("second").is_null(); }));
+  }
+}
+
+TEST_F(RunJob, ANestedRunBelongsToTheOuterJob) {
+  auto daemon = monitor();
+  auto child = job({"--name", "outer", "--memory", "1GiB"},
+                   {"sh", "-c", built("switchyard") + " run --memory 1GiB -- " + loop_program()});
+  ASSERT_EQ(line_of(child), "ready");
+  const json jobs = listing("ps")["jobs"];
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0]["name"], "outer");
+  EXPECT_EQ(jobs[0]["memory_quota_bytes"], 1 << 30);
+  EXPECT_EQ(jobs[0]["processes"].size(), 1U);
+}
+
+TEST_F(RunJob, ANestedRunThatAsksForAnythingElseIsRefused) {
+  auto daemon = monitor();
+  const auto nested = [this](const Words& options) {
+    Words words{"run", "--name", "outer", "--memory", "1GiB", "--", built("switchyard"), "run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", "sh", "-c", "echo $SWITCHYARD_NAME $SWITCHYARD_MEMORY"});
+    return cli(words);
+  };
+  for (const Words& more : {Words{"--memory", "2GiB"}, Words{"--memory", "none"},
+                            Words{"--priority", "high"}, Words{"--swappable"}}) {
+    const auto end = nested(more);
+    EXPECT_EQ(end.status, 125) << more[0];
+    EXPECT_EQ(end.out, "");
+    EXPECT_NE(end.err.find("outer"), std::string::npos) << end.err;
+    EXPECT_NE(end.err.find(more[0]), std::string::npos) << end.err;
+  }
+  const auto anyway = nested({"--memory", "2GiB", "--best-effort"});
+  EXPECT_EQ(anyway.out, "outer 1GiB\n");
+  EXPECT_NE(anyway.err.find("ignored"), std::string::npos) << anyway.err;
+  EXPECT_EQ(nested({"--name", "inner"}).out, "outer 1GiB\n");
+}
+
+TEST_F(RunJob, AProcessThatDroppedThePreloadIsListedWithItsJob) {
+  auto daemon = monitor();
+  auto child =
+      job({"--name", "holder", "--memory", "1GiB"}, {"env", "-u", "LD_PRELOAD", loop_program()});
+  ASSERT_EQ(line_of(child), "ready");
+  EXPECT_TRUE(eventually([&] {
+    const json outside = listing("ps")["outside"];
+    return outside.size() == 1 && outside[0]["pid"] == child.pid() &&
+           outside[0]["hint"].is_string() &&
+           outside[0]["hint"].get<std::string>().find("'holder'") != std::string::npos;
+  }));
+  EXPECT_NE(cli({"ps"}).out.find("'holder'"), std::string::npos);
 }
 
 TEST_F(RunJob, TheKillSwitchStartsThePlainProgram) {
@@ -109,12 +161,48 @@ TEST_F(RunJob, ABarePreloadUnderTheKillSwitchIsNoJob) {
   }));
 }
 
-TEST_F(RunJob, ABarePreloadWithoutAMonitorRunsUnshared) {
-  const auto end =
-      run({loop_program(), "--count", "3"}, {{"LD_PRELOAD", built("libswitchyard.so")}});
-  EXPECT_EQ(end.status, 0) << end.out;
-  EXPECT_EQ(end.out, "kernels 3\n");
-  EXPECT_EQ(end.err, "");
+TEST_F(RunJob, ABarePreloadWithoutAMonitorRunsUnmanagedAndSaysSoOnce) {
+  const auto bare = [this](Changes changes) {
+    changes.emplace_back("LD_PRELOAD", built("libswitchyard.so"));
+    const auto end = run({loop_program(), "--count", "3"}, changes);
+    EXPECT_EQ(end.status, 0) << end.out;
+    EXPECT_EQ(end.out, "kernels 3\n");
+    return end.err;
+  };
+  const std::string plain = bare({});
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), '\n'), 1) << plain;
+  EXPECT_NE(plain.find("unmanaged"), std::string::npos) << plain;
+  EXPECT_NE(plain.find(socket()), std::string::npos) << plain;
+  EXPECT_NE(bare({{"SWITCHYARD_MEMORY", "1GiB"}}).find("SWITCHYARD_MEMORY is not kept"),
+            std::string::npos);
+  EXPECT_EQ(bare({{"SWITCHYARD_LOG", "off"}, {"SWITCHYARD_MEMORY", "1GiB"}}), "");
+}
+
+TEST_F(RunJob, ABadOrUnknownVariableOfABarePreloadIsSaidOnce) {
+  auto daemon = monitor();
+  const auto bare = [this](const char* name, const char* value) {
+    return run({loop_program(), "--count", "3"},
+               {{"LD_PRELOAD", built("libswitchyard.so")}, {name, value}})
+        .err;
+  };
+  const std::string bad = bare("SWITCHYARD_MEMORY", "1XB");
+  EXPECT_EQ(std::count(bad.begin(), bad.end(), '\n'), 1) << bad;
+  EXPECT_NE(bad.find("'1XB'"), std::string::npos) << bad;
+  EXPECT_NE(bad.find("unmanaged"), std::string::npos) << bad;
+  const std::string unknown = bare("SWITCHYARD_MEMROY", "1GiB");
+  EXPECT_EQ(std::count(unknown.begin(), unknown.end(), '\n'), 1) << unknown;
+  EXPECT_NE(unknown.find("SWITCHYARD_MEMROY"), std::string::npos) << unknown;
+  EXPECT_EQ(bare("SWITCHYARD_MEMORY", "1GiB"), "");
+  EXPECT_NE(cli({"run", "--", "true"}, {{"SWITCHYARD_MEMROY", "1GiB"}}).err.find("MEMROY"),
+            std::string::npos);
+}
+
+TEST_F(RunJob, AnAllocationThatTheQuotaRefusesIsSaidOnce) {
+  auto child =
+      job({"--memory", "64MiB"}, {built("tests/jobs/job_alloc"), "alloc:128", "alloc:128"});
+  const auto end = child.finish(kLimit);
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_NE(end.err.find("quota"), std::string::npos) << end.err;
 }
 
 TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {

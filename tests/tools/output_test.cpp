@@ -58,5 +58,12 @@ TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
             "short\n");
 }
 
+TEST(Output, ControlCharactersReachNoTerminal) {
+  testing::internal::CaptureStderr();
+  complain("no job 'a\x1b[31m\nb\x7f-\xc2\x9b' grün");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "switchyard: no job 'a?[31m?b?-?' grün\n");
+  EXPECT_EQ(text_of({{"name", "a\x1b]0;x\x07"}}, "name"), "a?]0;x?");
+}
+
 }  // namespace
 }  // namespace switchyard::tools

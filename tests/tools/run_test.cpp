@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "switchyard/variables.h"
 #include "tools/base/knobs.h"
+#include "tools/base/places.h"
 #include "tools/run/environment.h"
 #include "tools/run/program.h"
 #include "tools/run/request.h"
@@ -56,6 +58,18 @@ TEST(RunWords, ASwappableJobIsAskedForWithoutAValue) {
   EXPECT_EQ(command, (Words{"python", "x.py"}));
 }
 
+TEST(RunWords, EveryFlagOfRunTakesNoValue) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+    EXPECT_EQ(split({"run", flag, "python"}).second, Words{"python"}) << flag;
+  }
+  for (const Knob& knob : knobs()) {
+    if (knob.option == nullptr) continue;
+    const bool flag = knob.type_name == nullptr;
+    const auto command = split({"run", knob.option, "a", "b"}).second;
+    EXPECT_EQ(command, flag ? (Words{"a", "b"}) : Words{"b"}) << knob.option;
+  }
+}
+
 TEST(RunWords, NothingBehindTheMarkerIsNoCommand) {
   EXPECT_TRUE(split({"run", "--name", "a", "--"}).second.empty());
   EXPECT_TRUE(split({"run"}).second.empty());
@@ -91,6 +105,26 @@ TEST_F(RunRequest, InsideAnotherRunTheVariablesAreTheOuterJobs) {
   ASSERT_TRUE(card);
   EXPECT_EQ(card->at("name"), "");
   EXPECT_EQ(card->at("memory"), "");
+}
+
+TEST_F(RunRequest, APromiseIsWhatWasAskedForAndIsNotTheDefault) {
+  EXPECT_TRUE(promises_of({}).empty());
+  EXPECT_TRUE(promises_of({{"name", "a"}, {"priority", "normal"}, {"memory", "none"}}).empty());
+  ::setenv("SWITCHYARD_LIMIT", "30%", 1);
+  EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}})), "SWITCHYARD_LIMIT and --memory");
+  EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}, {"limit", "none"}})), "--memory");
+  EXPECT_EQ(origins_text(promises_of({{"swappable", "yes"}, {"priority", "low"}, {"share", "2"}})),
+            "--priority, --share, SWITCHYARD_LIMIT and --swappable");
+}
+
+TEST_F(RunRequest, InsideAnotherRunADifferingSettingIsBeyondTheOuterJob) {
+  enter_job("outer-1", {{"memory", "1GiB"}, {"priority", "low"}}, "/tmp/m.sock", "/l.so", false);
+  EXPECT_TRUE(beyond_outer_job({{"memory", "1GiB"}, {"name", "x"}, {"limit", "none"}}).empty());
+  EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "2GiB"}})), "--memory");
+  EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "none"}})), "--memory");
+  EXPECT_EQ(origins_text(beyond_outer_job({{"priority", "normal"}})), "--priority");
+  leave_job();
+  ::unsetenv("SWITCHYARD_SOCKET");
 }
 
 TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
@@ -179,13 +213,13 @@ TEST(RunProgram, MissingIs127AndNotExecutableIs126) {
   EXPECT_EQ(refuse_program("/etc")->code, kNotExecutable);
 }
 
-TEST(RunPreload, OursComesFirstAndOnlyOnceAndOthersStay) {
+TEST(RunPreload, OursComesLastAndOnlyOnceAndOthersStay) {
   const std::string ours = "/opt/libswitchyard.so";
   EXPECT_EQ(preload_with("", ours), ours);
-  EXPECT_EQ(preload_with("liba.so:libb.so", ours), ours + ":liba.so:libb.so");
-  EXPECT_EQ(preload_with("liba.so libb.so", ours), ours + ":liba.so:libb.so");
+  EXPECT_EQ(preload_with("liba.so:libb.so", ours), "liba.so:libb.so:" + ours);
+  EXPECT_EQ(preload_with("liba.so libb.so", ours), "liba.so:libb.so:" + ours);
   EXPECT_EQ(preload_with(ours, ours), ours);
-  EXPECT_EQ(preload_with("/old/libswitchyard.so:liba.so", ours), ours + ":liba.so");
+  EXPECT_EQ(preload_with("/old/libswitchyard.so:liba.so", ours), "liba.so:" + ours);
   EXPECT_EQ(preload_without("::" + ours + ": :"), "");
   EXPECT_EQ(preload_without("libnotswitchyard.so"), "libnotswitchyard.so");
 }
@@ -201,12 +235,41 @@ TEST_F(RunEnvironment, EnteringAJobSetsWhatTheShimReads) {
   EXPECT_EQ(::getenv("SWITCHYARD_MEMORY"), nullptr) << "an outer job's quota is not ours";
   EXPECT_STREQ(::getenv("SWITCHYARD_SOCKET"), "/tmp/m.sock");
   EXPECT_STREQ(::getenv("SWITCHYARD_REQUIRE"), "1");
-  EXPECT_STREQ(::getenv("LD_PRELOAD"), "/opt/libswitchyard.so:liba.so");
+  EXPECT_STREQ(::getenv("LD_PRELOAD"), "liba.so:/opt/libswitchyard.so");
   leave_job();
   EXPECT_EQ(::getenv("SWITCHYARD_JOB"), nullptr);
   EXPECT_EQ(::getenv("SWITCHYARD_REQUIRE"), nullptr);
   EXPECT_STREQ(::getenv("LD_PRELOAD"), "liba.so");
   ::unsetenv("SWITCHYARD_SOCKET");
+}
+
+TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
+  char folder[] = "/tmp/switchyard test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string library = std::string(folder) + "/libswitchyard.so";
+  std::ofstream(library) << "x";
+  ::setenv("SWITCHYARD_LIBRARY", library.c_str(), 1);
+  const auto found = find_library();
+  ::unsetenv("SWITCHYARD_LIBRARY");
+  std::filesystem::remove_all(folder);
+  ASSERT_FALSE(found);
+  EXPECT_NE(found.error().text.find(library), std::string::npos) << found.error().text;
+  EXPECT_NE(found.error().text.find("blank"), std::string::npos) << found.error().text;
+}
+
+TEST(Variables, AMisspeltOneIsFound) {
+  const char* fine[] = {"PATH=x", "SWITCHYARD_MEMORY=1g", "SWITCHYARD_LOG=", "SWITCHYARD_TEST_X=1",
+                        nullptr};
+  EXPECT_EQ(unknown_variable(fine), nullptr);
+  for (const Knob& knob : knobs()) {
+    const std::string text = std::string(knob.environment) + "=1";
+    const char* one[] = {text.c_str(), nullptr};
+    EXPECT_EQ(unknown_variable(one), nullptr) << text;
+  }
+  const char* wrong[] = {"SWITCHYARD_MEMORY=1g", "SWITCHYARD_MEMROY=1g", nullptr};
+  EXPECT_STREQ(unknown_variable(wrong), "SWITCHYARD_MEMROY=1g");
+  const char* longer[] = {"SWITCHYARD_MEMORYS=1g", nullptr};
+  EXPECT_STREQ(unknown_variable(longer), "SWITCHYARD_MEMORYS=1g");
 }
 
 }  // namespace

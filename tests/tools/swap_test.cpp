@@ -113,21 +113,27 @@ TEST(Swap, APauseReleasesWhenItIsAskedTo) {
 }
 
 TEST(Swap, ResumeSaysWhenItHasToWait) {
-  EXPECT_EQ(run({"resume", "train"}, job("resident")).out, "train: goes on\n");
+  EXPECT_EQ(run({"resume", "train"}, job("resident")).out, "train: resumed\n");
   EXPECT_TRUE(run({"resume", "train"}, job("waiting", "paused")).has("until the device has room"));
-  EXPECT_EQ(run({"resume", "train"}, {{"ok", true}}).out, "train: goes on\n")
+  EXPECT_EQ(run({"resume", "train"}, {{"ok", true}}).out, "train: resumed\n")
       << "a monitor that knows no residency";
 }
 
 TEST(Swap, PsShowsWhereTheMemoryIs) {
   EXPECT_TRUE(run({"ps"}, listing(job("swapped", "swapped"))).has(" swapped "));
   EXPECT_TRUE(run({"ps"}, listing(job("moving", "moving"))).has(" moving "));
-  EXPECT_TRUE(run({"ps"}, listing(job("waiting", "waiting"))).has(" waiting for memory "));
   EXPECT_TRUE(run({"ps"}, listing(job("resident"))).has(" running "));
+}
+
+TEST(Swap, PsShowsTheReasonThatTheMonitorGives) {
+  json waiting = job("waiting", "waiting");
+  waiting["state_reason"] = "memory of serve";
+  EXPECT_TRUE(run({"ps"}, listing(waiting)).has(" waiting (memory of serve) "));
   json paused = job("swapped", "paused");
-  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused, swapped "));
+  paused["state_reason"] = "swapped";
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused (swapped) "));
   paused["pause_seconds"] = 42;
-  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused, swapped 42 s "));
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused (swapped) 42 s "));
 }
 
 TEST(Swap, PsHasItsColumnOnlyWhenSomeJobIsSwappable) {

@@ -6,13 +6,14 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "switchyard/printable.h"
 #include "switchyard/status.h"
 
 namespace switchyard::tools {
 
 void complain(std::string_view text) {
   // One write, so that lines of several processes on one terminal stay whole.
-  const std::string line = fmt::format("switchyard: {}\n", text);
+  const std::string line = fmt::format("switchyard: {}\n", printable(text));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -72,7 +73,7 @@ void print_json(nlohmann::json listing) {
 
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>()
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>())
                                                      : std::move(fallback);
 }
 

@@ -14,7 +14,7 @@
 
 namespace switchyard::tools {
 
-// One message line on stderr: "switchyard: TEXT".
+// One message line on stderr: "switchyard: TEXT", without control characters.
 void complain(std::string_view text);
 
 // True when `stream` may carry colours.
@@ -33,7 +33,8 @@ std::string human_micros(std::uint64_t micros);  // "20 us", "10 ms"; 0 is "defa
 void print_json(nlohmann::json listing);
 
 // Readers for what the monitor sent: the member, or `fallback` when it is missing, null or of
-// another type. A monitor of another version must not make a listing fail.
+// another type. A monitor of another version must not make a listing fail. Texts come without
+// control characters.
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback = "-");
 std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint64_t fallback = 0);
 // A ratio as "30%" or "2.5%"; "-" when there is none.

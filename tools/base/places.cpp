@@ -25,11 +25,25 @@ std::string own_program() {
   return error ? std::string("switchyard") : self.string();
 }
 
+namespace {
+
+// ld.so splits LD_PRELOAD there, and has no way to quote.
+Result<std::string> fit_for_preload(const std::string& library) {
+  if (library.find_first_of(": ") == std::string::npos) return library;
+  return Error{kFailure,
+               fmt::format("'{}' cannot be preloaded: LD_PRELOAD takes no path with a blank or a "
+                           "colon; install Switchyard elsewhere, or set SWITCHYARD_LIBRARY to a "
+                           "link to it named libswitchyard.so in a folder without blanks",
+                           library)};
+}
+
+}  // namespace
+
 Result<std::string> find_library() {
   if (const char* told = std::getenv("SWITCHYARD_LIBRARY"); told != nullptr && told[0] != '\0') {
     std::error_code error;
     const fs::path full = fs::absolute(told, error);
-    if (!error && usable(full, R_OK)) return full.string();
+    if (!error && usable(full, R_OK)) return fit_for_preload(full.string());
     return Error{kFailure, fmt::format("SWITCHYARD_LIBRARY is '{}', which is not a readable file; "
                                        "unset it or point it to libswitchyard.so",
                                        told)};
@@ -38,7 +52,7 @@ Result<std::string> find_library() {
   for (const fs::path& folder :
        {here, here / "../lib/switchyard", here / "../lib", here / "../lib/x86_64-linux-gnu"}) {
     const fs::path candidate = (folder / "libswitchyard.so").lexically_normal();
-    if (usable(candidate, R_OK)) return candidate.string();
+    if (usable(candidate, R_OK)) return fit_for_preload(candidate.string());
   }
   return Error{kFailure,
                fmt::format("libswitchyard.so was not found beside {} nor in ../lib; build "

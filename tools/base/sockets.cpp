@@ -1,6 +1,9 @@
 #include "tools/base/sockets.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "switchyard/paths.h"
 
@@ -17,6 +20,14 @@ std::vector<std::string> candidate_sockets() {
     found.emplace_back(path);
   }
   return found;
+}
+
+bool monitor_absent() {
+  const auto candidates = candidate_sockets();
+  return !candidates.empty() &&
+         std::all_of(candidates.begin(), candidates.end(), [](const std::string& path) {
+           return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+         });
 }
 
 std::string own_socket() {

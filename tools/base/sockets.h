@@ -14,6 +14,10 @@ namespace switchyard::tools {
 // Never empty unless the path that SWITCHYARD_SOCKET or XDG_RUNTIME_DIR gives is too long.
 std::vector<std::string> candidate_sockets();
 
+// True when there is no socket at any of them: no monitor runs, and none was killed. A monitor that
+// ends removes its socket; who finds a socket that nobody answers at must not take it for that.
+bool monitor_absent();
+
 // Where a monitor that we start should listen: the last candidate.
 std::string own_socket();
 

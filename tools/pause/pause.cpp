@@ -47,7 +47,7 @@ shows it. Resuming a job that is not paused changes nothing. Exit status: 0, 3 n
 const char* drained(const nlohmann::json& job) {
   const auto found = job.find("drained");
   if (found == job.end() || !found->is_boolean()) {
-    return "what it had queued uncounted before runs to its end, nothing follows";
+    return "kernels queued before the pause will finish; no new ones start";
   }
   return found->get<bool>() ? "nothing of it runs on the GPU" : "something of it still runs";
 }
@@ -86,7 +86,7 @@ int resume(const Options& options) {
     print_json(*reply);
   } else {
     const bool back = text_of(*reply, "residency", "resident") == "resident";
-    fmt::print("{}: {}\n", options.target, back ? "goes on" : residency_text(*reply));
+    fmt::print("{}: {}\n", options.target, back ? "resumed" : residency_text(*reply));
   }
   return kOk;
 }

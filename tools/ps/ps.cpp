@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tools/base/monitor_client.h"
+#include "tools/base/sockets.h"
 #include "tools/base/table.h"
 #include "tools/ps/memory.h"
 
@@ -21,14 +22,19 @@ One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got i
 known. DEADLINE is what is left until then. A paused job says how long it still is when its pause has
 a time. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
 means that the driver refused the one that was asked for. Of jobs that were started with --swappable,
-STATE says 'swapped', 'moving' or 'waiting for memory', and RESIDENT what of MEMORY is on the device.
+RESIDENT says what of MEMORY is on the device.
+
+STATE says why a job does not run: 'held (limit)' by its --limit, 'waiting (turn)' while another job
+has the GPU, 'waiting (memory)' or 'waiting (memory of NAME)' for room on the GPU, 'swapped (...)' or
+'moving' while its memory is in the host or on its way.
 
 With --memory: what of each job's memory can leave its GPU, and why the rest can't. USED is SWAPPABLE,
 of which ON GPU is there now, OVERHEAD (contexts, modules) and what STAYS, by reason; memory that is
 IPC-imported is used by the job that made it. OUT and IN were copied to the host and back so far, at
 TIMES times out; SPARED moved without a copy, for it had not changed since the last time or is all
 zero. --json has it, too: gpus[].memory_stays_bytes.
-Exit status: 0, or 3 when no monitor answers.)";
+Without a monitor there are no jobs, and the table is empty. Exit status: 0, or 3 when a monitor was
+there and does not answer.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
@@ -36,20 +42,14 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
   return fmt::format("{:.0f}%", found->get<double>() * 100);
 }
 
-// "paused 42 s": what is left of it; "swapped", "moving", "waiting for memory": where its memory
-// is.
+// "held (limit)", "paused (swapped) 42 s": the state, the reason that the monitor gives for it, and
+// what is left of a pause.
 std::string state_text(const nlohmann::json& job, const std::string& state) {
+  const std::string reason = text_of(job, "state_reason", "");
+  const std::string text = reason.empty() ? state : fmt::format("{} ({})", state, reason);
   const auto left = job.find("pause_seconds");
-  const std::string where = text_of(job, "residency", "resident");
-  const std::string giver = text_of(job, "waits_for", "");
-  std::string text = !giver.empty()        ? "waiting for " + giver
-                     : where == "waiting"  ? "waiting for memory"
-                     : where == "resident" ? state
-                                           : where;
-  if (state != "paused") return text;
-  std::string paused = text == state ? state : "paused, " + text;
-  if (left == job.end() || !left->is_number()) return paused;
-  return paused + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
+  if (state != "paused" || left == job.end() || !left->is_number()) return text;
+  return text + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
 }
 
 // What is left until its deadline; late ones count upwards.
@@ -132,12 +132,16 @@ void add_job(Table& table, const nlohmann::json& job, bool with_resident) {
 
 void print_outside(const nlohmann::json& outside) {
   if (outside.empty()) return;
-  fmt::print("\n{}\n", paint(Tone::kWarning, "GPU processes outside Switchyard:"));
-  Table table({{"PID", Table::Align::kRight}, {"NAME"}, {"MEMORY", Table::Align::kRight}, {"GPU"}});
+  fmt::print("\n{}\n", paint(Tone::kWarning, "Unmanaged GPU processes:"));
+  Table table({{"PID", Table::Align::kRight},
+               {"NAME"},
+               {"MEMORY", Table::Align::kRight},
+               {"GPU"},
+               {"HINT"}});
   for (const auto& process : outside) {
     table.add({std::to_string(number_of(process, "pid")), text_of(process, "name"),
                human_bytes(number_of(process, "memory_used_bytes")),
-               text_of(process, "gpu_uuid").substr(0, 12)});
+               text_of(process, "gpu_uuid").substr(0, 12), text_of(process, "hint", "")});
   }
   fmt::print("{}", table.render());
 }
@@ -208,15 +212,17 @@ struct Options {
 
 int ps(const Options& options) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}});
+  if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
+    reply = nlohmann::json{{"jobs", nlohmann::json::array()}, {"outside", nlohmann::json::array()}};
+  }
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
     return kOk;
   }
   const auto& jobs = list_of(*reply, "jobs");
-  if (jobs.empty()) {
-    complain("no jobs; `switchyard run -- COMMAND` starts one");
-  } else if (options.memory) {
+  if (jobs.empty()) complain("no jobs; `switchyard run -- COMMAND` starts one");
+  if (options.memory) {
     print_memory(jobs);
   } else {
     print_jobs(jobs);

@@ -47,7 +47,7 @@ std::string preload_without(const std::string& value) {
 
 std::string preload_with(const std::string& value, const std::string& library) {
   const std::string others = preload_without(value);
-  return others.empty() ? library : library + ":" + others;
+  return others.empty() ? library : others + ":" + library;
 }
 
 void enter_job(const std::string& job, const Card& card, const std::string& socket,
@@ -59,6 +59,11 @@ void enter_job(const std::string& job, const Card& card, const std::string& sock
   ::setenv("SWITCHYARD_JOB", job.c_str(), 1);
   ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
   set_or_unset("SWITCHYARD_REQUIRE", require ? "1" : "");
+  ::setenv("LD_PRELOAD", preload_with(current_preload(), library).c_str(), 1);
+}
+
+void stay_in_job(const std::string& library, bool require) {
+  if (require) ::setenv("SWITCHYARD_REQUIRE", "1", 1);
   ::setenv("LD_PRELOAD", preload_with(current_preload(), library).c_str(), 1);
 }
 

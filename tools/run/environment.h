@@ -9,8 +9,8 @@
 
 namespace switchyard::tools {
 
-// `value` of LD_PRELOAD with `library` first and no other libswitchyard.so; what else was there
-// stays, in its order.
+// `value` of LD_PRELOAD with `library` last and no other libswitchyard.so. What else was there
+// stays before it, in its order: the run time of a sanitizer must come first, and we need not.
 std::string preload_with(const std::string& value, const std::string& library);
 
 // `value` of LD_PRELOAD without any libswitchyard.so.
@@ -20,7 +20,10 @@ std::string preload_without(const std::string& value);
 void enter_job(const std::string& job, const Card& card, const std::string& socket,
                const std::string& library, bool require);
 
-// Makes it a process of no job: unshared.
+// Keeps it a process of the job that it belongs to, also when the preload was dropped meanwhile.
+void stay_in_job(const std::string& library, bool require);
+
+// Makes it a process of no job: unmanaged.
 void leave_job();
 
 }  // namespace switchyard::tools

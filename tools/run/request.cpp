@@ -4,14 +4,20 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string_view>
 
+#include "switchyard/settings.h"
 #include "tools/base/knobs.h"
 
 namespace switchyard::tools {
 
-Result<Card> make_card(const Card& options) {
+bool inside_job() {
   const char* outer = std::getenv("SWITCHYARD_JOB");
-  const bool nested = outer != nullptr && outer[0] != '\0';
+  return outer != nullptr && outer[0] != '\0';
+}
+
+Result<Card> make_card(const Card& options) {
+  const bool nested = inside_job();
   Card card;
   for (const Knob& knob : knobs()) {
     if (knob.option == nullptr) continue;
@@ -31,6 +37,46 @@ Result<Card> make_card(const Card& options) {
     card[knob.field] = text;
   }
   return card;
+}
+
+std::vector<Promise> promises_of(const Card& options) {
+  std::vector<Promise> out;
+  for (const Knob& knob : knobs()) {
+    if (knob.option == nullptr || std::string_view(knob.field) == "name") continue;
+    const char* variable = std::getenv(knob.environment);
+    const auto given = options.find(knob.field);
+    Promise promise{knob.field, knob.option, knob.fallback};
+    if (given != options.end()) {
+      promise.text = given->second;
+    } else if (variable != nullptr && variable[0] != '\0') {
+      promise.origin = knob.environment;
+      promise.text = variable;
+    }
+    if (promise.text != knob.fallback && !is_none(promise.text)) out.push_back(promise);
+  }
+  return out;
+}
+
+std::string origins_text(const std::vector<Promise>& promises) {
+  std::string out;
+  for (std::size_t i = 0; i < promises.size(); ++i) {
+    if (i > 0) out += i + 1 == promises.size() ? " and " : ", ";
+    out += promises[i].origin;
+  }
+  return out;
+}
+
+std::vector<Promise> beyond_outer_job(const Card& options) {
+  std::vector<Promise> out;
+  for (const auto& [field, text] : options) {
+    const Knob& row = knob(field);
+    if (field == "name") continue;
+    const char* variable = std::getenv(row.environment);
+    const std::string outer = variable != nullptr ? variable : row.fallback;
+    const bool same = text == outer || (is_none(text) && outer.empty());
+    if (!same) out.push_back({field, row.option, text});
+  }
+  return out;
 }
 
 nlohmann::json create_request(const Card& card) {

@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string_view>
 
+#include "switchyard/variables.h"
 #include "tools/base/driver_report.h"
 #include "tools/base/knobs.h"
 #include "tools/base/places.h"
@@ -21,6 +26,8 @@ namespace {
 struct Options {
   Card card;
   bool require = false;
+  bool best_effort = false;
+  std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
 
 struct Job {
@@ -48,8 +55,25 @@ constexpr char kExamples[] = R"(Examples:
   switchyard run --oversubscribe -- python train.py
       takes turns on the GPU with others like it, when their memory does not fit together
 
+A job that asks for nothing starts unmanaged, with a message, where Switchyard cannot manage it: no
+monitor, no GPU. A job that asks for --memory, --priority, --limit or another setting is refused there
+(125), unless --best-effort is given. --require refuses it in any case, and its processes find no CUDA
+without a monitor later.
+
+Inside another `run` the command joins the outer job, and shares what that job was promised. Settings
+that differ from the outer job's are refused (125). `env -u SWITCHYARD_JOB switchyard run ...` starts a
+job of its own there.
+
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
+
+// Shares need a means of enforcement; memory quotas and swapping need none.
+bool needs_means(const Promise& promise) {
+  for (const char* field : {"priority", "share", "limit", "deadline"}) {
+    if (promise.field == field) return true;
+  }
+  return false;
+}
 
 // Replaces this process by the command; returns only when that failed.
 int become(const std::vector<std::string>& command) {
@@ -64,6 +88,7 @@ int become(const std::vector<std::string>& command) {
 struct Doubt {
   std::string text;
   bool no_gpu = false;
+  bool chosen = false;  // a person switched sharing off
 };
 
 std::optional<Doubt> doubt(MonitorClient& monitor) {
@@ -74,23 +99,43 @@ std::optional<Doubt> doubt(MonitorClient& monitor) {
   for (const auto& gpu : gpus) {
     if (text_of(gpu, "means") != "none") return std::nullopt;
   }
+  const auto about = status->find("monitor");
+  const bool chosen = about != status->end() && text_of(*about, "means") == "none";
   return Doubt{fmt::format("shares and priorities cannot be enforced on this machine ({}); memory "
                            "quotas hold",
                            text_of(gpus.front(), "means_reason", "no means")),
-               false};
+               false, chosen};
 }
 
-// One attempt. Any failure but a policy's "no" leaves the choice to run unshared, which `unshared`
-// then tells.
-Result<Job> try_job(const Options& options, const std::string& library, bool& unshared) {
-  unshared = true;
+// Why the job can't have the shares that it asks for.
+std::optional<Error> refuse_shares(const Options& options, const Doubt& against) {
+  std::vector<Promise> broken;
+  std::copy_if(options.promises.begin(), options.promises.end(), std::back_inserter(broken),
+               needs_means);
+  if (broken.empty() || options.best_effort || against.chosen) return std::nullopt;
+  return Error{kRunRefused,
+               fmt::format("{}; not started, because {} cannot be kept: leave it out, or "
+                           "add --best-effort",
+                           against.text, origins_text(broken))};
+}
+
+// One attempt. Any failure but a policy's "no" leaves the choice to run unmanaged, which
+// `unmanaged` then tells.
+Result<Job> try_job(const Options& options, const std::string& library, bool& unmanaged) {
+  unmanaged = true;
   auto monitor = connect_or_start();
   if (!monitor) return monitor.error();
   const auto against = doubt(*monitor);
   if (against && against->no_gpu) return Error{kRunRefused, against->text};
+  if (against) {
+    if (auto refused = refuse_shares(options, *against)) {
+      unmanaged = false;
+      return *refused;
+    }
+  }
   auto made = monitor->ask(create_request(options.card));
   if (!made) {
-    unshared = made.error().code == kMonitorUnreachable || made.error().code == kTimedOut;
+    unmanaged = made.error().code == kMonitorUnreachable || made.error().code == kTimedOut;
     return made.error();
   }
   if (against) complain(against->text);
@@ -100,45 +145,102 @@ Result<Job> try_job(const Options& options, const std::string& library, bool& un
 }
 
 // The job as the monitor made it, or why there will be none.
-Result<Job> make_job(const Options& options, bool& unshared) {
-  unshared = true;
+Result<Job> make_job(const Options& options, bool& unmanaged) {
+  unmanaged = true;
   auto library = find_library();
   if (!library) return library.error();
   // A monitor whose last job has just gone may end between our question and its answer.
   constexpr int kAttempts = 3;
   for (int i = 1;; ++i) {
-    auto job = try_job(options, *library, unshared);
+    auto job = try_job(options, *library, unmanaged);
     if (job || i == kAttempts || job.error().code != kMonitorUnreachable) return job;
   }
 }
 
-int start_unshared(const Options& options, const std::string& why,
-                   const std::vector<std::string>& command) {
+// Why the job is not started where Switchyard can't manage it, or nothing.
+std::optional<Error> refuse_unmanaged(const Options& options, const std::string& why) {
   if (options.require) {
-    complain(fmt::format("{}; not started, for --require was given", why));
-    return kRunRefused;
+    return Error{kRunRefused, fmt::format("{}; not started, for --require was given", why)};
   }
-  complain(fmt::format("{}; starting unshared", why));
+  if (options.promises.empty() || options.best_effort) return std::nullopt;
+  return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be kept: add "
+                                        "--best-effort to start it unmanaged",
+                                        why, origins_text(options.promises))};
+}
+
+int start_unmanaged(const Options& options, const std::string& why,
+                    const std::vector<std::string>& command) {
+  if (auto refused = refuse_unmanaged(options, why)) return fail(*refused);
+  complain(fmt::format("{}; starting unmanaged", why));
   leave_job();
   return become(command);
+}
+
+// Inside another run: the command becomes a process of the outer job.
+int join_outer_job(const Options& options, const std::vector<std::string>& command) {
+  const char* name = std::getenv("SWITCHYARD_NAME");
+  const std::string outer = name != nullptr ? name : std::getenv("SWITCHYARD_JOB");
+  const auto beyond = beyond_outer_job(options.card);
+  if (!beyond.empty()) {
+    const std::string text = fmt::format(
+        "inside job '{}' a nested run belongs to that job, which was started without {} {}", outer,
+        beyond.front().origin, beyond.front().text);
+    if (!options.best_effort) {
+      return fail({kRunRefused, text +
+                                    "; leave the option out, or start the command outside the job: "
+                                    "env -u SWITCHYARD_JOB switchyard run"});
+    }
+    complain(text + "; the option is ignored");
+  }
+  if (const auto given = options.card.find("name");
+      given != options.card.end() && given->second != outer) {
+    complain(
+        fmt::format("inside job '{}' a nested run belongs to that job; --name is ignored", outer));
+  }
+  auto library = find_library();
+  if (!library) return fail({kRunRefused, library.error().text});
+  if (auto monitor = connect_or_start(); !monitor) {
+    if (auto refused = refuse_unmanaged(options, monitor.error().text)) return fail(*refused);
+    complain(monitor.error().text + "; starting unmanaged until a monitor answers");
+  }
+  stay_in_job(*library, options.require);
+  return become(command);
+}
+
+void warn_of_unknown_variable() {
+  const char* unknown = unknown_variable(environ);
+  if (unknown == nullptr) return;
+  const std::string_view text(unknown);
+  complain(
+      fmt::format("the variable {} means nothing to Switchyard and is ignored; "
+                  "see `switchyard run --help`",
+                  text.substr(0, text.find('='))));
 }
 
 int run(const Options& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return fail({kUsage, "run needs a command: switchyard run [OPTIONS] -- COMMAND [ARGUMENTS]"});
   }
-  Options checked = options;
+  if (options.require && options.best_effort) {
+    return fail({kUsage, "--require and --best-effort exclude each other: give one of them"});
+  }
   auto card = make_card(options.card);
   if (!card) return fail(card.error());
-  checked.card = *card;
+  Options checked = options;
+  checked.promises = promises_of(options.card);
   if (auto refused = refuse_program(command[0])) return fail(*refused);
+  warn_of_unknown_variable();
   const char* off = std::getenv("SWITCHYARD_DISABLE");
   if (off != nullptr && std::string_view(off) == "1") {
-    return start_unshared(checked, "SWITCHYARD_DISABLE is set", command);
+    // Whoever throws this switch wants every program to start.
+    checked.promises.clear();
+    return start_unmanaged(checked, "SWITCHYARD_DISABLE is set", command);
   }
-  bool unshared = false;
-  auto job = make_job(checked, unshared);
-  if (!job && unshared) return start_unshared(checked, job.error().text, command);
+  if (inside_job()) return join_outer_job(checked, command);
+  checked.card = *card;
+  bool unmanaged = false;
+  auto job = make_job(checked, unmanaged);
+  if (!job && unmanaged) return start_unmanaged(checked, job.error().text, command);
   if (!job) {
     // A bad value that only the monitor could see is still the caller's mistake.
     const int code = job.error().code == kUsage ? int{kUsage} : int{kRunRefused};
@@ -147,6 +249,16 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (!job->name.empty()) checked.card["name"] = job->name;
   enter_job(job->id, checked.card, job->socket, job->library, checked.require);
   return become(command);
+}
+
+// Whether `word` is an option of `run` that takes no value.
+bool is_flag(const std::string& word) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+    if (word == flag) return true;
+  }
+  return std::any_of(knobs().begin(), knobs().end(), [&](const Knob& knob) {
+    return knob.option != nullptr && knob.type_name == nullptr && word == knob.option;
+  });
 }
 
 }  // namespace
@@ -162,9 +274,7 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
       arguments.erase(first, arguments.end());
       return;
     }
-    const bool alone = word == "-h" || word == "--help" || word == "--require" ||
-                       word == "--swappable" || word == "--oversubscribe" ||
-                       word.find('=') != std::string::npos;
+    const bool alone = is_flag(word) || word.find('=') != std::string::npos;
     if (!alone) ++i;  // its value
   }
 }
@@ -190,7 +300,10 @@ void add_run(CLI::App& app, Outcome& outcome) {
            help)
         ->type_name(knob.type_name);
   }
-  sub->add_flag("--require", options->require, "refuse to start unshared (exit 125)");
+  sub->add_flag("--require", options->require,
+                "refuse to start unmanaged (exit 125), whatever was asked for");
+  sub->add_flag("--best-effort", options->best_effort,
+                "start unmanaged where what was asked for cannot be kept");
   add_socket_option(*sub);
   sub->callback([options, &outcome] { outcome.code = run(*options, outcome.command); });
 }

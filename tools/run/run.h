@@ -3,6 +3,9 @@
 //   check the knobs (2) → find the program (127, 126) → a monitor that answers, started if need be
 //   → create the job, quota reserved (125) → environment → execvp
 //
+// Where no monitor manages the job, it starts unmanaged only if it was promised nothing. Inside
+// another run the command joins the outer job.
+//
 // The job's process is this process, so terminal, signals and exit status are its own.
 #pragma once
 

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "tools/base/monitor_client.h"
+#include "tools/base/nvml_report.h"
+#include "tools/base/sockets.h"
 #include "tools/base/table.h"
 
 namespace switchyard::tools {
@@ -15,7 +17,9 @@ constexpr char kExamples[] = R"(Examples:
   switchyard status --json | jq '.gpus[].means'
 
 MEANS says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
-both or none; the reason stands below the table. RESERVED is the sum of the quotas. Exit status: 0, or 3 when no monitor answers.)";
+both or none; the reason stands below the table. RESERVED is the sum of the quotas. Without a monitor,
+the GPUs are listed as NVML has them. Exit status: 0, or 3 when a monitor was there and does not
+answer.)";
 
 void print_monitor(const nlohmann::json& monitor) {
   fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),
@@ -84,8 +88,50 @@ void print_gpus(const nlohmann::json& gpus) {
   }
 }
 
+// The GPUs as far as they can be told without a monitor.
+nlohmann::json list_without_monitor(std::string& problem) {
+  const NvmlReport report = ask_nvml();
+  problem = report.problem;
+  nlohmann::json gpus = nlohmann::json::array();
+  for (const NvmlGpu& gpu : report.gpus) {
+    gpus.push_back({{"index", gpu.index},
+                    {"uuid", gpu.uuid},
+                    {"name", gpu.name},
+                    {"driver_version", report.driver_version},
+                    {"memory_total_bytes", gpu.total_bytes},
+                    {"memory_used_bytes", gpu.used_bytes}});
+  }
+  return {{"monitor", nullptr}, {"gpus", std::move(gpus)}};
+}
+
+int status_without_monitor(bool json) {
+  std::string problem;
+  const nlohmann::json listing = list_without_monitor(problem);
+  if (json) {
+    print_json(listing);
+    return kOk;
+  }
+  fmt::print("monitor: not running (starts with the first job)\n");
+  if (!problem.empty()) {
+    complain(fmt::format("no GPU: {}; see `switchyard doctor`", problem));
+    return kOk;
+  }
+  using enum Table::Align;
+  Table table({{"GPU", kRight}, {"NAME"}, {"USED", kRight}, {"TOTAL", kRight}, {"UUID"}});
+  for (const auto& gpu : list_of(listing, "gpus")) {
+    table.add({std::to_string(number_of(gpu, "index")), text_of(gpu, "name"),
+               human_bytes(number_of(gpu, "memory_used_bytes")),
+               human_bytes(number_of(gpu, "memory_total_bytes")), text_of(gpu, "uuid")});
+  }
+  fmt::print("\n{}", table.render());
+  return kOk;
+}
+
 int status(bool json) {
   auto reply = MonitorClient::ask_any({{"op", "status"}});
+  if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
+    return status_without_monitor(json);
+  }
   if (!reply) return fail(reply.error());
   if (json) {
     print_json(*reply);

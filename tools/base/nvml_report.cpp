@@ -1,0 +1,90 @@
+#include "tools/base/nvml_report.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "switchyard/printable.h"
+
+namespace switchyard::tools {
+namespace {
+
+using Device = void*;
+struct Memory {  // nvmlMemory_t
+  unsigned long long total, free, used;
+};
+
+template <typename Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+struct Calls {
+  int (*init)() = nullptr;
+  int (*driver_version)(char*, unsigned) = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*by_index)(unsigned, Device*) = nullptr;
+  int (*uuid)(Device, char*, unsigned) = nullptr;
+  int (*name)(Device, char*, unsigned) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
+
+  bool load(void* library) {
+    return find(library, "nvmlInit_v2", init) &&
+           find(library, "nvmlSystemGetDriverVersion", driver_version) &&
+           find(library, "nvmlDeviceGetCount_v2", count) &&
+           find(library, "nvmlDeviceGetHandleByIndex_v2", by_index) &&
+           find(library, "nvmlDeviceGetUUID", uuid) && find(library, "nvmlDeviceGetName", name) &&
+           find(library, "nvmlDeviceGetMemoryInfo", memory);
+  }
+};
+
+NvmlGpu describe(const Calls& nvml, unsigned index, Device device) {
+  NvmlGpu gpu;
+  gpu.index = index;
+  char text[128] = "";
+  if (nvml.uuid(device, text, sizeof(text)) == 0) gpu.uuid = printable(text);
+  if (nvml.name(device, text, sizeof(text)) == 0) gpu.name = printable(text);
+  Memory memory{};
+  if (nvml.memory(device, &memory) == 0) {
+    gpu.total_bytes = memory.total;
+    gpu.used_bytes = memory.used;
+  }
+  return gpu;
+}
+
+}  // namespace
+
+NvmlReport ask_nvml() {
+  NvmlReport report;
+  ::setenv("SWITCHYARD_DISABLE", "1", 1);  // the machine's own figures, also inside a job
+  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* why = ::dlerror();
+    report.problem = fmt::format("libnvidia-ml.so.1 cannot be loaded ({})", why ? why : "unknown");
+    return report;
+  }
+  Calls nvml;
+  if (!nvml.load(library)) {
+    report.problem = "libnvidia-ml.so.1 lacks calls that every driver since 2012 has";
+    return report;
+  }
+  unsigned count = 0;
+  int result = nvml.init();
+  if (result == 0) result = nvml.count(&count);
+  if (result != 0) {
+    report.problem = fmt::format("NVML says error {}", result);
+    return report;
+  }
+  char version[80] = "";
+  if (nvml.driver_version(version, sizeof(version)) == 0) report.driver_version = version;
+  for (unsigned i = 0; i < count; ++i) {
+    Device device = nullptr;
+    if (nvml.by_index(i, &device) == 0) report.gpus.push_back(describe(nvml, i, device));
+  }
+  if (report.gpus.empty()) report.problem = "NVML lists none";
+  return report;
+}
+
+}  // namespace switchyard::tools
