@@ -73,6 +73,25 @@ TEST(Oversubscription, OnlyWhatIsLackingLeaves) {
   EXPECT_EQ(rig.may_have(rig.b), kGiB);
 }
 
+TEST(Oversubscription, OfSeveralProcessesOnlyWhatIsLackingLeavesInAll) {
+  Crowd rig;
+  Ask same_job;
+  same_job.job = "j";
+  const Joined one = rig.oversubscriber("a", same_job);
+  const Joined two = rig.oversubscriber("a", same_job);
+  ASSERT_TRUE(rig.gets(one, kGiB + kGiB / 2));
+  ASSERT_TRUE(rig.gets(two, kGiB + kGiB / 2));
+  const Joined b = rig.oversubscriber("b");
+  rig.live(seconds(1), {&one, &two});
+  for (int i = 0; i < 600 && !one.shim.told_to_leave(); ++i) {
+    EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kWait);
+    rig.live(milliseconds(50), {&one, &two});
+  }
+  EXPECT_TRUE(one.shim.told_to_leave());
+  EXPECT_TRUE(two.shim.told_to_leave());
+  EXPECT_EQ(rig.may_have(one) + rig.may_have(two), 2 * kGiB) << "one GiB is lacking";
+}
+
 TEST(Oversubscription, WhomAPersonSwapsOutKeepsNothing) {
   TwoOfThree rig;
   rig.b_works();
