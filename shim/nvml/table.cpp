@@ -61,6 +61,12 @@ void refresh_observed(abi::Lane& lane) {
   if (observe()) memory::refresh(lane);
 }
 
+// While the monitor is away the job goes on with its last limits, which the page has still. What
+// cuMemGetInfo shows is the same.
+bool has_limits() {
+  return observe() || page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
+}
+
 void set_reserved(Memory&) {}
 // The driver's own reserve is not the job's: total = free + used.
 void set_reserved(MemoryV2& info) { info.reserved = 0; }
@@ -70,7 +76,7 @@ Return memory_info(const char* name, Device device, Info* info) {
   const auto original = find<Return (*)(Device, Info*)>(name);
   if (original == nullptr) return kFunctionNotFound;
   const Return result = original(device, info);
-  if (result != kSuccess || info == nullptr || disabled() || !observe()) return result;
+  if (result != kSuccess || info == nullptr || disabled() || !has_limits()) return result;
   abi::Lane* lane = lane_of(device);
   if (lane == nullptr) return result;
   refresh_observed(*lane);

@@ -6,6 +6,7 @@
 //   greedy SEED COUNT   the same, going on when it is refused → "refused N"
 //   info                → "info FREE TOTAL", "total TOTAL", "nvml FREE TOTAL USED", "nvml2 ..."
 //   nvml                the NVML lines alone: cuInit is never called
+//   infos, nvmls        the same, and again after each line on stdin
 //   hold MIB            takes so much → "holds RESULT", and waits
 //   contexts            memory that ends with its context → "left FREE FREE FREE"
 //   each MIB            takes a piece of each kind, two of 1 MiB, and one that it exports, imports
@@ -14,7 +15,8 @@
 //   opened HANDLE-FILE, lent HANDLE-FILE   IPC between two processes
 //   fork                a child asks NVML and libcuda after the parent used them
 //
-// All but `nvml` go on until a line comes on stdin, after "waiting".
+// All but `nvml` say "waiting" then. `infos` and `nvmls` go on until stdin ends, the others until a
+// line comes there.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -279,6 +281,16 @@ void forked() {
   std::printf("child %d\n", status);
 }
 
+template <typename Say>
+int say_again_and_again(Say say) {
+  for (std::string line;;) {
+    say();
+    std::printf("waiting\n");
+    std::fflush(stdout);
+    if (!std::getline(std::cin, line)) return 0;
+  }
+}
+
 bool run(const std::string& what, char** words) {
   if (what == "full")
     full(words[0], std::strtoull(words[1], nullptr, 10));
@@ -316,7 +328,9 @@ int main(int argc, char** argv) {
     nvml_info();
     return 0;
   }
+  if (what == "nvmls") return say_again_and_again(nvml_info);
   open_gpu();
+  if (what == "infos") return say_again_and_again(info);
   if (!run(what, argv + 2)) fail("usage", 2);
   std::printf("waiting\n");
   std::fflush(stdout);

@@ -2,6 +2,7 @@
 // the real monitor.
 #include <signal.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "tests/system/harness.h"
@@ -171,6 +172,45 @@ TEST_F(ShimMemory, AllWhoAreAskedShowTheQuota) {
   EXPECT_EQ(nvml, (std::vector<long>{info[0], total, total - info[0]}));
   EXPECT_EQ(nvml2, (std::vector<long>{info[0], total, total - info[0], 0}));
   EXPECT_LT(info[0], total);
+}
+
+// The driver's own totals would tempt a job to take more than its quota.
+TEST_F(ShimMemory, AllWhoAreAskedShowTheQuotaWhileTheMonitorIsAway) {
+  const std::string log = in_folder("log");
+  Child owner = monitor();
+  Child child =
+      job({"--require", "--memory", "1GiB"}, {built("tests/jobs/shim_memory_job"), "infos"},
+          {{"SWITCHYARD_LOG", "warn:" + log}});
+  const std::string before = said(child);
+  ASSERT_EQ(numbers(before, "nvml").size(), 3u) << before;
+  ::kill(owner.pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] {
+    std::ifstream file(log);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return text.find("lost the monitor") != std::string::npos;
+  }));
+  ASSERT_TRUE(child.write_line(""));
+  const std::string away = said(child);
+  for (const char* key : {"info", "total", "nvml", "nvml2"}) {
+    EXPECT_EQ(numbers(away, key), numbers(before, key)) << key << "\n" << away;
+  }
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, AProcessThatOnlyUsesNvmlSeesTheQuotaWhileTheMonitorIsAway) {
+  Child owner = monitor();
+  Child child =
+      job({"--require", "--memory", "1GiB"}, {built("tests/jobs/shim_memory_job"), "nvmls"});
+  const auto before = numbers(said(child), "nvml");
+  ASSERT_EQ(before.size(), 3u);
+  EXPECT_EQ(before[1], 1024 * kMiB);
+  ::kill(owner.pid(), SIGKILL);
+  // The first question finds out that the monitor is gone.
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(child.write_line(""));
+    EXPECT_EQ(numbers(said(child), "nvml"), before);
+  }
+  EXPECT_EQ(child.finish(kLimit).status, 0);
 }
 
 TEST_F(ShimMemory, WithoutAQuotaNvmlSaysWhatTheDriverSays) {
