@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "shim/capture.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/gate/hold.h"
@@ -46,6 +47,7 @@ bool view::follow(std::uint64_t) {
   return g_neighbours.follows;
 }
 void numbers::give_up_stale(std::uint64_t) {}
+void capture::clear() { ++g_neighbours.forgotten; }
 void gate::clear() { ++g_neighbours.forgotten; }
 
 namespace account {

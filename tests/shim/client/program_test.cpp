@@ -144,7 +144,7 @@ TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
     EXPECT_TRUE(library_descriptors().empty());
     EXPECT_EQ(process().joined, 0U);
     EXPECT_EQ(page().head.magic, 0U);
-    EXPECT_EQ(g_neighbours.forgotten, forgotten + 9);
+    EXPECT_EQ(g_neighbours.forgotten, forgotten + 10);
     EXPECT_FALSE(ears().lost);
     return HasFailure() ? 1 : 0;
   });
