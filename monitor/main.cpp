@@ -6,8 +6,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <random>
@@ -43,8 +45,13 @@ bool start_log(const Options& options) {
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  spdlog::warn(
+      "cannot raise the limit of open files from {} to {} ({}): with many clients, new ones are "
+      "refused; raise it with 'ulimit -n'",
+      before, limit.rlim_max, std::strerror(errno));
 }
 
 int refuse(int code, const std::string& why) {

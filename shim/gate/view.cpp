@@ -129,8 +129,9 @@ void make(int fd) {
     void* mapped =
         ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, abi::kGatesOffset);
     if (mapped != MAP_FAILED) {
-      // A child has no business with the parent's gate, and its GPU work isn't in the child.
-      ::madvise(mapped, kBytes, MADV_DONTFORK);
+      // The GPU work of the parent isn't in a forked child, which needs no mapping of the parent's
+      // gate. Where the kernel refuses this, the child has the mapping and forgets it (clear()).
+      (void)::madvise(mapped, kBytes, MADV_DONTFORK);
       made = &g_views[index];
       made->gates = static_cast<abi::Gate*>(mapped);
       g_count.store(index + 1, std::memory_order_release);

@@ -102,7 +102,7 @@ bool Digests::map_results(std::uint64_t bytes) {
   if (at == MAP_FAILED) return false;
   results_ = static_cast<Digest*>(at);
   // After a fork the GPU would write where the parent no longer reads.
-  ::madvise(at, results_bytes_, MADV_DONTFORK);
+  if (::madvise(at, results_bytes_, MADV_DONTFORK) != 0) return false;
   // What no kernel has written must not look like a digest, least of all like that of zeros.
   ::memset(at, 0xFF, results_bytes_);
   pinned_ = driver().cuMemHostRegister_v2(at, results_bytes_, CU_MEMHOSTREGISTER_DEVICEMAP) ==

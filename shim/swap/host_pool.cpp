@@ -1,5 +1,6 @@
 #include "shim/swap/host_pool.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -68,10 +69,20 @@ unsigned char* map_slab() {
   if (before != 0) ::munmap(begin, before);
   ::munmap(begin + before + kSlab, kPage - before);
   begin += before;
-  ::madvise(begin, kSlab, MADV_HUGEPAGE);
   // After a fork the child's first write would leave the parent with another page than the GPU's.
-  ::madvise(begin, kSlab, MADV_DONTFORK);
-  ::madvise(begin, kSlab, MADV_DONTDUMP);
+  if (::madvise(begin, kSlab, MADV_DONTFORK) != 0) {
+    static Once said;
+    log_once(
+        said, Level::kWarn,
+        "swap: the kernel does not keep host memory from forked children (madvise: error %d), so "
+        "none is used",
+        errno);
+    ::munmap(begin, kSlab);
+    return nullptr;
+  }
+  // A kernel that refuses these makes moves slower and core files larger.
+  (void)::madvise(begin, kSlab, MADV_HUGEPAGE);
+  (void)::madvise(begin, kSlab, MADV_DONTDUMP);
   return begin;
 }
 

@@ -131,8 +131,9 @@ void close_from(int first) {
   ::dup2(null, 0);
   ::dup2(out >= 0 ? out : null, 1);
   ::dup2(out >= 0 ? out : null, 2);
-  ::dup2(lifeline, 3);
-  ::fcntl(3, F_SETFD, 0);
+  // dup2 onto the same number leaves "close on exec" set. Without the lifeline, the caller would
+  // take the monitor for dead.
+  if (::dup2(lifeline, 3) != 3 || ::fcntl(3, F_SETFD, 0) != 0) ::_exit(127);
   close_from(4);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   sigset_t none;

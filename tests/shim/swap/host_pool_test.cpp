@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +15,21 @@
 #include "shim/swap/host_room.h"
 #include "shim/swap/ranges.h"
 #include "tests/shim/swap/swap_world.h"
+
+namespace {
+
+int g_refused_advice = -1;
+
+}  // namespace
+
+// The kernel's, except for the advice that a test names.
+extern "C" int madvise(void* at, size_t bytes, int advice) noexcept {
+  if (advice == g_refused_advice) {
+    errno = EINVAL;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_madvise, at, bytes, advice));
+}
 
 namespace switchyard::shim {
 namespace {
@@ -160,6 +178,7 @@ class HostPool : public HostRoom {
     };
   }
   ~HostPool() override {
+    g_refused_advice = -1;
     own_.unregister_result = CUDA_SUCCESS;
     while (host_pool::slabs() != 0 && host_pool::drop(0)) {
     }
@@ -205,6 +224,21 @@ TEST_F(HostPool, WhatTheDriverRefusesToPinIsGivenBack) {
   EXPECT_FALSE(host_pool::grow(UINT64_MAX));
   EXPECT_EQ(host_pool::pinned_bytes(), 0u);
   EXPECT_FALSE(host_pool::take(2 * kMiB));
+}
+
+// A forked child that has the memory, too, would leave the parent with other pages than the GPU's.
+TEST_F(HostPool, WhatCannotBeKeptFromForkedChildrenIsNotPinned) {
+  g_refused_advice = MADV_DONTFORK;
+  EXPECT_FALSE(host_pool::grow(UINT64_MAX));
+  EXPECT_EQ(own_.calls, 0);
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+}
+
+TEST_F(HostPool, WithoutHugePagesItIsOnlySlower) {
+  for (const int advice : {MADV_HUGEPAGE, MADV_DONTDUMP}) {
+    g_refused_advice = advice;
+    EXPECT_TRUE(host_pool::grow(UINT64_MAX)) << advice;
+  }
 }
 
 TEST_F(HostPool, PiecesAreTheFirstRunsThatFit) {
