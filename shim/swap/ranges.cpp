@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "shim/log.h"
 #include "shim/swap/descriptors.h"
@@ -153,8 +154,13 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
   }
   const CUresult result = driver().cuMemExportToShareableHandle(
       &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-  if (result == CUDA_SUCCESS) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  // The driver has no flag for it. So a program that is started between the two calls by vfork,
+  // posix_spawn or a bare clone, for which no fork handler runs (descriptors.h), inherits the
+  // descriptor. It keeps the memory from being freed until that program ends.
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) return CUDA_SUCCESS;
+  ::close(fd);
+  return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 bool anything_away() {

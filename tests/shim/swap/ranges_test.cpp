@@ -1,5 +1,7 @@
 #include "shim/swap/ranges.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +44,29 @@ TEST_F(Ranges, AreFoundByEveryAddressInThem) {
   EXPECT_EQ(swap::find(kBase + 4 * kMiB), nullptr);
   EXPECT_EQ(swap::find(kBase + 9 * kMiB)->address, kBase + 8 * kMiB);
   EXPECT_EQ(swap::find(kBase + 10 * kMiB), nullptr);
+}
+
+// A program that the job starts would keep the memory.
+TEST_F(Ranges, AnExportedDescriptorEndsWithExec) {
+  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle,
+                                             CUmemAllocationHandleType, unsigned long long) {
+    *static_cast<int*>(out) = ::memfd_create("memory", 0);
+    return CUDA_SUCCESS;
+  };
+  int fd = -1;
+  ASSERT_EQ(swap::export_chunk({}, fd), CUDA_SUCCESS);
+  EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
+  ::close(fd);
+}
+
+TEST_F(Ranges, AnExportWhoseDescriptorWouldOutliveExecFails) {
+  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle,
+                                             CUmemAllocationHandleType, unsigned long long) {
+    *static_cast<int*>(out) = 1'000'000;  // open nowhere: nothing can be set on it
+    return CUDA_SUCCESS;
+  };
+  int fd = -1;
+  EXPECT_EQ(swap::export_chunk({}, fd), CUDA_ERROR_OPERATING_SYSTEM);
 }
 
 TEST_F(Ranges, AnEmptyTableFindsNothing) { EXPECT_EQ(swap::find(kBase), nullptr); }
