@@ -12,14 +12,18 @@
 #include <atomic>
 #include <cerrno>
 
+#include "shim/client/own_fd.h"
+
 namespace switchyard::shim {
 namespace {
 
 // Nobody asked for a log: what a user must know goes to stderr all the same, each kind of it once.
 struct Sink {
   Level level = Level::kWarn;
-  int fd = STDERR_FILENO;
   bool asked_for = false;
+  bool has_file = false;  // else it is stderr
+  OwnFd file;
+  OpenFile error_file;  // stderr, as it was at the first line
 };
 
 Sink g_sink;
@@ -27,9 +31,26 @@ pthread_once_t g_opened = PTHREAD_ONCE_INIT;
 
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
+void open_file(const char* path) {
+  g_sink.has_file = true;
+  const int saved = errno;
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd >= 0) {
+    g_sink.file.adopt(fd);
+  } else {
+    g_sink.level = Level::kOff;
+  }
+  errno = saved;
+}
+
 void open_sink() {
   const char* wanted = ::getenv("SWITCHYARD_LOG");
-  if (wanted == nullptr || wanted[0] == '\0') return;
+  if (wanted == nullptr || wanted[0] == '\0') {
+    const int saved = errno;
+    g_sink.error_file.look(STDERR_FILENO);
+    errno = saved;
+    return;
+  }
   g_sink.asked_for = true;
   g_sink.level = Level::kOff;
   const char* colon = ::strchr(wanted, ':');
@@ -39,10 +60,16 @@ void open_sink() {
       g_sink.level = static_cast<Level>(i);
     }
   }
-  if (colon != nullptr && colon[1] != '\0') {
-    g_sink.fd = ::open(colon + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (g_sink.fd < 0) g_sink.level = Level::kOff;
-  }
+  if (colon != nullptr && colon[1] != '\0') open_file(colon + 1);
+}
+
+// All numbers belong to the program: it may close ours and open a file of its own there (-1 then).
+// Who asked for lines on stderr gets them wherever the program redirects it.
+int descriptor() {
+  if (g_sink.has_file) return g_sink.file.get();
+  const bool is_stderr =
+      g_sink.asked_for || g_sink.error_file.match(STDERR_FILENO) != OpenFile::Match::kOther;
+  return is_stderr ? STDERR_FILENO : -1;
 }
 
 // The kinds that were said, by their format, whose address is the place in the source.
@@ -86,7 +113,9 @@ void write_line(Level level, const char* format, va_list args) {
   if (used > static_cast<int>(sizeof(line)) - 2) used = sizeof(line) - 2;
   make_printable(line, used);
   line[used++] = '\n';
-  [[maybe_unused]] const ssize_t written = ::write(g_sink.fd, line, static_cast<size_t>(used));
+  const int fd = descriptor();
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t written = ::write(fd, line, static_cast<size_t>(used));
   errno = saved;
 }
 

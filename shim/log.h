@@ -5,6 +5,9 @@
 // stderr, each kind (place in the source) once per process: a refused allocation or a job that runs
 // unmanaged must not stay unknown. A process that never calls CUDA or NVML says nothing.
 //
+// All descriptors are the program's. Once it has closed the log's, or has opened another file as
+// stderr where nobody asked for a log, nothing is written any more.
+//
 // Threading: any thread; no lock. Never called on a launch path.
 #pragma once
 

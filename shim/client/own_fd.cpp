@@ -39,48 +39,63 @@ std::int64_t eventfd_id(int fd) {
 
 }  // namespace
 
-OwnFd::Match OwnFd::match(int number) const {
+bool OpenFile::look(int number) {
   struct stat info {};
-  if (number < 0 || !status(number, info) ||
-      info.st_dev != device_.load(std::memory_order_relaxed) ||
-      info.st_ino != inode_.load(std::memory_order_relaxed) ||
-      (info.st_mode & S_IFMT) != mode_.load(std::memory_order_relaxed)) {
+  if (!status(number, info)) return false;
+  device = info.st_dev;
+  inode = info.st_ino;
+  mode = info.st_mode & S_IFMT;
+  id = mode == 0 ? eventfd_id(number) : kNone;
+  return true;
+}
+
+OpenFile::Match OpenFile::match(int number) const {
+  struct stat info {};
+  if (number < 0 || !status(number, info) || info.st_dev != device || info.st_ino != inode ||
+      (info.st_mode & S_IFMT) != mode) {
     return Match::kOther;
   }
-  if ((info.st_mode & S_IFMT) != 0) return Match::kSure;
-  const std::int64_t id = id_.load(std::memory_order_relaxed);
+  if (mode != 0) return Match::kSure;
   const std::int64_t now = id < 0 ? kUnreadable : eventfd_id(number);
   if (now == kUnreadable) return Match::kLikely;
   return now == id ? Match::kSure : Match::kOther;
 }
 
+OpenFile::Match OwnFd::match(int number) const {
+  const OpenFile file{device_.load(std::memory_order_relaxed),
+                      inode_.load(std::memory_order_relaxed), mode_.load(std::memory_order_relaxed),
+                      id_.load(std::memory_order_relaxed)};
+  return file.match(number);
+}
+
 int OwnFd::get() const {
   const int number = number_.load(std::memory_order_acquire);
-  return match(number) != Match::kOther ? number : -1;
+  return match(number) != OpenFile::Match::kOther ? number : -1;
 }
 
 void OwnFd::adopt(int fd) {
   const int before = number_.load(std::memory_order_relaxed);
-  if (match(before) == Match::kSure && ::syscall(SYS_dup3, fd, before, O_CLOEXEC) == before) {
+  if (match(before) == OpenFile::Match::kSure &&
+      ::syscall(SYS_dup3, fd, before, O_CLOEXEC) == before) {
     ::close(fd);
     fd = before;
   } else {
     fd = move_up(fd);
   }
-  struct stat info {};
+  OpenFile file;
   // No number while the identity changes: whoever looks meanwhile finds no descriptor.
   number_.store(-1, std::memory_order_release);
-  if (!status(fd, info)) return;
-  device_.store(info.st_dev, std::memory_order_relaxed);
-  inode_.store(info.st_ino, std::memory_order_relaxed);
-  mode_.store(info.st_mode & S_IFMT, std::memory_order_relaxed);
-  id_.store((info.st_mode & S_IFMT) == 0 ? eventfd_id(fd) : kNone, std::memory_order_relaxed);
+  if (!file.look(fd)) return;
+  device_.store(file.device, std::memory_order_relaxed);
+  inode_.store(file.inode, std::memory_order_relaxed);
+  mode_.store(file.mode, std::memory_order_relaxed);
+  id_.store(file.id, std::memory_order_relaxed);
   number_.store(fd, std::memory_order_release);
 }
 
 void OwnFd::close() {
   const int number = number_.exchange(-1, std::memory_order_acq_rel);
-  if (match(number) == Match::kSure) ::close(number);
+  if (match(number) == OpenFile::Match::kSure) ::close(number);
 }
 
 int move_up(int fd) {

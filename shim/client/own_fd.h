@@ -18,6 +18,21 @@
 
 namespace switchyard::shim {
 
+// What tells the open file under a number from others. It can be compared in a forked child, too.
+struct OpenFile {
+  // kLikely: nothing differs, but other files look the same.
+  enum class Match { kOther, kLikely, kSure };
+
+  // What is open there now. False: nothing.
+  bool look(int number);
+  Match match(int number) const;
+
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint32_t mode = 0;  // type of the file; 0: an anonymous inode
+  std::int64_t id = 0;     // eventfd-id; negative: unknown
+};
+
 class OwnFd {
  public:
   // The number while our file is open there; else -1.
@@ -34,14 +49,13 @@ class OwnFd {
   bool is_set() const { return number_.load(std::memory_order_acquire) >= 0; }
 
  private:
-  enum class Match { kOther, kLikely, kSure };
-  Match match(int number) const;
+  OpenFile::Match match(int number) const;
 
   std::atomic<int> number_{-1};
-  std::atomic<std::uint64_t> device_{0};
+  std::atomic<std::uint64_t> device_{0};  // as OpenFile has them
   std::atomic<std::uint64_t> inode_{0};
-  std::atomic<std::uint32_t> mode_{0};  // type of the file; 0: an anonymous inode
-  std::atomic<std::int64_t> id_{-1};    // eventfd-id; negative: unknown
+  std::atomic<std::uint32_t> mode_{0};
+  std::atomic<std::int64_t> id_{-1};
 };
 
 // `fd` under a number above those that programs use; `fd` itself where there is none.

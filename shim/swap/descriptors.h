@@ -3,7 +3,8 @@
 // Concept. The driver exports no handle that it has imported. So who takes memory over
 // (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
 // keeps the memory from being freed. They are many, and the numbers are the application's: they are
-// in the upper half of what it may open, and never more than that.
+// in the upper half of what it may open, and never more than that. The application may close them
+// and open files of its own there: those are neither used nor closed (client/own_fd.h).
 //
 // A forked child has copies of all, which would keep its parent's memory: it closes them, even if
 // it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or
@@ -16,6 +17,8 @@ namespace switchyard::shim::swap::descriptors {
 
 // A copy of `fd`, closed on exec; 0: none can be kept. Never 0 otherwise.
 int keep(int fd);
+// A descriptor of the same file, which is the caller's; -1: the application has closed it.
+int copy(int kept);
 void close(int kept);
 
 // Around descriptors of memory that aren't kept: no child shall have copies. pre: no Held lives

@@ -149,7 +149,7 @@ CUresult release(Chunk& chunk) {
 
 CUresult export_chunk(const Chunk& chunk, int& fd) {
   if (chunk.descriptor != 0) {
-    fd = ::fcntl(chunk.descriptor, F_DUPFD_CLOEXEC, 0);
+    fd = descriptors::copy(chunk.descriptor);
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
   }
   const CUresult result = driver().cuMemExportToShareableHandle(

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -375,6 +376,11 @@ class Descriptors : public ::testing::Test {
  protected:
   Descriptors() { ::getrlimit(RLIMIT_NOFILE, &before_); }
   ~Descriptors() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  static ino_t inode(int fd) {
+    struct stat info {};
+    EXPECT_EQ(::fstat(fd, &info), 0);
+    return info.st_ino;
+  }
   rlimit before_{};
 };
 
@@ -393,6 +399,47 @@ TEST_F(Descriptors, AreInTheUpperHalfAndNeverMore) {
   EXPECT_LE(kept.size(), 32u);
   for (const int number : kept) swap::descriptors::close(number);
   for (const int number : kept) EXPECT_LT(::fcntl(number, F_GETFD), 0);
+}
+
+TEST_F(Descriptors, ACopyIsOfTheSameFileAndEndsWithExec) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int kept = swap::descriptors::keep(file);
+  ::close(file);
+  const int copied = swap::descriptors::copy(kept);
+  EXPECT_EQ(inode(copied), inode(kept));
+  EXPECT_EQ(::fcntl(copied, F_GETFD), FD_CLOEXEC);
+  ::close(copied);
+  swap::descriptors::close(kept);
+}
+
+// What a program does that closes all descriptors, and opens its own.
+TEST_F(Descriptors, AFileOfTheProgramUnderAKeptNumberIsLeftAlone) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int others = ::memfd_create("others", MFD_CLOEXEC);
+  const int kept = swap::descriptors::keep(file);
+  ASSERT_EQ(::dup2(others, kept), kept);
+  EXPECT_EQ(swap::descriptors::copy(kept), -1);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::fcntl(kept, F_GETFD) >= 0 ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "a forked child closes it";
+  swap::descriptors::close(kept);
+  EXPECT_EQ(inode(kept), inode(others));
+  for (const int fd : {file, others, kept}) ::close(fd);
+}
+
+TEST_F(Descriptors, ANumberThatTheProgramHasClosedIsNotGivenToASecondKeeper) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int first = swap::descriptors::keep(file);
+  ::close(first);
+  const int second = swap::descriptors::keep(file);
+  EXPECT_NE(second, first);
+  swap::descriptors::close(first);
+  EXPECT_GE(::fcntl(second, F_GETFD), 0);
+  swap::descriptors::close(second);
+  EXPECT_LT(::fcntl(second, F_GETFD), 0);
+  ::close(file);
 }
 
 TEST_F(Descriptors, AForkedChildHasNoneOfItsParents) {
