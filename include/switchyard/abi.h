@@ -47,6 +47,10 @@
 //     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
 //
+// An order has a number. It changes whenever `limited` changes or limit_bytes falls. The client
+// says with its phase and its error which order they answer, so the monitor never takes the outcome
+// of an earlier attempt for that of a new one.
+//
 // Whose phase is absent follows the limit both ways: as it rises, memory comes already, and work
 // goes on once there is no limit. Where one leaves for another, both get the same number, under
 // which memory itself can be handed over (handover.h).
@@ -209,10 +213,13 @@ inline constexpr std::uint32_t kSwapNoHostRoom = 2;  // the host has no room, or
 inline constexpr std::uint32_t kSwapNoDeviceRoom = 3;  // the device has no room (yet): it waits
 inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver failed: swap_result
 
+// Residency::answered: phase and error are from before this page. No order has this number.
+inline constexpr std::uint32_t kAnswersNone = ~0u;
+
 struct alignas(64) Residency {
   // --- monitor → client ---
   Word32 limited;  // 1: work is held, and limit_bytes holds; 0: all may be there, and work goes on
-  Word32 reserved_word;
+  Word32 order;    // its number, stored with release after both; 0: none was given on this page
   Word64 limit_bytes;  // swappable memory that may be on the device
   // Pinned memory of the host that the client may keep for this GPU: its share. What it has beyond
   // that is lacking elsewhere: it gives it back as it can.
@@ -234,8 +241,9 @@ struct alignas(64) Residency {
   Word64 host_bytes;      // pinned memory of the host, in use or not
   Word64 moved_bytes;     // copied in either direction so far (by direction: Memory)
   Word32 moves;           // moves that came to their end
-  std::uint8_t reserved_client[4];
-  Word64 taken_bytes;  // of what came, in memory that another client handed over
+  Word32 answered;        // the order that phase and error answer; kAnswersNone; 0: the library
+                          // doesn't know of numbers
+  Word64 taken_bytes;     // of what came, in memory that another client handed over
 };
 static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
               "the residency's layout changed: raise kLayoutVersion");

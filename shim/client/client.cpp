@@ -165,6 +165,7 @@ void close_all(int (&fds)[kFds]) {
 bool move_to(int fd, const wire::Hello& hello) {
   const account::Frozen frozen;
   if (!carry_over(fd, hello) || !map_page(fd)) return false;
+  swap::words::moved_to_fresh_page();
   memory::tell_stays();
   if ((hello.flags & wire::kObserver) == 0) view::make(fd);
   return true;

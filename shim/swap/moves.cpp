@@ -63,6 +63,9 @@ std::uint64_t wanted_now(unsigned lane) {
   return words::resident(lane) - cache::resident_on(lane);
 }
 
+// Whether the host has room for so much as far as is known without trying.
+bool has_host_room(std::uint64_t bytes) { return host_pool::free_bytes() + kept_now() >= bytes; }
+
 std::uint64_t bytes_of(Handle number) {
   const Held held;
   const Body* body = bodies::find(number);
@@ -80,6 +83,7 @@ bool has_room(std::uint64_t limit, std::uint64_t resident, std::uint64_t total) 
 bool was_stranded() { return g_stranded.exchange(false); }
 
 std::uint64_t Moves::look() {
+  words::heed(lane_);
   const std::uint64_t total = words::total(lane_);
   const std::uint64_t resident = words::resident(lane_);
   const words::Told now = words::told(lane_);
@@ -99,8 +103,7 @@ std::uint64_t Moves::look() {
   const bool comes = away && (handover::is_taken() ? handover::begun() : room);
   const bool opens = away && (!now.limited || total == 0);
   if (!leaves && !comes && !opens) {
-    const auto& phase = page().residencies[lane_].phase;
-    if (away && phase.load(std::memory_order_relaxed) != abi::kAbsent) {
+    if (away && !words::has_said(lane_, abi::kAbsent)) {
       words::say(lane_, abi::kAbsent, abi::kSwapFine);
     }
     if (offered) return stands_ready() ? kOfferedNs : 0;
@@ -128,10 +131,10 @@ std::uint64_t Moves::look() {
 }
 
 void Moves::leave(std::uint64_t limit) {
-  page().residencies[lane_].error.store(abi::kSwapFine, std::memory_order_relaxed);
   const std::uint64_t there_now = wanted_now(lane_);
   const bool works = admission::is_open();  // else a part is away, and the rest may stay
-  if (there_now > limit && !find_host_room(there_now - limit + spare_, kept_now())) {
+  if (there_now > limit && !find_host_room(there_now - limit + spare_, kept_now()) &&
+      !has_host_room(there_now - limit)) {
     rest(works ? abi::kResident : abi::kAbsent, abi::kSwapNoHostRoom, CUDA_SUCCESS);
     return;
   }
@@ -142,6 +145,7 @@ void Moves::leave(std::uint64_t limit) {
   if (!quiet()) return;
   offer.begin();
   // Draining may have taken long.
+  words::heed(lane_);
   const words::Told now = words::told(lane_);
   if (!now.limited) {
     offer.end();
@@ -160,7 +164,11 @@ void Moves::leave(std::uint64_t limit) {
   words::count_out(lane_, moved);
   note("out", moved, begun);
   if (moved.stop != Stop::kNothing) {
-    if (moved.stop == Stop::kNoHostRoom) spare_ += host_pool::kSlab;
+    // The pieces did not fit, though there was room. A lower limit is another reason.
+    const std::uint64_t rest_now = wanted_now(lane_);
+    if (moved.stop == Stop::kNoHostRoom && has_host_room(rest_now - std::min(rest_now, limit))) {
+      spare_ += host_pool::kSlab;
+    }
     rest(works ? abi::kReturning : abi::kAbsent, words::error_of(moved.stop), moved.result);
     if (works) come_back(words::error_of(moved.stop));
     return;

@@ -20,6 +20,33 @@ std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
 std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
 pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
 
+// What the mover said last, and the order that it works on. pre of both: g_publishing is held.
+struct Said {
+  std::uint32_t phase = abi::kResident;
+  std::uint32_t error = abi::kSwapFine;
+  std::uint32_t answered = abi::kAnswersNone;
+  std::uint32_t heeded = abi::kAnswersNone;
+};
+constinit Said g_said[abi::kMaxGpus];
+
+// The numbers of another monitor mean nothing to this one. pre: g_publishing is held.
+void forget_orders() {
+  for (Said& said : g_said) said.answered = said.heeded = abi::kAnswersNone;
+}
+
+// pre: g_publishing is held.
+void write(unsigned lane) {
+  const Said& said = g_said[lane];
+  abi::Residency& words = page().residencies[lane];
+  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
+  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  // The error before the order that it answers, and both before the phase.
+  words.error.store(said.error, std::memory_order_relaxed);
+  words.answered.store(said.answered, std::memory_order_release);
+  words.phase.store(said.phase, std::memory_order_release);
+}
+
 void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
   abi::Memory& memory = page().memories[lane];
   page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
@@ -35,6 +62,7 @@ void choose_swappable(unsigned gpus) {
     log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
     return;
   }
+  page().residencies[0].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   process().swappable.store(1, std::memory_order_release);
   page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
@@ -44,10 +72,7 @@ std::uint64_t resident(unsigned lane) { return g_resident[lane].load(); }
 
 void publish(unsigned lane) {
   const Locked locked(g_publishing);
-  abi::Residency& words = page().residencies[lane];
-  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
-  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  write(lane);
 }
 
 void resident_changes(unsigned lane, std::int64_t bytes) {
@@ -56,12 +81,27 @@ void resident_changes(unsigned lane, std::int64_t bytes) {
   wake_monitor();
 }
 
+void heed(unsigned lane) {
+  const Locked locked(g_publishing);
+  const std::uint32_t order = page().residencies[lane].order.load(std::memory_order_acquire);
+  g_said[lane].heeded = order != 0 ? order : abi::kAnswersNone;
+}
+
 void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
-  abi::Residency& words = page().residencies[lane];
-  words.error.store(error, std::memory_order_relaxed);
-  words.phase.store(phase, std::memory_order_release);
-  publish(lane);
+  {
+    const Locked locked(g_publishing);
+    Said& said = g_said[lane];
+    said.phase = phase;
+    said.error = error;
+    said.answered = said.heeded;
+    write(lane);
+  }
   wake_monitor();
+}
+
+bool has_said(unsigned lane, std::uint32_t phase) {
+  const Locked locked(g_publishing);
+  return g_said[lane].phase == phase && g_said[lane].answered == g_said[lane].heeded;
 }
 
 std::uint32_t error_of(Stop stop) {
@@ -132,8 +172,12 @@ void carry_over(abi::Page& fresh) {
   if (!on()) return;
   const abi::Residency& from = page().residencies[0];
   abi::Residency& to = fresh.residencies[0];
-  copy_word(to.phase, from.phase);
-  copy_word(to.error, from.error);
+  const Locked locked(g_publishing);
+  forget_orders();
+  to.phase.store(g_said[0].phase, std::memory_order_relaxed);
+  to.error.store(g_said[0].error, std::memory_order_relaxed);
+  to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+  copy_word(to.swap_result, from.swap_result);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
   copy_word(to.taken_bytes, from.taken_bytes);
@@ -152,10 +196,18 @@ void carry_over(abi::Page& fresh) {
   fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 
+void moved_to_fresh_page() {
+  if (!on()) return;
+  const Locked locked(g_publishing);
+  forget_orders();
+  write(0);
+}
+
 void clear() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     g_total[lane].store(0);
     g_resident[lane].store(0);
+    g_said[lane] = {};
   }
   g_publishing = PTHREAD_MUTEX_INITIALIZER;
 }

@@ -1,8 +1,9 @@
 // The words of swap: what the monitor and the library tell each other in the page (abi.h:
 // Residency), and how much memory there is to tell of.
 //
-// Concept. The sums are kept here, for the page changes under us when a monitor follows another,
-// and the fresh one is told all of them. Only the mover says phases and errors.
+// Concept. The sums and what the mover said last are kept here. The page changes under us when one
+// monitor follows another, and what was said in between must reach the fresh one. Only the mover
+// says phases and errors, each with the order that they answer.
 //
 // Threading: any thread; each word is an atomic, and the sums are published under a lock of their
 // own, so that two at once don't leave the older figures.
@@ -47,8 +48,13 @@ std::uint64_t soon(unsigned lane);
 // Pinned memory of the host that may be kept.
 std::uint64_t host_limit(unsigned lane);
 
+// Takes note of the monitor's order: what is said from now on answers this one. Call it before
+// told(), which then answers with the limits of this order or of a later one.
+void heed(unsigned lane);
 // Says how far it is, and rings.
 void say(unsigned lane, std::uint32_t phase, std::uint32_t error);
+// Whether this phase is the answer to the order that was heeded last.
+bool has_said(unsigned lane, std::uint32_t phase);
 // The word of the pipeline's for a move that stopped.
 std::uint32_t error_of(Stop stop);
 
@@ -61,6 +67,8 @@ void count_time_out(unsigned lane);
 
 // What the fresh page of another monitor has to say of it, before anybody sees it.
 void carry_over(abi::Page& fresh);
+// Once the fresh page is in its place: what was said meanwhile went into the old one.
+void moved_to_fresh_page();
 
 // In a forked child: the parent's memory is not ours.
 void clear();

@@ -33,6 +33,22 @@ class MoverFails : public testing::MoverTest {
   static CUresult no_unmap(CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; }
 };
 
+// The error is the same each time, so only the number tells that it is a new answer.
+TEST_F(MoverFails, EachOrderIsAnsweredByItsNumber) {
+  empty_host_pool();
+  allow_host(0);
+  for (std::uint32_t order = 1; order < 7; order += 2) {
+    words().order.store(order);
+    limit(0);
+    ASSERT_TRUE(run_until([&] { return words().answered.load() == order; }));
+    EXPECT_EQ(error(), abi::kSwapNoHostRoom);
+    EXPECT_EQ(phase(), abi::kResident);
+    words().order.store(order + 1);
+    lift();
+    run_for(kSecond);
+  }
+}
+
 TEST_F(MoverFails, WorkThatDoesNotEndInTimeGoesOnAndItIsTriedAgain) {
   mover_.during_wait = [&] { overrule_late(); };
   limit(0);
@@ -106,6 +122,24 @@ TEST_F(MoverFails, WithoutHostRoomNobodyIsHeld) {
   allow_host(swap::host_pool::kSlab);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);
+  expect_told_right();
+}
+
+TEST_F(MoverFails, RoomThatALowerLimitTookIsNotAskedForTwiceLater) {
+  empty_host_pool();
+  allow_host(swap::host_pool::kSlab);
+  mover_.during_wait = [&] {
+    allow_host(0);
+    empty_host_pool();
+  };
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return error() == abi::kSwapNoHostRoom; }));
+  mover_.during_wait = nullptr;
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  allow_host(swap::host_pool::kSlab);
+  limit(0);
+  EXPECT_TRUE(run_until([&] { return is_away(); }));
   expect_told_right();
 }
 

@@ -278,6 +278,25 @@ TEST_F(MoverReturns, AFreshPageOfAnotherMonitorFindsTheTruth) {
   EXPECT_NE(fresh->lanes[0].attention.load() & abi::kSwappable, 0u);
 }
 
+// The mover goes on while the service thread joins another monitor.
+TEST_F(MoverReturns, WhatWasSaidIntoTheOldPageIsSaidAgainInTheFreshOne) {
+  words().order.store(7);
+  go_away();
+  EXPECT_EQ(words().answered.load(), 7u);
+  const auto fresh = std::make_unique<abi::Page>();
+  swap::words::carry_over(*fresh);
+  EXPECT_EQ(fresh->residencies[0].phase.load(), abi::kAbsent);
+  EXPECT_EQ(fresh->residencies[0].answered.load(), abi::kAnswersNone);
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  words().phase.store(fresh->residencies[0].phase.load());  // the fresh page is in its place
+  words().resident_bytes.store(fresh->residencies[0].resident_bytes.load());
+  swap::words::moved_to_fresh_page();
+  EXPECT_EQ(phase(), abi::kResident);
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_EQ(words().answered.load(), abi::kAnswersNone) << "the numbers were the other monitor's";
+}
+
 TEST_F(MoverReturns, APageOfWhoIsNotSwappableIsLeftAlone) {
   process().swappable.store(0);
   const auto fresh = std::make_unique<abi::Page>();
