@@ -1,5 +1,6 @@
 // The mover's own thread, and what a fork leaves of it. Each case runs in a child process of its
-// own: the thread never ends.
+// own: the thread never ends. The child builds the mover's world itself, because a forked child
+// begins with nothing of what its parent kept.
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,27 +20,22 @@ namespace {
 
 using testing::kAll;
 
-class MoverThread : public testing::MoverTest {
+// Runs `act` in a child and expects that it says true there.
+template <typename Act>
+void in_a_child(Act act) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(act() && !::testing::Test::HasFailure() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+class InAChild : public testing::MoverTest {
+ public:
+  virtual bool run() = 0;
+
  protected:
-  // Runs `act` in a child and expects that it says true there.
-  template <typename Act>
-  static void in_a_child(Act act) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(act() && !::testing::Test::HasFailure() ? 0 : 1);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
-  }
-  // With the parent's memory and page, as if a monitor had taken the child in with them. Pinned
-  // memory isn't inherited.
-  static void be_a_process_of_its_own() {
-    swap::clear_digests();
-    swap::host_pool::clear();
-    process().alive.store(1);
-    process().joined.store(1);
-    process().swappable.store(1);
-  }
   static int threads() {
     DIR* folder = ::opendir("/proc/self/task");
     int count = 0;
@@ -53,11 +49,20 @@ class MoverThread : public testing::MoverTest {
     }
     return done();
   }
+
+ private:
+  void TestBody() override {}
 };
 
-TEST_F(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
-  in_a_child([&] {
-    be_a_process_of_its_own();
+// The world is never taken down: the mover's thread uses it until the child exits.
+template <typename Case>
+void run_in_a_child() {
+  in_a_child([] { return (new Case)->run(); });
+}
+
+class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
+ public:
+  bool run() override {
     allow_host(0);  // the pool is touched by threads
     const int before = threads();
     swap::mover::start();
@@ -73,12 +78,16 @@ TEST_F(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
     EXPECT_TRUE(eventually([&] { return is_back(); }));
     EXPECT_EQ(resident(), kAll);
     return true;
-  });
+  }
+};
+
+TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
+  run_in_a_child<ThereIsOneAndItMovesWhatItIsPokedForCase>();
 }
 
-TEST_F(MoverThread, NoContextIsUsedDuringAStandstill) {
-  in_a_child([&] {
-    be_a_process_of_its_own();
+class NoContextIsUsedDuringAStandstillCase : public InAChild {
+ public:
+  bool run() override {
     swap::mover::start();
     {
       const swap::mover::Standstill standstill;
@@ -93,12 +102,16 @@ TEST_F(MoverThread, NoContextIsUsedDuringAStandstill) {
     }
     swap::mover::poke();
     return eventually([&] { return is_away(); });
-  });
+  }
+};
+
+TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
+  run_in_a_child<NoContextIsUsedDuringAStandstillCase>();
 }
 
-TEST_F(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
-  in_a_child([&] {
-    be_a_process_of_its_own();
+class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
+ public:
+  bool run() override {
     swap::mover::start();
     limit(2 * testing::kMiB2);
     swap::mover::poke();
@@ -116,7 +129,8 @@ TEST_F(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
         const swap::Held held;
         EXPECT_EQ(swap::count(), 0u);
       }
-      be_a_process_of_its_own();
+      process().joined.store(1);
+      process().swappable.store(1);
       swap::mover::start();
       EXPECT_EQ(threads(), before + 1) << "the parent's mover stayed there";
       limit(0);
@@ -126,7 +140,11 @@ TEST_F(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
     });
     EXPECT_EQ(phase(), abi::kAbsent) << "the parent's page is the parent's";
     return true;
-  });
+  }
+};
+
+TEST(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
+  run_in_a_child<AForkedChildHasNothingToMoveAndItsOwnMoverCase>();
 }
 
 }  // namespace
