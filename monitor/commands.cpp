@@ -13,6 +13,9 @@ namespace {
 
 using nlohmann::json;
 
+// {"op":"create","card":{...}} needs two.
+constexpr int kDeepest = 8;
+
 // Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
 bool read_knobs(const json& object, JobCard& card, std::string& why) {
 #define SWITCHYARD_READ_KNOB(field, env, capacity, fallback)                              \
@@ -155,7 +158,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
       monitor.measuring().measure_if_old(i, now);
     }
     monitor.look(now);
-    out.update(op == "ps" ? list_jobs(monitor, now) : list_status(monitor, now));
+    out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
     return out;
   }
   if (op == "create") return create(monitor, peer, request, now, answer);
@@ -178,9 +181,18 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now) {
   Answer answer;
-  const json parsed = json::parse(request, nullptr, false);
-  const json out = parsed.is_object() ? dispatch(monitor, peer, parsed, now, answer)
-                                      : refusal(kUsage, "a request is one JSON object with 'op'");
+  // To copy or to print nested values takes stack by their depth.
+  bool deep = false;
+  const auto shallow = [&deep](int depth, json::parse_event_t, json&) {
+    deep = deep || depth > kDeepest;
+    return depth <= kDeepest;
+  };
+  const json parsed = json::parse(request, shallow, false);
+  const json out = deep ? refusal(kUsage, fmt::format("the request is nested more than {} deep: "
+                                                      "a request is one JSON object with 'op'",
+                                                      kDeepest))
+                   : parsed.is_object() ? dispatch(monitor, peer, parsed, now, answer)
+                                        : refusal(kUsage, "a request is one JSON object with 'op'");
   answer.json = dump(out);
   return answer;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "monitor/ancestry.h"
 #include "monitor/choices.h"
@@ -38,6 +39,15 @@ const char* gate_text(std::uint32_t closed) {
          : (closed & abi::kClosedByLimit) != 0 ? "limit"
          : closed != 0                         ? "turn"
                                                : "open";
+}
+
+// A part of a listing ends when it has about so many bytes: a small part of what a frame takes, and
+// of the time that the loop may take for one request.
+constexpr std::size_t kPartBytes = 128 * 1024;
+
+// At least what a job takes in a listing, its longest names aside.
+std::size_t listed_bytes(const Job& job) {
+  return 1000 + 1500 * job.seen.size() + 100 * job.clients.size();
 }
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
@@ -311,10 +321,19 @@ json hint_of(const Roster& roster, pid_t pid) {
 
 }  // namespace
 
-json list_jobs(Monitor& monitor, Time now) {
+json list_jobs(Monitor& monitor, const json& request, Time now) {
+  const auto after = request.find("after");
+  const bool in_parts = after != request.end() && after->is_number_unsigned();
+  const auto& all = monitor.roster().jobs();
   json jobs = json::array();
-  for (const auto& [key, job] : monitor.roster().jobs()) {
-    jobs.push_back(list_job(monitor, job, now));
+  std::size_t bytes = 0;
+  auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
+  for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
+    jobs.push_back(list_job(monitor, job->second, now));
+    bytes += listed_bytes(job->second);
+  }
+  if (job != all.end()) {
+    return {{"jobs", std::move(jobs)}, {"more_after", std::prev(job)->first}};
   }
   json outside = json::array();
   for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {

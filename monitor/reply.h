@@ -28,11 +28,13 @@ inline std::string dump(const nlohmann::json& out) {
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A value as text: people's tools may send 4 as well as "4".
+// A value as text: people's tools may send 4 as well as "4". What has parts is no value of ours:
+// its text is none that anything takes, and short.
 inline std::optional<std::string> text_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
+  if (found->is_structured()) return found->is_array() ? "[...]" : "{...}";
   return found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -22,14 +22,19 @@
 //     kEndShare (key)          →   nobody shall open it any more
 //                                ← kShared
 //
-// `doorbell`: eventfd, monitor → client's service thread: look at the page. `wake`: eventfd,
-// client → monitor: look at the page. Neither carries data.
+// `doorbell`: monitor → client's service thread: look at the page. `wake`: client → monitor: look
+// at the page. Neither carries data. Each is one end of a datagram socket pair, non-blocking; older
+// monitors send eventfds. So a client reads and writes 8 bytes, and takes EAGAIN for done.
 //
 // JSON requests are objects with "op"; replies have "ok": true and the listing, or "ok": false,
 // "code": an ExitCode, "error": one line that says what was tried, on what, and what to do.
 //   {"op":"version"}
 //   {"op":"status"}                     → "monitor", "gpus"
-//   {"op":"ps"}                         → "jobs", "outside". Of each job's "gpus":
+//   {"op":"ps","after"?:0}              → "jobs", "outside". With "after" some of the jobs: while
+//                                         there are more, "more_after" stands in place of
+//                                         "outside": ask again with its value. Without "after" a
+//                                         listing that no frame takes is refused.
+//                                         Of each job's "gpus":
 //                                         "memory_used_bytes" is "memory_overhead_bytes" (contexts,
 //                                         modules), "memory_swappable_bytes", wherever these are,
 //                                         and "memory_stays_bytes": an object of bytes by the
@@ -98,7 +103,7 @@ enum Kind : std::uint32_t {
 struct FrameHeader {
   std::uint32_t magic;   // kMagic
   std::uint32_t kind;    // Kind
-  std::uint32_t length;  // of the payload, at most kMaxFrame
+  std::uint32_t length;  // of the payload, at most kMaxFrame; older monitors exceed it with "ps"
   std::uint32_t id;      // chosen by the asker, returned in the answer
 };
 static_assert(sizeof(FrameHeader) == 16);

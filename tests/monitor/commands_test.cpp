@@ -57,6 +57,44 @@ TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
   EXPECT_TRUE(rig.monitor.roster().jobs().empty());
 }
 
+TEST(Commands, ADeeplyNestedRequestIsRefusedWhateverTheStack) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}});
+  const std::string deep = std::string(30'000, '[') + std::string(30'000, ']');
+  for (const std::string& text :
+       {R"({"op":)" + deep + "}", R"({"op":"set","target":"x","more":)" + deep + "}", deep}) {
+    const json reply = json::parse(answer_command(rig.monitor, {1, 0}, text, rig.now).json);
+    EXPECT_EQ(reply["code"], kUsage);
+    EXPECT_LT(reply["error"].get<std::string>().size(), 1000u);
+  }
+}
+
+TEST(Commands, AListingComesInParts) {
+  Rig rig(8);
+  const std::string all = "0,1,2,3,4,5,6,7";
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(rig.ask({{"op", "create"}, {"cuda_visible_devices", all}})["ok"], true);
+  }
+  json jobs = json::array();
+  json part = {{"more_after", 0}};
+  int parts = 0;
+  for (; part.contains("more_after"); ++parts) {
+    EXPECT_FALSE(part.contains("outside"));
+    const std::string text =
+        answer_command(rig.monitor, {1, 0},
+                       json{{"op", "ps"}, {"after", part["more_after"]}}.dump(), rig.now)
+            .json;
+    EXPECT_LT(text.size(), wire::kMaxFrame / 2);
+    part = json::parse(text);
+    ASSERT_FALSE(part["jobs"].empty());
+    jobs.insert(jobs.end(), part["jobs"].begin(), part["jobs"].end());
+  }
+  EXPECT_TRUE(part.contains("outside"));
+  EXPECT_GT(parts, 1);
+  EXPECT_EQ(jobs.size(), 200u);
+  EXPECT_EQ(jobs, rig.ask({{"op", "ps"}})["jobs"]) << "older programs ask for all at once";
+}
+
 TEST(Commands, AnErrorShowsTheValueAndTheForms) {
   Rig rig;
   const json reply = rig.ask({{"op", "create"}, {"card", {{"priority", "urgent"}}}});

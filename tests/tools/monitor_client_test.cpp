@@ -99,7 +99,47 @@ TEST(MonitorClient, ForeignMagicKindIdAndLengthAreRefused) {
   EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.magic ^= 1; }));
   EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.kind = wire::kCharged; }));
   EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.id += 1; }));
-  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.length = wire::kMaxFrame + 1; }));
+  EXPECT_TRUE(refused([](wire::FrameHeader& header) { header.length = 1u << 30; }));
+}
+
+TEST(MonitorClient, ATooLargeAnswerIsSaidToBeThat) {
+  auto monitor =
+      answering_with([](wire::FrameHeader& header) { header.length = 1u << 30; }, "{\"ok\":true}");
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_FALSE(reply);
+  EXPECT_NE(reply.error().text.find("1073741824 bytes"), std::string::npos) << reply.error().text;
+}
+
+TEST(MonitorClient, ALongListingOfAnOlderMonitorIsTaken) {
+  auto monitor = FakeMonitor::answering([](const json&) {
+    return json{{"ok", true}, {"jobs", json::array({std::string(3 * wire::kMaxFrame, 'x')})}};
+  });
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_TRUE(reply) << reply.error().text;
+  EXPECT_EQ((*reply)["jobs"].size(), 1u);
+}
+
+TEST(MonitorClient, PartsOfAListingBecomeOne) {
+  auto monitor = FakeMonitor::answering([](const json& request) {
+    const int after = request["after"];
+    json part = {{"ok", true}, {"jobs", json::array({after + 1, after + 2})}};
+    if (after < 4) part["more_after"] = after + 2;
+    if (after == 4) part["outside"] = json::array({7});
+    return part;
+  });
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_TRUE(reply) << reply.error().text;
+  EXPECT_EQ((*reply)["jobs"], json::array({1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ((*reply)["outside"], json::array({7}));
+}
+
+TEST(MonitorClient, PartsThatDoNotAdvanceEnd) {
+  auto monitor = FakeMonitor::answering([](const json&) {
+    return json{{"ok", true}, {"jobs", json::array({1})}, {"more_after", 3}};
+  });
+  const auto reply = ask(monitor, {{"op", "ps"}});
+  ASSERT_TRUE(reply) << reply.error().text;
+  EXPECT_EQ((*reply)["jobs"].size(), 2u);
 }
 
 TEST(MonitorClient, AnAnswerThatIsNoObjectIsRefused) {

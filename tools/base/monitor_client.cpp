@@ -23,6 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A monitor that knows nothing of parts sends all jobs in one frame. This is enough for 50,000.
+constexpr std::uint32_t kLargestAnswer = 64u << 20;
+
 // pre: fd is non-blocking. False when `deadline` passes first.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
@@ -169,6 +172,26 @@ MonitorClient::~MonitorClient() {
 }
 
 Result<nlohmann::json> MonitorClient::ask(const nlohmann::json& request, Milliseconds limit) {
+  if (request.value("op", "") != "ps") return ask_once(request, limit);
+  nlohmann::json part = request;
+  part["after"] = 0;
+  nlohmann::json jobs = nlohmann::json::array();
+  for (;;) {
+    auto reply = ask_once(part, limit);
+    if (!reply) return reply;
+    const auto listed = reply->find("jobs");
+    const bool lists = listed != reply->end() && listed->is_array();
+    if (lists) jobs.insert(jobs.end(), listed->begin(), listed->end());
+    const auto more = reply->find("more_after");
+    if (more == reply->end() || !more->is_number_unsigned() || *more <= part["after"]) {
+      if (lists) *listed = std::move(jobs);
+      return reply;
+    }
+    part["after"] = *more;
+  }
+}
+
+Result<nlohmann::json> MonitorClient::ask_once(const nlohmann::json& request, Milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   const std::string body = request.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   wire::FrameHeader header{wire::kMagic, wire::kJson, static_cast<std::uint32_t>(body.size()),
@@ -183,11 +206,15 @@ Result<nlohmann::json> MonitorClient::ask(const nlohmann::json& request, Millise
           transfer(fd_, reinterpret_cast<char*>(&answer), sizeof(answer), false, deadline)) {
     return no_answer(socket_, error);
   }
-  if (answer.magic != wire::kMagic || answer.kind != wire::kJson || answer.id != header.id ||
-      answer.length > wire::kMaxFrame) {
+  if (answer.magic != wire::kMagic || answer.kind != wire::kJson || answer.id != header.id) {
     return Error{kFailure, fmt::format("what answers at {} is no monitor of this version; restart "
                                        "switchyardd after an upgrade",
                                        socket_)};
+  }
+  if (answer.length > kLargestAnswer) {
+    return Error{kFailure, fmt::format("the answer of the monitor at {} has {} bytes; this program "
+                                       "takes at most {}: end some jobs, or use a newer monitor",
+                                       socket_, answer.length, kLargestAnswer)};
   }
   std::string text(answer.length, '\0');
   if (int error = transfer(fd_, text.data(), text.size(), false, deadline)) {

@@ -37,7 +37,7 @@ class MonitorClient {
   ~MonitorClient();
 
   // Sends one request and waits for its answer. "ok": false becomes an Error with the monitor's
-  // code and text.
+  // code and text. A long listing comes in parts, and is put together here; `limit` holds for each.
   Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
 
   // One request to whoever connect_any() finds.
@@ -47,6 +47,7 @@ class MonitorClient {
   const std::string& socket() const { return socket_; }
 
  private:
+  Result<nlohmann::json> ask_once(const nlohmann::json& request, Milliseconds limit);
   MonitorClient(int fd, std::string socket) : fd_(fd), socket_(std::move(socket)) {}
 
   int fd_ = -1;
