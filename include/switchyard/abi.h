@@ -24,7 +24,7 @@
 //     monitor: credit -= n  ; granted -= n           (take back, for a sibling or a lower quota)
 //
 // Slices: the monitor writes compute_slice_us and copy_slice_us, then slice_seq (release), then
-// rings the doorbell eventfd. The client's service thread asks the driver, then publishes what is
+// rings the doorbell. The client's service thread asks the driver, then publishes what is
 // in force and slice_applied_seq = the slice_seq it read. The monitor raises before it lowers: it
 // waits for the raised ones' slice_applied_seq before it writes a short slice anywhere.
 //

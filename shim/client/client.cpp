@@ -325,10 +325,12 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 
 void wake_monitor() {
   const int fd = g_own[kWake].get();
+  if (fd < 0) return;
   const std::uint64_t one = 1;
-  // The descriptor is non-blocking: a full counter already means "look".
-  if (fd >= 0) [[maybe_unused]]
-    const ssize_t written = ::write(fd, &one, sizeof(one));
+  // A full queue already means "look". An older monitor sent an eventfd, non-blocking as well.
+  if (::send(fd, &one, sizeof(one), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == ENOTSOCK) {
+    [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof(one));
+  }
 }
 
 void drop_inherited_connection() {

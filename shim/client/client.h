@@ -1,9 +1,9 @@
 // The connection to the monitor: joining, asking for credit, losing the monitor and finding it.
 //
-// Concept. join() connects, says who we are and receives the page and two eventfds. From then on a
-// service thread (service.cpp) listens; application threads only ever ask for credit. A monitor
-// that is gone or silent is no reason for anything to stop: the gate stays open, the limits stay as
-// they were, slices go back to the driver's default, and the service thread joins again.
+// Concept. join() connects, says who we are and receives the page and two bells (wire.h). From then
+// on a service thread (service.cpp) listens; application threads only ever ask for credit. A
+// monitor that is gone or silent is no reason for anything to stop: the gate stays open, the limits
+// stay as they were, slices go back to the driver's default, and the service thread joins again.
 //
 // Threading: any thread. request() holds the connection's lock for one bounded round trip.
 #pragma once
