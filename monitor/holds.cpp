@@ -86,6 +86,11 @@ Time patience(Awaits awaits) {
 std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKey key, Time now,
                                           bool last) {
   if (awaits != Awaits::kDrained) monitor.follow_residency(now);
+  return answer_if_ready(monitor, awaits, key, now, last);
+}
+
+std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey key, Time now,
+                                           bool last) {
   Job* job = monitor.roster().find(key);
   if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended meanwhile"));
   if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);

@@ -22,7 +22,11 @@ nlohmann::json hold(Monitor& monitor, Job& job, const std::string& op,
 
 // How long an answer waits at most.
 Time patience(Awaits awaits);
-// The answer, or nullopt while it has to wait; `last`: whatever is known now.
+// The answer, or nullopt while it has to wait; `last`: whatever is known now. REQUIRES:
+// Monitor::follow_residency() was called at `now`.
+std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey job, Time now,
+                                           bool last);
+// The same, and calls it.
 std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKey job, Time now,
                                           bool last);
 

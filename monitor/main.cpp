@@ -17,6 +17,7 @@
 
 #include "monitor/nvml.h"
 #include "monitor/options.h"
+#include "monitor/patient_gpus.h"
 #include "monitor/place.h"
 #include "monitor/server.h"
 #include "switchyard/status.h"
@@ -41,7 +42,7 @@ bool start_log(const Options& options) {
   return true;
 }
 
-// A client takes five descriptors.
+// A client takes seven descriptors.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -73,7 +74,7 @@ std::unique_ptr<Gpus> wait_for_gpus(Time limit) {
 int serve(const Options& options) {
   std::string why;
   bool taken = false;
-  const auto gpus = wait_for_gpus(options.wait_for_gpu);
+  const auto gpus = std::make_unique<PatientGpus>(wait_for_gpus(options.wait_for_gpu));
   std::vector<std::string> uuids;
   std::vector<std::string> files;  // one of several instances of a GPU, or of simulated GPUs
   for (const GpuInfo& gpu : gpus->list()) {

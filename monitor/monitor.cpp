@@ -13,8 +13,6 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr Time kLoadsEvery = std::chrono::seconds(1);
-// NVML takes milliseconds: a client that refreshes all the time is measured at the next tick.
-constexpr Time kRefreshPause = std::chrono::milliseconds(5);
 // Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
 // know who has a short one.
 constexpr Time kQuietAtStart = std::chrono::seconds(3);
@@ -41,7 +39,11 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                  return strangers ? now + kQuietAtStart : now;
                }()),
       scheduler_(roster_, gpus_, slicing_),
-      shared_memory_(most_shared_descriptors()),
+      users_(settings_.owner, settings_.users),
+      shared_memory_(most_shared_descriptors(), settings_.owner,
+                     [this](uid_t uid, std::vector<Fd> descriptors) {
+                       closer_.close(uid, std::move(descriptors));
+                     }),
       now_(now),
       loads_at_(now),
       last_job_at_(now) {
@@ -54,6 +56,10 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   if (!knobs) return nullptr;
   if (hello.card.job[0] != '\0') {
     if (Job* job = roster_.find_id_of(hello.card.job, peer.uid)) return job;
+  }
+  if (!users_.may_make_job(peer.uid, roster_.jobs_of(peer.uid))) {
+    refused = users_.too_many_jobs(peer.uid);
+    return nullptr;
   }
   JobCard card = hello.card;
   if (const std::string over = settings_.caps.exceeded(peer.uid, *knobs); !over.empty()) {
@@ -167,9 +173,8 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   const auto lane = client->lanes.find(asked.lane);
   if (lane == client->lanes.end()) return {};
   const std::size_t gpu = lane->second.gpu;
-  if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
-    measuring_.measure(gpu, now);
-  } else {
+  // NVML takes milliseconds: whoever refreshes all the time is measured at the next tick.
+  if (!measuring_.measure_if_old(gpu, now)) {
     gpus_.all()[gpu].stale = true;
     gpus_.read_credits(gpu);
   }
@@ -178,7 +183,7 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   return {wire::kGranted, 0, 0, gpus_.all()[gpu].account.available(id)};
 }
 
-void Monitor::left(ClientId id) {
+void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   Client* client = roster_.client(id);
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
@@ -188,7 +193,7 @@ void Monitor::left(ClientId id) {
   slicing_.left(*client);
   shared_memory_.left(id);
   const bool watched = client->watched && client->peer.pid != 0;
-  ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched};
+  ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched, std::move(watch)};
   roster_.remove(id);
   drop_if_done(job);
 }
@@ -204,6 +209,10 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   now_ = now;
   const auto knobs = parse_card(card, why);
   if (!knobs) return nullptr;
+  if (!users_.may_make_job(uid, roster_.jobs_of(uid))) {
+    why = users_.too_many_jobs(uid);
+    return nullptr;
+  }
   Job* job = roster_.make(card, *knobs, uid, now, why);
   if (job == nullptr) return nullptr;
   job->seen.insert(gpus.begin(), gpus.end());

@@ -8,11 +8,14 @@
 // Threading: one thread.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "monitor/closer.h"
 #include "monitor/gpu_accounts.h"
 #include "monitor/gpus.h"
 #include "monitor/measuring.h"
@@ -23,6 +26,7 @@
 #include "monitor/scheduler.h"
 #include "monitor/shared_memory.h"
 #include "monitor/slicing.h"
+#include "monitor/users.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -33,6 +37,8 @@ struct Settings {
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out
   Caps caps;
+  uid_t owner = ::geteuid();  // besides root, who is not bounded as other users are (users.h)
+  Users::Most users;
   Means means = Means::kAuto;
   policy::Rules rules;
   Time idle_exit = std::chrono::seconds(5);   // after the last job
@@ -48,8 +54,8 @@ class Monitor {
   wire::Charged charge(ClientId id, const wire::Charge& asked, Time now);
   wire::Charged refresh(ClientId id, const wire::Charge& asked, Time now);
   // Its socket closed. Its memory goes back to the account; what its process had in slices stays in
-  // force until died().
-  void left(ClientId id);
+  // force until died(). `watch` is kept until then.
+  void left(ClientId id, std::shared_ptr<void> watch = nullptr);
   // Its process is dead.
   void died(ClientId id);
 
@@ -90,6 +96,8 @@ class Monitor {
   Slicing& slicing() { return slicing_; }
   Scheduler& scheduler() { return scheduler_; }
   SharedMemory& shared_memory() { return shared_memory_; }
+  Closer& closer() { return closer_; }
+  Users& users() { return users_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -110,12 +118,15 @@ class Monitor {
   Residency residency_;
   Slicing slicing_;
   Scheduler scheduler_;
+  Users users_;
+  Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.
   struct Ghost {
     pid_t pid = 0;
     bool watched = true;
     Time until{0};  // when a process that nobody watches counts as dead
+    std::shared_ptr<void> watch = nullptr;
   };
   std::map<ClientId, Ghost> ghosts_;
   std::uint64_t beat_ = 1;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 
 #include "monitor/processes.h"
@@ -30,6 +31,7 @@ struct Texts {
   std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, means, wait_for_gpu;
+  std::string connections_per_user, jobs_per_user;
   std::vector<unsigned> allow_high;
   bool persist = false, foreground = false, system = false;
 };
@@ -64,6 +66,14 @@ bool understand_caps(const Texts& texts, Caps& caps) {
   }
   caps.may_be_high.insert(texts.allow_high.begin(), texts.allow_high.end());
   return true;
+}
+
+bool understand_count(const char* option, const std::string& text, std::size_t& out) {
+  if (text.empty()) return true;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, out);
+  if (read.ec == std::errc() && read.ptr == end && out > 0) return true;
+  return complain(option, text, "a whole number above 0");
 }
 
 bool understand_choices(const Texts& texts, Settings& settings) {
@@ -128,6 +138,11 @@ bool understand(const Texts& texts, Options& out) {
     out.settings.first_job = out.settings.idle_exit;
   }
   if (!understand_choices(texts, out.settings)) return false;
+  if (!understand_count("--connections-per-user", texts.connections_per_user,
+                        out.settings.users.connections) ||
+      !understand_count("--jobs-per-user", texts.jobs_per_user, out.settings.users.jobs)) {
+    return false;
+  }
   const std::size_t colon = texts.log.find(':');
   out.log_level = texts.log.substr(0, colon);
   out.log_file = colon == std::string::npos ? texts.log_file : texts.log.substr(colon + 1);
@@ -173,6 +188,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->delimiter(',');
   app.add_option("--cap-share", texts.cap_share, "the largest share weight for them");
   app.add_option("--cap-memory", texts.cap_memory, "the largest quota per GPU for them");
+  app.add_option("--connections-per-user", texts.connections_per_user,
+                 "the most processes and commands of one user at a time; root and the user who "
+                 "runs the monitor are not bounded (default: 1024)");
+  app.add_option("--jobs-per-user", texts.jobs_per_user,
+                 "the most jobs of one user (default: 256)");
   app.add_flag("--foreground", texts.foreground, "accepted: it always stays in the foreground");
   try {
     app.parse(argc, argv);

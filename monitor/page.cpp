@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +12,9 @@
 #include <climits>
 #include <cstring>
 #include <new>
+#include <span>
+
+#include "monitor/receive.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -26,6 +29,21 @@ struct Mappable {
 
 constexpr std::uint32_t kMostGroups = 64;
 constexpr std::uint32_t kMostThreads = 65'535;
+// Of those that one look forgets. A client that rings all the time is heard again later.
+constexpr int kMostRings = 64;
+
+// Datagrams: an end whose other end is closed reports no hang-up, and writing to it raises no
+// signal. Libraries that expect an eventfd rely on both.
+bool make_bell(Fd& rings, Fd& hears) {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
+  // One ring says all: the kernel takes the smallest queue that it knows.
+  const int least = 1;
+  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least));
+  rings = Fd(ends[0]);
+  hears = Fd(ends[1]);
+  return true;
+}
 
 // Threads of another process sleep on the word, so the futex is no private one.
 void wake_all(abi::Word32& word) {
@@ -54,10 +72,12 @@ std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& w
   if (::fcntl(made->memfd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return fail("F_ADD_SEALS");
   }
-  // Non-blocking is a property of the open file, so it holds for the client's end too.
-  made->doorbell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  made->wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!made->doorbell_ || !made->wake_) return fail("eventfd");
+  if (!make_bell(made->doorbell_, made->clients_doorbell_) ||
+      !make_bell(made->clients_wake_, made->wake_)) {
+    return fail("socketpair");
+  }
+  // Nothing is ever read here, so nothing may wait here that takes time to close (closer.h).
+  ::shutdown(made->doorbell_.get(), SHUT_RD);
   try {
     ipc::mapped_region(Mappable{made->memfd_.get()}, ipc::read_write, 0, abi::kPageBytes)
         .swap(made->region_);
@@ -71,6 +91,12 @@ std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& w
   page.monitor_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
   page.lane_count.store(made->lane_count_, std::memory_order_relaxed);
   return made;
+}
+
+void ClientPage::drop_sent() {
+  memfd_.reset();
+  clients_doorbell_.reset();
+  clients_wake_.reset();
 }
 
 void ClientPage::publish() { page().head.magic.store(abi::kMagic, std::memory_order_release); }
@@ -91,13 +117,18 @@ void ClientPage::set_heartbeat(std::uint64_t beat) {
 }
 
 void ClientPage::ring() {
-  // A full counter already says "look"; EAGAIN is as good as success.
-  [[maybe_unused]] const int ignored = ::eventfd_write(doorbell_.get(), 1);
+  // A full queue already says "look"; EAGAIN is as good as success.
+  const char bell = 1;
+  [[maybe_unused]] const ssize_t ignored =
+      ::send(doorbell_.get(), &bell, sizeof(bell), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool ClientPage::answer_wake() {
-  eventfd_t rung = 0;
-  return ::eventfd_read(wake_.get(), &rung) == 0;
+bool ClientPage::answer_wake(std::vector<Fd>& came) {
+  int rung = 0;
+  char bell = 0;
+  bool lost = false;
+  while (rung < kMostRings && receive(wake_.get(), std::span(&bell, 1), came, lost) >= 0) ++rung;
+  return rung > 0;
 }
 
 LaneReport ClientPage::report(unsigned at) const {

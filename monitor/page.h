@@ -1,9 +1,12 @@
-// The monitor's side of a client's page (switchyard/abi.h): the memfd, its two eventfds, and every
-// access to its words.
+// The monitor's side of a client's page (switchyard/abi.h): the memfd, the two bells beside it, and
+// every access to its words.
 //
 // Concept. The client may write anything anywhere in its page at any time. So nothing here hands
 // out a reference into it: a word is copied, bounded, and used; what the monitor must remember
 // (what it granted, which slices it wrote) it keeps on its own side.
+//
+// A bell is a pair of datagram sockets. The flags of an open file belong to everybody who has it,
+// so the monitor shares none: each side has an end of its own, and its calls ask not to wait.
 //
 // Threading: one thread on the monitor's side; the client's threads on the other.
 #pragma once
@@ -14,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "monitor/fd.h"
 #include "monitor/policy/slices.h"
@@ -123,10 +127,12 @@ class ClientPage {
 
   unsigned lane_count() const { return lane_count_; }
   int memfd() const { return memfd_.get(); }
-  int doorbell() const { return doorbell_.get(); }
+  int clients_doorbell() const { return clients_doorbell_.get(); }
+  int clients_wake() const { return clients_wake_.get(); }
+  // The monitor's own end: readable once the client has rung.
   int wake() const { return wake_.get(); }
-  // After they were sent: the mapping lives on without the memfd.
-  void drop_memfd() { memfd_.reset(); }
+  // After they were sent: the mapping lives on without the memfd, and the ends are the client's.
+  void drop_sent();
 
   // The client may look at the page from here on.
   void publish();
@@ -135,8 +141,9 @@ class ClientPage {
   void set_heartbeat(std::uint64_t beat);
   // Tells the client's service thread to look. Never blocks.
   void ring();
-  // Forgets what rang so far. True when it rang at least once.
-  bool answer_wake();
+  // Forgets what rang so far. True when it rang at least once. Never blocks. `came`: descriptors
+  // that a hostile client sent along, for a Closer.
+  bool answer_wake(std::vector<Fd>& came);
 
   // pre: lane < lane_count(), for all below.
   LaneReport report(unsigned lane) const;
@@ -169,6 +176,7 @@ class ClientPage {
 
   boost::interprocess::mapped_region region_;
   Fd memfd_, doorbell_, wake_;
+  Fd clients_doorbell_, clients_wake_;
   unsigned lane_count_ = 0;
 };
 

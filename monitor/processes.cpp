@@ -7,8 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <deque>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "switchyard/printable.h"
@@ -19,6 +26,81 @@ namespace {
 std::string proc(pid_t pid, const char* file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
 }
+
+constexpr auto kNameLasts = std::chrono::minutes(5);
+
+std::optional<std::string> local_name(uid_t uid) {
+  std::FILE* file = std::fopen("/etc/passwd", "re");
+  if (file == nullptr) return std::nullopt;
+  std::optional<std::string> name;
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> room(16 * 1024);
+  while (!name && ::fgetpwent_r(file, &entry, room.data(), room.size(), &found) == 0) {
+    if (found->pw_uid == uid) name = found->pw_name;
+  }
+  std::fclose(file);
+  return name;
+}
+
+// Names of users. Those that the machine itself does not know are asked for on a thread, because a
+// name service across the network may take seconds; until it has answered, the number stands in.
+class UserNames {
+ public:
+  std::string name(uid_t uid) {
+    const std::lock_guard lock(mutex_);
+    Known& known = names_[uid];
+    const auto now = std::chrono::steady_clock::now();
+    if (known.text.empty() || now - known.asked_at >= kNameLasts) {
+      known.asked_at = now;
+      if (const auto local = local_name(uid)) {
+        known.text = *local;
+      } else {
+        if (known.text.empty()) known.text = std::to_string(uid);
+        ask(uid);
+      }
+    }
+    return known.text;
+  }
+
+ private:
+  struct Known {
+    std::string text;
+    std::chrono::steady_clock::time_point asked_at;
+  };
+
+  // pre: mutex_ is held.
+  void ask(uid_t uid) {
+    asked_.push_back(uid);
+    if (asking_) return;
+    try {
+      std::thread([this] { serve(); }).detach();
+      asking_ = true;
+    } catch (const std::system_error&) {
+      asked_.clear();
+    }
+  }
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (!asked_.empty()) {
+      const uid_t uid = asked_.front();
+      asked_.pop_front();
+      lock.unlock();
+      passwd entry{};
+      passwd* found = nullptr;
+      std::vector<char> room(64 * 1024);
+      const int error = ::getpwuid_r(uid, &entry, room.data(), room.size(), &found);
+      lock.lock();
+      if (error == 0 && found != nullptr) names_[uid].text = found->pw_name;
+    }
+    asking_ = false;
+  }
+
+  std::mutex mutex_;
+  std::map<uid_t, Known> names_;
+  std::deque<uid_t> asked_;
+  bool asking_ = false;
+};
 
 }  // namespace
 
@@ -50,13 +132,9 @@ std::string process_name(pid_t pid) {
 }
 
 std::string user_name(uid_t uid) {
-  passwd entry{};
-  passwd* found = nullptr;
-  std::vector<char> room(16 * 1024);
-  if (::getpwuid_r(uid, &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
-    return found->pw_name;
-  }
-  return std::to_string(uid);
+  // Never destroyed: its thread may stand in a name service when the process ends.
+  static auto* const names = new UserNames;
+  return names->name(uid);
 }
 
 std::optional<uid_t> process_owner(pid_t pid) {

@@ -28,7 +28,8 @@ std::optional<Peer> peer_of(int socket);
 Fd open_process(pid_t pid, bool& dead);
 
 std::string process_name(pid_t pid);  // empty when unknown
-std::string user_name(uid_t uid);     // the number as text when it has no name
+// The number as text when it has no name, or as long as nobody here knows it. Never waits.
+std::string user_name(uid_t uid);
 std::optional<uid_t> process_owner(pid_t pid);
 // The PID of `pid` in its own, innermost PID namespace.
 std::optional<pid_t> own_pid(pid_t pid);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace switchyard::monitor {
 
 Roster::Roster(std::function<std::uint64_t()> random) : random_(std::move(random)) {}
@@ -60,6 +62,11 @@ Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, 
   if (knobs.swappable) set_text(job.card.swappable, "yes");
   job.since = now;
   return &jobs_.emplace(job.key, std::move(job)).first->second;
+}
+
+std::size_t Roster::jobs_of(uid_t uid) const {
+  return static_cast<std::size_t>(std::count_if(
+      jobs_.begin(), jobs_.end(), [uid](const auto& job) { return job.second.uid == uid; }));
 }
 
 std::string Roster::free_name(const std::string& wanted) const {

@@ -82,9 +82,10 @@ struct Job {
   Time since{0};
   Pause pause;
   Presence presence;
-  pid_t creator = 0;           // 0: none that keeps it alive
-  std::set<std::size_t> seen;  // GPUs that its clients listed, or that it was created for
-  std::set<ClientId> clients;  // attached
+  pid_t creator = 0;                    // 0: none that keeps it alive
+  std::shared_ptr<void> creator_watch;  // tells when the creator is dead
+  std::set<std::size_t> seen;           // GPUs that its clients listed, or that it was created for
+  std::set<ClientId> clients;           // attached
 };
 
 struct Client {
@@ -96,7 +97,6 @@ struct Client {
     Time last_asked{0};
     std::uint64_t lacks_bytes = 0;  // what was missing then
     bool wants_turn = false;        // others' leaving would give it to it
-    Time refreshed_at{0};           // when it last said that its contexts changed
     Time claimed_at{0};             // when it said what it had under another monitor; 0: checked
     double load = -1;               // NVML's last sample; -1: none
     LaneReport last;                // as of the last look
@@ -153,6 +153,7 @@ class Roster {
   // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id,
   // or the name is in use.
   Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
+  std::size_t jobs_of(uid_t uid) const;
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;
   // Forgets a job. pre: it has no client.

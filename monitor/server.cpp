@@ -1,8 +1,11 @@
 #include "monitor/server.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace switchyard::monitor {
 namespace {
@@ -12,17 +15,25 @@ constexpr auto kTick = std::chrono::milliseconds(200);
 constexpr Time kLookPause = std::chrono::milliseconds(1);
 // And looks by the timer no faster than this, whatever the policy wants.
 constexpr Time kShortestPause = std::chrono::microseconds(100);
+// How often answers that wait are tried again, and how many of them at a time.
+constexpr auto kAgainPause = std::chrono::milliseconds(2);
+constexpr std::size_t kMostAgain = 64;
+constexpr Time kRefusalLogged = std::chrono::minutes(1);
 
 }  // namespace
 
-Server::Server(asio::io_context& io, Monitor& monitor)
+Server::Server(asio::io_context& io, Monitor& monitor, SessionLimits limits)
     : io_(io),
       monitor_(monitor),
+      limits_(limits),
       acceptor_(io),
       signals_(io, SIGINT, SIGTERM),
       tick_(io),
       look_(io),
-      accept_pause_(io) {}
+      accept_pause_(io),
+      again_(io),
+      closed_(io, ::fcntl(monitor.closer().finished(), F_DUPFD_CLOEXEC, 3)),
+      watches_(io) {}
 
 void Server::listen(int fd) {
   acceptor_.assign(Local(), fd);
@@ -33,7 +44,7 @@ void Server::accept() {
   acceptor_.async_accept([this](ErrorCode error, Local::socket socket) {
     if (error == asio::error::operation_aborted) return;
     if (!error) {
-      std::make_shared<Session>(std::move(socket), *this)->start();
+      std::make_shared<Session>(std::move(socket), *this, limits_)->start();
       return accept();
     }
     // Out of descriptors: the connection waits, and so do we instead of spinning.
@@ -60,24 +71,64 @@ void Server::accept_claim(std::size_t at) {
     ErrorCode ignored;
     socket.non_blocking(true, ignored);
     socket.send(asio::buffer(claim_text_), MSG_NOSIGNAL | MSG_DONTWAIT, ignored);
+    const auto peer = peer_of(socket.native_handle());
+    monitor_.closer().hang_up(peer ? peer->uid : 0, socket.release(ignored));
     accept_claim(at);
   });
 }
 
-bool Server::when_dead(pid_t pid, std::function<void()> then) {
-  bool dead = false;
-  Fd pidfd = open_process(pid, dead);
-  if (dead) {
-    asio::post(io_, std::move(then));
-    return true;
+Watch Server::when_dead(pid_t pid, std::function<void()> then) {
+  return watches_.when_dead(pid, std::move(then));
+}
+
+void Server::in_turn(uid_t uid, std::function<void()> request) {
+  if (turns_.empty()) asio::post(io_, [this] { serve_turn(); });
+  turns_.add(uid, std::move(request));
+}
+
+void Server::serve_turn() {
+  const auto request = turns_.next();
+  // Posted before: a request that is added meanwhile must find it so.
+  if (!turns_.empty()) asio::post(io_, [this] { serve_turn(); });
+  request();
+}
+
+void Server::until(std::function<bool()> done) {
+  waiting_.push_back(std::move(done));
+  if (waiting_.size() == 1) try_again_soon();
+}
+
+void Server::try_again_soon() {
+  again_.expires_after(kAgainPause);
+  again_.async_wait([this](ErrorCode error) {
+    if (!error) try_again();
+  });
+}
+
+void Server::try_again() {
+  monitor_.follow_residency(steady_now());
+  for (std::size_t left = std::min(waiting_.size(), kMostAgain); left > 0; --left) {
+    const auto done = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!done()) waiting_.push_back(done);
   }
-  if (!pidfd) return false;
-  auto watch = std::make_shared<asio::posix::stream_descriptor>(io_, pidfd.release());
-  watch->async_wait(asio::posix::stream_descriptor::wait_read,
-                    [watch, then = std::move(then)](ErrorCode error) {
-                      if (!error) then();
-                    });
+  if (!waiting_.empty()) try_again_soon();
+}
+
+bool Server::may_log_refusal(uid_t uid) {
+  const Time now = steady_now();
+  const auto [last, first] = refusal_logged_at_.emplace(uid, now);
+  if (!first && now - last->second < kRefusalLogged) return false;
+  last->second = now;
   return true;
+}
+
+void Server::listen_to_closer() {
+  closed_.async_wait(asio::posix::stream_descriptor::wait_read, [this](ErrorCode error) {
+    if (error) return;
+    monitor_.closer().finish();
+    listen_to_closer();
+  });
 }
 
 void Server::after(Time span, std::function<void()> then) {
@@ -138,6 +189,7 @@ void Server::run() {
     spdlog::info("signal {}: good bye", signal);
     stop();
   });
+  listen_to_closer();
   tick();
   io_.run();
 }

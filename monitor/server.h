@@ -4,22 +4,29 @@
 // accounts fresh. Between ticks one timer looks when the monitor has asked for it, and at
 // everything a moment after something changed; a client that rings is looked at at once.
 //
+// What users ask is served in turns (turns.h), one request at a time, so that timers and sockets
+// are looked at in between. Answers that wait are tried again a few at a time.
+//
 // Threading: run() on one thread; nothing else.
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "monitor/asio.h"
 #include "monitor/monitor.h"
+#include "monitor/process_watch.h"
 #include "monitor/session.h"
+#include "monitor/turns.h"
 
 namespace switchyard::monitor {
 
 class Server final : public Yard {
  public:
-  Server(asio::io_context& io, Monitor& monitor);
+  Server(asio::io_context& io, Monitor& monitor, SessionLimits limits = {});
 
   // Takes over a listening unix socket.
   void listen(int fd);
@@ -32,19 +39,27 @@ class Server final : public Yard {
   Monitor& monitor() override { return monitor_; }
   void look_soon() override;
   void look_at_those_of(ClientId client) override;
-  bool when_dead(pid_t pid, std::function<void()> then) override;
+  Watch when_dead(pid_t pid, std::function<void()> then) override;
+  void in_turn(uid_t uid, std::function<void()> request) override;
+  void until(std::function<bool()> done) override;
+  bool may_log_refusal(uid_t uid) override;
   void after(Time span, std::function<void()> then) override;
 
  private:
   void accept();
   void accept_claim(std::size_t at);
   void tick();
+  void serve_turn();
+  void try_again_soon();
+  void try_again();
+  void listen_to_closer();
   void look();
   // The timer rings at `at`, or earlier if it was to ring earlier; 0: nothing new.
   void look_again(Time at);
 
   asio::io_context& io_;
   Monitor& monitor_;
+  SessionLimits limits_;
   Local::acceptor acceptor_;
   std::vector<std::unique_ptr<Local::acceptor>> claims_;
   std::string claim_text_;
@@ -52,7 +67,13 @@ class Server final : public Yard {
   asio::steady_timer tick_;
   asio::steady_timer look_;
   asio::steady_timer accept_pause_;
-  Time look_at_{0};  // when look_ rings; 0: it does not
+  asio::steady_timer again_;
+  asio::posix::stream_descriptor closed_;
+  ProcessWatches watches_;
+  Turns turns_;
+  std::map<uid_t, Time> refusal_logged_at_;
+  std::deque<std::function<bool()>> waiting_;  // for until()
+  Time look_at_{0};                            // when look_ rings; 0: it does not
   Time looked_at_{0};
   bool look_at_all_ = false;
 };

@@ -2,57 +2,70 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "monitor/holds.h"
+#include "monitor/receive.h"
+#include "monitor/reply.h"
 
 namespace switchyard::monitor {
 namespace {
 
-constexpr auto kFrameDeadline = std::chrono::seconds(10);
-constexpr auto kIdleTool = std::chrono::minutes(10);
 // What keeps a created job alive when its creator can't be watched, until its first process joins.
 constexpr Time kUnseenCreator = std::chrono::seconds(60);
 // A client that was asked to ring, or whose memory moves, is heard again soon; one that rings
 // unasked not so soon.
 constexpr auto kAskedPause = std::chrono::microseconds(200);
 constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
-// How often an answer that waits looks whether it is ready.
-constexpr Time kReadyPause = std::chrono::milliseconds(2);
 
-std::vector<Fd> take_descriptors(const msghdr& message) {
-  std::vector<Fd> taken;
-  const cmsghdr* head = message.msg_controllen != 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (head == nullptr || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
-    return taken;
+// No peer takes a larger frame, so a larger answer is none.
+std::string json_frame(std::uint32_t id, std::string json) {
+  if (json.size() > wire::kMaxFrame) {
+    json = dump(refusal(
+        kFailure, fmt::format("the answer has {} bytes, and one frame takes {}: use a 'switchyard' "
+                              "of the monitor's version {}, which asks for long listings in parts",
+                              json.size(), wire::kMaxFrame, kVersion)));
   }
-  const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  for (std::size_t i = 0; i < count; ++i) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-    taken.emplace_back(fd);
-  }
-  return taken;
+  return make_frame(wire::kJson, id, json);
 }
 
 }  // namespace
 
-Session::Session(Local::socket socket, Yard& yard)
+Session::Session(Local::socket socket, Yard& yard, SessionLimits limits)
     : socket_(std::move(socket)),
       yard_(yard),
+      limits_(limits),
       deadline_(socket_.get_executor()),
       wake_pause_(socket_.get_executor()) {}
+
+Time pause_after_wake(const Client& client) {
+  // While memory moves, each chunk that has left is the next one's room.
+  const bool asked = std::any_of(client.lanes.begin(), client.lanes.end(), [](const auto& lane) {
+    return lane.second.asked_to_wake || !lane.second.residency.resident();
+  });
+  return asked ? Time(kAskedPause) : Time(kUnaskedPause);
+}
 
 void Session::start() {
   const auto peer = peer_of(socket_.native_handle());
   if (!peer) return close();
   peer_ = *peer;
+  Users& users = yard_.monitor().users();
+  seat_ = users.connect(peer_.uid);
+  if (seat_ == nullptr) {
+    refused_ = users.too_many_connections(peer_.uid);
+    seat_ = users.refuse(peer_.uid);
+    if (seat_ == nullptr) return close();
+    if (yard_.may_log_refusal(peer_.uid)) {
+      spdlog::warn("pid {} is refused: {}", peer_.pid, refused_);
+    }
+  }
   read();
 }
 
@@ -61,14 +74,31 @@ void Session::close() {
   closed_ = true;
   deadline_.cancel();
   wake_pause_.cancel();
-  wake_.reset();
-  close_elsewhere(std::exchange(descriptors_, {}));
+  Monitor& monitor = yard_.monitor();
+  Closer& closer = monitor.closer();
+  closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+  if (client_ != 0) leave();
   ErrorCode ignored;
-  socket_.close(ignored);
-  if (client_ != 0) {
-    yard_.monitor().left(client_);
-    yard_.look_soon();
-  }
+  if (wake_) closer.hang_up(peer_.uid, wake_->release(), seat_);
+  wake_.reset();
+  const int socket = socket_.release(ignored);
+  if (socket >= 0) closer.hang_up(peer_.uid, socket, seat_);
+  seat_.reset();
+}
+
+// The process may live on. While it does, the monitor keeps its watch, if there is room for one.
+void Session::leave() {
+  Monitor& monitor = yard_.monitor();
+  struct Kept {
+    Users::Seat seat;
+    Watch watch;
+  };
+  auto kept = std::make_shared<Kept>(Kept{monitor.users().hold(peer_.uid, 1), std::move(watch_)});
+  Client* client = monitor.roster().client(client_);
+  if (client != nullptr && kept->seat == nullptr) client->watched = false;
+  if (kept->seat == nullptr) kept.reset();
+  monitor.left(client_, std::move(kept));
+  yard_.look_soon();
 }
 
 void Session::watch_deadline() {
@@ -76,11 +106,11 @@ void Session::watch_deadline() {
     deadline_.cancel();
     return;
   }
-  if (asked_ && !reader_.in_the_middle()) {
-    deadline_.expires_after(kIdleTool);
-  } else {
-    deadline_.expires_after(kFrameDeadline);
-  }
+  close_after(asked_ && !reader_.in_the_middle() ? limits_.idle_tool : limits_.frame);
+}
+
+void Session::close_after(std::chrono::milliseconds span) {
+  deadline_.expires_after(span);
   deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
     const auto self = weak.lock();
     if (!error && self != nullptr) self->close();
@@ -96,28 +126,33 @@ void Session::read() {
   });
 }
 
-// Takes descriptors only from a client: those of anybody else the kernel drops by itself.
+// Takes descriptors only from a client.
 void Session::readable() {
   if (closed_) return;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
-  iovec vector{buffer_.data(), buffer_.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = client_ != 0 ? sizeof(control) : 0;
-  const ssize_t got = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  std::vector<Fd> came;
+  bool lost = false;
+  const ssize_t got = receive(socket_.native_handle(), buffer_, came, lost);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
-  if (got <= 0) return close();
-  std::vector<Fd> came = take_descriptors(message);
-  // Not all could be taken: some are as good as none.
-  if ((message.msg_flags & MSG_CTRUNC) != 0) close_elsewhere(std::exchange(came, {}));
-  // They come with the first byte of their frame, and one frame is answered before the next.
-  const bool out_of_place = !came.empty() && (reader_.in_the_middle() || !descriptors_.empty());
-  std::move(came.begin(), came.end(), std::back_inserter(descriptors_));
-  if (out_of_place) {
-    spdlog::warn("pid {} of {} sent descriptors out of place: its connection is closed", peer_.pid,
-                 user_name(peer_.uid));
+  if (got > 0 && !came.empty()) {
+    const bool wanted = client_ != 0 && !lost && came.size() <= wire::kMostDescriptors;
+    auto held = wanted ? yard_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
+    // They come with the first byte of their frame, and one frame is answered before the next.
+    if (held != nullptr && (reader_.in_the_middle() || !descriptors_.empty())) {
+      yard_.monitor().closer().close(peer_.uid, std::move(came), std::move(held));
+      spdlog::warn("pid {} of {} sent descriptors out of place: its connection is closed",
+                   peer_.pid, user_name(peer_.uid));
+      return close();
+    }
+    if (held != nullptr) {
+      descriptors_ = std::move(came);
+      held_ = std::move(held);
+    } else {
+      // Some of them are as good as none.
+      yard_.monitor().closer().close(peer_.uid, std::move(came));
+    }
+  }
+  if (got <= 0) {
+    yard_.monitor().closer().close(peer_.uid, std::move(came));
     return close();
   }
   arrived(static_cast<std::size_t>(got));
@@ -130,12 +165,18 @@ void Session::arrived(std::size_t bytes) {
                  reader_.error());
     return close();
   }
-  if (const auto frame = reader_.next()) return handle(*frame);
-  read();
+  auto frame = reader_.next();
+  if (!frame) return read();
+  asked_ = true;
+  // The frame is here. How long its answer takes is the monitor's affair; answer() limits the rest.
+  deadline_.cancel();
+  yard_.in_turn(peer_.uid, [self = shared_from_this(), frame = std::move(*frame)] {
+    if (!self->closed_) self->handle(frame);
+  });
 }
 
 void Session::handle(const Frame& frame) {
-  asked_ = true;
+  if (!refused_.empty()) return refuse(frame);
   const bool client = client_ != 0;
   const bool charges = frame.kind == wire::kCharge || frame.kind == wire::kRefresh;
   const bool shares = frame.kind == wire::kShare || frame.kind == wire::kOpenShared ||
@@ -158,6 +199,13 @@ void Session::handle(const Frame& frame) {
         peer_.pid, user_name(peer_.uid), frame.kind, frame.payload.size());
     close();
   }
+}
+
+void Session::refuse(const Frame& frame) {
+  if (frame.kind == wire::kJson) {
+    return answer(json_frame(frame.id, dump(refusal(kRefusedByPolicy, refused_))), true);
+  }
+  answer(make_frame(wire::kRefused, frame.id, refused_.substr(0, 1000)), true);
 }
 
 void Session::charge(const Frame& frame, const wire::Charge& charge) {
@@ -184,24 +232,41 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
   }
   wire::Shared shared{};
-  shared.verdict = frame.kind == wire::kShare ? room.share(client_, peer_.uid, asked, descriptors_)
-                                              : room.end(client_, asked.key);
-  close_elsewhere(std::exchange(descriptors_, {}));
-  answer(make_frame(wire::kShared, frame.id, shared));
+  Closer& closer = yard_.monitor().closer();
+  if (frame.kind == wire::kShare) {
+    shared.verdict = room.share(client_, peer_.uid, asked, descriptors_);
+    closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+    return answer(make_frame(wire::kShared, frame.id, shared));
+  }
+  shared.verdict = room.end(client_, asked.key);
+  const std::string bytes = make_frame(wire::kShared, frame.id, shared);
+  if (shared.verdict != wire::kTaken) return answer(bytes);
+  // Whoever ends a share gives the memory back next: the driver must see no descriptor of it.
+  closer.close(peer_.uid, {}, nullptr, [weak = weak_from_this(), bytes] {
+    const auto self = weak.lock();
+    if (self != nullptr && !self->closed_) self->answer(bytes);
+  });
+  deadline_.expires_after(limits_.frame);
+  deadline_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (!error) self->close();
+  });
 }
 
 void Session::command(const Frame& frame) {
-  const Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());
+  Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());
   if (out.created != 0) {
     const auto gone = [&yard = yard_, job = out.created] { yard.monitor().creator_died(job); };
-    if (!yard_.when_dead(out.creator, gone)) yard_.after(kUnseenCreator, gone);
+    Watch watch = yard_.when_dead(out.creator, gone);
+    if (watch == nullptr) yard_.after(kUnseenCreator, gone);
+    Job* job = yard_.monitor().roster().find(out.created);
+    if (job != nullptr) job->creator_watch = std::move(watch);
   }
   yard_.look_soon();
   if (out.awaits != Awaits::kNothing) {
     const Time until = steady_now() + patience(out.awaits);
     return answer_when_ready(frame.id, out.awaits, out.job, until);
   }
-  answer(make_frame(wire::kJson, frame.id, out.json));
+  answer(json_frame(frame.id, std::move(out.json)));
 }
 
 void Session::hello(const Frame& frame) {
@@ -214,19 +279,19 @@ void Session::hello(const Frame& frame) {
   }
   client_ = client->id;
   if (!welcome(frame, *client->page)) return close();
-  client->page->drop_memfd();
+  client->page->drop_sent();
   // A descriptor of our own, so that neither the page nor the loop closes the other's.
   const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
   if (wake < 0) return close();
   wake_.emplace(socket_.get_executor(), wake);
   listen_to_wake();
-  client->watched =
-      yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
-        // A child that inherited the socket may hold it open for long.
-        if (const auto self = weak.lock()) self->close();
-        yard.monitor().died(id);
-        yard.look_soon();
-      });
+  watch_ = yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
+    // A child that inherited the socket may hold it open for long.
+    if (const auto self = weak.lock()) self->close();
+    yard.monitor().died(id);
+    yard.look_soon();
+  });
+  client->watched = watch_ != nullptr;
   yard_.look_soon();
   read();
 }
@@ -234,7 +299,7 @@ void Session::hello(const Frame& frame) {
 bool Session::welcome(const Frame& frame, ClientPage& page) {
   const wire::Welcome body{abi::kLayoutVersion, abi::kPageBytes,
                            static_cast<std::uint32_t>(::getpid()), wire::kSharesMemory};
-  const int descriptors[] = {page.memfd(), page.doorbell(), page.wake()};
+  const int descriptors[] = {page.memfd(), page.clients_doorbell(), page.clients_wake()};
   return send(make_frame(wire::kWelcome, frame.id, body), descriptors);
 }
 
@@ -267,37 +332,39 @@ void Session::listen_to_wake() {
 void Session::rung() {
   Client* client = yard_.monitor().roster().client(client_);
   if (client == nullptr) return;
-  client->page->answer_wake();
+  std::vector<Fd> came;
+  client->page->answer_wake(came);
+  yard_.monitor().closer().close(peer_.uid, std::move(came));
   yard_.look_at_those_of(client_);
-  // While memory moves, each chunk that has left is the next one's room.
-  const bool asked = std::any_of(client->lanes.begin(), client->lanes.end(), [](const auto& lane) {
-    return lane.second.asked_to_wake || !lane.second.residency.resident();
-  });
-  wake_pause_.expires_after(asked ? kAskedPause : kUnaskedPause);
+  // The look may have ended it.
+  client = yard_.monitor().roster().client(client_);
+  if (client == nullptr) return;
+  wake_pause_.expires_after(pause_after_wake(*client));
   wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {
     const auto self = weak.lock();
     if (!error && self != nullptr && self->wake_) self->listen_to_wake();
   });
 }
 
+bool Session::hung_up() {
+  pollfd entry{socket_.native_handle(), 0, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
 void Session::answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until) {
-  if (closed_) return;
-  const Time now = steady_now();
-  if (auto json = answer_awaited(yard_.monitor(), awaits, job, now, now >= until)) {
-    return answer(make_frame(wire::kJson, id, *json));
-  }
-  yard_.after(kReadyPause, [self = shared_from_this(), id, awaits, job, until] {
-    self->answer_when_ready(id, awaits, job, until);
+  yard_.until([self = shared_from_this(), id, awaits, job, until] {
+    if (self->closed_) return true;
+    const Time now = steady_now();
+    const auto json = answer_if_ready(self->yard_.monitor(), awaits, job, now, now >= until);
+    if (json) self->answer(json_frame(id, *json));
+    if (!json && self->hung_up()) self->close();
+    return json.has_value() || self->closed_;
   });
 }
 
 void Session::answer(std::string frame, bool then_close) {
   out_ = std::move(frame);
-  deadline_.expires_after(kFrameDeadline);
-  deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
-    const auto self = weak.lock();
-    if (!error && self != nullptr) self->close();
-  });
+  close_after(limits_.frame);
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this(), then_close](ErrorCode error, std::size_t) {
                       if (error || then_close) return self->close();

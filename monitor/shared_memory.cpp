@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <system_error>
-#include <thread>
 
 #include "switchyard/handover.h"
 
@@ -23,15 +21,29 @@ std::pair<std::uint64_t, std::uint64_t> key_of(const wire::Key& key) {
 
 }  // namespace
 
+// pre: more <= most_
+bool SharedMemory::has_room(uid_t uid, std::size_t more) const {
+  if (promised_ > most_ - more) return false;
+  if (uid == 0 || uid == owner_) return true;
+  // Half of it for one user, and a quarter that is left for root.
+  std::size_t others = 0;
+  std::size_t mine = 0;
+  for (const auto& [user, promised] : promised_to_user_) {
+    if (user != 0 && user != owner_) others += promised;
+    if (user == uid) mine = promised;
+  }
+  return mine + more <= most_ / 2 && others + more <= most_ / 4 * 3;
+}
+
 wire::ShareVerdict SharedMemory::begin(ClientId client, uid_t uid, const wire::Share& asked) {
   if (asked.total == 0) return wire::kBadShare;
   const std::size_t has = promised_to_[client];
   const std::size_t most_of_one = most_ / kShareOfOne;
-  if (asked.total > most_of_one || has > most_of_one - asked.total ||
-      asked.total > most_ - std::min(most_, promised_)) {
+  if (asked.total > most_of_one || has > most_of_one - asked.total || !has_room(uid, asked.total)) {
     return wire::kNoRoomToShare;
   }
   promised_to_[client] += asked.total;
+  promised_to_user_[uid] += asked.total;
   promised_ += asked.total;
   shares_[key_of(asked.key)] = {client, uid, asked.total, {}};
   return wire::kTaken;
@@ -98,8 +110,6 @@ void SharedMemory::sent(const wire::Share& asked, const wire::Shared& answer) {
   const auto found = shares_.find(key_of(asked.key));
   if (found == shares_.end() || !handover::is_key(asked.key)) return;
   if (asked.first + answer.count != answer.total) return;
-  // They are many, and the taker has them; who ends a share waits until they are closed.
-  close_elsewhere(std::move(found->second.descriptors));
   drop(found);
 }
 
@@ -113,6 +123,10 @@ void SharedMemory::left(ClientId client) {
 SharedMemory::Shares::iterator SharedMemory::drop(Shares::iterator share) {
   promised_ -= share->second.total;
   promised_to_[share->second.client] -= share->second.total;
+  const auto user = promised_to_user_.find(share->second.uid);
+  user->second -= share->second.total;
+  if (user->second == 0) promised_to_user_.erase(user);
+  close_(share->second.uid, std::move(share->second.descriptors));
   return shares_.erase(share);
 }
 
@@ -129,16 +143,6 @@ bool is_memory(int fd) {
   struct statx status {};
   return ::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &status) == 0 &&
          (status.stx_mask & STATX_TYPE) != 0 && S_ISCHR(status.stx_mode);
-}
-
-void close_elsewhere(std::vector<Fd> descriptors) {
-  if (descriptors.empty()) return;
-  // Where no thread can be had they stay open: rather that than to stand still.
-  auto* left = new std::vector<Fd>(std::move(descriptors));
-  try {
-    std::thread([left] { delete left; }).detach();
-  } catch (const std::system_error&) {
-  }
 }
 
 }  // namespace switchyard::monitor

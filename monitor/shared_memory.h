@@ -5,9 +5,10 @@
 // nothing: a share can be opened once all of its descriptors have come. A descriptor keeps the
 // memory alive, so none outlives its client's connection.
 //
-// The peer is hostile. What isn't a descriptor as drivers give them is refused, because to close
-// a file of a file system that the peer itself serves may take for ever. What one client, and what
-// all together may keep is bounded, so that connections find descriptors, too.
+// The peer is hostile. What isn't a descriptor as drivers give them is refused, and none is closed
+// here: that may take for ever (closer.h). What one client, one user and all together may keep is
+// bounded, so that connections find descriptors, and every user room. Room that was promised for
+// descriptors to come counts.
 //
 // Threading: one thread.
 #pragma once
@@ -15,6 +16,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -27,8 +29,12 @@ namespace switchyard::monitor {
 
 class SharedMemory {
  public:
-  // `most`: descriptors for all clients together.
-  explicit SharedMemory(std::size_t most) : most_(most) {}
+  using Close = std::function<void(uid_t, std::vector<Fd>)>;
+  // `most`: descriptors for all clients together; `owner` and root alone may have all of them.
+  // `close` gets those that are kept no longer.
+  explicit SharedMemory(
+      std::size_t most, uid_t owner = 0, Close close = [](uid_t, std::vector<Fd>) {})
+      : most_(most), owner_(owner), close_(std::move(close)) {}
 
   // Takes the next descriptors of a share of `client`, a process of `uid`. Whatever it refuses ends
   // the share, and the descriptors are the caller's still.
@@ -57,13 +63,17 @@ class SharedMemory {
   using Key = std::pair<std::uint64_t, std::uint64_t>;
   using Shares = std::map<Key, Kept>;
 
+  bool has_room(uid_t uid, std::size_t more) const;
   wire::ShareVerdict begin(ClientId client, uid_t uid, const wire::Share& asked);
   Shares::iterator drop(Shares::iterator share);
 
   Shares shares_;
   std::map<ClientId, std::size_t> promised_to_;
+  std::map<uid_t, std::size_t> promised_to_user_;
   std::size_t promised_ = 0;
   std::size_t most_;
+  uid_t owner_;
+  Close close_;
 };
 
 // For SharedMemory: what leaves descriptors enough for everything else that this process does.
@@ -72,8 +82,5 @@ std::size_t most_shared_descriptors();
 // Whether it is what a driver exports: a device, or, simulated, a file in memory. Asks no other
 // file system.
 bool is_memory(int fd);
-
-// Closes what may take for ever to close, on a thread that nobody waits for.
-void close_elsewhere(std::vector<Fd> descriptors);
 
 }  // namespace switchyard::monitor

@@ -20,7 +20,8 @@
 //   export INDEX      and imports it here    unmapped INDEX  the same while it is mapped nowhere
 //   captured INDEX    exports it while a stream captures
 //   reset             the primary context     renew        retains it, as if begun anew
-//   create            a context of its own    quit
+//   create            a context of its own    busy US        one kernel that takes so long
+//   quit
 #include <cuda.h>
 
 #include <atomic>
@@ -180,6 +181,10 @@ class Memory {
     return CUDA_SUCCESS;
   }
 
+  CUresult busy(unsigned microseconds) {
+    void* parameters[] = {&microseconds};
+    return cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
+  }
   CUresult sync() { return cuStreamSynchronize(stream_); }
   unsigned long count() const { return count_; }
 
@@ -220,6 +225,7 @@ class Memory {
     return made == CUDA_SUCCESS && cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
            cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
            cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuModuleGetFunction(&busy_, module, "busy") == CUDA_SUCCESS &&
            cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
   }
 
@@ -270,6 +276,7 @@ class Memory {
 
   CUcontext context_ = nullptr;
   CUfunction add_ = nullptr;
+  CUfunction busy_ = nullptr;
   CUstream stream_ = nullptr;
   CUgraphExec executable_ = nullptr;
   std::vector<Buffer> buffers_;  // the launcher's between begin and end
@@ -302,6 +309,7 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "check") return job.check(says);
   if (command == "launch") return job.launch(static_cast<unsigned>(first));
   if (command == "sync") return job.sync();
+  if (command == "busy") return job.busy(static_cast<unsigned>(first));
   if (command == "free") return job.free(first);
   if (command == "touch") return job.touch(first, second);
   if (command == "zero") return job.zero(first);

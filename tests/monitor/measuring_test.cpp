@@ -17,6 +17,7 @@ TEST(Measuring, ContextsAreChargedToTheJob) {
   const Joined a = rig.join({.memory = "1GiB"});
   rig.gpus.uses[0][a.client->peer.pid] = 500 * kMiB;  // a context, nothing allocated
   a.shim.open_context();
+  rig.now += std::chrono::milliseconds(50);
   rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
   EXPECT_EQ(a.lane().others_used_bytes, 500 * kMiB);
   EXPECT_EQ(a.lane().available_bytes, 524 * kMiB);
@@ -79,9 +80,25 @@ TEST(Measuring, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
   const Joined a = rig.join({.memory = "1GiB"});
   a.shim.open_context();
   rig.gpus.uses[0][a.client->peer.pid] = 60 * kMiB;
+  rig.now += std::chrono::milliseconds(50);
   rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
   EXPECT_EQ(a.lane().others_used_bytes, 60 * kMiB);
   EXPECT_EQ(rig.account().outside(), 300 * kMiB);
+}
+
+TEST(Measuring, HoweverManyRefreshNvmlIsAskedEvery50MillisecondsAndByTheNextTick) {
+  Rig rig;
+  std::vector<Joined> all;
+  for (int i = 0; i < 20; ++i) all.push_back(rig.join({}));
+  rig.now += std::chrono::milliseconds(50);
+  const int before = rig.gpus.readings;
+  for (int round = 0; round < 49; ++round) {
+    for (const Joined& each : all) rig.monitor.refresh(each.id, {0, 0, 0}, rig.now);
+    rig.now += std::chrono::milliseconds(1);
+  }
+  EXPECT_EQ(rig.gpus.readings, before + 1);
+  rig.monitor.tick(rig.now);
+  EXPECT_EQ(rig.gpus.readings, before + 2) << "what came meanwhile";
 }
 
 TEST(Measuring, AnNvmlThatFailsChangesNothing) {

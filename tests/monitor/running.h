@@ -24,7 +24,8 @@ namespace switchyard::monitor::test {
 // A monitor in a thread of this process, on fake GPUs.
 class Running {
  public:
-  explicit Running(Settings settings = {}) : settings_(std::move(settings)) {
+  explicit Running(Settings settings = {}, SessionLimits limits = {})
+      : settings_(std::move(settings)), limits_(limits) {
     char name[] = "/tmp/switchyard-test-XXXXXX";
     directory_ = ::mkdtemp(name);
     settings_.socket = directory_ + "/monitor.sock";
@@ -45,7 +46,7 @@ class Running {
       std::mt19937_64 random(std::random_device{}());
       Monitor monitor(gpus, settings_, steady_now(), [&random] { return random(); });
       asio::io_context io(1);
-      Server server(io, monitor);
+      Server server(io, monitor, limits_);
       server.listen(fd);
       io_ = &io;
       server.run();
@@ -67,6 +68,7 @@ class Running {
 
  private:
   Settings settings_;
+  SessionLimits limits_;
   std::string directory_;
   std::optional<Place> place_;
   std::thread thread_;

@@ -111,8 +111,24 @@ TEST(SharedMemory, NothingIsKeptBeyondItsEndAndItsClient) {
   EXPECT_EQ(room.descriptors(), 0u);
 }
 
+TEST(SharedMemory, LeavesRoomForEveryUserAndMoreForRoot) {
+  SharedMemory room(16);
+  const auto promise = [&](ClientId client, uid_t uid, std::uint32_t total) {
+    std::vector<Fd> one = memories(1);
+    return room.share(client, uid, {{{client, uid}}, 0, total}, one);
+  };
+  EXPECT_EQ(promise(1, kMe, 4), wire::kTaken);
+  EXPECT_EQ(promise(2, kMe, 4), wire::kTaken);
+  EXPECT_EQ(promise(3, kMe, 1), wire::kNoRoomToShare) << "another client is no other user";
+  EXPECT_EQ(promise(4, kOther, 4), wire::kTaken);
+  EXPECT_EQ(promise(5, 1002, 1), wire::kNoRoomToShare) << "a quarter is root's";
+  EXPECT_EQ(promise(6, 0, 4), wire::kTaken);
+  room.left(1);
+  EXPECT_EQ(promise(5, 1002, 1), wire::kTaken);
+}
+
 TEST(SharedMemory, IsBoundedForOneAndForAll) {
-  SharedMemory room(10);
+  SharedMemory room(10, kMe);
   EXPECT_EQ(share(room, 1, kKey, 0, 6, 1), wire::kNoRoomToShare) << "one has half at most";
   EXPECT_EQ(share(room, 1, kKey, 0, 0xffffffff, 1), wire::kNoRoomToShare);
   EXPECT_EQ(share(room, 1, kKey, 0, 4, 1), wire::kTaken);

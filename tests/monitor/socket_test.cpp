@@ -1,6 +1,6 @@
 // The whole monitor behind its real socket, against clients that speak the raw wire.
 #include <gtest/gtest.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <random>
@@ -15,6 +15,11 @@ namespace {
 
 using namespace test;
 using nlohmann::json;
+
+void ring(const WireClient& client) {
+  const std::uint64_t one = 1;
+  ::send(client.fds()[2].get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 TEST(Socket, JoinChargeAndLeave) {
   Running monitor;
@@ -73,6 +78,35 @@ TEST(Socket, ASwapIsAnsweredWhenTheMemoryHasLeftAndWhenItIsBack) {
   EXPECT_TRUE(eventually([&] {
     return tool.ask({{"op", "ps"}})["jobs"][0]["residency"] == "resident";
   }));
+}
+
+TEST(Socket, AnAnswerMayTakeLongerThanAFrame) {
+  SessionLimits limits;
+  limits.frame = std::chrono::seconds(1);
+  Running monitor({}, limits);
+  WireClient shim(monitor.socket());
+  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
+  shim.shim().swappable(kGiB);
+  std::thread mover([&] {
+    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
+    shim.shim().leave(kGiB / 2);
+    std::this_thread::sleep_for(2 * limits.frame);
+    shim.shim().be_absent();
+  });
+  WireClient tool(monitor.socket());
+  const json answer = tool.ask({{"op", "swap-out"}, {"target", "x"}});
+  mover.join();
+  ASSERT_TRUE(answer.is_object()) << "the connection was cut";
+  EXPECT_EQ(answer["residency"], "swapped");
+}
+
+TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
+  SessionLimits limits;
+  limits.frame = std::chrono::milliseconds(50);
+  Running monitor({}, limits);
+  WireClient slow(monitor.socket());
+  slow.send(make_frame(wire::kJson, 1, std::string_view(R"({"op":"version"})")).substr(0, 20));
+  EXPECT_TRUE(slow.is_closed());
 }
 
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
@@ -173,6 +207,25 @@ TEST(Socket, SeveralRequestsInOnePieceAreAnsweredInOrder) {
   }
 }
 
+TEST(Socket, AListingThatNoFrameTakesIsRefusedAndComesInParts) {
+  Running monitor;
+  WireClient tool(monitor.socket());
+  constexpr int kJobs = 1000;
+  for (int i = 0; i < kJobs; ++i) {
+    ASSERT_EQ(tool.ask({{"op", "create"}, {"cuda_visible_devices", "0"}})["ok"], true);
+  }
+  const json refused = tool.ask({{"op", "ps"}});
+  EXPECT_EQ(refused["code"], kFailure);
+  EXPECT_NE(refused["error"].get<std::string>().find("in parts"), std::string::npos) << refused;
+  std::size_t jobs = 0;
+  for (json part = {{"more_after", 0}}; part.contains("more_after");) {
+    part = tool.ask({{"op", "ps"}, {"after", part["more_after"]}});
+    ASSERT_EQ(part["ok"], true);
+    jobs += part["jobs"].size();
+  }
+  EXPECT_EQ(jobs, std::size_t{kJobs});
+}
+
 TEST(Socket, ThreeHundredJoinsAtOnce) {
   Running monitor;
   std::vector<std::unique_ptr<WireClient>> clients;
@@ -232,7 +285,7 @@ TEST(Socket, AWakeMakesTheMonitorLookAndTheDoorbellRings) {
     each->shim().open_context();
     each->shim().launch();
   }
-  ASSERT_EQ(::eventfd_write(high.fds()[2].get(), 1), 0);
+  ring(high);
   pollfd doorbell{low.fds()[1].get(), POLLIN, 0};
   ASSERT_EQ(::poll(&doorbell, 1, kPatienceMs), 1);
   EXPECT_TRUE(eventually([&] { return low.lane().compute_slice_us == 20u; }));
@@ -245,7 +298,7 @@ TEST(Socket, AClientThatRingsAllTheTimeDoesNotKeepOthersWaiting) {
   ASSERT_TRUE(noisy.join(hello_of({})));
   std::atomic<bool> stop{false};
   std::thread ringer([&] {
-    while (!stop) ::eventfd_write(noisy.fds()[2].get(), 1);
+    while (!stop) ring(noisy);
   });
   WireClient tool(monitor.socket());
   for (int i = 0; i < 100; ++i) EXPECT_EQ(tool.ask({{"op", "version"}})["ok"], true);

@@ -36,6 +36,18 @@ TEST_F(Release, AReleasedJobsMemoryIsGoneAndComesBackAsItWas) {
             2 * 40 * kMiB);
 }
 
+TEST_F(Release, ASwapOutIsAnsweredHoweverLongAKernelTakes) {
+  begin();
+  // Longer than a frame may take, and than a client waits for its own work.
+  ASSERT_EQ(ask("busy 20000000"), "did busy");
+  const Child::End out = cli({"swap-out", "lender"});
+  EXPECT_TRUE(out.status == 0 || out.status == 6 || out.status == 7) << out.status << out.err;
+  EXPECT_EQ(out.status == 0, out.err.empty()) << "else the reason: " << out.err;
+  ASSERT_EQ(cli({"swap-in", "lender"}).status, 0);
+  ASSERT_TRUE(residency("resident"));
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Release, AnotherJobUsesTheRoomAndTheFirstComesBackWhenItHasGone) {
   const Child owner = monitor({"--capacity", "500MiB"});
   begin({}, 300);

@@ -1,0 +1,53 @@
+// What one user may take of a monitor that serves several: connections, descriptors and jobs.
+//
+// Concept. Root and the monitor's owner are not bounded. Each other user is, and all others
+// together are, so that connections and descriptors are left for root whatever they do.
+//
+// Threading: one thread; a Seat may be given back on any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace switchyard::monitor {
+
+class Users {
+ public:
+  struct Most {
+    std::size_t connections = 1024;  // of one user
+    std::size_t jobs = 256;          // of one user
+    std::size_t descriptors = 0;     // that this process may open; 0: as RLIMIT_NOFILE says
+  };
+  Users(uid_t owner, Most most);
+  ~Users();
+  Users(const Users&) = delete;
+  Users& operator=(const Users&) = delete;
+
+  // What a user has taken; it is given back when the last copy goes.
+  using Seat = std::shared_ptr<void>;
+  // A connection, with all descriptors that it costs at most. Null: the user has as many as it may.
+  Seat connect(uid_t uid);
+  // A connection that is only told why it is refused. Null: too many of them are being told.
+  Seat refuse(uid_t uid);
+  // Descriptors that a client sent, until they are kept elsewhere or closed.
+  Seat hold(uid_t uid, std::size_t descriptors);
+
+  bool bounded(uid_t uid) const { return uid != 0 && uid != owner_; }
+  bool may_make_job(uid_t uid, std::size_t has) const { return !bounded(uid) || has < most_.jobs; }
+  // What a refused user is told.
+  std::string too_many_connections(uid_t uid) const;
+  std::string too_many_jobs(uid_t uid) const;
+
+ private:
+  struct Taken;
+  Seat take(uid_t uid, std::size_t connections, std::size_t descriptors, std::size_t refusals);
+
+  uid_t owner_;
+  Most most_;
+  std::shared_ptr<Taken> taken_;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,273 @@
+// One user takes all that it can get of root's monitor; everybody else is served.
+//
+// The attacks run at once, each in a process of its own, as the user nobody: so this needs root.
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "switchyard/wire.h"
+#include "tests/system/harness.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// The attacker's end of a connection.
+class Raw {
+ public:
+  explicit Raw(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) close();
+    const timeval limit{1, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  }
+  Raw(Raw&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Raw& operator=(Raw&&) = delete;
+  ~Raw() { close(); }
+  bool is_open() const { return fd_ >= 0; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  bool send(std::uint32_t kind, const void* payload, std::size_t bytes,
+            const std::vector<int>& along = {}) {
+    const wire::FrameHeader header{wire::kMagic, kind, static_cast<std::uint32_t>(bytes), 1};
+    std::string frame(reinterpret_cast<const char*>(&header), sizeof(header));
+    frame.append(static_cast<const char*>(payload), bytes);
+    std::vector<char> control(CMSG_SPACE(sizeof(int) * along.size()));
+    iovec vector{frame.data(), frame.size()};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    if (!along.empty()) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(sizeof(int) * along.size());
+      std::memcpy(CMSG_DATA(head), along.data(), sizeof(int) * along.size());
+    }
+    return ::sendmsg(fd_, &message, MSG_NOSIGNAL) > 0;
+  }
+  bool send(const std::string& json) { return send(wire::kJson, json.data(), json.size()); }
+  // Whatever has come; descriptors are taken. 0: nothing within a second, or the end.
+  ssize_t take(std::vector<int>* came = nullptr) {
+    char buffer[65536];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
+    iovec vector{buffer, sizeof(buffer)};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = came != nullptr ? sizeof(control) : 0;
+    const ssize_t got = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+    const cmsghdr* head = got > 0 && came != nullptr ? CMSG_FIRSTHDR(&message) : nullptr;
+    if (head != nullptr && head->cmsg_type == SCM_RIGHTS) {
+      came->resize((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      std::memcpy(came->data(), CMSG_DATA(head), sizeof(int) * came->size());
+    }
+    return std::max<ssize_t>(got, 0);
+  }
+
+ private:
+  int fd_;
+};
+
+wire::Hello hello(const char* name, bool swappable) {
+  wire::Hello out{};
+  out.layout_version = abi::kLayoutVersion;
+  std::snprintf(out.card.name, sizeof(out.card.name), "%s", name);
+  if (swappable) std::snprintf(out.card.swappable, sizeof(out.card.swappable), "yes");
+  return out;
+}
+
+[[noreturn]] void wait_to_be_killed() {
+  for (;;) ::pause();
+}
+
+// A job whose memory never leaves, and 400 commands that wait until it has.
+void wait_for_ever(const std::string& path, const std::array<std::uint8_t, 16>& gpu) {
+  Raw client(path);
+  wire::Hello said = hello("stays", true);
+  said.lane_count = 1;
+  std::copy(gpu.begin(), gpu.end(), said.uuid[0]);
+  std::vector<int> came;
+  if (!client.send(wire::kHello, &said, sizeof(said)) || client.take(&came) == 0 || came.empty()) {
+    return;
+  }
+  void* mapped = ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, came[0], 0);
+  if (mapped == MAP_FAILED) return;
+  abi::Residency& residency = static_cast<abi::Page*>(mapped)->residencies[0];
+  residency.total_bytes = residency.resident_bytes = 1 << 30;
+  std::vector<Raw> all;
+  for (int i = 0; i < 400; ++i) {
+    all.emplace_back(path).send(R"({"op":"swap-out","target":"stays"})");
+  }
+  wait_to_be_killed();
+}
+
+void list_for_ever(const std::string& path) {
+  std::vector<Raw> all;
+  for (int i = 0; i < 60; ++i) all.emplace_back(path);
+  for (;;) {
+    for (Raw& each : all) {
+      for (int i = 0; i < 20; ++i) {
+        if (!each.send(R"({"op":"ps"})")) break;
+      }
+    }
+    for (Raw& each : all) each.take();
+  }
+}
+
+void join_for_ever(const std::string& path) {
+  for (;;) {
+    std::vector<Raw> all;
+    for (int i = 0; i < 50; ++i) {
+      const wire::Hello said = hello("", false);
+      all.emplace_back(path).send(wire::kHello, &said, sizeof(said));
+    }
+    for (Raw& each : all) each.take();
+  }
+}
+
+void create_for_ever(const std::string& path) {
+  for (Raw one(path);;) {
+    for (int i = 0; i < 20; ++i) one.send(R"({"op":"create"})");
+    if (one.take() == 0) ::usleep(10'000);
+  }
+}
+
+void connect_for_ever(const std::string& path) {
+  for (std::vector<Raw> all;;) {
+    all.emplace_back(path);
+    if (!all.back().is_open() || all.size() > 5000) all.clear();
+  }
+}
+
+void share_for_ever(const std::string& path) {
+  const std::vector<int> memory(wire::kMostDescriptors, ::memfd_create("memory", MFD_CLOEXEC));
+  std::vector<Raw> all;
+  for (std::uint64_t key = 1;; ++key) {
+    const wire::Hello said = hello("", false);
+    Raw& one = all.emplace_back(path);
+    one.send(wire::kHello, &said, sizeof(said));
+    one.take();
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+      const wire::Share share{{{key, i}}, 0, wire::kMostDescriptors};
+      if (!one.send(wire::kShare, &share, sizeof(share), memory) || one.take() == 0) break;
+    }
+    if (all.size() > 100) all.clear();
+  }
+}
+
+class Flood : public Scene {
+ protected:
+  pid_t attack(const std::function<void(const std::string&)>& what) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0)
+        ::_exit(1);
+      what(socket());
+      ::_exit(0);
+    }
+    return child;
+  }
+  std::size_t descriptors_of(int pid) {
+    const fs::directory_iterator all("/proc/" + std::to_string(pid) + "/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+  std::array<std::uint8_t, 16> gpu() {
+    std::array<std::uint8_t, 16> out{};
+    std::string hex;
+    const std::string text = listing("status")["gpus"][0]["uuid"];
+    std::copy_if(text.begin() + 4, text.end(), std::back_inserter(hex),
+                 [](char c) { return c != '-'; });
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<std::uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+    }
+    return out;
+  }
+  std::string log() {
+    std::ifstream file(in_folder("m.log"));
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+};
+
+TEST_F(Flood, OfOneUserKeepsNobodyElseFromBeingServed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user can be played by root alone";
+  const Child owner = monitor();
+  fs::permissions(in_folder(""), fs::perms::owner_all | fs::perms::others_exec);
+  Child mine = loop({"--name", "mine", "--require"}, {"--us", "500"});
+  const int pid = monitor_pid();
+  const auto uuid = gpu();
+  const std::size_t before = descriptors_of(pid);
+  std::vector<pid_t> attackers = {
+      attack([&](const std::string& path) { wait_for_ever(path, uuid); })};
+  ASSERT_TRUE(eventually([&] { return job_named("stays").is_object(); }));
+  for (const auto each :
+       {list_for_ever, join_for_ever, create_for_ever, share_for_ever, connect_for_ever}) {
+    attackers.push_back(attack(each));
+  }
+  long long slowest_ms = 0;
+  const long seen = kernels(mine);
+  for (int i = 0; i < 30; ++i) {
+    const auto began = Clock::now();
+    const auto end = cli({"ps", "--json"});
+    EXPECT_EQ(end.status, 0) << end.err;
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+    slowest_ms = std::max<long long>(slowest_ms, took.count());
+    ::usleep(50'000);
+  }
+  EXPECT_EQ(cli({"set", "mine", "--priority", "low"}).status, 0);
+  std::cout << "slowest ps of root: " << slowest_ms << " ms\n";
+  EXPECT_EQ(job({"--name", "second", "--require"}, {built("tests/jobs/job_loop"), "--count", "10"})
+                .finish(kLimit)
+                .status,
+            0)
+      << "a new job of root's is taken";
+  EXPECT_TRUE(eventually([&] { return kernels(mine) > seen; }));
+  for (const pid_t each : attackers) ::kill(each, SIGKILL);
+  for (const pid_t each : attackers) ::waitpid(each, nullptr, 0);
+  EXPECT_TRUE(eventually([&] {
+    const json all = listing("ps");
+    return all.is_object() && all["jobs"].size() == 1 && descriptors_of(pid) <= before;
+  })) << "all is given back; descriptors "
+      << descriptors_of(pid) << ", before " << before;
+  EXPECT_EQ(job_named("mine")["processes"].size(), 1u);
+  EXPECT_EQ(monitor_pid(), pid);
+  const std::string said = log();
+  EXPECT_NE(said.find("--connections-per-user"), std::string::npos) << "who is refused is told why";
+  const auto joins = [&] {
+    std::size_t count = 0;
+    for (auto at = said.find("joined job 'mine'"); at != std::string::npos;
+         at = said.find("joined job 'mine'", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(joins(), 1u) << "the job never lost the monitor";
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests
