@@ -189,10 +189,8 @@ void Measuring::measure_due(Time now) {
   }
 }
 
-bool Measuring::measure_if_old(std::size_t gpu, Time now) {
-  if (now - gpus_[gpu].measured_at < kOldReading) return false;
-  measure(gpu, now);
-  return true;
+void Measuring::measure_if_old(std::size_t gpu, Time now) {
+  if (now - gpus_[gpu].measured_at >= kOldReading) measure(gpu, now);
 }
 
 void Measuring::measure_loads() {

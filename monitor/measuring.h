@@ -44,8 +44,8 @@ class Measuring {
   void measure_all(Time now);
   // When the last answer is older than a second, or somebody left since.
   void measure_due(Time now);
-  // Asks, unless the last answer is younger than 50 ms. False: it is.
-  bool measure_if_old(std::size_t gpu, Time now);
+  // The same, unless the last answer is younger than 50 ms.
+  void measure_if_old(std::size_t gpu, Time now);
   // What a client can have on the device at most, by the last answer: what is used and no other
   // process's. Where NVML names none of the clients, what is no other client's.
   std::uint64_t most_of(std::size_t gpu, const Client& client);

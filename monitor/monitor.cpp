@@ -13,6 +13,7 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr Time kLoadsEvery = std::chrono::seconds(1);
+constexpr Time kRefreshPause = std::chrono::milliseconds(50);
 // Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
 // know who has a short one.
 constexpr Time kQuietAtStart = std::chrono::seconds(3);
@@ -173,8 +174,11 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   const auto lane = client->lanes.find(asked.lane);
   if (lane == client->lanes.end()) return {};
   const std::size_t gpu = lane->second.gpu;
-  // NVML takes milliseconds: whoever refreshes all the time is measured at the next tick.
-  if (!measuring_.measure_if_old(gpu, now)) {
+  // A new context counts at once, or the quota is overdrawn by it. NVML takes milliseconds, so the
+  // next tick measures a client that refreshes all the time.
+  if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
+    measuring_.measure(gpu, now);
+  } else {
     gpus_.all()[gpu].stale = true;
     gpus_.read_credits(gpu);
   }

@@ -97,6 +97,7 @@ struct Client {
     Time last_asked{0};
     std::uint64_t lacks_bytes = 0;  // what was missing then
     bool wants_turn = false;        // others' leaving would give it to it
+    Time refreshed_at{0};           // when it last said that its contexts changed
     Time claimed_at{0};             // when it said what it had under another monitor; 0: checked
     double load = -1;               // NVML's last sample; -1: none
     LaneReport last;                // as of the last look
