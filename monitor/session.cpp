@@ -133,7 +133,11 @@ void Session::readable() {
   bool lost = false;
   const ssize_t got = receive(socket_.native_handle(), buffer_, came, lost);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
-  if (got > 0 && !came.empty()) {
+  if (got <= 0) {
+    yard_.monitor().closer().close(peer_.uid, std::move(came));
+    return close();
+  }
+  if (!came.empty()) {
     const bool wanted = client_ != 0 && !lost && came.size() <= wire::kMostDescriptors;
     auto held = wanted ? yard_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
     // They come with the first byte of their frame, and one frame is answered before the next.
@@ -150,10 +154,6 @@ void Session::readable() {
       // Some of them are as good as none.
       yard_.monitor().closer().close(peer_.uid, std::move(came));
     }
-  }
-  if (got <= 0) {
-    yard_.monitor().closer().close(peer_.uid, std::move(came));
-    return close();
   }
   arrived(static_cast<std::size_t>(got));
 }
