@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "monitor/lanes.h"
 #include "monitor/listing.h"
 #include "monitor/reply.h"
 
@@ -47,6 +48,21 @@ std::optional<Time> pause_end(const json& request, Time now, json& out) {
   return std::nullopt;
 }
 
+// Why none of the job's memory can leave, or empty.
+std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
+  if (!nothing_leaves(monitor.roster(), job)) return {};
+  std::string why = "nothing of it is swappable: 'switchyard ps --memory' says why";
+  for_lanes(monitor.roster(), job, [&](const Client& client, unsigned, const Client::Lane&) {
+    const unsigned sees = client.page->lane_count();
+    if (sees < 2) return;
+    why = fmt::format(
+        "its process {} sees {} GPUs, and memory is swappable in a process that sees one: start a "
+        "process for each GPU, with CUDA_VISIBLE_DEVICES",
+        client.peer.pid, sees);
+  });
+  return why;
+}
+
 }  // namespace
 
 json hold(Monitor& monitor, Job& job, const std::string& op, const json& request, Time now,
@@ -65,6 +81,10 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
                    fmt::format("the memory of job '{}' can't leave its GPU: start the job with "
                                "'switchyard run --swappable'",
                                job.name));
+  }
+  if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' can't leave its GPU: {}", job.name, why));
   }
   if (pauses) monitor.pause(job, *until, leaves, now);
   if (op == "resume") monitor.resume(job, now);

@@ -1,5 +1,7 @@
 #include "monitor/memory.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <map>
 
@@ -301,7 +303,12 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   const Job* job = roster_.find(client.job);
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
   const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
-  if (missing() <= room && (missing() == 0 || !out_of_turn)) {
+  const auto has_a_way_back = [&] {
+    if (job == nullptr || !job->knobs.oversubscribe) return true;
+    find_host_room(roster_, gpus_, Leaves::kAllThatTheyUse, now);
+    return leaves_a_way_back(roster_, gpus_, gpu, *job, missing(), Leaves::kAllThatTheyUse, now);
+  };
+  if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back()))) {
     const std::uint64_t need = std::min(needed(), room);
     const std::uint64_t size = need == 0 ? 0 : account.grant_size(client.job, need);
     account.granted(client.id, size);
@@ -327,22 +334,33 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
   lane.wants_turn = true;
   if (job != nullptr && job->presence.released) return wire::kWait;
+  bool way_back = true;
   const auto fits = [&](Leaves leaves) {
-    return job != nullptr && job->knobs.oversubscribe &&
-           fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, now);
+    if (job == nullptr || !job->knobs.oversubscribe) return false;
+    find_host_room(roster_, gpus_, leaves, now);
+    way_back = leaves_a_way_back(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, now);
+    return way_back &&
+           fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, lane.waits_since, now);
   };
   const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
   if (fits(Leaves::kAsTheySay) || (just_asked && fits(Leaves::kAllThatTheyUse))) {
     return wire::kWait;
   }
+  find_host_room(roster_, gpus_, Leaves::kAsTheySay, now);
   // What those who are out have kept leaves for anybody, unless others come first for too long.
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
   if (allowed && now - lane.waits_since < kLeavesWithin &&
-      lane.lacks_bytes <= kept_bytes(roster_, gpu, now)) {
+      lane.lacks_bytes <= kept_bytes(roster_, gpu, lane.waits_since, now)) {
     return wire::kWait;
   }
   lane.wants_turn = false;
+  if (!way_back && only_the_host_lacks(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
+    spdlog::info(
+        "job '{}' does not get {}: the jobs that take turns on this GPU could not all come back, "
+        "because the host pool has {}: raise it with 'switchyardd --host-pool SIZE'",
+        job->name, bytes_text(lane.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
+  }
   if (job == nullptr || !job->knobs.wait_on_oom) {
     lane.waits_since = Time{0};
     return quota ? wire::kOverQuota : wire::kGpuFull;

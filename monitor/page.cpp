@@ -216,6 +216,8 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   // Acquire: what is there was stored before the phase that it belongs to.
   const std::uint32_t phase = from.phase.load(std::memory_order_acquire);
   out.phase = phase <= abi::kReturning ? phase : abi::kResident;
+  // Likewise: the error was stored before the order that it answers.
+  out.answered = from.answered.load(std::memory_order_acquire);
   out.error = std::min(get(from.error), abi::kSwapFailed);
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
@@ -241,6 +243,10 @@ MemoryReport ClientPage::memory(unsigned at) const {
   return out;
 }
 
+std::uint64_t ClientPage::used_bytes(unsigned at) const {
+  return lane(at).used_bytes.load(std::memory_order_relaxed);
+}
+
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   abi::Residency& to = page().residencies[at];
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);
@@ -251,6 +257,9 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   const std::uint32_t limited = order.limited ? 1 : 0;
   if (to.limited.load(std::memory_order_relaxed) != limited) {
     to.limited.store(limited, std::memory_order_release);
+  }
+  if (to.order.load(std::memory_order_relaxed) != order.number) {
+    to.order.store(order.number, std::memory_order_release);
   }
 }
 

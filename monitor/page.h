@@ -78,6 +78,7 @@ struct ResidencyReport {
   std::uint32_t swap_result = 0;
   std::uint32_t held_threads = 0;  // at most 65,535
   std::uint32_t moves = 0;
+  std::uint32_t answered = 0;  // the order that phase and error answer (abi.h)
   std::uint64_t total_bytes = 0;
   std::uint64_t resident_bytes = 0;  // at most total_bytes
   std::uint64_t host_bytes = 0;
@@ -107,8 +108,20 @@ struct ResidencyOrder {
   std::uint64_t gives = 0;  // numbers of hand-overs (switchyard/handover.h)
   std::uint64_t takes = 0;
   std::uint64_t soon_bytes = 0;  // that will leave in `gives`, once it is limited
+  std::uint32_t number = 0;      // of the attempt (abi.h: order); 0: nothing was asked yet
   bool operator==(const ResidencyOrder&) const = default;
 };
+
+// Whether what the client says is about this order, or there was none yet. A library that knows of
+// no numbers answers whatever it was told last.
+inline bool answers(const ResidencyReport& said, const ResidencyOrder& order) {
+  return order.number == 0 || said.answered == 0 || said.answered == order.number;
+}
+// What had to leave has left, or there is nothing that could. What it says of an earlier order
+// doesn't count: it may be coming back from there.
+inline bool has_left(const ResidencyReport& said, const ResidencyOrder& order) {
+  return said.total_bytes == 0 || (said.away() && answers(said, order));
+}
 
 // Of a client's swappable memory, what nobody else can have: it is there, or may come at any time.
 inline std::uint64_t held_bytes(const ResidencyReport& said, const ResidencyOrder& order) {
@@ -159,6 +172,8 @@ class ClientPage {
 
   ResidencyReport residency(unsigned lane) const;
   MemoryReport memory(unsigned lane) const;
+  // What is charged there by the client's own ledger: for people, nothing is decided by it.
+  std::uint64_t used_bytes(unsigned lane) const;
   // Stores the bound before the word that puts it in force.
   void write_residency(unsigned lane, const ResidencyOrder& order);
 

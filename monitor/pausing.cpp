@@ -83,7 +83,8 @@ Drained drained(Roster& roster, Job& job, Time now) {
       if (!report.has_context()) continue;
       // Memory leaves only when its process has nothing on the GPU any more.
       const bool told = state.residency_order.limited;
-      if (told && client->page->residency(lane).phase == abi::kAbsent) continue;
+      const ResidencyReport said = client->page->residency(lane);
+      if (told && said.phase == abi::kAbsent && answers(said, state.residency_order)) continue;
       const GateReport gate = client->page->gate(lane);
       progress += gate.progress;
       done = done && gate.done;

@@ -16,10 +16,19 @@
 namespace switchyard::monitor {
 namespace {
 
-// A client that only repeats an old error tries again every 2 s at least.
-constexpr Time kOldErrorLasts = std::chrono::seconds(15);
-// An error that stands for so long after it was told to leave is none of before.
-constexpr Time kRefuses = std::chrono::seconds(1);
+// A library that knows of no numbers tries again every 2 s at least. So what it says for longer
+// after an order answers that order.
+constexpr Time kRepeatsWithin = std::chrono::seconds(3);
+
+// The error that the client answers its present order with, if any. A lack of room on the device
+// is no reason against leaving.
+std::uint32_t error_now(const Client::Lane& lane, const ResidencyReport& said, Time now) {
+  const bool by_number = said.answered != 0;
+  if (by_number ? !answers(said, lane.residency_order) : now - lane.numbered_at < kRepeatsWithin) {
+    return abi::kSwapFine;
+  }
+  return said.error == abi::kSwapNoDeviceRoom ? abi::kSwapFine : said.error;
+}
 
 }  // namespace
 
@@ -42,33 +51,38 @@ bool leaving(const Client::Lane& lane) {
   return told && !lane.residency.away();
 }
 
+bool nothing_leaves(const Roster& roster, const Job& job) {
+  bool uses = false;
+  bool leaves = false;
+  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+    uses = uses || client.page->used_bytes(lane) != 0;
+    leaves = leaves || client.page->residency(lane).total_bytes != 0;
+  });
+  return uses && !leaves;
+}
+
 Whereabouts whereabouts(const Roster& roster, const Job& job) {
   const auto is_away = [](const Client::Lane& lane) {
     return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
   };
   if (job.presence.released) {
     if (!wanted_out(job)) return Whereabouts::kWaiting;
-    const bool all = job.presence.out && all_lanes(roster, job, is_away);
-    return all ? Whereabouts::kSwapped : Whereabouts::kMoving;
+    if (!job.presence.out || !all_lanes(roster, job, is_away)) return Whereabouts::kMoving;
+    return nothing_leaves(roster, job) ? Whereabouts::kResident : Whereabouts::kSwapped;
   }
   const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
   if (!job.knobs.swappable || all_lanes(roster, job, there)) return Whereabouts::kResident;
   // Its account has the room; the device has not (yet).
   const auto finds_room = [](const Client::Lane& lane) {
-    return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom;
+    return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom ||
+           !answers(lane.residency, lane.residency_order);
   };
   return all_lanes(roster, job, finds_room) ? Whereabouts::kMoving : Whereabouts::kWaiting;
 }
 
 std::uint32_t failed(const Client::Lane& lane, Time now) {
   const ResidencyReport& said = lane.residency;
-  // It may lack room to come back and be told to leave: that is no reason against leaving.
-  if (said.away() || said.phase == abi::kLeaving || said.error == abi::kSwapFine ||
-      said.error == abi::kSwapNoDeviceRoom) {
-    return abi::kSwapFine;
-  }
-  const bool fresh = lane.moves || said.error != lane.old_error;
-  return fresh || now - lane.told_to_leave >= kOldErrorLasts ? said.error : abi::kSwapFine;
+  return said.away() || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
 }
 
 std::string failure_text(std::uint32_t error, std::uint32_t result) {
@@ -88,11 +102,9 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
 
 Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
                      std::uint64_t host_pool_bytes)
-    : roster_(roster),
-      gpus_(gpus),
-      memory_(memory),
-      oversubscription_(roster, gpus),
-      host_pool_bytes_(host_pool_bytes) {}
+    : roster_(roster), gpus_(gpus), memory_(memory), oversubscription_(roster, gpus) {
+  gpus_.host_pool_bytes = host_pool_bytes;
+}
 
 void Residency::join(Client& client, bool rejoins) {
   Job* job = roster_.find(client.job);
@@ -101,6 +113,7 @@ void Residency::join(Client& client, bool rejoins) {
   if (job->presence.idle) want_back(*job);
   for (auto& [lane, state] : client.lanes) {
     state.carried = rejoins;
+    if (rejoins) state.most_pinned = policy::usable_host_bytes(gpus_[state.gpu].memory.total_bytes);
     if (job->presence.released && !rejoins) tell(client, lane, state, {true, 0, 0});
   }
   divide_host_pool();
@@ -113,18 +126,22 @@ void Residency::divide_host_pool() {
   for (const auto& [key, job] : roster_.jobs()) {
     if (!job.knobs.swappable) continue;
     for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+      const std::uint64_t pinned = std::min(state.residency.host_bytes, state.most_pinned);
       // Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
       const std::uint64_t most = gpus_[state.gpu].memory.total_bytes;
       const std::uint64_t total = state.residency.total_bytes;
       places.push_back({&client, lane, &state});
-      pinned_bytes_ += state.residency.host_bytes;
-      users.push_back({most == 0 ? total : std::min(total, most), state.residency.host_bytes});
+      pinned_bytes_ += pinned;
+      users.push_back({most == 0 ? total : std::min(total, most), pinned});
     });
   }
-  const std::vector<std::uint64_t> limits = policy::divide_host_pool(users, host_pool_bytes_);
+  const std::vector<std::uint64_t> limits = policy::divide_host_pool(users, gpus_.host_pool_bytes);
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto& [client, lane, state] = places[i];
     ResidencyOrder order = state->residency_order;
+    // A slab may be on its way that the limit permitted until now.
+    state->most_pinned = std::max(
+        {limits[i], order.host_limit_bytes, std::min(users[i].pinned_bytes, state->most_pinned)});
     order.host_limit_bytes = limits[i];
     tell(*client, lane, *state, order);
   }
@@ -191,20 +208,18 @@ bool Residency::observe(Job& job, Time now) {
     // It has as long as everybody from when there is something to move.
     if (state.told_to_leave != Time{0} && (said.away() || state.residency.away())) {
       state.told_to_leave = now;
-      state.old_error = said.error;
-      state.moves = false;
     }
     // What it has kept can't leave: nobody shall wait for that.
-    const bool refuses = said.error != abi::kSwapFine && said.error != abi::kSwapNoDeviceRoom;
-    const bool late = now - state.lowered_at >= (refuses ? kRefuses : kLeavesWithin);
+    const bool refuses = error_now(state, said, now) != abi::kSwapFine;
+    const bool late = refuses || now - state.numbered_at >= kLeavesWithin;
     if (job.presence.out && late && excess_bytes(said, state.residency_order) > 0) {
       spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
                    refuses ? failure_text(said.error, said.swap_result) : "it does not leave");
       state.kept_bytes = said.resident_bytes;
+      job.presence.stayed_at = now;
       job.presence.rests_until = now + kRests;
     }
     state.residency = said;
-    state.moves = state.moves || said.phase == abi::kLeaving;
     if (!job.presence.released && crowded_out(state)) adopt(job);
     if (!state.carried || said.total_bytes == 0) return;
     state.carried = false;

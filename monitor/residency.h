@@ -28,9 +28,12 @@
 
 namespace switchyard::monitor {
 
-// Where a job's memory is, as people see it.
+// Where a job's memory is, as people see it. A job that has memory of which nothing can leave is
+// never swapped.
 enum class Whereabouts : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
 Whereabouts whereabouts(const Roster& roster, const Job& job);
+// Whether the job has memory on its GPUs and none of it is swappable.
+bool nothing_leaves(const Roster& roster, const Job& job);
 constexpr const char* to_string(Whereabouts where) {
   return where == Whereabouts::kMoving    ? "moving"
          : where == Whereabouts::kSwapped ? "swapped"
@@ -45,13 +48,14 @@ bool wanted_out(const Job& job);
 // Whether the memory of a client is on its way out, as of the last look.
 bool leaving(const Client::Lane& lane);
 
-// What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. An error that
-// stood before counts only if nothing else has come for long.
+// What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. Only the
+// answer to the present order counts.
 std::uint32_t failed(const Client::Lane& lane, Time now);
 // The same for people.
 std::string failure_text(std::uint32_t error, std::uint32_t result);
 
-// What could not leave is left alone for so long by those who lack room.
+// What could not leave is left alone for so long by those who lack room. By who has waited since
+// before that it is left alone as long as it waits.
 inline constexpr Time kRests = std::chrono::seconds(10);
 
 class Residency {
@@ -90,7 +94,6 @@ class Residency {
   Oversubscription oversubscription_;
   Time now_{0};  // of the last look
   Time due_{0};
-  std::uint64_t host_pool_bytes_;
   std::uint64_t pinned_bytes_ = 0;  // of it, by all clients, as of the last look
 };
 

@@ -22,10 +22,16 @@ constexpr Time kMostOfFirst = std::chrono::milliseconds(250);
 
 void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
                      const ResidencyOrder& order) {
-  if (state.residency_order == order) return;
-  if (order.limit_bytes < state.residency_order.limit_bytes) state.lowered_at = now_;
-  state.residency_order = order;
-  client.page->write_residency(lane, order);
+  ResidencyOrder& told = state.residency_order;
+  if (told == order) return;
+  const bool anew = order.limited != told.limited || order.limit_bytes < told.limit_bytes;
+  told = order;
+  if (anew) {
+    // Neither "no order yet" nor "no answer".
+    told.number = told.number + 1 < abi::kAnswersNone ? told.number + 1 : 1;
+    state.numbered_at = now_;
+  }
+  client.page->write_residency(lane, told);
   client.page->ring();
 }
 
@@ -78,11 +84,10 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
-      state.old_error = said.error;
-      state.moves = state.carried = false;
+      state.carried = false;
       tell(client, lane, state, order);
     }
-    if (said.away()) return;
+    if (has_left(said, state.residency_order)) return;
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
       why = failure_text(error, said.swap_result);
@@ -109,6 +114,7 @@ void Residency::give_up(Job& job, const std::string& why, Time now) {
   spdlog::warn("job '{}' stays on its GPUs: {}", job.name, why);
   want_in(job);
   job.presence.failure = why;
+  job.presence.stayed_at = now;
   job.presence.rests_until = now + kRests;
   // What was promised to it may be another's by now: then it waits.
   if (job.presence.out) return;

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -63,8 +64,11 @@ struct Presence {
   std::uint64_t pinned_then = 0;  // host memory that all clients had pinned then
   Time cost_out{0}, cost_in{0};   // how long the last ones took
   Time resident_since{0};
-  Time waits_since{0};     // it is out, and wants to be in
-  Time rests_until{0};     // it could not leave, so it is not asked to
+  Time waits_since{0};  // it is out, and wants to be in
+  Time stayed_at{0};    // when it was last told to leave and could not
+  Time rests_until{0};  // until then nobody asks it to
+  // By GPU: how much of its memory the host has room for (oversubscription.h).
+  std::map<std::size_t, std::uint64_t> host_room;
   bool may_return = true;  // nobody is before it
   std::string waits_for;   // the name of who gives it room
 };
@@ -104,16 +108,17 @@ struct Client {
     GateReport gate;                // the same
     GateOrder order;                // what its gate was told last
     // Its swappable memory (residency.h).
-    ResidencyReport residency;                 // as of the last look
-    ResidencyOrder residency_order;            // what it was told last
-    Time told_to_leave{0};                     // or was away last; 0: it may stay
-    std::uint32_t old_error = abi::kSwapFine;  // that stood then
+    ResidencyReport residency;       // as of the last look
+    ResidencyOrder residency_order;  // what it was told last
+    Time told_to_leave{0};           // or was away last; 0: it may stay
     std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
-    Time lowered_at{0};            // when its limit last fell
+    Time numbered_at{0};           // when its order got its number
+    // What it can have pinned of the host: it was permitted that much since it last had less. What
+    // it says beyond that takes nothing from others.
+    std::uint64_t most_pinned = 0;
     std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
     std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
     std::uint64_t takes = 0;       // its last as the taker
-    bool moves = false;            // it has begun to leave since
     bool carried = false;          // its words may be from under another monitor
     Time numbered_since{0};        // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;

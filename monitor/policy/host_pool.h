@@ -33,6 +33,12 @@ struct HostUser {
 // What of the host it can use at most; 0 without swappable memory.
 std::uint64_t usable_host_bytes(std::uint64_t total_bytes);
 
+// Of so much pinned memory, what surely holds chunks: pieces that don't fit waste some of each
+// slab.
+constexpr std::uint64_t usable_part(std::uint64_t pinned_bytes) {
+  return pinned_bytes - pinned_bytes / 8;
+}
+
 // How much each may keep pinned.
 std::vector<std::uint64_t> divide_host_pool(std::span<const HostUser> users, std::uint64_t budget);
 

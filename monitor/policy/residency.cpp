@@ -18,8 +18,13 @@ bool before(const Oversubscriber& a, const Oversubscriber& b, Time now) {
          std::tuple(b.takes_turns, !in_its_stay(b, now), b.waits_since, b.job);
 }
 
+std::uint64_t gives_at_most(const Oversubscriber& job) {
+  return std::min(job.resident_bytes, job.may_give_bytes);
+}
+
 bool can_give(const Oversubscriber& job, const Oversubscriber& first) {
-  if (job.job == first.job || job.resident_bytes == 0) return false;
+  if (job.job == first.job || gives_at_most(job) == 0) return false;
+  if (first.asks && job.stayed_at != Time{0} && job.stayed_at >= first.waits_since) return false;
   if (!first.takes_turns) return job.out;
   return !job.active || job.priority <= first.priority;
 }
@@ -68,7 +73,7 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   if (giver == nullptr) return out;
   out.giver = giver->job;
   const Time at = leaves_at(*giver, *first);
-  const std::uint64_t lacks = std::min(giver->resident_bytes, first->lacks_bytes);
+  const std::uint64_t lacks = std::min(gives_at_most(*giver), first->lacks_bytes);
   if (at > now + kKnownAhead) {
     out.look_again = at - kKnownAhead;
   } else if (at > now) {
@@ -77,7 +82,7 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
     if (giver->active) out.soon_bytes = lacks;
   } else {
     // What is only kept goes in larger parts: who grows asks again and again.
-    const std::uint64_t part = giver->out ? giver->resident_bytes / 8 : 0;
+    const std::uint64_t part = giver->out ? gives_at_most(*giver) / 8 : 0;
     out.gives_bytes = std::max(lacks, part);
   }
   return out;

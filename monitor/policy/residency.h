@@ -7,7 +7,8 @@
 // class waits for nobody's stay, and an active one gives nothing to a lower class. A stay lasts
 // twenty times what moving took last (one goes while the other comes), so that moving costs at most
 // a twentieth of the time, but for half a minute at most. Nobody leaves for one that fits already,
-// nor while another's memory moves.
+// nor while another's memory moves. Who asks for memory, and so can be refused, asks each of the
+// others once: a job that has stayed since is no giver for it.
 //
 // A job that doesn't oversubscribe takes no turns: it gets only what those who are out have kept.
 //
@@ -34,15 +35,18 @@ struct Oversubscriber {
   std::uint64_t job = 0;
   Priority priority = Priority::kNormal;
   bool takes_turns = true;
-  std::uint64_t resident_bytes = 0;  // that can leave; 0: it has nothing to give
+  std::uint64_t resident_bytes = 0;      // that can leave; 0: it has nothing to give
+  std::uint64_t may_give_bytes = ~0ull;  // of that, what the host has room for
   Time resident_since{0};
-  Time rests_until{0};  // not asked to leave before: it could not
+  Time stayed_at{0};    // when it was told to leave and could not
+  Time rests_until{0};  // not asked to leave before
   Time move_cost{0};    // of the last time out or in, the longer
   bool active = false;
   bool out = false;               // it works with none of its memory: what is there was kept
   bool leaving = false;           // its memory is on its way out
   bool returning = false;         // or in
   bool wants_room = false;        // it asks for memory, or is out and has work
+  bool asks = false;              // the former: it can be refused
   std::uint64_t lacks_bytes = 0;  // 0: what it wants is free
   Time waits_since{0};
 };

@@ -14,7 +14,13 @@ namespace switchyard::monitor::test {
 
 struct Crowd : Rig {
   // 4 GiB, and what is kept for overhead.
-  Crowd() : Rig(1, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1)) {}
+  explicit Crowd(std::uint64_t host_pool = 64 * kGiB)
+      : Rig(1, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1), with_host_pool(host_pool)) {}
+  static Settings with_host_pool(std::uint64_t bytes) {
+    Settings settings;
+    settings.host_pool_bytes = bytes;
+    return settings;
+  }
 
   Joined oversubscriber(const std::string& name, Ask wanted = {}, uid_t uid = 1000) {
     wanted.name = name;

@@ -107,19 +107,24 @@ class FakeShim {
     residency(at).resident_bytes = bytes;
   }
   bool told_to_leave(unsigned at = 0) const { return residency(at).limited == 1; }
+  // Says how far it is, in answer to the present order.
+  void say(std::uint32_t phase, std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {
+    const std::uint32_t order = residency(at).order;
+    residency(at).error = error;
+    residency(at).answered = order != 0 ? order : abi::kAnswersNone;
+    residency(at).phase = phase;
+  }
   void leave(std::uint64_t resident, unsigned at = 0) const {
-    residency(at).error = abi::kSwapFine;
-    residency(at).phase = abi::kLeaving;
+    say(abi::kLeaving, abi::kSwapFine, at);
     residency(at).resident_bytes = resident;
   }
   void be_absent(unsigned at = 0) const {
     leave(std::min<std::uint64_t>(residency(at).resident_bytes, residency(at).limit_bytes), at);
-    residency(at).phase = abi::kAbsent;
+    say(abi::kAbsent, abi::kSwapFine, at);
   }
   void be_resident(std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {
     residency(at).resident_bytes = residency(at).total_bytes.load();
-    residency(at).error = error;
-    residency(at).phase = abi::kResident;
+    say(abi::kResident, error, at);
   }
   // What the service thread does when the doorbell rings.
   void apply_slices(unsigned at = 0, std::uint32_t status = abi::kSliceAccepted) const {

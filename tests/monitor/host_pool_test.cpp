@@ -95,6 +95,20 @@ TEST(HostPoolOfAll, WhoBoastsCountsForNoMoreThanTheGpuHas) {
   EXPECT_EQ(rig.limit(b), 4 * kGiB);
 }
 
+TEST(HostPoolOfAll, WhoSaysThatItPinnedMoreThanItMayTakesOnlyItsOwnShare) {
+  HostPool rig;
+  const Joined a = rig.swappable("x", 10 * kGiB);
+  const Joined liar = rig.swappable("y", 10 * kGiB);
+  EXPECT_EQ(rig.limit(liar), 4 * kGiB);
+  rig.pins(liar, ~0ull);
+  EXPECT_EQ(rig.limit(a), 4 * kGiB);
+  rig.pins(a, 4 * kGiB);
+  EXPECT_EQ(rig.limit(a), 4 * kGiB);
+  const Joined late = rig.swappable("z", 10 * kGiB);
+  rig.pins(a, rig.limit(a));
+  EXPECT_GE(rig.limit(late), kGiB) << "what a has given back";
+}
+
 // Its room for a move is known before it is told to leave.
 TEST(HostPoolOfAll, WhoIsToldToLeaveKnowsItsLimit) {
   HostPool rig;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/monitor/crowd.h"
 
 namespace switchyard::monitor {
@@ -177,10 +179,8 @@ TEST(Oversubscription, WhatWasKeptAndCannotLeaveIsLeftAlone) {
   const Joined plain = rig.runs({});
   EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
   rig.pass(milliseconds(1));
-  rig.a.shim.residency().error = abi::kSwapNoHostRoom;
-  rig.pass(milliseconds(500));
-  EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kWait);
-  rig.pass(seconds(1));
+  rig.a.shim.say(abi::kAbsent, abi::kSwapNoHostRoom);
+  rig.pass(milliseconds(50));
   EXPECT_EQ(rig.may_have(rig.a), kGiB);
   EXPECT_EQ(rig.charge(plain, kGiB / 2).verdict, wire::kGpuFull);
 }
@@ -432,6 +432,86 @@ TEST(Oversubscription, WhatCouldNotLeaveIsNoRoomForAWhile) {
   EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
   rig.live(seconds(11));
   EXPECT_FALSE(a.shim.told_to_leave()) << "nobody asks any more";
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+}
+
+// Each attempt may take as long as accepted work does: longer than any back-off.
+TEST(Oversubscription, WhoWaitsAsksEachOfTheOthersOnce) {
+  Crowd rig;
+  std::vector<Joined> others;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    others.push_back(rig.oversubscriber(name));
+    ASSERT_TRUE(rig.gets(others.back(), kGiB));
+  }
+  rig.live(seconds(10));
+  const Joined late = rig.oversubscriber("e");
+  unsigned asked = 0;
+  std::uint32_t said = wire::kWait;
+  for (Time end = rig.now + seconds(300); said == wire::kWait && rig.now < end;) {
+    said = rig.charge(late, kGiB).verdict;
+    rig.pass(milliseconds(50));
+    for (const Joined& each : others) {
+      if (!each.shim.told_to_leave()) continue;
+      ++asked;
+      each.shim.leave(kGiB);
+      for (Time drains = rig.now + seconds(15); rig.now < drains;) {
+        rig.charge(late, kGiB);
+        rig.pass(milliseconds(500));
+      }
+      each.shim.be_resident(abi::kSwapBusy);
+      rig.pass(milliseconds(50));
+    }
+  }
+  EXPECT_EQ(said, wire::kGpuFull);
+  EXPECT_EQ(asked, 4u);
+}
+
+// a could leave, but b could not for it: a would wait until b has ended.
+TEST(Oversubscription, NobodyGivesWhatItCouldNotGetBack) {
+  Crowd rig(2 * kGiB);
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, AnIdleJobLeavesIntoAHostPoolThatHoldsWhatIsLacking) {
+  Crowd rig(3 * kGiB);
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.may_have(a), kGiB);
+  rig.is_absent(a);
+  EXPECT_TRUE(rig.gets(b, 3 * kGiB));
+}
+
+// Both work: each would have to leave for the other, and the host has no room for that.
+TEST(Oversubscription, WhoWorksDoesNotLeaveWhereItCouldNotComeBack) {
+  Crowd rig(3 * kGiB);
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(1), {&a});
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+  rig.live(milliseconds(50), {&a});
+  EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, WhatOnlyTheOthersOverheadMakesImpossibleIsRefused) {
+  Crowd rig;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 2 * kGiB));
+  rig.gpus.uses[0][a.client->peer.pid] += kGiB / 2;  // contexts, modules
+  rig.live(seconds(3));
+  ASSERT_GE(rig.account().holding(a.id)->overhead, kGiB / 4);
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 4 * kGiB - kGiB / 4).verdict, wire::kGpuFull);
   EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
 }
 

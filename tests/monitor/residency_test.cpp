@@ -190,6 +190,25 @@ TEST(Residency, AClientThatHasNothingToMoveIsOutAtOnceAndHeldByItsPause) {
   EXPECT_LE(rig.free(), 3 * kGiB) << "what can't move stays";
 }
 
+TEST(Residency, AJobWhoseMemoryCannotLeaveIsRefusedAndIsNotSwapped) {
+  Swaps rig(2);
+  const Joined a = rig.join({.name = "x", .swappable = "yes"}, 1000, 2);
+  a.lane().used_bytes = kGiB;  // of a process that sees two GPUs nothing is swappable
+  for (const json& reply : {rig.tell("swap-out"), rig.release()}) {
+    EXPECT_EQ(reply["code"], kRefusedByPolicy) << reply;
+    EXPECT_NE(reply["error"].get<std::string>().find("sees 2 GPUs"), std::string::npos) << reply;
+  }
+  EXPECT_EQ(rig.job()["residency"], "resident");
+  EXPECT_NE(rig.job()["state"], "paused");
+  const Joined b = rig.join({.job = "j", .name = "y", .swappable = "yes"});
+  EXPECT_EQ(rig.tell("swap-out", "y")["residency"], "swapped") << "it has no memory yet";
+  b.lane().used_bytes = kGiB;
+  rig.pass(milliseconds(250));
+  EXPECT_EQ(rig.job(1)["residency"], "resident") << "what it has made since can't leave";
+  const json reply = rig.tell("swap-out", "y");
+  EXPECT_NE(reply["error"].get<std::string>().find("ps --memory"), std::string::npos) << reply;
+}
+
 TEST(Residency, OneThatIsNotSwappableIsRefusedWithTheRemedy) {
   Swaps rig;
   const Joined a = rig.runs({.name = "x"});
@@ -258,14 +277,52 @@ TEST(Residency, AnErrorOfBeforeIsNoneOfThisTime) {
   EXPECT_EQ(rig.awaited(Awaits::kOut, a)["residency"], "swapped");
 }
 
-TEST(Residency, AnErrorThatOnlyRepeatsCountsAfterAWhile) {
+TEST(Residency, TheSameErrorAnswersEachAttemptAtOnce) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, kGiB);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    rig.tell("swap-out");
+    rig.pass(milliseconds(10));
+    EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null()) << "the error is of the attempt before";
+    a.shim.be_resident(abi::kSwapNoHostRoom);
+    EXPECT_EQ(rig.awaited(Awaits::kOut, a)["code"], kRefusedByPolicy);
+    EXPECT_EQ(a.shim.residency().limited, 0u);
+  }
+}
+
+TEST(Residency, OfALibraryWithoutNumbersAnErrorCountsThatStands) {
   Swaps rig;
   const Joined a = rig.with({.name = "x"}, kGiB);
   a.shim.be_resident(abi::kSwapNoHostRoom);
+  a.shim.residency().answered = 0;
   rig.tell("swap-out");
-  rig.pass(seconds(16));
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  rig.pass(seconds(3));
   EXPECT_EQ(rig.awaited(Awaits::kOut, a)["code"], kRefusedByPolicy);
-  EXPECT_EQ(a.shim.residency().limited, 0u);
+}
+
+TEST(Residency, WhoWasAwayUnderAnEarlierOrderHasNotLeftAgain) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, kGiB);
+  rig.tell("swap-out");
+  rig.is_absent(a);
+  rig.tell("swap-in");
+  rig.tell("swap-out");  // it may be coming back already
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  EXPECT_EQ(rig.job()["residency"], "moving");
+  rig.is_absent(a);
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["residency"], "swapped");
+}
+
+TEST(Residency, AnErrorThatComesWithTheNewsOfLeavingDoesNotEndTheAttempt) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, kGiB);
+  rig.tell("swap-out");
+  a.shim.say(abi::kLeaving, abi::kSwapBusy);
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  EXPECT_TRUE(a.shim.told_to_leave());
+  rig.is_absent(a);
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["residency"], "swapped");
 }
 
 TEST(Residency, OneThatNeverLeavesIsGivenUpAndItsGateObeysAgain) {
@@ -475,8 +532,9 @@ TEST(Residency, AGpuWithoutRoomShowsAsWaiting) {
   rig.is_absent(a);
   rig.tell("swap-in");
   a.shim.residency().phase = abi::kReturning;
-  EXPECT_EQ(rig.job()["residency"], "moving");
   a.shim.residency().error = abi::kSwapNoDeviceRoom;
+  EXPECT_EQ(rig.job()["residency"], "moving") << "the error of an earlier try";
+  a.shim.say(abi::kReturning, abi::kSwapNoDeviceRoom);
   EXPECT_EQ(rig.job()["residency"], "waiting");
   EXPECT_NE(rig.job()["gpus"][0]["swap_error"], nullptr);
 }
