@@ -22,7 +22,8 @@ scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=
 cmake --build "$2" -j "$3"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
-export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}"
+# Tests fork with threads about, and their children start threads, as programs do.
+export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:die_after_fork=0}"
 # The run time of tsan wants its part of the address space free, which a strongly randomised layout
 # doesn't promise. Where a sandbox forbids to switch that off, it has to do without.
 fixed=()

@@ -46,7 +46,7 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
 // what is left of a pause.
 std::string state_text(const nlohmann::json& job, const std::string& state) {
   const std::string reason = text_of(job, "state_reason", "");
-  const std::string text = reason.empty() ? state : fmt::format("{} ({})", state, reason);
+  std::string text = reason.empty() ? state : fmt::format("{} ({})", state, reason);
   const auto left = job.find("pause_seconds");
   if (state != "paused" || left == job.end() || !left->is_number()) return text;
   return text + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
