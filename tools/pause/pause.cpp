@@ -32,9 +32,9 @@ constexpr char kPauseExamples[] = R"(Examples:
 
 NAME is a job's name or id as `switchyard ps` shows it; all its processes on all its GPUs are held,
 also those that start while it is paused. Pausing a paused job sets its time anew. A job that talks
-to others (NCCL, a server with health checks) is missed by them after minutes: docs/pause.md. Exit
-status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours; with --release also 6 its memory
-can't leave (and why), 7 it did not leave in time.)";
+to others (NCCL, a server with health checks) is missed by them after minutes: docs/guide/pausing.md.
+Exit status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours; with --release also 6 its
+memory can't leave (and why), 7 it did not leave in time.)";
 
 constexpr char kResumeExamples[] = R"(Examples:
   switchyard resume train
