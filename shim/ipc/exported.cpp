@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -60,6 +61,18 @@ void take_back(const wire::Key& key) {
   wire::Shared answer{};
   share(wire::kEndShare, {key, 0, 0}, none, answer);
   none.close();
+}
+
+// The monitor's answer may take seconds: nobody's allocation or free shall wait for it.
+struct TakingBack {
+  swap::Later later;  // first: it is what take_back_later() gets
+  wire::Key key;
+};
+
+void take_back_later(swap::Later* later) {
+  auto* const taking = reinterpret_cast<TakingBack*>(later);
+  take_back(taking->key);
+  ::free(taking);
 }
 
 const char* reason(bool answered, std::uint32_t verdict) {
@@ -185,7 +198,13 @@ bool is_own(const wire::Key& key) {
 }
 
 void ended(const Range& range) {
-  if (range.monitor == sharing_monitor()) take_back(range.share);
+  if (range.monitor != sharing_monitor()) return;
+  // Without memory for the note the monitor keeps the descriptors until this process ends.
+  auto* const taking = static_cast<TakingBack*>(::calloc(1, sizeof(TakingBack)));
+  if (taking == nullptr) return;
+  taking->later.act = take_back_later;
+  taking->key = range.share;
+  swap::act_later(&taking->later);
 }
 
 void clear_exported() { g_exporting = PTHREAD_MUTEX_INITIALIZER; }

@@ -28,7 +28,8 @@ bool can_export(CUdeviceptr address);
 // Whether this process exports it itself.
 bool is_own(const wire::Key& key);
 
-// A range that stays has been freed: nobody shall open it any more. pre: a Held lives.
+// A range that stays has been freed: nobody shall open it any more. The monitor is told once the
+// Held that lives has ended. pre: a Held lives.
 void ended(const swap::Range& range);
 
 // In a forked child.

@@ -14,6 +14,7 @@ namespace {
 constinit Sorted<Range> g_ranges;
 std::uint64_t g_taken_out = 0;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+Later* g_later = nullptr;  // of the Held that lives
 
 // So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
 // nothing until it is exported.
@@ -29,7 +30,21 @@ CUmemAllocationHandleType handle_types(int device) {
 }  // namespace
 
 Held::Held() { ::pthread_mutex_lock(&g_lock); }
-Held::~Held() { ::pthread_mutex_unlock(&g_lock); }
+Held::~Held() {
+  Later* later = g_later;
+  g_later = nullptr;
+  ::pthread_mutex_unlock(&g_lock);
+  while (later != nullptr) {
+    Later* const next = later->next;
+    later->act(later);
+    later = next;
+  }
+}
+
+void act_later(Later* later) {
+  later->next = g_later;
+  g_later = later;
+}
 
 std::size_t count() { return g_ranges.count(); }
 Range& at(std::size_t index) { return g_ranges.at(index); }
@@ -193,6 +208,7 @@ void clear_ranges() {
   // Another thread of the parent may have held the lock at the fork, with the table half changed:
   // both start anew, and the parent's table is left where it is.
   g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_later = nullptr;
   g_ranges.forget();
 }
 

@@ -94,6 +94,14 @@ class Held {
 
 // pre: a Held lives, for all below.
 
+// What follows from a change of the table but takes long, as a question to the monitor does. The
+// Held that lives acts on it, on its own thread, once it has let the table go.
+struct Later {
+  Later* next = nullptr;
+  void (*act)(Later* self) = nullptr;  // `self` is its own from here on
+};
+void act_later(Later* later);
+
 // All ranges, by address.
 std::size_t count();
 Range& at(std::size_t index);

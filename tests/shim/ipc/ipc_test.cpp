@@ -1,5 +1,7 @@
 // Legacy IPC of swappable memory: what of it goes wrong, and what others of the engine see of it.
+#include <chrono>
 #include <cstring>
+#include <future>
 
 #include "shim/ipc/handle.h"
 #include "shim/ipc/opened.h"
@@ -36,6 +38,43 @@ TEST_F(LegacyIpc, WhatIsExportedCountsNoMoreAsMemoryThatMoves) {
   EXPECT_TRUE(ipc_.shares.begin()->second.empty()) << "the monitor keeps nothing of it";
   EXPECT_EQ(free(other), CUDA_SUCCESS);
   expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsToldOfAFree) {
+  const CUdeviceptr at = allocate(kAsked);
+  const CUdeviceptr other = allocate(4 * kMiB);
+  CUipcMemHandle handle{};
+  EXPECT_EQ(get(handle, at), CUDA_SUCCESS);
+  int told = 0;
+  std::future<bool> found;
+  ipc_.during_frame = [&](wire::Kind kind) {
+    told += kind == wire::kEndShare ? 1 : 0;
+    found = std::async(std::launch::async, [&] {
+      return swap::address_range(nullptr, nullptr, at) ||
+             !swap::address_range(nullptr, nullptr, other);
+    });
+    EXPECT_EQ(found.wait_for(std::chrono::seconds(10)), std::future_status::ready)
+        << "the ranges are held while the monitor is asked";
+  };
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  EXPECT_EQ(told, 1);
+  EXPECT_FALSE(found.get()) << "what was freed is gone, and the other is not";
+  ipc_.during_frame = nullptr;
+  EXPECT_EQ(free(other), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(LegacyIpc, AContextThatEndsTellsOfAllThatItHadExported) {
+  const CUdeviceptr first = allocate(kAsked);
+  const CUdeviceptr second = allocate(4 * kMiB);
+  CUipcMemHandle handle{};
+  EXPECT_EQ(get(handle, first), CUDA_SUCCESS);
+  EXPECT_EQ(get(handle, second), CUDA_SUCCESS);
+  EXPECT_EQ(ipc_.frames, 2);
+  swap::free_owned(0, memory::current_owner());
+  EXPECT_EQ(ipc_.frames, 4);
+  for (const auto& [key, kept] : ipc_.shares) EXPECT_TRUE(kept.empty());
+  EXPECT_EQ(swap_.total, 0u);
 }
 
 TEST_F(LegacyIpc, AnotherMonitorIsToldAgainUnderTheSameKey) {

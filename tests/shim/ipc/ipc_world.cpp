@@ -17,6 +17,7 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
            wire::Shared& answer) {
   testing::IpcWorld& world = *testing::g_ipc;
   ++world.frames;
+  if (world.during_frame) world.during_frame(kind);
   std::vector<int> came;
   for (std::uint32_t i = 0; i < descriptors.count; ++i) came.push_back(::dup(descriptors.fd[i]));
   descriptors.close();

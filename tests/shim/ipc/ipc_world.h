@@ -23,6 +23,8 @@ struct IpcWorld {
   std::uint32_t verdict = wire::kTaken;  // of kShare
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<int>> shares;
   int frames = 0;
+  // At each frame, before it is answered.
+  std::function<void(wire::Kind)> during_frame;
   // Changes an answer to kOpenShared.
   std::function<void(wire::Shared&)> spoil;
 };
