@@ -48,7 +48,10 @@ Stays why_linear_stays(std::uint64_t asked, Flags...) {
 template <typename Original, typename Pointer, typename Size, typename... Flags>
 CUresult make_linear(Original original, Pointer* address, Size size, Flags... flags) {
   if constexpr (sizeof...(Flags) == 0 && sizeof(Pointer) == sizeof(CUdeviceptr)) {
-    if (swap::takes(size)) return swap::allocate(address, size);
+    if (swap::takes(size)) {
+      const CUresult forbidden = forbidden_by_a_capture();
+      return forbidden == CUDA_SUCCESS ? swap::allocate(address, size) : forbidden;
+    }
   }
   return swap::pooled::with_room([&] { return original(address, size, flags...); });
 }
@@ -91,6 +94,8 @@ CUresult make_pitched(Original original, Pointer* address, Size* pitch, Size wid
                       unsigned element, std::uint64_t bytes) {
   if constexpr (sizeof(Pointer) == sizeof(CUdeviceptr)) {
     if (is_sound_pitch(address, pitch, width, element) && swap::takes(bytes)) {
+      const CUresult forbidden = forbidden_by_a_capture();
+      if (forbidden != CUDA_SUCCESS) return forbidden;
       const CUresult result = swap::allocate(address, bytes);
       if (result == CUDA_SUCCESS) *pitch = bytes / height;
       return result;
@@ -153,6 +158,10 @@ CUresult release_memory(Original original, Pointer address, swap::Free how = swa
 // that ends gives it back behind a closed gate, too.
 template <typename Original, typename Pointer>
 CUresult free_memory(Original original, Pointer address) {
+  if (swap::on() && swap::context_of(address) != nullptr) {
+    const CUresult forbidden = forbidden_by_a_capture();
+    if (forbidden != CUDA_SUCCESS) return forbidden;
+  }
   const bool away = swap::on() && swap::is_away(address);
   const gate::Waiting waiting(away ? nullptr : gate::attentive_lane(), gate::Waiting::kContext);
   return release_memory(original, address);

@@ -23,6 +23,8 @@ class Relaxed {
   ~Relaxed() {
     if (changed_) driver().cuThreadExchangeStreamCaptureMode(&mode_);
   }
+  // Whether the thread was in relaxed mode before. Where that is not known, it was not.
+  bool was_relaxed() const { return changed_ && mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
 

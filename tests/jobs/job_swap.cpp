@@ -18,7 +18,8 @@
 //   touch INDEX KEY   a new sequence          zero INDEX   nothing but zeros
 //   remap INDEX       unmaps and maps again   drop INDEX   releases its handles
 //   export INDEX      and imports it here    unmapped INDEX  the same while it is mapped nowhere
-//   captured INDEX    exports it while a stream captures
+//   captured INDEX    exports it while a stream captures, in relaxed mode
+//   captured-alloc BYTES, captured-free INDEX  the same while one captures in global mode
 //   reset             the primary context     renew        retains it, as if begun anew
 //   create            a context of its own    busy US        one kernel that takes so long
 //   quit
@@ -102,12 +103,12 @@ class Memory {
     const CUresult bad = sync();
     return bad != CUDA_SUCCESS ? bad : buffers_.at(index).own.share_unmapped();
   }
-  CUresult share_captured(std::size_t index) {
+  // What `call` says while the stream captures.
+  template <typename Call>
+  CUresult captured(CUstreamCaptureMode mode, Call call) {
     CUgraph graph = nullptr;
-    if (const CUresult bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED)) {
-      return bad;
-    }
-    const CUresult result = share(index);
+    if (const CUresult bad = cuStreamBeginCapture(stream_, mode)) return bad;
+    const CUresult result = call();
     const CUresult ended = cuStreamEndCapture(stream_, &graph);
     return result != CUDA_SUCCESS ? result : ended;
   }
@@ -316,7 +317,15 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "remap") return job.remap(first);
   if (command == "drop") return job.drop(first);
   if (command == "unmapped") return job.share_unmapped(first);
-  if (command == "captured") return job.share_captured(first);
+  if (command == "captured") {
+    return job.captured(CU_STREAM_CAPTURE_MODE_RELAXED, [&] { return job.share(first); });
+  }
+  if (command == "captured-alloc") {
+    return job.captured(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return job.alloc(memory); });
+  }
+  if (command == "captured-free") {
+    return job.captured(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return job.free(first); });
+  }
   if (command == "graph") return job.capture();
   if (command == "replay") return job.replay(static_cast<unsigned>(first));
   if (command != "alloc") return CUDA_ERROR_INVALID_VALUE;

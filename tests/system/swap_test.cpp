@@ -65,6 +65,19 @@ TEST_F(Swap, WhatIsTooSmallIsToldToStay) {
   EXPECT_EQ(monitor_->lane().used_bytes.load(), 38 * kMiB + stays(Stays::kSmall));
 }
 
+TEST_F(Swap, ACaptureForbidsToAllocateAndToFreeAsWithoutTheLibrary) {
+  begin();
+  for (int index : {0, 2}) {  // of ours, and the driver's own
+    EXPECT_EQ(ask("captured-free " + std::to_string(index)), "failed captured-free 900");
+  }
+  for (const std::uint64_t bytes : {8 * kMiB, kMiB / 2}) {
+    EXPECT_EQ(ask("captured-alloc " + std::to_string(bytes)), "failed captured-alloc 900");
+  }
+  EXPECT_EQ(words().total_bytes.load(), 38 * kMiB);
+  EXPECT_EQ(ask("launch 3"), "did launch");
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Swap, ZerosAreNotCopied) {
   begin();
   for (const char* before : {"sync", "zero 0"}) {  // at first nothing is believed

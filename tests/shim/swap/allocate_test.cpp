@@ -167,7 +167,47 @@ TEST_F(SwappableAllocation, InsideAnEntryDoesNotWait) {
 TEST_F(SwappableAllocation, GoesOnInACaptureInRelaxedMode) {
   process().captures.store(1);
   allocate(8 * kMiB);
-  EXPECT_EQ(swap_.relaxed, 2);  // and back
+  EXPECT_EQ(swap_.relaxed, 4) << "the question, the memory, and back each time";
+}
+
+// As the driver answers while a capture forbids allocations, and while none does.
+int g_trials = 0;
+CUresult forbidden(CUdeviceptr*, size_t) {
+  ++g_trials;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+CUresult permitted(CUdeviceptr* out, size_t) {
+  ++g_trials;
+  *out = 0x7000;
+  return CUDA_SUCCESS;
+}
+
+TEST_F(SwappableAllocation, IsRefusedAsTheDriverDoesWhereACaptureForbidsIt) {
+  process().captures.store(1);
+  swap_.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  g_driver.cuMemAlloc_v2 = forbidden;
+  CUdeviceptr at = 0;
+  EXPECT_EQ(rules::allocate(never, &at, size_t{8 * kMiB}), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  const auto pitched = [](CUdeviceptr*, size_t*, size_t, size_t, unsigned) {
+    ADD_FAILURE() << "the driver was called";
+    return CUDA_ERROR_UNKNOWN;
+  };
+  size_t pitch = 0;
+  EXPECT_EQ(rules::allocate_pitch(pitched, &at, &pitch, size_t{4096}, size_t{4096}, 4u),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_TRUE(swap_.handles.empty());
+}
+
+TEST_F(SwappableAllocation, IsMadeWhereTheDriverPermitsTheTrialAndTheTrialIsGivenBack) {
+  process().captures.store(1);
+  swap_.capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+  g_driver.cuMemAlloc_v2 = permitted;
+  g_driver.cuMemFree_v2 = driver_free;
+  g_trials = 0;
+  allocate(8 * kMiB);
+  EXPECT_EQ(g_trials, 1);
+  EXPECT_EQ(swap_.freed, std::vector<CUdeviceptr>{0x7000});
 }
 
 }  // namespace

@@ -87,6 +87,21 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   EXPECT_EQ(swap_.mapped.size(), 1u);
 }
 
+TEST_F(SwappableFree, IsRefusedAsTheDriverDoesWhereACaptureForbidsIt) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  process().captures.store(1);
+  swap_.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  g_driver.cuMemAlloc_v2 = [](CUdeviceptr*, size_t) {
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  };
+  EXPECT_EQ(free(at), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_NE(swap::context_of(at), nullptr) << "it lives";
+  EXPECT_EQ(used(), 8 * kMiB);
+  process().captures.store(0);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
 TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   const CUdeviceptr at = allocate(8 * kMiB);
   process().captures.store(1);

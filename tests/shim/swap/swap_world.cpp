@@ -190,8 +190,9 @@ CUresult pop(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-CUresult exchange_mode(CUstreamCaptureMode*) {
+CUresult exchange_mode(CUstreamCaptureMode* mode) {
   ++g_swap->relaxed;
+  std::swap(*mode, g_swap->capture_mode);
   return CUDA_SUCCESS;
 }
 

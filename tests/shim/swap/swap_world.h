@@ -35,6 +35,7 @@ struct SwapWorld {
   CUresult wait_result = CUDA_SUCCESS;
   std::function<void()> during_wait;
   int relaxed = 0;  // how often a thread changed its capture mode
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // every thread's
   std::set<CUcontext> ended;
   std::vector<CUdeviceptr> freed;  // by the driver's own free
 
