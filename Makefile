@@ -31,7 +31,7 @@ asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan)
 
 lint: ## check format, layers, the bench and clang-tidy; changes nothing
 	@scripts/configure.sh --lint $(BUILD)/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
-	scripts/check_layers.sh
+	scripts/check_layers.py
 	scripts/check_bench.sh
 	scripts/check_format.sh
 	scripts/check_tidy.sh $(BUILD)/lint $(JOBS)

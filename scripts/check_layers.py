@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""The include arrows, checked: a file of a layer includes only its own layer and those named here.
+
+    include/switchyard  ←  shim, monitor, tools  ←  tests
+
+Inside a wing, FLOORS orders the folders: a file includes its own folder and those below it. Headers
+that include each other in a circle have no order.
+
+`examples` and `bench` are programs of other people, in spirit: they include nothing of ours, and
+the conformance test nothing but the CUDA headers. The simulator, bench/simulate, plays the
+monitor's own policies, and tests play it.
+
+    scripts/check_layers.py [ROOT]    ROOT: another tree (the check's own test uses it)
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+# layer: the layers that it may include. The first that a path begins with is the path's own.
+LAYERS = {
+    "include/switchyard": ["include/switchyard"],
+    "tests/conformance": ["tests/conformance", "tests/fakecuda", "examples/kernels"],
+    "bench/simulate": ["include/switchyard", "monitor", "bench/simulate"],
+    "shim": ["include/switchyard", "shim"],
+    "monitor": ["include/switchyard", "monitor"],
+    "tools": ["include/switchyard", "tools"],
+    "tests": ["include/switchyard", "shim", "monitor", "tools", "tests", "bench/simulate",
+              "examples/demo", "examples/kernels"],
+    "examples": ["examples"],
+    "bench": ["bench"],
+}
+
+# wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
+FLOORS = {}
+
+ROOTS = ("include", "shim", "monitor", "tools", "tests", "examples", "bench")
+INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]*)"')
+
+
+def layer_of(path):
+    return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
+
+
+def target_of(path, name):
+    """The file of ours that `path` means by `name`: beside it, above it, at the root or in include/."""
+    here = os.path.dirname(path)
+    for folder in (here, "", "include", os.path.dirname(here)):
+        candidate = os.path.normpath(os.path.join(folder, name))
+        if os.path.isfile(candidate):
+            return candidate
+    return None
+
+
+def climbs(path, target):
+    """Whether `target` stands on a higher floor of the wing, or `path` on none."""
+    for wing, floors in FLOORS.items():
+        if path.startswith(wing + "/"):
+            own, other = (part[len(wing) + 1:].split("/")[0].split(".")[0] for part in (path, target))
+            if own not in floors:
+                return True
+            return target.startswith(wing + "/") and floors.index(own) < (
+                floors.index(other) if other in floors else len(floors))
+    return False
+
+
+def arrows():
+    """(path, line, target) of each include of a file of ours."""
+    for root in ROOTS:
+        for file in sorted(Path(root).rglob("*")):
+            if file.suffix not in (".h", ".cpp", ".c"):
+                continue
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                found = INCLUDE.match(line)
+                target = found and target_of(str(file), found.group(1))
+                if target:
+                    yield str(file), number, target
+
+
+def circle(includes):
+    """Files that include each other in a circle, in order; empty: there are none."""
+    done, path = set(), []
+
+    def visit(file):
+        if file in path:
+            return path[path.index(file):]
+        if file in done:
+            return []
+        path.append(file)
+        for target in includes.get(file, ()):
+            found = visit(target)
+            if found:
+                return found
+        path.pop()
+        done.add(file)
+        return []
+
+    return next((found for found in map(visit, sorted(includes)) if found), [])
+
+
+def main():
+    os.chdir(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    problems, includes = [], {}
+    for path, line, target in arrows():
+        layer = layer_of(path)
+        if not any(target.startswith(allowed + "/") for allowed in LAYERS[layer]):
+            problems.append(f"{path}:{line}: {layer} must not include {target} (LAYERS in {__file__})")
+        elif climbs(path, target):
+            problems.append(f"{path}:{line}: its folder must not include {target} "
+                            f"(FLOORS in {__file__})")
+        includes.setdefault(path, []).append(target)
+    found = circle(includes)
+    if found:
+        problems.append("these include each other in a circle: " + " ".join(found))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
