@@ -19,7 +19,7 @@ Priority priority_cap(const Caps& caps, uid_t uid) {
 
 std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   const auto bad = [&why](const char* knob, const char* value, const char* forms) {
-    why = fmt::format("{} '{}' makes no sense: it takes {}", knob, value, forms);
+    why = fmt::format("invalid value '{}' for {}: expected {}", value, knob, forms);
     return std::nullopt;
   };
   Knobs out;

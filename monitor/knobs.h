@@ -29,7 +29,7 @@ struct Knobs {
   Time idle_release{0};        // without work until it leaves by itself; 0: never. Means swappable
 };
 
-// The defaults where a text is empty. Nullopt when a text makes no sense; `why` then has the knob,
+// The defaults where a text is empty. Nullopt when a text is invalid; `why` then has the knob,
 // the value and the accepted forms. REQUIRES: every text of the card ends in a zero.
 std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
 

@@ -31,7 +31,7 @@ const char* about_both(const MeansFacts& facts) {
 }  // namespace
 
 MeansInForce means_in_force(Means chosen, const MeansFacts& facts) {
-  if (chosen == Means::kNone) return {false, false, "turned off by 'switchyard means none'"};
+  if (chosen == Means::kNone) return {false, false, "turned off by 'switchyard backend none'"};
   const char* no_slices = against_slices(facts);
   const char* no_gates = against_gates(facts);
   if (chosen == Means::kSlice) {

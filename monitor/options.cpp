@@ -15,12 +15,12 @@ namespace {
 
 constexpr char kAbout[] =
     "switchyardd, the monitor of Switchyard: shares GPUs among jobs.\n"
-    "'switchyard run' starts one when none answers, so nobody needs to run it by hand.\n\n"
+    "`switchyard run` starts a monitor when none answers.\n\n"
     "  switchyardd --system                            one monitor for all users, started by root\n"
-    "  switchyardd --persist                           stays when the last job has gone\n"
+    "  switchyardd --persist                           keep running after the last job has ended\n"
     "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
-    "  switchyardd --host-pool 64GiB                   so much of the host's memory for swapping\n"
-    "  switchyardd --cap-priority normal               users other than root can't ask for high\n"
+    "  switchyardd --host-pool 64GiB                   pin up to 64 GiB of the host for swapping\n"
+    "  switchyardd --cap-priority normal               only root may ask for priority high\n"
     "  switchyardd --log debug:/var/log/switchyard.log";
 
 constexpr char kHostPoolForms[] = "a size such as 64GiB or 512MiB, or none (the same as 0)";
@@ -30,7 +30,7 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 struct Texts {
   std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
-  std::string policy = "priority", minimum, means, wait_for_gpu;
+  std::string policy = "priority", minimum, backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
   std::vector<unsigned> allow_high;
   bool persist = false, foreground = false, system = false;
@@ -45,8 +45,8 @@ std::string default_socket() {
 }
 
 bool complain(const char* option, const std::string& value, const char* forms) {
-  std::fprintf(stderr, "switchyardd: %s '%s' makes no sense: it takes %s\n", option, value.c_str(),
-               forms);
+  std::fprintf(stderr, "switchyardd: invalid value '%s' for %s: expected %s\n", value.c_str(),
+               option, forms);
   return false;
 }
 
@@ -76,6 +76,21 @@ bool understand_count(const char* option, const std::string& text, std::size_t& 
   return complain(option, text, "a whole number above 0");
 }
 
+// What enforces shares, and where that was said. Both names until version 0.1 are still read.
+struct Choice {
+  std::string origin, text;
+};
+
+Choice backend_choice(const Texts& texts) {
+  if (!texts.backend.empty()) return {"--backend", texts.backend};
+  if (!texts.old_backend.empty()) return {"--means", texts.old_backend};
+  for (const char* variable : {"SWITCHYARD_BACKEND", "SWITCHYARD_MEANS"}) {
+    const char* said = ::getenv(variable);
+    if (said != nullptr && said[0] != '\0') return {variable, said};
+  }
+  return {"--backend", "auto"};
+}
+
 bool understand_choices(const Texts& texts, Settings& settings) {
   const auto kind = position_of(texts.policy, kPolicyNames);
   if (!kind) return complain("--policy", texts.policy, kPolicyForms);
@@ -85,11 +100,9 @@ bool understand_choices(const Texts& texts, Settings& settings) {
     if (!minimum) return complain("--minimum", texts.minimum, kMinimumForms);
     settings.rules.minimum = *minimum;
   }
-  const char* told = ::getenv("SWITCHYARD_MEANS");
-  const bool by_environment = texts.means.empty() && told != nullptr && told[0] != '\0';
-  const std::string wanted = by_environment ? told : texts.means.empty() ? "auto" : texts.means;
-  const auto means = position_of(wanted, kMeansNames);
-  if (!means) return complain(by_environment ? "SWITCHYARD_MEANS" : "--means", wanted, kMeansForms);
+  const Choice backend = backend_choice(texts);
+  const auto means = position_of(backend.text, kMeansNames);
+  if (!means) return complain(backend.origin.c_str(), backend.text, kMeansForms);
   settings.means = static_cast<Means>(*means);
   return true;
 }
@@ -163,37 +176,46 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       "where to listen (default: $SWITCHYARD_SOCKET; root: /run/switchyard/monitor.sock; "
       "else $XDG_RUNTIME_DIR/switchyard/ or /tmp/switchyard-UID/)");
   app.add_flag("--system", texts.system,
-               "one monitor for all users, on /run/switchyard/monitor.sock; it stays (root only)");
+               "serve all users on /run/switchyard/monitor.sock, and keep running (root only)");
   app.add_option("--wait-for-gpu", texts.wait_for_gpu,
-                 "at start-up, wait so long for a GPU to appear (default: end at once)");
-  app.add_flag("--persist", texts.persist, "stay when the last job has gone");
-  app.add_option("--idle-exit", texts.idle_exit,
-                 "end so long after the last job (default 5s; 60s for the first one to come)");
-  app.add_option("--capacity", texts.capacity, "give out at most so much memory of each GPU");
+                 "how long to wait at start for a GPU to appear (default: end at once)");
+  app.add_flag("--persist", texts.persist, "keep running after the last job has ended");
+  app.add_option(
+      "--idle-exit", texts.idle_exit,
+      "how long to wait after the last job before ending (default: 5s; 60s before the first job)");
+  app.add_option("--capacity", texts.capacity,
+                 "the most memory of each GPU that jobs may have together (default: all of it)");
   app.add_option("--host-pool", texts.host_pool,
-                 "pinned memory of the host for what swappable jobs swap out, all together "
-                 "(default: half of what is available at its start; 0: none)");
-  app.add_option("--policy", texts.policy,
-                 std::string("who goes first: ") + kPolicyForms + " (default: priority)");
-  app.add_option("--minimum", texts.minimum,
-                 "what a busy high class leaves to the others (default: 2%)");
-  app.add_option("--means", texts.means,
-                 std::string("by what it is enforced: ") + kMeansForms +
-                     " (default: $SWITCHYARD_MEANS, else auto)");
-  app.add_option("--log", texts.log, std::string("log level[:file]: ") + kLogForms);
-  app.add_option("--log-file", texts.log_file, "log into this file instead of stderr");
+                 "the most pinned host memory for swapped-out data of all jobs together "
+                 "(default: half of the memory available at start; 0: none)");
+  app.add_option(
+      "--policy", texts.policy,
+      std::string("the rules by which GPUs are shared: ") + kPolicyForms + " (default: priority)");
+  app.add_option(
+      "--minimum", texts.minimum,
+      "the part of the GPU's time that jobs of high priority leave to the others (default: 2%)");
+  app.add_option("--backend", texts.backend,
+                 std::string("what enforces shares: ") + kMeansForms +
+                     " (default: $SWITCHYARD_BACKEND, else auto)");
+  app.add_option("--means", texts.old_backend)->group("");  // its earlier name, hidden
+  app.add_option("--log", texts.log, std::string("log level, and optionally a file: ") + kLogForms);
+  app.add_option("--log-file", texts.log_file, "write the log into this file instead of stderr");
   app.add_option("--cap-priority", texts.cap_priority,
-                 "the highest priority that users other than root may ask");
-  app.add_option("--allow-high", texts.allow_high, "UIDs that may ask for high nevertheless")
+                 "the highest priority for users other than root");
+  app.add_option("--allow-high", texts.allow_high,
+                 "user ids that may ask for high in spite of --cap-priority")
       ->delimiter(',');
-  app.add_option("--cap-share", texts.cap_share, "the largest share weight for them");
-  app.add_option("--cap-memory", texts.cap_memory, "the largest quota per GPU for them");
+  app.add_option("--cap-share", texts.cap_share,
+                 "the largest share weight for users other than root");
+  app.add_option("--cap-memory", texts.cap_memory,
+                 "the largest memory quota per GPU for users other than root");
   app.add_option("--connections-per-user", texts.connections_per_user,
-                 "the most processes and commands of one user at a time; root and the user who "
-                 "runs the monitor are not bounded (default: 1024)");
+                 "the most connections of one user at a time; root and the monitor's user are "
+                 "not bounded (default: 1024)");
   app.add_option("--jobs-per-user", texts.jobs_per_user,
                  "the most jobs of one user (default: 256)");
-  app.add_flag("--foreground", texts.foreground, "accepted: it always stays in the foreground");
+  app.add_flag("--foreground", texts.foreground,
+               "accepted and ignored: the monitor always stays in the foreground");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

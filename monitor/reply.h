@@ -18,7 +18,7 @@ inline nlohmann::json refusal(int code, const std::string& error) {
 }
 
 inline nlohmann::json nonsense(const char* what, const std::string& value, const char* forms) {
-  return refusal(kUsage, fmt::format("{} '{}' makes no sense: it takes {}", what, value, forms));
+  return refusal(kUsage, fmt::format("invalid value '{}' for {}: expected {}", value, what, forms));
 }
 
 inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }

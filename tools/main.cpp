@@ -1,4 +1,4 @@
-// `switchyard`: wires the subcommands together; each has a room of its own.
+// `switchyard`: wires the subcommands together; each has a folder of its own.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "switchyard/status.h"
+#include "tools/backend/backend.h"
 #include "tools/base/command.h"
 #include "tools/base/knobs.h"
 #include "tools/base/suggest.h"
 #include "tools/doctor/doctor.h"
-#include "tools/means/means.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
 #include "tools/ps/ps.h"
@@ -49,7 +49,7 @@ void declare(CLI::App& app, tools::Outcome& outcome) {
   tools::add_swap_out(app, outcome);
   tools::add_swap_in(app, outcome);
   tools::add_policy(app, outcome);
-  tools::add_means(app, outcome);
+  tools::add_backend(app, outcome);
   tools::add_stop(app, outcome);
   tools::add_doctor(app, outcome);
   tools::add_version(app, outcome);
@@ -90,7 +90,7 @@ std::string unexpected(const std::string& subcommand, const std::vector<std::str
 int parse_and_run(std::vector<std::string> arguments) {
   tools::Outcome outcome;
   translate_help(arguments);
-  CLI::App app("Lets several unmodified CUDA jobs share GPUs well.", "switchyard");
+  CLI::App app("Lets several unmodified CUDA jobs share GPUs.", "switchyard");
   declare(app, outcome);
   const std::string first = arguments.front();
   const auto names = names_of_subcommands(app);

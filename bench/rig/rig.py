@@ -163,7 +163,7 @@ class Rig:
         raise RigError(f"ps does not list the job {name}")
 
     def means(self, means):
-        self.cli("means", means)
+        self.cli("backend", means)
         time.sleep(0.5)
 
     def set(self, name, **knobs):

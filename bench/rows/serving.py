@@ -90,7 +90,7 @@ def beside(rig, services, low, keys, cells):
         for name, service in services.items():
             for key, means in keys:
                 if means:
-                    rig.cli("means", means)
+                    rig.cli("backend", means)
                 rig.say(f"{name} beside {low.name}: {key}")
                 cell = ask(rig, name, service)
                 cells[name][low.name.removesuffix("-mps")][key] = cell

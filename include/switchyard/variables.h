@@ -24,7 +24,8 @@ inline constexpr const char* kVariables[] = {
     "DISABLE",      // 1: the library does nothing
     "LIBRARY",      // where libswitchyard.so is, for `switchyard run`
     "LOG",          // the library's log
-    "MEANS",        // by what a monitor enforces shares
+    "BACKEND",      // what enforces shares, for a monitor that starts
+    "MEANS",        // the same, by its earlier name
     "SWAP_DIGEST",  // 0: everything is copied (shim/swap)
     "REQUIRE_GPU",  // tests and benchmarks
     "BENCH_OUT",

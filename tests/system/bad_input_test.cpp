@@ -106,7 +106,7 @@ TEST_F(BadInput, AControlCharacterInAnArgumentIsNotEchoed) {
 }
 
 TEST_F(BadInput, WhatNeedsAMonitorEnds3WithoutOne) {
-  for (const char* what : {"means", "policy"}) {
+  for (const char* what : {"backend", "policy"}) {
     const auto end = cli({what});
     EXPECT_EQ(end.status, 3) << what;
     EXPECT_TRUE(says(end, socket())) << end.err;
@@ -124,13 +124,15 @@ TEST_F(BadInput, SetOfAnUnknownJobEnds4OfABadValue2AndOfNothing2) {
   EXPECT_EQ(cli({"set", "nobody", "--share", "zero"}).status, 2);
   EXPECT_EQ(cli({"set", "nobody"}).status, 2);
   EXPECT_EQ(cli({"set"}).status, 2);
-  EXPECT_EQ(cli({"means", "magic"}).status, 2);
+  EXPECT_EQ(cli({"backend", "magic"}).status, 2);
   EXPECT_EQ(cli({"policy", "chance"}).status, 2);
   EXPECT_EQ(cli({"policy", "--minimum", "60%"}).status, 2);
   EXPECT_EQ(run({built("switchyardd"), "--policy", "chance"}).status, 2);
-  const auto means = run({built("switchyardd")}, {{"SWITCHYARD_MEANS", "magic"}});
-  EXPECT_EQ(means.status, 2);
-  EXPECT_TRUE(says(means, "SWITCHYARD_MEANS") && says(means, "auto, slice, gate or none"));
+  for (const char* variable : {"SWITCHYARD_BACKEND", "SWITCHYARD_MEANS"}) {
+    const auto end = run({built("switchyardd")}, {{variable, "magic"}});
+    EXPECT_EQ(end.status, 2);
+    EXPECT_TRUE(says(end, variable) && says(end, "auto, slice, gate or none")) << end.err;
+  }
 }
 
 TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {

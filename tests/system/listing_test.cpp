@@ -137,7 +137,7 @@ TEST_F(Listing, SeveralGpusAreListedByUuid) {
 
 TEST_F(Listing, HelpTeachesByExample) {
   for (const char* sub : {"run", "status", "ps", "set", "pause", "resume", "swap-out", "swap-in",
-                          "policy", "means", "doctor", "version"}) {
+                          "policy", "backend", "doctor", "version"}) {
     const auto end = cli({sub, "--help"});
     EXPECT_EQ(end.status, 0) << sub;
     EXPECT_NE(end.out.find(std::string("  switchyard ") + sub), std::string::npos) << sub;
@@ -179,8 +179,8 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
       EXPECT_EQ(check["verdict"], "OK") << check;
     }
   }
-  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "means",
-                          "mps", "mig", "outside", "slices"}));
+  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "backend",
+                          "mps", "mig", "unmanaged", "slices"}));
 }
 
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {

@@ -137,7 +137,7 @@ TEST_F(Pause, AnotherUserMayNeitherSetNorPauseNorChooseTheRules) {
   auto job = loop({"--name", "roots"});
   for (const Words& words :
        {Words{"set", "roots", "--share", "2"}, Words{"pause", "roots"}, Words{"resume", "roots"},
-        Words{"policy", "fair"}, Words{"means", "none"}}) {
+        Words{"policy", "fair"}, Words{"backend", "none"}}) {
     const auto end = cli_as_nobody(words);
     EXPECT_EQ(end.status, kNoPermission) << words[0] << ": " << end.err;
     // Said by the monitor, not by a socket that can't be reached.
@@ -171,22 +171,37 @@ TEST_F(Limits, ADeadlineCountsFromTheStartAndCanBeCleared) {
 }
 
 TEST_F(Limits, TheRulesAreChosenAndShown) {
-  auto daemon = monitor({"--policy", "fair", "--minimum", "3%", "--means", "gate"});
+  auto daemon = monitor({"--policy", "fair", "--minimum", "3%", "--backend", "gate"});
   json about = listing("status")["monitor"];
   EXPECT_EQ(about["policy"], "fair");
   EXPECT_EQ(about["minimum_ratio"], 0.03);
   EXPECT_EQ(about["means"], "gate");
   EXPECT_EQ(listing("status")["gpus"][0]["means"], "gate");
   EXPECT_EQ(cli({"policy", "exclusive", "--minimum", "0.05"}).out, "exclusive, minimum 5%\n");
-  EXPECT_EQ(cli({"means", "slice"}).status, 0);
+  EXPECT_EQ(cli({"backend", "slice"}).status, 0);
   about = listing("status")["monitor"];
   EXPECT_EQ(about["policy"], "exclusive");
   EXPECT_EQ(listing("status")["gpus"][0]["means"], "slice");
 }
 
-TEST_F(Limits, TheEnvironmentChoosesTheMeansOfAMonitor) {
-  EXPECT_EQ(cli({"run", "--", "true"}, {{"SWITCHYARD_MEANS", "gate"}}).status, 0);
+TEST_F(Limits, TheEnvironmentChoosesTheBackendOfAMonitor) {
+  EXPECT_EQ(cli({"run", "--", "true"}, {{"SWITCHYARD_BACKEND", "gate"}}).status, 0);
   EXPECT_EQ(listing("status")["monitor"]["means"], "gate");
+}
+
+TEST_F(Limits, TheEarlierNamesOfTheBackendStillWork) {
+  auto daemon = monitor({"--means", "gate"});
+  const auto shown = cli({"backend"});
+  EXPECT_EQ(shown.err, "");
+  const auto old = cli({"means"});
+  EXPECT_EQ(old.status, 0);
+  EXPECT_EQ(old.out, shown.out);
+  EXPECT_EQ(old.out.substr(0, 5), "gate\n");
+  EXPECT_NE(old.err.find("`switchyard means` is now `switchyard backend`"), std::string::npos);
+  EXPECT_EQ(std::count(old.err.begin(), old.err.end(), '\n'), 1) << old.err;
+  EXPECT_EQ(cli({"means", "slice"}).status, 0);
+  EXPECT_EQ(listing("status")["monitor"]["means"], "slice");
+  EXPECT_EQ(cli({"--help"}).out.find("means"), std::string::npos);
 }
 
 }  // namespace

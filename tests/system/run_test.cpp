@@ -213,11 +213,11 @@ TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {
 
 TEST_F(RunJob, WhereSharesCannotBeEnforcedItSaysSoInOneLine) {
   auto daemon = monitor();
-  ASSERT_EQ(cli({"means", "none"}).status, 0);
+  ASSERT_EQ(cli({"backend", "none"}).status, 0);
   const auto end = cli({"run", "--", "true"});
   EXPECT_EQ(end.status, 0);
   EXPECT_NE(end.err.find("cannot be enforced"), std::string::npos) << end.err;
-  ASSERT_EQ(cli({"means", "auto"}).status, 0);
+  ASSERT_EQ(cli({"backend", "auto"}).status, 0);
   EXPECT_EQ(cli({"run", "--", "true"}).err, "");
 }
 

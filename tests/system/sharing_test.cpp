@@ -113,11 +113,11 @@ TEST_F(Sharing, MeansNoneGivesTheDriversSlicesBackAndAutoTheOthers) {
   auto high = loop({"--name", "high", "--priority", "high"});
   auto low = loop({"--name", "low", "--priority", "low"});
   ASSERT_TRUE(slice_becomes("low", 20));
-  ASSERT_EQ(cli({"means", "none"}).status, 0);
+  ASSERT_EQ(cli({"backend", "none"}).status, 0);
   EXPECT_TRUE(slice_becomes_default("low"));
   EXPECT_TRUE(slice_becomes_default("high"));
   EXPECT_EQ(listing("status")["gpus"][0]["means"], "none");
-  ASSERT_EQ(cli({"means", "auto"}).status, 0);
+  ASSERT_EQ(cli({"backend", "auto"}).status, 0);
   EXPECT_TRUE(slice_becomes("low", 20));
 }
 

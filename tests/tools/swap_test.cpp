@@ -72,7 +72,7 @@ TEST(Swap, OutAsksAndSaysHowMuchHasLeft) {
   const Said said = run({"swap-out", "train"}, job("swapped"), &asked);
   EXPECT_EQ(said.code, kOk) << said.err;
   EXPECT_EQ(asked, (json{{"op", "swap-out"}, {"target", "train"}}));
-  EXPECT_EQ(said.out, "train: its memory (10 GiB) has left the device\n");
+  EXPECT_EQ(said.out, "train: its memory (10 GiB) is swapped out\n");
   EXPECT_TRUE(
       run({"swap-out", "train"}, {{"ok", true}, {"residency", "swapped"}}).has("no memory"));
 }
@@ -80,10 +80,10 @@ TEST(Swap, OutAsksAndSaysHowMuchHasLeft) {
 TEST(Swap, InSaysWhereItIs) {
   json asked;
   EXPECT_EQ(run({"swap-in", "train"}, job("resident"), &asked).out,
-            "train: its memory is on the device\n");
+            "train: its memory is on the GPU\n");
   EXPECT_EQ(asked["op"], "swap-in");
   EXPECT_TRUE(run({"swap-in", "train"}, job("waiting")).has("10 GiB of its memory wait"));
-  EXPECT_TRUE(run({"swap-in", "train"}, job("moving")).has("on its way"));
+  EXPECT_TRUE(run({"swap-in", "train"}, job("moving")).has("is being copied"));
 }
 
 TEST(Swap, AsJson) {
@@ -107,14 +107,14 @@ TEST(Swap, APauseReleasesWhenItIsAskedTo) {
       run({"pause", "--release", "train", "--timeout", "60s"}, job("swapped", "paused"), &asked);
   EXPECT_EQ(asked["release"], true);
   EXPECT_EQ(asked["timeout_seconds"], 60);
-  EXPECT_EQ(said.out, "train: paused for 60s; its memory (10 GiB) has left the device\n");
+  EXPECT_EQ(said.out, "train: paused for 60s; its memory (10 GiB) is swapped out\n");
   run({"pause", "train"}, job("resident", "paused"), &asked);
   EXPECT_FALSE(asked.contains("release"));
 }
 
 TEST(Swap, ResumeSaysWhenItHasToWait) {
   EXPECT_EQ(run({"resume", "train"}, job("resident")).out, "train: resumed\n");
-  EXPECT_TRUE(run({"resume", "train"}, job("waiting", "paused")).has("until the device has room"));
+  EXPECT_TRUE(run({"resume", "train"}, job("waiting", "paused")).has("for room on the GPU"));
   EXPECT_EQ(run({"resume", "train"}, {{"ok", true}}).out, "train: resumed\n")
       << "a monitor that knows no residency";
 }
@@ -161,8 +161,8 @@ TEST(Swap, PsTellsWhatOfTheMemoryStaysAndWhy) {
   gpu["swap_times_out"] = 3;
   EXPECT_EQ(
       run({"ps", "--memory"}, listing(one)).out,
-      "NAME   GPU       USED  SWAPPABLE  ON GPU  OVERHEAD     OUT     IN  SPARED  TIMES  STAYS\n"
-      "train  GPU-aa  12 GiB     11 GiB   1 GiB   512 MiB  20 GiB  9 GiB   1 GiB      3  "
+      "NAME   GPU       USED  SWAPPABLE  ON GPU  OVERHEAD     OUT     IN  SKIPPED  TIMES  STAYS\n"
+      "train  GPU-aa  12 GiB     11 GiB   1 GiB   512 MiB  20 GiB  9 GiB    1 GiB      3  "
       "256 MiB allocations below 2 MiB, 256 MiB IPC-exported, 5 B of a newer monitor\n");
   EXPECT_EQ(json::parse(run({"ps", "--memory", "--json"}, listing(one))
                             .out)["jobs"][0]["gpus"][0]["swap_times_out"],
@@ -180,7 +180,8 @@ TEST(Swap, PsOfAMonitorThatDoesNotKnowWhatStays) {
 TEST(Swap, PsSaysWhyMemoryIsNotWhereItShouldBe) {
   json stuck = job("resident");
   stuck["gpus"][0]["swap_error"] = "the host has no room for it";
-  EXPECT_TRUE(run({"ps"}, listing(stuck)).has("train: its memory: the host has no room for it"));
+  EXPECT_TRUE(
+      run({"ps"}, listing(stuck)).has("train: swapping failed: the host has no room for it"));
 }
 
 }  // namespace

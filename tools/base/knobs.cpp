@@ -16,48 +16,48 @@ struct Side {  // what card.h doesn't say
 
 constexpr Side kJobSide{nullptr, "ID", kNameForms, "",
                         [](std::string_view t) { return valid_name(t); }};
-constexpr Side kNameSide{"--name", "NAME", kNameForms,
-                         "how `set` and `ps` address the job; unique among live jobs",
-                         [](std::string_view t) { return valid_name(t); }};
+constexpr Side kNameSide{
+    "--name", "NAME", kNameForms,
+    "the job's name for `ps`, `set` and other commands; unique among live jobs",
+    [](std::string_view t) { return valid_name(t); }};
 constexpr Side kPrioritySide{
     "--priority", "CLASS", kPriorityForms,
-    "high: latency, others yield while it is active; low: takes what is left",
+    "high: low latency, others yield while it works; low: uses the time that others leave",
     [](std::string_view t) { return parse_priority(t).has_value(); }};
 constexpr Side kShareSide{"--share", "WEIGHT", kShareForms,
-                          "weight among the jobs of one class; idle time goes to who has work",
+                          "weight among the jobs of one priority; unused time goes to the others",
                           [](std::string_view t) { return parse_share(t).has_value(); }};
 constexpr Side kLimitSide{"--limit", "PART", kLimitForms,
-                          "ceiling on its part of the GPU's time, even when the GPU is free",
+                          "the most of the GPU's time that it may use, even when the GPU is free",
                           [](std::string_view t) { return parse_limit(t).has_value(); }};
-constexpr Side kDeadlineSide{
-    "--deadline", "TIME", kDeadlineForms,
-    "when it should be done, counted from its start; see `policy deadline`",
-    [](std::string_view t) { return parse_deadline(t).has_value(); }};
-constexpr Side kMemorySide{"--memory", "SIZE", kMemoryForms,
-                           "device memory per GPU, reserved for the job, contexts included",
-                           [](std::string_view t) {
-                             std::optional<std::uint64_t> quota;
-                             return parse_memory(t, quota);
-                           }};
+constexpr Side kDeadlineSide{"--deadline", "TIME", kDeadlineForms,
+                             "time from its start until it should be done; see `policy deadline`",
+                             [](std::string_view t) { return parse_deadline(t).has_value(); }};
+constexpr Side kMemorySide{
+    "--memory", "SIZE", kMemoryForms,
+    "device memory per GPU: reserved for the job and its quota, contexts included",
+    [](std::string_view t) {
+      std::optional<std::uint64_t> quota;
+      return parse_memory(t, quota);
+    }};
 constexpr Side kOnOomSide{"--on-oom", "fail|wait", kOnOomForms,
-                          "past the quota: the driver's own error, or wait for memory",
+                          "beyond the quota: the driver's out-of-memory error, or wait for memory",
                           [](std::string_view t) { return t == "fail" || t == "wait"; }};
 constexpr Side kOomTimeoutSide{"--oom-timeout", "TIME", kSecondsForms,
-                               "how long an allocation waits with --on-oom wait",
+                               "how long an allocation waits under --on-oom wait",
                                [](std::string_view t) { return parse_seconds(t).has_value(); }};
 
 constexpr Side kSwappableSide{
     "--swappable", nullptr, kSwappableForms,
-    "its device memory can leave: `swap-out`, `pause --release`; fixed while it runs",
+    "its memory can be swapped out (`swap-out`, `pause --release`); fixed while it runs",
     [](std::string_view t) { return parse_swappable(t).has_value(); }};
-constexpr Side kIdleReleaseSide{
-    "--idle-release", "TIME", kIdleReleaseForms,
-    "swappable, and its memory leaves by itself when it did no work for so long",
-    [](std::string_view t) { return parse_pause(t).has_value(); }};
+constexpr Side kIdleReleaseSide{"--idle-release", "TIME", kIdleReleaseForms,
+                                "swappable; swapped out automatically after this time without work",
+                                [](std::string_view t) { return parse_pause(t).has_value(); }};
 
 constexpr Side kOversubscribeSide{
     "--oversubscribe", nullptr, kSwappableForms,
-    "swappable, and takes turns with others that don't fit beside it",
+    "swappable; alternates with other such jobs when their memory does not fit",
     [](std::string_view t) { return parse_swappable(t).has_value(); }};
 
 constexpr const Side& side_of(std::string_view field) {

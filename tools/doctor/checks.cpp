@@ -97,7 +97,7 @@ Check check_driver_version(const nlohmann::json& gpus) {
   return {
       "driver version", Verdict::kWarn,
       fmt::format("Switchyard was not tested with driver {}", joined({other.begin(), other.end()})),
-      "trust the check of slices below; 580.x is what was tested"};
+      "see the check of slices below; Switchyard was tested with 580.x"};
 }
 
 Check check_means(const nlohmann::json& gpus) {
@@ -109,8 +109,8 @@ Check check_means(const nlohmann::json& gpus) {
     all.push_back(fmt::format("GPU {}: {} ({})", number_of(gpu, "index"), means,
                               text_of(gpu, "means_reason")));
   }
-  return {"means", verdict, joined(all),
-          verdict == Verdict::kOk ? "" : "if that was chosen: `switchyard means auto`"};
+  return {"backend", verdict, joined(all),
+          verdict == Verdict::kOk ? "" : "if that was chosen: `switchyard backend auto`"};
 }
 
 Check check_mps(const nlohmann::json& gpus) {
@@ -138,11 +138,10 @@ Check check_outside(const nlohmann::json& outside) {
                                 human_bytes(number_of(process, "memory_used_bytes"))));
   }
   if (found.empty()) {
-    return {"outside", Verdict::kOk, "no GPU process outside Switchyard", ""};
+    return {"unmanaged", Verdict::kOk, "no unmanaged GPU process", ""};
   }
-  return {"outside", Verdict::kWarn,
-          fmt::format("GPU processes outside Switchyard: {}", joined(found)),
-          "start them with `switchyard run`, or count with what they take"};
+  return {"unmanaged", Verdict::kWarn, fmt::format("unmanaged GPU processes: {}", joined(found)),
+          "start them with `switchyard run`, or accept that their usage is not limited"};
 }
 
 }  // namespace switchyard::tools

@@ -24,10 +24,10 @@ struct Options {
 constexpr char kExamples[] = R"(Examples:
   switchyard doctor
   switchyard doctor --no-probe
-      leaves out the measurement of slices (about 3 s per GPU)
+      skip the measurement of time slices (about 3 s per GPU)
   switchyard doctor --json | jq -r '.checks[] | select(.verdict != "OK") | .remedy'
 
-Each line is OK, WARN or FAIL, with one remedy below it where there is one to give. It starts a
+Each line is OK, WARN or FAIL, with one remedy below it where there is one. The command starts a
 monitor when none answers. Exit status: 0 when nothing FAILs, else 1.)";
 
 std::string contents(const char* path) {
@@ -121,11 +121,12 @@ int doctor(const Options& options) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("doctor", "what works here, what doesn't, what to do");
+  CLI::App* sub = app.add_subcommand("doctor", "check this machine, and say what to do");
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
-  sub->add_flag("--json", options->json, "as JSON");
-  sub->add_flag("--no-probe", options->no_probe, "don't measure whether slices are effective");
+  sub->add_flag("--json", options->json, "print JSON");
+  sub->add_flag("--no-probe", options->no_probe,
+                "do not measure whether time slices are effective");
   sub->add_option("--worker", options->worker)->group("");  // hidden
   add_socket_option(*sub);
   sub->callback([options, &outcome] {

@@ -176,11 +176,12 @@ Check measure(MonitorClient& monitor, const std::string& uuid, const std::string
 
 Check judge_ratio(const std::string& gpu, double heavy_per_second, double light_per_second) {
   if (heavy_per_second <= 0 || light_per_second <= 0) {
-    return result(Verdict::kFail,
-                  fmt::format("{}: weights 4 and 1 gave {:.0f} and {:.0f} kernels/s: one job "
-                              "stands still",
-                              gpu, heavy_per_second, light_per_second),
-                  "switch slices off with `switchyard means none` and report the driver's version");
+    return result(
+        Verdict::kFail,
+        fmt::format("{}: weights 4 and 1 gave {:.0f} and {:.0f} kernels/s: one job "
+                    "stands still",
+                    gpu, heavy_per_second, light_per_second),
+        "switch slices off with `switchyard backend none` and report the driver's version");
   }
   const double got = heavy_per_second / light_per_second;
   const bool fine = std::abs(got / kProbeAsked - 1) <= kProbeTolerance;
@@ -202,7 +203,7 @@ Check check_slices(MonitorClient& monitor, const nlohmann::json& gpu) {
                               means == "none" ? "shares are not enforced"
                                               : "shares are enforced by gates alone",
                               text_of(gpu, "means_reason")),
-                  "if that was chosen: `switchyard means auto`");
+                  "if that was chosen: `switchyard backend auto`");
   }
   if (const auto busy = somebody_works(monitor, uuid)) {
     return result(Verdict::kWarn,

@@ -20,28 +20,29 @@ struct Options {
 
 constexpr char kPauseExamples[] = R"(Examples:
   switchyard pause train
-      no new work of it reaches the GPU; its memory stays
+      no new work of the job reaches the GPU; its memory stays
   switchyard pause train --timeout 60s
-      goes on by itself after a minute, also when the monitor is gone by then
+      resume automatically after a minute, even if the monitor has ended by then
   switchyard pause train --release
-      its memory moves to the host, too, and others can have the GPU's; for jobs that were started
-      with --swappable
+      also swap its memory out, for others to use; for jobs started with --swappable
   switchyard pause train --json | jq .drained
-      true: nothing of it runs on the GPU any more; false: something did after 1 s; null: not known,
-      because it had queued work before anybody counted it
+      true: nothing of it runs on the GPU; false: some work still ran after 1 s; null: unknown,
+      because work was queued before it was counted
 
-NAME is a job's name or id as `switchyard ps` shows it; all its processes on all its GPUs are held,
-also those that start while it is paused. Pausing a paused job sets its time anew. A job that talks
-to others (NCCL, a server with health checks) is missed by them after minutes: docs/guide/pausing.md.
+NAME is a job's name or id as `switchyard ps` shows it. All its processes on all its GPUs are held,
+also those that start during the pause. Pausing a paused job sets a new time-out. Watchdogs and
+health checks (NCCL, load balancers) may consider a paused job dead after minutes:
+docs/guide/pausing.md.
+
 Exit status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours; with --release also 6 its
-memory can't leave (and why), 7 it did not leave in time.)";
+memory cannot be swapped out (and why), 7 not swapped out in time.)";
 
 constexpr char kResumeExamples[] = R"(Examples:
   switchyard resume train
 
-Memory that has left the device comes back first, which may have to wait for room: `switchyard ps`
-shows it. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no monitor, 4 no such job,
-5 not yours.)";
+Memory that was swapped out is swapped in first. That may have to wait for room on the GPU, which
+`switchyard ps` shows. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no
+monitor, 4 no such job, 5 not yours.)";
 
 // What is known of the work that was queued before.
 const char* drained(const nlohmann::json& job) {
@@ -49,7 +50,7 @@ const char* drained(const nlohmann::json& job) {
   if (found == job.end() || !found->is_boolean()) {
     return "kernels queued before the pause will finish; no new ones start";
   }
-  return found->get<bool>() ? "nothing of it runs on the GPU" : "something of it still runs";
+  return found->get<bool>() ? "nothing of it runs on the GPU" : "some of its work still runs";
 }
 
 int pause(const Options& options) {
@@ -72,8 +73,8 @@ int pause(const Options& options) {
              options.release ? residency_text(*reply) : drained(*reply));
   if (truth_of(*reply, "pause_best_effort")) {
     complain(
-        fmt::format("'{}' has several processes: each is held by itself, so what they do "
-                    "together may stop in the middle",
+        fmt::format("'{}' has several processes: each is held at its own next call, so their "
+                    "collectives may stop halfway",
                     options.target));
   }
   return kOk;
@@ -106,16 +107,16 @@ CLI::App* add(CLI::App& app, const char* name, const char* meaning, const char* 
 
 void add_pause(CLI::App& app, Outcome& outcome) {
   const auto options = std::make_shared<Options>();
-  CLI::App* sub = add(app, "pause", "hold a running job back", kPauseExamples, *options);
-  sub->add_option("--timeout", options->timeout, "go on by itself after so long")
+  CLI::App* sub = add(app, "pause", "hold a running job", kPauseExamples, *options);
+  sub->add_option("--timeout", options->timeout, "resume automatically after this time")
       ->type_name("TIME");
-  sub->add_flag("--release", options->release, "move its memory off the device meanwhile");
+  sub->add_flag("--release", options->release, "also swap its memory out");
   sub->callback([options, &outcome] { outcome.code = pause(*options); });
 }
 
 void add_resume(CLI::App& app, Outcome& outcome) {
   const auto options = std::make_shared<Options>();
-  CLI::App* sub = add(app, "resume", "let a paused job go on", kResumeExamples, *options);
+  CLI::App* sub = add(app, "resume", "resume a paused job", kResumeExamples, *options);
   sub->callback([options, &outcome] { outcome.code = resume(*options); });
 }
 

@@ -18,18 +18,19 @@ struct Options {
 
 constexpr char kExamples[] = R"(Examples:
   switchyard policy
-      says which is in force
+      show the policy in force
   switchyard policy fair
-      weights alone count, whatever the class
+      weights alone count, whatever the priority
   switchyard policy exclusive
-      one job at a time has the GPU, in turns; what the others do on the CPU goes on
+      one job at a time has the GPU, in turns; the others' work on the CPU continues
   switchyard policy deadline
-      first the job whose --deadline is the nearest
+      the job with the nearest --deadline is scheduled first
   switchyard policy priority --minimum 5%
-      classes and weights, the default; however busy a high job is, the others keep 5 %
+      priorities and weights, the default; a busy high job leaves 5 % to the others
 
-In force at once, for every GPU of the monitor. --limit and `pause` hold under each of them. Only the
-monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor, 5 not yours.)";
+The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
+policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,
+5 not yours.)";
 
 int policy(const Options& options) {
   nlohmann::json request = {{"op", "policy"}};
@@ -58,14 +59,15 @@ int policy(const Options& options) {
 }  // namespace
 
 void add_policy(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("policy", "choose the rules by which GPUs are shared");
+  CLI::App* sub = app.add_subcommand("policy", "show or choose the rules by which GPUs are shared");
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
   sub->add_option("POLICY", options->wanted,
-                  std::string(kPolicyForms) + "; without it, says what is in force");
-  sub->add_option("--minimum", options->minimum, "what a busy high class leaves to the others")
+                  std::string(kPolicyForms) + "; without it, shows the policy in force");
+  sub->add_option("--minimum", options->minimum,
+                  "the part of the GPU's time that high jobs leave to the others")
       ->type_name("PART");
-  sub->add_flag("--json", options->json, "as JSON");
+  sub->add_flag("--json", options->json, "print JSON");
   add_socket_option(*sub);
   sub->callback([options, &outcome] { outcome.code = policy(*options); });
 }

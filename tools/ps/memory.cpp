@@ -68,7 +68,7 @@ void print_memory(const json& jobs) {
                {"OVERHEAD", kRight},
                {"OUT", kRight},
                {"IN", kRight},
-               {"SPARED", kRight},
+               {"SKIPPED", kRight},
                {"TIMES", kRight},
                {"STAYS"}});
   for (const auto& job : jobs) {

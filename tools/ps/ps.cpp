@@ -19,22 +19,24 @@ constexpr char kExamples[] = R"(Examples:
   switchyard ps --json | jq '.jobs[] | {name, gpus: [.gpus[].memory_used_bytes]}'
 
 One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
-known. DEADLINE is what is left until then. A paused job says how long it still is when its pause has
-a time. SLICE is the hardware time slice in force; 'default' is the driver's own. A '!' behind it
-means that the driver refused the one that was asked for. Of jobs that were started with --swappable,
-RESIDENT says what of MEMORY is on the device.
+known. DEADLINE is the time left. A pause with a time-out shows the time left, too. SLICE is the
+hardware time slice in force; 'default' is the driver's own. '!' means that the driver refused the
+slice that was asked for. RESIDENT is the part of MEMORY that is on the device, for swappable jobs.
 
-STATE says why a job does not run: 'held (limit)' by its --limit, 'waiting (turn)' while another job
-has the GPU, 'waiting (memory)' or 'waiting (memory of NAME)' for room on the GPU, 'swapped (...)' or
-'moving' while its memory is in the host or on its way.
+STATE says why a job does not run:
+  held (limit)              it has used up its --limit
+  waiting (turn)            another job has the GPU
+  waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
+  swapped (...), moving     its memory is in the host, or is being copied
 
-With --memory: what of each job's memory can leave its GPU, and why the rest can't. USED is SWAPPABLE,
-of which ON GPU is there now, OVERHEAD (contexts, modules) and what STAYS, by reason; memory that is
-IPC-imported is used by the job that made it. OUT and IN were copied to the host and back so far, at
-TIMES times out; SPARED moved without a copy, for it had not changed since the last time or is all
-zero. --json has it, too: gpus[].memory_stays_bytes.
-Without a monitor there are no jobs, and the table is empty. Exit status: 0, or 3 when a monitor was
-there and does not answer.)";
+--memory shows which memory of each job can be swapped out, and why the rest cannot. USED is the sum
+of SWAPPABLE, OVERHEAD (contexts, modules) and STAYS (not swappable, by reason). ON GPU is the part
+of SWAPPABLE that is on the device. IPC-imported memory is charged to the job that made it. OUT and
+IN are the bytes copied to the host and back; TIMES is how often the job was swapped out. SKIPPED
+was not copied, because it was unchanged since the last swap or all zero.
+
+Without a monitor there are no jobs, and the table is empty. Exit status: 0, or 3 when a monitor's
+socket is there and nothing answers.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
@@ -150,8 +152,8 @@ void print_best_effort(const nlohmann::json& jobs) {
   for (const auto& job : jobs) {
     if (!truth_of(job, "pause_best_effort")) continue;
     fmt::print("{}\n",
-               paint(Tone::kWarning, fmt::format("{}: its pause is best effort, for its processes "
-                                                 "are held one by one",
+               paint(Tone::kWarning, fmt::format("{}: its pause is best effort: its processes are "
+                                                 "held one by one",
                                                  text_of(job, "name"))));
   }
 }
@@ -163,9 +165,9 @@ void print_undrained(const nlohmann::json& jobs) {
     if (text_of(job, "state") != "paused" || drained == job.end()) continue;
     if (drained->is_boolean() && drained->get<bool>()) continue;
     const char* what = drained->is_boolean()
-                           ? "what it had queued before its pause still runs"
-                           : "whether what it had queued before its pause still runs is not known: "
-                             "nobody counted it";
+                           ? "work that was queued before the pause still runs"
+                           : "work that was queued before the pause may still run: it was not "
+                             "counted";
     fmt::print("{}\n", paint(Tone::kWarning, fmt::format("{}: {}", text_of(job, "name"), what)));
   }
 }
@@ -176,8 +178,8 @@ void print_stuck(const nlohmann::json& jobs) {
     std::string why;
     for (const auto& gpu : list_of(job, "gpus")) why = text_of(gpu, "swap_error", why);
     if (why.empty()) continue;
-    fmt::print("{}\n",
-               paint(Tone::kWarning, fmt::format("{}: its memory: {}", text_of(job, "name"), why)));
+    fmt::print("{}\n", paint(Tone::kWarning,
+                             fmt::format("{}: swapping failed: {}", text_of(job, "name"), why)));
   }
 }
 
@@ -237,12 +239,12 @@ int ps(const Options& options) {
 }  // namespace
 
 void add_ps(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("ps", "the jobs: what each was promised and what it gets");
+  CLI::App* sub = app.add_subcommand("ps", "list the jobs: their settings and what they use");
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
   sub->add_flag("--memory", options->memory,
-                "what of their memory can leave, and why the rest can't");
-  sub->add_flag("--json", options->json, "as JSON");
+                "show which memory can be swapped out, and why the rest cannot");
+  sub->add_flag("--json", options->json, "print JSON");
   add_socket_option(*sub);
   sub->callback([options, &outcome] { outcome.code = ps(*options); });
 }

@@ -20,7 +20,7 @@ namespace switchyard::tools {
 using Card = std::map<std::string, std::string>;
 
 // `options` has the fields that were given on the command line. kUsage with the value and the
-// accepted forms when one makes no sense.
+// accepted forms when one is invalid.
 Result<Card> make_card(const Card& options);
 
 // A setting that was asked for, and differs from what a job gets anyway: a promise that only a

@@ -39,30 +39,30 @@ struct Job {
 
 constexpr char kExamples[] = R"(Examples:
   switchyard run -- python train.py
-      shares the GPU with whoever else is there
+      share the GPU equally with the other jobs
   switchyard run --name chat --priority high -- python serve.py
-      latency first: others yield while it works
+      low latency: other jobs yield while this one works
   switchyard run --priority low --memory 40GiB -- python train.py
-      takes what is left; 40 GiB per GPU are reserved for it
+      use the GPU time that others leave; 40 GiB per GPU are reserved for this job
   switchyard run --limit 30% --deadline 10m -- python eval.py
-      at most 30 % of the GPU's time; under `switchyard policy deadline`, first while it is due first
+      at most 30 % of the GPU's time; `switchyard policy deadline` puts the nearest deadline first
   switchyard run --share 4 --on-oom wait --oom-timeout 10m -- ./job.sh
-      four times the weight of a job with 1; waits for memory instead of failing
+      four times the weight of a job with 1; allocations wait for memory instead of failing
   switchyard run --swappable --name train -- python train.py
-      `switchyard swap-out train` and `pause --release train` give its device memory to others
+      `switchyard swap-out train` and `pause --release train` free its device memory for others
   switchyard run --idle-release 10m -- jupyter lab
-      its device memory leaves when it idles, and comes back at its next call
+      its memory is swapped out after 10 idle minutes, and in again at its next CUDA call
   switchyard run --oversubscribe -- python train.py
-      takes turns on the GPU with others like it, when their memory does not fit together
+      alternate on the GPU with other such jobs when their memory does not fit together
 
-A job that asks for nothing starts unmanaged, with a message, where Switchyard cannot manage it: no
-monitor, no GPU. A job that asks for --memory, --priority, --limit or another setting is refused there
-(125), unless --best-effort is given. --require refuses it in any case, and its processes find no CUDA
-without a monitor later.
+A job without settings starts unmanaged, with a message, where Switchyard cannot manage it: without
+a monitor or a GPU. A job with --memory, --priority, --limit or another setting is refused there
+(125), unless --best-effort is given. --require refuses every job there. A job that was started with
+--require finds no CUDA device while there is no monitor.
 
-Inside another `run` the command joins the outer job, and shares what that job was promised. Settings
-that differ from the outer job's are refused (125). `env -u SWITCHYARD_JOB switchyard run ...` starts a
-job of its own there.
+Inside another `run`, the command joins the outer job and shares its settings. Settings that differ
+from the outer job's are refused (125). `env -u SWITCHYARD_JOB switchyard run ...` starts a separate
+job there.
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
@@ -280,8 +280,7 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
 }
 
 void add_run(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand(
-      "run", "start a job that shares the GPU: run [OPTIONS] -- COMMAND [ARGUMENTS]");
+  CLI::App* sub = app.add_subcommand("run", "start a job: run [OPTIONS] -- COMMAND [ARGUMENTS]");
   sub->footer(kExamples);
   const auto options = std::make_shared<Options>();
   for (const Knob& knob : knobs()) {
@@ -300,10 +299,9 @@ void add_run(CLI::App& app, Outcome& outcome) {
            help)
         ->type_name(knob.type_name);
   }
-  sub->add_flag("--require", options->require,
-                "refuse to start unmanaged (exit 125), whatever was asked for");
+  sub->add_flag("--require", options->require, "fail (exit 125) instead of running unmanaged");
   sub->add_flag("--best-effort", options->best_effort,
-                "start unmanaged where what was asked for cannot be kept");
+                "start unmanaged where the settings cannot be enforced");
   add_socket_option(*sub);
   sub->callback([options, &outcome] { outcome.code = run(*options, outcome.command); });
 }

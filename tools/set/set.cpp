@@ -21,15 +21,16 @@ constexpr char kExamples[] = R"(Examples:
   switchyard set chat --priority high
   switchyard set train --share 4 --memory 30GiB
   switchyard set train --memory none
-      gives the reservation back; the job uses what is not reserved
+      remove the quota and its reservation; the job may use all unreserved memory
   switchyard set train --limit 30%
-      at most so much of the GPU's time; none takes the limit away
+      at most 30 % of the GPU's time; none removes the limit
   switchyard set train --deadline 1h30m
-      done 90 minutes after its start, if `switchyard policy` is deadline; none clears it
+      90 minutes after the job's start, for `switchyard policy deadline`; none removes it
 
-NAME is a job's name or id as `switchyard ps` shows it. It takes effect at once; no job is restarted.
-A quota below what the job uses refuses new allocations only. Exit status: 0, 2 bad value or nothing
-to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: more than what is left.)";
+NAME is a job's name or id as `switchyard ps` shows it. Changes take effect at once; no job is
+restarted. A quota below the job's present use refuses new allocations only. Exit status: 0, 2 bad
+value or nothing to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: not enough memory is
+unreserved.)";
 
 int set(const Options& options) {
   if (options.changes.empty()) {

@@ -16,28 +16,28 @@ constexpr char kExamples[] = R"(Examples:
   switchyard status
   switchyard status --json | jq '.gpus[].means'
 
-MEANS says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
-both or none; the reason stands below the table. RESERVED is the sum of the quotas. Without a monitor,
-the GPUs are listed as NVML has them. Exit status: 0, or 3 when a monitor was there and does not
-answer.)";
+BACKEND says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
+both or none; the reason stands below the table. RESERVED is the sum of the quotas. UNMANAGED is the
+memory of processes without Switchyard. Without a monitor, the GPUs are listed as NVML has them.
+Exit status: 0, or 3 when a monitor's socket is there and nothing answers.)";
 
 void print_monitor(const nlohmann::json& monitor) {
   fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),
              text_of(monitor, "user"), number_of(monitor, "pid"),
              human_seconds(static_cast<double>(number_of(monitor, "uptime_seconds"))),
-             truth_of(monitor, "persist") ? "stays" : "ends after its last job");
+             truth_of(monitor, "persist") ? "persistent" : "ends after its last job");
   fmt::print("socket  {}\n", text_of(monitor, "socket"));
   fmt::print("policy  {}, minimum {}\n", text_of(monitor, "policy"),
              percent_of(monitor, "minimum_ratio"));
   const std::string means = text_of(monitor, "means");
   if (means == "none") {
     fmt::print("{}\n", paint(Tone::kWarning,
-                             "means   switched off (`switchyard means auto` switches "
-                             "them on)"));
+                             "backend none: shares are not enforced (`switchyard backend "
+                             "auto` changes that)"));
   } else if (means != "auto") {
     fmt::print("{}\n",
-               paint(Tone::kWarning, fmt::format("means   {} alone was chosen (`switchyard means "
-                                                 "auto` takes whatever works)",
+               paint(Tone::kWarning, fmt::format("backend {} alone was chosen (`switchyard backend "
+                                                 "auto` uses what works)",
                                                  means)));
   }
 }
@@ -60,11 +60,11 @@ void print_gpus(const nlohmann::json& gpus) {
                {"NAME"},
                {"USED", kRight},
                {"RESERVED", kRight},
-               {"OUTSIDE", kRight},
+               {"UNMANAGED", kRight},
                {"CAPACITY", kRight},
                {"JOBS", kRight},
                {"CLIENTS", kRight},
-               {"MEANS"},
+               {"BACKEND"},
                {"NOTES"}});
   for (const auto& gpu : gpus) {
     const std::string means = text_of(gpu, "means");
@@ -151,10 +151,10 @@ int status(bool json) {
 }  // namespace
 
 void add_status(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("status", "the monitor and its GPUs");
+  CLI::App* sub = app.add_subcommand("status", "show the monitor and its GPUs");
   sub->footer(kExamples);
   const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *json, "as JSON");
+  sub->add_flag("--json", *json, "print JSON");
   add_socket_option(*sub);
   sub->callback([json, &outcome] { outcome.code = status(*json); });
 }

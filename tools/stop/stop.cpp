@@ -17,13 +17,13 @@ constexpr auto kEndsWithin = std::chrono::seconds(10);
 
 constexpr char kExamples[] = R"(Examples:
   switchyard stop
-      ends the monitor; the next `switchyard run` starts another
+      end the monitor; the next `switchyard run` starts another
   switchyard stop --force
-      ends it although jobs run: they go on, unmanaged, until there is another monitor
+      end it although jobs run: they continue unmanaged until there is another monitor
 
-A monitor that systemd started is started and stopped by `systemctl`. Only the monitor's owner and
-root may stop it. Exit status: 0 once it has ended, 3 no monitor, 5 not yours, 6 jobs are running,
-7 it did not end in time.)";
+`systemctl` starts and stops a monitor of systemd. Only the monitor's owner and root may stop it.
+Exit status: 0 once it has ended, 3 no monitor, 5 not yours, 6 jobs are running, 7 it did not end in
+time.)";
 
 // Another monitor can be started once this one listens no more; maybe it has been already.
 bool has_ended(const std::string& socket, const nlohmann::json& pid) {
@@ -62,8 +62,8 @@ void add_stop(CLI::App& app, Outcome& outcome) {
   sub->footer(kExamples);
   const auto force = std::make_shared<bool>(false);
   const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--force", *force, "also while jobs run; they go on unmanaged");
-  sub->add_flag("--json", *json, "as JSON");
+  sub->add_flag("--force", *force, "even while jobs run; they continue unmanaged");
+  sub->add_flag("--json", *json, "print JSON");
   add_socket_option(*sub);
   sub->callback([force, json, &outcome] { outcome.code = stop(*force, *json); });
 }

@@ -17,21 +17,23 @@ struct Options {
 constexpr char kOutExamples[] = R"(Examples:
   switchyard run --swappable --name train -- python train.py
   switchyard swap-out train
-      its memory moves to the host, the GPU's is free for others; the job waits until swap-in
+      copy its memory to the host and free it on the GPU; the job waits until swap-in
   switchyard swap-out train --json | jq '.gpus[].memory_swapped_bytes'
 
-It answers when the memory has left. What moves is memory of 2 MiB and more by cuMemAlloc; pools,
-arrays, managed memory and what is smaller stay. What was accepted before runs to its end first.
-`switchyard pause --release` does the same, and the job stays paused when its memory is back. Exit
-status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 it cannot leave (and why), 7 not in time.)";
+The command answers when the memory has been swapped out. Work that the GPU has accepted ends first.
+Allocations below 2 MiB, arrays, managed and shared memory stay on the GPU; `switchyard ps --memory`
+shows them by reason. `switchyard pause --release` swaps out, too, and the job stays paused after
+swap-in. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 its memory cannot be swapped
+out (and why), 7 not in time.)";
 
 constexpr char kInExamples[] = R"(Examples:
   switchyard swap-in train
-      its memory comes back, under the same addresses, and the job goes on
+      copy its memory back, to the same addresses; then the job continues
 
-When the GPU has no room for it yet, the job waits: `switchyard ps` says so, and it comes as soon as
-others have freed enough. It answers when it is back, or after 2 s with where it is. Exit status: 0,
-3 no monitor, 4 no such job, 5 not yours, 6 not started with --swappable.)";
+While the GPU has no room for it, the job waits and `switchyard ps` says so. Its memory comes back
+when other jobs have freed enough. The command answers when the memory is back, or after 2 s with
+the present state. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 not started with
+--swappable.)";
 
 int ask(const Options& options, const char* op) {
   auto reply = MonitorClient::ask_any({{"op", op}, {"target", options.target}},
@@ -63,22 +65,21 @@ std::string residency_text(const nlohmann::json& job) {
   for (const auto& gpu : list_of(job, "gpus")) away += number_of(gpu, "memory_swapped_bytes");
   const std::string where = text_of(job, "residency");
   const std::string amount = human_bytes(away);
-  if (where == "swapped" && away == 0) return "it has no memory that could leave the device";
-  if (where == "swapped") return "its memory (" + amount + ") has left the device";
-  if (where == "moving") return "its memory is on its way; " + amount + " are in the host";
+  if (where == "swapped" && away == 0) return "it has no memory that can be swapped out";
+  if (where == "swapped") return "its memory (" + amount + ") is swapped out";
+  if (where == "moving") return "its memory is being copied; " + amount + " are in the host";
   if (where == "waiting") {
-    return amount +
-           " of its memory wait in the host until the device has room; see `switchyard ps`";
+    return amount + " of its memory wait in the host for room on the GPU; see `switchyard ps`";
   }
-  return "its memory is on the device";
+  return "its memory is on the GPU";
 }
 
 void add_swap_out(CLI::App& app, Outcome& outcome) {
-  add(app, outcome, "swap-out", "move a swappable job's memory to the host", kOutExamples);
+  add(app, outcome, "swap-out", "swap a job's memory out to the host", kOutExamples);
 }
 
 void add_swap_in(CLI::App& app, Outcome& outcome) {
-  add(app, outcome, "swap-in", "bring a job's memory back to the device", kInExamples);
+  add(app, outcome, "swap-in", "swap a job's memory in again", kInExamples);
 }
 
 }  // namespace switchyard::tools

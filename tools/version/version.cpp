@@ -13,7 +13,7 @@ constexpr char kExamples[] = R"(Examples:
   switchyard version
   switchyard version --json | jq -r .version
 
-Asks the monitor too, when one answers. Exit status: 0.)";
+Shows the monitor's version, too, when one answers. Exit status: 0.)";
 
 int version(bool json) {
   nlohmann::json listing = {{"version", kVersion}, {"monitor_version", nullptr}};
@@ -24,7 +24,7 @@ int version(bool json) {
   }
   const auto& other = listing["monitor_version"];
   if (other.is_string() && other != kVersion) {
-    complain(fmt::format("the monitor is {}, this program {}; restart the monitor",
+    complain(fmt::format("the monitor has version {}, this program {}; restart the monitor",
                          other.get<std::string>(), kVersion));
   }
   if (json) {
@@ -39,10 +39,11 @@ int version(bool json) {
 }  // namespace
 
 void add_version(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("version", "this program's version and the monitor's");
+  CLI::App* sub =
+      app.add_subcommand("version", "show the version of this program and of the monitor");
   sub->footer(kExamples);
   const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *json, "as JSON");
+  sub->add_flag("--json", *json, "print JSON");
   add_socket_option(*sub);
   sub->callback([json, &outcome] { outcome.code = version(*json); });
 }
