@@ -29,9 +29,11 @@ bench: all ## measure on a real GPU (bench/README.md says what and how long)
 asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan), in build/NAME
 	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
 
-lint: ## check format, layers, the bench and clang-tidy; changes nothing
+lint: ## check format, layers, documents, the bench and clang-tidy; changes nothing
 	@scripts/configure.sh --lint $(BUILD)/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 	scripts/check_layers.py
+	scripts/check_docs.sh
+	python3 bench/chart/draw.py --check
 	scripts/check_bench.sh
 	scripts/check_format.sh
 	scripts/check_tidy.sh $(BUILD)/lint $(JOBS)
