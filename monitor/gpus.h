@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace switchyard::monitor {
@@ -64,27 +63,5 @@ class Gpus {
   // The latest sample of every process that was sampled since the last call.
   virtual std::optional<std::vector<ProcessLoad>> loads(std::size_t at) = 0;
 };
-
-// "GPU-8-4-4-4-12 hex" or "MIG-..." to its 16 bytes.
-inline std::optional<Uuid> parse_uuid(std::string_view text) {
-  if (text.size() < 4 || (text.substr(0, 4) != "GPU-" && text.substr(0, 4) != "MIG-")) {
-    return std::nullopt;
-  }
-  Uuid out{};
-  std::size_t digits = 0;
-  for (const char c : text.substr(4)) {
-    if (c == '-') continue;
-    const int value = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                             : -1;
-    if (value < 0 || digits >= 32) return std::nullopt;
-    auto& byte = out[digits / 2];
-    byte = static_cast<std::uint8_t>((byte << 4) | value);
-    ++digits;
-  }
-  if (digits != 32) return std::nullopt;
-  return out;
-}
 
 }  // namespace switchyard::monitor

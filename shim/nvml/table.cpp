@@ -10,7 +10,8 @@
 #include "shim/client/settings.h"
 #include "shim/dl.h"
 #include "shim/memory/info.h"
-#include "shim/nvml/abi.h"
+#include "switchyard/nvml_abi.h"
+#include "switchyard/uuid.h"
 
 namespace switchyard::shim::nvml {
 namespace {
@@ -36,13 +37,14 @@ Function find(const char* name) {
   return reinterpret_cast<Function>(real_dlsym()(handle, name));
 }
 
-bool uuid_of(Device device, std::uint8_t (&uuid)[16]) {
-  const auto ask = find<Return (*)(Device, char*, unsigned)>("nvmlDeviceGetUUID");
-  char text[kUuidBytes] = {};
-  return ask != nullptr && ask(device, text, sizeof(text)) == kSuccess && parse_uuid(text, uuid);
+bool uuid_of(nvmlDevice_t device, std::uint8_t (&uuid)[16]) {
+  const auto ask = find<nvmlReturn_t (*)(nvmlDevice_t, char*, unsigned)>("nvmlDeviceGetUUID");
+  char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = {};
+  return ask != nullptr && ask(device, text, sizeof(text)) == NVML_SUCCESS &&
+         parse_uuid(text, uuid);
 }
 
-abi::Lane* lane_of(Device device) {
+abi::Lane* lane_of(nvmlDevice_t device) {
   std::uint8_t uuid[16];
   if (!uuid_of(device, uuid)) return nullptr;
   for (abi::Lane& lane : page().lanes) {
@@ -67,16 +69,16 @@ bool has_limits() {
   return observe() || page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
 }
 
-void set_reserved(Memory&) {}
+void set_reserved(nvmlMemory_t&) {}
 // The driver's own reserve is not the job's: total = free + used.
-void set_reserved(MemoryV2& info) { info.reserved = 0; }
+void set_reserved(nvmlMemory_v2_t& info) { info.reserved = 0; }
 
 template <typename Info>
-Return memory_info(const char* name, Device device, Info* info) {
-  const auto original = find<Return (*)(Device, Info*)>(name);
-  if (original == nullptr) return kFunctionNotFound;
-  const Return result = original(device, info);
-  if (result != kSuccess || info == nullptr || disabled() || !has_limits()) return result;
+nvmlReturn_t memory_info(const char* name, nvmlDevice_t device, Info* info) {
+  const auto original = find<nvmlReturn_t (*)(nvmlDevice_t, Info*)>(name);
+  if (original == nullptr) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  const nvmlReturn_t result = original(device, info);
+  if (result != NVML_SUCCESS || info == nullptr || disabled() || !has_limits()) return result;
   abi::Lane* lane = lane_of(device);
   if (lane == nullptr) return result;
   refresh_observed(*lane);
@@ -92,10 +94,10 @@ Return memory_info(const char* name, Device device, Info* info) {
 }  // namespace
 }  // namespace switchyard::shim::nvml
 
-#define NVML_CALL(name, Info)                                                            \
-  extern "C" __attribute__((visibility("default"))) switchyard::shim::nvml::Return name( \
-      switchyard::shim::nvml::Device device, switchyard::shim::nvml::Info* info) {       \
-    return switchyard::shim::nvml::memory_info(#name, device, info);                     \
+#define NVML_CALL(name, Info)                                                              \
+  extern "C" __attribute__((visibility("default"))) nvmlReturn_t name(nvmlDevice_t device, \
+                                                                      Info* info) {        \
+    return switchyard::shim::nvml::memory_info(#name, device, info);                       \
   }
 #include "shim/nvml/nvml.def"
 #undef NVML_CALL
@@ -133,36 +135,20 @@ Pick pick(void* handle, const char* name) {
 }
 
 std::uint32_t list_gpus(std::uint8_t (*uuid)[16]) {
-  const auto count_gpus = find<Return (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-  const auto at_index = find<Return (*)(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2");
+  const auto count_gpus = find<nvmlReturn_t (*)(unsigned*)>("nvmlDeviceGetCount_v2");
+  const auto at_index =
+      find<nvmlReturn_t (*)(unsigned, nvmlDevice_t*)>("nvmlDeviceGetHandleByIndex_v2");
   unsigned count = 0;
-  if (count_gpus == nullptr || at_index == nullptr || count_gpus(&count) != kSuccess) return 0;
+  if (count_gpus == nullptr || at_index == nullptr || count_gpus(&count) != NVML_SUCCESS) return 0;
   std::uint32_t listed = 0;
   for (unsigned i = 0; i < count && listed < abi::kMaxGpus; ++i) {
-    Device device = nullptr;
+    nvmlDevice_t device = nullptr;
     std::uint8_t bytes[16];
     // One that this process may not see is left out.
-    if (at_index(i, &device) != kSuccess || !uuid_of(device, bytes)) continue;
+    if (at_index(i, &device) != NVML_SUCCESS || !uuid_of(device, bytes)) continue;
     std::memcpy(uuid[listed++], bytes, sizeof(bytes));
   }
   return listed;
-}
-
-bool parse_uuid(const char* text, std::uint8_t (&uuid)[16]) {
-  if (std::strncmp(text, "GPU-", 4) != 0 && std::strncmp(text, "MIG-", 4) != 0) return false;
-  unsigned digits = 0;
-  for (text += 4; *text != '\0'; ++text) {
-    if (*text == '-') continue;
-    const char c = static_cast<char>(*text | 0x20);
-    const bool letter = c >= 'a' && c <= 'f';
-    if (digits == 32 || (!letter && (*text < '0' || *text > '9'))) return false;
-    const unsigned value =
-        letter ? static_cast<unsigned>(c - 'a') + 10 : static_cast<unsigned>(*text - '0');
-    uuid[digits / 2] =
-        static_cast<std::uint8_t>(digits % 2 == 0 ? value << 4 : uuid[digits / 2] | value);
-    ++digits;
-  }
-  return digits == 32;
 }
 
 }  // namespace switchyard::shim::nvml

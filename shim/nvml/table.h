@@ -22,7 +22,4 @@ Pick pick(void* handle, const char* name);
 // The GPUs that this process's NVML lists, for joining as an observer. Returns how many.
 std::uint32_t list_gpus(std::uint8_t (*uuid)[16]);
 
-// The bytes of a UUID as NVML writes it: "GPU-" or "MIG-" and 32 hexadecimal digits in groups.
-bool parse_uuid(const char* text, std::uint8_t (&uuid)[16]);
-
 }  // namespace switchyard::shim::nvml

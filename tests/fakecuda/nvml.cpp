@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
-#include "nvml_abi.h"
 #include "shared_state.h"
+#include "switchyard/nvml_abi.h"
 
 using namespace fakecuda;
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "loaded.h"
-#include "nvml_abi.h"
 #include "report.h"
+#include "switchyard/nvml_abi.h"
 
 using namespace fakecuda_tests;
 

@@ -5,15 +5,11 @@
 
 #include <cstdlib>
 
+#include "switchyard/nvml_abi.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::tools {
 namespace {
-
-using Device = void*;
-struct Memory {  // nvmlMemory_t
-  unsigned long long total, free, used;
-};
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function) {
@@ -25,10 +21,10 @@ struct Calls {
   int (*init)() = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
   int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, Device*) = nullptr;
-  int (*uuid)(Device, char*, unsigned) = nullptr;
-  int (*name)(Device, char*, unsigned) = nullptr;
-  int (*memory)(Device, Memory*) = nullptr;
+  int (*by_index)(unsigned, nvmlDevice_t*) = nullptr;
+  int (*uuid)(nvmlDevice_t, char*, unsigned) = nullptr;
+  int (*name)(nvmlDevice_t, char*, unsigned) = nullptr;
+  int (*memory)(nvmlDevice_t, nvmlMemory_t*) = nullptr;
 
   bool load(void* library) {
     return find(library, "nvmlInit_v2", init) &&
@@ -40,13 +36,13 @@ struct Calls {
   }
 };
 
-NvmlGpu describe(const Calls& nvml, unsigned index, Device device) {
+NvmlGpu describe(const Calls& nvml, unsigned index, nvmlDevice_t device) {
   NvmlGpu gpu;
   gpu.index = index;
   char text[128] = "";
   if (nvml.uuid(device, text, sizeof(text)) == 0) gpu.uuid = printable(text);
   if (nvml.name(device, text, sizeof(text)) == 0) gpu.name = printable(text);
-  Memory memory{};
+  nvmlMemory_t memory{};
   if (nvml.memory(device, &memory) == 0) {
     gpu.total_bytes = memory.total;
     gpu.used_bytes = memory.used;
@@ -80,7 +76,7 @@ NvmlReport ask_nvml() {
   char version[80] = "";
   if (nvml.driver_version(version, sizeof(version)) == 0) report.driver_version = version;
   for (unsigned i = 0; i < count; ++i) {
-    Device device = nullptr;
+    nvmlDevice_t device = nullptr;
     if (nvml.by_index(i, &device) == 0) report.gpus.push_back(describe(nvml, i, device));
   }
   if (report.gpus.empty()) report.problem = "NVML lists none";
