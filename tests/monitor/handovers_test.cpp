@@ -95,6 +95,31 @@ TEST(HandOvers, WhatIsPreparedForOneThatIsOvertakenIsWithdrawn) {
   EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
 }
 
+TEST(HandOvers, WhatIsPreparedForOneThatAHigherClassOvertakesIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  const Joined c = rig.oversubscriber("c", {.priority = "high"});
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+  rig.monitor.look(rig.now);
+  EXPECT_EQ(rig.job(2)["waits_for"], "a") << "what a has kept goes first";
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+}
+
+TEST(HandOvers, WhatIsPreparedIsWithdrawnWhenTooLittleOfItIsStillLacking) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.gives(rig.b), 0u);
+  rig.a.shim.release(2 * kGiB - 32 * kMiB);  // it frees what is away
+  rig.a.shim.residency().total_bytes -= 2 * kGiB - 32 * kMiB;
+  rig.live(milliseconds(1), {&rig.b});
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
 // As measured: with an open descriptor it is used, and no process's once its maker has released it.
 TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherLessensNothing) {
   Turn rig;

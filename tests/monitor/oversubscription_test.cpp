@@ -94,6 +94,32 @@ TEST(Oversubscription, OfSeveralProcessesOnlyWhatIsLackingLeavesInAll) {
   EXPECT_EQ(rig.may_have(one) + rig.may_have(two), 2 * kGiB) << "one GiB is lacking";
 }
 
+TEST(Oversubscription, OfSeveralProcessesNoMoreComesInAllThanThereIsRoom) {
+  Crowd rig;
+  Ask same_job;
+  same_job.job = "j";
+  const Joined one = rig.oversubscriber("a", same_job);
+  const Joined two = rig.oversubscriber("a", same_job);
+  ASSERT_TRUE(rig.gets(one, kGiB + kGiB / 2));
+  ASSERT_TRUE(rig.gets(two, kGiB + kGiB / 2));
+  const Joined b = rig.oversubscriber("b");
+  rig.live(seconds(10));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  for (const Joined* each : {&one, &two}) {
+    rig.is_absent(*each);
+    each->shim.residency().held_threads = 1;
+  }
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  rig.gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
+  rig.works_until_told(b);
+  b.shim.residency().held_threads = 1;
+  b.shim.leave(2 * kGiB);
+  rig.gpus.uses[0][b.client->peer.pid] = 2 * kGiB;
+  rig.monitor.look(rig.now);
+  EXPECT_EQ(rig.may_have(one) + rig.may_have(two), 2 * kGiB) << "one GiB has become free";
+}
+
 TEST(Oversubscription, WhomAPersonSwapsOutKeepsNothing) {
   TwoOfThree rig;
   rig.b_works();
@@ -154,6 +180,19 @@ TEST(Oversubscription, GrowthWithinAStayTakesWhatTheOtherHasKept) {
   EXPECT_FALSE(rig.b.shim.told_to_leave());
   rig.is_absent(rig.a);
   EXPECT_TRUE(rig.gets(rig.b, kGiB / 2));
+}
+
+TEST(Oversubscription, WhoGivesOfWhatItHasKeptStillWaitsForItsTurn) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.live(milliseconds(50), {&rig.b});
+  ASSERT_EQ(rig.job(0)["residency"], "waiting");
+  rig.a.shim.residency().held_threads = 0;  // it has said once that it wants to work
+  EXPECT_EQ(rig.charge(rig.b, kGiB / 2).verdict, wire::kWait);
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), kGiB / 2);
+  rig.is_absent(rig.a);
+  EXPECT_EQ(rig.job(0)["residency"], "waiting");
 }
 
 TEST(Oversubscription, WhatIsKeptIsAnybodysWhoNeedsIt) {
@@ -291,6 +330,31 @@ TEST(Oversubscription, OfOneClassWhoHasWaitedLongestComesFirst) {
   rig.is_absent(rig.b);
   EXPECT_EQ(rig.a.shim.residency().limited, 0u);
   EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+}
+
+TEST(Oversubscription, OfTwoThatAreOutTheOneThatHasWaitedLongerComesFirst) {
+  TwoOfThree rig;
+  rig.b_works();
+  rig.b_leaves_in_its_turn();
+  rig.is_absent(rig.b);
+  rig.is_back(rig.a);
+  rig.live(milliseconds(500), {&rig.a});  // b waits
+  const Joined c = rig.oversubscriber("c", {.priority = "high"});
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+  rig.live(milliseconds(50), {&rig.a});
+  rig.is_absent(rig.b);  // what it has kept goes first
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+  rig.live(milliseconds(50), {&rig.a});
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  rig.a.shim.residency().held_threads = 1;
+  rig.is_absent(rig.a);
+  ASSERT_TRUE(rig.gets(c, 3 * kGiB));
+  rig.live(milliseconds(500), {&c});  // a waits, too
+  rig.gpus.uses[0].erase(c.client->peer.pid);
+  rig.monitor.died(c.id);
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_TRUE(rig.a.shim.told_to_leave());
 }
 
 TEST(Oversubscription, AStayIsAsLongAsItsLastWayInWasSlow) {

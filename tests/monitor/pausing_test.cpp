@@ -270,6 +270,23 @@ TEST_F(PausingRejoin, ItsTimeOutIsKept) {
   EXPECT_TRUE(open(a));
 }
 
+TEST_F(PausingRejoin, OfSeveralProcessesTheLongestPauseCounts) {
+  const Time soon = rig.now + seconds(20);
+  const Time late = rig.now + seconds(60);
+  const Time never{0};
+  const struct {
+    Time first, second;
+    json seconds;
+  } cases[] = {{soon, late, 60}, {late, soon, 60}, {soon, never, nullptr}, {never, soon, nullptr}};
+  for (const auto& each : cases) {
+    const Joined a = rejoin("j", 1, each.first);
+    const Joined b = rejoin("j", 1, each.second);
+    EXPECT_EQ(ps()["pause_seconds"], each.seconds);
+    rig.monitor.died(a.id);
+    rig.monitor.died(b.id);
+  }
+}
+
 TEST_F(PausingRejoin, AnOverduePauseIsNone) {
   EXPECT_TRUE(open(rejoin("j", 1, rig.now - seconds(1))));
 }

@@ -28,11 +28,14 @@ TEST_F(Numbers, ASlotWithALaunchUnderWayIsNotTakenOver) {
     slot.key.store(++key);
     slot.in_flight.store(1);
   }
-  EXPECT_EQ(numbers::take({.lane = 0, .stream = stream_number(77)}, 77), nullptr);
+  const auto taken = [] {
+    numbers::Slot* slot = numbers::take({.lane = 0, .stream = stream_number(77)}, 77);
+    if (slot != nullptr) ::pthread_mutex_unlock(&slot->lock);
+    return slot;
+  };
+  EXPECT_EQ(taken(), nullptr);
   slots[3].in_flight.store(0);
-  numbers::Slot* taken = numbers::take({.lane = 0, .stream = stream_number(77)}, 77);
-  EXPECT_EQ(taken, &slots[3]);
-  if (taken != nullptr) ::pthread_mutex_unlock(&taken->lock);
+  EXPECT_EQ(taken(), &slots[3]);
   numbers::clear();
 }
 
