@@ -25,20 +25,13 @@ namespace switchyard::shim::swap::handover {
 // on: an offer of which something has been freed ends, too. Whether one stands. pre: no Held lives.
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 
-// The offer while it leaves: prepared before, or now. While it lives has_left() tells the other.
+// The offer while it leaves: prepared before, or now. Until end_offer() has_left() tells the other.
 // pre: nobody new is admitted, and no Held lives.
-class Offer {
- public:
-  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
-  ~Offer();
-  Offer(const Offer&) = delete;
-  Offer& operator=(const Offer&) = delete;
-
-  // The accepted work is done.
-  void begin();
-  // What has not left by now stays. Before anything is made anew: what is offered isn't free.
-  void end();
-};
+void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
+// The accepted work is done.
+void begin_offer();
+// What has not left by now stays. Before anything is made anew: what is offered isn't free.
+void end_offer();
 
 // A chunk's contents are safe, and `handle`, which was mapped there, is released.
 void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle);

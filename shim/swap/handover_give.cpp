@@ -117,6 +117,8 @@ bool is_all_there() {
                      [](const Given& given) { return chunk_of(given) != nullptr; });
 }
 
+}  // namespace
+
 void end_offer() {
   if (g_board == nullptr) return;
   g_board->phase.store(board::kEnded, std::memory_order_release);
@@ -128,8 +130,6 @@ void end_offer() {
   share(wire::kEndShare, {board::key_of(g_number), 0, 0}, none, answer);
   none.close();
 }
-
-}  // namespace
 
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   if (g_board != nullptr && number == g_number) {
@@ -156,16 +156,12 @@ bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   return !g_unsent;
 }
 
-Offer::Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   if (g_unsent) g_number = 0;
   prepare(lane, bytes, number);
 }
 
-Offer::~Offer() { end(); }
-
-void Offer::end() { end_offer(); }
-
-void Offer::begin() {
+void begin_offer() {
   if (g_board != nullptr) g_board->phase.store(board::kBegun, std::memory_order_release);
 }
 

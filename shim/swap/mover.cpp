@@ -16,9 +16,9 @@
 #include "shim/swap/admission.h"
 #include "shim/swap/bodies.h"
 #include "shim/swap/digest.h"
+#include "shim/swap/executor.h"
 #include "shim/swap/handover.h"
 #include "shim/swap/host_pool.h"
-#include "shim/swap/moves.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 #include "shim/swap/wanted.h"
@@ -45,14 +45,14 @@ pthread_mutex_t g_at_work = PTHREAD_MUTEX_INITIALIZER;
 void* run(void*) {
   // What another thread captures must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
-  Moves moves;
+  residency::Executor& executor = residency::executor();
   for (;;) {
     const std::uint32_t seen = g_pokes.load(std::memory_order_acquire);
     std::uint64_t wait_ns = 0;
     {
       const Locked at_work(g_at_work);
-      wait_ns = moves.look();
-      moves.pause();
+      wait_ns = executor.look();
+      executor.pause();
     }
     if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
   }
@@ -88,12 +88,7 @@ void context_made() {
   if (!on()) return;
   // The mover may be about to find that there is none: it sees this one, or we see that.
   const Locked at_work(g_at_work);
-  if (!was_stranded()) return;
-  {
-    const Held held;
-    if (anything_away()) admission::shut();
-  }
-  poke();
+  if (residency::executor().context_made()) poke();
 }
 
 }  // namespace switchyard::shim::swap::mover
@@ -102,7 +97,7 @@ namespace switchyard::shim::swap {
 
 void clear() {
   words::clear();
-  mover::was_stranded();
+  residency::clear();
   mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
   wanted::clear();
   handover::clear();

@@ -104,18 +104,8 @@ bool has_said(unsigned lane, std::uint32_t phase) {
   return g_said[lane].phase == phase && g_said[lane].answered == g_said[lane].heeded;
 }
 
-std::uint32_t error_of(Stop stop) {
-  switch (stop) {
-    case Stop::kNothing:
-      return abi::kSwapFine;
-    case Stop::kNoHostRoom:
-      return abi::kSwapNoHostRoom;
-    case Stop::kNoDeviceRoom:
-      return abi::kSwapNoDeviceRoom;
-    case Stop::kDriver:
-      return abi::kSwapFailed;
-  }
-  return abi::kSwapFailed;
+void failed_with(unsigned lane, CUresult result) {
+  page().residencies[lane].swap_result.store(result, std::memory_order_relaxed);
 }
 
 bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }

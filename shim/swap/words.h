@@ -55,8 +55,8 @@ void heed(unsigned lane);
 void say(unsigned lane, std::uint32_t phase, std::uint32_t error);
 // Whether this phase is the answer to the order that was heeded last.
 bool has_said(unsigned lane, std::uint32_t phase);
-// The word of the pipeline's for a move that stopped.
-std::uint32_t error_of(Stop stop);
+// The driver's result that belongs to the error that is said next.
+void failed_with(unsigned lane, CUresult result);
 
 // What was moved (abi.h: Memory), by direction; a move that came to its end; work was held, and
 // what had to leave has left.

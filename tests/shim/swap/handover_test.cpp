@@ -20,7 +20,21 @@ namespace {
 
 using swap::Held;
 using swap::Stop;
-using swap::handover::Offer;
+
+// What leaves is offered while this lives.
+class Offer {
+ public:
+  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+    swap::handover::offer(lane, bytes, number);
+  }
+  ~Offer() { swap::handover::end_offer(); }
+  Offer(const Offer&) = delete;
+  Offer& operator=(const Offer&) = delete;
+
+  void begin() { swap::handover::begin_offer(); }
+  void end() { swap::handover::end_offer(); }
+};
+
 using testing::g_resident;
 using testing::kMiB2;
 

@@ -124,7 +124,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       EXPECT_EQ(swap::words::resident(0), 0u);
       EXPECT_EQ(swap::host_pool::pinned_bytes(), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
-      EXPECT_FALSE(swap::mover::was_stranded());
+      EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
       {
         const swap::Held held;
         EXPECT_EQ(swap::count(), 0u);

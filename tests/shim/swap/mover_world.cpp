@@ -82,7 +82,8 @@ CUresult export_memory(void* out, CUmemGenericAllocationHandle, CUmemAllocationH
 
 MoverWorld* g_mover = &g_nobodys;
 
-MoverTest::MoverTest() : moves_(std::make_unique<swap::mover::Moves>()) {
+MoverTest::MoverTest() {
+  swap::residency::clear();
   g_mover = &mover_;
   g_driver.cuDevicePrimaryCtxGetState = primary_state;
   g_driver.cuDevicePrimaryCtxRetain = retain;
@@ -109,12 +110,11 @@ MoverTest::MoverTest() : moves_(std::make_unique<swap::mover::Moves>()) {
 }
 
 MoverTest::~MoverTest() {
-  moves_.reset();
   EXPECT_EQ(mover_.retained, 0);
   swap::handover::prepare(0, 0, 0);
   process().swappable.store(0);
   process().captures.store(0);
-  swap::mover::was_stranded();
+  swap::residency::clear();
   swap::admission::open();
   g_mover = &g_nobodys;
 }
@@ -151,8 +151,8 @@ void MoverTest::empty_host_pool() {
 }
 
 void MoverTest::look() {
-  const std::uint64_t wait_ns = moves_->look();
-  moves_->pause();
+  const std::uint64_t wait_ns = swap::residency::executor().look();
+  swap::residency::executor().pause();
   // A little more than it asked for, and not always the same part of a microsecond.
   mover_.now_ns.fetch_add(wait_ns + 1'300);
   if (mover_.during_sleep) mover_.during_sleep();

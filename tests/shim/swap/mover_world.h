@@ -19,8 +19,9 @@
 #include <vector>
 
 #include "shim/swap/admission.h"
+#include "shim/swap/executor.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/moves.h"
+#include "shim/swap/words.h"
 #include "tests/shim/swap/pipeline_world.h"
 
 namespace switchyard::shim::testing {
@@ -93,9 +94,6 @@ class MoverTest : public PipelineTest {
   void expect_told_right();
 
   MoverWorld mover_;
-
- private:
-  std::unique_ptr<swap::mover::Moves> moves_;
 };
 
 }  // namespace switchyard::shim::testing

@@ -4,12 +4,12 @@
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/swap/admission.h"
+#include "shim/swap/executor.h"
 #include "shim/swap/host_pool.h"
-#include "shim/swap/moves.h"
 #include "shim/swap/shrink.h"
 #include "shim/swap/words.h"
 
-namespace switchyard::shim::swap::mover {
+namespace switchyard::shim::swap::residency {
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
@@ -25,7 +25,7 @@ constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be
 
 }  // namespace
 
-bool Moves::find_host_room(std::uint64_t bytes, std::uint64_t kept) {
+bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) {
   // The limit may fall meanwhile.
   while (host_pool::free_bytes() + kept < bytes) {
     if (!host_pool::grow(words::host_limit(lane_))) return false;
@@ -33,7 +33,7 @@ bool Moves::find_host_room(std::uint64_t bytes, std::uint64_t kept) {
   return true;
 }
 
-bool Moves::grow_pool() {
+bool Executor::grow_pool() {
   const std::uint64_t most = words::host_limit(lane_);
   const std::uint64_t pinned = host_pool::pinned_bytes();
   const std::uint64_t total = words::total(lane_);
@@ -45,7 +45,7 @@ bool Moves::grow_pool() {
   return true;
 }
 
-bool Moves::shrink_pool() {
+bool Executor::shrink_pool() {
   const std::uint64_t most = words::host_limit(lane_);
   const std::uint64_t begun = monotonic_ns();
   if (host_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
@@ -64,4 +64,4 @@ bool Moves::shrink_pool() {
   return given != 0;
 }
 
-}  // namespace switchyard::shim::swap::mover
+}  // namespace switchyard::shim::swap::residency

@@ -1,0 +1,171 @@
+// Where this process's swappable memory is, and what comes next: the rules alone.
+//
+// Concept. A state, what is seen of the world or what came of the last action, and the time give
+// the next state and one action. The executor (executor.h) sees, acts and tells the page; here is
+// no page, no driver, no log and no clock.
+//
+//     state        input                                     → state         action        says
+//     Resident     order                                     → Resident      FindHostRoom
+//                  host room found                           → Quiescing     Quiesce       leaving
+//                  no host room, or no context               → Resident      backs off     error
+//                  a thread asks to consolidate              → Quiescing     Consolidate
+//     Quiescing    quiesced, the order stands                → SwappingOut   SwapOut
+//                  quiesced, the order was withdrawn         → SwappingIn    SwapIn returning late,
+//                  or failed                           → as before     backs off     error
+//                  consolidated, all is there                → as before     Answer
+//                  consolidated, some is away                → SwappingIn    Answer
+//     SwappingOut  done                                      → SwappedOut                  absent
+//                  stopped, work was admitted before         → SwappingIn    SwapIn        error
+//                  stopped, it was not                       → SwappedOut    backs off     error
+//     SwappedOut   limit below what is there                 → SwappedOut    FindHostRoom
+//                  host room found                           → Quiescing     Quiesce
+//                  limit above, or another's chunks leave    → SwappedOut    SwapInPart
+//                  limit lifted, or nothing is left          → SwappingIn    SwapIn returning
+//     SwappingIn   done                                      → Resident                    resident
+//                  stopped                                   → SwappingIn    backs off     error
+//                  order                                     → as SwappedOut
+//                  no context, or the context's error        → NoContext                   error
+//     NoContext    a context is made                         → SwappingIn    (as any look)
+//                  order, consolidation                      → as Resident
+//
+// Work is admitted in Resident and in NoContext, where it fails by itself and nobody is held for
+// ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
+// held quiesces at once, unless a context has just been made over memory that is away. After a
+// failure the same state is tried again, later and later.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "switchyard/abi.h"
+
+namespace switchyard::shim::swap::residency {
+
+enum class State : std::uint8_t {
+  kResident,
+  kQuiescing,
+  kSwappingOut,
+  kSwappedOut,
+  kSwappingIn,
+  kNoContext,
+};
+inline constexpr unsigned kStates = 6;
+
+// As abi.h: kSwap*.
+enum class Error : std::uint32_t {
+  kFine = abi::kSwapFine,
+  kBusy = abi::kSwapBusy,
+  kNoHostRoom = abi::kSwapNoHostRoom,
+  kNoDeviceRoom = abi::kSwapNoDeviceRoom,
+  kFailed = abi::kSwapFailed,
+};
+
+// A hand-over in which memory of another job comes.
+enum class Handoff : std::uint8_t {
+  kNone,
+  kAwaited,  // there is an offer to wait for
+  kTaken,    // the other's memory stands ready
+  kBegun,    // and leaves there
+};
+
+// What is seen before an action is chosen.
+struct Seen {
+  bool limited = false;  // work is to be held, and so much may be there meanwhile
+  std::uint64_t limit = UINT64_MAX;
+  std::uint64_t total = 0;
+  std::uint64_t resident = 0;
+  bool monitored = true;
+  bool context = true;    // there is one to copy by
+  bool quiesced = false;  // work is held and done
+  bool answered = true;   // that memory is away is said in answer to this order
+  bool asked = false;     // a thread asks to consolidate, and may be answered
+  bool offers = false;    // what leaves soon is offered to another job
+  Handoff handoff = Handoff::kNone;
+};
+
+enum class Event : std::uint8_t {
+  kLook,          // nothing is under way
+  kHostRoom,      // FindHostRoom: it is there
+  kNoHostRoom,    // it is not
+  kQuiesced,      // Quiesce: the accepted work is done
+  kLate,          // it is not, and work goes on
+  kFailed,        // the driver refused to wait for it
+  kDone,          // SwapOut, SwapIn, SwapInPart: all of it
+  kStopped,       // less, and `error` says why
+  kContextLost,   // SwapIn: nothing can be done in the context any more
+  kConsolidated,  // Consolidate: `away` tells whether some of it is away now
+  kContextMade,   // by the application, over memory that may be `away`
+};
+
+struct Input {
+  Event event = Event::kLook;
+  Seen seen;
+  Error error = Error::kFine;  // of kStopped, kContextLost
+  bool away = false;           // of kConsolidated, kContextMade
+};
+
+enum class Action : std::uint8_t {
+  kNothing,
+  kFindHostRoom,  // for what must leave
+  kQuiesce,       // block new work and wait for what was accepted
+  kSwapOut,       // until no more than the limit is there
+  kSwapIn,        // all of it
+  kSwapInPart,    // as the limit permits
+  kMakeWay,       // perhaps: two without a monitor may each hold what the other lacks
+  kConsolidate,   // what was asked for
+  kAnswer,        // who asked
+  kStandReady,    // for what another job hands over
+  kShrinkPool,    // of pinned host memory
+  kTendPool,      // the same, or let it grow for the next move
+};
+
+// What is remembered between two inputs.
+struct Residency {
+  State state = State::kResident;
+  State before = State::kResident;  // of Quiescing and SwappingOut: where it came from
+  Error kept = Error::kFine;        // of SwappingIn: why memory had to come back
+  bool context_made = false;        // of NoContext: since it was lost
+  std::uint64_t backoff_ns = 0;     // of the last failure
+  std::uint64_t not_before_ns = 0;
+};
+
+struct Step {
+  Residency to;
+  Action action = Action::kNothing;
+  bool says = false;    // the page is told the state, with `error`
+  bool failed = false;  // it backs off
+  Error error = Error::kFine;
+  std::uint64_t look_in_ns = 0;  // after the action, unless something happens; 0: at once
+};
+
+inline constexpr std::uint64_t kLookNs = 200'000'000;
+inline constexpr std::uint64_t kSoonNs = 5'000'000;
+// While another's memory is about to be handed over.
+inline constexpr std::uint64_t kHandoffNs = 500'000;
+inline constexpr std::uint64_t kFirstBackoffNs = 20'000'000;
+inline constexpr std::uint64_t kLastBackoffNs = 2'000'000'000;
+// For less of it a part isn't worth to begin.
+inline constexpr std::uint64_t kLeastPart = 32u << 20;
+
+// pre: the event is one that can come in this state: of the last action, or kLook or kContextMade.
+Step next(const Residency& from, const Input& input, std::uint64_t now_ns);
+
+// Whether work is admitted.
+constexpr bool admits(State state) {
+  return state == State::kResident || state == State::kNoContext;
+}
+// Whether one may follow the other.
+bool is_legal(State from, State to);
+// What it is in the page (abi.h: Residency::phase).
+std::uint32_t phase_of(State state);
+// Whether the action needs a context to copy by.
+bool needs_context(Action action);
+// Whether memory that another job hands over can be used,
+bool wants_handoff(const Residency& now, const Seen& seen);
+// and whether there is room for it already.
+bool has_room(const Residency& now, const Seen& seen);
+// Whether what leaves soon may be offered already.
+bool may_offer(const Residency& now, const Seen& seen);
+
+}  // namespace switchyard::shim::swap::residency
