@@ -1,5 +1,6 @@
 // Nodes of graphs: added, and their parameters read and changed, in the graph and in its execs.
 #include <algorithm>
+#include <type_traits>
 
 #include "arrays.h"
 #include "graph.h"
@@ -42,9 +43,39 @@ CUresult replace(CUgraphExec exec, CUgraphNode node, const Work& work) {
   return CUDA_SUCCESS;
 }
 
+// The same with what `build` makes of a call's parameters.
+template <class Build>
+CUresult add(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, std::size_t count,
+             Build build) requires std::is_invocable_v<Build, Work*> {
+  Work work;
+  if (const CUresult status = build(&work)) return status;
+  return add(out, graph, before, count, work);
+}
+template <class Build>
+CUresult replace(CUgraphNode node, Build build) {
+  Work work;
+  if (const CUresult status = build(&work)) return status;
+  return replace(nullptr, node, work);
+}
+template <class Build>
+CUresult replace_in(CUgraphExec exec, CUgraphNode node, Build build) {
+  Work work;
+  if (const CUresult status = build(&work)) return status;
+  return exec ? replace(exec, node, work) : CUDA_ERROR_INVALID_VALUE;
+}
+
 // The node's work, when it is of that type. REQUIRES: ops_lock.
 const Work* work_of(CUgraphNode node, CUgraphNodeType type) {
   return known(from(node)) && from(node)->work.type == type ? &from(node)->work : nullptr;
+}
+
+template <class Value>
+CUresult read(CUgraphNode node, CUgraphNodeType type, Value* out, Value Work::*member) {
+  std::lock_guard held(ops_lock());
+  const Work* work = work_of(node, type);
+  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
+  *out = work->*member;
+  return CUDA_SUCCESS;
 }
 
 // `kern` is looked at when func is null; the oldest form of the parameters hasn't got it.
@@ -63,6 +94,14 @@ CUresult kernel_node(const Params* p, CUkernel library_kernel, Work* work) {
   if (!pack_arguments(*launch, p->kernelParams, p->extra)) return CUDA_ERROR_INVALID_VALUE;
   *work = kernel_work(std::move(launch));
   return CUDA_SUCCESS;
+}
+
+CUresult kernel_node_v1(const CUDA_KERNEL_NODE_PARAMS_v1* p, Work* work) {
+  return kernel_node(p, nullptr, work);
+}
+
+CUresult kernel_node_v2(const CUDA_KERNEL_NODE_PARAMS_v2* p, Work* work) {
+  return kernel_node(p, p ? p->kern : nullptr, work);
 }
 
 template <class Params>
@@ -121,110 +160,44 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode*
   return add(out, graph, before, count, work);
 }
 
-#define FAKE_NODE_CALLS(Kind, Params, build)                                                  \
-  CUresult cuGraphAdd##Kind##Node(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, \
-                                  std::size_t count, const Params* params) {                  \
-    Work work;                                                                                \
-    if (const CUresult status = build(params, &work)) return status;                          \
-    return add(out, graph, before, count, work);                                              \
-  }                                                                                           \
-  CUresult cuGraph##Kind##NodeSetParams(CUgraphNode node, const Params* params) {             \
-    Work work;                                                                                \
-    if (const CUresult status = build(params, &work)) return status;                          \
-    return replace(nullptr, node, work);                                                      \
-  }                                                                                           \
-  CUresult cuGraphExec##Kind##NodeSetParams(CUgraphExec exec, CUgraphNode node,               \
-                                            const Params* params) {                           \
-    Work work;                                                                                \
-    if (const CUresult status = build(params, &work)) return status;                          \
-    return exec ? replace(exec, node, work) : CUDA_ERROR_INVALID_VALUE;                       \
+// A kind of node: added, changed in its graph, changed in an exec. Behind `build`: what the
+// calls take besides, which says nothing here.
+#define FAKE_NODE_CALLS(Kind, suffix, Params, build, ...)                                    \
+  CUresult cuGraphAdd##Kind##Node##suffix(CUgraphNode* out, CUgraph graph,                   \
+                                          const CUgraphNode* before, std::size_t count,      \
+                                          const Params* params __VA_OPT__(, ) __VA_ARGS__) { \
+    return add(out, graph, before, count, [=](Work* work) { return build(params, work); });  \
+  }                                                                                          \
+  CUresult cuGraph##Kind##NodeSetParams##suffix(CUgraphNode node, const Params* params) {    \
+    return replace(node, [=](Work* work) { return build(params, work); });                   \
+  }                                                                                          \
+  CUresult cuGraphExec##Kind##NodeSetParams##suffix(                                         \
+      CUgraphExec exec, CUgraphNode node, const Params* params __VA_OPT__(, ) __VA_ARGS__) { \
+    return replace_in(exec, node, [=](Work* work) { return build(params, work); });          \
   }
-FAKE_NODE_CALLS(Host, CUDA_HOST_NODE_PARAMS, host_node)
-FAKE_NODE_CALLS(BatchMemOp, CUDA_BATCH_MEM_OP_NODE_PARAMS, memory_op_node)
+FAKE_NODE_CALLS(Host, , CUDA_HOST_NODE_PARAMS, host_node)
+FAKE_NODE_CALLS(BatchMemOp, , CUDA_BATCH_MEM_OP_NODE_PARAMS, memory_op_node)
+FAKE_NODE_CALLS(Memcpy, , CUDA_MEMCPY3D, copy_node, CUcontext)
+FAKE_NODE_CALLS(Memset, , CUDA_MEMSET_NODE_PARAMS, set_node, CUcontext)
+FAKE_NODE_CALLS(Kernel, , CUDA_KERNEL_NODE_PARAMS_v1, kernel_node_v1)
+FAKE_NODE_CALLS(Kernel, _v2, CUDA_KERNEL_NODE_PARAMS_v2, kernel_node_v2)
 #undef FAKE_NODE_CALLS
 
-#define FAKE_KERNEL_NODE_CALLS(suffix, Params, kernel)                                  \
-  CUresult cuGraphAddKernelNode##suffix(CUgraphNode* out, CUgraph graph,                \
-                                        const CUgraphNode* before, std::size_t count,   \
-                                        const Params* params) {                         \
-    Work work;                                                                          \
-    if (const CUresult status = kernel_node(params, kernel, &work)) return status;      \
-    return add(out, graph, before, count, work);                                        \
-  }                                                                                     \
-  CUresult cuGraphKernelNodeSetParams##suffix(CUgraphNode node, const Params* params) { \
-    Work work;                                                                          \
-    if (const CUresult status = kernel_node(params, kernel, &work)) return status;      \
-    return replace(nullptr, node, work);                                                \
-  }                                                                                     \
-  CUresult cuGraphExecKernelNodeSetParams##suffix(CUgraphExec exec, CUgraphNode node,   \
-                                                  const Params* params) {               \
-    Work work;                                                                          \
-    if (const CUresult status = kernel_node(params, kernel, &work)) return status;      \
-    return exec ? replace(exec, node, work) : CUDA_ERROR_INVALID_VALUE;                 \
-  }                                                                                     \
-  CUresult cuGraphKernelNodeGetParams##suffix(CUgraphNode node, Params* out) {          \
-    return read_kernel_node(node, out);                                                 \
-  }
-FAKE_KERNEL_NODE_CALLS(, CUDA_KERNEL_NODE_PARAMS_v1, nullptr)
-FAKE_KERNEL_NODE_CALLS(_v2, CUDA_KERNEL_NODE_PARAMS_v2, params ? params->kern : nullptr)
-#undef FAKE_KERNEL_NODE_CALLS
-
-CUresult cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
-                              std::size_t count, const CUDA_MEMCPY3D* params, CUcontext) {
-  Work work;
-  if (const CUresult status = copy_node(params, &work)) return status;
-  return add(out, graph, before, count, work);
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* out) {
+  return read_kernel_node(node, out);
 }
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* params) {
-  Work work;
-  if (const CUresult status = copy_node(params, &work)) return status;
-  return replace(nullptr, node, work);
-}
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_MEMCPY3D* params, CUcontext) {
-  Work work;
-  if (const CUresult status = copy_node(params, &work)) return status;
-  return exec ? replace(exec, node, work) : CUDA_ERROR_INVALID_VALUE;
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* out) {
+  return read_kernel_node(node, out);
 }
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_MEMCPY);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->copy;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
-                              std::size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-  Work work;
-  if (const CUresult status = set_node(params, &work)) return status;
-  return add(out, graph, before, count, work);
-}
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params) {
-  Work work;
-  if (const CUresult status = set_node(params, &work)) return status;
-  return replace(nullptr, node, work);
-}
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                        const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-  Work work;
-  if (const CUresult status = set_node(params, &work)) return status;
-  return exec ? replace(exec, node, work) : CUDA_ERROR_INVALID_VALUE;
+  return read(node, CU_GRAPH_NODE_TYPE_MEMCPY, out, &Work::copy);
 }
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_MEMSET);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->set;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_MEMSET, out, &Work::set);
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_HOST);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->host;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_HOST, out, &Work::host);
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS* out) {
@@ -249,11 +222,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraph
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_GRAPH);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->child;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_GRAPH, out, &Work::child);
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
@@ -265,18 +234,10 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphN
   return add(out, graph, before, count, event_wait_work(event));
 }
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->event;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, out, &Work::event);
 }
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->event;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, out, &Work::event);
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
@@ -288,11 +249,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNo
   return add(out, graph, before, count, work);
 }
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->alloc;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out, &Work::alloc);
 }
 CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* before,
                                std::size_t count, CUdeviceptr address) {
@@ -300,11 +257,7 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNod
   return add(out, graph, before, count, free_work(address));
 }
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
-  std::lock_guard held(ops_lock());
-  const Work* work = work_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE);
-  if (!out || !work) return CUDA_ERROR_INVALID_VALUE;
-  *out = work->freed;
-  return CUDA_SUCCESS;
+  return read(node, CU_GRAPH_NODE_TYPE_MEM_FREE, out, &Work::freed);
 }
 
 }  // extern "C"

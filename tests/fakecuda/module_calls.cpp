@@ -52,6 +52,15 @@ int function_attribute(const Kernel* kernel, CUfunction_attribute which) {
 Kernel* kernel_of(CUfunction function) { return reinterpret_cast<Kernel*>(function); }
 Kernel* kernel_of(CUkernel function) { return reinterpret_cast<Kernel*>(function); }
 
+CUresult find_kernel(void** out, Module* module, const char* name) {
+  if (!out || !name || !*name) return CUDA_ERROR_INVALID_VALUE;
+  if (!known_module(module)) return CUDA_ERROR_INVALID_HANDLE;
+  Kernel* kernel = module->find(name);
+  if (!kernel) return CUDA_ERROR_NOT_FOUND;
+  *out = kernel;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 }  // namespace fakecuda
 
@@ -95,13 +104,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 
 CUresult cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
   FAKE_NEED_CONTEXT(context);
-  if (!out || !name || !*name) return CUDA_ERROR_INVALID_VALUE;
-  auto* module = reinterpret_cast<Module*>(handle);
-  if (!known_module(module)) return CUDA_ERROR_INVALID_HANDLE;
-  Kernel* kernel = module->find(name);
-  if (!kernel) return CUDA_ERROR_NOT_FOUND;
-  *out = reinterpret_cast<CUfunction>(kernel);
-  return CUDA_SUCCESS;
+  return find_kernel(reinterpret_cast<void**>(out), reinterpret_cast<Module*>(handle), name);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule handle, const char* name) {
@@ -132,13 +135,7 @@ CUresult cuLibraryUnload(CUlibrary handle) {
 
 CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
   FAKE_NEED_DRIVER();
-  if (!out || !name || !*name) return CUDA_ERROR_INVALID_VALUE;
-  auto* module = reinterpret_cast<Module*>(handle);
-  if (!known_module(module)) return CUDA_ERROR_INVALID_HANDLE;
-  Kernel* kernel = module->find(name);
-  if (!kernel) return CUDA_ERROR_NOT_FOUND;
-  *out = reinterpret_cast<CUkernel>(kernel);
-  return CUDA_SUCCESS;
+  return find_kernel(reinterpret_cast<void**>(out), reinterpret_cast<Module*>(handle), name);
 }
 
 CUresult cuLibraryGetModule(CUmodule* out, CUlibrary handle) {

@@ -3,6 +3,40 @@
 
 using namespace fakecuda;
 
+namespace {
+
+// What a stream says of itself goes where the caller wants it.
+template <typename Value, typename Read>
+CUresult tell(CUstream handle, Value* out, Read read) {
+  std::lock_guard held(ops_lock());
+  Stream* stream = nullptr;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = find_stream(handle, &stream)) return status;
+  *out = read(*stream);
+  return CUDA_SUCCESS;
+}
+
+// `move(the stream's own, the caller's)` for the attribute `which`.
+template <typename Value, typename Move>
+CUresult attribute(CUstream handle, CUstreamAttrID which, Value* value, Move move) {
+  std::lock_guard held(ops_lock());
+  Stream* stream = nullptr;
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult status = find_stream(handle, &stream)) return status;
+  if (which == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
+    move(stream->sync_policy, value->syncPolicy);
+  } else if (which == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
+    move(stream->window, value->accessPolicyWindow);
+  } else if (which == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+    move(stream->priority, value->priority);
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 extern "C" {
 
 CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
@@ -83,42 +117,23 @@ CUresult cuCtxSynchronize() {
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!priority) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  *priority = stream->priority;
-  return CUDA_SUCCESS;
+  return tell(handle, priority, [](const Stream& stream) { return stream.priority; });
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!flags) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  *flags = stream->flags;
-  return CUDA_SUCCESS;
+  return tell(handle, flags, [](const Stream& stream) { return stream.flags; });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!id) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  *id = stream->id;
-  return CUDA_SUCCESS;
+  return tell(handle, id, [](const Stream& stream) { return stream.id; });
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* out) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  *out = reinterpret_cast<CUcontext>(stream->context);
-  return CUDA_SUCCESS;
+  return tell(handle, out,
+              [](const Stream& stream) { return reinterpret_cast<CUcontext>(stream.context); });
 }
 
 #if CUDA_VERSION >= 12050
@@ -131,12 +146,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* out, CUgreenCtx* green) {
 #if CUDA_VERSION >= 12080
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  *device = stream->context->gpu;
-  return CUDA_SUCCESS;
+  return tell(handle, device, [](const Stream& stream) { return stream.context->gpu; });
 }
 #endif
 
@@ -186,39 +196,13 @@ CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, std::size_t, unsigned) {
 
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID which, CUstreamAttrValue* value) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!value) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  if (which == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
-    value->syncPolicy = stream->sync_policy;
-  } else if (which == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
-    value->accessPolicyWindow = stream->window;
-  } else if (which == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
-    value->priority = stream->priority;
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
+  return attribute(handle, which, value, [](const auto& own, auto& out) { out = own; });
 }
 
 CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID which,
                               const CUstreamAttrValue* value) {
   FAKE_NEED_CONTEXT(context);
-  std::lock_guard held(ops_lock());
-  Stream* stream = nullptr;
-  if (!value) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
-  if (which == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
-    stream->sync_policy = value->syncPolicy;
-  } else if (which == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
-    stream->window = value->accessPolicyWindow;
-  } else if (which == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
-    stream->priority = value->priority;
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
+  return attribute(handle, which, value, [](auto& own, const auto& wanted) { own = wanted; });
 }
 
 }  // extern "C"

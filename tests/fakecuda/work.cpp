@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <type_traits>
+
 #include "memory.h"
 #include "modules.h"
 
@@ -11,37 +13,29 @@ namespace {
 constexpr double kHostBytesPerNs = 55.0, kDeviceBytesPerNs = 1500.0;
 constexpr std::uint64_t kCopyStartNs = 2 * kUs, kSetStartNs = 2 * kUs;
 
-// A word that is not there any more: a GPU's context would fail, here the stream just goes on.
-bool satisfied(const CUstreamBatchMemOpParams& op) {
-  const bool is_32 = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  const Touch touch({{op.waitValue.address, is_32 ? 4u : 8u, false}});
-  if (!touch) return true;
-  if (is_32) {
-    const auto* word = reinterpret_cast<const std::uint32_t*>(op.waitValue.address);
-    const std::uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE), want = op.waitValue.value;
-    switch (op.waitValue.flags & 3u) {
-      case CU_STREAM_WAIT_VALUE_GEQ:
-        return static_cast<std::int32_t>(now - want) >= 0;
-      case CU_STREAM_WAIT_VALUE_EQ:
-        return now == want;
-      case CU_STREAM_WAIT_VALUE_AND:
-        return (now & want) != 0;
-      default:
-        return ~(now | want) != 0;
-    }
-  }
-  const auto* word = reinterpret_cast<const std::uint64_t*>(op.waitValue.address);
-  const std::uint64_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE), want = op.waitValue.value64;
-  switch (op.waitValue.flags & 3u) {
+template <typename Word>
+bool compares(CUdeviceptr address, Word want, unsigned how) {
+  const Word now = __atomic_load_n(reinterpret_cast<const Word*>(address), __ATOMIC_ACQUIRE);
+  switch (how) {
     case CU_STREAM_WAIT_VALUE_GEQ:
-      return static_cast<std::int64_t>(now - want) >= 0;
+      return static_cast<std::make_signed_t<Word>>(now - want) >= 0;
     case CU_STREAM_WAIT_VALUE_EQ:
       return now == want;
     case CU_STREAM_WAIT_VALUE_AND:
       return (now & want) != 0;
     default:
-      return ~(now | want) != 0;
+      return static_cast<Word>(~(now | want)) != 0;
   }
+}
+
+// A word that is not there any more: a GPU's context would fail, here the stream just goes on.
+bool satisfied(const CUstreamBatchMemOpParams& op) {
+  const bool is_32 = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  const Touch touch({{op.waitValue.address, is_32 ? 4u : 8u, false}});
+  if (!touch) return true;
+  const unsigned how = op.waitValue.flags & 3u;
+  return is_32 ? compares<std::uint32_t>(op.waitValue.address, op.waitValue.value, how)
+               : compares<std::uint64_t>(op.waitValue.address, op.waitValue.value64, how);
 }
 
 void write_value(const CUstreamBatchMemOpParams& op) {
