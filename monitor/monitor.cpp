@@ -26,7 +26,8 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
     : door_(gpus),
       settings_(std::move(settings)),
       started_(now),
-      roster_(std::move(random)),
+      users_(settings_.owner, settings_.users),
+      roster_(std::move(random), users_),
       gpus_(gpus.list(), roster_, settings_.capacity),
       measuring_(gpus, gpus_, settings_.capacity),
       memory_(roster_, gpus_, measuring_),
@@ -40,7 +41,6 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                  return strangers ? now + kQuietAtStart : now;
                }()),
       scheduler_(roster_, gpus_, slicing_),
-      users_(settings_.owner, settings_.users),
       shared_memory_(most_shared_descriptors(), settings_.owner,
                      [this](uid_t uid, std::vector<Fd> descriptors) {
                        closer_.close(uid, std::move(descriptors));
@@ -58,20 +58,18 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   if (hello.card.job[0] != '\0') {
     if (Job* job = roster_.find_id_of(hello.card.job, peer.uid)) return job;
   }
-  if (!users_.may_make_job(peer.uid, roster_.jobs_of(peer.uid))) {
-    refused = users_.too_many_jobs(peer.uid);
-    return nullptr;
-  }
   JobCard card = hello.card;
-  if (const std::string over = settings_.caps.exceeded(peer.uid, *knobs); !over.empty()) {
-    spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
-  }
+  const std::string over = settings_.caps.exceeded(peer.uid, *knobs);
   settings_.caps.lower(peer.uid, *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
   if (named) set_text(card.name, roster_.free_name(card.name));
   Job* job = roster_.make(card, *knobs, peer.uid, now, refused);
-  if (job != nullptr) job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
+  if (job == nullptr) return nullptr;
+  job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
+  if (!over.empty()) {
+    spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
+  }
   return job;
 }
 
@@ -213,10 +211,6 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   now_ = now;
   const auto knobs = parse_card(card, why);
   if (!knobs) return nullptr;
-  if (!users_.may_make_job(uid, roster_.jobs_of(uid))) {
-    why = users_.too_many_jobs(uid);
-    return nullptr;
-  }
   Job* job = roster_.make(card, *knobs, uid, now, why);
   if (job == nullptr) return nullptr;
   job->seen.insert(gpus.begin(), gpus.end());

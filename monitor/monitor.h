@@ -111,6 +111,7 @@ class Monitor {
   Gpus& door_;
   Settings settings_;
   Time started_;
+  Users users_;
   Roster roster_;
   GpuAccounts gpus_;
   Measuring measuring_;
@@ -118,7 +119,6 @@ class Monitor {
   Residency residency_;
   Slicing slicing_;
   Scheduler scheduler_;
-  Users users_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.

@@ -6,7 +6,8 @@
 
 namespace switchyard::monitor {
 
-Roster::Roster(std::function<std::uint64_t()> random) : random_(std::move(random)) {}
+Roster::Roster(std::function<std::uint64_t()> random, const Users& users)
+    : random_(std::move(random)), users_(users) {}
 
 Job* Roster::find(JobKey key) {
   const auto found = jobs_.find(key);
@@ -35,6 +36,10 @@ Job* Roster::find_target(const std::string& target) {
 }
 
 Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why) {
+  if (!users_.may_make_job(uid, jobs_of(uid))) {
+    why = users_.too_many_jobs(uid);
+    return nullptr;
+  }
   std::string id = card.job;
   if (!id.empty() && find_id_of(id, uid) != nullptr) {
     why = fmt::format("a job with the id '{}' is running already", id);

@@ -25,6 +25,7 @@
 #include "monitor/page.h"
 #include "monitor/processes.h"
 #include "monitor/time.h"
+#include "monitor/users.h"
 
 namespace switchyard::monitor {
 
@@ -141,8 +142,8 @@ struct Client {
 class Roster {
  public:
   // `random` makes the ids of jobs and the numbers of hand-overs, which nobody shall guess; a test
-  // may pass a counter.
-  explicit Roster(std::function<std::uint64_t()> random);
+  // may pass a counter. `users` bounds the jobs of each, and must live as long.
+  Roster(std::function<std::uint64_t()> random, const Users& users);
 
   std::uint64_t random() { return random_(); }
   Job* find(JobKey key);
@@ -156,10 +157,9 @@ class Roster {
   std::map<JobKey, Job>& jobs() { return jobs_; }
 
   // Makes a job with the id and the name of the card; fresh ones where these are empty, and a fresh
-  // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id,
-  // or the name is in use.
+  // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id
+  // or too many jobs, or the name is in use.
   Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
-  std::size_t jobs_of(uid_t uid) const;
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;
   // Forgets a job. pre: it has no client.
@@ -172,7 +172,10 @@ class Roster {
   void remove(ClientId id);
 
  private:
+  std::size_t jobs_of(uid_t uid) const;
+
   std::function<std::uint64_t()> random_;
+  const Users& users_;
   JobKey next_job_ = 1;
   ClientId next_client_ = 1;
   std::map<JobKey, Job> jobs_;
