@@ -116,6 +116,19 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
   return nullptr;
 }
 
+// What the settings that `request` names are in the card; "none" where there is none.
+json settings_in(const JobCard& card, const json& request) {
+  json out = json::object();
+#define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback)                \
+  if (request.contains(#field)) {                                           \
+    const std::string text = card.field[0] != '\0' ? card.field : fallback; \
+    out[#field] = text.empty() ? "none" : text;                             \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_TELL_KNOB)
+#undef SWITCHYARD_TELL_KNOB
+  return out;
+}
+
 json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   json out;
   Job* job = target_of(monitor, peer, request, out);
@@ -139,8 +152,11 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   if (knobs->memory_bytes && !monitor.memory().can_become(*job, *knobs->memory_bytes, now, why)) {
     return refusal(kRefusedByPolicy, why);
   }
+  json before = settings_in(job->card, wanted);
   monitor.change(*job, card, *knobs, now);
-  return list_alone(monitor, *job, now);
+  out = list_alone(monitor, *job, now);
+  out["before"] = std::move(before);
+  return out;
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {

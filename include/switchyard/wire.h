@@ -50,7 +50,8 @@
 //                                         the GPUs that it will see; the job lives while P lives or
 //                                         a client of it is attached
 //   {"op":"set","target":NAME,"priority"?,"share"?,"limit"?,"deadline"?,"memory"?}
-//                                       → the job as `ps` lists it
+//                                       → the job as `ps` lists it, and "before": what the named
+//                                         settings were, as text
 //   {"op":"pause","target":NAME,"timeout_seconds"?,"release"?:true}
 //                                       → the job, once no kernel of it is known to run, or after a
 //                                         second. Its "drained", in "ps" too:

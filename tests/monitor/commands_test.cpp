@@ -249,6 +249,22 @@ TEST(Commands, SetAnswersTheJobAsPsListsIt) {
   EXPECT_EQ(reply["priority"], "low");
 }
 
+TEST(Commands, SetSaysWhatTheNamedSettingsWere) {
+  Rig rig;
+  rig.join({.name = "x", .memory = "1GiB"});
+  const auto before = [&](json request) {
+    request["op"] = "set";
+    request["target"] = "x";
+    return rig.ask(request)["before"];
+  };
+  EXPECT_EQ(before({{"share", "2"}, {"memory", "2GiB"}, {"limit", "30%"}}),
+            (json{{"share", "1"}, {"memory", "1GiB"}, {"limit", "none"}}));
+  EXPECT_EQ(before({{"share", "4"}, {"memory", "none"}}),
+            (json{{"share", "2"}, {"memory", "2GiB"}}));
+  EXPECT_EQ(before({{"priority", "high"}, {"memory", "1GiB"}}),
+            (json{{"priority", "normal"}, {"memory", "none"}}));
+}
+
 TEST(Commands, SetOfNonsenseChangesNothing) {
   Rig rig;
   const Joined a = rig.join({.name = "x"});

@@ -32,6 +32,19 @@ restarted. A quota below the job's present use refuses new allocations only. Exi
 value or nothing to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: not enough memory is
 unreserved.)";
 
+// "limit none → 30%, share 1 → 4". A monitor of an older version does not say what was before.
+std::string changes_text(const std::map<std::string, std::string>& changes,
+                         const nlohmann::json& reply) {
+  const auto before = reply.find("before");
+  std::string said;
+  for (const auto& [field, text] : changes) {
+    const std::string old = before != reply.end() ? text_of(*before, field.c_str(), "") : "";
+    said += fmt::format("{}{} {}{}{}", said.empty() ? "" : ", ", field, old,
+                        old.empty() ? "" : " → ", text);
+  }
+  return said;
+}
+
 int set(const Options& options) {
   if (options.changes.empty()) {
     return fail({kUsage, fmt::format("nothing to set for '{}': give --priority, --share, --limit, "
@@ -49,11 +62,7 @@ int set(const Options& options) {
     print_json(*reply);
     return kOk;
   }
-  std::string said;
-  for (const auto& [field, text] : options.changes) {
-    said += fmt::format("{}{} {}", said.empty() ? "" : ", ", field, text);
-  }
-  fmt::print("{}: {}\n", options.target, said);
+  fmt::print("{}: {}\n", options.target, changes_text(options.changes, *reply));
   return kOk;
 }
 
