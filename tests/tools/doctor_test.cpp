@@ -22,6 +22,33 @@ TEST(DoctorDriver, AStubIsNoGpu) {
   EXPECT_NE(check.remedy.find("LD_LIBRARY_PATH"), std::string::npos);
 }
 
+TEST(DoctorDriver, AnErrorOfCuInitIsNamedExplainedAndHasARemedyOfItsOwn) {
+  DriverReport report;
+  report.answered = report.found = true;
+  report.path = "/lib/libcuda.so.1";
+  const struct {
+    int code;
+    const char* name;
+    const char* remedy;
+  } cases[] = {{2, "CUDA_ERROR_OUT_OF_MEMORY", "memory"},
+               {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "nvidia-smi -c DEFAULT"},
+               {100, "CUDA_ERROR_NO_DEVICE", "CUDA_VISIBLE_DEVICES"},
+               {802, "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager"},
+               {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"},
+               {999, "CUDA_ERROR_UNKNOWN", "nvidia_uvm"}};
+  for (const auto& each : cases) {
+    report.init_result = each.code;
+    const Check check = check_driver(report);
+    EXPECT_EQ(check.verdict, Verdict::kFail);
+    EXPECT_NE(check.what.find(each.name), std::string::npos) << check.what;
+    EXPECT_NE(check.remedy.find(each.remedy), std::string::npos) << check.remedy;
+    EXPECT_EQ(check.remedy.find("install NVIDIA's driver"), std::string::npos);
+  }
+  report.init_result = 12345;
+  EXPECT_NE(check_driver(report).what.find("error 12345"), std::string::npos);
+  EXPECT_NE(check_driver(report).remedy.find("CUresult"), std::string::npos);
+}
+
 TEST(DoctorDriver, EachWayToHaveNoGpuIsSaidInItsOwnWords) {
   DriverReport report;
   report.reason = "it hung";

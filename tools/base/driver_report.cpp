@@ -20,6 +20,34 @@ namespace {
 constexpr int kLimitMs = 20000;   // cuInit of a machine with eight GPUs takes seconds
 constexpr int kStubLibrary = 34;  // CUDA_ERROR_STUB_LIBRARY
 
+// Those of CUresult that NVIDIA's documentation names for cuInit, and what users report beside
+// them.
+constexpr InitError kInitErrors[] = {
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "the host has no memory left for the driver",
+     "free memory of the host, or raise the limit of the container or of `ulimit -v`"},
+    {kStubLibrary, "CUDA_ERROR_STUB_LIBRARY", "the library is the toolkit's stub, not a driver",
+     "take the toolkit's stubs folder out of LD_LIBRARY_PATH"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "the GPU is busy or another process has it for itself",
+     "see `nvidia-smi -q -d COMPUTE`; `nvidia-smi -c DEFAULT` ends the exclusive mode"},
+    {100, "CUDA_ERROR_NO_DEVICE", "the driver finds no GPU that this process may use",
+     "see `nvidia-smi -L`; unset CUDA_VISIBLE_DEVICES; start a container with its GPUs (--gpus "
+     "all)"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "CUDA_VISIBLE_DEVICES names a GPU that there is not",
+     "compare CUDA_VISIBLE_DEVICES with `nvidia-smi -L`"},
+    {304, "CUDA_ERROR_OPERATING_SYSTEM", "the operating system refused the driver a call",
+     "check that you may open /dev/nvidiactl, /dev/nvidia-uvm and /dev/nvidia0"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "a service that the GPUs need does not run yet",
+     "start it: `sudo systemctl start nvidia-fabricmanager`"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+     "the kernel module and libcuda have different versions",
+     "restart the machine after an update of the driver; in a container use the host's libcuda"},
+    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+     "the compatibility library does not support this GPU",
+     "take the folder of cuda-compat out of LD_LIBRARY_PATH"},
+    {999, "CUDA_ERROR_UNKNOWN", "the driver does not say why",
+     "see `dmesg | grep NVRM`; load the module: `sudo modprobe nvidia_uvm`"},
+};
+
 template <typename Function>
 Function symbol(void* library, const char* name) {
   return reinterpret_cast<Function>(::dlsym(library, name));
@@ -110,12 +138,20 @@ DriverReport ask_driver() {
   return report;
 }
 
+const InitError* init_error(int code) {
+  for (const InitError& error : kInitErrors) {
+    if (error.code == code) return &error;
+  }
+  return nullptr;
+}
+
 std::string why_no_gpu(const DriverReport& report) {
   if (!report.answered) return fmt::format("no GPU: {}", report.reason);
   if (!report.found)
     return fmt::format("no GPU: libcuda.so.1 cannot be loaded ({})", report.reason);
-  if (report.init_result == kStubLibrary) {
-    return fmt::format("no GPU: {} is the CUDA toolkit's stub, not a driver", report.path);
+  if (const InitError* error = init_error(report.init_result)) {
+    return fmt::format("no GPU: cuInit of {} says error {} ({}): {}", report.path, error->code,
+                       error->name, error->meaning);
   }
   if (report.init_result != 0) {
     return fmt::format("no GPU: cuInit of {} says error {}", report.path, report.init_result);

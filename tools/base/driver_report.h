@@ -24,4 +24,14 @@ DriverReport ask_driver();
 std::string why_no_gpu();
 std::string why_no_gpu(const DriverReport& report);
 
+// An error of cuInit: what it means on a machine that should have a GPU, and what to do.
+struct InitError {
+  int code;
+  const char* name;
+  const char* meaning;
+  const char* remedy;
+};
+// Null for a code that has no such advice.
+const InitError* init_error(int code);
+
 }  // namespace switchyard::tools

@@ -60,11 +60,15 @@ Check check_driver(const DriverReport& report) {
                         report.version % 1000 / 10, report.devices, report.devices == 1 ? "" : "s"),
             ""};
   }
-  const bool stub = report.init_result == 34;
-  return {"driver", Verdict::kFail, why_no_gpu(report),
-          stub ? "take the toolkit's stubs folder out of LD_LIBRARY_PATH"
-               : "install NVIDIA's driver; without a GPU, build/fakecuda in LD_LIBRARY_PATH is a "
-                 "simulated one"};
+  std::string remedy =
+      "install NVIDIA's driver; without a GPU, build/fakecuda in LD_LIBRARY_PATH is a simulated "
+      "one";
+  if (const InitError* error = init_error(report.init_result)) {
+    remedy = error->remedy;
+  } else if (report.found && report.init_result > 0) {
+    remedy = "look the number up among the CUresult values of NVIDIA's driver API";
+  }
+  return {"driver", Verdict::kFail, why_no_gpu(report), remedy};
 }
 
 Check check_preloads(const std::string& variable, const std::string& file) {
