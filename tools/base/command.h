@@ -7,6 +7,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,15 @@ inline void add_socket_option(CLI::App& sub) {
          "the monitor's socket (also SWITCHYARD_SOCKET)")
       ->type_name("PATH")
       ->trigger_on_parse();
+}
+
+// What a subcommand ends with whose own last option is --json: `act(json)` does its work.
+template <typename Act>
+void finish_with_json(CLI::App& sub, Outcome& outcome, Act act) {
+  const auto json = std::make_shared<bool>(false);
+  sub.add_flag("--json", *json, "print JSON");
+  add_socket_option(sub);
+  sub.callback([json, act, &outcome] { outcome.code = act(*json); });
 }
 
 // Says why on stderr and returns the exit code.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "tools/base/monitor_client.h"
 #include "tools/base/nvml_report.h"
 #include "tools/base/sockets.h"
@@ -153,10 +151,7 @@ int status(bool json) {
 void add_status(CLI::App& app, Outcome& outcome) {
   CLI::App* sub = app.add_subcommand("status", "show the monitor and its GPUs");
   sub->footer(kExamples);
-  const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *json, "print JSON");
-  add_socket_option(*sub);
-  sub->callback([json, &outcome] { outcome.code = status(*json); });
+  finish_with_json(*sub, outcome, status);
 }
 
 }  // namespace switchyard::tools

@@ -61,11 +61,8 @@ void add_stop(CLI::App& app, Outcome& outcome) {
   CLI::App* sub = app.add_subcommand("stop", "end the monitor");
   sub->footer(kExamples);
   const auto force = std::make_shared<bool>(false);
-  const auto json = std::make_shared<bool>(false);
   sub->add_flag("--force", *force, "even while jobs run; they continue unmanaged");
-  sub->add_flag("--json", *json, "print JSON");
-  add_socket_option(*sub);
-  sub->callback([force, json, &outcome] { outcome.code = stop(*force, *json); });
+  finish_with_json(*sub, outcome, [force](bool json) { return stop(*force, json); });
 }
 
 }  // namespace switchyard::tools

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "tools/base/monitor_client.h"
 
 namespace switchyard::tools {
@@ -42,10 +40,7 @@ void add_version(CLI::App& app, Outcome& outcome) {
   CLI::App* sub =
       app.add_subcommand("version", "show the version of this program and of the monitor");
   sub->footer(kExamples);
-  const auto json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *json, "print JSON");
-  add_socket_option(*sub);
-  sub->callback([json, &outcome] { outcome.code = version(*json); });
+  finish_with_json(*sub, outcome, version);
 }
 
 }  // namespace switchyard::tools
