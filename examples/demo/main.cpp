@@ -107,7 +107,7 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.rfin
 
 std::vector<std::string> plain(const char* job) { return {self(), "--worker", job}; }
 
-// --require: the figures must not quietly be those of an unshared run. Who switches Switchyard off
+// --require: the figures must not quietly be those of an unmanaged run. Who switches Switchyard off
 // wants just that.
 std::vector<std::string> under_switchyard(const char* priority, const char* job) {
   const std::string build = folder_of(folder_of(self()));

@@ -18,7 +18,7 @@ namespace switchyard::shim {
 // A monitor whose heartbeat stands still for so long is gone.
 inline constexpr std::int64_t kSilentMs = 2000;
 
-// Joins, once per process, after a successful cuInit. False: this process runs unshared.
+// Joins, once per process, after a successful cuInit. False: this process runs unmanaged.
 bool join();
 
 // Joins as an observer that sees its job's quota and is charged nothing (NVML alone). A process

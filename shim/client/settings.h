@@ -10,7 +10,7 @@ namespace switchyard::shim {
 // SWITCHYARD_DISABLE=1: every door passes through, nothing joins.
 bool disabled();
 
-// SWITCHYARD_REQUIRE=1: rather no CUDA than unshared CUDA.
+// SWITCHYARD_REQUIRE=1: no CUDA instead of unmanaged CUDA.
 bool required();
 
 // SWITCHYARD_SWAP_DIGEST=0: swappable memory is copied whenever it leaves, changed or not.

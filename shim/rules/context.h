@@ -20,7 +20,7 @@
 namespace switchyard::shim::rules {
 
 // Contexts of this process on `device` came or went by `change`; their memory is the monitor's to
-// measure. Does nothing when unshared.
+// measure. Does nothing in an unmanaged process.
 void contexts_changed(int device, int change);
 
 // Whether the primary context of `device` is active.

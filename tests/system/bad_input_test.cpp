@@ -166,7 +166,7 @@ TEST_F(BadInput, ANameInUseEnds125AndIsFreeAgainAfterTheJob) {
   }));
 }
 
-TEST_F(BadInput, NoGpuIsSaidInOneLineAndTheJobRunsUnshared) {
+TEST_F(BadInput, NoGpuIsSaidInOneLineAndTheJobRunsUnmanaged) {
   const Changes none{{"FAKECUDA_DEVICES", "0"}};
   const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, none);
   EXPECT_EQ(end.status, 9);
@@ -213,7 +213,7 @@ TEST_F(BadInput, NoGpuUnderRequireEnds125) {
   EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
 }
 
-TEST_F(BadInput, AMonitorThatCannotStartIsSaidAndTheJobRunsUnshared) {
+TEST_F(BadInput, AMonitorThatCannotStartIsSaidAndTheJobRunsUnmanaged) {
   const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
   const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, nowhere);
   EXPECT_EQ(end.status, 9);

@@ -80,7 +80,7 @@ TEST_F(Joining, MoreGpusThanLanesAreLeftOut) {
   EXPECT_EQ(current().hello().lane_count, abi::kMaxGpus);
 }
 
-TEST_F(Joining, WithoutAMonitorTheProcessRunsUnshared) {
+TEST_F(Joining, WithoutAMonitorTheProcessRunsUnmanaged) {
   EXPECT_FALSE(join());
   EXPECT_EQ(process().joined, 0U);
   EXPECT_EQ(sharing_monitor(), 0U);
