@@ -21,7 +21,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
-#include "shim/swap/mover.h"
+#include "shim/swap/reset.h"
 
 extern "C" {
 // What pthread_atfork calls: that one is in no shared object of every glibc.

@@ -10,6 +10,10 @@
 #include <atomic>
 
 #include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/clock.h"
+#include "shim/memory/ledger.h"
+#include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -27,6 +31,12 @@ constinit Shard g_shards[kShards];
 constinit std::atomic<std::uint32_t> g_state{kOpen};  // a futex word
 constinit std::atomic<std::uint64_t> g_deadline_ns{0};
 
+// Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
+// work that waits for a held thread, or for another GPU.
+constexpr std::uint64_t kShutNs = 5'000'000'000;
+constexpr std::uint64_t kDrainNs = 10'000'000'000;
+constexpr std::uint64_t kLookNs = 50'000;
+
 pthread_mutex_t g_capturing = PTHREAD_MUTEX_INITIALIZER;
 
 __thread unsigned t_depth = 0;
@@ -38,6 +48,16 @@ Shard& own_shard() {
 
 void wake_all() {
   ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+CUresult wait_for(CUcontext context) {
+  const CUresult result = driver().cuCtxSetCurrent(context);
+  return result == CUDA_SUCCESS ? driver().cuCtxSynchronize() : result;
+}
+
+CUresult wait_for_primary(unsigned lane) {
+  const PrimaryContext primary(static_cast<CUdevice>(lane));
+  return primary.get() != nullptr ? wait_for(primary.get()) : primary.result();
 }
 
 // What the monitor sees of who waits. A process that is swappable sees one GPU.
@@ -146,4 +166,35 @@ void clear() {
 }
 
 }  // namespace admission
+
+bool shut() {
+  for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
+    // A context that was made over memory that is away has shut it already.
+    if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
+      while (!admission::empty() && monotonic_ns() < limit) sleep_ns(kLookNs);
+      // A capture begins inside an Entry: none can, from here on.
+      if (admission::empty() && process().captures.load() == 0) return true;
+      admission::open();
+    }
+    sleep_ns(kLookNs);
+  }
+  return false;
+}
+
+CUresult drain(unsigned lane) {
+  constexpr std::size_t kMost = 64;
+  std::uint64_t contexts[kMost];
+  const std::size_t found =
+      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
+  if (found > kMost) return CUDA_ERROR_NOT_SUPPORTED;
+  admission::drain_until(monotonic_ns() + kDrainNs);
+  CUresult result = wait_for_primary(lane);
+  for (std::size_t i = 0; i < found && result == CUDA_SUCCESS; ++i) {
+    // Opened meanwhile: somebody may capture again, which a wait would end.
+    if (!admission::draining()) return CUDA_SUCCESS;
+    result = wait_for(reinterpret_cast<CUcontext>(contexts[i]));
+  }
+  return result;
+}
+
 }  // namespace switchyard::shim::swap

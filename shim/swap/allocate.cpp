@@ -1,7 +1,5 @@
 #include "shim/swap/allocate.h"
 
-#include <string.h>
-
 #include <atomic>
 
 #include "shim/client/process.h"
@@ -96,11 +94,6 @@ void tidy() {
 }
 
 }  // namespace
-
-bool takes_turns() {
-  return process().joined.load(std::memory_order_acquire) != 0 &&
-         ::strcmp(page().card.oversubscribe, "yes") == 0;
-}
 
 CUresult wait_unless_captured(CUcontext context) {
   const NoCapture none;

@@ -140,6 +140,14 @@ void shrink_all() {
   }
 }
 
+void drop_all(unsigned lane) {
+  for (std::size_t i = count(); i-- > 0;) {
+    if (at(i).use != Use::kCached || at(i).lane != lane) continue;
+    take_out(at(i), Use::kEnding);
+    end(i);
+  }
+}
+
 void clear() {
   g_known.forget();
   g_count.store(0, std::memory_order_relaxed);

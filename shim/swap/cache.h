@@ -42,6 +42,9 @@ bool done(Range& range);
 // Gives back what is cached of `pool` and done, until it was `wanted` bytes; how many it was.
 std::uint64_t release(std::uint64_t pool, std::uint64_t wanted);
 
+// Gives all of it back. pre: no work is left that could touch it.
+void drop_all(unsigned lane);
+
 // What of the cached memory of a GPU is on it.
 std::uint64_t resident_on(unsigned lane);
 

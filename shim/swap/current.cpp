@@ -1,6 +1,7 @@
 #include "shim/swap/current.h"
 
 #include "shim/memory/ledger.h"
+#include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -26,19 +27,16 @@ bool use_one_made(unsigned lane) {
 }  // namespace
 
 bool Current::enter(unsigned lane) {
-  unsigned flags = 0;
-  int active = 0;
   CUcontext primary = nullptr;
   device_ = static_cast<CUdevice>(lane);
-  // To retain it where it isn't active would make one, and take memory.
-  if (driver().cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS &&
-      active != 0 && driver().cuDevicePrimaryCtxRetain(&primary, device_) == CUDA_SUCCESS) {
+  const CUresult result = retain_active_primary(device_, primary);
+  if (result == CUDA_SUCCESS && primary != nullptr) {
     // One reference at most, however often this is called before leave(): each more would keep the
     // context alive after the application's last release. Retained first, so that it never ends.
     if (retained_) driver().cuDevicePrimaryCtxRelease_v2(device_);
     retained_ = true;
     if (use(primary, lane)) return true;
-  } else if (active == 0) {
+  } else if (result == CUDA_SUCCESS) {
     retained_ = false;  // it was reset, and our reference with it
   }
   return use_one_made(lane);

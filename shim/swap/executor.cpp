@@ -10,10 +10,9 @@
 #include "shim/log.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/bodies.h"
-#include "shim/swap/drain.h"
+#include "shim/swap/cache.h"
 #include "shim/swap/handover.h"
 #include "shim/swap/host_pool.h"
-#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
 #include "shim/swap/wanted.h"
 #include "shim/swap/whole.h"
@@ -227,7 +226,7 @@ Input Executor::swap_out(const Seen& seen) {
   Moved out;
   {
     const Held held;
-    pooled::drop_cached(lane_);
+    cache::drop_all(lane_);
     const std::uint64_t there = words::resident(lane_);
     if (there > seen.limit) out = move_out(lane_, there - seen.limit, words::resident_changes);
   }

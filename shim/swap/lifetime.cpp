@@ -1,6 +1,7 @@
 #include "shim/swap/lifetime.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 
@@ -9,6 +10,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/room.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -67,6 +69,11 @@ CUresult make(Range& range) {
 }
 
 }  // namespace
+
+bool takes_turns() {
+  return process().joined.load(std::memory_order_acquire) != 0 &&
+         ::strcmp(page().card.oversubscribe, "yes") == 0;
+}
 
 CUresult create(Range& range) {
   return admitted([&] { return make(range); });

@@ -14,14 +14,9 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/swap/admission.h"
-#include "shim/swap/bodies.h"
 #include "shim/swap/digest.h"
 #include "shim/swap/executor.h"
-#include "shim/swap/handover.h"
-#include "shim/swap/host_pool.h"
-#include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
-#include "shim/swap/wanted.h"
 #include "shim/thread.h"
 
 namespace switchyard::shim::swap::mover {
@@ -91,22 +86,6 @@ void context_made() {
   if (residency::executor().context_made()) poke();
 }
 
+void clear() { g_at_work = PTHREAD_MUTEX_INITIALIZER; }
+
 }  // namespace switchyard::shim::swap::mover
-
-namespace switchyard::shim::swap {
-
-void clear() {
-  words::clear();
-  residency::clear();
-  mover::g_at_work = PTHREAD_MUTEX_INITIALIZER;
-  wanted::clear();
-  handover::clear();
-  admission::clear();
-  bodies::clear();
-  pooled::clear();
-  clear_ranges();
-  clear_digests();
-  host_pool::clear();
-}
-
-}  // namespace switchyard::shim::swap

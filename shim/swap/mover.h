@@ -22,8 +22,6 @@
 
 #include <cstdint>
 
-#include "shim/swap/words.h"
-
 namespace switchyard::shim::swap::mover {
 
 // Makes the thread, once per process.
@@ -48,15 +46,11 @@ class Standstill {
 // before anybody works in it.
 void context_made();
 
-// How much there is to move is told by whoever makes and ends it.
-using words::allocated;
-using words::freed;
+// How much there is to move is told by whoever makes and ends it, under Held.
+void allocated(unsigned lane, std::uint64_t bytes);
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
 
-}  // namespace switchyard::shim::swap::mover
-
-namespace switchyard::shim::swap {
-
-// In a forked child: all of swap's rooms forget the parent's.
+// In a forked child.
 void clear();
 
-}  // namespace switchyard::shim::swap
+}  // namespace switchyard::shim::swap::mover

@@ -6,6 +6,7 @@
 #include "shim/capture.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap::pooled {
 namespace {
@@ -21,21 +22,6 @@ CUresult record(CUevent& event, Order order) {
     event = nullptr;
   }
   return result;
-}
-
-// Its wait is one for the green contexts, too.
-CUcontext primary(unsigned lane) {
-  const Driver& calls = driver();
-  const auto device = static_cast<CUdevice>(lane);
-  CUcontext context = nullptr;
-  unsigned flags = 0;
-  int active = 0;
-  if (calls.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
-      calls.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
-    return nullptr;
-  }
-  calls.cuDevicePrimaryCtxRelease_v2(device);
-  return context;
 }
 
 }  // namespace
@@ -76,7 +62,8 @@ bool stand_behind(Freed& place, Order order) {
 void hang_on(Range& range, CUcontext context) {
   range.owner = memory::owner_of(context);
   const bool may_be_green = range.owner == 0 && g_green.load(std::memory_order_relaxed);
-  range.context = may_be_green ? primary(range.lane) : context;
+  // The wait for the primary context is one for the green ones, too.
+  range.context = may_be_green ? PrimaryContext(static_cast<CUdevice>(range.lane)).get() : context;
 }
 
 CUresult hang_on_current(Range& range) {

@@ -279,14 +279,6 @@ void context_ends(std::uint64_t owner) {
   }
 }
 
-void drop_cached(unsigned lane) {
-  for (std::size_t i = count(); i-- > 0;) {
-    if (at(i).use != Use::kCached || at(i).lane != lane) continue;
-    cache::take_out(at(i), Use::kEnding);
-    end(i);
-  }
-}
-
 void clear() {
   g_waiting = PTHREAD_MUTEX_INITIALIZER;
   cache::clear();

@@ -88,9 +88,6 @@ class Ending {
 // The context of `owner` (memory/owner.h) is about to end, perhaps: no event in it is used again.
 void context_ends(std::uint64_t owner);
 
-// For the mover, under Held: no work is left that could touch what is cached.
-void drop_cached(unsigned lane);
-
 // In a forked child.
 void clear();
 

@@ -17,7 +17,7 @@
 
 namespace switchyard::shim::swap::wanted {
 
-// Longer than to hold work and to wait for it (drain.cpp), and to pin some of the host.
+// Longer than to hold work and to wait for it (admission.cpp), and to pin some of the host.
 inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 
 // Not ready: too late. Refused at once while anybody captures: a capture's next call may be the

@@ -12,6 +12,7 @@
 #include "shim/log.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/host_pool.h"
+#include "shim/swap/mover.h"
 
 namespace switchyard::shim::swap::words {
 namespace {
@@ -146,18 +147,6 @@ void count_time_out(unsigned lane) {
   page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
 }
 
-void allocated(unsigned lane, std::uint64_t bytes) {
-  g_total[lane].fetch_add(bytes);
-  g_resident[lane].fetch_add(bytes);
-  publish(lane);
-}
-
-void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
-  g_total[lane].fetch_sub(bytes);
-  g_resident[lane].fetch_sub(resident_bytes);
-  publish(lane);
-}
-
 void carry_over(abi::Page& fresh) {
   if (!on()) return;
   const abi::Residency& from = page().residencies[0];
@@ -203,3 +192,19 @@ void clear() {
 }
 
 }  // namespace switchyard::shim::swap::words
+
+namespace switchyard::shim::swap::mover {
+
+void allocated(unsigned lane, std::uint64_t bytes) {
+  words::g_total[lane].fetch_add(bytes);
+  words::g_resident[lane].fetch_add(bytes);
+  words::publish(lane);
+}
+
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
+  words::g_total[lane].fetch_sub(bytes);
+  words::g_resident[lane].fetch_sub(resident_bytes);
+  words::publish(lane);
+}
+
+}  // namespace switchyard::shim::swap::mover

@@ -23,9 +23,6 @@ void choose_swappable(unsigned gpus);
 // Swappable memory of a GPU, wherever it is, and what of it is on the device.
 std::uint64_t total(unsigned lane);
 std::uint64_t resident(unsigned lane);
-// Told by whoever makes and ends it, under Held.
-void allocated(unsigned lane, std::uint64_t bytes);
-void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
 // Told by the pipeline (Resident). The monitor hears of each chunk: what has left is another's room
 // at once.
 void resident_changes(unsigned lane, std::int64_t bytes);

@@ -25,6 +25,8 @@
 #include "shim/slices/groups.h"
 #include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/reset.h"
+#include "shim/swap/words.h"
 
 // The client's neighbours.
 namespace switchyard::shim {

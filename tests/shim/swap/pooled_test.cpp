@@ -266,7 +266,7 @@ TEST_F(SwappablePool, AMoveGivesBackWhatIsCached) {
   const CUdeviceptr at = allocate(4 * kMiB);
   {
     const swap::Held held;
-    swap::pooled::drop_cached(0);
+    swap::cache::drop_all(0);
   }
   EXPECT_EQ(swap_.total, 4 * kMiB);
   EXPECT_EQ(used(), 4 * kMiB);

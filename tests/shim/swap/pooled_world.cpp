@@ -122,7 +122,7 @@ PooledTest::~PooledTest() {
   {
     // Not cleared: that is for a forked child, which leaves the parent's table where it is.
     const swap::Held held;
-    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) swap::pooled::drop_cached(lane);
+    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) swap::cache::drop_all(lane);
     for (unsigned pool = 0; pool < 16; ++pool) {
       swap::cache::take_pool(reinterpret_cast<std::uint64_t>(pool_at(pool)));
     }

@@ -9,6 +9,7 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/pooled.h"
 #include "shim/swap/ranges.h"
+#include "shim/swap/reset.h"
 #include "shim/swap/wanted.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
@@ -27,10 +28,6 @@ void poke() {
   wanted::answer(testing::g_swap->make_whole(wanted::number()));
 }
 
-}  // namespace mover
-
-namespace words {
-
 void allocated(unsigned, std::uint64_t bytes) {
   testing::SwapWorld& world = *testing::g_swap;
   world.total += bytes;
@@ -43,7 +40,7 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
   testing::g_swap->resident -= resident_bytes;
 }
 
-}  // namespace words
+}  // namespace mover
 
 void clear() {
   admission::clear();
