@@ -26,7 +26,7 @@
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
-#include "shim/swap/words.h"
+#include "shim/swap/residency/residency_page.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
 

@@ -20,8 +20,8 @@
 #include "shim/gate/view.h"
 #include "shim/log.h"
 #include "shim/slices/groups.h"
-#include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/work_guard.h"
 #include "shim/thread.h"
 
 namespace switchyard::shim::service {

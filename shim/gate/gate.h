@@ -20,7 +20,7 @@
 #include "shim/client/process.h"
 #include "shim/driver.h"
 #include "shim/gate/numbers.h"
-#include "shim/swap/admission.h"
+#include "shim/swap/work_guard.h"
 
 namespace switchyard::shim::gate {
 
@@ -42,7 +42,7 @@ inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 void attend(abi::Lane& lane);
 
 // Around work for a stream. pre: some bit of attention is set. It sleeps at a closed gate before it
-// is admitted (swap/admission.h), and is admitted before it begins a batch: who sleeps inside, or
+// is admitted (swap/work_guard.h), and is admitted before it begins a batch: who sleeps inside, or
 // with a batch begun, would be waited for.
 class Passage {
  public:

@@ -14,8 +14,8 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
-#include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
+#include "shim/swap/work_guard.h"
 
 namespace switchyard::shim::ipc {
 namespace {

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "shim/driver.h"
-#include "shim/swap/ranges.h"
+#include "shim/swap/memory/range_table.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::shim::ipc {

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
-#include "shim/swap/ranges.h"
+#include "shim/swap/memory/range_table.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::shim::ipc {

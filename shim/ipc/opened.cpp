@@ -14,8 +14,8 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
-#include "shim/swap/allocate.h"
-#include "shim/swap/sorted.h"
+#include "shim/swap/calls/allocate.h"
+#include "shim/swap/memory/flat_map.h"
 
 namespace switchyard::shim::ipc {
 namespace {

@@ -4,8 +4,8 @@
 // (see ledger.h). What we never noted (imported, opened from another process, allocated before a
 // fork) is charged to whoever made it, and the driver alone answers for it.
 //
-// In a swappable process large plain allocations are made by swap/allocate.h instead of the driver;
-// they are charged and noted like any other.
+// In a swappable process large plain allocations are made by swap/calls/allocate.h instead of the
+// driver; they are charged and noted like any other.
 //
 // Threading: any thread.
 #pragma once
@@ -17,9 +17,9 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/memory/refused.h"
-#include "shim/swap/allocate.h"
-#include "shim/swap/pooled.h"
-#include "shim/swap/ranges.h"
+#include "shim/swap/calls/allocate.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/memory/range_table.h"
 
 namespace switchyard::shim::rules {
 

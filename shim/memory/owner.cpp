@@ -5,7 +5,7 @@
 #include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
-#include "shim/swap/allocate.h"
+#include "shim/swap/calls/allocate.h"
 
 namespace switchyard::shim::memory {
 namespace {

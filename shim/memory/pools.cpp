@@ -10,7 +10,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
-#include "shim/swap/pooled.h"
+#include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::pools {
 

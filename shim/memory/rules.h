@@ -11,4 +11,4 @@
 #include "shim/memory/linear.h"
 #include "shim/memory/stream_ordered.h"
 #include "shim/memory/vmm.h"
-#include "shim/swap/questions.h"
+#include "shim/swap/calls/questions.h"

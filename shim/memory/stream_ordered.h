@@ -1,9 +1,10 @@
 // Rules for stream-ordered memory: cuMemAllocAsync, FromPool, FreeAsync, pools, and the calls that
 // synchronise, at which the driver shrinks its pools.
 //
-// Concept. See pools.h. In a swappable process large allocations are made by swap/pooled.h instead
-// of the driver; they are charged there. What is allocated into a stream that is being captured
-// becomes a node of a graph: it allocates when the graph runs, and graph_memory.h charges it.
+// Concept. See pools.h. In a swappable process large allocations are made by swap/calls/pooled.h
+// instead of the driver; they are charged there. What is allocated into a stream that is being
+// captured becomes a node of a graph: it allocates when the graph runs, and graph_memory.h charges
+// it.
 //
 // Threading: any thread.
 #pragma once
@@ -15,7 +16,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/linear.h"
 #include "shim/memory/pools.h"
-#include "shim/swap/pooled.h"
+#include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::rules {
 

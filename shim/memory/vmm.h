@@ -6,7 +6,7 @@
 // ends with the last of both. Retaining and importing what we made ourselves add references, never
 // a charge; what another process exported is charged there.
 //
-// In a swappable process handles are numbers of swap/handles.h, which makes the memory; it is
+// In a swappable process handles are numbers of swap/calls/handles.h, which makes the memory; it is
 // charged and noted like any other. A call that needs it to be there is made inside an Entry.
 //
 // Threading: any thread.
@@ -17,10 +17,10 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
 #include "shim/memory/refused.h"
-#include "shim/swap/admission.h"
-#include "shim/swap/allocate.h"
-#include "shim/swap/handles.h"
-#include "shim/swap/pooled.h"
+#include "shim/swap/calls/allocate.h"
+#include "shim/swap/calls/handles.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/work_guard.h"
 
 namespace switchyard::shim::rules {
 

@@ -14,8 +14,8 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
+#include "shim/swap/calls/pooled.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/pooled.h"
 
 namespace switchyard::shim::rules {
 

@@ -10,14 +10,15 @@
 // Copies of several chunks are in flight while the CPU unmaps or maps others, so the link is the
 // bound. What fails leaves each chunk either on the device or in the host, never nowhere.
 //
-// Between moves it makes whole what others shall be given (wanted.h), and it grows the host pool,
-// so that the next move finds room, or gives back of it what others shall have (shrink.h).
+// Between moves it makes whole what others shall be given (consolidation_request.h), and it grows
+// the host pool, so that the next move finds room, or gives back of it what others shall have
+// (pool_shrinking.h).
 //
 // It copies by a context of the process. Where none is left, work is admitted though memory is
 // away: it will fail by itself, and nobody is held for ever. With the next context it comes back.
 //
 // Threading: one thread of its own per process, made with the first swappable allocation; poke()
-// from any thread. It holds the ranges (ranges.h) during a move, and no lock while it drains.
+// from any thread. It holds the ranges (range_table.h) during a move, and no lock while it drains.
 #pragma once
 
 #include <cstdint>

@@ -1,16 +1,16 @@
 #include "shim/swap/reset.h"
 
-#include "shim/swap/admission.h"
-#include "shim/swap/bodies.h"
-#include "shim/swap/digest.h"
-#include "shim/swap/executor.h"
-#include "shim/swap/handover.h"
-#include "shim/swap/host_pool.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/memory/range_table.h"
+#include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/pooled.h"
-#include "shim/swap/ranges.h"
-#include "shim/swap/wanted.h"
-#include "shim/swap/words.h"
+#include "shim/swap/residency/executor.h"
+#include "shim/swap/residency/residency_page.h"
+#include "shim/swap/transfer/digest.h"
+#include "shim/swap/transfer/handover.h"
+#include "shim/swap/work_guard.h"
 
 namespace switchyard::shim::swap {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "memory.h"
 #include "modules.h"
-#include "shim/swap/digest_math.h"
+#include "shim/swap/memory/digest_math.h"
 
 namespace fakecuda {
 namespace {
@@ -42,7 +42,7 @@ std::uint64_t word_bytes(const Launch& launch, std::size_t index) {
 
 constexpr bool kRead = false, kWritten = true;
 
-// As shim/swap/digest.cu.
+// As shim/swap/transfer/digest.cu.
 CUresult compute_digests(const Launch& launch) {
   namespace digest = switchyard::shim::swap::digest;
   const auto batch = argument<digest::Batch>(launch, 0);

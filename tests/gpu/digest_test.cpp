@@ -3,7 +3,7 @@
 #include <random>
 
 #include "digest_ptx.h"
-#include "shim/swap/digest_math.h"
+#include "shim/swap/memory/digest_math.h"
 #include "tests/conformance/driver.h"
 
 namespace conformance {

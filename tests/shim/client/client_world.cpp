@@ -23,10 +23,10 @@
 #include "shim/memory/stays.h"
 #include "shim/nvml/table.h"
 #include "shim/slices/groups.h"
-#include "shim/swap/admission.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/reset.h"
-#include "shim/swap/words.h"
+#include "shim/swap/residency/residency_page.h"
+#include "shim/swap/work_guard.h"
 
 // The client's neighbours.
 namespace switchyard::shim {

@@ -4,13 +4,13 @@
 #include <cstdlib>
 
 #include "shim/memory/linear.h"
-#include "shim/swap/admission.h"
-#include "shim/swap/bodies.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/memory/range_table.h"
+#include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/pooled.h"
-#include "shim/swap/ranges.h"
 #include "shim/swap/reset.h"
-#include "shim/swap/wanted.h"
+#include "shim/swap/work_guard.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
 // nobody listens.

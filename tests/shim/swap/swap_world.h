@@ -7,7 +7,7 @@
 // Threading: locked by the world's lock, except what a test sets before it begins.
 #pragma once
 
-#include "shim/swap/host_pool.h"
+#include "shim/swap/host/pinned_pool.h"
 #include "tests/shim/engine/world.h"
 
 namespace switchyard::shim::testing {

@@ -1,0 +1,210 @@
+#include "shim/swap/calls/allocate.h"
+
+#include <atomic>
+
+#include "shim/client/process.h"
+#include "shim/gate/gate.h"
+#include "shim/memory/owner.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/memory/lifetime.h"
+#include "shim/swap/memory/range_table.h"
+#include "shim/swap/memory/retry_on_oom.h"
+#include "shim/swap/mover.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+// More than any GPU has: the driver shall refuse it.
+constexpr std::uint64_t kMost = 1ull << 46;
+
+// Ranges that are kept aside. A hint: the ranges themselves say so.
+constinit std::atomic<std::uint32_t> g_aside{0};
+
+// Waits for all that `context` has to do.
+CUresult wait_for(CUcontext context) {
+  CUcontext current = nullptr;
+  if (driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) {
+    return driver().cuCtxSynchronize();
+  }
+  // It has ended: there is nothing to wait for.
+  if (driver().cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult result = driver().cuCtxSynchronize();
+  driver().cuCtxPopCurrent_v2(&current);
+  return result;
+}
+
+bool spoils_a_capture(CUresult result) {
+  return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+         result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
+
+// A range that this thread alone ends now.
+struct Ending {
+  CUdeviceptr address = 0;
+  CUcontext context = nullptr;
+  Use was = Use::kLive;
+
+  // pre: a Held lives.
+  void claim(Range& range) {
+    address = range.address;
+    context = range.context;
+    was = range.use;
+    range.use = Use::kEnding;
+  }
+
+  // Waits for the work that may touch it, then gives it back. Where the driver refuses to wait it
+  // stays as it was. pre: nothing of ours is held: the mover may have to come first.
+  CUresult finish() const {
+    const CUresult waited = wait_unless_captured(context);
+    const Held held;
+    Range* range = find(address);
+    if (range == nullptr || range->use != Use::kEnding) return CUDA_SUCCESS;  // with its owner
+    if (waited == CUDA_SUCCESS) {
+      end(range);
+    } else if (was == Use::kKeptAside || spoils_a_capture(waited)) {
+      keep_aside(*range);
+      return CUDA_SUCCESS;
+    } else {
+      range->use = Use::kLive;
+      if (range->pool != 0) range->owner = kNobody;
+    }
+    return waited;
+  }
+};
+
+bool claim_one_aside(Ending& ending) {
+  const Held held;
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (at(i).use != Use::kKeptAside) continue;
+    ending.claim(at(i));
+    g_aside.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  }
+  g_aside.store(0, std::memory_order_relaxed);  // what a forked child has of its parent's
+  return false;
+}
+
+// Ends what was kept aside: each once, because what can't be ended now is kept again.
+void tidy() {
+  Ending ending;
+  std::uint32_t left = g_aside.load(std::memory_order_relaxed);
+  while (left-- != 0 && may_wait() && claim_one_aside(ending)) ending.finish();
+}
+
+}  // namespace
+
+CUresult wait_unless_captured(CUcontext context) {
+  const NoCapture none;
+  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
+}
+
+bool may_wait() { return !captures() && !admission::inside(); }
+
+bool takes(std::uint64_t bytes) {
+  return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&
+         driver().cuMemAddressReserve != nullptr;
+}
+
+CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
+  Range range;
+  range.asked = bytes;
+  range.bytes = (bytes + kSmallestChunk - 1) / kSmallestChunk * kSmallestChunk;
+  range.lane = static_cast<unsigned>(lane_index(current_lane()));
+  range.owner = memory::current_owner();
+  range.properties = plain_memory(static_cast<int>(range.lane));
+  const CUresult result = driver().cuCtxGetCurrent(&range.context);
+  if (result != CUDA_SUCCESS) return result;
+  if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult made = create_where_room(range);
+  if (made == CUDA_SUCCESS) *address = range.address;
+  return made;
+}
+
+CUresult create_where_room(Range& range) {
+  mover::start();
+  CUresult made = create(range);
+  if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
+  // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which
+  // an allocation else doesn't.
+  bool more = pooled::reclaim();
+  if (g_aside.load(std::memory_order_relaxed) != 0) {
+    const gate::Waiting waiting(gate::Waiting::kContext);
+    tidy();
+    more = true;
+  }
+  if (more) made = create(range);
+  if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
+  return again_as_room_comes([&] { return create(range); });
+}
+
+void keep_aside(Range& range) {
+  range.use = Use::kKeptAside;
+  g_aside.fetch_add(1, std::memory_order_relaxed);
+}
+
+Range* live(CUdeviceptr address) {
+  Range* range = find(address);
+  return range != nullptr && range->use == Use::kLive ? range : nullptr;
+}
+
+bool free(CUdeviceptr address, CUresult& result, Free how) {
+  if (how == Free::kWaits) tidy();
+  Ending ending;
+  {
+    const Held held;
+    Range* range = live(address);
+    if (range == nullptr) return false;
+    result = address == range->address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) return true;
+    if (resident_bytes(*range) == 0) {
+      end(range);
+      return true;
+    }
+    if (range->pool != 0) result = pooled::hang_on_current(*range);
+    if (result != CUDA_SUCCESS) return true;
+    if (how == Free::kLater || !may_wait()) {
+      keep_aside(*range);
+      return true;
+    }
+    ending.claim(*range);
+  }
+  result = ending.finish();
+  return true;
+}
+
+bool is_away(CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  return range != nullptr && resident_bytes(*range) == 0;
+}
+
+bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  if (range == nullptr) return false;
+  if (base != nullptr) *base = range->address;
+  if (bytes != nullptr) *bytes = range->asked;
+  return true;
+}
+
+CUcontext context_of(CUdeviceptr address) {
+  const Held held;
+  const Range* range = live(address);
+  return range != nullptr ? range->context : nullptr;
+}
+
+void free_owned(int lane, std::uint64_t owner) {
+  const Held held;
+  for (std::size_t i = count(); i-- > 0;) {
+    const Range& range = at(i);
+    if (range.use == Use::kMapped) continue;  // it belongs to no context
+    if (static_cast<int>(range.lane) != lane || range.owner != owner) continue;
+    if (range.use == Use::kKeptAside) g_aside.fetch_sub(1, std::memory_order_relaxed);
+    end(i);
+  }
+}
+
+}  // namespace switchyard::shim::swap

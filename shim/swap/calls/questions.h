@@ -1,0 +1,156 @@
+// Rules for questions about an address: cuMemGetAddressRange and cuPointerGetAttribute(s), and for
+// handles of what is behind one.
+//
+// Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
+// context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
+// while the memory is there, and what an application may compare with its own books is put right:
+// the bounds of its allocation, its context or its pool, and whom it can be given to. What the
+// application mapped itself (handles.h) has the bounds of its mapping, and the handle types that it
+// asked for. All other answers are the driver's.
+//
+// A handle keeps the memory that it was made for, wherever the address leads later. So there is
+// none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
+// mapped itself has one, and stays on the device from then on.
+//
+// Threading: any thread. May wait until memory is back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/ipc/exported.h"
+#include "shim/ipc/opened.h"
+#include "shim/log.h"
+#include "shim/memory/vmm.h"
+#include "shim/swap/calls/allocate.h"
+#include "shim/swap/calls/handles.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/work_guard.h"
+
+namespace switchyard::shim::swap {
+
+// Whether memory may be away from `address` that the driver shall be asked about.
+inline bool may_be_away(CUdeviceptr address) {
+  return on() && (context_of(address) != nullptr || handles::mapping_of(address, nullptr, nullptr));
+}
+
+// What an application knows of an allocation, its own or one that it opened.
+inline bool bounds_of(CUdeviceptr address, ipc::Bounds& bounds) {
+  if (ipc::opened(address, bounds)) return true;
+  if (!on()) return false;
+  bounds.context = context_of(address);
+  return bounds.context != nullptr && address_range(&bounds.base, &bounds.bytes, address);
+}
+
+// Puts right what the driver said of `address`.
+inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr address) {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  if (on() && handles::mapping_of(address, &base, &bytes)) {
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) {
+      *static_cast<CUdeviceptr*>(answer) = base;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<std::size_t*>(answer) = bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+      handles::types_at(address, *static_cast<unsigned*>(answer));
+    }
+    return;
+  }
+  ipc::Bounds known;
+  if (!bounds_of(address, known)) return;
+  CUmemoryPool pool = nullptr;
+  const bool pooled = pooled::pool_of(address, pool);  // so it is of no context, to the driver, too
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      *static_cast<CUmemoryPool*>(answer) = pool;
+      break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      if (!pooled) *static_cast<CUcontext*>(answer) = known.context;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(answer) = known.base;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(answer) = known.bytes;
+      break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      *static_cast<std::uint32_t*>(answer) = ipc::can_export(address) ? 1 : 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      // As of cuMemAlloc's own. The driver has written the upper half, if there is one.
+      *static_cast<std::uint32_t*>(answer) = CU_MEM_HANDLE_TYPE_NONE;
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace switchyard::shim::swap
+
+namespace switchyard::shim::rules {
+
+// Both widths. What we know we know without the driver, and without the memory.
+template <typename Original, typename Pointer, typename Size>
+CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
+  ipc::Bounds known;
+  if (!swap::bounds_of(address, known) &&
+      !(swap::on() && swap::handles::mapping_of(address, &known.base, &known.bytes))) {
+    return original(base, bytes, address);
+  }
+  if (base != nullptr) *base = static_cast<Pointer>(known.base);
+  if (bytes != nullptr) *bytes = static_cast<Size>(known.bytes);
+  return CUDA_SUCCESS;
+}
+
+template <typename Original>
+CUresult retain_handle(Original original, CUmemGenericAllocationHandle* handle, void* address) {
+  const auto at = reinterpret_cast<CUdeviceptr>(address);
+  if (ipc::Bounds known; swap::bounds_of(at, known)) return CUDA_ERROR_INVALID_VALUE;
+  const auto retain = [&](CUmemGenericAllocationHandle* out, void* of) {
+    const bool ours = swap::on() && out != nullptr && swap::handles::retain(at, *out);
+    return ours ? CUDA_SUCCESS : original(out, of);
+  };
+  return gain_handle(retain, handle, address);
+}
+
+// What other devices reach the memory by.
+template <typename Original, typename... Args>
+CUresult range_handle(Original original, void* handle, CUdeviceptr address, size_t size,
+                      Args... args) {
+  if (swap::on() && swap::context_of(address) != nullptr) {
+    static Once said;
+    log_once(said, Level::kWarn, "memory at %llx is swappable: other devices get no handle of it",
+             static_cast<unsigned long long>(address));
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return lend(address, size, Stays::kIpcExported,
+              [&] { return original(handle, address, size, args...); });
+}
+
+template <typename Original>
+CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute attribute,
+                           CUdeviceptr address) {
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE && swap::on() && answer != nullptr &&
+      swap::pooled::pool_of(address, *static_cast<CUmemoryPool*>(answer))) {
+    return CUDA_SUCCESS;  // what a driver says of a mapping's pool isn't told
+  }
+  const bool away = swap::may_be_away(address);
+  const swap::Entry entry(away);
+  const CUresult result = original(answer, attribute, address);
+  if (result == CUDA_SUCCESS) swap::correct(attribute, answer, address);
+  return result;
+}
+
+template <typename Original>
+CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribute* attributes,
+                            void** answers, CUdeviceptr address) {
+  const bool away = swap::may_be_away(address);
+  const swap::Entry entry(away);
+  const CUresult result = original(count, attributes, answers, address);
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+    if (answers[i] != nullptr) swap::correct(attributes[i], answers[i], address);
+  }
+  return result;
+}
+
+}  // namespace switchyard::shim::rules

@@ -1,0 +1,237 @@
+#include "shim/swap/host/pinned_pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/memory/relaxed.h"
+#include "shim/swap/host/host_memory_limits.h"
+
+namespace switchyard::shim::swap::host_pool {
+namespace {
+
+constexpr std::uint64_t kPage = 2ull << 20;
+constexpr std::uint64_t kSmallPage = 4096;
+constexpr unsigned kPages = kSlab / kPage;
+constexpr unsigned kTouchers = 4;
+
+// 256 MiB and which of its pages are handed out.
+struct Slab {
+  unsigned char* base = nullptr;
+  unsigned free_pages = 0;
+  std::uint64_t taken[kPages / 64] = {};
+
+  bool holds(const void* at) const {
+    const auto* there = static_cast<const unsigned char*>(at);
+    return there >= base && there < base + kSlab;
+  }
+  bool is_taken(unsigned page) const { return (taken[page / 64] >> page % 64 & 1) != 0; }
+  void flip(unsigned first, unsigned pages) {
+    for (unsigned page = first; page < first + pages; ++page) taken[page / 64] ^= 1ull << page % 64;
+  }
+  // The first page of the first run of `pages` free ones; kPages: there is none.
+  unsigned find_run(unsigned pages) const {
+    unsigned run = 0;
+    for (unsigned page = 0; page < kPages; ++page) {
+      run = is_taken(page) ? 0 : run + 1;
+      if (run == pages) return page + 1 - pages;
+    }
+    return kPages;
+  }
+};
+
+constinit Slab g_slabs[kMostSlabs];
+constinit unsigned g_count = 0;
+constinit std::uint64_t g_free_pages = 0;
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+
+unsigned pages_of(std::uint64_t bytes) {
+  return static_cast<unsigned>((bytes + kPage - 1) / kPage);
+}
+
+// g_slabs + g_count: none.
+Slab* find(const void* at) {
+  return std::find_if(g_slabs, g_slabs + g_count,
+                      [at](const Slab& slab) { return slab.holds(at); });
+}
+
+// At a multiple of 2 MiB, so that huge pages can stand behind all of it.
+unsigned char* map_slab() {
+  void* raw = ::mmap(nullptr, kSlab + kPage, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<unsigned char*>(raw);
+  const std::uint64_t before = -reinterpret_cast<std::uintptr_t>(begin) % kPage;
+  if (before != 0) ::munmap(begin, before);
+  ::munmap(begin + before + kSlab, kPage - before);
+  begin += before;
+  // After a fork the child's first write would leave the parent with another page than the GPU's.
+  if (::madvise(begin, kSlab, MADV_DONTFORK) != 0) {
+    static Once said;
+    log_once(
+        said, Level::kWarn,
+        "swap: the kernel does not keep host memory from forked children (madvise: error %d), so "
+        "none is used",
+        errno);
+    ::munmap(begin, kSlab);
+    return nullptr;
+  }
+  // A kernel that refuses these makes moves slower and core files larger.
+  (void)::madvise(begin, kSlab, MADV_HUGEPAGE);
+  (void)::madvise(begin, kSlab, MADV_DONTDUMP);
+  return begin;
+}
+
+void* touch(void* part) {
+  auto* begin = static_cast<volatile unsigned char*>(part);
+  for (std::uint64_t at = 0; at < kSlab / kTouchers; at += kSmallPage) begin[at] = 0;
+  return nullptr;
+}
+
+// The kernel zeroes each page at its first touch: one CPU alone takes four times as long. These
+// threads have the signal mask of the mover's, which lets none through.
+void touch_all(unsigned char* slab) {
+  pthread_t threads[kTouchers];
+  bool started[kTouchers] = {};
+  for (unsigned i = 0; i < kTouchers; ++i) {
+    unsigned char* part = slab + i * (kSlab / kTouchers);
+    started[i] = i != 0 && ::pthread_create(&threads[i], nullptr, touch, part) == 0;
+  }
+  for (unsigned i = 0; i < kTouchers; ++i) {
+    if (!started[i]) touch(slab + i * (kSlab / kTouchers));
+  }
+  for (unsigned i = 0; i < kTouchers; ++i) {
+    if (started[i]) ::pthread_join(threads[i], nullptr);
+  }
+}
+
+CUresult pin(unsigned char* slab) {
+  // Registering is "potentially unsafe": it would spoil a capture, another thread's too.
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  return driver().cuMemHostRegister_v2(slab, kSlab, CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+bool unpin(unsigned char* slab) {
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  return driver().cuMemHostUnregister != nullptr &&
+         driver().cuMemHostUnregister(slab) == CUDA_SUCCESS;
+}
+
+// All of it, or none of it: so that nobody takes of what is being given back.
+void hand_out_all(Slab& slab, bool out) {
+  slab.flip(0, kPages);
+  slab.free_pages = out ? 0 : kPages;
+  g_free_pages = out ? g_free_pages - kPages : g_free_pages + kPages;
+}
+
+}  // namespace
+
+Piece take(std::uint64_t bytes) {
+  const unsigned pages = pages_of(bytes);
+  if (pages == 0) return {};
+  const Locked locked(g_lock);
+  for (unsigned i = 0; i < g_count; ++i) {
+    Slab& slab = g_slabs[i];
+    if (slab.free_pages < pages) continue;
+    const unsigned first = slab.find_run(pages);
+    if (first == kPages) continue;
+    slab.flip(first, pages);
+    slab.free_pages -= pages;
+    g_free_pages -= pages;
+    return {slab.base + first * kPage, pages * kPage};
+  }
+  return {};
+}
+
+void give_back(Piece& piece) {
+  if (!piece) return;
+  const Locked locked(g_lock);
+  auto* at = static_cast<unsigned char*>(piece.at);
+  Slab* slab = find(at);
+  if (slab != g_slabs + g_count) {
+    const unsigned pages = pages_of(piece.bytes);
+    slab->flip(static_cast<unsigned>(static_cast<std::uint64_t>(at - slab->base) / kPage), pages);
+    slab->free_pages += pages;
+    g_free_pages += pages;
+  }
+  piece = {};
+}
+
+std::uint64_t pinned_bytes() {
+  const Locked locked(g_lock);
+  return g_count * kSlab;
+}
+
+std::uint64_t free_bytes() {
+  const Locked locked(g_lock);
+  return g_free_pages * kPage;
+}
+
+std::uint64_t room_bytes() { return host_room::bytes(); }
+
+bool grow(std::uint64_t limit_bytes) {
+  const std::uint64_t pinned = pinned_bytes();
+  if (pinned / kSlab >= kMostSlabs || pinned + kSlab > limit_bytes) return false;
+  if (room_bytes() < kSlab || driver().cuMemHostRegister_v2 == nullptr) return false;
+  unsigned char* base = map_slab();
+  if (base == nullptr) return false;
+  touch_all(base);
+  const CUresult result = pin(base);
+  if (result != CUDA_SUCCESS) {
+    static Once said;
+    log_once(said, Level::kWarn, "swap: the driver pins no more than %llu bytes of the host: %d",
+             static_cast<unsigned long long>(pinned), static_cast<int>(result));
+    ::munmap(base, kSlab);
+    return false;
+  }
+  const Locked locked(g_lock);
+  g_slabs[g_count] = {.base = base, .free_pages = kPages};
+  ++g_count;
+  g_free_pages += kPages;
+  return true;
+}
+
+unsigned slabs() {
+  const Locked locked(g_lock);
+  return g_count;
+}
+
+unsigned slab_of(const Piece& piece) {
+  const Locked locked(g_lock);
+  return static_cast<unsigned>(find(piece.at) - g_slabs);
+}
+
+std::uint64_t free_bytes_of(unsigned slab) {
+  const Locked locked(g_lock);
+  return g_slabs[slab].free_pages * kPage;
+}
+
+bool drop(unsigned number) {
+  Slab& slab = g_slabs[number];
+  {
+    const Locked locked(g_lock);
+    if (slab.free_pages != kPages) return false;
+    hand_out_all(slab, true);
+  }
+  const bool let_go = unpin(slab.base);
+  if (let_go) ::munmap(slab.base, kSlab);
+  const Locked locked(g_lock);
+  hand_out_all(slab, false);
+  if (!let_go) return false;
+  std::move(&slab + 1, g_slabs + g_count, &slab);
+  --g_count;
+  g_free_pages -= kPages;
+  return true;
+}
+
+void clear() {
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_count = 0;
+  g_free_pages = 0;
+}
+
+}  // namespace switchyard::shim::swap::host_pool

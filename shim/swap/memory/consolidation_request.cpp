@@ -1,0 +1,69 @@
+#include "shim/swap/memory/consolidation_request.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "shim/client/process.h"
+#include "shim/clock.h"
+#include "shim/gate/hold.h"
+#include "shim/lock.h"
+#include "shim/swap/mover.h"
+#include "shim/swap/work_guard.h"
+
+namespace switchyard::shim::swap::wanted {
+namespace {
+
+enum State : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
+
+constinit std::atomic<std::uint32_t> g_state{kNone};
+constinit std::atomic<Handle> g_number{0};
+constinit std::atomic<CUresult> g_result{CUDA_SUCCESS};
+pthread_mutex_t g_asking = PTHREAD_MUTEX_INITIALIZER;
+
+bool is(State state) { return g_state.load(std::memory_order_acquire) == state; }
+
+bool change(std::uint32_t from, State to) {
+  return g_state.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+}
+
+}  // namespace
+
+CUresult ask(Handle number, std::uint64_t limit_ns) {
+  if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (admission::inside()) return CUDA_ERROR_NOT_READY;
+  const Locked alone(g_asking);
+  g_number.store(number);
+  g_state.store(kAsked, std::memory_order_release);
+  mover::poke();
+  std::uint64_t end = monotonic_ns() + limit_ns;
+  while (!is(kAnswered)) {
+    // The monitor shall see who waits for what is away.
+    if (admission::is_moving() && is(kAsked)) admission::wait_until_open();
+    const std::uint64_t now = monotonic_ns();
+    const bool pause = paused().paused;
+    if (pause || admission::is_moving()) end = now + limit_ns;
+    if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
+    sleep_ns(pause ? 10'000'000 : 50'000);
+  }
+  g_state.store(kNone);
+  return g_result.load();
+}
+
+bool is_asked() { return is(kAsked); }
+bool take() { return change(kAsked, kTaken); }
+bool is_taken() { return is(kTaken); }
+bool begin() { return change(kTaken, kBegun); }
+Handle number() { return g_number.load(); }
+
+void answer(CUresult result) {
+  g_result.store(result);
+  g_state.store(kAnswered, std::memory_order_release);
+}
+
+void clear() {
+  g_state.store(kNone);
+  g_asking = PTHREAD_MUTEX_INITIALIZER;
+}
+
+}  // namespace switchyard::shim::swap::wanted

@@ -1,0 +1,40 @@
+// Wanted: what a thread of the application wants of the mover, which is that a body is made whole
+// (consolidate.h).
+//
+// Concept. One thing at a time, and who wants it waits. While memory is away, or the process is
+// paused, that is as long as everybody waits; else it ends: what was not begun in time is
+// withdrawn.
+//
+//     none ──► asked ──► taken: work is being held ──► begun ──► answered ──► none
+//       ▲─────── late ─────┴─ late
+//
+// Threading: ask() from any thread; the rest is the mover's.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/swap/memory/vmm_allocation.h"
+
+namespace switchyard::shim::swap::wanted {
+
+// Longer than to hold work and to wait for it (work_guard.cpp), and to pin some of the host.
+inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
+
+// Not ready: too late. Refused at once while anybody captures: a capture's next call may be the
+// calling thread's own. pre: outside of any Entry, and nothing of ours is held.
+CUresult ask(Handle number, std::uint64_t limit_ns = kLimitNs);
+
+bool is_asked();
+// False: it was withdrawn.
+bool take();
+bool is_taken();
+bool begin();
+// What is wanted. pre: it is not answered yet.
+Handle number();
+// pre: begun.
+void answer(CUresult result);
+
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::swap::wanted

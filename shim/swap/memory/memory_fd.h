@@ -1,0 +1,34 @@
+// Descriptors of memory that another process made: by which it can be handed on.
+//
+// Concept. The driver exports no handle that it has imported. So who takes memory over
+// (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
+// keeps the memory from being freed. They are many, and the numbers are the application's: they are
+// in the upper half of what it may open, and never more than that. The application may close them
+// and open files of its own there: those are neither used nor closed (client/own_fd.h).
+//
+// A forked child has copies of all, which would keep its parent's memory: it closes them, even if
+// it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or
+// from there (NoFork).
+//
+// Threading: any thread; a number is its keeper's alone.
+#pragma once
+
+namespace switchyard::shim::swap::descriptors {
+
+// A copy of `fd`, closed on exec; 0: none can be kept. Never 0 otherwise.
+int keep(int fd);
+// A descriptor of the same file, which is the caller's; -1: the application has closed it.
+int copy(int kept);
+void close(int kept);
+
+// Around descriptors of memory that aren't kept: no child shall have copies. pre: no Held lives
+// (range_table.h).
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+};
+
+}  // namespace switchyard::shim::swap::descriptors

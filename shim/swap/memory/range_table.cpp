@@ -1,0 +1,215 @@
+#include "shim/swap/memory/range_table.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "shim/log.h"
+#include "shim/swap/memory/flat_map.h"
+#include "shim/swap/memory/memory_fd.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+constinit Sorted<Range> g_ranges;
+std::uint64_t g_taken_out = 0;
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+Later* g_later = nullptr;  // of the Held that lives
+
+// So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
+// nothing until it is exported.
+CUmemAllocationHandleType handle_types(int device) {
+  const auto ask = driver().cuDeviceGetAttribute;
+  const auto which = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+  int capable = 0;
+  const bool can = driver().cuMemExportToShareableHandle != nullptr && ask != nullptr &&
+                   ask(&capable, which, device) == CUDA_SUCCESS && capable != 0;
+  return can ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+}
+
+}  // namespace
+
+Held::Held() { ::pthread_mutex_lock(&g_lock); }
+Held::~Held() {
+  Later* later = g_later;
+  g_later = nullptr;
+  ::pthread_mutex_unlock(&g_lock);
+  while (later != nullptr) {
+    Later* const next = later->next;
+    later->act(later);
+    later = next;
+  }
+}
+
+void act_later(Later* later) {
+  later->next = g_later;
+  g_later = later;
+}
+
+std::size_t count() { return g_ranges.count(); }
+Range& at(std::size_t index) { return g_ranges.at(index); }
+
+Range* find(CUdeviceptr address) {
+  const std::size_t behind = g_ranges.up_to(address);
+  if (behind == 0) return nullptr;
+  Range& range = g_ranges.at(behind - 1);
+  return address - range.address < range.bytes ? &range : nullptr;
+}
+
+bool add(const Range& range) { return g_ranges.add(range); }
+
+std::uint64_t taken_out() { return g_taken_out; }
+
+Range take(std::size_t index) {
+  ++g_taken_out;
+  Range range = g_ranges.take(index);
+  CUdeviceptr address = range.address;
+  for (unsigned c = 0; c < range.count; ++c) {
+    Chunk& chunk = range.chunks[c];
+    if (chunk.standby != 0) stand_down(chunk, address);
+    address += chunk.bytes;
+  }
+  return range;
+}
+
+Chunk* chunk_at(CUdeviceptr address) {
+  const Range* range = find(address);
+  if (range == nullptr) return nullptr;
+  CUdeviceptr at = range->address;
+  for (unsigned c = 0; c < range->count && at <= address; ++c) {
+    if (at == address) return &range->chunks[c];
+    at += range->chunks[c].bytes;
+  }
+  return nullptr;
+}
+
+std::uint64_t resident_bytes(const Range& range) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < range.count; ++i) {
+    if (range.chunks[i].handle != 0) bytes += range.chunks[i].bytes;
+  }
+  return bytes;
+}
+
+CUmemAllocationProp plain_memory(int device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
+  properties.requestedHandleTypes = handle_types(device);
+  // Not for RDMA: nvidia-peermem and GDRCopy register memory without a CUDA call, so nothing would
+  // tell that a chunk must stay. A registration that fails is better than a NIC that writes into
+  // memory which has left.
+  properties.allocFlags.gpuDirectRDMACapable = 0;
+  return properties;
+}
+
+CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = driver().cuMemCreate(&handle, chunk.bytes, &properties, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver().cuMemMap(address, chunk.bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS) {
+    driver().cuMemRelease(handle);
+    return result;
+  }
+  chunk.handle = handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location) {
+  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver().cuMemSetAccess(address, bytes, &access, 1);
+}
+
+bool send_away(Chunk& chunk, CUdeviceptr address) {
+  const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
+  const CUresult released = unmapped == CUDA_SUCCESS ? release(chunk) : CUDA_SUCCESS;
+  if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
+    log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
+             static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
+             static_cast<int>(unmapped), static_cast<int>(released));
+  }
+  return unmapped == CUDA_SUCCESS;
+}
+
+bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+              int descriptor) {
+  if (driver().cuMemMap(address, chunk.bytes, 0, memory, 0) != CUDA_SUCCESS) return false;
+  chunk.standby = memory;
+  chunk.descriptor = descriptor;
+  return true;
+}
+
+void accept_standby(Chunk& chunk) {
+  chunk.handle = chunk.standby;
+  chunk.standby = 0;
+}
+
+void stand_down(Chunk& chunk, CUdeviceptr address) {
+  accept_standby(chunk);
+  if (send_away(chunk, address)) return;
+  // It never was the chunk's: what comes there fails, and says so.
+  chunk.standby = chunk.handle;
+  chunk.handle = 0;
+}
+
+CUresult release(Chunk& chunk) {
+  const CUresult released = driver().cuMemRelease(chunk.handle);
+  chunk.handle = 0;
+  if (chunk.descriptor != 0) descriptors::close(chunk.descriptor);
+  chunk.descriptor = 0;
+  return released;
+}
+
+CUresult export_chunk(const Chunk& chunk, int& fd) {
+  if (chunk.descriptor != 0) {
+    fd = descriptors::copy(chunk.descriptor);
+    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const CUresult result = driver().cuMemExportToShareableHandle(
+      &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result != CUDA_SUCCESS) return result;
+  // The driver has no flag for it. So a program that is started between the two calls by vfork,
+  // posix_spawn or a bare clone, for which no fork handler runs (memory_fd.h), inherits the
+  // descriptor. It keeps the memory from being freed until that program ends.
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) return CUDA_SUCCESS;
+  ::close(fd);
+  return CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+bool anything_away() {
+  for (std::size_t i = 0; i < g_ranges.count(); ++i) {
+    const Range& range = g_ranges.at(i);
+    for (unsigned c = 0; c < range.count; ++c) {
+      if (range.chunks[c].handle == 0 || range.chunks[c].arriving) return true;
+    }
+  }
+  return false;
+}
+
+std::uint64_t kept_bytes() {
+  std::uint64_t bytes = 0;
+  each_kept([&](Chunk& chunk) {
+    bytes += chunk.host.bytes;
+    return false;
+  });
+  return bytes;
+}
+
+bool give_up_kept() {
+  return each_kept([](Chunk& chunk) {
+    host_pool::give_back(chunk.host);
+    return true;
+  });
+}
+
+void clear_ranges() {
+  // Another thread of the parent may have held the lock at the fork, with the table half changed:
+  // both start anew, and the parent's table is left where it is.
+  g_lock = PTHREAD_MUTEX_INITIALIZER;
+  g_later = nullptr;
+  g_ranges.forget();
+}
+
+}  // namespace switchyard::shim::swap

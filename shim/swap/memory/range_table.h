@@ -1,0 +1,207 @@
+// Ranges: the swappable memory of this process, by address, and the pieces that back it.
+//
+// Concept. A range is a piece of reserved addresses, backed by *chunks*: physical memory of its own
+// each, mapped at a fixed place. A chunk's memory can be taken away and brought back without the
+// application seeing another address. It is either an allocation (allocate.h, pooled.h), which has
+// its addresses for life, or the only mapping of a body that the application made itself
+// (vmm_allocation.h).
+//
+//     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
+//     chunk    handle: on the device          handle 0: its copy is in `host`, or it is all zero
+//
+// A chunk that has come back keeps its copy in the host, with the digest of what is in it: as long
+// as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
+// reserve: who finds no room takes theirs.
+//
+// Threading: whoever reads or changes any of it holds `Held`. While the mover (mover.h) moves, it
+// holds it all the time: who frees or allocates waits until the move is over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/digest_math.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::shim::swap {
+
+inline constexpr std::uint64_t kSmallestChunk = 2u << 20;  // what the driver maps at least
+inline constexpr std::uint64_t kChunk = 32u << 20;
+
+struct Chunk {
+  std::uint64_t bytes = 0;
+  CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
+  host_pool::Piece host = {};               // its copy; while it is on the device, a kept one
+  digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
+  bool zero = false;                        // away, all zero and without a copy
+  bool arriving = false;                    // on the device, but its contents aren't yet
+  int descriptor = 0;  // kept of memory that another process made (memory_fd.h); 0: it is our own
+  // Memory that is mapped at its place already while it is away, for when its contents may come
+  // (handover.h). Nobody's until then; 0: none.
+  CUmemGenericAllocationHandle standby = 0;
+};
+
+// What a range is to the application.
+enum class Use : std::uint8_t {
+  kLive,
+  kKeptAside,  // freed, but its memory may only be given back when nothing is captured
+  kEnding,     // freed, and a thread waits for the work that may still touch it
+  kCached,     // freed in stream order: its pool may hand it out again (pooled.h)
+  kMapped,     // the application's own mapping: no free ends it, and its chunks are the body's
+};
+
+// Where memory of a pool was freed: who comes later there may use it again.
+struct Freed {
+  CUevent event = nullptr;      // stands behind the free; null: nothing is to be waited for
+  CUcontext context = nullptr;  // the stream's, and so the event's
+  std::uint64_t stream = 0;     // its number
+};
+
+// No context's end frees it: what belongs to a pool, while it lives.
+inline constexpr std::uint64_t kNobody = UINT64_MAX;
+
+struct Range {
+  CUdeviceptr address = 0;
+  std::uint64_t asked = 0;  // what the application asked for
+  std::uint64_t bytes = 0;  // rounded to kSmallestChunk: the sum of its chunks
+  unsigned lane = 0;
+  Use use = Use::kLive;
+  std::uint64_t owner = 0;      // whose end frees it (memory/owner.h), and
+  CUcontext context = nullptr;  // that it was made in; neither, if the application mapped it
+  Chunk* chunks = nullptr;
+  unsigned count = 0;
+  CUmemAllocationProp properties = {};  // that its chunks are made with
+  std::uint64_t pool = 0;               // which it belongs to; 0: none
+  Freed freed = {};                     // of pooled memory
+  // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
+  bool stays = false;
+  wire::Key share = {};       // by which they do, and
+  std::uint32_t monitor = 0;  // whom it was told to (client.h: sharing_monitor)
+
+  std::uint64_t key() const { return address; }
+};
+
+// The table held still.
+class Held {
+ public:
+  Held();
+  ~Held();
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+};
+
+// pre: a Held lives, for all below.
+
+// What follows from a change of the table but takes long, as a question to the monitor does. The
+// Held that lives acts on it, on its own thread, once it has let the table go.
+struct Later {
+  Later* next = nullptr;
+  void (*act)(Later* self) = nullptr;  // `self` is its own from here on
+};
+void act_later(Later* later);
+
+// All ranges, by address.
+std::size_t count();
+Range& at(std::size_t index);
+
+// The range that `address` lies in, freed or not; null: none. Valid until the next add or take.
+Range* find(CUdeviceptr address);
+
+// The chunk that begins at `address`; null: none.
+Chunk* chunk_at(CUdeviceptr address);
+
+// Adds one, which the table owns from here on. False: no memory for it.
+bool add(const Range& range);
+// How many were taken out so far.
+std::uint64_t taken_out();
+// Takes one out; its chunks are the caller's, and nothing stands by for them any more.
+Range take(std::size_t index);
+
+// All chunks of the GPU, in the order in which they come back: act(chunk, address, properties).
+template <typename Act>
+void each_chunk(unsigned lane, Act act) {
+  for (std::size_t i = 0; i < count(); ++i) {
+    Range& range = at(i);
+    if (range.lane != lane) continue;
+    CUdeviceptr address = range.address;
+    for (unsigned c = 0; c < range.count; ++c) {
+      act(range.chunks[c], address, range.properties);
+      address += range.chunks[c].bytes;
+    }
+  }
+}
+
+// Those on the device that may leave, the last ranges first, until `bytes` are told of.
+template <typename Act>
+void each_leaving(unsigned lane, std::uint64_t bytes, Act act) {
+  std::uint64_t told = 0;
+  for (std::size_t i = count(); i-- > 0;) {
+    Range& range = at(i);
+    if (range.lane != lane || range.stays) continue;
+    CUdeviceptr address = range.address + range.bytes;
+    for (unsigned c = range.count; c-- > 0;) {
+      Chunk& chunk = range.chunks[c];
+      address -= chunk.bytes;
+      if (told >= bytes) return;
+      if (chunk.handle == 0) continue;
+      told += chunk.bytes;
+      act(chunk, address, range.properties);
+    }
+  }
+}
+
+// How much of it is on the device.
+std::uint64_t resident_bytes(const Range& range);
+
+// The properties of what stands in for cuMemAlloc's memory.
+CUmemAllocationProp plain_memory(int device);
+
+// Puts memory of the device behind a chunk, which nobody may touch before permit(). On failure
+// nothing is left behind, and the driver's result says why.
+CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
+// Lets its device read and write chunks that have been brought. One call for many: the driver may
+// let it wait for another process's copies, as long as the slice that these have (about 1 ms).
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location);
+// Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
+// wanted. False: the driver doesn't unmap it, and all is as it was.
+bool send_away(Chunk& chunk, CUdeviceptr address);
+
+// Maps memory that exists already, and the descriptor that it came by, behind a chunk that is away;
+// nobody may touch it before permit(). False: it can't be, and both are the caller's still.
+bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+              int descriptor);
+// It is the chunk's own from here on,
+void accept_standby(Chunk& chunk);
+// or is given back after all.
+void stand_down(Chunk& chunk, CUdeviceptr address);
+
+// Gives the memory itself back, which is mapped nowhere any more. The driver's complaint.
+CUresult release(Chunk& chunk);
+// A descriptor of it, which is the caller's. The driver's complaint.
+CUresult export_chunk(const Chunk& chunk, int& fd);
+
+// The chunks on the device whose copies are kept: those that leave last come first, until `act`
+// says true of one, which is the answer.
+template <typename Act>
+bool each_kept(Act act) {
+  for (std::size_t i = 0; i < count(); ++i) {
+    for (unsigned c = 0; c < at(i).count; ++c) {
+      Chunk& chunk = at(i).chunks[c];
+      if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
+    }
+  }
+  return false;
+}
+// What these copies take.
+std::uint64_t kept_bytes();
+// Whether the contents of any chunk are not on the device.
+bool anything_away();
+// Gives one of them up. False: there is none.
+bool give_up_kept();
+
+// In a forked child: the parent's memory is not ours.
+void clear_ranges();
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,125 @@
+// Bodies: memory that the application makes itself, apart from addresses (cuMemCreate, cuMemMap).
+//
+// Concept. In a swappable process the application gets a number of ours for it, and behind that
+// stands a *body*: chunks of physical memory that come and go. The driver maps a handle whole or
+// not at all, so a body is made of handles of kChunk at most. Only one that others are really given
+// becomes a single handle (consolidate.h). A *place* is an address that a body is mapped at.
+//
+//     number ──► body ──► chunk 0 │ chunk 1 │ ...         place: address, access ──► body
+//
+// A body can leave the device while it is mapped at one place, which its own device alone reads and
+// writes, and nobody else knows of it: then that place is a range (range_table.h), and what moves
+// ranges moves it. In every other state it is on the device. The change to and fro is settle().
+//
+// Whether memory of a kind can be had the driver says at its making, so the first chunk is made as
+// it was asked for. The others, and all that come back, can at most be handed over (handover.h).
+//
+// It lives as long as the driver's own would: until the last of its references and places.
+//
+// Threading: whoever reads or changes any of it holds `Held`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/memory/range_table.h"
+#include "switchyard/stays.h"
+
+namespace switchyard::shim::swap {
+
+using Handle = CUmemGenericAllocationHandle;
+
+struct Body {
+  Handle number = 0;  // what the application knows it by
+  std::uint64_t bytes = 0;
+  unsigned lane = 0;
+  CUmemAllocationProp asked = {};  // what it is made with
+  CUmemAllocationProp got = {};    // what the driver says that it has become
+  std::uint32_t references = 1;
+  std::uint32_t places = 0;
+  CUdeviceptr sum = 0;           // of its places' addresses: of a single place, its address
+  Stays stays = Stays::kLeaves;  // others know of it, so it never moves again
+  Stays told = Stays::kLeaves;   // why it can't leave as things are, as memory/stays.h counts it
+  bool reached = false;          // somebody had access once: it has contents
+  CUdeviceptr range = 0;         // where it is a range; 0: it can't leave
+  Chunk* chunks = nullptr;
+  unsigned count = 0;
+};
+
+inline constexpr unsigned kOtherLocations = 63;  // the last bit of what follows
+
+struct Place {
+  CUdeviceptr address = 0;
+  Body* body = nullptr;
+  bool own_access = false;    // its own device may read and write
+  std::uint64_t others = 0;   // who else has access: devices by number, the last bit for all else
+  std::uint64_t readers = 0;  // who may read only, in the same way, its own device included
+
+  std::uint64_t key() const { return address; }
+};
+
+namespace bodies {
+
+// No driver's handle: neither an address nor a small number looks like that.
+inline constexpr Handle kTag = 0x5359;
+inline bool is_number(Handle handle) { return handle >> 48 == kTag; }
+
+// A body without memory, in no table; null: no memory for it.
+Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties);
+// Creates the chunks that it lacks; on failure it has as few as before. Holds nothing.
+CUresult fill(Body& body);
+// Gives back what stands behind it, and the body. The driver's first complaint.
+CUresult destroy(Body* body);
+bool is_there(const Body& body);
+// What its chunks are made with when they come back.
+CUmemAllocationProp kind_of(const Body& body);
+
+// At one address: its chunks, or nothing where one fails.
+CUresult map_chunks(const Body& body, CUdeviceptr address);
+// The first `count` chunks, as far as they are there. The driver's first complaint.
+CUresult unmap_chunks(const Body& body, CUdeviceptr address, unsigned count);
+
+// --- the tables. pre: a Held lives, for all below ---
+
+// Adds it and gives it its number. False: no memory for it.
+bool add(Body& body);
+// By a number that the application holds a reference of; null: there is none.
+Body* find(Handle number);
+// The place that `address` lies in; null: none. Valid until the next place comes or goes.
+Place* place_of(CUdeviceptr address);
+
+// Places [first, last) that [address, address + size) meets, and whether it covers them whole.
+struct Span {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  bool whole = true;
+  bool empty() const { return first == last; }
+};
+Span span_of(CUdeviceptr address, std::uint64_t size);
+Place& place_at(std::size_t index);
+// All of a body's. They neither come nor go meanwhile.
+template <typename Act>
+void each_place(const Body& body, Act act) {
+  const Span all = span_of(0, UINT64_MAX);
+  for (std::size_t i = all.first; i < all.last; ++i) {
+    if (place_at(i).body == &body) act(place_at(i));
+  }
+}
+
+// pre: the body is mapped there. False: no memory for it.
+bool add_place(Body& body, CUdeviceptr address);
+// The mapping is gone. The body is where it was, or ends with it.
+void end_place(std::size_t index);
+
+// The body becomes a range, or is none any more. pre: it is on the device, or its contents are
+// not wanted.
+void settle(Body& body);
+// It ends if nothing refers to it any more.
+CUresult end_if_unused(Body& body);
+
+// In a forked child: the parent's memory is not ours.
+void clear();
+
+}  // namespace bodies
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,366 @@
+#include "shim/swap/residency/executor.h"
+
+#include <assert.h>
+
+#include <algorithm>
+
+#include "shim/clock.h"
+#include "shim/gate/errors.h"
+#include "shim/gate/hold.h"
+#include "shim/log.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/memory/pool_cache.h"
+#include "shim/swap/memory/range_table.h"
+#include "shim/swap/memory/vmm_allocation.h"
+#include "shim/swap/residency/residency_page.h"
+#include "shim/swap/transfer/consolidate.h"
+#include "shim/swap/transfer/handover.h"
+#include "shim/swap/work_guard.h"
+
+namespace switchyard::shim::swap::residency {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 10'000'000;
+constexpr std::uint64_t kNapNs = 50'000;
+// Work is not held in time.
+constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
+
+static_assert(kLeastPart == kChunk);
+
+constinit Executor g_executor;
+
+bool may_always(unsigned, std::uint64_t, bool) { return true; }
+
+// As another's chunks leave the limit rises, several times in a millisecond.
+bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
+  for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
+    const std::uint64_t limit = words::told(lane).limit;
+    const std::uint64_t there = words::resident(lane);
+    if (there <= limit && bytes <= limit - there) return true;
+    if (monotonic_ns() >= end) return false;
+    sleep_ns(kNapNs);
+  }
+}
+
+std::uint64_t kept_now() {
+  const Held held;
+  return kept_bytes();
+}
+
+// What a move takes to the host: what is there but only cached is given back instead.
+std::uint64_t wanted_now(unsigned lane) {
+  const Held held;
+  return words::resident(lane) - cache::resident_on(lane);
+}
+
+// Whether the host has room for so much as far as is known without trying.
+bool has_host_room(std::uint64_t bytes) { return host_pool::free_bytes() + kept_now() >= bytes; }
+
+std::uint64_t bytes_of(Handle number) {
+  const Held held;
+  const Body* body = bodies::find(number);
+  return body != nullptr ? body->bytes : 0;
+}
+
+Error error_of(Stop stop) {
+  switch (stop) {
+    case Stop::kNothing:
+      return Error::kFine;
+    case Stop::kNoHostRoom:
+      return Error::kNoHostRoom;
+    case Stop::kNoDeviceRoom:
+      return Error::kNoDeviceRoom;
+    case Stop::kDriver:
+      return Error::kFailed;
+  }
+  return Error::kFailed;
+}
+
+Handoff handoff_now(bool follows) {
+  if (!follows) return Handoff::kNone;
+  if (handover::begun()) return Handoff::kBegun;
+  return handover::is_taken() ? Handoff::kTaken : Handoff::kAwaited;
+}
+
+}  // namespace
+
+Executor& executor() { return g_executor; }
+
+void clear() { g_executor = Executor(); }
+
+std::uint64_t Executor::look() {
+  for (Input input{.event = Event::kLook, .seen = observe()};;) {
+    const Step step = decide(input);
+    adopt(step);
+    switch (step.action) {
+      case Action::kFindHostRoom:
+        input.event = find_host_room(input.seen);
+        break;
+      case Action::kQuiesce:
+        input.event = quiesce(input.seen);
+        break;
+      case Action::kSwapOut:
+        input = swap_out(input.seen);
+        break;
+      case Action::kSwapIn:
+        input = swap_in(input.seen);
+        break;
+      case Action::kSwapInPart:
+        input = swap_in_part(input.seen);
+        break;
+      case Action::kConsolidate:
+        input = consolidate(input.seen);
+        break;
+      default:
+        return finish(step);
+    }
+  }
+}
+
+Seen Executor::observe() {
+  words::heed(lane_);
+  const words::Told told = words::told(lane_);
+  Seen seen{.limited = told.limited,
+            .limit = told.limit,
+            .total = words::total(lane_),
+            .resident = words::resident(lane_),
+            .monitored = words::monitored(),
+            .quiesced = admission::is_moving(),
+            .answered = words::has_said(lane_, phase_of(State::kSwappedOut)),
+            .asked = wanted::is_asked() && !paused().paused};
+  const std::uint64_t takes = words::takes(lane_);
+  const bool wants = takes != 0 && wants_handoff(now_, seen) && current_.enter(lane_);
+  seen.handoff = handoff_now(handover::follow(takes, wants, has_room(now_, seen)));
+  seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
+  return seen;
+}
+
+Step Executor::decide(Input& input) {
+  const std::uint64_t now = monotonic_ns();
+  const Step step = next(now_, input, now);
+  // A context is looked for only where one is needed: to enter it is not free.
+  const bool needed =
+      input.event == Event::kLook && needs_context(step.action) && input.seen.total != 0;
+  if (!needed || current_.enter(lane_)) return step;
+  input.seen.context = false;
+  result_ = CUDA_ERROR_INVALID_CONTEXT;
+  return next(now_, input, now);
+}
+
+void Executor::adopt(const Step& step) {
+  assert(is_legal(now_.state, step.to.state));
+  const State state = step.to.state;
+  if (step.failed) report_failure(step);
+  now_ = step.to;
+  if (admits(state) && !admission::is_open()) admission::open();
+  if (state == State::kSwappingIn) admission::shut();  // it is, but for a second attempt
+  if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
+    handover::end_offer();
+    offering_ = false;
+  }
+  if (step.says) words::say(lane_, phase_of(state), static_cast<std::uint32_t>(step.error));
+}
+
+void Executor::report_failure(const Step& step) {
+  words::failed_with(lane_, result_);
+  if (now_.backoff_ns != 0) return;
+  log_line(Level::kWarn, "swap on GPU %u came to no end (error %u, driver %d): trying again", lane_,
+           static_cast<unsigned>(step.error), static_cast<int>(result_));
+}
+
+std::uint64_t Executor::finish(const Step& step) {
+  switch (step.action) {
+    case Action::kMakeWay:
+      make_way();
+      break;
+    case Action::kAnswer:
+      answer();
+      break;
+    case Action::kStandReady:
+      return stands_ready() ? step.look_in_ns : 0;
+    case Action::kShrinkPool:
+      return shrink_pool() ? 0 : step.look_in_ns;
+    case Action::kTendPool:
+      // To pin a slab takes longer than to come back: while it is away its turn is near.
+      return shrink_pool() || grow_pool() ? 0 : step.look_in_ns;
+    default:
+      break;
+  }
+  return step.look_in_ns;
+}
+
+Event Executor::find_host_room(const Seen& seen) {
+  const std::uint64_t there = wanted_now(lane_);
+  const std::uint64_t excess = there - std::min(there, seen.limit);
+  const bool found = excess == 0 || find_room(excess + spare_, kept_now()) || has_host_room(excess);
+  result_ = CUDA_SUCCESS;
+  return found ? Event::kHostRoom : Event::kNoHostRoom;
+}
+
+Event Executor::quiesce(Seen& seen) {
+  const bool quiesced = admission::is_moving();  // it is away in part already
+  result_ = CUDA_SUCCESS;
+  if (!quiesced && !shut()) return Event::kLate;
+  // Exported while the accepted work ends.
+  const std::uint64_t there = words::resident(lane_);
+  offering_ = true;
+  handover::offer(lane_, there - std::min(there, seen.limit), words::gives(lane_));
+  if (!quiesced) {
+    const CUresult held = finish_work();
+    if (held == kLate) return Event::kLate;
+    result_ = held;
+    if (held != CUDA_SUCCESS) return Event::kFailed;
+  }
+  handover::begin_offer();
+  // Draining may have taken long.
+  words::heed(lane_);
+  const words::Told told = words::told(lane_);
+  seen.limited = told.limited;
+  seen.limit = told.limit;
+  return Event::kQuiesced;
+}
+
+Input Executor::swap_out(const Seen& seen) {
+  const std::uint64_t begun = monotonic_ns();
+  Moved out;
+  {
+    const Held held;
+    cache::drop_all(lane_);
+    const std::uint64_t there = words::resident(lane_);
+    if (there > seen.limit) out = move_out(lane_, there - seen.limit, words::resident_changes);
+  }
+  words::count_out(lane_, out);
+  note("out", out, begun);
+  if (out.stop == Stop::kNothing) {
+    words::count_end(lane_);
+    if (admits(now_.before)) words::count_time_out(lane_);
+  } else if (out.stop == Stop::kNoHostRoom) {
+    // The pieces did not fit, though there was room. A lower limit is another reason.
+    const std::uint64_t rest = wanted_now(lane_);
+    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += host_pool::kSlab;
+  }
+  return moved(seen, out);
+}
+
+Input Executor::swap_in(const Seen& seen) {
+  const std::uint64_t begun = monotonic_ns();
+  Moved in;
+  {
+    const Held held;
+    // Also where all is counted as there: some of that may lack its contents.
+    if (words::total(lane_) != 0) in = move_in(lane_, may_always, words::resident_changes);
+  }
+  count_in(in, begun);
+  Input input = moved(seen, in);
+  if (input.event == Event::kDone) words::count_end(lane_);
+  // What ends the context ends its memory: its work shall have its own error.
+  const bool lost = ends_context(in.result) || no_context(in.result);
+  if (input.event == Event::kStopped && lost) input.event = Event::kContextLost;
+  return input;
+}
+
+Input Executor::swap_in_part(const Seen& seen) {
+  const std::uint64_t begun = monotonic_ns();
+  Moved in;
+  {
+    const Held held;
+    in = move_in(lane_, may_come, words::resident_changes);
+  }
+  count_in(in, begun);
+  return moved(seen, in);
+}
+
+Input Executor::moved(const Seen& seen, const Moved& moved) {
+  result_ = moved.result;
+  return {.event = moved.stop == Stop::kNothing ? Event::kDone : Event::kStopped,
+          .seen = seen,
+          .error = error_of(moved.stop)};
+}
+
+Input Executor::consolidate(const Seen& seen) {
+  Input input{.event = Event::kConsolidated, .seen = seen};
+  asked_ = false;
+  if (!wanted::take()) return input;
+  handover::prepare(lane_, 0, 0);  // what is offered isn't free when it has left
+  result_ = ready_for_whole(bytes_of(wanted::number()));
+  if (result_ == CUDA_SUCCESS && wanted::is_taken()) result_ = hold();
+  asked_ = wanted::begin();
+  if (asked_ && result_ == CUDA_SUCCESS) {
+    const Held held;
+    Body* body = bodies::find(wanted::number());
+    result_ =
+        body != nullptr ? whole::make(*body, words::resident_changes) : CUDA_ERROR_INVALID_VALUE;
+    input.away = anything_away();
+  }
+  return input;
+}
+
+void Executor::answer() {
+  words::publish(lane_);
+  if (asked_) wanted::answer(result_);
+  asked_ = false;
+}
+
+bool Executor::prepare_to_leave() {
+  const std::uint64_t soon = words::soon(lane_);
+  const std::uint64_t number = soon != 0 ? words::gives(lane_) : 0;
+  // It has just been told to: that is the next look's.
+  if (words::told(lane_).limited && words::total(lane_) != 0) return true;
+  return (number == 0 || current_.enter(lane_)) && handover::prepare(lane_, soon, number);
+}
+
+bool Executor::stands_ready() const {
+  const Held held;
+  return !handover::put_in_place(lane_);
+}
+
+void Executor::make_way() {
+  if (monotonic_ns() / 1000 % 2 == 0) return;
+  const Held held;
+  if (!find_room(words::resident(lane_) + spare_, kept_bytes())) return;
+  words::count_out(lane_, move_out(lane_, UINT64_MAX, words::resident_changes));
+}
+
+CUresult Executor::hold() { return shut() ? finish_work() : kLate; }
+
+CUresult Executor::finish_work() {
+  const CUresult result = drain(lane_);
+  if (result != CUDA_SUCCESS) return result;
+  return admission::begin_moving() ? CUDA_SUCCESS : kLate;
+}
+
+CUresult Executor::ready_for_whole(std::uint64_t bytes) {
+  if (!current_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
+  return find_room(bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool Executor::context_made() {
+  if (now_.state != State::kNoContext) return false;
+  Input input{.event = Event::kContextMade, .seen = {}};
+  {
+    const Held held;
+    input.away = anything_away();
+    if (input.away) admission::shut();  // before anybody works in it
+  }
+  adopt(next(now_, input, monotonic_ns()));
+  return true;
+}
+
+void Executor::count_in(const Moved& moved, std::uint64_t begun) const {
+  words::count_in(lane_, moved);
+  note("in", moved, begun);
+}
+
+void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) const {
+  if (moved.copied + moved.spared == 0) return;
+  log_line(Level::kDebug,
+           "swap on GPU %u: %s in %llu us, %llu MiB copied, %llu MiB known or zero, %llu MiB in "
+           "memory of another job",
+           lane_, way, static_cast<unsigned long long>((monotonic_ns() - begun) / 1000),
+           static_cast<unsigned long long>(moved.copied >> 20),
+           static_cast<unsigned long long>(moved.spared >> 20),
+           static_cast<unsigned long long>(moved.taken >> 20));
+}
+
+}  // namespace switchyard::shim::swap::residency

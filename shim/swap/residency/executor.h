@@ -1,0 +1,85 @@
+// The executor: does what the state machine (state.h) says, and tells the page.
+//
+// Concept. look() asks what comes next, does it, and goes on with what came of it, until there is
+// nothing more to do now. The machine alone decides; here are the driver, the page, the clock, the
+// guard (work_guard.h) and the log. Each action leaves the chunks such that the next one can go on.
+//
+// Threading: the mover's thread, with its lock; what else takes that lock is said (mover.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "shim/swap/residency/mover_context.h"
+#include "shim/swap/residency/state.h"
+#include "shim/swap/transfer/pipeline.h"
+
+namespace switchyard::shim::swap::residency {
+
+class Executor {
+ public:
+  constexpr Executor() = default;
+
+  // Does what is due. In how many nanoseconds it should look again, unless it is poked; 0: at once.
+  std::uint64_t look();
+  // After each look: no context is ours.
+  void pause() { current_.leave(); }
+  // A context begins where there was none, perhaps. Called by the thread that makes it, with the
+  // mover's lock. Whether something is to be done about it.
+  bool context_made();
+
+  State state() const { return now_.state; }
+
+ private:
+  Seen observe();
+  Step decide(Input& input);
+  // The step's state is taken on: by the guard, by what is offered, and in the page.
+  void adopt(const Step& step);
+  void report_failure(const Step& step);
+  // What is done at the end of a step, and when to look again.
+  std::uint64_t finish(const Step& step);
+
+  Event find_host_room(const Seen& seen);
+  Event quiesce(Seen& seen);
+  Input swap_out(const Seen& seen);
+  Input swap_in(const Seen& seen);
+  Input swap_in_part(const Seen& seen);
+  Input consolidate(const Seen& seen);
+  void answer();
+  void make_way();
+  bool stands_ready() const;
+  bool prepare_to_leave();
+
+  // Work is held and done. kLate: not in time.
+  CUresult hold();
+  CUresult finish_work();
+  // Before anything is wanted of work that goes on.
+  CUresult ready_for_whole(std::uint64_t bytes);
+  Input moved(const Seen& seen, const Moved& moved);
+  void count_in(const Moved& moved, std::uint64_t begun) const;
+  void note(const char* way, const Moved& moved, std::uint64_t begun) const;
+
+  // The host pool (executor_pool.cpp).
+  // `kept`: what the pipeline gives up where it finds no room.
+  bool find_room(std::uint64_t bytes, std::uint64_t kept);
+  // The next move shall find its room.
+  bool grow_pool();
+  // Others need what is pinned here beyond the limit. As the driver waits for all work of the
+  // process before it lets go of host memory, work is held as for a move.
+  bool shrink_pool();
+
+  unsigned lane_ = 0;
+  Residency now_;
+  Current current_;
+  CUresult result_ = CUDA_SUCCESS;  // of what failed last
+  bool offering_ = false;           // what leaves is offered to another job until it has left
+  bool asked_ = false;              // somebody waits for `result_`
+  std::uint64_t shrink_ns_ = 0;     // not before
+  std::uint64_t spare_ = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
+};
+
+// The process's.
+Executor& executor();
+// In a forked child.
+void clear();
+
+}  // namespace switchyard::shim::swap::residency

@@ -1,0 +1,67 @@
+// The host pool between moves: it grows so that the next finds room, and shrinks for others.
+#include <algorithm>
+
+#include "shim/clock.h"
+#include "shim/gate/hold.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/residency/executor.h"
+#include "shim/swap/residency/pool_shrinking.h"
+#include "shim/swap/residency/residency_page.h"
+#include "shim/swap/work_guard.h"
+
+namespace switchyard::shim::swap::residency {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+// Chunks of a size that doesn't divide a slab leave some of it: a sixteenth where all are of 20
+// MiB.
+constexpr std::uint64_t kWasted = 16;
+// Giving host memory back holds work up: for so long at a time, and for a twentieth of the time at
+// most. Where work is held anyway, it must not keep what comes waiting.
+constexpr std::uint64_t kShrinkNs = 100 * kMs;
+constexpr std::uint64_t kShrinkAwayNs = 20 * kMs;
+constexpr std::uint64_t kShrinkPart = 20;
+constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be given back
+
+}  // namespace
+
+bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) {
+  // The limit may fall meanwhile.
+  while (host_pool::free_bytes() + kept < bytes) {
+    if (!host_pool::grow(words::host_limit(lane_))) return false;
+  }
+  return true;
+}
+
+bool Executor::grow_pool() {
+  const std::uint64_t most = words::host_limit(lane_);
+  const std::uint64_t pinned = host_pool::pinned_bytes();
+  const std::uint64_t total = words::total(lane_);
+  if (pinned >= total + total / kWasted + spare_ || pinned >= most || !current_.enter(lane_) ||
+      !host_pool::grow(most)) {
+    return false;
+  }
+  words::publish(lane_);
+  return true;
+}
+
+bool Executor::shrink_pool() {
+  const std::uint64_t most = words::host_limit(lane_);
+  const std::uint64_t begun = monotonic_ns();
+  if (host_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
+  const bool away = admission::is_moving();
+  if (!away && (!admission::is_open() || paused().paused)) return false;
+  if (!can_shrink() || !current_.enter(lane_)) return false;
+  unsigned given = 0;
+  if (away || hold() == CUDA_SUCCESS) {
+    given = shrink(most, monotonic_ns() + (away ? kShrinkAwayNs : kShrinkNs));
+  }
+  if (!away) admission::open();
+  words::publish(lane_);
+  const std::uint64_t now = monotonic_ns();
+  if (!away) shrink_ns_ = now + kShrinkPart * (now - begun);
+  if (given == 0) shrink_ns_ = std::max(shrink_ns_, now + kShrinkRestNs);
+  return given != 0;
+}
+
+}  // namespace switchyard::shim::swap::residency

@@ -1,0 +1,62 @@
+#include "shim/swap/residency/pool_shrinking.h"
+
+#include <algorithm>
+
+#include "shim/clock.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/range_table.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+constinit std::uint64_t g_kept[host_pool::kMostSlabs];  // of each slab, as find_next() needs it
+
+// slabs(): there is none. The last of several, for the first ones are filled first. pre: a Held
+// lives.
+unsigned find_next() {
+  const unsigned slabs = host_pool::slabs();
+  std::fill(g_kept, g_kept + slabs, 0);
+  each_kept([](const Chunk& chunk) {
+    g_kept[host_pool::slab_of(chunk.host)] += chunk.host.bytes;
+    return false;
+  });
+  unsigned next = slabs;
+  for (unsigned i = 0; i < slabs; ++i) {
+    const bool clears = host_pool::free_bytes_of(i) + g_kept[i] == host_pool::kSlab;
+    if (clears && (next == slabs || g_kept[i] <= g_kept[next])) next = i;
+  }
+  return next;
+}
+
+bool drop_next() {
+  unsigned next = 0;
+  {
+    const Held held;
+    next = find_next();
+    if (next == host_pool::slabs()) return false;
+    if (g_kept[next] != 0) {
+      each_kept([next](Chunk& chunk) {
+        if (host_pool::slab_of(chunk.host) == next) host_pool::give_back(chunk.host);
+        return false;
+      });
+    }
+  }
+  return host_pool::drop(next);
+}
+
+}  // namespace
+
+bool can_shrink() {
+  const Held held;
+  return find_next() != host_pool::slabs();
+}
+
+unsigned shrink(std::uint64_t limit_bytes, std::uint64_t end_ns) {
+  unsigned dropped = 0;
+  while (host_pool::pinned_bytes() > limit_bytes && monotonic_ns() < end_ns && drop_next()) {
+    ++dropped;
+  }
+  return dropped;
+}
+
+}  // namespace switchyard::shim::swap

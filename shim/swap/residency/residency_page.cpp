@@ -1,0 +1,210 @@
+#include "shim/swap/residency/residency_page.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/gate/hold.h"
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/mover.h"
+#include "shim/swap/work_guard.h"
+
+namespace switchyard::shim::swap::words {
+namespace {
+
+std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
+std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
+pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
+
+// What the mover said last, and the order that it works on. pre of both: g_publishing is held.
+struct Said {
+  std::uint32_t phase = abi::kResident;
+  std::uint32_t error = abi::kSwapFine;
+  std::uint32_t answered = abi::kAnswersNone;
+  std::uint32_t heeded = abi::kAnswersNone;
+};
+constinit Said g_said[abi::kMaxGpus];
+
+// The numbers of another monitor mean nothing to this one. pre: g_publishing is held.
+void forget_orders() {
+  for (Said& said : g_said) said.answered = said.heeded = abi::kAnswersNone;
+}
+
+// pre: g_publishing is held.
+void write(unsigned lane) {
+  const Said& said = g_said[lane];
+  abi::Residency& words = page().residencies[lane];
+  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
+  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  // The error before the order that it answers, and both before the phase.
+  words.error.store(said.error, std::memory_order_relaxed);
+  words.answered.store(said.answered, std::memory_order_release);
+  words.phase.store(said.phase, std::memory_order_release);
+}
+
+void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
+  abi::Memory& memory = page().memories[lane];
+  page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
+  (memory.*direction).fetch_add(moved.copied, std::memory_order_relaxed);
+  memory.spared_bytes.fetch_add(moved.spared, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void choose_swappable(unsigned gpus) {
+  if (::strcmp(page().card.swappable, "yes") != 0) return;
+  if (gpus != 1) {
+    log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
+    return;
+  }
+  page().residencies[0].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+  process().swappable.store(1, std::memory_order_release);
+  page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+std::uint64_t total(unsigned lane) { return g_total[lane].load(); }
+std::uint64_t resident(unsigned lane) { return g_resident[lane].load(); }
+
+void publish(unsigned lane) {
+  const Locked locked(g_publishing);
+  write(lane);
+}
+
+void resident_changes(unsigned lane, std::int64_t bytes) {
+  g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
+  publish(lane);
+  wake_monitor();
+}
+
+void heed(unsigned lane) {
+  const Locked locked(g_publishing);
+  const std::uint32_t order = page().residencies[lane].order.load(std::memory_order_acquire);
+  g_said[lane].heeded = order != 0 ? order : abi::kAnswersNone;
+}
+
+void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
+  {
+    const Locked locked(g_publishing);
+    Said& said = g_said[lane];
+    said.phase = phase;
+    said.error = error;
+    said.answered = said.heeded;
+    write(lane);
+  }
+  wake_monitor();
+}
+
+bool has_said(unsigned lane, std::uint32_t phase) {
+  const Locked locked(g_publishing);
+  return g_said[lane].phase == phase && g_said[lane].answered == g_said[lane].heeded;
+}
+
+void failed_with(unsigned lane, CUresult result) {
+  page().residencies[lane].swap_result.store(result, std::memory_order_relaxed);
+}
+
+bool monitored() { return process().joined.load(std::memory_order_acquire) != 0; }
+
+Told told(unsigned lane) {
+  const abi::Residency& words = page().residencies[lane];
+  const bool limited =
+      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
+  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
+}
+
+std::uint64_t gives(unsigned lane) {
+  return monitored() ? page().residencies[lane].gives.load(std::memory_order_relaxed) : 0;
+}
+std::uint64_t takes(unsigned lane) {
+  return monitored() ? page().residencies[lane].takes.load(std::memory_order_relaxed) : 0;
+}
+
+std::uint64_t soon(unsigned lane) {
+  return monitored() ? page().residencies[lane].soon_bytes.load(std::memory_order_relaxed) : 0;
+}
+
+std::uint64_t host_limit(unsigned lane) {
+  return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+}
+
+void count_out(unsigned lane, const Moved& moved) {
+  count(lane, moved, &abi::Memory::moved_out_bytes);
+}
+void count_in(unsigned lane, const Moved& moved) {
+  count(lane, moved, &abi::Memory::moved_in_bytes);
+  page().residencies[lane].taken_bytes.fetch_add(moved.taken, std::memory_order_relaxed);
+}
+void count_end(unsigned lane) {
+  page().residencies[lane].moves.fetch_add(1, std::memory_order_relaxed);
+}
+void count_time_out(unsigned lane) {
+  page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
+}
+
+void carry_over(abi::Page& fresh) {
+  if (!on()) return;
+  const abi::Residency& from = page().residencies[0];
+  abi::Residency& to = fresh.residencies[0];
+  const Locked locked(g_publishing);
+  forget_orders();
+  to.phase.store(g_said[0].phase, std::memory_order_relaxed);
+  to.error.store(g_said[0].error, std::memory_order_relaxed);
+  to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+  copy_word(to.swap_result, from.swap_result);
+  copy_word(to.moved_bytes, from.moved_bytes);
+  copy_word(to.moves, from.moves);
+  copy_word(to.taken_bytes, from.taken_bytes);
+  const abi::Memory& memory = page().memories[0];
+  copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
+  copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
+  copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
+  copy_word(fresh.memories[0].times_out, memory.times_out);
+  // Until the new monitor has made up its mind, what a person released stays away.
+  copy_word(to.limit_bytes, from.limit_bytes);
+  copy_word(to.limited, from.limited);
+  copy_word(to.host_limit_bytes, from.host_limit_bytes);
+  to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
+  to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+void moved_to_fresh_page() {
+  if (!on()) return;
+  const Locked locked(g_publishing);
+  forget_orders();
+  write(0);
+}
+
+void clear() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    g_total[lane].store(0);
+    g_resident[lane].store(0);
+    g_said[lane] = {};
+  }
+  g_publishing = PTHREAD_MUTEX_INITIALIZER;
+}
+
+}  // namespace switchyard::shim::swap::words
+
+namespace switchyard::shim::swap::mover {
+
+void allocated(unsigned lane, std::uint64_t bytes) {
+  words::g_total[lane].fetch_add(bytes);
+  words::g_resident[lane].fetch_add(bytes);
+  words::publish(lane);
+}
+
+void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
+  words::g_total[lane].fetch_sub(bytes);
+  words::g_resident[lane].fetch_sub(resident_bytes);
+  words::publish(lane);
+}
+
+}  // namespace switchyard::shim::swap::mover

@@ -1,0 +1,73 @@
+// The words of swap: what the monitor and the library tell each other in the page (abi.h:
+// Residency), and how much memory there is to tell of.
+//
+// Concept. The sums and what the mover said last are kept here. The page changes under us when one
+// monitor follows another, and what was said in between must reach the fresh one. Only the mover
+// says phases and errors, each with the order that they answer.
+//
+// Threading: any thread; each word is an atomic, and the sums are published under a lock of their
+// own, so that two at once don't leave the older figures.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/swap/transfer/pipeline.h"
+#include "switchyard/abi.h"
+
+namespace switchyard::shim::swap::words {
+
+// Whether this process's memory may be moved is decided once, before it allocates any. `gpus`: that
+// it sees. pre: joined.
+void choose_swappable(unsigned gpus);
+
+// Swappable memory of a GPU, wherever it is, and what of it is on the device.
+std::uint64_t total(unsigned lane);
+std::uint64_t resident(unsigned lane);
+// Told by the pipeline (Resident). The monitor hears of each chunk: what has left is another's room
+// at once.
+void resident_changes(unsigned lane, std::int64_t bytes);
+void publish(unsigned lane);
+
+// Whether there is a monitor.
+bool monitored();
+// Whether work is to be held, and what may be on the device meanwhile. Without a monitor there is
+// nobody to make room for, unless a person's release still stands.
+struct Told {
+  bool limited = false;
+  std::uint64_t limit = UINT64_MAX;
+};
+Told told(unsigned lane);
+// The hand-overs in which it may give and take (handover.h); 0: none.
+std::uint64_t gives(unsigned lane);
+std::uint64_t takes(unsigned lane);
+// What will leave shortly, and may be offered already.
+std::uint64_t soon(unsigned lane);
+// Pinned memory of the host that may be kept.
+std::uint64_t host_limit(unsigned lane);
+
+// Takes note of the monitor's order: what is said from now on answers this one. Call it before
+// told(), which then answers with the limits of this order or of a later one.
+void heed(unsigned lane);
+// Says how far it is, and rings.
+void say(unsigned lane, std::uint32_t phase, std::uint32_t error);
+// Whether this phase is the answer to the order that was heeded last.
+bool has_said(unsigned lane, std::uint32_t phase);
+// The driver's result that belongs to the error that is said next.
+void failed_with(unsigned lane, CUresult result);
+
+// What was moved (abi.h: Memory), by direction; a move that came to its end; work was held, and
+// what had to leave has left.
+void count_out(unsigned lane, const Moved& moved);
+void count_in(unsigned lane, const Moved& moved);
+void count_end(unsigned lane);
+void count_time_out(unsigned lane);
+
+// What the fresh page of another monitor has to say of it, before anybody sees it.
+void carry_over(abi::Page& fresh);
+// Once the fresh page is in its place: what was said meanwhile went into the old one.
+void moved_to_fresh_page();
+
+// In a forked child: the parent's memory is not ours.
+void clear();
+
+}  // namespace switchyard::shim::swap::words

@@ -1,0 +1,33 @@
+// Whole: a body of several chunks becomes one handle of the driver's, so that others can be given
+// it.
+//
+// Concept. What a process makes with handle types it mostly never exports: XLA takes its whole pool
+// so. Such memory is made of chunks like any other and moves like any other, until somebody really
+// wants a handle of it. Then its contents go to the host as in any move, one handle of the full
+// size takes the chunks' place, and the contents come back into that. The device never holds it
+// twice. From then on it stays where it is.
+//
+//     chunk 0 │ chunk 1 │ chunk 2   ──► the host's pieces ──►   one handle, of the kind asked for
+//
+// Where that fails it has its chunks again, and what was already in the host comes back, at the
+// latest with the mover's next looks, as after any move. While it is mapped at other than the one
+// place that it could leave from, it is at a place of ours meanwhile. Memory that nobody could ever
+// reach has no contents: there only the handles change.
+//
+// Threading: pre of make().
+#pragma once
+
+#include "shim/swap/memory/vmm_allocation.h"
+#include "shim/swap/transfer/pipeline.h"
+
+namespace switchyard::shim::swap::whole {
+
+// Whether the driver has it as one handle that it exports: none that another process made.
+// pre: a Held lives.
+bool is_whole(const Body& body);
+// The driver's complaint, or why it can't be made whole. pre: a Held lives. Unless nobody ever
+// reached the body: no work can touch it, and a context of its GPU is current.
+// `resident` is told of what comes back after a failure.
+CUresult make(Body& body, Resident resident = nullptr);
+
+}  // namespace switchyard::shim::swap::whole

@@ -1,0 +1,191 @@
+#include "shim/swap/transfer/digest.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "digest_ptx.h"
+#include "shim/client/settings.h"
+#include "shim/log.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+constexpr unsigned kThreads = 512;  // of a block: digest.cu
+constexpr std::uint64_t kPage = 4096;
+constexpr const char* kKernel = "switchyard_digest";
+
+// A secret point, and what joins two pieces at it.
+struct Point {
+  std::uint64_t r = 0;
+  std::uint64_t shift = 0;
+};
+
+constinit Point g_points[2];
+constinit bool g_drawn = false;
+constinit CUfunction g_kernel = nullptr;
+
+enum class Trust { kUnknown, kRight, kWrong };
+constinit Trust g_trust = Trust::kUnknown;
+
+// Each of the field's points is as likely as any other.
+bool draw(Point& point) {
+  do {
+    if (::getrandom(&point.r, sizeof(point.r), GRND_NONBLOCK) != sizeof(point.r)) return false;
+    point.r &= digest::kPrime;
+  } while (point.r == digest::kPrime);
+  point.shift = digest::power(point.r, digest::kPieceWords);
+  return true;
+}
+
+bool draw_points() {
+  if (!g_drawn) g_drawn = draw(g_points[0]) && draw(g_points[1]);
+  return g_drawn;
+}
+
+bool find_kernel() {
+  if (g_kernel != nullptr) return true;
+  if (driver().cuLibraryLoadData == nullptr || driver().cuLibraryGetKernel == nullptr) return false;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUresult result =
+      driver().cuLibraryLoadData(&library, kDigestPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuLibraryGetKernel(&kernel, library, kKernel);
+    if (result != CUDA_SUCCESS && driver().cuLibraryUnload != nullptr) {
+      driver().cuLibraryUnload(library);
+    }
+  }
+  if (result != CUDA_SUCCESS) {
+    static Once said;
+    log_once(said, Level::kWarn, "swap: the driver takes no kernel of ours: all is copied (%d)",
+             static_cast<int>(result));
+    return false;
+  }
+  // A launch takes either, and finds the context's own by itself.
+  g_kernel = reinterpret_cast<CUfunction>(kernel);
+  return true;
+}
+
+}  // namespace
+
+Digests::Digests(std::uint64_t bytes) {
+  known_ = bytes != 0 && swap_digest() && g_trust != Trust::kWrong && open(bytes);
+}
+
+Digests::~Digests() {
+  if (stream_ != nullptr) driver().cuStreamSynchronize(stream_);
+  for (CUevent mark : marks_) {
+    if (mark != nullptr) driver().cuEventDestroy_v2(mark);
+  }
+  if (stream_ != nullptr) driver().cuStreamDestroy_v2(stream_);
+  // What the driver does not let go of stays mapped.
+  const bool let_go = !pinned_ || driver().cuMemHostUnregister(results_) == CUDA_SUCCESS;
+  if (results_ != nullptr && let_go) ::munmap(results_, results_bytes_);
+}
+
+bool Digests::open(std::uint64_t bytes) {
+  return driver().cuEventDestroy_v2 != nullptr && driver().cuStreamDestroy_v2 != nullptr &&
+         draw_points() && find_kernel() && map_results(bytes) &&
+         driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+}
+
+bool Digests::map_results(std::uint64_t bytes) {
+  if (driver().cuMemHostRegister_v2 == nullptr || driver().cuMemHostUnregister == nullptr ||
+      driver().cuMemHostGetDevicePointer_v2 == nullptr) {
+    return false;
+  }
+  results_bytes_ = (bytes / digest::kPieceBytes * sizeof(Digest) + kPage - 1) / kPage * kPage;
+  void* at =
+      ::mmap(nullptr, results_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return false;
+  results_ = static_cast<Digest*>(at);
+  // After a fork the GPU would write where the parent no longer reads.
+  if (::madvise(at, results_bytes_, MADV_DONTFORK) != 0) return false;
+  // What no kernel has written must not look like a digest, least of all like that of zeros.
+  ::memset(at, 0xFF, results_bytes_);
+  pinned_ = driver().cuMemHostRegister_v2(at, results_bytes_, CU_MEMHOSTREGISTER_DEVICEMAP) ==
+            CUDA_SUCCESS;
+  return pinned_ && driver().cuMemHostGetDevicePointer_v2(&results_there_, at, 0) == CUDA_SUCCESS;
+}
+
+void Digests::ask(CUdeviceptr address, std::uint64_t bytes) {
+  if (known_ && bytes % digest::kPieceBytes != 0) give_up();
+  for (std::uint64_t at = 0; known_ && at < bytes; at += digest::kPieceBytes) {
+    batch_.address[asked_++ % digest::kBatch] = address + at;
+    if (asked_ % digest::kBatch == 0) launch();
+  }
+}
+
+void Digests::launch() {
+  if (known_ && !launch_batch()) give_up();
+}
+
+bool Digests::launch_batch() {
+  if (asked_ == launched_) return true;
+  const std::size_t number = launched_ / digest::kBatch;
+  if (number >= kMostBatches || asked_ * sizeof(Digest) > results_bytes_) return false;
+  CUdeviceptr out = results_there_ + launched_ * sizeof(Digest);
+  void* arguments[] = {&batch_, &g_points[0].r, &g_points[1].r, &out};
+  const auto blocks = static_cast<unsigned>(asked_ - launched_);
+  launched_ = asked_;
+  return driver().cuLaunchKernel(g_kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream_, arguments,
+                                 nullptr) == CUDA_SUCCESS &&
+         driver().cuEventCreate(&marks_[number], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+         driver().cuEventRecord(marks_[number], stream_) == CUDA_SUCCESS;
+}
+
+// Nothing is known any more, and no kernel reads what is about to leave.
+void Digests::give_up() {
+  known_ = false;
+  if (stream_ != nullptr) driver().cuStreamSynchronize(stream_);
+}
+
+bool Digests::wait_for(std::size_t pieces) {
+  while (done_ < pieces) {
+    CUevent mark = marks_[done_ / digest::kBatch];
+    if (mark == nullptr || driver().cuEventSynchronize(mark) != CUDA_SUCCESS) return false;
+    done_ += digest::kBatch;
+  }
+  return true;
+}
+
+bool Digests::answer(std::uint64_t bytes, Digest& digest) {
+  const std::size_t pieces = bytes / digest::kPieceBytes;
+  first_ = {};
+  if (known_ && !wait_for(answered_ + pieces)) give_up();
+  if (!known_) return false;
+  if (pieces != 0) first_ = results_[answered_];
+  Digest all;
+  for (const std::size_t end = answered_ + pieces; answered_ < end; ++answered_) {
+    const Digest& piece = results_[answered_];
+    if (piece.a >= digest::kPrime || piece.b >= digest::kPrime) {
+      give_up();
+      return false;
+    }
+    all.a = digest::join(all.a, g_points[0].shift, piece.a);
+    all.b = digest::join(all.b, g_points[1].shift, piece.b);
+  }
+  digest = all;
+  return true;
+}
+
+bool Digests::trusted() { return g_trust == Trust::kRight; }
+
+void Digests::check(const Digest& said, const void* piece) {
+  if (g_trust != Trust::kUnknown || said == Digest{}) return;
+  const auto* words = static_cast<const std::uint32_t*>(piece);
+  const bool right = said.a == digest::of_words(words, digest::kPieceWords, g_points[0].r) &&
+                     said.b == digest::of_words(words, digest::kPieceWords, g_points[1].r);
+  g_trust = right ? Trust::kRight : Trust::kWrong;
+  if (right) return;
+  log_line(Level::kError, "swap: this GPU computes digests wrongly: all is copied");
+}
+
+void clear_digests() {
+  g_kernel = nullptr;
+  g_trust = Trust::kUnknown;
+}
+
+}  // namespace switchyard::shim::swap

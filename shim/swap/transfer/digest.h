@@ -1,0 +1,86 @@
+// Digests: what the GPU says of chunks before they leave, so that what the host has already, and
+// what is all zero, is not copied.
+//
+// Concept. A move asks for its chunks in the order in which it will deal with them. The kernels of
+// all run on a stream of their own, many times faster than copies, and write into pinned memory.
+//
+//     ask ask ask ... launch │ answer → copy ▓▓▓▓ answer → nothing to copy, answer → copy ▓▓▓▓
+//
+// The arithmetic, and how sure an answer is, stands in digest_math.h. The points are drawn once per
+// process and told nobody.
+//
+// Nothing is left uncopied before this GPU has been seen to compute right in this process: the
+// first piece that is copied is computed here, too.
+//
+// An answer may be "not known", from which a move learns nothing and copies: so no failure here is
+// one of the move. Stream, events and pinned memory live for one move, because the context may end
+// before the next. The kernel is loaded by the first move, after the drain: loading waits for the
+// context, and where that waits for a thread that waits for the driver, for ever. It is loaded as a
+// library, which outlives contexts, and compiles on the caller's stack, which must not be small.
+//
+// Threading: the mover's thread alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/memory/digest_math.h"
+
+namespace switchyard::shim::swap {
+
+using digest::Digest;
+
+class Digests {
+ public:
+  // For chunks of `bytes` in all. pre: the context of their GPU is current, and idle.
+  explicit Digests(std::uint64_t bytes);
+  // None of the kernels runs any more.
+  ~Digests();
+  Digests(const Digests&) = delete;
+  Digests& operator=(const Digests&) = delete;
+
+  // Of `bytes` at `address`, which stay mapped and unchanged until it is answered.
+  void ask(CUdeviceptr address, std::uint64_t bytes);
+  // All is asked.
+  void launch();
+  // Of the next chunk, in the order of asking: waits until its kernel has ended. False: not known.
+  bool answer(std::uint64_t bytes, Digest& digest);
+  // Of the first piece of that chunk; zeros: not known.
+  const Digest& first() const { return first_; }
+
+  // Whether what it answers may be relied on: once a check found it right.
+  static bool trusted();
+  // Compares what was said of a piece with what it holds; says nothing of zeros. Found wrong, all
+  // is copied from here on.
+  static void check(const Digest& said, const void* piece);
+
+ private:
+  // More than any GPU has.
+  static constexpr std::size_t kMostBatches = 1024;
+
+  bool open(std::uint64_t bytes);
+  bool map_results(std::uint64_t bytes);
+  bool launch_batch();
+  bool wait_for(std::size_t pieces);
+  void give_up();
+
+  bool known_ = false;  // false from the first failure on
+  CUstream stream_ = nullptr;
+  digest::Batch batch_;
+  std::size_t asked_ = 0;  // pieces
+  std::size_t launched_ = 0;
+  std::size_t done_ = 0;
+  std::size_t answered_ = 0;
+  Digest first_;
+  CUevent marks_[kMostBatches] = {};  // behind each batch
+  Digest* results_ = nullptr;         // of the pieces
+  std::size_t results_bytes_ = 0;
+  bool pinned_ = false;
+  CUdeviceptr results_there_ = 0;  // as the GPU sees them
+};
+
+// In a forked child: the parent's kernel is not there.
+void clear_digests();
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,78 @@
+// Handing memory over: what leaves this process is given to the one that comes, as it is.
+//
+// Concept. switchyard/handover.h says what both sides do, and why. The *offer* is the giver's: it
+// exports what is about to leave, while it still works or its accepted work ends, so that the other
+// can import that in time. What was *taken* is the taker's: it stays apart until the giver has
+// begun; then the pipeline maps it where equal chunks are away, and fills each as soon as it has
+// left the giver.
+//
+// All of it is a short cut: whatever fails, and whatever isn't equal, is given back to the driver
+// and made anew, as if there were no hand-over.
+//
+// Threading: the mover's thread. What is mapped can be freed by others: it belongs to the ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/swap/memory/range_table.h"
+
+namespace switchyard::shim::swap::handover {
+
+// --- the giver ---
+
+// Offers what would leave next of the GPU's memory, `bytes` in all, in the monitor's hand-over
+// `number`, unless that was done; nothing with number 0. An offer in another one ends. Work may go
+// on: an offer of which something has been freed ends, too. Whether one stands. pre: no Held lives.
+bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
+
+// The offer while it leaves: prepared before, or now. Until end_offer() has_left() tells the other.
+// pre: nobody new is admitted, and no Held lives.
+void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
+// The accepted work is done.
+void begin_offer();
+// What has not left by now stays. Before anything is made anew: what is offered isn't free.
+void end_offer();
+
+// A chunk's contents are safe, and `handle`, which was mapped there, is released.
+void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle);
+
+// --- the taker ---
+
+// Whether there is an offer to wait for. Looks after `number`, which the monitor told last: takes
+// what is offered in it as soon as that can be had, at once if it is `due`, and drops it once it
+// can't be used any more. pre: no Held lives; if this process's memory isn't `away`, it wants none.
+bool follow(std::uint64_t number, bool away, bool due = false);
+// Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
+// twice.
+bool is_taken();
+// Whether the giver's memory leaves now.
+bool begun();
+
+// Whether the giver gives no more than what is free now.
+bool ended();
+
+// Puts some of what was taken in its place: mapped where equal chunks of the GPU are away, in the
+// order in which it leaves the giver. What finds no place is given back. False: all was done.
+// pre: a Held lives, and a context is current.
+bool put_in_place(unsigned lane);
+
+// A chunk whose memory is in its place and has left the giver. Once accepted it is the chunk's own,
+// and may be filled.
+struct Arrival {
+  Chunk* chunk = nullptr;
+  CUdeviceptr address = 0;
+  std::uint32_t number = 0;
+};
+// pre: a Held lives, for these.
+bool next_arrival(Arrival& arrival);
+void accept(const Arrival& arrival);
+// What is or will be in its place, and has not been accepted.
+std::uint64_t expected_bytes();
+// Gives back whatever was taken and not accepted, mapped or not.
+void drop();
+
+// In a forked child: the parent's memory is not ours.
+void clear();
+void forget_offer();  // clear() does
+
+}  // namespace switchyard::shim::swap::handover

@@ -1,0 +1,310 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/client/client.h"
+#include "shim/clock.h"
+#include "shim/log.h"
+#include "shim/swap/memory/memory_fd.h"
+#include "shim/swap/transfer/handover.h"
+#include "shim/swap/transfer/handover_kind.h"
+#include "switchyard/handover.h"
+
+namespace switchyard::shim::swap::handover {
+namespace {
+
+namespace board = switchyard::handover;
+
+// The giver's work may be long at being held back, and it may have nothing to offer.
+constexpr std::uint64_t kLongestPauseNs = 20'000'000;
+
+// Mapped at a time, so that whoever needs the ranges comes in between.
+constexpr std::uint32_t kAtATime = 16;
+
+struct Taken {
+  CUmemGenericAllocationHandle handle = 0;  // 0: accepted, or given back
+  std::uint64_t bytes = 0;
+  std::uint32_t kind = 0;
+  int descriptor = 0;       // that it came by (memory_fd.h)
+  CUdeviceptr address = 0;  // its place; 0: none yet
+  CUmemLocation location = {};
+  bool stands = false;  // it stands by there, and whoever ends the range ends it (range_table.h)
+};
+
+// A chunk that is away.
+struct Away {
+  CUdeviceptr address = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t kind = 0;
+  CUmemLocation location = {};
+};
+
+enum class State { kNothing, kWaiting, kTaken };
+
+State g_state = State::kNothing;
+std::uint64_t g_number = 0;    // the last that was looked after
+std::uint64_t g_since_ns = 0;  // when that was first heard of,
+std::uint64_t g_ask_ns = 0;    // and when the offer is asked for again
+const board::Board* g_board = nullptr;
+Taken g_taken[board::kMostChunks];
+std::uint32_t g_count = 0;
+bool g_matched = false;        // each has its place, or was given back
+std::uint32_t g_in_place = 0;  // so many of them are mapped, or were found not to be
+std::uint32_t g_first = 0;     // none before it is still to be accepted
+Away g_away[board::kMostChunks];
+
+const board::Board* map_board(int fd) {
+  struct stat info {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::syscall(SYS_fstat, fd, &info) != 0 ||
+      info.st_size != board::kBoardBytes) {
+    return nullptr;
+  }
+  void* mapped = ::mmap(nullptr, board::kBoardBytes, PROT_READ, MAP_SHARED, fd, 0);
+  return mapped != MAP_FAILED ? static_cast<const board::Board*>(mapped) : nullptr;
+}
+
+bool import(int fd) {
+  const board::Offered& offered = g_board->chunks[g_count];
+  Taken& taken = g_taken[g_count];
+  taken = {.handle = 0,
+           .bytes = offered.bytes.load(std::memory_order_relaxed),
+           .kind = offered.kind.load(std::memory_order_relaxed),
+           .descriptor = descriptors::keep(fd),
+           .address = 0,
+           .location = {},
+           .stands = false};
+  if (taken.descriptor == 0) return false;
+  // The driver takes the descriptor as a pointer.
+  auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+  if (driver().cuMemImportFromShareableHandle(
+          &taken.handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS) {
+    descriptors::close(taken.descriptor);
+    return false;
+  }
+  ++g_count;
+  return true;
+}
+
+enum class Came { kNotYet, kAll, kNever };
+
+Came take_all() {
+  std::uint32_t total = 1;
+  for (std::uint32_t first = 0; first < total;) {
+    const descriptors::NoFork no_fork;
+    Descriptors batch;
+    wire::Shared answer{};
+    const bool answered =
+        share(wire::kOpenShared, {board::key_of(g_number), first, 0}, batch, answer);
+    const std::uint32_t count = batch.count;
+    if (answered && answer.verdict == wire::kNoSuchShare && first == 0) return Came::kNotYet;
+    bool right = answered && answer.verdict == wire::kTaken && answer.count == count &&
+                 count != 0 && answer.total > first && count <= answer.total - first &&
+                 answer.total <= board::kMostChunks + 1 && (first == 0 || answer.total == total);
+    if (right && first == 0) {
+      total = answer.total;
+      g_board = map_board(batch.fd[0]);
+      right = g_board != nullptr && g_board->count.load(std::memory_order_acquire) == total - 1;
+    }
+    bool more = right;
+    for (std::uint32_t i = first == 0 ? 1 : 0; i < count && more; ++i) more = import(batch.fd[i]);
+    batch.close();
+    if (!right) return Came::kNever;
+    if (!more) break;  // what was imported so far serves as well
+    first += count;
+  }
+  return Came::kAll;
+}
+
+void give_back(Taken& taken) {
+  driver().cuMemRelease(taken.handle);
+  descriptors::close(taken.descriptor);
+  taken = {};
+}
+
+// Where it stands by, if nobody has freed that meanwhile.
+Chunk* place_of(const Taken& taken) {
+  Chunk* chunk = taken.stands ? chunk_at(taken.address) : nullptr;
+  return chunk != nullptr && chunk->standby == taken.handle ? chunk : nullptr;
+}
+
+// The GPU's chunks that are away, and of a kind that can be handed over.
+std::uint32_t list_away(unsigned lane) {
+  std::uint32_t found = 0;
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    std::uint32_t kind = 0;
+    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
+    g_away[found++] = {address, chunk.bytes, kind, properties.location};
+  });
+  return found;
+}
+
+// Gives each a place of its own, and back what finds none.
+void match(unsigned lane) {
+  Away* const end = g_away + list_away(lane);
+  std::uint32_t found = 0;
+  for (std::uint32_t i = 0; i < g_count; ++i) {
+    Taken& taken = g_taken[i];
+    Away* const place = std::find_if(static_cast<Away*>(g_away), end, [&](const Away& away) {
+      return away.address != 0 && away.kind == taken.kind && away.bytes == taken.bytes;
+    });
+    if (place == end) {
+      give_back(taken);
+      continue;
+    }
+    taken.address = place->address;
+    taken.location = place->location;
+    place->address = 0;
+    ++found;
+  }
+  log_line(Level::kDebug, "swap: %u chunks of another job find their place among %ld", found,
+           static_cast<long>(end - g_away));
+}
+
+void take_down(Taken& taken) {
+  Chunk* chunk = place_of(taken);
+  if (chunk != nullptr) stand_down(*chunk, taken.address);
+  if (taken.handle != 0 && !taken.stands) give_back(taken);
+  taken = {};
+}
+
+bool map(Taken& taken) {
+  if (taken.handle == 0) return false;
+  Chunk* chunk = chunk_at(taken.address);
+  taken.stands = chunk != nullptr && chunk->handle == 0 && chunk->standby == 0 &&
+                 chunk->bytes == taken.bytes &&
+                 stand_by(*chunk, taken.address, taken.handle, taken.descriptor);
+  if (!taken.stands) give_back(taken);
+  return taken.stands;
+}
+
+// What is mapped in one run of addresses.
+void permit_run(Taken* first, Taken* end) {
+  if (first == end) return;
+  const CUdeviceptr behind = end[-1].address + end[-1].bytes;
+  if (permit(first->address, behind - first->address, first->location) == CUDA_SUCCESS) return;
+  for (Taken* each = first; each != end; ++each) take_down(*each);
+}
+
+void map_all(Taken* first, Taken* end) {
+  Taken* begins = first;
+  for (Taken* each = first; each != end; ++each) {
+    const CUdeviceptr behind = each->address + each->bytes;
+    const bool mapped = map(*each);
+    if (mapped && each + 1 != end && each[1].address == behind) continue;
+    permit_run(begins, mapped ? each + 1 : each);
+    begins = each + 1;
+  }
+}
+
+void drop_now() {
+  const Held held;
+  drop();
+}
+
+void ask_for_offer(bool due) {
+  const std::uint64_t now = monotonic_ns();
+  if (now < g_ask_ns && !due) return;
+  switch (take_all()) {
+    case Came::kNotYet:
+      g_ask_ns = now + std::min((now - g_since_ns) / 8, kLongestPauseNs);
+      return;
+    case Came::kAll:
+      log_line(Level::kDebug, "swap: %u chunks of another job can be taken", g_count);
+      g_state = State::kTaken;
+      return;
+    case Came::kNever:
+      log_line(Level::kInfo, "swap: chunks of another job could not be taken: it goes without");
+      drop_now();
+      return;
+  }
+}
+
+}  // namespace
+
+bool follow(std::uint64_t number, bool away, bool due) {
+  if (number != g_number) {
+    drop_now();
+    g_number = number;
+    if (number != 0 && driver().cuMemImportFromShareableHandle != nullptr) {
+      g_state = State::kWaiting;
+      g_since_ns = g_ask_ns = monotonic_ns();
+    }
+  }
+  if (!away && g_state != State::kNothing) drop_now();
+  if (g_state == State::kWaiting) ask_for_offer(due);
+  return g_state != State::kNothing;
+}
+
+bool is_taken() { return g_state == State::kTaken; }
+
+bool begun() {
+  return g_state == State::kTaken &&
+         g_board->phase.load(std::memory_order_acquire) != board::kOffered;
+}
+
+bool ended() {
+  return g_state == State::kTaken &&
+         g_board->phase.load(std::memory_order_acquire) == board::kEnded;
+}
+
+bool put_in_place(unsigned lane) {
+  if (g_state != State::kTaken) return false;
+  if (!g_matched) match(lane);
+  g_matched = true;
+  const std::uint32_t first = g_in_place;
+  g_in_place = std::min(first + kAtATime, g_count);
+  map_all(g_taken + first, g_taken + g_in_place);
+  return first < g_in_place;
+}
+
+bool next_arrival(Arrival& arrival) {
+  while (g_first < g_in_place && place_of(g_taken[g_first]) == nullptr) ++g_first;
+  for (std::uint32_t i = g_first; i < g_in_place; ++i) {
+    if (g_board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
+    Chunk* chunk = place_of(g_taken[i]);
+    if (chunk == nullptr) continue;
+    arrival = {chunk, g_taken[i].address, i};
+    return true;
+  }
+  return false;
+}
+
+void accept(const Arrival& arrival) {
+  accept_standby(*arrival.chunk);
+  g_taken[arrival.number] = {};
+}
+
+std::uint64_t expected_bytes() {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < g_count; ++i) {
+    const bool gone = g_taken[i].stands && place_of(g_taken[i]) == nullptr;
+    if (!gone) bytes += g_taken[i].bytes;
+  }
+  return bytes;
+}
+
+void drop() {
+  for (std::uint32_t i = 0; i < g_count; ++i) take_down(g_taken[i]);
+  g_count = g_in_place = g_first = 0;
+  g_matched = false;
+  if (g_board != nullptr) ::munmap(const_cast<board::Board*>(g_board), board::kBoardBytes);
+  g_board = nullptr;
+  g_state = State::kNothing;
+}
+
+void clear() {
+  forget_offer();
+  // The board's mapping and the driver's handles are the parent's: they are left where they are.
+  g_board = nullptr;
+  g_count = g_in_place = g_first = 0;
+  g_matched = false;
+  g_state = State::kNothing;
+  g_number = 0;
+}
+
+}  // namespace switchyard::shim::swap::handover

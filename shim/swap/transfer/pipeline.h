@@ -1,0 +1,59 @@
+// The pipeline: chunks to the host and back, several copies in flight.
+//
+// Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, so that a
+// neighbour can take it while the rest is still being copied; meanwhile the next copies run. On the
+// way in the next chunks are mapped while the copies of the first run: first one, then more and
+// more of them in one go, because to permit access may take as long as a copy of another process.
+//
+//     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
+//                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
+//
+// What another job hands over comes first, in that job's memory (handover.h); the rest is made
+// anew.
+//
+// Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
+//
+// Threading: the mover's thread alone, holding the ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver.h"
+#include "shim/swap/memory/range_table.h"
+
+namespace switchyard::shim::swap {
+
+// Told of each chunk: bytes that come to the device (before they do), or left it (after; negative).
+using Resident = void (*)(unsigned lane, std::int64_t bytes);
+
+// What stopped a move.
+enum class Stop { kNothing, kNoHostRoom, kNoDeviceRoom, kDriver };
+
+struct Moved {
+  Stop stop = Stop::kNothing;
+  CUresult result = CUDA_SUCCESS;  // of the call that failed
+  std::uint64_t copied = 0;        // bytes
+  std::uint64_t spared = 0;        // that went without a copy: unchanged, or zero
+  std::uint64_t taken = 0;         // of what came, in memory that another job handed over
+};
+
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a Held lives, no
+// work can touch them, and a context of that GPU is current.
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
+
+// Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for
+// that, while the copies of the chunks before run on.
+using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
+
+// Brings back what is away: what is handed over, then the first ranges first, until one may not
+// come. pre: as above.
+Moved move_in(unsigned lane, MayCome may_come, Resident resident);
+
+// The same for chunks of no range, one behind the other from `address` on; nobody is told. pre: as
+// above.
+Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address);
+// Copies what they have in the host to what is mapped there instead, and waits for it. pre: all of
+// them are away, and as above.
+CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
+
+}  // namespace switchyard::shim::swap

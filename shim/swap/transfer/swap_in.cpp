@@ -1,0 +1,209 @@
+#include <algorithm>
+
+#include "shim/clock.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/transfer/copy_stream.h"
+#include "shim/swap/transfer/digest.h"
+#include "shim/swap/transfer/handover.h"
+#include "shim/swap/transfer/pipeline.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
+
+CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
+  return chunk.zero ? driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream)
+                    : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
+}
+
+// Its contents are on the device. Without a digest nobody could tell whether a copy is still right.
+void settle(Chunk& chunk) {
+  chunk.arriving = chunk.zero = false;
+  if (chunk.digest == Digest{}) host_pool::give_back(chunk.host);
+}
+
+Stop stop_of(CUresult failure) {
+  return failure == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
+}
+
+class Inward {
+ public:
+  Inward(unsigned lane, Lines& lines, MayCome may_come, Resident resident)
+      : lane_(lane), lines_(lines), may_come_(may_come), resident_(resident) {
+    if (lines.result() != CUDA_SUCCESS) stop(lines.result());
+  }
+
+  // One that is away, or arriving.
+  void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    if (moved_.stop == Stop::kDriver || lines_.stream() == nullptr) return;
+    const bool comes = chunk.handle == 0;
+    if (comes && !bring_one(chunk, address, properties)) return;
+    if (count_ != 0 && address != end()) fill_all();
+    location_ = properties.location;
+    run_[count_++] = {&chunk, address, comes};
+    if (count_ == longest_) {
+      fill_all();
+      longest_ = std::min(2 * longest_, kLongestRun);
+    }
+  }
+
+  // What another job hands over, each chunk as soon as it has left there.
+  void take_over() {
+    std::uint64_t until = monotonic_ns() + kPatienceNs;
+    while (moved_.stop == Stop::kNothing && handover::begun()) {
+      const bool over = handover::ended();
+      handover::Arrival next;
+      if (handover::next_arrival(next) && may_come_(lane_, next.chunk->bytes, false)) {
+        accept(next);
+        until = monotonic_ns() + kPatienceNs;
+      } else if (handover::put_in_place(lane_)) {
+        continue;
+      } else if (over || may_come_(lane_, handover::expected_bytes(), false) ||
+                 monotonic_ns() >= until) {
+        break;  // nothing more comes, or there is room elsewhere
+      } else {
+        sleep_ns(50'000);
+      }
+    }
+    handover::drop();
+  }
+
+  Moved finish() {
+    fill_all();
+    return moved_;
+  }
+
+ private:
+  static constexpr unsigned kLongestRun = 8;
+  // Without a chunk that comes. A whole second: the giver's digests stand behind others' kernels.
+  static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+
+  // A chunk on the device that nobody may touch yet, nor has it its contents.
+  struct Brought {
+    Chunk* chunk = nullptr;
+    CUdeviceptr address = 0;
+    bool came = false;
+  };
+
+  CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
+
+  void stop(CUresult failure) {
+    moved_.result = failure;
+    moved_.stop = stop_of(failure);
+  }
+
+  // After a failure of the driver's nothing more is copied.
+  void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
+    if (moved_.stop == Stop::kDriver) return;
+    const CUresult filled = fill(chunk, address, lines_.stream());
+    if (filled == CUDA_SUCCESS) return;
+    moved_.stop = Stop::kDriver;
+    moved_.result = filled;
+  }
+
+  void accept(const handover::Arrival& next) {
+    Chunk& chunk = *next.chunk;
+    resident_(lane_, signed_bytes(chunk));
+    handover::accept(next);
+    chunk.arriving = true;
+    moved_.taken += chunk.bytes;
+    begin_to_fill(chunk, next.address);
+  }
+
+  // Who waits for room has given all to the copies before.
+  bool may_come(std::uint64_t bytes) {
+    if (count_ != 0 && may_come_(lane_, bytes, false)) return true;
+    fill_all();
+    return moved_.stop == Stop::kNothing && may_come_(lane_, bytes, true);
+  }
+
+  bool bring_one(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+    // Nor a smaller one behind it: the same ones move every time.
+    full_ = full_ || moved_.stop != Stop::kNothing || !may_come(chunk.bytes);
+    if (full_) return false;
+    resident_(lane_, signed_bytes(chunk));
+    const CUresult brought = bring(chunk, address, properties);
+    if (brought == CUDA_SUCCESS) return true;
+    resident_(lane_, -signed_bytes(chunk));
+    stop(brought);
+    return false;
+  }
+
+  void fill_all() {
+    if (count_ == 0) return;
+    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, location_);
+    for (unsigned i = 0; i < count_; ++i) {
+      Chunk& chunk = *run_[i].chunk;
+      chunk.arriving = true;
+      if (permitted == CUDA_SUCCESS) {
+        begin_to_fill(chunk, run_[i].address);
+      } else if (run_[i].came && send_away(chunk, run_[i].address)) {
+        chunk.arriving = false;
+        resident_(lane_, -signed_bytes(chunk));
+      }
+    }
+    if (permitted != CUDA_SUCCESS) stop(permitted);
+    count_ = 0;
+  }
+
+  unsigned lane_;
+  Lines& lines_;
+  MayCome may_come_;
+  Resident resident_;
+  Moved moved_;
+  bool full_ = false;
+  Brought run_[kLongestRun];  // they follow each other
+  unsigned count_ = 0;
+  unsigned longest_ = 1;  // the first shall be copied soon
+  CUmemLocation location_ = {};
+};
+
+}  // namespace
+
+CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address) {
+  Lines lines;
+  CUresult result = lines.result();
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result = fill(chunks[i], address, lines.stream());
+    address += chunks[i].bytes;
+  }
+  // Nothing may be in flight when it is taken away again.
+  const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
+  return result != CUDA_SUCCESS ? result : arrived;
+}
+
+Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
+  Lines lines;
+  Inward inward(lane, lines, may_come, resident);
+  const auto put = [&](auto which) {
+    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+      if (which(chunk)) inward.put(chunk, address, properties);
+    });
+  };
+  // One that could not be taken away again after a copy that failed is there already, without its
+  // contents: these come also where there is no room for more.
+  put([](const Chunk& chunk) { return chunk.arriving; });
+  inward.take_over();
+  put([](const Chunk& chunk) { return chunk.handle == 0; });
+  Moved moved = inward.finish();
+  const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
+  if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
+    moved.stop = Stop::kDriver;
+    moved.result = arrived;
+  }
+  const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
+    if (!chunk.arriving) return;
+    if (copied && arrived == CUDA_SUCCESS) {
+      (chunk.zero ? moved.spared : moved.copied) += chunk.bytes;
+      settle(chunk);
+    } else if (send_away(chunk, address)) {
+      chunk.arriving = false;
+      resident(lane, -signed_bytes(chunk));
+    }
+  });
+  return moved;
+}
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,169 @@
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/transfer/copy_stream.h"
+#include "shim/swap/transfer/digest.h"
+#include "shim/swap/transfer/handover.h"
+#include "shim/swap/transfer/pipeline.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
+
+// A chunk whose copy is in flight.
+struct Flight {
+  Chunk* chunk = nullptr;
+  CUdeviceptr address = 0;
+  host_pool::Piece to = {};  // the chunk's own once it has arrived
+  Digest digest = {};
+  Digest first = {};  // of its first piece
+};
+
+// A piece for a chunk that must be copied. What is kept of others gives way.
+host_pool::Piece find_piece(std::uint64_t bytes) {
+  host_pool::Piece piece = host_pool::take(bytes);
+  while (!piece && give_up_kept()) piece = host_pool::take(bytes);
+  return piece;
+}
+
+class Outward {
+ public:
+  Outward(unsigned lane, Digests& digests, Resident resident)
+      : lane_(lane), digests_(digests), resident_(resident) {
+    fail(lines_.result());
+  }
+
+  void put(Chunk& chunk, CUdeviceptr address) {
+    if (failed()) return;
+    Digest now;
+    const bool known = digests_.answer(chunk.bytes, now);
+    if (is_in_host(chunk, known && Digests::trusted(), now)) {
+      if (leave(chunk, address)) moved_.spared += chunk.bytes;
+    } else {
+      copy(chunk, address, now);
+    }
+  }
+
+  Moved finish() {
+    while (oldest_ != next_) land();
+    return moved_;
+  }
+
+ private:
+  bool failed() const { return moved_.stop != Stop::kNothing; }
+  void fail(CUresult result) {
+    if (result == CUDA_SUCCESS || failed()) return;
+    moved_.stop = Stop::kDriver;
+    moved_.result = result;
+  }
+
+  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
+  // not arrived has not changed either.
+  static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
+    if (chunk.arriving) return true;
+    chunk.zero = known && now == Digest{};
+    if (chunk.zero) host_pool::give_back(chunk.host);
+    return chunk.zero || (known && chunk.host && chunk.digest == now);
+  }
+
+  // `now`: zeros when it isn't known.
+  void copy(Chunk& chunk, CUdeviceptr address, const Digest& now) {
+    if (next_ - oldest_ == kDepth) land();
+    if (failed()) return;
+    Flight flight{.chunk = &chunk,
+                  .address = address,
+                  .to = chunk.host,
+                  .digest = now,
+                  .first = digests_.first()};
+    chunk.host = {};
+    if (!flight.to) flight.to = find_piece(chunk.bytes);
+    if (!flight.to) {
+      moved_.stop = Stop::kNoHostRoom;
+      return;
+    }
+    CUresult result =
+        driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, chunk.bytes, lines_.stream());
+    if (result == CUDA_SUCCESS) result = lines_.mark(next_);
+    flights_[next_++ % kDepth] = flight;
+    fail(result);
+    // What follows may be left out as soon as the GPU has been seen to compute right.
+    if (!Digests::trusted() && flight.first != Digest{}) land();
+  }
+
+  // The oldest copy has arrived, or failed: then its chunk stays.
+  void land() {
+    Flight flight = flights_[oldest_ % kDepth];
+    if (!failed()) fail(lines_.wait(oldest_));
+    ++oldest_;
+    if (failed()) {
+      lines_.wait_for_all();  // nothing may write into a piece that is given back
+      host_pool::give_back(flight.to);
+      return;
+    }
+    Digests::check(flight.first, flight.to.at);
+    flight.chunk->host = flight.to;
+    flight.chunk->digest = flight.digest;
+    if (leave(*flight.chunk, flight.address)) {
+      moved_.copied += flight.chunk->bytes;
+    } else {
+      host_pool::give_back(flight.chunk->host);
+    }
+  }
+
+  bool leave(Chunk& chunk, CUdeviceptr address) {
+    const CUmemGenericAllocationHandle handle = chunk.handle;
+    if (!send_away(chunk, address)) {
+      chunk.zero = chunk.zero && chunk.arriving;
+      fail(CUDA_ERROR_UNKNOWN);
+      return false;
+    }
+    chunk.arriving = false;
+    handover::has_left(address, handle);
+    resident_(lane_, -signed_bytes(chunk));
+    return true;
+  }
+
+  unsigned lane_;
+  Digests& digests_;
+  Resident resident_;
+  Lines lines_;
+  Flight flights_[kDepth] = {};
+  unsigned oldest_ = 0;
+  unsigned next_ = 0;
+  Moved moved_;
+};
+
+// What `each` tells of: it is gone through for the bytes, for the digests, and for the move.
+template <typename Each>
+Moved move_all(unsigned lane, Resident resident, Each each) {
+  std::uint64_t bytes = 0;
+  each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
+  Digests digests(bytes);
+  each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
+  digests.launch();
+  Outward outward(lane, digests, resident);
+  each([&](Chunk& chunk, CUdeviceptr address) { outward.put(chunk, address); });
+  return outward.finish();
+}
+
+}  // namespace
+
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
+  return move_all(lane, resident, [&](auto act) {
+    each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
+      act(chunk, address);
+    });
+  });
+}
+
+Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address) {
+  const auto nobody = [](unsigned, std::int64_t) {};
+  return move_all(0, nobody, [&](auto act) {
+    CUdeviceptr at = address;
+    for (unsigned i = 0; i < count; ++i) {
+      act(chunks[i], at);
+      at += chunks[i].bytes;
+    }
+  });
+}
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,200 @@
+#include "shim/swap/work_guard.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "shim/client/client.h"
+#include "shim/client/process.h"
+#include "shim/clock.h"
+#include "shim/memory/ledger.h"
+#include "shim/swap/primary_context.h"
+
+namespace switchyard::shim::swap {
+namespace {
+
+enum State : std::uint32_t { kOpen, kShut, kDraining, kMoving };
+
+constexpr unsigned kShards = 16;
+constexpr long kNapNs = 100'000'000;
+
+struct alignas(64) Shard {
+  std::atomic<std::uint32_t> inside{0};
+};
+
+constinit Shard g_shards[kShards];
+constinit std::atomic<std::uint32_t> g_state{kOpen};  // a futex word
+constinit std::atomic<std::uint64_t> g_deadline_ns{0};
+
+// Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
+// work that waits for a held thread, or for another GPU.
+constexpr std::uint64_t kShutNs = 5'000'000'000;
+constexpr std::uint64_t kDrainNs = 10'000'000'000;
+constexpr std::uint64_t kLookNs = 50'000;
+
+pthread_mutex_t g_capturing = PTHREAD_MUTEX_INITIALIZER;
+
+__thread unsigned t_depth = 0;
+
+Shard& own_shard() {
+  const auto thread = reinterpret_cast<std::uintptr_t>(&t_depth);
+  return g_shards[(thread >> 12 ^ thread >> 20) % kShards];
+}
+
+void wake_all() {
+  ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+CUresult wait_for(CUcontext context) {
+  const CUresult result = driver().cuCtxSetCurrent(context);
+  return result == CUDA_SUCCESS ? driver().cuCtxSynchronize() : result;
+}
+
+CUresult wait_for_primary(unsigned lane) {
+  const PrimaryContext primary(static_cast<CUdevice>(lane));
+  return primary.get() != nullptr ? wait_for(primary.get()) : primary.result();
+}
+
+// What the monitor sees of who waits. A process that is swappable sees one GPU.
+abi::Word32& held_threads() { return page().residencies[0].held_threads; }
+
+}  // namespace
+
+void Entry::enter() {
+  if (t_depth++ != 0) return;
+  Shard& shard = own_shard();
+  for (;;) {
+    // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
+    shard.inside.fetch_add(1, std::memory_order_seq_cst);
+    if (g_state.load(std::memory_order_seq_cst) == kOpen) return;
+    shard.inside.fetch_sub(1, std::memory_order_release);
+    admission::wait_until_open();
+  }
+}
+
+void Entry::leave() {
+  if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
+}
+
+NoCapture::NoCapture(bool needed) : needed_(needed) {
+  if (needed_) ::pthread_mutex_lock(&g_capturing);
+}
+
+NoCapture::~NoCapture() {
+  if (needed_) ::pthread_mutex_unlock(&g_capturing);
+}
+
+Askable::Askable()
+    : locked_(::pthread_mutex_trylock(&g_capturing) == 0),
+      yes_(locked_ && process().captures.load(std::memory_order_seq_cst) == 0) {}
+
+Askable::~Askable() {
+  if (locked_) ::pthread_mutex_unlock(&g_capturing);
+}
+
+namespace admission {
+
+void wait_until_open() {
+  for (;;) {
+    const std::uint32_t state = g_state.load(std::memory_order_acquire);
+    if (state == kOpen) return;
+    if (held_threads().fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
+    const timespec limit{0, kNapNs};
+    ::syscall(SYS_futex, &g_state, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
+    // The page may be another monitor's by now, so the count never goes below zero.
+    std::uint32_t now = held_threads().load(std::memory_order_relaxed);
+    while (now != 0 && !held_threads().compare_exchange_weak(now, now - 1)) {
+    }
+  }
+}
+
+bool is_open() { return g_state.load(std::memory_order_acquire) == kOpen; }
+
+bool inside() { return t_depth != 0; }
+
+bool shut() {
+  std::uint32_t expected = kOpen;
+  return g_state.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
+}
+
+bool empty() {
+  for (const Shard& shard : g_shards) {
+    if (shard.inside.load(std::memory_order_seq_cst) != 0) return false;
+  }
+  return true;
+}
+
+void drain_until(std::uint64_t deadline_ns) {
+  g_deadline_ns.store(deadline_ns, std::memory_order_relaxed);
+  std::uint32_t expected = kShut;
+  g_state.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
+}
+
+bool draining() { return g_state.load(std::memory_order_acquire) == kDraining; }
+
+bool begin_moving() {
+  std::uint32_t expected = kDraining;
+  return g_state.compare_exchange_strong(expected, kMoving, std::memory_order_acq_rel);
+}
+
+bool is_moving() { return g_state.load(std::memory_order_acquire) == kMoving; }
+
+void open() {
+  g_state.store(kOpen, std::memory_order_release);
+  wake_all();
+}
+
+bool overrule(std::uint64_t now_ns) {
+  if (g_state.load(std::memory_order_acquire) != kDraining) return false;
+  if (now_ns < g_deadline_ns.load(std::memory_order_relaxed)) return true;
+  std::uint32_t expected = kDraining;
+  // No store of ours may come later than that: the mover may have begun anew.
+  if (g_state.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel)) wake_all();
+  return false;
+}
+
+void clear() {
+  g_state.store(kOpen, std::memory_order_relaxed);
+  for (Shard& shard : g_shards) shard.inside.store(0, std::memory_order_relaxed);
+  g_capturing = PTHREAD_MUTEX_INITIALIZER;
+  t_depth = 0;
+}
+
+}  // namespace admission
+
+bool shut() {
+  for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
+    // A context that was made over memory that is away has shut it already.
+    if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
+      while (!admission::empty() && monotonic_ns() < limit) sleep_ns(kLookNs);
+      // A capture begins inside an Entry: none can, from here on.
+      if (admission::empty() && process().captures.load() == 0) return true;
+      admission::open();
+    }
+    sleep_ns(kLookNs);
+  }
+  return false;
+}
+
+CUresult drain(unsigned lane) {
+  constexpr std::size_t kMost = 64;
+  std::uint64_t contexts[kMost];
+  const std::size_t found =
+      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
+  if (found > kMost) return CUDA_ERROR_NOT_SUPPORTED;
+  admission::drain_until(monotonic_ns() + kDrainNs);
+  CUresult result = wait_for_primary(lane);
+  for (std::size_t i = 0; i < found && result == CUDA_SUCCESS; ++i) {
+    // Opened meanwhile: somebody may capture again, which a wait would end.
+    if (!admission::draining()) return CUDA_SUCCESS;
+    result = wait_for(reinterpret_cast<CUcontext>(contexts[i]));
+  }
+  return result;
+}
+
+}  // namespace switchyard::shim::swap

@@ -1,0 +1,258 @@
+// Stream-ordered memory that can leave: captures, other ways to free it, and the ends of pools and
+// contexts.
+#include <thread>
+
+#include "shim/memory/owner.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/calls/questions.h"
+#include "tests/shim/swap/calls/pooled_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::kMiB;
+using testing::pool_at;
+using testing::stream_number;
+
+class SwappablePoolsEnd : public testing::PooledTest {};
+
+TEST_F(SwappablePoolsEnd, InACaptureOnlyTheSameStreamHasItAgain) {
+  free(allocate(8 * kMiB));
+  process().captures.store(1);
+  synchronise();
+  EXPECT_EQ(swap_.total, 8 * kMiB);
+  const CUdeviceptr other = allocate(8 * kMiB, stream_number(2));
+  EXPECT_EQ(swap_.total, 16 * kMiB);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  EXPECT_EQ(swap_.total, 16 * kMiB);
+  free(at);
+  free(other);
+  EXPECT_EQ(pooled_.queries, 0);
+  process().captures.store(0);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, WhatIsCapturedIsTheGraphs) {
+  process().captures.store(1);
+  g_driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  const auto captured = [](CUdeviceptr* out, size_t, CUstream) {
+    *out = 0x600000000000;
+    return CUDA_SUCCESS;
+  };
+  CUdeviceptr at = 0;
+  ASSERT_EQ(rules::allocate_async<false>(captured, &at, size_t{8 * kMiB}, stream_number(1)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_TRUE(swap_.reserved.empty());
+}
+
+TEST_F(SwappablePoolsEnd, WhereNoEventCanBePutItIsKeptAside) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  pooled_.record_result = CUDA_ERROR_UNKNOWN;
+  free(at);
+  EXPECT_TRUE(pooled_.events.empty());
+  EXPECT_EQ(used(), 8 * kMiB);
+  EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits.size(), 1u);
+  expect_nothing_left();
+}
+
+TEST_F(SwappablePoolsEnd, AFreeThatWaitsEndsIt) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits.size(), 1u);
+  expect_nothing_left();
+  expect_balanced();
+}
+
+TEST_F(SwappablePoolsEnd, AnAddressInsideIsInvalid) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  const auto never = [](CUdeviceptr, CUstream) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::free_async<false>(never, at + 512, stream_number(1)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(used(), 8 * kMiB);
+  free(at);
+  const auto refuse = [](CUdeviceptr, CUstream) { return CUDA_ERROR_INVALID_VALUE; };
+  EXPECT_EQ(rules::free_async<false>(refuse, at, stream_number(1)), CUDA_ERROR_INVALID_VALUE)
+      << "twice";
+}
+
+TEST_F(SwappablePoolsEnd, PoolsThatOthersMayKnowStayTheDrivers) {
+  CUmemPoolProps exportable = plain();
+  exportable.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemPoolProps limited = plain();
+  reinterpret_cast<unsigned char*>(
+      &limited)[offsetof(CUmemPoolProps, win32SecurityAttributes) + sizeof(void*) + 4] = 1;
+  for (const CUmemoryPool pool : {create(2, exportable), create(3, limited), pool_at(9)}) {
+    EXPECT_FALSE(swap::pooled::takes(pool, 8 * kMiB));
+  }
+  EXPECT_TRUE(swap::pooled::takes(create(4, plain()), 8 * kMiB));
+}
+
+TEST_F(SwappablePoolsEnd, APoolThatAnotherDeviceHasAccessToStaysFromThenOn) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  const auto original = [](CUmemoryPool, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; };
+  CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  rules::pool_access(original, pool_at(1), &access, size_t{1});
+  EXPECT_TRUE(swap::pooled::takes(pool_at(1), 8 * kMiB)) << "its own has it anyway";
+  access.location.id = 1;
+  rules::pool_access(original, pool_at(1), &access, size_t{1});
+  EXPECT_FALSE(swap::pooled::takes(pool_at(1), 8 * kMiB));
+  free(at);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, ADestroyedPoolsMemoryLivesUntilItIsFreed) {
+  const CUmemoryPool pool = create(2, plain());
+  pooled_.threshold[pool] = UINT64_MAX;
+  const CUdeviceptr at = allocate_from(pool, 8 * kMiB);
+  free(allocate_from(pool, 4 * kMiB));
+  all_have_come();
+  EXPECT_EQ(rules::pool_destroy([](CUmemoryPool) { return CUDA_SUCCESS; }, pool), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.total, 8 * kMiB);
+  EXPECT_EQ(used(), 8 * kMiB);
+  create(2, plain());  // the driver may give the same number to the next
+  EXPECT_EQ(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool), 0u);
+  free(at);
+  const CUdeviceptr other = allocate_from(pool, 8 * kMiB);
+  EXPECT_NE(other, at);
+  free(other);
+  pooled_.threshold[pool] = 0;
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, WhatTheDriverDoesNotDestroyGoesOn) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  free(at);
+  EXPECT_EQ(rules::pool_destroy([](CUmemoryPool) { return CUDA_ERROR_INVALID_VALUE; }, pool_at(1)),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocate(8 * kMiB), at);
+}
+
+TEST_F(SwappablePoolsEnd, NoEventOutlivesItsContext) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr live = allocate(8 * kMiB);
+  const CUdeviceptr done = allocate(6 * kMiB);
+  free(done);
+  all_have_come();
+  free(allocate(4 * kMiB));
+  swap::pooled::context_ends(memory::owner_of(mine));
+  EXPECT_TRUE(pooled_.events.empty());
+  memory::context_gone(mine);
+  EXPECT_EQ(swap_.total, 14 * kMiB)
+      << "what had come is cached, and what lives belongs to the pool";
+  use_context(0x1000);
+  EXPECT_EQ(allocate(6 * kMiB), done);
+  free(done);
+  free(live);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, AfterAGreenContextTheDriverAllocates) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  swap::pooled::green_context_made();
+  EXPECT_FALSE(swap::pooled::takes(pool_at(1), 8 * kMiB));
+  free(at);
+  EXPECT_TRUE(pooled_.events.empty());
+  EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{testing::kPrimary}) << "a green one ends unseen";
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  memory::context_gone(mine);
+  swap_.ended.insert(mine);
+  const CUcontext other = use_context(0x1000);
+  EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{other});
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, WhatTheDriverSaysAgainstAWaitLeavesItToThePool) {
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  const CUdeviceptr at = allocate(8 * kMiB);
+  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(SwapTest::free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
+  memory::context_gone(mine);
+  EXPECT_EQ(swap_.total, 8 * kMiB);
+  use_context(0x1000);
+  free(at);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, ItsPoolIsAnAttributeAndItsContextIsNone) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  const auto driver = [](void* out, CUpointer_attribute, CUdeviceptr) {
+    *static_cast<std::uint64_t*>(out) = 0;
+    return CUDA_SUCCESS;
+  };
+  std::uint64_t value = 0;
+  rules::pointer_attribute(driver, &value, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at + kMiB);
+  EXPECT_EQ(value, reinterpret_cast<std::uintptr_t>(pool_at(1)));
+  rules::pointer_attribute(driver, &value, CU_POINTER_ATTRIBUTE_CONTEXT, at);
+  EXPECT_EQ(value, 0u);
+  const CUdeviceptr plain = SwapTest::allocate(8 * kMiB);
+  rules::pointer_attribute(driver, &value, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, plain);
+  EXPECT_EQ(value, 0u);
+  free(at);
+}
+
+TEST_F(SwappablePoolsEnd, NoContextEndsWhileItsEventIsWaitedFor) {
+  set_quota(12 * kMiB);
+  const CUcontext mine = use_context(0x2000);
+  memory::context_created(0, mine);
+  free(allocate(12 * kMiB));
+  std::atomic<bool> ended{false};
+  std::thread other;
+  pooled_.during_wait = [&] {
+    other = std::thread([&] {
+      t_lane = 0;
+      swap::pooled::context_ends(memory::owner_of(mine));
+      ended = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(ended.load());
+  };
+  const CUdeviceptr at = allocate(10 * kMiB);
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  EXPECT_EQ(pooled_.waits, 1);
+  free(at);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, ManyThreadsEndAtNothing) {
+  set_quota(300 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t, this] {
+      t_lane = 0;
+      for (int i = 0; i < 200; ++i) {
+        CUdeviceptr at = 0;
+        if (try_allocate(static_cast<std::uint64_t>((i * 7 + t) % 9 + 2) * kMiB, at) !=
+            CUDA_SUCCESS) {
+          continue;
+        }
+        if (i % 11 == 0) {
+          EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
+        } else {
+          free(at);
+        }
+        if (i % 13 == 0) synchronise();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  empty();
+  expect_balanced();
+}
+
+}  // namespace
+}  // namespace switchyard::shim

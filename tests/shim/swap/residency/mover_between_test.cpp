@@ -1,0 +1,192 @@
+// Between moves: the host pool grows and shrinks, and bodies are made whole.
+#include <cstdio>
+#include <thread>
+
+#include "shim/swap/memory/consolidation_request.h"
+#include "tests/shim/swap/residency/mover_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using testing::kAll;
+using testing::kMiB2;
+using testing::kMs;
+using testing::kSecond;
+
+namespace host_pool = swap::host_pool;
+constexpr std::uint64_t kSlab = host_pool::kSlab;
+
+class MoverBetween : public testing::MoverTest {
+ protected:
+  // What a thread is answered that wants the body `number` whole.
+  CUresult wants(swap::Handle number) {
+    std::atomic<bool> answered{false};
+    CUresult result = CUDA_SUCCESS;
+    std::thread asks([&] {
+      result = swap::wanted::ask(number, 1000 * kSecond);
+      answered.store(true);
+    });
+    while (!answered.load()) {
+      if (swap::wanted::is_asked()) look();
+      std::this_thread::yield();
+    }
+    asks.join();
+    return result;
+  }
+};
+
+TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) {
+  const auto chosen = [](const char* card, unsigned gpus) {
+    process().swappable.store(0);
+    page().lanes[0].attention.store(0);
+    std::snprintf(page().card.swappable, sizeof(page().card.swappable), "%s", card);
+    swap::words::choose_swappable(gpus);
+    const bool attends = (page().lanes[0].attention.load() & abi::kSwappable) != 0;
+    EXPECT_EQ(attends, process().swappable.load() != 0);
+    return attends;
+  };
+  EXPECT_TRUE(chosen("yes", 1));
+  EXPECT_FALSE(chosen("yes", 2));
+  EXPECT_FALSE(chosen("yes", 0));
+  EXPECT_FALSE(chosen("no", 1));
+  EXPECT_FALSE(chosen("", 1));
+}
+
+TEST_F(MoverBetween, WhatIsFreedIsNoMoreToBeMoved) {
+  swap::mover::allocated(0, 3 * kMiB2);
+  EXPECT_EQ(words().total_bytes.load(), kAll + 3 * kMiB2);
+  EXPECT_EQ(resident(), kAll + 3 * kMiB2);
+  swap::mover::freed(0, 3 * kMiB2, kMiB2);  // two of its chunks were away
+  EXPECT_EQ(words().total_bytes.load(), kAll);
+  EXPECT_EQ(resident(), kAll + 2 * kMiB2);
+  swap::words::resident_changes(0, -static_cast<std::int64_t>(2 * kMiB2));
+  expect_told_right();
+}
+
+TEST_F(MoverBetween, ThePoolGrowsToWhatCanLeaveAndNotBeyond) {
+  empty_host_pool();
+  allow_host(4 * kSlab);
+  run_for(2 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(words().host_bytes.load(), kSlab);
+  EXPECT_TRUE(mover_.waits.empty()) << "nobody is held for that";
+}
+
+TEST_F(MoverBetween, ThePoolGrowsNotBeyondItsShare) {
+  empty_host_pool();
+  allow_host(kSlab - 1);
+  run_for(2 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+}
+
+TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  swap::mover::allocated(0, kSlab);  // more to leave than the pool has
+  swap::words::resident_changes(0, -static_cast<std::int64_t>(kSlab));
+  allow_host(4 * kSlab);
+  run_for(2 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  swap::mover::freed(0, kSlab, 0);
+}
+
+TEST_F(MoverBetween, WhatIsBeyondTheShareIsGivenBackWhileWorkIsHeldForAMoment) {
+  allow_host(0);
+  mover_.during_wait = [&] { EXPECT_FALSE(admits()); };
+  run_for(kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(words().host_bytes.load(), 0u);
+  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_TRUE(is_back());
+  EXPECT_EQ(resident(), kAll);
+}
+
+TEST_F(MoverBetween, WhatTheDriverDoesNotLetGoOfIsTriedAgainSeldom) {
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_ERROR_UNKNOWN; };
+  allow_host(0);
+  run_for(9 * kSecond);
+  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_TRUE(is_back());
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  run_for(3 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+}
+
+TEST_F(MoverBetween, NothingIsGivenBackWhileAPersonPauses) {
+  pause(true);
+  allow_host(0);
+  run_for(3 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_TRUE(mover_.waits.empty());
+  pause(false);
+  run_for(kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+}
+
+TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  const std::size_t waits = mover_.waits.size();
+  allow_host(0);
+  run_for(3 * kSecond);
+  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(mover_.waits.size(), waits);
+  expect_told_right();
+}
+
+TEST_F(MoverBetween, WhoWantsABodyWholeIsAnsweredWithWorkHeldAndGoesOn) {
+  mover_.during_wait = [&] { EXPECT_FALSE(admits()); };
+  EXPECT_EQ(wants(4711), CUDA_ERROR_INVALID_VALUE) << "there is none of that number";
+  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_TRUE(admits());
+  EXPECT_EQ(resident(), kAll);
+}
+
+TEST_F(MoverBetween, WhatIsOfferedIsWithdrawnBeforeABodyIsMadeWhole) {
+  words().gives.store(77);
+  words().soon_bytes.store(3 * kMiB2);
+  run_for(100 * kMs);
+  ASSERT_EQ(mover_.told.size(), 1u);
+  mover_.during_wait = [&] {
+    EXPECT_EQ(mover_.told.size(), 2u) << "what is offered is not free once it has left";
+    EXPECT_EQ(mover_.told.back().first, wire::kEndShare);
+  };
+  wants(4711);
+  EXPECT_EQ(mover_.waits.size(), 1u);
+}
+
+TEST_F(MoverBetween, WithoutAContextWhoWantsABodyWholeIsToldSo) {
+  end_primary();
+  EXPECT_EQ(wants(4711), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_TRUE(admits());
+}
+
+TEST_F(MoverBetween, WhoWantsABodyWholeHearsTheErrorOfTheAcceptedWork) {
+  mover_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(wants(4711), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(admits());
+}
+
+TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
+  pause(true);
+  std::atomic<bool> answered{false};
+  // Each sleep of this thread moves the clock, so a short limit may end before the mover looks.
+  std::thread asks([&] {
+    EXPECT_EQ(swap::wanted::ask(4711, 1'000'000 * kSecond), CUDA_ERROR_INVALID_VALUE);
+    answered.store(true);
+  });
+  while (!swap::wanted::is_asked()) std::this_thread::yield();
+  for (int i = 0; i < 50; ++i) look();
+  EXPECT_FALSE(answered.load());
+  EXPECT_TRUE(mover_.waits.empty());
+  pause(false);
+  while (!answered.load()) {
+    if (swap::wanted::is_asked()) look();
+    std::this_thread::yield();
+  }
+  asks.join();
+}
+
+}  // namespace
+}  // namespace switchyard::shim

@@ -1,0 +1,66 @@
+// The mover's context: however often it is entered, one reference is held, and none afterwards.
+#include "shim/swap/residency/mover_context.h"
+
+#include <algorithm>
+
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim {
+namespace {
+
+struct Primary {
+  int references = 0;
+  int fewest = 0;  // since it was retained first
+  int active = 1;
+} g_primary;
+
+class CurrentContext : public testing::EngineTest {
+ protected:
+  CurrentContext() {
+    g_primary = {.references = 1};  // the application's
+    g_driver.cuDevicePrimaryCtxGetState = [](CUdevice, unsigned*, int* active) {
+      *active = g_primary.active;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuDevicePrimaryCtxRetain = [](CUcontext* out, CUdevice) {
+      *out = reinterpret_cast<CUcontext>(0x1000);
+      ++g_primary.references;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuDevicePrimaryCtxRelease_v2 = [](CUdevice) {
+      --g_primary.references;
+      g_primary.fewest = std::min(g_primary.fewest, g_primary.references);
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
+    g_driver.cuCtxGetDevice = [](CUdevice* device) {
+      *device = 0;
+      return CUDA_SUCCESS;
+    };
+  }
+  swap::Current current_;
+};
+
+TEST_F(CurrentContext, IsRetainedOnceHoweverOftenItIsEntered) {
+  g_primary.fewest = 2;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(current_.enter(0));
+    EXPECT_EQ(g_primary.references, 2);
+  }
+  EXPECT_EQ(g_primary.fewest, 2) << "it might have ended in between";
+  current_.leave();
+  EXPECT_EQ(g_primary.references, 1);
+  current_.leave();
+  EXPECT_EQ(g_primary.references, 1);
+}
+
+TEST_F(CurrentContext, AReferenceThatAResetTookIsNotGivenBack) {
+  EXPECT_TRUE(current_.enter(0));
+  g_primary.active = g_primary.references = 0;
+  EXPECT_FALSE(current_.enter(0));
+  current_.leave();
+  EXPECT_EQ(g_primary.references, 0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

@@ -1,0 +1,124 @@
+// The laws of residency, over random orders and failures, with the mover, its pipeline and a driver
+// whose calls fail.
+#include <random>
+
+#include "shim/swap/transfer/digest.h"
+#include "tests/shim/swap/residency/mover_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::residency::State;
+using testing::kAll;
+using testing::kMiB2;
+using testing::kSecond;
+
+class MoverLaws : public testing::MoverTest {
+ protected:
+  static State state() { return swap::residency::executor().state(); }
+
+  void change_something(std::mt19937& random) {
+    const auto roll = [&](unsigned sides) { return random() % sides; };
+    switch (roll(10)) {
+      case 0:
+      case 1:
+        words().order.fetch_add(1);
+        limit(roll(6) * kMiB2);
+        break;
+      case 2:
+        words().order.fetch_add(1);
+        lift();
+        break;
+      case 3:
+        allow_host(roll(2) * swap::host_pool::kSlab);
+        break;
+      case 4:
+        driven_.failure = roll(2) == 0 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
+        driven_.calls_until_failure = static_cast<int>(roll(30));
+        break;
+      case 5:
+        mover_.wait_result = roll(2) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        break;
+      case 6:
+        set_primary(roll(2) == 0);
+        break;
+      case 7:
+        process().joined.store(roll(2));
+        break;
+      case 8:
+        find_another_monitor();
+        break;
+      default:
+        // The service thread's part, or the order changes while the accepted work ends.
+        mover_.during_wait = [this, late = roll(2) == 0] {
+          if (!late) return lift();
+          mover_.now_ns.fetch_add(11 * kSecond);
+          swap::admission::overrule(now());
+        };
+        return;
+    }
+    mover_.during_wait = nullptr;
+  }
+
+  void set_primary(bool active) {
+    const bool made = active && !mover_.primary;
+    mover_.primary = active;
+    if (made) swap::mover::context_made();
+  }
+
+  // A fresh page with the same order: what it is told is what is so.
+  void find_another_monitor() {
+    const auto fresh = std::make_unique<abi::Page>();
+    swap::words::carry_over(*fresh);
+    EXPECT_EQ(fresh->residencies[0].phase.load(), phase());
+    EXPECT_EQ(fresh->residencies[0].resident_bytes.load(), resident());
+    words().answered.store(0);
+    words().phase.store(abi::kResident);
+    words().total_bytes.store(0);
+    words().resident_bytes.store(0);
+    swap::words::moved_to_fresh_page();
+    EXPECT_EQ(words().answered.load(), abi::kAnswersNone);
+  }
+
+  void expect_laws() {
+    expect_told_right();  // each chunk is on the device or in the host
+    EXPECT_EQ(admits(), swap::residency::admits(state()));
+    if (state() == State::kResident) {
+      EXPECT_EQ(resident(), kAll) << "work is admitted";
+    }
+  }
+
+  void calm() {
+    mover_.during_wait = nullptr;
+    mover_.wait_result = CUDA_SUCCESS;
+    driven_.calls_until_failure = -1;
+    process().joined.store(1);
+    allow_host(swap::host_pool::kSlab);
+    lift();
+    // Even where the primary context is there: what ended by its own error needs a new one.
+    mover_.primary = true;
+    swap::mover::context_made();
+  }
+};
+
+TEST_F(MoverLaws, AnyOrderAndFailureKeepsThemAndAllComesBackOnceItIsCalm) {
+  std::mt19937 random(4711);
+  for (int play = 0; play < 40; ++play) {
+    SCOPED_TRACE(play);
+    swap::clear_digests();
+    for (int i = 0; i < 40 && !HasFailure(); ++i) {
+      change_something(random);
+      look();
+      expect_laws();
+      if (state() == State::kResident) change(random() % 2, random() % 2, random() % kMiB2);
+    }
+    calm();
+    ASSERT_TRUE(run_until([&] { return is_back(); })) << static_cast<int>(state());
+    EXPECT_EQ(resident(), kAll);
+    expect_laws();
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::shim

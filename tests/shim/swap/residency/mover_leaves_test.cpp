@@ -1,0 +1,222 @@
+// The mover takes memory away: what it was told, what it waits for, and what it tells.
+#include "tests/shim/swap/residency/mover_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Entry;
+using testing::kAll;
+using testing::kMiB2;
+using testing::kMs;
+using testing::kSecond;
+
+using MoverLeaves = testing::MoverTest;
+
+TEST_F(MoverLeaves, NothingMovesUntilItIsTold) {
+  run_for(kSecond);
+  EXPECT_TRUE(is_back());
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_EQ(words().moves.load(), 0u);
+}
+
+TEST_F(MoverLeaves, ToldToLeaveAllOfItLeavesAndWorkIsHeld) {
+  limit(0);
+  world_.wakes.store(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(error(), abi::kSwapFine);
+  EXPECT_EQ(words().moves.load(), 1u);
+  EXPECT_EQ(words().moved_bytes.load(), kAll);
+  EXPECT_EQ(page().memories[0].moved_out_bytes.load(), kAll);
+  EXPECT_EQ(page().memories[0].moved_in_bytes.load(), 0u);
+  EXPECT_EQ(page().memories[0].times_out.load(), 1u);
+  EXPECT_EQ(driven_.live_handles, 0);
+  EXPECT_GE(world_.wakes.load(), 5) << "the monitor is rung for each chunk";
+  expect_told_right();
+  run_for(kSecond);
+  EXPECT_TRUE(is_away());
+  EXPECT_EQ(words().moves.load(), 1u);
+}
+
+TEST_F(MoverLeaves, WorkIsHeldAndItSaysSoWhileTheAcceptedWorkEnds) {
+  mover_.during_wait = [&] {
+    EXPECT_EQ(phase(), abi::kLeaving);
+    EXPECT_FALSE(admits());
+    EXPECT_EQ(resident(), kAll) << "what is accepted may touch it";
+  };
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(mover_.waits, (std::vector{testing::kPrimary}));
+}
+
+TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
+  make_context(0xB1);
+  make_context(0xB2);
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  const std::set<CUcontext> waits(mover_.waits.begin(), mover_.waits.end());
+  EXPECT_EQ(waits, (std::set{testing::kPrimary, testing::context_number(0xB1),
+                             testing::context_number(0xB2)}));
+  end_context(0xB1);
+  end_context(0xB2);
+}
+
+TEST_F(MoverLeaves, OnlyWhatIsBeyondTheLimitLeaves) {
+  limit(3 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  EXPECT_EQ(resident(), 3 * kMiB2);
+  EXPECT_FALSE(admits());
+  EXPECT_EQ(driven_.live_handles, 3);
+  expect_told_right();
+}
+
+TEST_F(MoverLeaves, MoreLeavesWhenTheLimitFallsWithoutAnotherWait) {
+  limit(3 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  const std::size_t waits = mover_.waits.size();
+  limit(kMiB2);
+  ASSERT_TRUE(run_until([&] { return resident() == kMiB2; }));
+  EXPECT_EQ(mover_.waits.size(), waits) << "work is held already";
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(page().memories[0].times_out.load(), 1u) << "one absence";
+  EXPECT_EQ(words().moves.load(), 3u);
+  expect_told_right();
+}
+
+TEST_F(MoverLeaves, ALimitThatAllFitsUnderHoldsWorkAndMovesNothing) {
+  limit(kAll);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  EXPECT_FALSE(admits());
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_EQ(words().moved_bytes.load(), 0u);
+}
+
+TEST_F(MoverLeaves, AnOrderThatIsWithdrawnDuringTheWaitMovesNothing) {
+  mover_.during_wait = [&] { lift(); };
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return !mover_.waits.empty() && is_back(); }));
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_EQ(words().moved_bytes.load(), 0u);
+  EXPECT_EQ(page().memories[0].times_out.load(), 0u);
+  EXPECT_EQ(error(), abi::kSwapFine);
+  run_for(kSecond);
+  EXPECT_EQ(mover_.waits.size(), 1u);
+}
+
+TEST_F(MoverLeaves, ALimitThatChangesDuringTheWaitIsTheOneThatHolds) {
+  mover_.during_wait = [&] { limit(2 * kMiB2); };
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  EXPECT_EQ(resident(), 2 * kMiB2);
+  EXPECT_EQ(page().memories[0].moved_out_bytes.load(), 3 * kMiB2);
+}
+
+TEST_F(MoverLeaves, WhoIsInsideACallIsWaitedFor) {
+  auto entry = std::make_unique<Entry>();
+  int naps = 0;
+  mover_.during_sleep = [&] {
+    if (!entry) return;
+    EXPECT_TRUE(mover_.waits.empty()) << "the call may still put work";
+    if (++naps == 10) entry.reset();
+  };
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return !entry; }, kSecond));
+  mover_.during_sleep = nullptr;
+  ASSERT_TRUE(run_until([&] { return is_away(); }, kSecond));
+  EXPECT_EQ(error(), abi::kSwapFine);
+}
+
+TEST_F(MoverLeaves, NothingIsHeldWhileAnybodyCaptures) {
+  process().captures.store(1);
+  mover_.during_sleep = [&] { EXPECT_TRUE(admits()); };
+  limit(0);
+  run_for(3 * kSecond);
+  EXPECT_EQ(resident(), kAll);
+  mover_.during_sleep = nullptr;
+  process().captures.store(0);
+  EXPECT_TRUE(run_until([&] { return is_away(); }, 10 * kSecond));
+}
+
+TEST_F(MoverLeaves, ACaptureThatBeginsInsideACallEndsTheAttempt) {
+  auto entry = std::make_unique<Entry>();
+  mover_.during_sleep = [&] {
+    if (!entry) {
+      EXPECT_TRUE(admits()) << "the capture's next call may stand outside";
+      return;
+    }
+    process().captures.store(1);
+    entry.reset();
+  };
+  limit(0);
+  look();
+  EXPECT_TRUE(admits());
+  EXPECT_TRUE(mover_.waits.empty()) << "a wait for the context would end the capture";
+  EXPECT_EQ(resident(), kAll);
+}
+
+TEST_F(MoverLeaves, ItFindsAContextThatTheProgramMadeWhereThePrimaryIsNotActive) {
+  end_primary();
+  make_context(0xB1);
+  make_context(0xB2);
+  mover_.refused.insert(testing::context_number(0xB1));
+  mover_.refused.insert(testing::context_number(0xB2));
+  limit(0);
+  run_for(kSecond);
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_EQ(error(), abi::kSwapFailed);
+  mover_.refused.clear();
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(mover_.retained, 0) << "to retain the primary context would make one";
+  end_context(0xB1);
+  end_context(0xB2);
+}
+
+TEST_F(MoverLeaves, WhatIsHandedOverIsOfferedDuringTheWaitAndNoLongerAfterTheMove) {
+  mover_.during_wait = [&] {
+    ASSERT_EQ(mover_.told.size(), 1u);
+    EXPECT_EQ(mover_.told[0].first, wire::kShare);
+    EXPECT_EQ(mover_.told[0].second, 1 + 3) << "a board, and what leaves";
+  };
+  words().gives.store(77);
+  limit(2 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  EXPECT_EQ(mover_.waits.size(), 1u);
+  ASSERT_EQ(mover_.told.size(), 2u);
+  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+}
+
+TEST_F(MoverLeaves, WhatLeavesSoonIsOfferedWhileWorkGoesOnAndWithdrawnWhenItStays) {
+  words().gives.store(77);
+  words().soon_bytes.store(3 * kMiB2);
+  run_for(100 * kMs);
+  ASSERT_EQ(mover_.told.size(), 1u);
+  EXPECT_EQ(mover_.told[0], (std::pair{wire::kShare, 1 + 3}));
+  EXPECT_TRUE(admits());
+  EXPECT_EQ(resident(), kAll);
+  words().soon_bytes.store(0);
+  run_for(kSecond);
+  ASSERT_EQ(mover_.told.size(), 2u);
+  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+}
+
+TEST_F(MoverLeaves, WhatWasOfferedIsNotOfferedAgainWhenItLeaves) {
+  words().gives.store(77);
+  words().soon_bytes.store(3 * kMiB2);
+  run_for(100 * kMs);
+  limit(2 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
+  ASSERT_EQ(mover_.told.size(), 2u);
+  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+}
+
+TEST_F(MoverLeaves, WithoutAMonitorNothingIsOffered) {
+  words().gives.store(77);
+  words().soon_bytes.store(3 * kMiB2);
+  monitor_dies();
+  run_for(kSecond);
+  EXPECT_TRUE(mover_.told.empty());
+}
+
+}  // namespace
+}  // namespace switchyard::shim

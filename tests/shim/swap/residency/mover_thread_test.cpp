@@ -1,0 +1,151 @@
+// The mover's own thread, and what a fork leaves of it. Each case runs in a child process of its
+// own: the thread never ends. The child builds the mover's world itself, because a forked child
+// begins with nothing of what its parent kept.
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "shim/swap/transfer/digest.h"
+#include "tests/shim/swap/residency/mover_world.h"
+
+#ifdef __SANITIZE_THREAD__
+// A child of a process with threads begins one of its own, which is what is tried here.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
+namespace switchyard::shim {
+namespace {
+
+using testing::kAll;
+
+// Runs `act` in a child and expects that it says true there.
+template <typename Act>
+void in_a_child(Act act) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(act() && !::testing::Test::HasFailure() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+class InAChild : public testing::MoverTest {
+ public:
+  virtual bool run() = 0;
+
+ protected:
+  static int threads() {
+    DIR* folder = ::opendir("/proc/self/task");
+    int count = 0;
+    while (folder != nullptr && ::readdir(folder) != nullptr) ++count;
+    ::closedir(folder);
+    return count - 2;  // "." and ".."
+  }
+  static bool eventually(const std::function<bool()>& done) {
+    for (int i = 0; i < 60'000 && !done(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return done();
+  }
+
+ private:
+  void TestBody() override {}
+};
+
+// The world is never taken down: the mover's thread uses it until the child exits.
+template <typename Case>
+void run_in_a_child() {
+  in_a_child([] { return (new Case)->run(); });
+}
+
+class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
+ public:
+  bool run() override {
+    allow_host(0);  // the pool is touched by threads
+    const int before = threads();
+    swap::mover::start();
+    swap::mover::start();
+    EXPECT_EQ(threads(), before + 1);
+    allow_host(swap::host_pool::kSlab);
+    limit(0);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return is_away(); }));
+    expect_told_right();
+    lift();
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return is_back(); }));
+    EXPECT_EQ(resident(), kAll);
+    return true;
+  }
+};
+
+TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
+  run_in_a_child<ThereIsOneAndItMovesWhatItIsPokedForCase>();
+}
+
+class NoContextIsUsedDuringAStandstillCase : public InAChild {
+ public:
+  bool run() override {
+    swap::mover::start();
+    {
+      const swap::mover::Standstill standstill;
+      const int retained = mover_.retained;
+      EXPECT_EQ(retained, 0);
+      limit(0);
+      swap::mover::poke();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      EXPECT_EQ(mover_.retained, 0);
+      EXPECT_TRUE(mover_.waits.empty());
+      EXPECT_EQ(resident(), kAll);
+    }
+    swap::mover::poke();
+    return eventually([&] { return is_away(); });
+  }
+};
+
+TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
+  run_in_a_child<NoContextIsUsedDuringAStandstillCase>();
+}
+
+class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
+ public:
+  bool run() override {
+    swap::mover::start();
+    limit(2 * testing::kMiB2);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([&] { return phase() == abi::kAbsent; }));
+    in_a_child([&] {
+      const int before = threads();
+      EXPECT_EQ(process().alive.load(), 0u) << "wiped by the kernel";
+      begin_process();
+      EXPECT_EQ(swap::words::total(0), 0u);
+      EXPECT_EQ(swap::words::resident(0), 0u);
+      EXPECT_EQ(swap::host_pool::pinned_bytes(), 0u);
+      EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
+      EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
+      {
+        const swap::Held held;
+        EXPECT_EQ(swap::count(), 0u);
+      }
+      process().joined.store(1);
+      process().swappable.store(1);
+      swap::mover::start();
+      EXPECT_EQ(threads(), before + 1) << "the parent's mover stayed there";
+      limit(0);
+      const swap::mover::Standstill standstill;  // the parent's thread may have held this
+      EXPECT_EQ(words().moves.load(), 0u);
+      return true;
+    });
+    EXPECT_EQ(phase(), abi::kAbsent) << "the parent's page is the parent's";
+    return true;
+  }
+};
+
+TEST(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
+  run_in_a_child<AForkedChildHasNothingToMoveAndItsOwnMoverCase>();
+}
+
+}  // namespace
+}  // namespace switchyard::shim

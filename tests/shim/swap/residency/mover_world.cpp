@@ -1,0 +1,180 @@
+#include "tests/shim/swap/residency/mover_world.h"
+
+#include <cstdlib>
+#include <thread>
+
+#include "shim/client/client.h"
+#include "shim/clock.h"
+#include "shim/memory/ledger.h"
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/transfer/handover.h"
+
+namespace switchyard::shim {
+
+std::uint64_t monotonic_ns() { return testing::g_mover->now_ns.load(); }
+
+void sleep_ns(std::uint64_t ns) {
+  testing::g_mover->now_ns.fetch_add(ns);
+  if (testing::g_mover->during_sleep) testing::g_mover->during_sleep();
+  std::this_thread::yield();
+}
+
+std::uint32_t sharing_monitor() { return testing::g_mover->monitor; }
+
+bool share(wire::Kind kind, const wire::Share&, Descriptors& descriptors, wire::Shared& answer) {
+  testing::g_mover->told.emplace_back(kind, static_cast<int>(descriptors.count));
+  descriptors.close();
+  answer = {};
+  answer.verdict = kind == wire::kOpenShared ? wire::kNoSuchShare : wire::kTaken;
+  return true;
+}
+
+namespace testing {
+
+namespace {
+
+MoverWorld g_nobodys;  // before the first test
+__thread CUcontext t_current = nullptr;
+
+CUresult primary_state(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = g_mover->primary ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult retain(CUcontext* out, CUdevice) {
+  ++g_mover->retained;
+  *out = kPrimary;
+  return CUDA_SUCCESS;
+}
+
+CUresult release(CUdevice) {
+  --g_mover->retained;
+  return CUDA_SUCCESS;
+}
+
+CUresult use(CUcontext context) {
+  if (context != nullptr && g_mover->refused.count(context) != 0) return CUDA_ERROR_INVALID_CONTEXT;
+  t_current = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_in_use(CUdevice* device) {
+  *device = 0;
+  return t_current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult synchronise() {
+  EXPECT_NE(t_current, nullptr);
+  g_mover->waits.push_back(t_current);
+  if (g_mover->during_wait) g_mover->during_wait();
+  return g_mover->wait_result;
+}
+
+CUresult export_memory(void* out, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                       unsigned long long) {
+  *static_cast<int*>(out) = ::dup(STDERR_FILENO);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+MoverWorld* g_mover = &g_nobodys;
+
+MoverTest::MoverTest() {
+  swap::residency::clear();
+  g_mover = &mover_;
+  g_driver.cuDevicePrimaryCtxGetState = primary_state;
+  g_driver.cuDevicePrimaryCtxRetain = retain;
+  g_driver.cuDevicePrimaryCtxRelease_v2 = release;
+  g_driver.cuCtxSetCurrent = use;
+  g_driver.cuCtxGetDevice = device_in_use;
+  g_driver.cuCtxSynchronize = synchronise;
+  g_driver.cuDeviceGet = [](CUdevice* out, int ordinal) {
+    *out = ordinal;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuMemExportToShareableHandle = export_memory;
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  process().swappable.store(1);
+  allow_host(swap::host_pool::kSlab);
+  swap::mover::allocated(0, kAll);
+  const swap::Held held;
+  for (std::size_t i = 0; i < swap::count(); ++i) {
+    swap::Range& range = swap::at(i);
+    range.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    range.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    range.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  }
+}
+
+MoverTest::~MoverTest() {
+  EXPECT_EQ(mover_.retained, 0);
+  swap::handover::prepare(0, 0, 0);
+  process().swappable.store(0);
+  process().captures.store(0);
+  swap::residency::clear();
+  swap::admission::open();
+  g_mover = &g_nobodys;
+}
+
+void MoverTest::limit(std::uint64_t bytes) {
+  words().limit_bytes.store(bytes);
+  words().limited.store(1);
+}
+
+void MoverTest::pause(bool paused) {
+  page().gates[0].closed.store(paused ? abi::kClosedByPause : 0u);
+}
+
+void MoverTest::make_context(std::uintptr_t number) {
+  ledger::Charge charge;
+  charge.lane = 0;
+  ASSERT_TRUE(ledger::note(ledger::Kind::kContext, number, charge));
+}
+
+void MoverTest::end_context(std::uintptr_t number) {
+  ledger::Charge charge;
+  ASSERT_TRUE(ledger::take(ledger::Kind::kContext, number, charge));
+}
+
+void MoverTest::allocate_more(int ranges) {
+  for (int i = 0; i < ranges; ++i) {
+    add({kMiB2, kMiB2, kMiB2});
+    swap::mover::allocated(0, 3 * kMiB2);
+  }
+}
+
+void MoverTest::empty_host_pool() {
+  while (swap::host_pool::slabs() != 0 && swap::host_pool::drop(0)) continue;
+}
+
+void MoverTest::look() {
+  const std::uint64_t wait_ns = swap::residency::executor().look();
+  swap::residency::executor().pause();
+  // A little more than it asked for, and not always the same part of a microsecond.
+  mover_.now_ns.fetch_add(wait_ns + 1'300);
+  if (mover_.during_sleep) mover_.during_sleep();
+}
+
+void MoverTest::run_for(std::uint64_t ns) {
+  for (const std::uint64_t end = now() + ns; now() < end;) look();
+}
+
+bool MoverTest::run_until(const std::function<bool()>& done, std::uint64_t ns) {
+  for (const std::uint64_t end = now() + ns; now() < end && !done();) look();
+  return done();
+}
+
+void MoverTest::expect_told_right() {
+  g_resident = static_cast<std::int64_t>(resident());
+  expect_nothing_lost();
+  std::uint64_t total = 0;
+  for (const std::string& each : contents_) total += each.size();
+  EXPECT_EQ(words().total_bytes.load(), total);
+  EXPECT_EQ(words().host_bytes.load(), swap::host_pool::pinned_bytes());
+}
+
+}  // namespace testing
+}  // namespace switchyard::shim

@@ -1,0 +1,99 @@
+// The mover's world: the page with the monitor's words in it, a clock, and the pipeline's memory.
+//
+// Concept. The test is the monitor and the application. run_for() plays the mover's thread: it
+// looks and sleeps until so much time has passed on a clock that only sleeping moves. What happens
+// while the mover waits is the test's, too: `during_wait` and `during_sleep`. So every case is the
+// same at each run, and none depends on the machine's speed. mover_thread_test.cpp runs the real
+// thread.
+//
+// Only what a monitor, an application or a person sees is looked at: the page, the driver's calls,
+// whether work is admitted, and where the bytes are.
+//
+// Threading: one thread, but for mover_thread_test.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "shim/swap/mover.h"
+#include "shim/swap/residency/executor.h"
+#include "shim/swap/residency/residency_page.h"
+#include "shim/swap/work_guard.h"
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+namespace switchyard::shim::testing {
+
+inline constexpr std::uint64_t kMs = 1'000'000;
+inline constexpr std::uint64_t kSecond = 1'000 * kMs;
+// Of the pipeline's world: five chunks of 2 MiB.
+inline constexpr std::uint64_t kAll = 5 * kMiB2;
+
+struct MoverWorld {
+  // --- the clock ---
+  std::atomic<std::uint64_t> now_ns{1'000 * kSecond};
+  std::function<void()> during_sleep;
+
+  // --- the driver ---
+  bool primary = true;           // the device's primary context is active
+  int retained = 0;              // how often the primary context is retained and not released
+  std::set<CUcontext> refused;   // contexts that nothing can be done in
+  std::vector<CUcontext> waits;  // contexts that were synchronised
+  CUresult wait_result = CUDA_SUCCESS;
+  std::function<void()> during_wait;
+
+  // --- the monitor ---
+  std::uint32_t monitor = 1;                     // 0: it keeps no shared memory
+  std::vector<std::pair<wire::Kind, int>> told;  // of shared memory: what, and how many descriptors
+};
+
+extern MoverWorld* g_mover;
+
+inline CUcontext context_number(std::uintptr_t n) { return reinterpret_cast<CUcontext>(n); }
+inline const CUcontext kPrimary = context_number(0xA000);
+
+class MoverTest : public PipelineTest {
+ protected:
+  MoverTest();
+  ~MoverTest() override;
+
+  // --- the monitor's words ---
+  static void limit(std::uint64_t bytes);
+  static void lift() { words().limited.store(0); }
+  static void allow_host(std::uint64_t bytes) { words().host_limit_bytes.store(bytes); }
+  static void monitor_dies() { process().joined.store(0); }
+  static void pause(bool paused);
+
+  // --- the application ---
+  void end_primary() { mover_.primary = false; }
+  static void make_context(std::uintptr_t number);
+  static void end_context(std::uintptr_t number);
+  // More ranges of three chunks each.
+  void allocate_more(int ranges);
+  // What the host pool has is pinned no more. pre: nothing is in it.
+  static void empty_host_pool();
+
+  // --- the mover ---
+  void look();  // once
+  void run_for(std::uint64_t ns);
+  // Until `done`; false: not within `ns`.
+  bool run_until(const std::function<bool()>& done, std::uint64_t ns = 100 * kSecond);
+
+  // --- what is seen ---
+  static abi::Residency& words() { return page().residencies[0]; }
+  static std::uint32_t phase() { return words().phase.load(); }
+  static std::uint32_t error() { return words().error.load(); }
+  static std::uint64_t resident() { return words().resident_bytes.load(); }
+  static bool admits() { return swap::admission::is_open(); }
+  bool is_away() { return phase() == abi::kAbsent && resident() == 0 && !admits(); }
+  bool is_back() { return phase() == abi::kResident && admits(); }
+  std::uint64_t now() { return mover_.now_ns.load(); }
+  // No byte is lost, and the page tells what is where.
+  void expect_told_right();
+
+  MoverWorld mover_;
+};
+
+}  // namespace switchyard::shim::testing

@@ -1,0 +1,477 @@
+// Handing memory over: giver and taker in one process, each with a GPU of its own as to its lane.
+#include "shim/swap/transfer/handover.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "shim/swap/memory/memory_fd.h"
+#include "switchyard/handover.h"
+#include "tests/shim/ipc/ipc_world.h"
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Held;
+using swap::Stop;
+
+// What leaves is offered while this lives.
+class Offer {
+ public:
+  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+    swap::handover::offer(lane, bytes, number);
+  }
+  ~Offer() { swap::handover::end_offer(); }
+  Offer(const Offer&) = delete;
+  Offer& operator=(const Offer&) = delete;
+
+  void begin() { swap::handover::begin_offer(); }
+  void end() { swap::handover::end_offer(); }
+};
+
+using testing::g_resident;
+using testing::kMiB2;
+
+constexpr unsigned kGiver = 0;
+constexpr unsigned kTaker = 1;
+constexpr std::uint64_t kNumber = 77;
+
+int g_exports = 0;
+bool g_fails_export = false;
+std::set<CUmemGenericAllocationHandle> g_imported;
+
+CUresult export_memory(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                       unsigned long long) {
+  if (g_imported.count(handle) != 0) return CUDA_ERROR_INVALID_VALUE;  // as the driver
+  if (g_fails_export) return CUDA_ERROR_UNKNOWN;
+  ++g_exports;
+  const int fd = ::memfd_create("memory", 0);
+  *static_cast<int*>(out) = fd;
+  return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult import_memory(CUmemGenericAllocationHandle* out, void*, CUmemAllocationHandleType) {
+  const CUmemAllocationProp properties{};
+  const CUresult result = driver().cuMemCreate(out, kMiB2, &properties, 0);
+  *out += 1000;  // none of those that were made
+  if (result == CUDA_SUCCESS) g_imported.insert(*out);
+  return result;
+}
+
+class HandedOver : public testing::PipelineTest {
+ protected:
+  HandedOver() {
+    testing::g_ipc = &world_;
+    g_exports = 0;
+    g_fails_export = false;
+    g_imported.clear();
+    g_driver.cuMemExportToShareableHandle = export_memory;
+    g_driver.cuMemImportFromShareableHandle = import_memory;
+    const Held held;
+    // The pipeline's world has three chunks and two.
+    for (std::size_t i = 0; i < swap::count(); ++i) {
+      swap::Range& range = swap::at(i);
+      range.lane = range.count == 3 ? kGiver : kTaker;
+      range.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      range.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      range.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    files_ = open_files();
+  }
+  ~HandedOver() override {
+    swap::handover::prepare(kGiver, 0, 0);
+    swap::handover::follow(0, false);
+    swap::handover::clear();
+    for (const Held held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
+      for (unsigned c = 0; c < each->count; ++c) {
+        if (each->chunks[c].handle != 0) swap::release(each->chunks[c]);
+      }
+    }
+    EXPECT_EQ(open_files(), files_);
+    for (auto& [key, kept] : world_.shares) {
+      for (const int fd : kept) ::close(fd);
+    }
+    testing::g_ipc = nullptr;
+  }
+
+  static std::size_t open_files() {
+    std::size_t count = 0;
+    for (int fd = 0; fd < 4096; ++fd) count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+  }
+  static void note(unsigned, std::int64_t bytes) { g_resident += bytes; }
+  static swap::Moved leave(unsigned lane, std::uint64_t bytes = UINT64_MAX) {
+    const Held held;
+    return swap::move_out(lane, bytes, note);
+  }
+  static swap::Moved come(unsigned lane) {
+    const Held held;
+    return swap::move_in(
+        lane, [](unsigned, std::uint64_t, bool) { return true; }, note);
+  }
+  swap::Range& range_of(unsigned lane) {
+    return swap::at(0).lane == lane ? swap::at(0) : swap::at(1);
+  }
+  // All of the giver's leaves, and what the taker then has of it comes.
+  swap::Moved hand_over(unsigned giver, unsigned taker, std::uint64_t number) {
+    Offer offer(giver, 3 * kMiB2, number);
+    EXPECT_TRUE(swap::handover::follow(number, true));
+    offer.begin();
+    EXPECT_EQ(leave(giver).stop, Stop::kNothing);
+    return come(taker);
+  }
+
+  testing::IpcWorld world_;
+  std::size_t files_ = 0;
+};
+
+TEST_F(HandedOver, WhatHasLeftTheOneIsTheOthersAndFilled) {
+  leave(kTaker);
+  const swap::Moved moved = hand_over(kGiver, kTaker, kNumber);
+  EXPECT_EQ(moved.stop, Stop::kNothing);
+  EXPECT_EQ(moved.taken, 2 * kMiB2);
+  EXPECT_EQ(moved.copied, 2 * kMiB2);
+  EXPECT_EQ(driven_.copies_in, 2) << "each once";
+  EXPECT_EQ(driven_.live_handles, 2) << "the third, which nobody needed, is given back";
+  expect_nothing_lost();
+  EXPECT_EQ(open_files(), files_ + 2) << "one for each chunk of another's";
+}
+
+TEST_F(HandedOver, GoesOnByItsDescriptorForTheDriverExportsItToNobody) {
+  leave(kTaker);
+  hand_over(kGiver, kTaker, kNumber);
+  EXPECT_EQ(g_exports, 3);
+  EXPECT_EQ(hand_over(kTaker, kGiver, kNumber + 1).taken, 2 * kMiB2);
+  EXPECT_EQ(g_exports, 3);
+  EXPECT_EQ(driven_.live_handles, 3);
+  expect_nothing_lost();
+  leave(kGiver);
+  EXPECT_EQ(open_files(), files_) << "with the memory its descriptor goes";
+}
+
+TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
+  leave(kTaker);
+  {
+    Offer offer(kGiver, 3 * kMiB2, kNumber);
+    ASSERT_TRUE(swap::handover::follow(kNumber, true));
+    offer.begin();
+  }
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  EXPECT_EQ(driven_.live_handles, 5);
+  EXPECT_EQ(open_files(), files_);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, NothingIsTakenBeforeTheGiverHasBegun) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::begun());
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatWasPreparedIsOfferedOnce) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(g_exports, 3);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::begun()) << "the giver still works";
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  EXPECT_EQ(g_exports, 3);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  {
+    const Held held;
+    swap::release(range_of(kGiver).chunks[2]);
+  }
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, kMiB2);
+  EXPECT_EQ(driven_.live_handles, 2) << "in place of the freed one another was made";
+}
+
+TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
+  leave(kTaker);
+  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  {
+    const Held held;
+    const std::size_t index = swap::at(0).lane == kGiver ? 0 : 1;
+    swap::Range range = swap::take(index);
+    EXPECT_TRUE(swap::add(range));
+  }
+  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "it is all there";
+  swap::Range range;
+  {
+    const Held held;
+    range = swap::take(swap::at(0).lane == kGiver ? 0 : 1);
+  }
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  EXPECT_EQ(open_files(), files_) << "nobody keeps it";
+  const Held held;
+  EXPECT_TRUE(swap::add(range));
+}
+
+TEST_F(HandedOver, WhatCouldNotBePreparedIsOfferedOnceWorkIsHeld) {
+  leave(kTaker);
+  g_fails_export = true;
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "not while it works";
+  g_fails_export = false;
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  const int before = driven_.live_handles;
+  swap::Range freed;
+  {
+    const Held held;
+    while (swap::handover::put_in_place(kTaker)) continue;
+    EXPECT_NE(range_of(kTaker).chunks[0].standby, 0u);
+    freed = swap::take(swap::at(0).lane == kTaker ? 0 : 1);
+  }
+  EXPECT_EQ(freed.chunks[0].standby, 0u);
+  EXPECT_EQ(driven_.live_handles, before - 3) << "with what found no place";
+  EXPECT_EQ(swap::handover::expected_bytes(), 0u);
+  swap::handover::follow(0, true);
+  EXPECT_EQ(driven_.live_handles, before - 3) << "each once";
+  const Held held;
+  EXPECT_TRUE(swap::add(freed));
+}
+
+TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  const Held held;
+  while (swap::handover::put_in_place(kTaker)) continue;
+  driven_.calls_until_failure = 0;
+  swap::handover::drop();
+  driven_.calls_until_failure = -1;
+  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
+    EXPECT_EQ(range_of(kTaker).chunks[c].handle, 0u);
+  }
+  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
+    swap::Chunk& chunk = range_of(kTaker).chunks[c];
+    if (chunk.standby != 0) swap::stand_down(chunk, range_of(kTaker).address + c * kMiB2);
+  }
+}
+
+TEST_F(HandedOver, WhatWasPreparedForNothingIsWithdrawn) {
+  leave(kTaker);
+  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  swap::handover::prepare(kGiver, 0, 0);
+  EXPECT_EQ(open_files(), files_);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber + 1).taken, 2 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
+  {
+    const Held held;
+    range_of(kTaker).properties.allocFlags.gpuDirectRDMACapable = 1;
+  }
+  leave(kTaker);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  EXPECT_EQ(driven_.live_handles, 2);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhatNobodyCanImportIsNotOffered) {
+  {
+    const Held held;
+    range_of(kGiver).properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  }
+  leave(kTaker);
+  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  EXPECT_EQ(g_exports, 0);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const std::size_t offered = open_files();
+  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  EXPECT_GT(open_files(), offered);
+  EXPECT_FALSE(swap::handover::follow(0, true));
+  EXPECT_EQ(open_files(), offered);
+  EXPECT_EQ(driven_.live_handles, 3);
+}
+
+TEST_F(HandedOver, AnotherNumbersOfferIsNotFound) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_TRUE(swap::handover::follow(kNumber + 1, true)) << "it may still come";
+  EXPECT_FALSE(swap::handover::begun());
+  EXPECT_EQ(driven_.live_handles, 3) << "nothing was imported";
+}
+
+TEST_F(HandedOver, WithoutAMonitorNothingIsOffered) {
+  world_.monitor = 0;
+  leave(kTaker);
+  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  EXPECT_EQ(g_exports, 0);
+  offer.begin();
+  EXPECT_EQ(leave(kGiver).stop, Stop::kNothing);
+  EXPECT_EQ(open_files(), files_);
+}
+
+TEST_F(HandedOver, ABoardThatCouldShrinkIsRefused) {
+  leave(kTaker);
+  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const wire::Key key = handover::key_of(kNumber);
+  int& board = world_.shares[{key.words[0], key.words[1]}].at(0);
+  ::close(board);
+  board = ::memfd_create("board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(board, handover::kBoardBytes), 0);
+  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  offer.begin();
+  EXPECT_EQ(come(kTaker).taken, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(HandedOver, ABoardThatSaysOtherThanCameIsRefused) {
+  leave(kTaker);
+  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  const wire::Key key = handover::key_of(kNumber);
+  auto& share = world_.shares[{key.words[0], key.words[1]}];
+  ::close(share.back());
+  share.pop_back();
+  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  EXPECT_EQ(driven_.live_handles, 3);
+}
+
+// Each call of the driver fails once, on either side.
+TEST_F(HandedOver, WhicheverCallFailsNothingIsLost) {
+  std::uint64_t taken = 0;
+  for (int call = 0; call < 60; ++call) {
+    SCOPED_TRACE(call);
+    leave(kTaker);
+    driven_.calls_until_failure = call;
+    {
+      const std::uint64_t number = 1 + static_cast<std::uint64_t>(call);
+      Offer offer(kGiver, 3 * kMiB2, number);
+      swap::handover::follow(number, true);
+      offer.begin();
+      leave(kGiver);
+      taken += come(kTaker).taken;
+    }
+    driven_.calls_until_failure = -1;
+    expect_nothing_lost();
+    swap::handover::follow(0, true);
+    come(kTaker);
+    come(kGiver);
+    expect_nothing_lost();
+    EXPECT_EQ(driven_.live_handles, 5);
+  }
+  EXPECT_GT(taken, 60 * kMiB2) << "most of them are of no matter to it";
+  EXPECT_EQ(leave(kTaker).stop, Stop::kNothing);
+  EXPECT_EQ(leave(kGiver).stop, Stop::kNothing);
+  EXPECT_EQ(driven_.live_handles, 0);
+  EXPECT_EQ(open_files(), files_);
+}
+
+class Descriptors : public ::testing::Test {
+ protected:
+  Descriptors() { ::getrlimit(RLIMIT_NOFILE, &before_); }
+  ~Descriptors() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  static ino_t inode(int fd) {
+    struct stat info {};
+    EXPECT_EQ(::fstat(fd, &info), 0);
+    return info.st_ino;
+  }
+  rlimit before_{};
+};
+
+TEST_F(Descriptors, AreInTheUpperHalfAndNeverMore) {
+  rlimit few = before_;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::set<int> kept;
+  for (int i = 0; i < 100; ++i) {
+    const int number = swap::descriptors::keep(STDERR_FILENO);
+    if (number == 0) break;
+    EXPECT_GE(number, 32);
+    EXPECT_TRUE(kept.insert(number).second);
+  }
+  EXPECT_FALSE(kept.empty());
+  EXPECT_LE(kept.size(), 32u);
+  for (const int number : kept) swap::descriptors::close(number);
+  for (const int number : kept) EXPECT_LT(::fcntl(number, F_GETFD), 0);
+}
+
+TEST_F(Descriptors, ACopyIsOfTheSameFileAndEndsWithExec) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int kept = swap::descriptors::keep(file);
+  ::close(file);
+  const int copied = swap::descriptors::copy(kept);
+  EXPECT_EQ(inode(copied), inode(kept));
+  EXPECT_EQ(::fcntl(copied, F_GETFD), FD_CLOEXEC);
+  ::close(copied);
+  swap::descriptors::close(kept);
+}
+
+// What a program does that closes all descriptors, and opens its own.
+TEST_F(Descriptors, AFileOfTheProgramUnderAKeptNumberIsLeftAlone) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int others = ::memfd_create("others", MFD_CLOEXEC);
+  const int kept = swap::descriptors::keep(file);
+  ASSERT_EQ(::dup2(others, kept), kept);
+  EXPECT_EQ(swap::descriptors::copy(kept), -1);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::fcntl(kept, F_GETFD) >= 0 ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "a forked child closes it";
+  swap::descriptors::close(kept);
+  EXPECT_EQ(inode(kept), inode(others));
+  for (const int fd : {file, others, kept}) ::close(fd);
+}
+
+TEST_F(Descriptors, ANumberThatTheProgramHasClosedIsNotGivenToASecondKeeper) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  const int first = swap::descriptors::keep(file);
+  ::close(first);
+  const int second = swap::descriptors::keep(file);
+  EXPECT_NE(second, first);
+  swap::descriptors::close(first);
+  EXPECT_GE(::fcntl(second, F_GETFD), 0);
+  swap::descriptors::close(second);
+  EXPECT_LT(::fcntl(second, F_GETFD), 0);
+  ::close(file);
+}
+
+TEST_F(Descriptors, AForkedChildHasNoneOfItsParents) {
+  const int kept = swap::descriptors::keep(STDERR_FILENO);
+  ASSERT_GT(kept, 0);
+  EXPECT_NE(::fcntl(kept, F_GETFD) & FD_CLOEXEC, 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool closed = ::fcntl(kept, F_GETFD) < 0;
+    const int own = swap::descriptors::keep(STDERR_FILENO);
+    ::_exit(closed && own != 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_GE(::fcntl(kept, F_GETFD), 0);
+  swap::descriptors::close(kept);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

@@ -1,0 +1,172 @@
+// The pipeline: whatever fails, each chunk's contents are on the device or in the host.
+#include "shim/swap/transfer/digest.h"
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Stop;
+using testing::g_resident;
+using testing::kMiB2;
+
+using Pipeline = testing::PipelineTest;
+
+TEST_F(Pipeline, NoMoreComesBackThanIsAllowed) {
+  out();
+  EXPECT_EQ(in(3 * kMiB2 - 1).copied, 2 * kMiB2);
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(2 * kMiB2));
+  expect_nothing_lost();
+  EXPECT_EQ(in(kMiB2 - 1).copied, 0u);
+  EXPECT_EQ(in(kMiB2).copied, kMiB2);
+  EXPECT_EQ(in().copied, 2 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, BehindOneThatMayNotComeNoneComes) {
+  out();
+  static int asked;
+  asked = 0;
+  const auto not_the_first = [](unsigned, std::uint64_t, bool) { return asked++ != 0; };
+  const auto note = [](unsigned, std::int64_t bytes) { g_resident += bytes; };
+  {
+    const swap::Held held;
+    EXPECT_EQ(swap::move_in(0, not_the_first, note).copied, 0u);
+  }
+  EXPECT_EQ(driven_.live_handles, 0);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, OutAndInKeepsEveryByte) {
+  const swap::Moved left = out();
+  EXPECT_EQ(left.stop, Stop::kNothing);
+  EXPECT_EQ(left.copied, 5 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 0);
+  EXPECT_EQ(g_resident, 0);
+  expect_nothing_lost();
+  EXPECT_EQ(in().copied, 5 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 5);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, AccessIsPermittedToMoreAndMoreChunksInOneGo) {
+  out();
+  driven_.permitted.clear();
+  in();
+  // Of two ranges, the lower one of two chunks: what doesn't follow is a run of its own.
+  EXPECT_EQ(driven_.permitted, (std::vector{kMiB2, kMiB2, 2 * kMiB2, kMiB2}));
+}
+
+TEST_F(Pipeline, WhereAccessIsRefusedWhatCameBeforeIsKept) {
+  out();
+  driven_.calls_until_failure = 5 + 4 + 4;  // stream and events; a chunk; two are brought
+  EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
+  EXPECT_EQ(driven_.live_handles, 2) << "but for the one between";
+  expect_nothing_lost();
+  driven_.calls_until_failure = -1;
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, OnlyTheExcessGoes) {
+  EXPECT_EQ(out(kMiB2 + 1).copied, 2 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 3);
+  expect_nothing_lost();
+  EXPECT_EQ(in().copied, 2 * kMiB2);
+}
+
+TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
+  std::vector<swap::host_pool::Piece> taken;
+  while (swap::host_pool::free_bytes() > 2 * kMiB2) {
+    taken.push_back(swap::host_pool::take(kMiB2));
+    ASSERT_TRUE(taken.back());
+  }
+  EXPECT_EQ(out().stop, Stop::kNoHostRoom);
+  expect_nothing_lost();
+  for (auto& piece : taken) swap::host_pool::give_back(piece);
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, WithoutRoomOnTheDeviceTheRestIsTriedAgain) {
+  out();
+  driven_.calls_until_failure = 5 + 4 + 3;  // stream and events; a chunk; most of the second
+  EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
+  EXPECT_EQ(driven_.live_handles, 2);
+  expect_nothing_lost();
+  driven_.calls_until_failure = -1;
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, WhatTheDriverDoesNotUnmapStays) {
+  const auto unmap = g_driver.cuMemUnmap;
+  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(out().stop, Stop::kDriver);
+  EXPECT_EQ(driven_.live_handles, 5);
+  expect_nothing_lost();
+  g_driver.cuMemUnmap = unmap;
+  EXPECT_EQ(out().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, ZerosThatTheDriverDoesNotUnmapAreOnTheDevice) {
+  out();
+  in();  // the digests have been seen to be right
+  for (const unsigned chunk : {0, 1, 2}) zero(0, chunk);
+  for (const unsigned chunk : {0, 1}) zero(1, chunk);
+  const auto unmap = g_driver.cuMemUnmap;
+  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(out().stop, Stop::kDriver);
+  expect_nothing_lost();
+  g_driver.cuMemUnmap = unmap;
+  EXPECT_EQ(out().spared, 5 * kMiB2);
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, WhatNeverArrivedLeavesAsItWas) {
+  out();
+  const auto unmap = g_driver.cuMemUnmap;
+  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  driven_.calls_until_failure = 5 + 3;  // the first copy
+  driven_.failure = CUDA_ERROR_UNKNOWN;
+  EXPECT_EQ(in().stop, Stop::kDriver);
+  EXPECT_EQ(driven_.live_handles, 1);
+  expect_nothing_lost();
+  driven_.calls_until_failure = -1;
+  g_driver.cuMemUnmap = unmap;
+  EXPECT_EQ(out().copied, 0u) << "rubbish over the only copy";
+  EXPECT_EQ(driven_.live_handles, 0);
+  expect_nothing_lost();
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
+  zero(0, 0);
+  for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
+    driven_.failure = failure;
+    for (int n = 0; n < 40; ++n) {
+      swap::clear_digests();
+      driven_.calls_until_failure = n;
+      out();
+      expect_nothing_lost();
+      driven_.calls_until_failure = -1;
+      EXPECT_EQ(in().stop, Stop::kNothing);
+      EXPECT_EQ(driven_.live_handles, 5);
+      change(0, 2, static_cast<std::uint64_t>(n));
+      change(1, 0, static_cast<std::uint64_t>(n));
+      out();
+      driven_.calls_until_failure = n;
+      in();
+      expect_nothing_lost();
+      driven_.calls_until_failure = -1;
+      EXPECT_EQ(in().stop, Stop::kNothing);
+      expect_nothing_lost();
+      change(1, 1, static_cast<std::uint64_t>(n));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::shim

@@ -1,0 +1,257 @@
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/swap/transfer/digest.h"
+
+namespace switchyard::shim::testing {
+
+std::int64_t g_resident = 0;
+
+namespace {
+
+using swap::Held;
+
+Driven* g_driven = nullptr;
+
+void note_resident(unsigned, std::int64_t bytes) { g_resident += bytes; }
+
+CUresult create(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
+                unsigned long long) {
+  if (const CUresult result = g_driven->next()) return result;
+  *handle = static_cast<CUmemGenericAllocationHandle>(++g_driven->live_handles);
+  return CUDA_SUCCESS;
+}
+CUresult release(CUmemGenericAllocationHandle) {
+  --g_driven->live_handles;
+  return CUDA_SUCCESS;
+}
+CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle,
+             unsigned long long) {
+  if (const CUresult result = g_driven->next()) return result;
+  std::memset(reinterpret_cast<void*>(address), 0xEE, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  std::memset(reinterpret_cast<void*>(address), 0xDD, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult access(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
+  g_driven->permitted.push_back(bytes);
+  return g_driven->next();
+}
+CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+  if (const CUresult result = g_driven->next()) return result;
+  g_driven->queued.emplace_back(
+      [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return CUDA_SUCCESS;
+}
+CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+  ++g_driven->copies_in;
+  if (const CUresult result = g_driven->next()) return result;
+  g_driven->queued.emplace_back([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  return CUDA_SUCCESS;
+}
+CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream) {
+  if (const CUresult result = g_driven->next()) return result;
+  EXPECT_EQ(value, 0u);
+  g_driven->queued.emplace_back([=] { std::memset(reinterpret_cast<void*>(to), 0, 4 * words); });
+  ++g_driven->sets;
+  return CUDA_SUCCESS;
+}
+
+CUresult launch(CUfunction, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned,
+                unsigned, CUstream, void** arguments, void**) {
+  namespace digest = swap::digest;
+  if (const CUresult result = g_driven->next()) return result;
+  ++g_driven->launches;
+  const auto& batch = *static_cast<const digest::Batch*>(arguments[0]);
+  auto* out = reinterpret_cast<digest::Digest*>(*static_cast<const CUdeviceptr*>(arguments[3]));
+  for (unsigned i = 0; g_driven->kernels_write && i < blocks; ++i) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(batch.address[i]);
+    const auto digest_at = [&](int point) {
+      return digest::of_words(words, digest::kPieceWords,
+                              *static_cast<const std::uint64_t*>(arguments[point]));
+    };
+    out[i] = {digest_at(1), digest_at(2)};
+    if (g_driven->computes_wrongly) out[i].b = out[i].a;
+  }
+  return CUDA_SUCCESS;
+}
+
+void drive_digests() {
+  g_driver.cuLibraryLoadData = [](CUlibrary* out, const void*, CUjit_option*, void**, unsigned,
+                                  CUlibraryOption*, void**, unsigned) {
+    *out = reinterpret_cast<CUlibrary>(0x70);
+    return g_driven->next();
+  };
+  g_driver.cuLibraryGetKernel = [](CUkernel* out, CUlibrary, const char*) {
+    *out = reinterpret_cast<CUkernel>(0x80);
+    return g_driven->next();
+  };
+  g_driver.cuLibraryUnload = [](CUlibrary) { return CUDA_SUCCESS; };
+  g_driver.cuLaunchKernel = launch;
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  g_driver.cuMemHostGetDevicePointer_v2 = [](CUdeviceptr* out, void* at, unsigned) {
+    *out = reinterpret_cast<CUdeviceptr>(at);
+    return g_driven->next();
+  };
+}
+
+}  // namespace
+
+PipelineTest::PipelineTest() {
+  g_driven = &driven_;
+  swap::clear_digests();
+  g_driver.cuMemCreate = create;
+  g_driver.cuMemRelease = release;
+  g_driver.cuMemMap = map;
+  g_driver.cuMemUnmap = unmap;
+  g_driver.cuMemSetAccess = access;
+  g_driver.cuMemcpyDtoHAsync_v2 = to_host;
+  g_driver.cuMemcpyHtoDAsync_v2 = to_device;
+  g_driver.cuMemsetD32Async = set;
+  g_driver.cuStreamCreate = [](CUstream* out, unsigned) {
+    *out = reinterpret_cast<CUstream>(0x50);
+    return g_driven->next();
+  };
+  g_driver.cuStreamDestroy_v2 = [](CUstream) {
+    EXPECT_TRUE(g_driven->queued.empty()) << "nobody waited for it";
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuStreamSynchronize = [](CUstream) {
+    g_driven->run(SIZE_MAX);
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuEventCreate = [](CUevent* out, unsigned) {
+    static std::uintptr_t next = 0x60;
+    *out = reinterpret_cast<CUevent>(next += 16);
+    return g_driven->next();
+  };
+  g_driver.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
+  g_driver.cuEventRecord = [](CUevent event, CUstream) {
+    g_driven->recorded[event] = g_driven->queued.size();
+    return g_driven->next();
+  };
+  g_driver.cuEventSynchronize = [](CUevent event) {
+    if (const CUresult result = g_driven->next()) return result;
+    g_driven->run(g_driven->recorded[event]);
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return g_driven->next(); };
+  drive_digests();
+  while (swap::host_pool::free_bytes() < 64 * kMiB) {
+    if (!swap::host_pool::grow(UINT64_MAX)) break;
+  }
+  add({kMiB2, kMiB2, kMiB2});
+  add({kMiB2, kMiB2});
+  g_resident = static_cast<std::int64_t>(5 * kMiB2);
+}
+
+PipelineTest::~PipelineTest() {
+  {
+    const Held held;
+    while (swap::count() != 0) {
+      const swap::Range range = swap::take(0);
+      for (unsigned c = 0; c < range.count; ++c) swap::host_pool::give_back(range.chunks[c].host);
+      std::free(range.chunks);
+    }
+  }
+  // Each is 256 MiB of this machine's memory, and one process may run all tests.
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  while (swap::host_pool::slabs() != 0 && swap::host_pool::drop(0)) continue;
+  for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
+  g_driven = nullptr;
+}
+
+void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
+  void* memory =
+      ::mmap(nullptr, 3 * kMiB2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memories_.push_back(memory);
+  swap::Range range{.address = reinterpret_cast<CUdeviceptr>(memory)};
+  range.count = static_cast<unsigned>(chunks.size());
+  range.chunks = static_cast<swap::Chunk*>(std::calloc(chunks.size(), sizeof(swap::Chunk)));
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    range.chunks[i].bytes = chunks[i];
+    range.bytes += chunks[i];
+    const Held held;
+    ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, range.properties),
+              CUDA_SUCCESS);
+  }
+  range.asked = range.bytes;
+  std::uint64_t key = 1 + memories_.size();
+  for (std::uint64_t at = 0; at < range.bytes; at += 8, key = key * 6364136223846793005u + 1) {
+    *reinterpret_cast<std::uint64_t*>(range.address + at) = key;
+  }
+  const Held held;
+  ASSERT_TRUE(swap::add(range));
+  contents_.emplace_back(reinterpret_cast<const char*>(range.address), range.bytes);
+}
+
+char* PipelineTest::chunk_at(std::size_t range, unsigned chunk) const {
+  return static_cast<char*>(memories_[range]) + chunk * kMiB2;
+}
+
+void PipelineTest::change(std::size_t range, unsigned chunk, std::uint64_t at) {
+  char& byte = chunk_at(range, chunk)[at];
+  byte = static_cast<char>(byte ^ 4);
+  contents_[range][chunk * kMiB2 + at] = byte;
+}
+
+void PipelineTest::zero(std::size_t range, unsigned chunk) {
+  std::memset(chunk_at(range, chunk), 0, kMiB2);
+  contents_[range].replace(chunk * kMiB2, kMiB2, kMiB2, '\0');
+}
+
+void PipelineTest::expect_nothing_lost() {
+  const Held held;
+  const std::string zeros(kMiB2, '\0');
+  std::int64_t resident = 0;
+  for (std::size_t i = 0; i < memories_.size(); ++i) {
+    swap::Range* range = swap::find(reinterpret_cast<CUdeviceptr>(memories_[i]));
+    ASSERT_NE(range, nullptr);
+    for (unsigned c = 0; c < range->count; ++c) {
+      const swap::Chunk& chunk = range->chunks[c];
+      const bool resides = chunk.handle != 0;
+      if (resides) resident += static_cast<std::int64_t>(chunk.bytes);
+      const char* there = resides && !chunk.arriving ? chunk_at(i, c)
+                          : chunk.zero               ? zeros.data()
+                                                     : static_cast<const char*>(chunk.host.at);
+      ASSERT_NE(there, nullptr) << "range " << i << " chunk " << c << " is nowhere";
+      EXPECT_EQ(std::memcmp(there, contents_[i].data() + c * kMiB2, chunk.bytes), 0)
+          << "range " << i << " chunk " << c;
+      if (resides && !chunk.arriving) {
+        EXPECT_FALSE(chunk.zero);
+        EXPECT_FALSE(chunk.host && chunk.digest == swap::Digest{}) << "a copy is kept for nothing";
+      }
+    }
+  }
+  EXPECT_EQ(resident, g_resident);
+}
+
+swap::Moved PipelineTest::out(std::uint64_t bytes) {
+  const Held held;
+  return swap::move_out(0, bytes, note_resident);
+}
+
+swap::Moved PipelineTest::in(std::uint64_t bytes) {
+  const Held held;
+  static std::uint64_t left;
+  left = bytes;
+  const auto may_come = [](unsigned, std::uint64_t wanted, bool) {
+    if (wanted > left) return false;
+    left -= wanted;
+    return true;
+  };
+  return swap::move_in(0, may_come, note_resident);
+}
+
+std::uint64_t PipelineTest::kept() {
+  const Held held;
+  return swap::kept_bytes();
+}
+
+}  // namespace switchyard::shim::testing

@@ -1,0 +1,80 @@
+// The pipeline's world: a driver whose device memory is ordinary memory, and two ranges of chunks
+// of 2 MiB whose contents are known.
+//
+// Concept. Memory that comes is full of rubbish, and so is what has left. Copies and sets happen
+// only when the stream, or an event behind them, is waited for; so work that is not waited for
+// reads and writes what is rubbish by then. Kernels of digests are computed at the launch. Each
+// call that may fail is counted, so that a test has any of them fail.
+//
+// Threading: none.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/range_table.h"
+#include "shim/swap/transfer/pipeline.h"
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim::testing {
+
+inline constexpr std::uint64_t kMiB2 = swap::kSmallestChunk;
+
+struct Driven {
+  int calls_until_failure = -1;  // of those that may fail; -1: none does
+  CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
+  int live_handles = 0;
+  int copies_in = 0;
+  int sets = 0;
+  int launches = 0;
+  std::vector<std::uint64_t> permitted;  // bytes of each call
+  bool kernels_write = true;
+  bool computes_wrongly = false;
+  std::vector<std::function<void()>> queued;  // the stream's work, the oldest first
+  std::map<CUevent, std::size_t> recorded;    // how much of it each event stands behind
+
+  void run(std::size_t most) {
+    most = most < queued.size() ? most : queued.size();
+    for (std::size_t i = 0; i < most; ++i) queued[i]();
+    queued.erase(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(most));
+    for (auto& [event, behind] : recorded) behind = behind > most ? behind - most : 0;
+  }
+
+  CUresult next() {
+    if (calls_until_failure < 0 || calls_until_failure-- > 0) return CUDA_SUCCESS;
+    return failure;
+  }
+};
+
+class PipelineTest : public EngineTest {
+ protected:
+  PipelineTest();
+  ~PipelineTest() override;
+
+  void add(const std::vector<std::uint64_t>& chunks);
+
+  // What the application does with its memory.
+  char* chunk_at(std::size_t range, unsigned chunk) const;
+  void change(std::size_t range, unsigned chunk, std::uint64_t at = 0);
+  void zero(std::size_t range, unsigned chunk);
+
+  // Each chunk's contents are where it says that they are.
+  void expect_nothing_lost();
+
+  swap::Moved out(std::uint64_t bytes = UINT64_MAX);
+  swap::Moved in(std::uint64_t bytes = UINT64_MAX);
+  static std::uint64_t kept();
+
+  Driven driven_;
+  std::vector<void*> memories_;
+  std::vector<std::string> contents_;
+};
+
+// What the pipeline told of memory on the device.
+extern std::int64_t g_resident;
+
+}  // namespace switchyard::shim::testing

@@ -1,0 +1,124 @@
+// Admission: nobody is inside while memory moves, and nobody is held for ever.
+#include "shim/swap/work_guard.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/shim/engine/world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using swap::Entry;
+namespace admission = swap::admission;
+
+class Admission : public testing::EngineTest {
+ protected:
+  ~Admission() override { admission::open(); }
+
+  // Another thread that wants in.
+  std::thread enters(std::atomic<bool>& in) {
+    return std::thread([&in] {
+      const Entry entry;
+      in.store(true);
+    });
+  }
+  void await_held(unsigned threads) {
+    while (page().residencies[0].held_threads.load() != threads) std::this_thread::yield();
+  }
+};
+
+TEST_F(Admission, WhoIsInsideIsCounted) {
+  EXPECT_TRUE(admission::empty());
+  {
+    const Entry entry;
+    EXPECT_FALSE(admission::empty());
+    EXPECT_TRUE(admission::inside());
+  }
+  EXPECT_TRUE(admission::empty());
+  EXPECT_FALSE(admission::inside());
+}
+
+TEST_F(Admission, AnEntryThatIsNotNeededCountsNothing) {
+  const Entry entry(false);
+  EXPECT_TRUE(admission::empty());
+}
+
+TEST_F(Admission, WhoComesWhileItIsShutWaitsAndTheMonitorIsRung) {
+  ASSERT_TRUE(admission::shut());
+  EXPECT_FALSE(admission::shut()) << "once";
+  std::atomic<bool> in{false};
+  std::thread other = enters(in);
+  await_held(1);
+  EXPECT_FALSE(in.load());
+  EXPECT_TRUE(admission::empty());
+  while (world_.wakes.load() == 0) std::this_thread::yield();  // just behind the count
+  admission::open();
+  other.join();
+  EXPECT_TRUE(in.load());
+}
+
+TEST_F(Admission, WhoIsInsideMayComeInAgainWhileItIsShut) {
+  const Entry outer;
+  ASSERT_TRUE(admission::shut());
+  const Entry inner;  // a callback inside the call
+  EXPECT_FALSE(admission::empty());
+}
+
+TEST_F(Admission, ItMovesOnlyAfterItHasDrained) {
+  EXPECT_FALSE(admission::begin_moving());
+  ASSERT_TRUE(admission::shut());
+  EXPECT_FALSE(admission::begin_moving());
+  admission::drain_until(1000);
+  EXPECT_TRUE(admission::begin_moving());
+  EXPECT_FALSE(admission::is_open());
+}
+
+TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
+  ASSERT_TRUE(admission::shut());
+  admission::drain_until(1000);
+  EXPECT_TRUE(admission::overrule(999)) << "look again soon";
+  EXPECT_TRUE(admission::draining());
+  EXPECT_FALSE(admission::is_open());
+  EXPECT_FALSE(admission::overrule(1000));
+  EXPECT_TRUE(admission::is_open());
+  EXPECT_FALSE(admission::draining());
+  EXPECT_FALSE(admission::begin_moving()) << "new work may be there";
+}
+
+TEST_F(Admission, WhatMovesIsNotOverruled) {
+  ASSERT_TRUE(admission::shut());
+  admission::drain_until(1000);
+  ASSERT_TRUE(admission::begin_moving());
+  EXPECT_FALSE(admission::overrule(2000));
+  EXPECT_FALSE(admission::is_open());
+}
+
+TEST_F(Admission, NobodyIsInsideOnceItIsShutAndEmpty) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> inside{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      while (!stop.load()) {
+        const Entry entry;
+        inside.fetch_add(1);
+        inside.fetch_sub(1);
+      }
+    });
+  }
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(admission::shut());
+    while (!admission::empty()) std::this_thread::yield();
+    EXPECT_EQ(inside.load(), 0);
+    admission::open();
+  }
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace switchyard::shim
