@@ -33,7 +33,10 @@ LAYERS = {
 }
 
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
-FLOORS = {}
+FLOORS = {
+    "shim/swap": ["primary_context", "work_guard", "mover", "host", "memory", "transfer",
+                  "residency", "calls", "reset"],
+}
 
 ROOTS = ("include", "shim", "monitor", "tools", "tests", "examples", "bench")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]*)"')

@@ -26,6 +26,14 @@ wrong monitor/bad.cpp shim/log.h
 wrong tools/bad.cpp monitor/page.h
 wrong include/switchyard/bad.h shim/log.h
 
+# A folder of a wing that includes one above it, and a folder that nobody has put in order.
+mkdir -p shim/swap/host shim/swap/memory shim/swap/attic
+touch shim/swap/memory/chunk.h shim/swap/host/pool.h
+echo '#include "shim/swap/host/pool.h"' > shim/swap/memory/good.cpp
+"$check" "$tree"
+wrong shim/swap/host/bad.cpp shim/swap/memory/chunk.h
+wrong shim/swap/attic/bad.cpp shim/swap/host/pool.h
+
 # Two files above each other.
 echo '#include "shim/b.h"' > shim/a.h
 echo '#include "shim/a.h"' > shim/b.h
