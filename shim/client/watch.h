@@ -1,8 +1,10 @@
 // What the service thread knows of its monitor: whether it lives, and when to look for another.
 //
 // Concept. A monitor is gone when its socket closed, or when its heartbeat stood still for
-// kSilentMs. After that the thread tries to join again, at growing intervals. The clock and the
-// heartbeat are arguments: nothing here reads a clock, a page or a descriptor.
+// kSilentMs. Time in which the thread itself did not run says nothing: on a machine that stood
+// still the monitor did not run either. After that the thread tries to join again, at growing
+// intervals. The clock and the heartbeat are arguments: nothing here reads a clock, a page or a
+// descriptor.
 //
 // Threading: a plain value of the service thread.
 #pragma once
@@ -21,15 +23,15 @@ inline constexpr int kFollowMs = 20;  // the same while work must not wait for t
 
 class Watch {
  public:
-  explicit Watch(std::int64_t now_ms) : heard_ms_(now_ms) {}
+  explicit Watch(std::int64_t now_ms) : looked_ms_(now_ms) {}
 
   // A monitor that is connected was looked at. False: it has been silent for too long.
   bool hears(std::int64_t now_ms, std::uint64_t heartbeat) {
-    if (heartbeat != heartbeat_) {
-      heartbeat_ = heartbeat;
-      heard_ms_ = now_ms;
-    }
-    return now_ms - heard_ms_ <= kSilentMs;
+    silent_ms_ += std::min<std::int64_t>(now_ms - looked_ms_, kLookMs);
+    looked_ms_ = now_ms;
+    if (heartbeat != heartbeat_) silent_ms_ = 0;
+    heartbeat_ = heartbeat;
+    return silent_ms_ <= kSilentMs;
   }
 
   void gone(std::int64_t now_ms) {
@@ -39,7 +41,8 @@ class Watch {
 
   // There is no connection. Whether to try now; silence begins anew with the next connection.
   bool tries(std::int64_t now_ms) {
-    heard_ms_ = now_ms;
+    looked_ms_ = now_ms;
+    silent_ms_ = 0;
     return now_ms >= next_try_ms_;
   }
 
@@ -56,7 +59,8 @@ class Watch {
 
  private:
   std::uint64_t heartbeat_ = 0;
-  std::int64_t heard_ms_;
+  std::int64_t looked_ms_;
+  std::int64_t silent_ms_ = 0;
   std::int64_t retry_ms_ = kFirstRetryMs;
   std::int64_t next_try_ms_ = 0;
 };
