@@ -41,9 +41,6 @@ class HandedOver : public ReleaseInParts {
   std::uint64_t times_out(const char* name) {
     return gpu_of_job(name).value("swap_times_out", 0ull);
   }
-  bool moving(const char* name) {
-    return eventually([&] { return gpu_of_job(name).value("residency", "") == "moving"; });
-  }
   bool moved(const char* name, std::uint64_t times) {
     return eventually([&] { return times_out(name) >= times; });
   }
@@ -89,7 +86,7 @@ TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
     large_ones_at_work();
     ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
     const char* name = killed == 0 ? "one" : "two";
-    ASSERT_TRUE(moving(name));
+    ASSERT_TRUE(caught_moving(name));
     ::kill(jobs_[killed]->pid(), SIGKILL);
     const std::size_t left = 1 - killed;
     EXPECT_TRUE(advances(left));
@@ -104,7 +101,7 @@ TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
 TEST_F(HandedOver, WhenTheMonitorIsKilledMeanwhileNothingIsLost) {
   large_ones_at_work();
   ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
-  ASSERT_TRUE(moving("one"));
+  ASSERT_TRUE(caught_moving("one"));
   ::kill(owner_->pid(), SIGKILL);
   owner_.reset();
   owner_.emplace(monitor({"--capacity", "176MiB"}));

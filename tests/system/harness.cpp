@@ -135,11 +135,23 @@ Child Scene::loop(const Words& options, const Words& loop_options, const Changes
   return child;
 }
 
+void Scene::kill_and_wait(pid_t pid) {
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  // What double-forked away from us is our child again.
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  EXPECT_TRUE(eventually([pid] { return ::kill(pid, 0) != 0; })) << pid << " has not ended";
+}
+
 Child Scene::monitor(const Words& options, const Changes& changes) {
   Words command{built("switchyardd"), "--persist", "--log", "debug:" + in_folder("m.log")};
   command.insert(command.end(), options.begin(), options.end());
   Child child = start(command, changes);
-  EXPECT_TRUE(eventually([this] { return monitor_pid() != 0; })) << "the monitor did not come up";
+  if (!eventually([this] { return monitor_pid() != 0; })) {
+    ADD_FAILURE() << "the monitor did not come up: "
+                  << child.finish(std::chrono::milliseconds(0)).err;
+  }
   return child;
 }
 

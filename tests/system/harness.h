@@ -47,6 +47,9 @@ class Scene : public ::testing::Test {
   Child job(const Words& options, const Words& command, const Changes& changes = {});
   // The same for job_loop, once its first kernel has ended.
   Child loop(const Words& options, const Words& loop_options = {}, const Changes& changes = {});
+  // Kills a process of the scene and waits until the kernel has taken back all that it had. Until
+  // then the claims and the lock of a monitor stand in the way of the next one.
+  void kill_and_wait(pid_t pid);
   // A monitor that stays, started by hand.
   Child monitor(const Words& options = {}, const Changes& changes = {});
 

@@ -40,8 +40,7 @@ TEST_F(MonitorLife, ThePipeOfTheCallerIsNotHeldOpen) {
 TEST_F(MonitorLife, AfterItsEndTheNextRunStartsAnother) {
   EXPECT_EQ(cli({"run", "--", "true"}).status, 0);
   const int first = monitor_pid();
-  ::kill(first, SIGKILL);
-  EXPECT_TRUE(eventually([this] { return monitor_pid() == 0; }));
+  kill_and_wait(first);
   EXPECT_EQ(cli({"run", "--", "true"}).err, "");
   EXPECT_NE(monitor_pid(), 0);
 }
@@ -73,7 +72,7 @@ TEST_F(MonitorLife, KilledWhileJobsRunTheyGoOnWithTheDriversSlicesAndTheNextRebu
       loop({"--name", "low", "--priority", "low", "--memory", "1GiB"}, {}, logged("low.log"));
   ASSERT_TRUE(eventually(yields));
   const int first = monitor_pid();
-  ::kill(first, SIGKILL);
+  kill_and_wait(first);
 
   // Claim 1: both go on.
   const long high_before = kernels(high);

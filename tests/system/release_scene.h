@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/system/harness.h"
+#include "tools/base/monitor_client.h"
 
 namespace switchyard::system_tests {
 
@@ -66,6 +67,21 @@ class ReleaseInParts : public Release {
   std::string said_by(std::size_t index) { return line_of(*jobs_[index]); }
   std::string tell(std::size_t index, const std::string& command) {
     return system_tests::ask(*jobs_[index], command);
+  }
+  // Until the memory of the job is on its way. That takes some milliseconds, and to start a command
+  // takes longer on a loaded machine: so one connection asks as often as it can.
+  bool caught_moving(const char* name) {
+    auto client = tools::MonitorClient::connect(socket());
+    if (!client) return false;
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (std::chrono::steady_clock::now() < deadline) {
+      const auto listed = client->ask({{"op", "ps"}});
+      if (!listed) return false;
+      for (const json& job : (*listed)["jobs"]) {
+        if (job["name"] == name && job["residency"] == "moving") return true;
+      }
+    }
+    return false;
   }
   bool advances(std::size_t index) {
     const std::string before = tell(index, "count");

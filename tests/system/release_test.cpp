@@ -145,7 +145,7 @@ TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndA
   // More than the device has does not fit without a monitor either.
   two_at_work({}, {{"FAKECUDA_MEMORY", "93MiB"}});
   for (int kill = 0; kill < 3; ++kill) {
-    ASSERT_TRUE(eventually([&] { return gpu_of("one").value("residency", "") == "moving"; }));
+    ASSERT_TRUE(caught_moving("one"));
     ::kill(owner_->pid(), SIGKILL);
     owner_.reset();
     const std::string one = tell(0, "count");
