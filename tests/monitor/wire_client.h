@@ -17,6 +17,7 @@
 #include "monitor/fd.h"
 #include "monitor/frames.h"
 #include "tests/monitor/fake_shim.h"
+#include "tests/support/sockets.h"
 
 namespace switchyard::monitor::test {
 
@@ -41,19 +42,7 @@ class WireClient {
 
   // With descriptors.
   bool send(const std::string& bytes, const std::vector<int>& descriptors) {
-    std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
-    iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-    std::memcpy(CMSG_DATA(head), descriptors.data(), sizeof(int) * descriptors.size());
-    return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return test_support::send_with(fd_.get(), bytes.data(), bytes.size(), descriptors);
   }
 
   // The next frame; descriptors that come with it go to fds(). Nullopt: closed.

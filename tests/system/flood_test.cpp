@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "switchyard/wire.h"
+#include "tests/support/sockets.h"
 #include "tests/system/harness.h"
 
 namespace switchyard::system_tests {
@@ -52,21 +53,7 @@ class Raw {
     const wire::FrameHeader header{wire::kMagic, kind, static_cast<std::uint32_t>(bytes), 1};
     std::string frame(reinterpret_cast<const char*>(&header), sizeof(header));
     frame.append(static_cast<const char*>(payload), bytes);
-    std::vector<char> control(CMSG_SPACE(sizeof(int) * along.size()));
-    iovec vector{frame.data(), frame.size()};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    if (!along.empty()) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(sizeof(int) * along.size());
-      std::memcpy(CMSG_DATA(head), along.data(), sizeof(int) * along.size());
-    }
-    return ::sendmsg(fd_, &message, MSG_NOSIGNAL) > 0;
+    return test_support::send_with(fd_, frame.data(), frame.size(), along);
   }
   bool send(const std::string& json) { return send(wire::kJson, json.data(), json.size()); }
   // Whatever has come; descriptors are taken. 0: nothing within a second, or the end.

@@ -8,11 +8,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <climits>
-#include <cstring>
+#include <vector>
+
+#include "tests/support/sockets.h"
 
 namespace switchyard::system_tests {
 namespace {
@@ -31,13 +32,7 @@ bool ready(int fd) {
 }  // namespace
 
 PlayedMonitor::PlayedMonitor(std::string path) : path_(std::move(path)) {
-  ::unlink(path_.c_str());
-  listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
-  EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_EQ(::listen(listener_, 4), 0);
+  listener_ = test_support::listen_at(path_);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -88,25 +83,13 @@ bool PlayedMonitor::welcome(int fd) {
   page_->lane_count = hello_.lane_count;
   page_->card = hello_.card;
   page_->head.magic = abi::kMagic;
-  int fds[3] = {memfd, ::eventfd(0, EFD_NONBLOCK), ::eventfd(0, EFD_NONBLOCK)};
+  const std::vector<int> fds = {memfd, ::eventfd(0, EFD_NONBLOCK), ::eventfd(0, EFD_NONBLOCK)};
   struct {
     wire::FrameHeader header;
     wire::Welcome welcome;
   } reply{{wire::kMagic, wire::kWelcome, sizeof(wire::Welcome), header.id},
           {abi::kLayoutVersion, abi::kPageBytes, 1, 0}};
-  iovec vector{&reply, sizeof(reply)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* first = CMSG_FIRSTHDR(&message);
-  first->cmsg_level = SOL_SOCKET;
-  first->cmsg_type = SCM_RIGHTS;
-  first->cmsg_len = CMSG_LEN(sizeof(fds));
-  std::memcpy(CMSG_DATA(first), fds, sizeof(fds));
-  const bool sent = ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
+  const bool sent = test_support::send_with(fd, &reply, sizeof(reply), fds);
   for (const int each : fds) ::close(each);
   joined_ = sent;
   return sent;

@@ -6,11 +6,12 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+
+#include "tests/support/sockets.h"
 
 namespace switchyard::shim::testing {
 namespace {
@@ -44,23 +45,9 @@ bool receive_header(int fd, wire::FrameHeader& header, unsigned& along) {
   return true;
 }
 
-// The descriptors go with the first byte, and are closed.
-bool send_with(int fd, const void* data, std::size_t bytes, const std::vector<int>& along) {
-  iovec vector{const_cast<void*>(data), bytes};
-  std::vector<char> control(CMSG_SPACE(sizeof(int) * along.size()));
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (!along.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * along.size());
-    std::memcpy(CMSG_DATA(head), along.data(), sizeof(int) * along.size());
-  }
-  const bool sent = ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+// The descriptors are closed.
+bool send_and_close(int fd, const void* data, std::size_t bytes, const std::vector<int>& along) {
+  const bool sent = test_support::send_with(fd, data, bytes, along);
   for (const int one : along) ::close(one);
   return sent;
 }
@@ -72,7 +59,7 @@ bool reply(int fd, const wire::FrameHeader& header, const Payload& payload,
     wire::FrameHeader header;
     Payload payload;
   } both{header, payload};
-  return send_with(fd, &both, sizeof(both), along);
+  return send_and_close(fd, &both, sizeof(both), along);
 }
 
 }  // namespace
@@ -88,13 +75,7 @@ bool eventually(const std::function<bool()>& reached) {
 
 FakeMonitor::FakeMonitor(std::string path, Manner manner)
     : path_(std::move(path)), manner_(std::move(manner)) {
-  ::unlink(path_.c_str());
-  listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
-  EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_EQ(::listen(listener_, 4), 0);
+  listener_ = test_support::listen_at(path_);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -175,8 +156,8 @@ bool FakeMonitor::welcome(const wire::FrameHeader& header) {
   if (!how.refusal.empty()) {
     const wire::FrameHeader refused{wire::kMagic, wire::kRefused,
                                     static_cast<std::uint32_t>(how.refusal.size()), header.id};
-    return send_with(client_, &refused, sizeof(refused), {}) &&
-           send_with(client_, how.refusal.data(), how.refusal.size(), {});
+    return send_and_close(client_, &refused, sizeof(refused), {}) &&
+           send_and_close(client_, how.refusal.data(), how.refusal.size(), {});
   }
   const int memfd = ::memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   EXPECT_EQ(::ftruncate(memfd, static_cast<off_t>(how.file_bytes)), 0);
