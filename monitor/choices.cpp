@@ -35,8 +35,8 @@ std::string means_name(Means means) {
 json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   const std::string wanted = text_of(request, "means").value_or("");
   const auto means = position_of(wanted, kMeansNames);
-  if (!means) return nonsense("means", wanted, kMeansForms);
-  if (!owns_the_monitor(peer)) return not_yours("change its means");
+  if (!means) return nonsense("the backend", wanted, kMeansForms);
+  if (!owns_the_monitor(peer)) return not_yours("change its backend");
   monitor.scheduler().choose(static_cast<Means>(*means));
   monitor.look(now);
   json out = success();
@@ -58,7 +58,7 @@ json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
     }
     if (jobs.size() > 3) names += fmt::format(" and {} more", jobs.size() - 3);
     return refusal(kRefusedByPolicy,
-                   fmt::format("jobs are running: {}; without a monitor they go on unmanaged: end "
+                   fmt::format("jobs are running: {}; without a monitor they run unmanaged: end "
                                "them first, or use --force",
                                names));
   }

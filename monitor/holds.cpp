@@ -14,10 +14,11 @@ using nlohmann::json;
 // Why a job's memory has not left: something failed, it took too long, or somebody wants it back.
 json not_out(const Job& job) {
   const Presence& presence = job.presence;
-  const std::string why =
-      !presence.failure.empty() ? presence.failure : "it was asked to come back meanwhile";
+  const std::string why = !presence.failure.empty()
+                              ? presence.failure
+                              : "somebody asked for it to be swapped in meanwhile";
   return refusal(presence.overdue ? kTimedOut : kRefusedByPolicy,
-                 fmt::format("the memory of job '{}' stays on its GPU{}: {}", job.name,
+                 fmt::format("the memory of job '{}' was not swapped out{}: {}", job.name,
                              job.pause.on ? ", the job stays paused" : "", why));
 }
 
@@ -51,13 +52,14 @@ std::optional<Time> pause_end(const json& request, Time now, json& out) {
 // Why none of the job's memory can leave, or empty.
 std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
   if (!nothing_leaves(monitor.roster(), job)) return {};
-  std::string why = "nothing of it is swappable: 'switchyard ps --memory' says why";
+  std::string why = "none of it is swappable: see 'switchyard ps --memory'";
   for_lanes(monitor.roster(), job, [&](const Client& client, unsigned, const Client::Lane&) {
     const unsigned sees = client.page->lane_count();
     if (sees < 2) return;
     why = fmt::format(
-        "its process {} sees {} GPUs, and memory is swappable in a process that sees one: start a "
-        "process for each GPU, with CUDA_VISIBLE_DEVICES",
+        "its process {} sees {} GPUs, and memory is swappable only in a process that sees one: "
+        "start "
+        "a process for each GPU, with CUDA_VISIBLE_DEVICES",
         client.peer.pid, sees);
   });
   return why;
@@ -78,13 +80,13 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
   const bool leaves = op == "swap-out" || (pauses && release == "true");
   if ((leaves || op == "swap-in") && !job.knobs.swappable) {
     return refusal(kRefusedByPolicy,
-                   fmt::format("the memory of job '{}' can't leave its GPU: start the job with "
-                               "'switchyard run --swappable'",
+                   fmt::format("the memory of job '{}' cannot be swapped out: start the job "
+                               "with 'switchyard run --swappable'",
                                job.name));
   }
   if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
     return refusal(kRefusedByPolicy,
-                   fmt::format("the memory of job '{}' can't leave its GPU: {}", job.name, why));
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
   if (pauses) monitor.pause(job, *until, leaves, now);
   if (op == "resume") monitor.resume(job, now);
@@ -116,8 +118,8 @@ std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobK
   if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);
   if (!last) return std::nullopt;
   if (awaits == Awaits::kOut) {
-    return dump(refusal(kTimedOut,
-                        fmt::format("the memory of job '{}' is still on its way out", job->name)));
+    return dump(refusal(
+        kTimedOut, fmt::format("the memory of job '{}' is still being swapped out", job->name)));
   }
   return dump(list_alone(monitor, *job, now));
 }

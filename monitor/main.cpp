@@ -83,8 +83,9 @@ int serve(const Options& options) {
     if (!gpu.device_file.empty() && fresh) files.push_back(gpu.device_file);
   }
   if (uuids.empty()) {
-    return refuse(kNoSuchJobOrGpu, "no GPU to govern: " + gpus->problem() +
-                                       "; if one will come, wait for it with --wait-for-gpu 60s");
+    return refuse(kNoSuchJobOrGpu,
+                  "no GPU to manage: " + gpus->problem() +
+                      "; if one appears later, wait for it with --wait-for-gpu 60s");
   }
   std::vector<Fd> claims = claim_gpus(uuids, why);
   if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
@@ -108,7 +109,7 @@ int serve(const Options& options) {
   }
   server.answer_claims(std::move(claim_fds), "socket " + options.settings.socket);
   server.listen(place.release_listener());
-  spdlog::info("listens on {}, governs {} GPUs", options.settings.socket, uuids.size());
+  spdlog::info("listens on {}, manages {} GPUs", options.settings.socket, uuids.size());
   server.run();
   return kOk;
 }

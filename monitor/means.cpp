@@ -6,9 +6,8 @@ namespace {
 // Why a GPU gets no slices; null when it does.
 const char* against_slices(const MeansFacts& facts) {
   if (facts.mps) return "MPS runs on this GPU: its server owns the channel groups";
-  return facts.slices.hopeless()
-             ? "no client here gets slices: the driver or a sandbox refuses them"
-             : nullptr;
+  return facts.slices.hopeless() ? "the driver or a sandbox refuses slices to every client here"
+                                 : nullptr;
 }
 
 const char* against_gates(const MeansFacts& facts) {
@@ -17,15 +16,14 @@ const char* against_gates(const MeansFacts& facts) {
 
 // What is to be said where both are in force.
 const char* about_both(const MeansFacts& facts) {
-  if (facts.slices.mixed())
-    return "some clients get no slices: the driver or their sandbox refuses them";
+  if (facts.slices.mixed()) return "the driver or a sandbox refuses slices to some clients";
   if (facts.foreign) {
-    return "other processes use this GPU, maybe under another monitor: no slice is below the "
+    return "other processes use this GPU, perhaps under another monitor: no slice is below the "
            "driver's default";
   }
-  if (facts.gates.mixed()) return "gates are refused to some clients: these take no turns";
+  if (facts.gates.mixed()) return "the driver refuses gates to some clients: these take no turns";
   return facts.slices.taken ? "slices are accepted by the driver"
-                            : "slices will be used; nobody needed one yet";
+                            : "slices will be used as soon as a job needs one";
 }
 
 }  // namespace

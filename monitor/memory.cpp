@@ -114,7 +114,7 @@ bool Memory::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time no
 
 std::string Memory::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked) {
   const Gpu& at = gpus_[gpu];
-  std::string out = fmt::format("{} were asked on {}", bytes_text(asked), at.info.uuid_text);
+  std::string out = fmt::format("the job asks for {} on {}", bytes_text(asked), at.info.uuid_text);
   if (at.account.capacity())
     out += fmt::format(", which has {}", bytes_text(*at.account.capacity()));
   std::uint64_t others = at.account.outside();
@@ -125,10 +125,11 @@ std::string Memory::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t
     out += fmt::format("; job '{}' of {} holds {}", job.name, user_name(job.uid), bytes_text(held));
   }
   if (at.account.outside() > 0) {
-    out += fmt::format("; outside processes hold {}", bytes_text(at.account.outside()));
+    out += fmt::format("; unmanaged processes hold {}", bytes_text(at.account.outside()));
   }
   const std::uint64_t left = minus(at.account.capacity().value_or(0), others);
-  return out + fmt::format("; {} are left: ask for less, or end one of these", bytes_text(left));
+  return out + fmt::format("; {} are left: ask for less{}", bytes_text(left),
+                           others > 0 ? ", or end one of these" : "");
 }
 
 std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {

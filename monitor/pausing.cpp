@@ -35,7 +35,7 @@ void resume(Job& job) {
 }
 
 void end_returned(Job& job) {
-  if (job.pause.on) spdlog::info("job '{}' goes on", job.name);
+  if (job.pause.on) spdlog::info("job '{}' is resumed", job.name);
   job.pause = {};
   job.pause.decided = true;
 }

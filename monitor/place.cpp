@@ -87,10 +87,10 @@ std::string words_of(int fd) {
   return text;
 }
 
-// Says who governs a GPU, and what to do about it.
+// Says who manages a GPU, and what to do about it.
 std::string governed(const std::string& gpu, const Peer& holder, const std::string& words) {
   const std::string more = words.empty() ? ")" : ", " + words + ")";
-  std::string out = gpu + " is governed by ";
+  std::string out = gpu + " is managed by ";
   if (holder.pid == 0) {
     return out + "a monitor in another container" + (words.empty() ? "" : " (" + words + ")") +
            ": mount the folder of its socket here and set SWITCHYARD_SOCKET";

@@ -50,18 +50,20 @@ TEST(Means, WhatIsRefusedToOneClientIsKeptForTheOthers) {
        {MeansAnswers{.taken = true, .refused = true}, {.refused = true, .unasked = true}}) {
     EXPECT_EQ(in_force(Means::kAuto, {.slices = mixed}), "slice+gate");
     EXPECT_EQ(in_force(Means::kAuto, {.gates = mixed}), "slice+gate");
-    EXPECT_EQ(reason({.slices = mixed}).rfind("some clients get no slices", 0), 0u);
-    EXPECT_EQ(reason({.gates = mixed}).rfind("gates are refused to some clients", 0), 0u);
+    EXPECT_EQ(reason({.slices = mixed}).rfind("the driver or a sandbox refuses slices to some", 0),
+              0u);
+    EXPECT_EQ(reason({.gates = mixed}).rfind("the driver refuses gates to some clients", 0), 0u);
   }
 }
 
 TEST(Means, TheReasonSaysWhatIsKnown) {
-  EXPECT_EQ(reason({}), "slices will be used; nobody needed one yet");
-  EXPECT_EQ(reason({.slices = {.unasked = true}}), "slices will be used; nobody needed one yet");
+  EXPECT_EQ(reason({}), "slices will be used as soon as a job needs one");
+  EXPECT_EQ(reason({.slices = {.unasked = true}}),
+            "slices will be used as soon as a job needs one");
   EXPECT_EQ(reason({.slices = {.taken = true, .unasked = true}}),
             "slices are accepted by the driver");
   EXPECT_EQ(reason({.slices = {.refused = true}}),
-            "no client here gets slices: the driver or a sandbox refuses them");
+            "the driver or a sandbox refuses slices to every client here");
 }
 
 struct MeansChosen : testing::Test {
@@ -143,8 +145,7 @@ TEST_P(MeansOfOneInASandbox, TheOthersGetTheirSlices) {
   const Joined other = runs({.priority = "high"});
   settle_beside(boxed, {&high, &other});
   EXPECT_EQ(gpu()["means"], "slice+gate");
-  EXPECT_EQ(gpu()["means_reason"],
-            "some clients get no slices: the driver or their sandbox refuses them");
+  EXPECT_EQ(gpu()["means_reason"], "the driver or a sandbox refuses slices to some clients");
   EXPECT_EQ(high.lane().compute_slice_us, other.lane().compute_slice_us);
   EXPECT_GE(high.lane().compute_slice_us, 10'000u);
   EXPECT_EQ(boxed.lane().compute_slice_us, 0u) << "the driver's own";
@@ -175,7 +176,7 @@ TEST_F(MeansChosen, AGateThatIsRefusedToOneIsArmedForTheOthers) {
   const Joined limited = runs({.limit = "30%"});
   rig.settle({&refused, &limited});
   EXPECT_EQ(gpu()["means"], "slice+gate");
-  EXPECT_EQ(gpu()["means_reason"], "gates are refused to some clients: these take no turns");
+  EXPECT_EQ(gpu()["means_reason"], "the driver refuses gates to some clients: these take no turns");
   EXPECT_TRUE(limited.shim.armed()) << "its ceiling is its own";
 }
 

@@ -107,6 +107,13 @@ TEST(Memory, AQuotaThatFitsNowhereIsRefusedNamingTheHolders) {
   EXPECT_NE(why.find("1.00 GiB are left"), std::string::npos) << why;
 }
 
+TEST(Memory, AQuotaLargerThanTheGpuIsRefusedWithoutTellingToEndNobody) {
+  Rig rig;
+  const std::string why = rig.refusal({.memory = "100GiB"});
+  EXPECT_NE(why.find("the job asks for 100.00 GiB"), std::string::npos) << why;
+  EXPECT_EQ(why.find("or end one of these"), std::string::npos) << why;
+}
+
 TEST(Memory, IdleCreditDoesNotStandInTheWayOfAQuota) {
   Rig rig;
   const Joined a = rig.join({});

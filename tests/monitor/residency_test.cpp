@@ -512,7 +512,7 @@ TEST(Residency, WhoAsksItBackMeanwhileEndsTheOthersWait) {
   rig.tell("swap-in");
   const json reply = rig.awaited(Awaits::kOut, a);
   EXPECT_EQ(reply["code"], kRefusedByPolicy);
-  EXPECT_NE(reply["error"].get<std::string>().find("come back"), std::string::npos);
+  EXPECT_NE(reply["error"].get<std::string>().find("swapped in meanwhile"), std::string::npos);
 }
 
 TEST(Residency, OneThatIsOutWaitsForMemoryAndDoesNotFail) {

@@ -46,7 +46,7 @@ TEST_P(TwoMonitorsApart, TheSecondFindsTheFirst) {
   auto first = monitor();
   const auto end = run(unshare(GetParam()) + second());
   EXPECT_EQ(end.status, 6);
-  EXPECT_TRUE(says(end, "is governed by")) << end.err;
+  EXPECT_TRUE(says(end, "is managed by")) << end.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Namespaces, TwoMonitorsApart,

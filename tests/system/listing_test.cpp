@@ -195,7 +195,8 @@ TEST_F(Listing, DoctorDoesNotMeasureWhileAJobWorks) {
   ASSERT_TRUE(eventually([this] { return gpu_of("worker")["active"] == true; }));
   const auto end = cli({"doctor"});
   EXPECT_EQ(end.status, 0) << end.out;
-  EXPECT_NE(end.out.find("not measured, for job worker is working"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("not measured, because job worker is working"), std::string::npos)
+      << end.out;
 }
 
 TEST_F(Listing, DoctorNamesWhatRunsOutsideSwitchyard) {

@@ -207,7 +207,7 @@ Check check_slices(MonitorClient& monitor, const nlohmann::json& gpu) {
   }
   if (const auto busy = somebody_works(monitor, uuid)) {
     return result(Verdict::kWarn,
-                  fmt::format("{}: slices not measured, for job {} is working", title, *busy),
+                  fmt::format("{}: slices not measured, because job {} is working", title, *busy),
                   "ask doctor again when the GPU is idle");
   }
   return measure(monitor, uuid, title, truth_of(gpu, "mps"));

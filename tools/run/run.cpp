@@ -114,7 +114,7 @@ std::optional<Error> refuse_shares(const Options& options, const Doubt& against)
                needs_means);
   if (broken.empty() || options.best_effort || against.chosen) return std::nullopt;
   return Error{kRunRefused,
-               fmt::format("{}; not started, because {} cannot be kept: leave it out, or "
+               fmt::format("{}; not started, because {} cannot be enforced: leave it out, or "
                            "add --best-effort",
                            against.text, origins_text(broken))};
 }
@@ -160,10 +160,10 @@ Result<Job> make_job(const Options& options, bool& unmanaged) {
 // Why the job is not started where Switchyard can't manage it, or nothing.
 std::optional<Error> refuse_unmanaged(const Options& options, const std::string& why) {
   if (options.require) {
-    return Error{kRunRefused, fmt::format("{}; not started, for --require was given", why)};
+    return Error{kRunRefused, fmt::format("{}; not started, because --require was given", why)};
   }
   if (options.promises.empty() || options.best_effort) return std::nullopt;
-  return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be kept: add "
+  return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be enforced: add "
                                         "--best-effort to start it unmanaged",
                                         why, origins_text(options.promises))};
 }
@@ -212,7 +212,7 @@ void warn_of_unknown_variable() {
   if (unknown == nullptr) return;
   const std::string_view text(unknown);
   complain(
-      fmt::format("the variable {} means nothing to Switchyard and is ignored; "
+      fmt::format("the variable {} is unknown to Switchyard and is ignored; "
                   "see `switchyard run --help`",
                   text.substr(0, text.find('='))));
 }
