@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Writes docs/reference/json.md from the schemas beside it.
 
-    python3 scripts/json_reference.py            writes it
-    python3 scripts/json_reference.py --check    ends with 1 if the page is not what the schemas say
+    python3 scripts/json_reference.py [FOLDER]            writes it
+    python3 scripts/json_reference.py --check [FOLDER]    ends with 1 if it is not what they say
+
+FOLDER is another one (the check's own test uses it).
 
 A test compares the listings themselves with the schemas (tests/system/schema_test.cpp).
 """
@@ -56,11 +58,11 @@ def rows(schema, prefix=""):
             yield from rows(items, name + "[].")
 
 
-def page():
+def page(folder):
     """The whole page."""
     out = [HEAD]
     for name in PAGES:
-        schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
+        schema = json.loads((folder / f"{name}.schema.json").read_text())
         out += [f"## {name}", "", f"{schema['title']}: {schema['description']}. "
                 f"Schema: [{name}.schema.json]({name}.schema.json).", "",
                 "| key | type | meaning |", "| --- | --- | --- |", *rows(schema), ""]
@@ -68,13 +70,16 @@ def page():
 
 
 def main():
-    target = FOLDER / "json.md"
-    if "--check" not in sys.argv[1:]:
-        target.write_text(page())
+    words = sys.argv[1:]
+    check = "--check" in words
+    folder = Path(([word for word in words if word != "--check"] or [FOLDER])[0])
+    target = folder / "json.md"
+    if not check:
+        target.write_text(page(folder))
         return 0
-    if target.read_text() == page():
+    if target.read_text() == page(folder):
         return 0
-    print("json_reference: docs/reference/json.md is not what the schemas say: run "
+    print(f"json_reference: {target} is not what the schemas say: run "
           "python3 scripts/json_reference.py", file=sys.stderr)
     return 1
 

@@ -65,8 +65,16 @@ if CLI_REFERENCE_PAGE=cli.md "$source/scripts/cli_reference.sh" "$build" --check
 fi
 grep -q 'is not what --help says' report
 
-# So are a changed chart, and a figure that was never recorded.
+# So are a changed schema, a changed chart, and a figure that was never recorded.
 command -v python3 > /dev/null || exit 0
+cp -r "$source/docs/reference" reference
+python3 "$source/scripts/json_reference.py" --check reference
+sed -i 's/"launches"/"starts"/' reference/job.schema.json
+if python3 "$source/scripts/json_reference.py" --check reference 2> report; then
+  echo "a changed schema was not noticed"
+  exit 1
+fi
+grep -q 'is not what the schemas say' report
 mkdir -p bench/chart
 cp "$source/bench/chart/latency.json" bench/chart/
 cp "$source/docs/latency.svg" "$source/docs/measurements.md" docs/
