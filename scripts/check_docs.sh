@@ -1,5 +1,5 @@
 #!/bin/bash
-# The documents, checked: links and their anchors lead somewhere, every page of docs/ is linked from
+# The documents, checked: links, their anchors and named files lead somewhere, every page of docs/ is linked from
 # another, and lines are at most 100 columns wide.
 #
 # Tables and fenced blocks may be wider, for they hold output and figures as they are. The target of a
@@ -85,6 +85,17 @@ while IFS=: read -r file line document; do
   case "$file" in */docs_bite.sh) continue ;; esac
   [ -e "$document" ] || complain "${file#./}:$line: $document does not exist"
 done < "$work/named"
+
+# Pages name files of the repository outside of links, too.
+folders="$(find . -mindepth 1 -maxdepth 1 -type d ! -name '.*' ! -name build -printf '%f|')"
+while read -r page; do
+  while IFS=: read -r line path; do
+    path="${path%.}"
+    [ -e "$path" ] || complain "$page:$line: $path does not exist"
+  done < <(prose "$page" | sed -E 's/\]\([^)]*\)/]/g' |
+    grep -oE "^[0-9]+:|(^|[^A-Za-z0-9_/.-])(${folders%|})/[A-Za-z0-9_/.-]*[A-Za-z0-9_-]" |
+    awk '/^[0-9]+:$/ {line = $0; next} {sub(/^[^A-Za-z]/, ""); print line $0}')
+done < "$work/pages"
 
 # Wide lines. A table's row begins with '|'.
 wide() { LC_ALL=C.UTF-8 grep -E '^[0-9]+:.{101,}' | cut -d: -f1; }

@@ -47,6 +47,8 @@ echo 'alone' > docs/extra.md
 bites 'docs/extra.md: no other page links to it'
 echo '// see docs/none.md' > shim/bad.cpp
 bites 'shim/bad.cpp:1: docs/none.md does not exist'
+echo 'see `shim/bad.cpp`, not `shim/good.cpp`.' >> docs/guide/start.md
+bites 'shim/bad.cpp does not exist'
 echo "$wide" >> docs/guide/start.md
 bites 'wider than 100 columns'
 echo "| $wide |" >> README.md
