@@ -98,11 +98,16 @@ static_assert(sizeof(Head) == 64, "the head is frozen");
 // Bits of Lane::attention: while one is set, launches and copies take their slow path.
 inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // ring once; cleared by the client
 inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; the monitor's alone
-inline constexpr std::uint32_t kProgress = 1u << 2;   // numbers without waits; the monitor's alone
-inline constexpr std::uint32_t kLinger = 1u << 3;     // with kProgress: keep the GPU for a moment
-                                                      // after each burst; the monitor's alone
-inline constexpr std::uint32_t kSwappable = 1u << 4;  // work passes swap's admission; the client's
-                                                      // alone, for good
+inline constexpr std::uint32_t kProgress = 1u << 2;    // numbers without waits; the monitor's alone
+inline constexpr std::uint32_t kLinger = 1u << 3;      // with kProgress: keep the GPU for a moment
+                                                       // after each burst; the monitor's alone
+inline constexpr std::uint32_t kSwappable = 1u << 4;   // work passes swap's admission; the client's
+                                                       // alone, for good
+inline constexpr std::uint32_t kTimeBursts = 1u << 5;  // time waits and bursts; launches need no
+                                                       // slow path for it; the monitor's alone
+inline constexpr std::uint32_t kBurstBegins = 1u
+                                              << 6;  // the next launch is the first since a
+                                                     // wait, with kTimeBursts; the client's alone
 
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
@@ -189,7 +194,12 @@ struct alignas(64) Gate {
   Word32 held_threads;       // threads that sleep before the closed gate now
   Word32 lingered;           // what lingering writes: the GPU's own
   Word32 waits;              // waits that were put into streams
-  std::uint8_t reserved_client[44];
+  // What follows is counted while kTimeBursts stands in `attention`. A burst goes from the first
+  // launch after a wait of the CPU to the end of the next wait; `waited_ns` is in `burst_ns`.
+  Word32 bursts;
+  Word64 waited_ns;  // for which the CPU waited for the GPU
+  Word64 burst_ns;
+  std::uint8_t reserved_client[24];
 
   // --- client → monitor, then GPU → monitor: numbers per slot, equal when done; `done` grows ---
   alignas(64) Word32 submitted[kProgressSlots];

@@ -59,12 +59,20 @@ Passage::Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work)
 void Waiting::before(What what) {
   const unsigned lane = index_of(*lane_);
   const std::uint32_t asked = lane_->attention.load(std::memory_order_relaxed);
-  if (what == kStream && (asked & abi::kLinger) != 0 && !closed(lane)) linger::behind_latest(lane);
-  again_ = !numbers::settle(lane) && what != kEnd;
-  hold(lane);
+  gated_ = (asked & ~kNotTheGates) != 0;
+  if (gated_) {
+    if (what == kStream && (asked & abi::kLinger) != 0 && !closed(lane)) {
+      linger::behind_latest(lane);
+    }
+    again_ = !numbers::settle(lane) && what != kEnd;
+    hold(lane);
+  }
+  if ((asked & abi::kTimeBursts) != 0 && what != kEnd) began_ns_ = monotonic_ns();
 }
 
 void Waiting::after() const {
+  if (began_ns_ != 0) bursts::wait_ended(*lane_, began_ns_);
+  if (!gated_) return;
   const unsigned lane = index_of(*lane_);
   numbers::look(lane);
   if (again_) numbers::settle(lane);  // there is room now
@@ -112,6 +120,7 @@ void clear() {
   numbers::clear();
   timing::clear();
   linger::clear();
+  bursts::clear();
 }
 
 }  // namespace switchyard::shim::gate

@@ -18,7 +18,9 @@
 #pragma once
 
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/driver.h"
+#include "shim/gate/bursts.h"
 #include "shim/gate/numbers.h"
 #include "shim/swap/work_guard.h"
 
@@ -27,16 +29,28 @@ namespace switchyard::shim::gate {
 using numbers::Kind;
 using numbers::Work;
 
-// The lane when the gate has anything to do for it, else null: what everything below costs when
-// nothing is armed.
-inline abi::Lane* attentive(abi::Lane* lane) {
-  if (lane == nullptr || (lane->attention.load(std::memory_order_relaxed) & ~abi::kSwappable) == 0)
+// The lane when some bit of its attention is set beside these, else null: what everything below
+// costs when nothing is armed.
+template <std::uint32_t kBeside>
+inline abi::Lane* attentive_beside(abi::Lane* lane) {
+  if (lane == nullptr || (lane->attention.load(std::memory_order_relaxed) & ~kBeside) == 0)
       [[likely]] {
     return nullptr;
   }
   return lane;
 }
+// When the gate has anything to do for it.
+inline constexpr std::uint32_t kNotTheGates =
+    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins;
+inline abi::Lane* attentive(abi::Lane* lane) { return attentive_beside<kNotTheGates>(lane); }
 inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
+
+// Notes that a burst begins, if so; true when the launch has no further business here.
+inline bool only_begins_a_burst(abi::Lane& lane) {
+  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);
+  if ((asked & abi::kBurstBegins) != 0) bursts::begin(lane);
+  return (asked & ~(abi::kTimeBursts | abi::kBurstBegins)) == 0;
+}
 
 // Does what the monitor asked for, once.
 void attend(abi::Lane& lane);
@@ -62,7 +76,8 @@ class Waiting {
  public:
   // For a stream or event, for all that the context has, or for that before it ends.
   enum What { kStream, kContext, kEnd };
-  explicit Waiting(What what) : Waiting(attentive_lane(), what) {}
+  explicit Waiting(What what)
+      : Waiting(attentive_beside<abi::kSwappable | abi::kBurstBegins>(current_lane()), what) {}
   Waiting(abi::Lane* lane, What what) : lane_(lane) {
     if (lane_ != nullptr) [[unlikely]]
       before(what);
@@ -79,7 +94,28 @@ class Waiting {
   void after() const;
 
   abi::Lane* lane_;
-  bool again_ = false;  // a batch is still to be ended
+  bool gated_ = false;          // not only timed
+  bool again_ = false;          // a batch is still to be ended
+  std::uint64_t began_ns_ = 0;  // 0: it isn't timed
+};
+
+// Around a copy into a stream, in which the driver may wait for the GPU.
+class Copying {
+ public:
+  explicit Copying(abi::Lane& lane) : lane_(lane) {
+    if ((lane.attention.load(std::memory_order_relaxed) & abi::kTimeBursts) != 0) [[unlikely]]
+      began_ns_ = monotonic_ns();
+  }
+  ~Copying() {
+    if (began_ns_ != 0) [[unlikely]]
+      bursts::copy_ended(lane_, began_ns_);
+  }
+  Copying(const Copying&) = delete;
+  Copying& operator=(const Copying&) = delete;
+
+ private:
+  abi::Lane& lane_;
+  std::uint64_t began_ns_ = 0;
 };
 
 // Before a call that asks whether the GPU is done.

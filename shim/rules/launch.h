@@ -2,7 +2,8 @@
 //
 // Concept. This is the hot path: one thread-local read, one relaxed add into the page, one relaxed
 // load. No getenv, no allocation, no lock, no system call, except while the monitor has something
-// to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h).
+// to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
+// for the times of waits alone (gate/bursts.h), and launches don't heed it.
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing: it is not
 // counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
@@ -26,8 +27,9 @@ namespace switchyard::shim::rules {
 // Puts work on a stream by `call`, through the gate.
 template <typename Call>
 CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work, Call call) {
-  if (lane.attention.load(std::memory_order_relaxed) == 0) [[likely]]
+  if ((lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts) == 0) [[likely]]
     return call();
+  if (gate::only_begins_a_burst(lane)) return call();
   const gate::Passage passage(lane, stream, per_thread, work);
   return call();
 }
@@ -132,6 +134,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
+    const gate::Copying copying(*lane);
     return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}},
                 [&] { return original(args...); });
   } else {

@@ -1,0 +1,111 @@
+// For how long the CPU waits within its bursts, as the page shows it, and what that costs launches.
+#include <thread>
+
+#include "tests/shim/gate/gate_world.h"
+
+namespace switchyard::shim::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Bursts : public GateTest {
+ protected:
+  static void wait_for(std::chrono::microseconds time,
+                       gate::Waiting::What what = gate::Waiting::kStream) {
+    const gate::Waiting waiting(what);
+    std::this_thread::sleep_for(time);
+  }
+  CUresult copy(std::chrono::microseconds time) {
+    return rules::copy(
+        [time](int, CUstream) {
+          std::this_thread::sleep_for(time);
+          return CUDA_SUCCESS;
+        },
+        1, first_);
+  }
+  std::uint64_t waited() { return gate().waited_ns.load(); }
+  std::uint64_t burst() { return gate().burst_ns.load(); }
+};
+
+TEST_F(Bursts, NothingIsTimedUnasked) {
+  launch(first_, 1);
+  wait_for(1ms);
+  EXPECT_EQ(waited() + burst() + gate().bursts.load(), 0u);
+  EXPECT_EQ(lane().attention.load(), 0u);
+}
+
+TEST_F(Bursts, ABurstGoesFromTheFirstLaunchAfterAWaitToTheEndOfTheNext) {
+  arm(abi::kTimeBursts);
+  launch(first_, 1);
+  wait_for(0us);  // from here on launches know that they are the first
+  const std::uint64_t waited_before = waited(), burst_before = burst();
+  std::this_thread::sleep_for(5ms);  // between two bursts
+  const std::uint64_t began = monotonic_ns();
+  launch(first_, 1);
+  std::this_thread::sleep_for(2ms);
+  launch(first_, 1);
+  wait_for(3ms);
+  const std::uint64_t whole = monotonic_ns() - began;
+  EXPECT_GE(waited() - waited_before, 3'000'000u);
+  EXPECT_GE(burst() - burst_before, 5'000'000u);
+  EXPECT_LE(burst() - burst_before, whole);
+  EXPECT_GE(burst() - waited(), 2'000'000u);
+  EXPECT_EQ(gate().bursts.load(), 1u);
+}
+
+TEST_F(Bursts, OnlyTheFirstLaunchAfterAWaitLooksAtTheClock) {
+  arm(abi::kTimeBursts);
+  wait_for(0us);
+  EXPECT_EQ(lane().attention.load(), abi::kTimeBursts | abi::kBurstBegins);
+  launch(first_, 1);
+  EXPECT_EQ(lane().attention.load(), abi::kTimeBursts);
+  launch(first_, 3);
+  EXPECT_EQ(log(first_), Log(4, "launch"));  // and nothing is put into streams for it
+  EXPECT_EQ(gpu_.registrations, 0);
+}
+
+TEST_F(Bursts, ACopyInWhichTheDriverWaitsIsAWait) {
+  arm(abi::kTimeBursts);
+  wait_for(0us);
+  launch(first_, 1);
+  copy(0us);
+  EXPECT_EQ(gate().bursts.load(), 0u);
+  copy(2ms);
+  EXPECT_EQ(gate().bursts.load(), 1u);
+  EXPECT_GE(waited(), 2'000'000u);
+}
+
+TEST_F(Bursts, AWaitWithoutALaunchIsNoBurst) {
+  arm(abi::kTimeBursts);
+  wait_for(1ms);
+  wait_for(1ms);
+  EXPECT_EQ(gate().bursts.load(), 0u);
+  EXPECT_EQ(waited(), burst());
+}
+
+TEST_F(Bursts, ALaunchLongAgoIsNoBeginning) {
+  arm(abi::kTimeBursts);
+  wait_for(0us);
+  launch(first_, 1);
+  std::this_thread::sleep_for(600ms);
+  wait_for(1ms);
+  EXPECT_EQ(gate().bursts.load(), 0u);
+  EXPECT_EQ(waited(), burst());
+}
+
+TEST_F(Bursts, AContextsEndIsNoWait) {
+  arm(abi::kTimeBursts);
+  wait_for(1ms, gate::Waiting::kEnd);
+  EXPECT_EQ(waited(), 0u);
+}
+
+TEST_F(Bursts, TheGatesOwnWorkGoesOnBesideIt) {
+  arm(abi::kTimeBursts | abi::kGateArmed);
+  launch(first_, 1);
+  synchronise();
+  EXPECT_EQ(log(first_), (Log{"wait", "launch", "write 1"}));
+  EXPECT_EQ(lane().attention.load(), abi::kTimeBursts | abi::kGateArmed | abi::kBurstBegins);
+}
+
+}  // namespace
+}  // namespace switchyard::shim::testing
