@@ -12,6 +12,7 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.armed = means.gates ? plan.armed : out.closed != 0;
   out.watch = means.gates && plan.watch;
   out.linger = means.slices && plan.linger;
+  out.time_bursts = means.slices && plan.time_bursts;
   out.spacing_us = plan.spacing_us;
   const bool timed = job.pause.on && job.pause.until > Time{0};
   out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;

@@ -72,6 +72,7 @@ struct OnGpu {
   std::uint32_t closed = 0, held_threads = 0, gate_waits = 0;
   std::uint32_t gate_state = abi::kGateUnready;
   bool armed = false;
+  const char* waits_for = nullptr;  // "gpu" or "cpu", of a high job beside a lower one
 };
 
 OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
@@ -104,6 +105,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       out.refusals += report.refusals;
       if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
       out.asked = std::max(out.asked, state.share_asked);
+      if (const char* waits_for = monitor.scheduler().waits_for(gpu, id)) out.waits_for = waits_for;
       if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
       out.closed |= state.order.closed;
       out.armed = out.armed || state.order.armed || state.order.closed != 0;
@@ -153,6 +155,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"compute_slice_us", sums.slices.compute_us},
       {"copy_slice_us", sums.slices.copy_us},
       {"slice_in_force_us", sums.in_force_us},
+      {"waits_for", sums.waits_for != nullptr ? json(sums.waits_for) : json(nullptr)},
       {"slice_status", slice_status(sums.status)},
       {"gate", gate_text(sums.closed)},
       {"gate_armed", sums.armed},
@@ -241,6 +244,8 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"memory_outside_bytes", at.account.outside()},
       {"means", means.name()},
       {"means_reason", means.reason},
+      {"yield_slice_us", monitor.scheduler().yield_slice_us(gpu)},
+      {"yield_reason", monitor.scheduler().yield_reason(gpu)},
       {"mps", monitor.scheduler().facts(gpu).mps},
       {"mig", at.info.mig},
       {"clients", clients},

@@ -186,6 +186,9 @@ GateReport ClientPage::gate(unsigned at) const {
     out.done = out.done && done == get(from.submitted[slot]);
     out.progress += done;
   }
+  out.bursts = get(from.bursts);
+  out.waited_ns = get(from.waited_ns);
+  out.burst_ns = get(from.burst_ns);
   return out;
 }
 
@@ -196,7 +199,8 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
   store_if_other(to.pause_until_ns, order.pause_until_ns);
   const std::uint32_t wanted = (order.armed || order.closed != 0 ? abi::kGateArmed : 0) |
                                (order.watch || order.linger ? abi::kProgress : 0) |
-                               (order.linger ? abi::kLinger : 0);
+                               (order.linger ? abi::kLinger : 0) |
+                               (order.time_bursts ? abi::kTimeBursts : 0);
   const std::uint32_t seen = attention.load(std::memory_order_relaxed);
   // The launch path looks at `attention` alone: it must say so before the gate is closed. Or, and
   // and: kWakeMonitor belongs to both sides.
@@ -205,7 +209,8 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
       to.closed.exchange(order.closed, std::memory_order_acq_rel) != 0 && order.closed == 0) {
     wake_all(to.closed);
   }
-  const std::uint32_t off = (abi::kGateArmed | abi::kProgress | abi::kLinger) & ~wanted;
+  const std::uint32_t off =
+      (abi::kGateArmed | abi::kProgress | abi::kLinger | abi::kTimeBursts) & ~wanted;
   if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
 }
 

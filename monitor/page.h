@@ -55,6 +55,8 @@ struct GateReport {
   std::uint32_t waits = 0;
   bool done = true;            // nothing that has a number is left on the GPU
   std::uint64_t progress = 0;  // moves with every number that is done
+  std::uint32_t bursts = 0;    // counted while bursts are timed, as the two below
+  std::uint64_t waited_ns = 0, burst_ns = 0;
   bool operator==(const GateReport&) const = default;
 };
 
@@ -66,6 +68,7 @@ struct GateOrder {
   bool linger = false;               // numbers, and a moment more of the GPU after each burst
   std::uint32_t spacing_us = 0;      // 0: the client's default
   std::uint64_t pause_until_ns = 0;  // 0: never
+  bool time_bursts = false;          // waits of the CPU are timed
   // Whether the client writes numbers, which tell if it has work on the GPU.
   bool numbered() const { return armed || watch || linger || closed != 0; }
   bool operator==(const GateOrder&) const = default;

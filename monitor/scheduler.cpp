@@ -1,5 +1,7 @@
 #include "monitor/scheduler.h"
 
+#include <spdlog/spdlog.h>
+
 #include "monitor/residency.h"
 
 namespace switchyard::monitor {
@@ -38,6 +40,22 @@ MeansInForce Scheduler::in_force(std::size_t gpu) const {
   return means_in_force(means_, gpus_[gpu].facts);
 }
 
+std::uint32_t Scheduler::yield_slice_us(std::size_t gpu) const {
+  return policy::yield_us(gpus_[gpu].state.high);
+}
+
+const char* Scheduler::yield_reason(std::size_t gpu) const {
+  return gpus_[gpu].state.high.yield_us == 0
+             ? "no high job is known to wait for its CPU rather than for the GPU"
+             : "the high jobs wait for their CPU, and their GPU idles meanwhile";
+}
+
+const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
+  const auto& clients = gpus_[gpu].state.clients;
+  const auto found = clients.find(client);
+  return found == clients.end() ? nullptr : policy::waits_for(found->second.bursts);
+}
+
 policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
                                       const LaneReport& report, const Client::Lane& lane) {
   const Job& job = *roster_.find(client.job);
@@ -49,6 +67,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.contexts = report.contexts;
   view.compute_groups = report.compute_groups;
   view.work = report.work();
+  view.copies = report.copies;
   view.sliceable =
       !slicing_.refuses(gpu, client.id) && !report.groups_unseen() && !report.under_mps;
   view.gateable = lane.gate.state != abi::kGateRefused;
@@ -56,6 +75,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.busy = busy(lane, report, lane.gate);
   view.progress = lane.gate.progress;
   view.held = lane.gate.held_threads > 0;
+  view.bursts = {lane.gate.bursts, lane.gate.waited_ns, lane.gate.burst_ns};
   view.slices_in_force = slicing_.in_force(gpu, client.id);
   view.paused = job.pause.on;
   view.moves = lane.residency_order.limited || !lane.residency.resident();
@@ -99,7 +119,12 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
 
 void Scheduler::look_at(std::size_t gpu, Time now) {
   const policy::Snapshot snapshot = snapshot_of(gpu);
+  const std::uint32_t yield_us = yield_slice_us(gpu);
   const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
+  if (yield_slice_us(gpu) != yield_us) {
+    spdlog::info("{}: a job that yields gets slices of {} us, after {} us: {}",
+                 accounts_[gpu].info.uuid_text, yield_slice_us(gpu), yield_us, yield_reason(gpu));
+  }
   apply(gpu, plan, now);
   gpus_[gpu].due = earlier(plan.look_again, slicing_.write(gpu, now));
 }

@@ -39,6 +39,11 @@ class Scheduler {
   MeansInForce in_force(std::size_t gpu) const;
   // As of the last look.
   const MeansFacts& facts(std::size_t gpu) const { return gpus_[gpu].facts; }
+  // What the one that yields to the high class gets, and why. Likewise.
+  std::uint32_t yield_slice_us(std::size_t gpu) const;
+  const char* yield_reason(std::size_t gpu) const;
+  // For what a high client waits, "gpu" or "cpu"; null: not known.
+  const char* waits_for(std::size_t gpu, ClientId client) const;
 
   // `slices` and `gates` follow from the means of each GPU; the rest is what a person has chosen.
   void choose(const policy::Rules& rules) { rules_ = rules; }

@@ -37,9 +37,10 @@ bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
     *found->second = *value;
     return true;
   }
-  unsigned* const whole = key == "processes" ? &job.processes
-                          : key == "count"   ? &job.count
-                                             : nullptr;
+  unsigned* const whole = key == "processes"  ? &job.processes
+                          : key == "count"    ? &job.count
+                          : key == "launches" ? &job.launches
+                                              : nullptr;
   if (whole == nullptr || *value < 1 || *value > 100'000) return false;
   *whole = static_cast<unsigned>(*value);
   return true;
@@ -68,11 +69,13 @@ std::optional<JobSpec> parse_job(std::string_view text, std::string& why) {
   const std::string_view pattern = cut(text, ':');
   const std::map<std::string_view, Pattern> patterns{{"training", Pattern::kTraining},
                                                      {"requests", Pattern::kRequests},
-                                                     {"bursty", Pattern::kBursty}};
+                                                     {"bursty", Pattern::kBursty},
+                                                     {"eager", Pattern::kEager}};
   const auto found = patterns.find(pattern);
   if (found == patterns.end()) return refuse(pattern);
   job.pattern = found->second;
   if (job.pattern != Pattern::kTraining) job.gpu_ms = 1.2;
+  if (job.pattern == Pattern::kEager) job.cpu_ms = 6;
   job.name = std::string(priority) + "-" + std::string(pattern);
   while (!text.empty()) {
     std::string_view value = cut(text, ',');

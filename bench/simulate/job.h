@@ -20,6 +20,8 @@ enum class Pattern : std::uint8_t {
   kTraining,  // step after step: gpu_ms of GPU work, then cpu_ms without any
   kRequests,  // gpu_ms each, arriving at random
   kBursty,    // requests at `rate` for on_s on average, then none for off_s on average
+  kEager,     // a server that waits for its CPU: `launches` small kernels, gpu_ms in all, which the
+              // CPU launches within cpu_ms; then it waits for the last, and begins anew
 };
 
 struct JobSpec {
@@ -33,6 +35,8 @@ struct JobSpec {
   double cpu_ms = 0;
   double kernel_ms = 0;  // its longest kernel: what a closing gate can't stop
   double on_s = 5, off_s = 5;
+  unsigned launches = 200;  // of each step of an eager server
+  bool timed = true;        // its library times its bursts (an older one doesn't)
   double start_s = 0;
   double stop_s = 0;      // it is killed then; 0: never
   double work_s = 0;      // it ends after so much GPU time; 0: never
@@ -43,9 +47,10 @@ struct JobSpec {
 };
 
 inline constexpr char kJobForms[] =
-    "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests or bursty; "
+    "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests, bursty or "
+    "eager; "
     "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, kernel_ms, on_s, "
-    "off_s, start_s, stop_s, work_s, deadline_s, processes, count";
+    "off_s, start_s, stop_s, work_s, deadline_s, launches, processes, count";
 
 // Nothing, and a reason, when it can't be understood.
 std::optional<JobSpec> parse_job(std::string_view text, std::string& why);

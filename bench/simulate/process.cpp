@@ -21,7 +21,7 @@ Process::Process(const JobSpec& spec, std::size_t job, Engine& engine, std::uint
       group_(engine.add_group(abi::kDefaultSliceUs)),
       random_(seed) {
   const Time start = engine.now();
-  if (spec_.pattern == Pattern::kTraining) {
+  if (spec_.pattern == Pattern::kTraining || spec_.pattern == Pattern::kEager) {
     next_ = start;
   } else {
     on_until_ = spec_.pattern == Pattern::kBursty ? start + random_span(spec_.on_s) : kNever;
@@ -54,6 +54,7 @@ void Process::look(monitor::policy::ClientView& view) const {
   // What is queued behind the closed gate is submitted, too.
   view.numbered = true;
   view.busy = left_ > Time{0};
+  if (spec_.timed) view.bursts = bursts_;
   view.held = closed_ && left_ <= Time{0} && !waiting_.empty();
 }
 
@@ -90,12 +91,42 @@ void Process::launch() {
   arrived_ = waiting_.front();
   waiting_.pop_front();
   left_ = from_ms(spec_.gpu_ms);
+  launched_at_ = engine_.now();
   ++launches_;
   if (std::exchange(wake_, false)) rings_ = true;
   offer();
 }
 
+// No two steps of a CPU take equally long, so that nothing keeps in step with the slices.
+Time Process::random_step() {
+  const double mean_ms = spec_.cpu_ms / spec_.launches;
+  return from_ms(std::uniform_real_distribution<double>(0.5, 1.5)(random_) * mean_ms);
+}
+
+void Process::launch_one(Time now) {
+  if (launched_ == 0) arrived_ = launched_at_ = now;
+  catch_up();
+  left_ += from_ms(spec_.gpu_ms / spec_.launches);
+  ++launches_;
+  if (std::exchange(wake_, false)) rings_ = true;
+  const bool last = ++launched_ == spec_.launches;
+  next_ = last ? kNever : now + random_step();
+  if (last) waits_since_ = now;
+  offer();
+}
+
+void Process::end_burst(Time now, Time waits_since, JobResult& result) {
+  result.latencies_ms.push_back(static_cast<float>(1e3 * monitor::seconds(now - arrived_)));
+  ++bursts_.count;
+  bursts_.waited_ns += static_cast<std::uint64_t>((now - waits_since).count());
+  bursts_.burst_ns += static_cast<std::uint64_t>((now - launched_at_).count());
+}
+
 void Process::arrive(Time now) {
+  if (spec_.pattern == Pattern::kEager) {
+    launch_one(now);
+    return;
+  }
   waiting_.push_back(now);
   if (spec_.pattern == Pattern::kTraining) {
     next_ = kNever;
@@ -113,7 +144,14 @@ void Process::ran_out(Time now, JobResult& result) {
     ++stops_;  // it stands before its gate, and has said so
     return;
   }
-  result.latencies_ms.push_back(static_cast<float>(1e3 * monitor::seconds(now - arrived_)));
+  if (spec_.pattern == Pattern::kEager) {
+    if (waits_since_ == kNever) return;  // the GPU is quicker than the CPU
+    end_burst(now, std::exchange(waits_since_, kNever), result);
+    launched_ = 0;
+    next_ = now + random_step();
+    return;
+  }
+  end_burst(now, launched_at_, result);
   if (spec_.pattern == Pattern::kTraining) {
     if (spec_.cpu_ms > 0) {
       next_ = now + from_ms(spec_.cpu_ms);

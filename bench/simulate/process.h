@@ -47,17 +47,24 @@ class Process {
   Time random_span(double mean_s);
   Time longest_batch() const;
   void plan_arrival(Time now);
+  Time random_step();
+  void launch_one(Time now);  // of an eager server's step
+  void end_burst(Time now, Time waits_since, JobResult& result);
 
   const JobSpec& spec_;
   std::size_t job_;
   Engine& engine_;
   std::size_t group_;
   Random random_;
-  std::deque<Time> waiting_;  // arrived, not launched
-  Time arrived_{0};           // the launched burst
-  Time left_{0};              // of it
-  Time offered_{0};           // of that to the engine
-  Time passes_ = kNever;      // may still run though the gate is closed
+  std::deque<Time> waiting_;   // arrived, not launched
+  Time arrived_{0};            // the launched burst
+  Time launched_at_{0};        // when it was, or its first kernel
+  unsigned launched_ = 0;      // kernels of an eager server's step so far
+  Time waits_since_ = kNever;  // its CPU has launched them all
+  monitor::policy::Bursts bursts_;
+  Time left_{0};          // of it
+  Time offered_{0};       // of that to the engine
+  Time passes_ = kNever;  // may still run though the gate is closed
   Time next_ = kNever;
   Time on_until_{0};
   std::uint64_t launches_ = 0;

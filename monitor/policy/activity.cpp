@@ -4,6 +4,9 @@ namespace switchyard::monitor::policy {
 
 void observe(const ClientView& view, Time now, ClientState& state) {
   const bool moved = view.work != state.work;
+  const std::uint64_t kernels = view.work - view.copies;
+  if (kernels != state.kernels) state.last_computed = now;
+  state.kernels = kernels;
   state.progressed = state.seen && view.progress != state.progress;
   state.seen = true;
   state.work = view.work;

@@ -141,7 +141,7 @@ const Rider* choose_short(const Look& look) {
 
 // What the one yielder that has the GPU gets beside highs that have `highs_us` of each round.
 Slices slice_for_yielder(const Look& look, double highs_us) {
-  if (!look.state.high.greedy || highs_us <= 0) return kYieldShort;
+  if (!look.state.high.greedy || highs_us <= 0) return yielding_slices(look);
   const double us = std::round(highs_us * look.rules.minimum / (1 - look.rules.minimum));
   // Not short: a high class that always works has no latency to protect.
   const auto slice =
@@ -155,10 +155,13 @@ void yield_to_high(Look& look, double highs_us) {
                         : one_is_not_held(look) ? nullptr
                                                 : shortable_holder(look);
   look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
-  const bool beside = any_rider(look, [](const Rider& r) { return !r.high && r.active; });
+  // One that only copies never has the compute engine, so there is nothing to keep.
+  const bool beside = any_rider(look, [&look](const Rider& r) {
+    return !r.high && r.active && look.now - r.state->last_computed < kActiveFor;
+  });
   for (Rider& rider : look.riders) {
     // Who is protected need not wait, between two close requests, for a yielder to come and go.
-    rider.plan->linger = rider.high && beside;
+    rider.plan->linger = rider.high && beside && waits_for_gpu(look);
     if (rider.high) continue;
     rider.plan->slices = &rider == chosen ? slice_for_yielder(look, highs_us) : kYieldShared;
   }

@@ -116,6 +116,7 @@ void shorten_copies(const Look& look) {
 // More than one rides: slices, turns and held gates, as the rules have it. A rider whose gate is
 // refused takes no part in turns; that is its client's word, so it changes nothing for the others.
 void share(Look& look) {
+  if (look.rules.slices) follow_bursts(look);
   const auto turns = look.rules.gates ? turns_for(look) : std::nullopt;
   if (turns) arm_newcomers(look, *turns);
   if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
@@ -145,6 +146,7 @@ void remember(const std::vector<Rider>& everybody, Look& look) {
     state.watched = rider.plan->watch;
     state.spacing_us = rider.plan->spacing_us;
     rider.plan->share_got = state.share;
+    rider.plan->cpu_burst_us = state.bursts.cpu_ns < 0 ? -1 : state.bursts.cpu_ns / 1e3;
   }
   look.state.looked_at = look.now;
   look.state.looked = true;

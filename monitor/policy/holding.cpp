@@ -91,7 +91,8 @@ void watch_the_greedy(Look& look) {
     working = working || (rider.view->numbered && rider.view->busy);
     active = active || rider.active;
   }
-  if (!active || !lower_active(look)) {
+  // One that waits for its CPU looks busy by its numbers, and its GPU idles all the same.
+  if (!active || !lower_active(look) || !waits_for_gpu(look)) {
     high.busy = 0;
     high.greedy = false;
     return;

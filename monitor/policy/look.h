@@ -102,6 +102,15 @@ bool take_turns(Look& look, const TurnRules& rules);
 // The rider of the turn's holder that may be short: its only active one, with one channel group.
 const Rider* shortable_holder(const Look& look);
 
+// --- bursts.cpp ---
+// Follows how long the CPUs of the high class work between two waits, and from that how long the
+// slice of the one that yields may be. Only beside an active lower class.
+void follow_bursts(Look& look);
+// The high class waits for the GPU, as far as one can tell: lingering and numbers are worth it.
+bool waits_for_gpu(const Look& look);
+// What the one that yields gets instead of the shortest slice.
+Slices yielding_slices(const Look& look);
+
 // --- holding.cpp ---
 // By gates alone: the lower class waits while the high one works. True: it waits now.
 bool hold_for_high(Look& look);

@@ -10,6 +10,7 @@
 //                            active, or, where several are, the one whose turn it is: the others
 //                            wait behind their gates, because two short slices bring everybody to
 //                            a standstill. Without gates they share slices of the default's length.
+//                            Beside highs that wait for their CPU, the short slice is longer.
 //   no high class active     slices in proportion to the weights; low counts a tenth beside normal
 //   no slices here           a high class that works shuts the gates of the others; unequal weights
 //                            take turns in proportion
@@ -26,6 +27,7 @@
 //   activity   who works, who would                account  how much of the GPU each had
 //   limits     ceilings, by the gate               classes  who is high, weights, slices
 //   turns      one job after the other             holding  the lower class held by gates alone
+//   bursts     who waits for the GPU, who for its CPU
 //
 // Threading: pure functions over plain values.
 #pragma once
@@ -44,7 +46,10 @@ namespace switchyard::monitor::policy {
 // A class counts as active this long after its last work.
 inline constexpr Time kActiveFor = std::chrono::seconds(2);
 
+// The short slice, and the longest that takes its place beside a high class that waits for its CPU
+// (bursts.cpp).
 inline constexpr Slices kYieldShort{20, 50};
+inline constexpr std::uint32_t kYieldLongestUs = abi::kDefaultSliceUs;
 inline constexpr Slices kYieldShared{abi::kDefaultSliceUs, abi::kDefaultSliceUs};
 inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the high class
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
@@ -69,6 +74,14 @@ struct Rules {
   double minimum = 0.02;  // what a busy high class leaves to the lower ones, together
 };
 
+// Sums of what the library timed (shim/gate/bursts.h). A burst is what the CPU does from the first
+// launch after a wait to the end of the next wait.
+struct Bursts {
+  std::uint32_t count = 0;  // these may begin anew at 0
+  std::uint64_t waited_ns = 0;
+  std::uint64_t burst_ns = 0;
+};
+
 struct ClientView {
   std::uint64_t client = 0;
   std::uint64_t job = 0;
@@ -77,12 +90,14 @@ struct ClientView {
   std::uint32_t contexts = 0;        // live contexts on this GPU
   std::uint32_t compute_groups = 0;  // live compute channel groups on this GPU
   std::uint64_t work = 0;            // a counter that moves with every launch and copy
+  std::uint64_t copies = 0;          // of that, the copies
   bool sliceable = true;             // the driver takes its slices
   bool gateable = true;              // its shim holds back what the gate tells it to
   bool busy = false;                 // its GPU has work of it now; known while `watch` is planned
   bool numbered = false;             // `busy` is the GPU's own word; else a guess from launches
   std::uint64_t progress = 0;        // moves when its GPU gets on (the sum of `done`); likewise
   bool held = false;                 // threads of it sleep before its closed gate
+  Bursts bursts;                     // while `time_bursts` is planned
   bool slices_in_force = true;       // what was wanted last is in force
   bool paused = false;               // a person paused the job
   bool moves = false;                // its memory is on its way off this GPU, away, or coming back
@@ -103,11 +118,13 @@ struct ClientPlan {
   bool armed = false;            // waits stand around its launches, so that a close stops the GPU
   bool watch = false;            // its progress is wanted: who has work on the GPU just now
   bool linger = false;           // it keeps the GPU for a moment after each burst
+  bool time_bursts = false;      // its bursts are wanted
   std::uint32_t spacing_us = 0;  // GPU work between two waits; 0: abi's default
   bool active = false;
-  bool wake = false;       // the monitor wants to know when it works again
-  double share_asked = 0;  // of the GPU's time, 0 to 1, for the whole job
-  double share_got = -1;   // of the GPU's time, by estimate over a second; -1: not known
+  bool wake = false;         // the monitor wants to know when it works again
+  double share_asked = 0;    // of the GPU's time, 0 to 1, for the whole job
+  double share_got = -1;     // of the GPU's time, by estimate over a second; -1: not known
+  double cpu_burst_us = -1;  // the CPU's part of its bursts, on average; -1: not known
 };
 
 struct Plan {
@@ -116,5 +133,10 @@ struct Plan {
 };
 
 Plan decide(const Snapshot& snapshot, Time now, State& state);
+
+// For listings: what one that yields gets beside the high class; for what a client waits, "gpu" or
+// "cpu", null where nothing is known.
+std::uint32_t yield_us(const HighState& high);
+const char* waits_for(const BurstState& bursts);
 
 }  // namespace switchyard::monitor::policy

@@ -12,10 +12,25 @@
 
 namespace switchyard::monitor::policy {
 
+// Whether a client waits for the GPU or for its CPU (bursts.cpp).
+struct BurstState {
+  std::uint32_t count = 0;  // as they stood when the window began
+  std::uint64_t waited_ns = 0;
+  std::uint64_t burst_ns = 0;
+  Time since{0};           // of the window; 0: none
+  Time known_at{0};        // when a window last closed
+  double cpu_ns = -1;      // the CPU's part of a burst, smoothed over windows; -1: not known
+  bool gpu_bound = false;  // its waits are longer than it takes to switch to it
+  Time bound_since{0};
+  Time distrust{0};  // for so long it stays bound by the GPU, whatever its waits say
+};
+
 struct ClientState {
   // When it worked (activity.cpp).
   std::uint64_t work = 0;
+  std::uint64_t kernels = 0;  // of that, what computes
   Time last_moved{0};
+  Time last_computed{-std::chrono::hours(1)};
   bool moved = false;  // ever
   std::uint64_t progress = 0;
   Time progressed_at{0};
@@ -40,6 +55,8 @@ struct ClientState {
   double had_ns = 0;       // since the last look
   double unproven_ns = 0;  // since its gate closed, if it turns out that it was still running
   double share = -1;
+
+  BurstState bursts;
 };
 
 struct JobState {
@@ -81,11 +98,13 @@ struct HighState {
   Time works_since{0};
   Time worked_at{-std::chrono::seconds(1)};
   bool works = false;
-  double busy = 0;        // of the time, smoothed over a second
-  bool greedy = false;    // it leaves nothing, so the minimum is in force
-  double round_us = 0;    // what the active ones have of one round of slices
-  double owed_ns = 0;     // gates only: what the lower ones must still get of their minimum
-  bool repaying = false;  // their gates are open for it
+  double busy = 0;             // of the time, smoothed over a second
+  bool greedy = false;         // it leaves nothing, so the minimum is in force
+  double round_us = 0;         // what the active ones have of one round of slices
+  std::uint32_t yield_us = 0;  // the slice of the one that yields; 0: the shortest
+  Time yield_since{0};         // since then
+  double owed_ns = 0;          // gates only: what the lower ones must still get of their minimum
+  bool repaying = false;       // their gates are open for it
 };
 
 struct State {

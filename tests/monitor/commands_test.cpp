@@ -324,10 +324,10 @@ TEST(Commands, StatusHasItsKeys) {
     EXPECT_TRUE(reply["monitor"].contains(key)) << key;
   }
   ASSERT_EQ(reply["gpus"].size(), 1u);
-  for (const char* key :
-       {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
-        "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes", "memory_used_bytes",
-        "memory_outside_bytes", "means", "means_reason", "mps", "mig", "clients", "jobs"}) {
+  for (const char* key : {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
+                          "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes",
+                          "memory_used_bytes", "memory_outside_bytes", "means", "means_reason",
+                          "mps", "mig", "clients", "jobs", "yield_slice_us", "yield_reason"}) {
     EXPECT_TRUE(reply["gpus"][0].contains(key)) << key;
   }
   EXPECT_EQ(reply["gpus"][0]["simulated"], true);
@@ -371,6 +371,7 @@ TEST(Commands, PsHasItsKeys) {
                           "memory_quota_bytes",
                           "share_asked_ratio",
                           "share_got_ratio",
+                          "waits_for",
                           "compute_slice_us",
                           "copy_slice_us",
                           "slice_in_force_us",

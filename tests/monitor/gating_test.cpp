@@ -43,6 +43,21 @@ TEST_F(GatePage, LingeringNeedsNumbers) {
   EXPECT_EQ(shim.lane().attention, 0u);
 }
 
+TEST_F(GatePage, BurstsAreTimedWithoutNumbers) {
+  shim.lane().attention = abi::kBurstBegins;
+  page->write_gate(0, {.time_bursts = true});
+  EXPECT_EQ(shim.lane().attention, abi::kTimeBursts | abi::kBurstBegins);
+  shim.gate(0).bursts = 3;
+  shim.gate(0).waited_ns = 40;
+  shim.gate(0).burst_ns = 70;
+  const GateReport said = page->gate(0);
+  EXPECT_EQ(said.bursts, 3u);
+  EXPECT_EQ(said.waited_ns, 40u);
+  EXPECT_EQ(said.burst_ns, 70u);
+  page->write_gate(0, {});
+  EXPECT_EQ(shim.lane().attention, abi::kBurstBegins);
+}
+
 TEST_F(GatePage, AClosedGateIsArmedWhateverIsSaid) {
   page->write_gate(0, {.closed = abi::kClosedByPause});
   EXPECT_TRUE(shim.armed());

@@ -42,6 +42,7 @@ TEST_F(Listing, PsHasEveryKeyThatItPromises) {
                                "swap_times_out",
                                "share_asked_ratio",
                                "share_got_ratio",
+                               "waits_for",
                                "compute_slice_us",
                                "copy_slice_us",
                                "slice_in_force_us",

@@ -1,0 +1,171 @@
+// Whether the high class waits for the GPU or for its CPU, and what follows for the one that
+// yields.
+//
+// A service that launches hundreds of small kernels and then waits once leaves the GPU idle between
+// them. With the shortest slice the one that yields comes and goes in each of these gaps, and
+// hardly gets on. A longer slice makes a wait of the service longer by half of it, on average. So
+// it may be as long as that adds at most 1.5 % to what the CPU does between two waits anyway:
+//
+//     slice = 3 % of the CPU's part of a burst        at least 20 us, at most the driver's own
+//
+// This holds while the GPU has caught up when the CPU begins to wait: then a wait is as long as it
+// takes to switch, and what is left of the other's slice. A client whose waits are longer has work
+// left on the GPU, is bound by it, and has the shortest slice beside it. So has one of which
+// nothing is known. Whoever turns out to be bound by the GPU as soon as the slice is longer is
+// believed so for a while, longer each time.
+#include <cmath>
+
+#include "monitor/policy/look.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr double kPartOfCpu = 0.03;
+// A window of so long has enough bursts to be believed; one without a burst says nothing.
+constexpr Time kWindow = milliseconds(100);
+constexpr std::uint32_t kFewBursts = 3;
+constexpr Time kLongWindow = milliseconds(400);
+// Of a client that works and has not waited for so long nothing is known any more.
+constexpr Time kForgetAfter = seconds(5);
+constexpr double kNewest = 0.5;  // weight of the last window
+// To switch to the service, and what little it has left to do then.
+constexpr double kSwitchNs = 400e3;
+constexpr double kCaughtUp = 0.75;  // of that and the slice: bound by the GPU no longer
+// A longer slice that makes a service wait for the GPU does so at once.
+constexpr Time kSoonAfterChange = seconds(1);
+constexpr Time kFirstDistrust = seconds(4);
+constexpr Time kLongestDistrust = seconds(64);
+// A change of a slice is a round trip to the firmware. So slices go by steps of two, stay while
+// what is wanted is near, and grow at most so often.
+constexpr double kNear = 1.7;
+constexpr Time kKeptFor = milliseconds(250);
+constexpr double kFirstStepUs = 40;  // below it the shortest is as good
+
+void begin_window(BurstState& state, const Bursts& seen, Time now) {
+  state.count = seen.count;
+  state.waited_ns = seen.waited_ns;
+  state.burst_ns = seen.burst_ns;
+  state.since = now;
+}
+
+// Whether the client is bound by the GPU, by the mean wait of its last window.
+void classify(BurstState& state, double wait_ns, const HighState& high, Time now) {
+  const double caught_up = kSwitchNs + yield_us(high) * 1e3;
+  if (!state.gpu_bound && wait_ns > caught_up) {
+    state.gpu_bound = true;
+    const bool by_us = high.yield_us != 0 && now - high.yield_since < kSoonAfterChange;
+    state.distrust =
+        by_us ? std::clamp(2 * state.distrust, kFirstDistrust, kLongestDistrust) : Time{0};
+    state.bound_since = now;
+  } else if (state.gpu_bound && wait_ns < kCaughtUp * caught_up &&
+             now - state.bound_since >= state.distrust) {
+    state.gpu_bound = false;
+  }
+}
+
+void close_window(BurstState& state, const Bursts& seen, const HighState& high, Time now) {
+  const std::uint32_t count = seen.count - state.count;
+  const std::uint64_t waited = seen.waited_ns - state.waited_ns;
+  const std::uint64_t burst = seen.burst_ns - state.burst_ns;
+  const auto most = static_cast<std::uint64_t>((now - state.since + kForgetAfter).count()) * 64;
+  // A client can say anything: sums that fall, or more time than its threads may have had.
+  if (waited <= burst && burst <= most) {
+    const double cpu = static_cast<double>(burst - waited) / count;
+    state.cpu_ns = state.cpu_ns < 0 ? cpu : state.cpu_ns + kNewest * (cpu - state.cpu_ns);
+    state.known_at = now;
+    classify(state, static_cast<double>(waited) / count, high, now);
+  }
+  begin_window(state, seen, now);
+}
+
+void follow(const Rider& rider, const HighState& high, Time now) {
+  BurstState& state = rider.state->bursts;
+  const Bursts& seen = rider.view->bursts;
+  // What was seen with another slice says nothing of this one.
+  if (state.since == Time{0} || state.since < high.yield_since) {
+    if (state.since == Time{0}) state.known_at = now;
+    begin_window(state, seen, now);
+    return;
+  }
+  const std::uint32_t count = seen.count - state.count;
+  const Time span = now - state.since;
+  if ((span >= kWindow && count >= kFewBursts) || (span >= kLongWindow && count > 0)) {
+    close_window(state, seen, high, now);
+  } else if (rider.active && now - state.known_at >= kForgetAfter) {
+    state.cpu_ns = -1;
+  }
+}
+
+// In microseconds.
+double allowed_us(const BurstState& state) {
+  return state.cpu_ns < 0 || state.gpu_bound ? 0 : kPartOfCpu * state.cpu_ns / 1e3;
+}
+
+// What the most sensitive of the active ones allows.
+double allowed_us(const Look& look) {
+  double least = kYieldLongestUs;
+  for (const Rider& rider : look.riders) {
+    if (!rider.high || !rider.active) continue;
+    least = std::min(least, allowed_us(rider.state->bursts));
+  }
+  return least;
+}
+
+// 0: the shortest.
+std::uint32_t stepped(double us) {
+  if (us < kFirstStepUs) return 0;
+  const double steps = std::round(std::log2(us / kFirstStepUs));
+  return std::min(kYieldLongestUs, static_cast<std::uint32_t>(kFirstStepUs * std::exp2(steps)));
+}
+
+void choose_slice(HighState& high, double allowed, Time now) {
+  const double now_us = yield_us(high);
+  if (allowed < now_us * kNear && allowed * kNear > now_us) return;
+  // Who begins to wait for the GPU is protected at once.
+  if (allowed > now_us && now - high.yield_since < kKeptFor) return;
+  const std::uint32_t wanted = stepped(allowed);
+  if (wanted == high.yield_us) return;
+  high.yield_us = wanted;
+  high.yield_since = now;
+}
+
+}  // namespace
+
+void follow_bursts(Look& look) {
+  HighState& high = look.state.high;
+  const bool beside = any_rider(look, [](const Rider& r) { return !r.high && r.active; });
+  const bool works = any_rider(look, [](const Rider& r) { return r.high && r.active; });
+  for (const Rider& rider : look.riders) {
+    if (!rider.high || !beside) {
+      rider.state->bursts.since = Time{0};  // alone it says little of how it is beside others
+      continue;
+    }
+    rider.plan->time_bursts = true;
+    follow(rider, high, look.now);
+  }
+  // While the whole high class sleeps, what it needed last holds on.
+  if (!beside || !works) return;
+  look.again_in(kWindow);
+  choose_slice(high, allowed_us(look), look.now);
+}
+
+bool waits_for_gpu(const Look& look) { return look.state.high.yield_us == 0; }
+
+std::uint32_t yield_us(const HighState& high) {
+  return high.yield_us == 0 ? kYieldShort.compute_us : high.yield_us;
+}
+
+const char* waits_for(const BurstState& bursts) {
+  if (bursts.cpu_ns < 0) return nullptr;
+  return allowed_us(bursts) < kFirstStepUs ? "gpu" : "cpu";
+}
+
+Slices yielding_slices(const Look& look) {
+  const std::uint32_t us = look.state.high.yield_us;
+  return us == 0 ? kYieldShort : Slices{us, kYieldShort.copy_us};
+}
+
+}  // namespace switchyard::monitor::policy
