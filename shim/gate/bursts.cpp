@@ -25,6 +25,8 @@ void begin(abi::Lane& lane) {
   g_began_ns[lane_index(&lane)].store(monotonic_ns(), std::memory_order_relaxed);
 }
 
+void drop(unsigned lane) { g_began_ns[lane].store(0, std::memory_order_relaxed); }
+
 void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   const int index = lane_index(&lane);
   abi::Gate& gate = page().gates[index];

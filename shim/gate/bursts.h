@@ -27,6 +27,10 @@ namespace switchyard::shim::bursts {
 // Before a launch that is the first since the last wait.
 void begin(abi::Lane& lane);
 
+// A thread slept before the closed gate: that is no work of its CPU, so this burst counts for
+// nothing.
+void drop(unsigned lane);
+
 // A wait of the CPU, which began then, has just ended.
 void wait_ended(abi::Lane& lane, std::uint64_t began_ns);
 

@@ -45,11 +45,11 @@ inline constexpr std::uint32_t kNotTheGates =
 inline abi::Lane* attentive(abi::Lane* lane) { return attentive_beside<kNotTheGates>(lane); }
 inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 
-// Notes that a burst begins, if so; true when the launch has no further business here.
-inline bool only_begins_a_burst(abi::Lane& lane) {
-  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);
-  if ((asked & abi::kBurstBegins) != 0) bursts::begin(lane);
-  return (asked & ~(abi::kTimeBursts | abi::kBurstBegins)) == 0;
+// Before a launch, and behind its Passage if there is one.
+inline void begin_burst(abi::Lane& lane) {
+  if ((lane.attention.load(std::memory_order_relaxed) & abi::kBurstBegins) != 0) {
+    bursts::begin(lane);
+  }
 }
 
 // Does what the monitor asked for, once.

@@ -9,6 +9,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
+#include "shim/gate/bursts.h"
 
 namespace switchyard::shim {
 namespace {
@@ -71,6 +72,7 @@ void hold(unsigned lane) {
     gate.held_threads.fetch_add(1, std::memory_order_relaxed);
     nap(gate.closed, closed);
     count_out(gate.held_threads);
+    bursts::drop(lane);
     if (ear.silent()) open_without_monitor();
   }
 }

@@ -27,10 +27,15 @@ namespace switchyard::shim::rules {
 // Puts work on a stream by `call`, through the gate.
 template <typename Call>
 CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work, Call call) {
-  if ((lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts) == 0) [[likely]]
+  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts;
+  if (asked == 0) [[likely]]
     return call();
-  if (gate::only_begins_a_burst(lane)) return call();
+  if (asked == abi::kBurstBegins) {
+    gate::begin_burst(lane);
+    return call();
+  }
   const gate::Passage passage(lane, stream, per_thread, work);
+  gate::begin_burst(lane);
   return call();
 }
 
@@ -134,9 +139,10 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
-    const gate::Copying copying(*lane);
-    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}},
-                [&] { return original(args...); });
+    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, [&] {
+      const gate::Copying copying(*lane);
+      return original(args...);
+    });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
     const swap::Entry entry(swap::on());
