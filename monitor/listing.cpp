@@ -229,6 +229,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
     }
   }
   const auto capacity = at.account.capacity();
+  const policy::Yielding yielding = monitor.scheduler().yielding(gpu);
   return {
       {"uuid", at.info.uuid_text},
       {"index", at.info.index},
@@ -244,8 +245,8 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"memory_outside_bytes", at.account.outside()},
       {"means", means.name()},
       {"means_reason", means.reason},
-      {"yield_slice_us", monitor.scheduler().yield_slice_us(gpu)},
-      {"yield_reason", monitor.scheduler().yield_reason(gpu)},
+      {"yield_slice_us", yielding.slice_us != 0 ? json(yielding.slice_us) : json(nullptr)},
+      {"yield_reason", yielding.reason},
       {"mps", monitor.scheduler().facts(gpu).mps},
       {"mig", at.info.mig},
       {"clients", clients},

@@ -40,14 +40,9 @@ MeansInForce Scheduler::in_force(std::size_t gpu) const {
   return means_in_force(means_, gpus_[gpu].facts);
 }
 
-std::uint32_t Scheduler::yield_slice_us(std::size_t gpu) const {
-  return policy::yield_us(gpus_[gpu].state.high);
-}
-
-const char* Scheduler::yield_reason(std::size_t gpu) const {
-  return gpus_[gpu].state.high.yield_us == 0
-             ? "no high job is known to wait for its CPU rather than for the GPU"
-             : "the high jobs wait for their CPU, and their GPU idles meanwhile";
+policy::Yielding Scheduler::yielding(std::size_t gpu) const {
+  if (!in_force(gpu).slices) return {0, "slices are not in use here"};
+  return policy::yielding(gpus_[gpu].state.high);
 }
 
 const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
@@ -119,14 +114,18 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
 
 void Scheduler::look_at(std::size_t gpu, Time now) {
   const policy::Snapshot snapshot = snapshot_of(gpu);
-  const std::uint32_t yield_us = yield_slice_us(gpu);
   const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
-  if (yield_slice_us(gpu) != yield_us) {
-    spdlog::info("{}: a job that yields gets slices of {} us, after {} us: {}",
-                 accounts_[gpu].info.uuid_text, yield_slice_us(gpu), yield_us, yield_reason(gpu));
-  }
+  log_yielding(gpu);
   apply(gpu, plan, now);
   gpus_[gpu].due = earlier(plan.look_again, slicing_.write(gpu, now));
+}
+
+void Scheduler::log_yielding(std::size_t gpu) {
+  const policy::Yielding now = yielding(gpu);
+  if (now.slice_us == 0 || now.slice_us == gpus_[gpu].logged_us) return;
+  gpus_[gpu].logged_us = now.slice_us;
+  spdlog::info("{}: a job that yields to a high one gets slices of {} us: {}",
+               accounts_[gpu].info.uuid_text, now.slice_us, now.reason);
 }
 
 void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {

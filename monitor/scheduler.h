@@ -40,8 +40,7 @@ class Scheduler {
   // As of the last look.
   const MeansFacts& facts(std::size_t gpu) const { return gpus_[gpu].facts; }
   // What the one that yields to the high class gets, and why. Likewise.
-  std::uint32_t yield_slice_us(std::size_t gpu) const;
-  const char* yield_reason(std::size_t gpu) const;
+  policy::Yielding yielding(std::size_t gpu) const;
   // For what a high client waits, "gpu" or "cpu"; null: not known.
   const char* waits_for(std::size_t gpu, ClientId client) const;
 
@@ -53,12 +52,14 @@ class Scheduler {
   struct Gpu {
     policy::State state;
     MeansFacts facts;
-    Time due{0};  // when to look again; 0: not before something happens
+    Time due{0};                  // when to look again; 0: not before something happens
+    std::uint32_t logged_us = 0;  // the slice of who yields, as the log last said it
   };
   void look_at(std::size_t gpu, Time now);
   policy::ClientView view_of(std::size_t gpu, const Client& client, const LaneReport& report,
                              const Client::Lane& lane);
   policy::Snapshot snapshot_of(std::size_t gpu);
+  void log_yielding(std::size_t gpu);
   void apply(std::size_t gpu, const policy::Plan& plan, Time now);
   Time next() const;
 

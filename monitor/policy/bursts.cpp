@@ -44,6 +44,10 @@ constexpr double kNear = 1.7;
 constexpr Time kKeptFor = milliseconds(250);
 constexpr double kFirstStepUs = 40;  // below it the shortest is as good
 
+double slice_us(const HighState& high) {
+  return high.yield_us == 0 ? kYieldShort.compute_us : high.yield_us;
+}
+
 void begin_window(BurstState& state, const Bursts& seen, Time now) {
   state.count = seen.count;
   state.waited_ns = seen.waited_ns;
@@ -51,9 +55,18 @@ void begin_window(BurstState& state, const Bursts& seen, Time now) {
   state.since = now;
 }
 
+// How long a wait is at most where the GPU has caught up: each high job is switched to once.
+double caught_up_ns(const Look& look) {
+  const auto highs = std::count_if(look.riders.begin(), look.riders.end(),
+                                   [](const Rider& r) { return r.high && r.active; });
+  return kSwitchNs * static_cast<double>(highs) + slice_us(look.state.high) * 1e3;
+}
+
 // Whether the client is bound by the GPU, by the mean wait of its last window.
-void classify(BurstState& state, double wait_ns, const HighState& high, Time now) {
-  const double caught_up = kSwitchNs + yield_us(high) * 1e3;
+void classify(BurstState& state, double wait_ns, const Look& look) {
+  const HighState& high = look.state.high;
+  const Time now = look.now;
+  const double caught_up = caught_up_ns(look);
   if (!state.gpu_bound && wait_ns > caught_up) {
     state.gpu_bound = true;
     const bool by_us = high.yield_us != 0 && now - high.yield_since < kSoonAfterChange;
@@ -66,7 +79,8 @@ void classify(BurstState& state, double wait_ns, const HighState& high, Time now
   }
 }
 
-void close_window(BurstState& state, const Bursts& seen, const HighState& high, Time now) {
+void close_window(BurstState& state, const Bursts& seen, const Look& look) {
+  const Time now = look.now;
   const std::uint32_t count = seen.count - state.count;
   const std::uint64_t waited = seen.waited_ns - state.waited_ns;
   const std::uint64_t burst = seen.burst_ns - state.burst_ns;
@@ -76,24 +90,33 @@ void close_window(BurstState& state, const Bursts& seen, const HighState& high, 
     const double cpu = static_cast<double>(burst - waited) / count;
     state.cpu_ns = state.cpu_ns < 0 ? cpu : state.cpu_ns + kNewest * (cpu - state.cpu_ns);
     state.known_at = now;
-    classify(state, static_cast<double>(waited) / count, high, now);
+    classify(state, static_cast<double>(waited) / count, look);
   }
   begin_window(state, seen, now);
 }
 
-void follow(const Rider& rider, const HighState& high, Time now) {
+void follow(const Rider& rider, const Look& look) {
+  const Time now = look.now;
   BurstState& state = rider.state->bursts;
   const Bursts& seen = rider.view->bursts;
   // What was seen with another slice says nothing of this one.
-  if (state.since == Time{0} || state.since < high.yield_since) {
-    if (state.since == Time{0}) state.known_at = now;
+  if (state.since == Time{0} || state.since < look.state.high.yield_since) {
+    if (state.since == Time{0}) {
+      state.known_at = now;
+      state.untimed = true;
+    }
     begin_window(state, seen, now);
     return;
   }
   const std::uint32_t count = seen.count - state.count;
+  if (state.untimed && count > 0) {
+    state.untimed = false;
+    begin_window(state, seen, now);
+    return;
+  }
   const Time span = now - state.since;
   if ((span >= kWindow && count >= kFewBursts) || (span >= kLongWindow && count > 0)) {
-    close_window(state, seen, high, now);
+    close_window(state, seen, look);
   } else if (rider.active && now - state.known_at >= kForgetAfter) {
     state.cpu_ns = -1;
   }
@@ -122,7 +145,7 @@ std::uint32_t stepped(double us) {
 }
 
 void choose_slice(HighState& high, double allowed, Time now) {
-  const double now_us = yield_us(high);
+  const double now_us = slice_us(high);
   if (allowed < now_us * kNear && allowed * kNear > now_us) return;
   // Who begins to wait for the GPU is protected at once.
   if (allowed > now_us && now - high.yield_since < kKeptFor) return;
@@ -140,11 +163,11 @@ void follow_bursts(Look& look) {
   const bool works = any_rider(look, [](const Rider& r) { return r.high && r.active; });
   for (const Rider& rider : look.riders) {
     if (!rider.high || !beside) {
-      rider.state->bursts.since = Time{0};  // alone it says little of how it is beside others
+      rider.state->bursts.since = Time{0};
       continue;
     }
     rider.plan->time_bursts = true;
-    follow(rider, high, look.now);
+    follow(rider, look);
   }
   // While the whole high class sleeps, what it needed last holds on.
   if (!beside || !works) return;
@@ -152,14 +175,25 @@ void follow_bursts(Look& look) {
   choose_slice(high, allowed_us(look), look.now);
 }
 
+// Alone a client says little of how it is beside others.
+void forget_windows(State& state) {
+  for (auto& [id, client] : state.clients) client.bursts.since = Time{0};
+}
+
 bool waits_for_gpu(const Look& look) { return look.state.high.yield_us == 0; }
 
-std::uint32_t yield_us(const HighState& high) {
-  return high.yield_us == 0 ? kYieldShort.compute_us : high.yield_us;
+Yielding yielding(const HighState& high) {
+  if (high.given_us == 0) return {0, "no job yields to a high one"};
+  if (high.greedy)
+    return {high.given_us, "the high jobs never rest, so the others get the minimum"};
+  if (high.yield_us == 0) {
+    return {high.given_us, "a high job waits for the GPU, or does not say for what it waits"};
+  }
+  return {high.given_us, "the high jobs wait for their CPU, and the GPU is idle meanwhile"};
 }
 
 const char* waits_for(const BurstState& bursts) {
-  if (bursts.cpu_ns < 0) return nullptr;
+  if (bursts.since == Time{0} || bursts.cpu_ns < 0) return nullptr;
   return allowed_us(bursts) < kFirstStepUs ? "gpu" : "cpu";
 }
 

@@ -155,6 +155,8 @@ void yield_to_high(Look& look, double highs_us) {
                         : one_is_not_held(look) ? nullptr
                                                 : shortable_holder(look);
   look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
+  const Slices yielders = slice_for_yielder(look, highs_us);
+  look.state.high.given_us = yielders.compute_us;
   // One that only copies never has the compute engine, so there is nothing to keep.
   const bool beside = any_rider(look, [&look](const Rider& r) {
     return !r.high && r.active && look.now - r.state->last_computed < kActiveFor;
@@ -163,12 +165,13 @@ void yield_to_high(Look& look, double highs_us) {
     // Who is protected need not wait, between two close requests, for a yielder to come and go.
     rider.plan->linger = rider.high && beside && waits_for_gpu(look);
     if (rider.high) continue;
-    rider.plan->slices = &rider == chosen ? slice_for_yielder(look, highs_us) : kYieldShared;
+    rider.plan->slices = &rider == chosen ? yielders : kYieldShared;
   }
 }
 
 void share_by_weight(Look& look) {
   look.state.short_holder = 0;
+  look.state.high.given_us = 0;
   const bool someone =
       any_rider(look, [](const Rider& rider) { return rider.active && !rider.high; });
   const Extent competing = extent(look.riders, [someone](const Rider& rider) {

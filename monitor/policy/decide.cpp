@@ -116,7 +116,11 @@ void shorten_copies(const Look& look) {
 // More than one rides: slices, turns and held gates, as the rules have it. A rider whose gate is
 // refused takes no part in turns; that is its client's word, so it changes nothing for the others.
 void share(Look& look) {
-  if (look.rules.slices) follow_bursts(look);
+  if (look.rules.slices) {
+    follow_bursts(look);
+  } else {
+    forget_windows(look.state);
+  }
   const auto turns = look.rules.gates ? turns_for(look) : std::nullopt;
   if (turns) arm_newcomers(look, *turns);
   if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
@@ -134,6 +138,7 @@ void leave_alone(State& state) {
   state.short_holder = 0;
   state.turns.phase = Turns::Phase::kNone;
   state.high = {};
+  forget_windows(state);
 }
 
 void remember(const std::vector<Rider>& everybody, Look& look) {

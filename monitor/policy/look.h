@@ -106,6 +106,8 @@ const Rider* shortable_holder(const Look& look);
 // Follows how long the CPUs of the high class work between two waits, and from that how long the
 // slice of the one that yields may be. Only beside an active lower class.
 void follow_bursts(Look& look);
+// Bursts are not timed now, so no window goes on.
+void forget_windows(State& state);
 // The high class waits for the GPU, as far as one can tell: lingering and numbers are worth it.
 bool waits_for_gpu(const Look& look);
 // What the one that yields gets instead of the shortest slice.

@@ -134,9 +134,14 @@ struct Plan {
 
 Plan decide(const Snapshot& snapshot, Time now, State& state);
 
-// For listings: what one that yields gets beside the high class; for what a client waits, "gpu" or
-// "cpu", null where nothing is known.
-std::uint32_t yield_us(const HighState& high);
+// For listings and the log. The slice of the one that yields to the high class, and why it is that
+// long; 0: nobody yields.
+struct Yielding {
+  std::uint32_t slice_us = 0;
+  const char* reason = "";
+};
+Yielding yielding(const HighState& high);
+// For what a high client waits beside a lower one, "gpu" or "cpu"; null: not known.
 const char* waits_for(const BurstState& bursts);
 
 }  // namespace switchyard::monitor::policy

@@ -18,6 +18,7 @@ struct BurstState {
   std::uint64_t waited_ns = 0;
   std::uint64_t burst_ns = 0;
   Time since{0};           // of the window; 0: none
+  bool untimed = false;    // its first burst may have begun before bursts were timed
   Time known_at{0};        // when a window last closed
   double cpu_ns = -1;      // the CPU's part of a burst, smoothed over windows; -1: not known
   bool gpu_bound = false;  // its waits are longer than it takes to switch to it
@@ -103,6 +104,7 @@ struct HighState {
   double round_us = 0;         // what the active ones have of one round of slices
   std::uint32_t yield_us = 0;  // the slice of the one that yields; 0: the shortest
   Time yield_since{0};         // since then
+  std::uint32_t given_us = 0;  // what the one that yields gets by this plan; 0: nobody yields
   double owed_ns = 0;          // gates only: what the lower ones must still get of their minimum
   bool repaying = false;       // their gates are open for it
 };

@@ -335,6 +335,47 @@ TEST(Commands, StatusHasItsKeys) {
   EXPECT_EQ(reply["gpus"][0]["clients"], 1);
 }
 
+// What a library of a high job times, as its page shows it.
+void wait_for_the_cpu(const Joined& high) {
+  high.shim.gate(0).bursts += 5;
+  high.shim.gate(0).waited_ns += 5 * 150'000;
+  high.shim.gate(0).burst_ns += 5 * 8'000'000;
+}
+
+TEST(Commands, ListingsSayForWhatAHighJobWaitsAndWhatFollows) {
+  Rig rig;
+  const Joined high = rig.runs({.name = "server", .priority = "high"});
+  const auto waits_for = [&rig] {
+    const json gpu = rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0];
+    return gpu["waits_for"];
+  };
+  const auto gpu = [&rig] { return rig.ask({{"op", "status"}})["gpus"][0]; };
+  rig.pass(std::chrono::milliseconds(5));
+  EXPECT_EQ(waits_for(), nullptr);
+  EXPECT_EQ(gpu()["yield_slice_us"], nullptr);
+  EXPECT_EQ(gpu()["yield_reason"], "no job yields to a high one");
+  const Joined low = rig.runs({.name = "training", .priority = "low"});
+  rig.settle({&high, &low});
+  EXPECT_EQ(gpu()["yield_slice_us"], 20);
+  EXPECT_EQ(gpu()["yield_reason"],
+            "a high job waits for the GPU, or does not say for what it waits");
+  EXPECT_NE(high.lane().attention & abi::kTimeBursts, 0u);
+  for (int i = 0; i < 20; ++i) {
+    wait_for_the_cpu(high);
+    rig.pass(std::chrono::milliseconds(50));
+    rig.settle({&high, &low});
+  }
+  EXPECT_EQ(waits_for(), "cpu");
+  EXPECT_GT(gpu()["yield_slice_us"], 100);
+  EXPECT_EQ(gpu()["yield_reason"],
+            "the high jobs wait for their CPU, and the GPU is idle meanwhile");
+  rig.ask({{"op", "means"}, {"means", "gate"}});
+  rig.settle({&high, &low});
+  EXPECT_EQ(gpu()["yield_slice_us"], nullptr);
+  EXPECT_EQ(gpu()["yield_reason"], "slices are not in use here");
+  EXPECT_EQ(waits_for(), nullptr);
+}
+
 TEST(Commands, StatusWithoutAGpuSaysWhy) {
   Rig rig(0);
   EXPECT_EQ(rig.ask({{"op", "status"}})["monitor"]["no_gpu_reason"], "no GPU here");

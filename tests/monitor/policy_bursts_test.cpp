@@ -136,6 +136,17 @@ TEST(PolicyBursts, TheMostSensitiveOfTheActiveOnesDecides) {
   EXPECT_GT(it.slice_us(), 100u);
 }
 
+TEST(PolicyBursts, WhatALowJobSaysOfItsWaitsChangesNothing) {
+  Beside it;
+  for (int i = 0; i < 200; ++i) {
+    it.low().bursts.count += 5;
+    it.low().bursts.burst_ns += 100'000'000;
+    it.go(milliseconds(20), {&kGraph});
+    ASSERT_EQ(it.slice_us(), kYieldShort.compute_us);
+    ASSERT_FALSE(it.plan.clients.back().time_bursts);
+  }
+}
+
 // The library of an older version, or a program that polls.
 TEST(PolicyBursts, OneThatSaysNothingKeepsTheShortestSlice) {
   Beside it;
@@ -146,6 +157,62 @@ TEST(PolicyBursts, OneThatSaysNothingKeepsTheShortestSlice) {
     it.plan = it.yard.decide();
     ASSERT_EQ(it.slice_us(), kYieldShort.compute_us);
   }
+}
+
+// A library times bursts only beside a lower job. What ends first then may have begun long before.
+TEST(PolicyBursts, ABurstThatBeganUntimedIsNotBelieved) {
+  Beside it;
+  it.go(seconds(2), {&kEager});
+  const std::uint32_t before = it.slice_us();
+  for (const bool leaves : {false, true}) {
+    const std::vector<ClientView> all = it.yard.snapshot.clients;
+    if (leaves) it.yard.snapshot.clients.pop_back();
+    for (int i = 0; i < 150; ++i) {
+      it.yard.now += milliseconds(20);
+      ++it.yard[0].work;
+      it.plan = it.yard.decide();
+    }
+    EXPECT_FALSE(it.plan.clients[0].time_bursts);
+    if (leaves) it.yard.snapshot.clients.push_back(all.back());
+    ++it.low().work;
+    it.plan = it.yard.decide();
+    it.yard[0].bursts.count += 1;
+    it.yard[0].bursts.waited_ns += 200'000;
+    it.yard[0].bursts.burst_ns += 450'000'000;
+    it.go(milliseconds(500), {&kEager});
+    EXPECT_LE(it.slice_us(), before) << leaves;
+    it.go(seconds(2), {&kEager});
+    EXPECT_EQ(it.slice_us(), before) << leaves;
+  }
+}
+
+TEST(PolicyBursts, AListingSaysTheSliceAndWhy) {
+  Beside it;
+  const auto told = [&it] { return yielding(it.yard.state.high); };
+  const auto waits = [&it] { return waits_for(it.yard.state.clients[1].bursts); };
+  EXPECT_EQ(waits(), nullptr);
+  it.go(seconds(2), {&kGraph});
+  EXPECT_EQ(told().slice_us, it.slice_us());
+  EXPECT_STREQ(told().reason, "a high job waits for the GPU, or does not say for what it waits");
+  EXPECT_STREQ(waits(), "gpu");
+  it.go(seconds(2), {&kEager});
+  EXPECT_EQ(told().slice_us, it.slice_us());
+  EXPECT_STREQ(told().reason, "the high jobs wait for their CPU, and the GPU is idle meanwhile");
+  EXPECT_STREQ(waits(), "cpu");
+  it.yard.snapshot.clients.pop_back();
+  it.plan = it.yard.decide();
+  EXPECT_EQ(told().slice_us, 0u);
+  EXPECT_STREQ(told().reason, "no job yields to a high one");
+  EXPECT_EQ(waits(), nullptr);
+}
+
+TEST(PolicyBursts, AHighThatNeverRestsIsSaidToLeaveTheMinimum) {
+  Beside it;
+  it.yard[0].numbered = it.yard[0].busy = true;
+  it.go(seconds(5), {nullptr});
+  EXPECT_EQ(yielding(it.yard.state.high).slice_us, it.slice_us());
+  EXPECT_STREQ(yielding(it.yard.state.high).reason,
+               "the high jobs never rest, so the others get the minimum");
 }
 
 TEST(PolicyBursts, OneThatWaitsNoLongerIsForgotten) {

@@ -71,7 +71,7 @@ TEST_F(Listing, StatusHasEveryKeyThatItPromises) {
   expect_keys(gpu, {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
                     "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes",
                     "memory_used_bytes", "memory_outside_bytes", "means", "means_reason", "mps",
-                    "mig", "clients", "jobs"});
+                    "mig", "clients", "jobs", "yield_slice_us", "yield_reason"});
   EXPECT_EQ(gpu["simulated"], true);
   EXPECT_EQ(gpu["memory_total_bytes"], 4L << 30);
   EXPECT_EQ(gpu["memory_reserved_bytes"], 1L << 30);

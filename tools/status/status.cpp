@@ -52,6 +52,14 @@ std::string notes(const nlohmann::json& gpu) {
   return text;
 }
 
+// The slice of a job that yields to a high one, and why it is that long.
+std::string yielding(const nlohmann::json& gpu) {
+  const auto slice_us = number_of(gpu, "yield_slice_us");
+  if (slice_us == 0) return "";
+  return fmt::format("; a job that yields gets slices of {} us: {}", slice_us,
+                     text_of(gpu, "yield_reason"));
+}
+
 void print_gpus(const nlohmann::json& gpus) {
   using enum Table::Align;
   Table table({{"GPU", kRight},
@@ -80,9 +88,9 @@ void print_gpus(const nlohmann::json& gpus) {
   fmt::print("\n{}", table.render());
   for (const auto& gpu : gpus) {
     fmt::print("{}\n",
-               paint(Tone::kFaint, fmt::format("{}: {}, driver {}; {}", number_of(gpu, "index"),
+               paint(Tone::kFaint, fmt::format("{}: {}, driver {}; {}{}", number_of(gpu, "index"),
                                                text_of(gpu, "uuid"), text_of(gpu, "driver_version"),
-                                               text_of(gpu, "means_reason"))));
+                                               text_of(gpu, "means_reason"), yielding(gpu))));
   }
 }
 
