@@ -24,6 +24,14 @@ enum class Pattern : std::uint8_t {
               // CPU launches within cpu_ms; then it waits for the last, and begins anew
 };
 
+// What an eager server does from a moment on.
+struct Phase {
+  double from_s = 0;
+  double cpu_ms = 0;
+  double gpu_ms = 0;
+  unsigned launches = 1;
+};
+
 struct JobSpec {
   std::string name;
   Priority priority = Priority::kNormal;
@@ -35,8 +43,9 @@ struct JobSpec {
   double cpu_ms = 0;
   double kernel_ms = 0;  // its longest kernel: what a closing gate can't stop
   double on_s = 5, off_s = 5;
-  unsigned launches = 200;  // of each step of an eager server
-  bool timed = true;        // its library times its bursts (an older one doesn't)
+  unsigned launches = 200;    // of each step of an eager server
+  bool timed = true;          // its library times its bursts (an older one doesn't)
+  std::vector<Phase> phases;  // of an eager server, by time; before them as the figures above say
   double start_s = 0;
   double stop_s = 0;      // it is killed then; 0: never
   double work_s = 0;      // it ends after so much GPU time; 0: never
@@ -58,11 +67,12 @@ std::optional<JobSpec> parse_job(std::string_view text, std::string& why);
 struct JobResult {
   std::string name;
   double gpu_s = 0;
-  double share = 0;                 // of the time for which it was there
-  std::vector<float> latencies_ms;  // of requests and steps, from arrival to end
-  double finished_s = 0;            // when its work_s was done; 0: it was not
-  bool missed = false;              // its deadline
-  std::vector<float> samples_s;     // GPU time so far, at each sample
+  double share = 0;                      // of the time for which it was there
+  std::vector<float> latencies_ms;       // of requests and steps, from arrival to end
+  double finished_s = 0;                 // when its work_s was done; 0: it was not
+  bool missed = false;                   // its deadline
+  std::vector<float> samples_s;          // GPU time so far, at each sample
+  std::vector<std::uint32_t> slices_us;  // of its first process, likewise
 };
 
 struct Result {

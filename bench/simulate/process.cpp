@@ -19,7 +19,8 @@ Process::Process(const JobSpec& spec, std::size_t job, Engine& engine, std::uint
       job_(job),
       engine_(engine),
       group_(engine.add_group(abi::kDefaultSliceUs)),
-      random_(seed) {
+      random_(seed),
+      phase_{0, spec.cpu_ms, spec.gpu_ms, spec.launches} {
   const Time start = engine.now();
   if (spec_.pattern == Pattern::kTraining || spec_.pattern == Pattern::kEager) {
     next_ = start;
@@ -97,19 +98,28 @@ void Process::launch() {
   offer();
 }
 
+void Process::choose_phase(Time now) {
+  for (const Phase& phase : spec_.phases) {
+    if (from_ms(1e3 * phase.from_s) <= now) phase_ = phase;
+  }
+}
+
 // No two steps of a CPU take equally long, so that nothing keeps in step with the slices.
 Time Process::random_step() {
-  const double mean_ms = spec_.cpu_ms / spec_.launches;
+  const double mean_ms = phase_.cpu_ms / phase_.launches;
   return from_ms(std::uniform_real_distribution<double>(0.5, 1.5)(random_) * mean_ms);
 }
 
 void Process::launch_one(Time now) {
-  if (launched_ == 0) arrived_ = launched_at_ = now;
+  if (launched_ == 0) {
+    arrived_ = launched_at_ = now;
+    choose_phase(now);
+  }
   catch_up();
-  left_ += from_ms(spec_.gpu_ms / spec_.launches);
+  left_ += from_ms(phase_.gpu_ms / phase_.launches);
   ++launches_;
   if (std::exchange(wake_, false)) rings_ = true;
-  const bool last = ++launched_ == spec_.launches;
+  const bool last = ++launched_ == phase_.launches;
   next_ = last ? kNever : now + random_step();
   if (last) waits_since_ = now;
   offer();

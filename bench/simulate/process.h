@@ -47,6 +47,7 @@ class Process {
   Time random_span(double mean_s);
   Time longest_batch() const;
   void plan_arrival(Time now);
+  void choose_phase(Time now);
   Time random_step();
   void launch_one(Time now);  // of an eager server's step
   void end_burst(Time now, Time waits_since, JobResult& result);
@@ -56,6 +57,7 @@ class Process {
   Engine& engine_;
   std::size_t group_;
   Random random_;
+  Phase phase_;                // of an eager server
   std::deque<Time> waiting_;   // arrived, not launched
   Time arrived_{0};            // the launched burst
   Time launched_at_{0};        // when it was, or its first kernel

@@ -258,6 +258,10 @@ void Simulation::sample_until(Time to) {
   while (settings_.sample_s > 0 && next_sample_ <= to) {
     for (std::size_t job = 0; job < specs_.size(); ++job) {
       result_.jobs[job].samples_s.push_back(static_cast<float>(monitor::seconds(gpu_time(job))));
+      const auto first = std::find_if(processes_.begin(), processes_.end(),
+                                      [job](const auto& each) { return each->job() == job; });
+      result_.jobs[job].slices_us.push_back(
+          first != processes_.end() ? engine_.slice_us((*first)->group()) : 0);
     }
     next_sample_ += from_s(settings_.sample_s);
   }

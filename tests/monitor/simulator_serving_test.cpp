@@ -97,6 +97,125 @@ TEST_P(SimulatorServing, SeveralTrainingsAndTwoServersNeverMakeTwoShortSlices) {
   }
 }
 
+double share_of_lows(const std::vector<JobSpec>& jobs, const Result& result) {
+  double sum = 0;
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
+    if (jobs[job].priority == Priority::kLow) sum += result.jobs[job].share;
+  }
+  return sum;
+}
+
+// Whatever the jobs are: the high ones are as quick as by default or nearly as alone, and the lower
+// ones keep what the default leaves them, unless a high one gains by what is taken. Of two high
+// ones one may have what the default gives the other, so there the tails are compared together.
+void expect_promise(const std::vector<JobSpec>& highs, std::size_t lows, Settings how) {
+  std::vector<JobSpec> jobs = highs;
+  for (std::size_t i = 0; i < lows; ++i) jobs.push_back(training());
+  const Result ours = simulate(jobs, how);
+  const Result alone = simulate(highs, how);
+  how.unmanaged = true;
+  const Result by_default = simulate(jobs, how);
+  bool gains = false;
+  double means = 1;
+  double tails = 1;
+  for (std::size_t high = 0; high < highs.size(); ++high) {
+    const auto figures = [high](const Result& result) {
+      const std::vector<float>& all = result.jobs[high].latencies_ms;
+      return std::pair(mean(all), percentile(all, 0.99));
+    };
+    const auto [mean_here, p99_here] = figures(ours);
+    const auto [mean_default, p99_default] = figures(by_default);
+    const auto [mean_alone, p99_alone] = figures(alone);
+    EXPECT_LE(mean_here, std::max(1.03 * mean_default, 1.03 * mean_alone)) << "high " << high;
+    means *= mean_here / mean_default;
+    tails *= p99_here / std::max(1.03 * p99_default, 1.04 * p99_alone);
+    gains = gains || mean_here < 0.99 * mean_default || p99_here < 0.99 * p99_default;
+  }
+  EXPECT_LE(means, 1.01);
+  // By gates alone the minimum of the lower ones is some milliseconds of the GPU at a time.
+  EXPECT_LE(tails, how.rules.slices ? 1 : 1.1);
+  EXPECT_TRUE(gains || share_of_lows(jobs, ours) >= 0.99 * share_of_lows(jobs, by_default))
+      << share_of_lows(jobs, ours) << " " << share_of_lows(jobs, by_default);
+}
+
+class SimulatorPromise : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  double between(double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random_);
+  }
+  JobSpec some_server() {
+    const double cpu_ms = between(2, 40);
+    return eager(cpu_ms, between(0.05, 0.25) * cpu_ms, 20 + random_() % 200);
+  }
+  JobSpec some_high() {
+    JobSpec job = some_server();
+    if (random_() % 2 == 0) return job;
+    job.pattern = Pattern::kRequests;
+    job.gpu_ms = between(0.5, 4);
+    job.rate = between(10, 300) / job.gpu_ms;
+    return job;
+  }
+  void check(const std::vector<JobSpec>& highs, std::size_t lows) {
+    how_.seconds = 30;
+    how_.seed = GetParam();
+    expect_promise(highs, lows, how_);
+  }
+
+  std::mt19937_64 random_{GetParam()};
+  Settings how_;
+};
+
+TEST_P(SimulatorPromise, OneHighBesideOneLow) { check({some_high()}, 1); }
+TEST_P(SimulatorPromise, OneServerBesideSeveralLows) { check({some_server()}, 2 + random_() % 3); }
+TEST_P(SimulatorPromise, TwoServersBesideOneLow) { check({some_server(), some_server()}, 1); }
+TEST_P(SimulatorPromise, TwoHighsBesideSeveralLows) { check({some_high(), some_high()}, 2); }
+TEST_P(SimulatorPromise, ByGatesAlone) {
+  how_.rules.slices = false;
+  check({some_server()}, 1);
+}
+TEST_P(SimulatorPromise, TwoServersByGatesAlone) {
+  how_.rules.slices = false;
+  check({some_server(), some_server()}, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Loads, SimulatorPromise, testing::Range<std::uint64_t>(1, 13));
+
+// A prompt, then tokens; a batch that grows; a server that begins to use graphs.
+TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) {
+  std::mt19937_64 random(16);
+  const auto between = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random);
+  };
+  JobSpec server = eager(8, 1, 20);
+  Settings how;
+  how.sample_s = 0.02;
+  how.seconds = 3;
+  for (int change = 0; change < 100; ++change) {
+    if (change % 2 == 1) {
+      server.phases.push_back({how.seconds, between(3, 30), between(0.2, 0.5), 20});
+    } else {
+      const double gpu_ms = between(0.8, 8);  // and it rests: one that never does is a greedy one
+      server.phases.push_back({how.seconds, between(0.3, 0.6) * gpu_ms, gpu_ms, 1});
+    }
+    how.seconds += between(1.5, 4);
+  }
+  const Result result = simulate({server, training()}, how);
+  const std::vector<std::uint32_t>& slices = result.jobs[1].slices_us;
+  for (std::size_t at = 0; at < server.phases.size(); ++at) {
+    const Phase& phase = server.phases[at];
+    const double end = at + 1 < server.phases.size() ? server.phases[at + 1].from_s : how.seconds;
+    const double allowed = phase.launches > 1 ? 0.03 * phase.cpu_ms * 1e3 : 20;
+    unsigned changes = 0;
+    const auto first = static_cast<std::size_t>((phase.from_s + 1) / how.sample_s) + 1;
+    for (std::size_t i = first; static_cast<double>(i) * how.sample_s < end; ++i) {
+      ASSERT_GE(slices[i] * 2.0, allowed) << "change " << at << ", sample " << i;
+      ASSERT_LE(slices[i], 2 * allowed) << "change " << at << ", sample " << i;
+      changes += slices[i] != slices[i - 1] ? 1 : 0;
+    }
+    EXPECT_LE(changes, 1u) << "change " << at;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Loads, SimulatorServing, testing::Range<std::uint64_t>(1, 13));
 
 }  // namespace
