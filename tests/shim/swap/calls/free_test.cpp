@@ -116,6 +116,20 @@ TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   expect_nothing_left();
 }
 
+TEST_F(SwappableFree, WhatIsKeptAsideAndCannotBeWaitedForStaysSo) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  process().captures.store(1);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  process().captures.store(0);
+  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(free(0), CUDA_SUCCESS);
+  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(swap::context_of(at), nullptr) << "the application has freed it";
+  swap_.wait_result = CUDA_SUCCESS;
+  EXPECT_EQ(free(0), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
 TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {
   const CUdeviceptr at = allocate(8 * kMiB);
   swap_.wait_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

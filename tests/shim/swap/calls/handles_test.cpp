@@ -31,6 +31,13 @@ TEST_F(Handles, ANumberStandsForChunksOfItsOwn) {
   EXPECT_EQ(swap_.mapped.at(at + 64 * kMiB).bytes, 16 * kMiB);
 }
 
+TEST_F(Handles, TheEndOfAContextLeavesWhatTheApplicationMapped) {
+  const CUdeviceptr at = make(32 * kMiB);
+  memory::primary_gone(0);
+  EXPECT_TRUE(swap_.mapped.contains(at)) << "it belongs to no context";
+  EXPECT_EQ(used(), 32 * kMiB);
+}
+
 TEST_F(Handles, WhatCanBeExportedIsChunksToo) {
   swap_.rdma = true;  // the device can all
   g_driver.cuMemExportToShareableHandle = [](void*, Handle, CUmemAllocationHandleType,

@@ -12,6 +12,7 @@ struct Primary {
   int references = 0;
   int fewest = 0;  // since it was retained first
   int active = 1;
+  CUdevice device = 0;  // of the context that is made current
 } g_primary;
 
 class CurrentContext : public testing::EngineTest {
@@ -34,7 +35,7 @@ class CurrentContext : public testing::EngineTest {
     };
     g_driver.cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
     g_driver.cuCtxGetDevice = [](CUdevice* device) {
-      *device = 0;
+      *device = g_primary.device;
       return CUDA_SUCCESS;
     };
   }
@@ -60,6 +61,13 @@ TEST_F(CurrentContext, AReferenceThatAResetTookIsNotGivenBack) {
   EXPECT_FALSE(current_.enter(0));
   current_.leave();
   EXPECT_EQ(g_primary.references, 0);
+}
+
+TEST_F(CurrentContext, OneOfAnotherGpuIsNotUsed) {
+  g_primary.device = 1;
+  EXPECT_FALSE(current_.enter(0));
+  current_.leave();
+  EXPECT_EQ(g_primary.references, 1);
 }
 
 }  // namespace
