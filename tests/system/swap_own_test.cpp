@@ -22,30 +22,13 @@ class SwapOfOwnMemory : public Swap {
 
 TEST_F(SwapOfOwnMemory, OutAndInUnderARunningJobKeepsEveryWord) {
   begin_own();
-  ask("begin");
-  for (int round = 0; round < 3; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    EXPECT_EQ(words().resident_bytes.load(), 0u);
-    const std::string held = count();
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
-    EXPECT_TRUE(eventually([&] { return count() != held; }));
-  }
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
-  EXPECT_EQ(words().moved_bytes.load(), 6 * 132 * kMiB);
+  out_and_in_under_work(132 * kMiB);
 }
 
 TEST_F(SwapOfOwnMemory, MovesBesideAllocationsOfTheDrivers) {
   begin_with({std::to_string(34 * kMiB), own(44 * kMiB, 20 * kMiB)}, 78 * kMiB);
   ask("launch 4");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  EXPECT_EQ(words().resident_bytes.load(), 0u);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
-  EXPECT_EQ(ask("check"), "right");
+  out_and_in();
 }
 
 TEST_F(SwapOfOwnMemory, WhatWasAwayIsUnmappedAndMappedAgain) {
@@ -70,12 +53,7 @@ TEST_F(SwapOfOwnMemory, WhatWasAwayIsUnmappedAndMappedAgain) {
 
 TEST_F(SwapOfOwnMemory, UnmappingWhatIsAwayWaitsForItsContents) {
   begin_own();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  ASSERT_TRUE(child_->write_line("remap 2"));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did remap");
+  EXPECT_EQ(said_once_it_is_back("remap 2"), "did remap");
   EXPECT_EQ(ask("check"), "right");
 }
 

@@ -17,19 +17,7 @@ class SwapOfPooledMemory : public Swap {
 
 TEST_F(SwapOfPooledMemory, OutAndInUnderARunningJobKeepsEveryWord) {
   begin_pooled();
-  ask("begin");
-  for (int round = 0; round < 3; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    EXPECT_EQ(words().resident_bytes.load(), 0u);
-    const std::string held = count();
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
-    EXPECT_TRUE(eventually([&] { return count() != held; }));
-  }
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
-  EXPECT_EQ(words().moved_bytes.load(), 6 * 38 * kMiB);
+  out_and_in_under_work(38 * kMiB);
 }
 
 TEST_F(SwapOfPooledMemory, MovesBesideTheOtherKinds) {
@@ -37,12 +25,7 @@ TEST_F(SwapOfPooledMemory, MovesBesideTheOtherKinds) {
               std::to_string(4 * kMiB) + "/" + std::to_string(2 * kMiB)},
              14 * kMiB);
   ask("launch 6");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  EXPECT_EQ(words().resident_bytes.load(), 0u);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
-  EXPECT_EQ(ask("check"), "right");
+  out_and_in();
 }
 
 TEST_F(SwapOfPooledMemory, WhatIsAwayIsFreedAtOnceAndANewAllocationWaits) {

@@ -65,6 +65,39 @@ class Swap : public Scene {
 
   std::string line() { return line_of(*child_); }
   std::string ask(const std::string& command) { return system_tests::ask(*child_, command); }
+  // All leaves and comes back, as it was.
+  void out_and_in() {
+    out();
+    ASSERT_TRUE(becomes(abi::kAbsent));
+    EXPECT_EQ(words().resident_bytes.load(), 0u);
+    in();
+    ASSERT_TRUE(becomes(abi::kResident));
+    EXPECT_EQ(ask("check"), "right");
+  }
+  // The same three times while the job launches. `bytes`: all that moves, each time anew.
+  void out_and_in_under_work(std::uint64_t bytes) {
+    ask("begin");
+    for (int round = 0; round < 3; ++round) {
+      out();
+      ASSERT_TRUE(becomes(abi::kAbsent));
+      EXPECT_EQ(words().resident_bytes.load(), 0u);
+      const std::string held = count();
+      in();
+      ASSERT_TRUE(becomes(abi::kResident));
+      EXPECT_TRUE(eventually([&] { return count() != held; }));
+    }
+    EXPECT_EQ(ask("end"), "did end");
+    EXPECT_EQ(ask("check"), "right");
+    EXPECT_EQ(words().moved_bytes.load(), 6 * bytes);
+  }
+  // What the job says to `command` that waits while its memory is away.
+  std::string said_once_it_is_back(const std::string& command) {
+    out();
+    if (!becomes(abi::kAbsent) || !child_->write_line(command)) return "it did not leave";
+    EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
+    in();
+    return line();
+  }
   // The job launches all the while; whatever failed, all is there again in the end, as it was.
   void expect_nothing_lost() {
     ask("begin");

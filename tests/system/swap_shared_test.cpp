@@ -16,14 +16,6 @@ class SwapOfSharedMemory : public Swap {
   void begin_shared(const Changes& changes = {}) {
     begin_with({own("x"), std::to_string(34 * kMiB)}, 114 * kMiB, changes);
   }
-  void out_and_in() {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    EXPECT_EQ(words().resident_bytes.load(), 0u);
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
-    EXPECT_EQ(ask("check"), "right");
-  }
   // What an importer sees moves no more; the rest does.
   void expect_shared() {
     EXPECT_EQ(words().total_bytes.load(), 34 * kMiB);
@@ -71,12 +63,7 @@ TEST_F(SwapOfSharedMemory, ExportedUnderARunningJobItKeepsEveryWord) {
 
 TEST_F(SwapOfSharedMemory, ExportedWhileItIsAwayItComesBackFirst) {
   begin_shared();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  ASSERT_TRUE(child_->write_line("export 0"));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did export");
+  EXPECT_EQ(said_once_it_is_back("export 0"), "did export");
   expect_shared();
 }
 
