@@ -67,7 +67,7 @@ class Passage {
 
  private:
   bool may_touch_;
-  swap::Entry entry_;
+  swap::WorkGuard entry_;
   numbers::Piece piece_;
 };
 

@@ -36,7 +36,7 @@ bool make_key(wire::Key& key) {
   return ::getrandom(&key, sizeof(key), GRND_NONBLOCK) == static_cast<ssize_t>(sizeof(key));
 }
 
-// Descriptors of the chunks from `first` on, as many as go with a frame. pre: inside an Entry.
+// Descriptors of the chunks from `first` on, as many as go with a frame. pre: inside a WorkGuard.
 CUresult export_chunks(CUdeviceptr address, unsigned first, Descriptors& batch) {
   const Held held;
   const Range* range = exportable(address);
@@ -81,7 +81,7 @@ const char* reason(bool answered, std::uint32_t verdict) {
                                          : "it takes them for none";
 }
 
-// All of them to the monitor. pre: inside an Entry.
+// All of them to the monitor. pre: inside a WorkGuard.
 CUresult hand_over(const Range& range) {
   for (unsigned first = 0; first < range.count;) {
     Descriptors batch;
@@ -132,7 +132,7 @@ bool note(const Range& told) {
   return true;
 }
 
-// pre: inside an Entry, and one thread at a time.
+// pre: inside a WorkGuard, and one thread at a time.
 CUresult export_range(CUipcMemHandle& out, CUdeviceptr address) {
   Range range;
   {
@@ -179,7 +179,7 @@ bool get_handle(CUipcMemHandle* out, CUdeviceptr address, CUresult& result) {
   if (out == nullptr || !is_exportable(address)) return false;
   CUcontext context = nullptr;
   if (driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return false;
-  const swap::Entry entry;
+  const swap::WorkGuard entry;
   const memory::Relaxed relaxed;
   const Locked one_at_a_time(g_exporting);
   result = export_range(*out, address);

@@ -76,7 +76,7 @@ CUresult add_allocating_node(Original original, Args... args) {
 template <typename Original, typename... Args>
 CUresult add_node(Original original, CUgraphNode* node, CUgraph graph, Args... args) {
   const CUgraphNodeParams* parameters = std::get<sizeof...(Args) - 1>(std::tie(args...));
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   const CUresult result = original(node, graph, args...);
   // A child graph may bring nodes that allocate.
   const bool allocates = result == CUDA_SUCCESS && parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
@@ -89,19 +89,19 @@ template <typename Original, typename... Args>
 CUresult graph_instantiate(Original original, CUgraphExec* executable, CUgraph graph,
                            Args... args) {
   if (!graph_memory::g_nodes.load(std::memory_order_relaxed)) [[likely]] {
-    const swap::Entry entry(swap::on());
+    const swap::WorkGuard entry(swap::on());
     return original(executable, graph, args...);
   }
   const graph_memory::Need need = graph_memory::need_of(graph);
   if (need.bytes == 0) {
-    const swap::Entry entry(swap::on());
+    const swap::WorkGuard entry(swap::on());
     return original(executable, graph, args...);
   }
   pools::Growth growth;
   if (const CUresult refused = pools::begin_graph(need.device, need.bytes, growth)) return refused;
   CUresult result = CUDA_SUCCESS;
   {
-    const swap::Entry entry(swap::on());
+    const swap::WorkGuard entry(swap::on());
     result = original(executable, graph, args...);
   }
   pools::end(growth);

@@ -39,7 +39,7 @@ CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CU
     if (!swap::handles::ours(handle)) continue;
     if (const CUresult refused = swap::handles::make_whole(handle)) return refused;
   }
-  const swap::Entry entry;
+  const swap::WorkGuard entry;
   // The list is the application's: it may use it again.
   auto* real = static_cast<CUarrayMapInfo*>(::malloc(count * sizeof(CUarrayMapInfo)));
   if (real == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

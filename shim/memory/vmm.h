@@ -7,7 +7,7 @@
 // a charge; what another process exported is charged there.
 //
 // In a swappable process handles are numbers of swap/calls/handles.h, which makes the memory; it is
-// charged and noted like any other. A call that needs it to be there is made inside an Entry.
+// charged and noted like any other. A call that needs it to be there is made inside a WorkGuard.
 //
 // Threading: any thread.
 #pragma once
@@ -36,7 +36,7 @@ CUresult make_memory(Original original, CUmemGenericAllocationHandle* handle, si
   if (!swap::handles::takes(handle, size, properties, flags)) {
     return original(handle, size, properties, flags);
   }
-  const swap::Entry entry;
+  const swap::WorkGuard entry;
   return swap::handles::create(handle, size, *properties);
 }
 
@@ -127,7 +127,7 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
   ledger::Charge charge;
   bool gone = false;
   const bool known = ledger::adjust(handle, 0, 1, charge, gone);
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   const CUresult result = swap::handles::ours(handle)
                               ? swap::handles::map(address, size, offset, handle, flags)
                               : original(address, size, offset, handle, flags);
@@ -158,7 +158,7 @@ CUresult unmap_memory(Original original, CUdeviceptr address, size_t size) {
 template <typename Original>
 CUresult set_access(Original original, CUdeviceptr address, size_t size,
                     const CUmemAccessDesc* access, size_t count) {
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   CUresult result = CUDA_SUCCESS;
   if (swap::on() && access != nullptr &&
       swap::handles::set_access(address, size, access, count, result)) {

@@ -105,7 +105,7 @@ CUresult launch_devices(Original original, Args... args) {
     lane->launches.fetch_add(1, std::memory_order_relaxed);
     gate::hold_all();
   }
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   return original(args...);
 }
 
@@ -145,7 +145,7 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
     });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
-    const swap::Entry entry(swap::on());
+    const swap::WorkGuard entry(swap::on());
     return original(args...);
   }
 }
@@ -163,7 +163,7 @@ CUresult copy_per_thread(Original original, Args... args) {
 // What touches memory in a stream's order and is neither work nor a copy.
 template <typename Original, typename... Args>
 CUresult touch(Original original, Args... args) {
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   return original(args...);
 }
 
@@ -209,7 +209,7 @@ CUresult begin_capture(Original original, CUstream stream, Args... args) {
   // Nothing can be put into the stream until the capture ends.
   if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
   // Memory isn't moved during a capture, nor a capture begun while it is.
-  const swap::Entry entry(swap::on());
+  const swap::WorkGuard entry(swap::on());
   // Raised before it begins: who asks in between leaves all streams alone.
   {
     const swap::NoCapture none(swap::on());

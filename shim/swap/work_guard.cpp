@@ -18,7 +18,7 @@
 namespace switchyard::shim::swap {
 namespace {
 
-enum State : std::uint32_t { kOpen, kShut, kDraining, kMoving };
+enum State : std::uint32_t { kOpen, kShut, kDraining, kQuiesced };
 
 constexpr unsigned kShards = 16;
 constexpr long kNapNs = 100'000'000;
@@ -65,7 +65,7 @@ abi::Word32& held_threads() { return page().residencies[0].held_threads; }
 
 }  // namespace
 
-void Entry::enter() {
+void WorkGuard::enter() {
   if (t_depth++ != 0) return;
   Shard& shard = own_shard();
   for (;;) {
@@ -77,7 +77,7 @@ void Entry::enter() {
   }
 }
 
-void Entry::leave() {
+void WorkGuard::leave() {
   if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
 }
 
@@ -137,12 +137,12 @@ void drain_until(std::uint64_t deadline_ns) {
 
 bool draining() { return g_state.load(std::memory_order_acquire) == kDraining; }
 
-bool begin_moving() {
+bool mark_quiesced() {
   std::uint32_t expected = kDraining;
-  return g_state.compare_exchange_strong(expected, kMoving, std::memory_order_acq_rel);
+  return g_state.compare_exchange_strong(expected, kQuiesced, std::memory_order_acq_rel);
 }
 
-bool is_moving() { return g_state.load(std::memory_order_acquire) == kMoving; }
+bool is_quiesced() { return g_state.load(std::memory_order_acquire) == kQuiesced; }
 
 void open() {
   g_state.store(kOpen, std::memory_order_release);
@@ -167,12 +167,12 @@ void clear() {
 
 }  // namespace admission
 
-bool shut() {
+bool block_new_work() {
   for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
     // A context that was made over memory that is away has shut it already.
     if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
       while (!admission::empty() && monotonic_ns() < limit) sleep_ns(kLookNs);
-      // A capture begins inside an Entry: none can, from here on.
+      // A capture begins inside a WorkGuard: none can, from here on.
       if (admission::empty() && process().captures.load() == 0) return true;
       admission::open();
     }

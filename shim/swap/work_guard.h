@@ -2,19 +2,19 @@
 //
 // Concept. A kernel that touches an address whose memory has been taken away loses the context, so
 // the gate, which lets a thread through that has just passed it, isn't enough here. Whoever puts
-// work that may touch memory does it inside an *Entry*. To move memory the mover shuts the
+// work that may touch memory does it inside an *WorkGuard*. To move memory the mover shuts the
 // admission, waits until nobody is inside, and then waits for the accepted work:
 //
-//     open ──► shut: nobody new ──► draining: the GPU finishes ──► moving ──► open
+//     open ──► shut: nobody new ──► draining: the GPU finishes ──► quiesced ──► open
 //       ▲──────── not in time ──────────┴─ not in time (the service thread)
 //
 // Who arrives while it isn't open sleeps. A process whose memory isn't swappable never comes here:
 // one bit of its lanes' `attention` is not set (abi.h: kSwappable).
 //
-// Entries nest: a callback that puts work inside another call is inside already. Around a wait for
-// the GPU there is no Entry: the mover would wait for the waiter.
+// Guards nest: a callback that puts work inside another call is inside already. Around a wait for
+// the GPU there is no WorkGuard: the mover would wait for the waiter.
 //
-// Threading: any thread. The count is spread over cache lines. An Entry lives on one thread's
+// Threading: any thread. The count is spread over cache lines. A WorkGuard lives on one thread's
 // stack.
 #pragma once
 
@@ -28,19 +28,19 @@ namespace switchyard::shim::swap {
 // Whether this process's memory is swappable.
 inline bool on() { return process().swappable.load(std::memory_order_relaxed) != 0; }
 
-class Entry {
+class WorkGuard {
  public:
   // Sleeps until it is admitted; does nothing unless `needed`.
-  explicit Entry(bool needed = true) : needed_(needed) {
+  explicit WorkGuard(bool needed = true) : needed_(needed) {
     if (needed_) [[unlikely]]
       enter();
   }
-  ~Entry() {
+  ~WorkGuard() {
     if (needed_) [[unlikely]]
       leave();
   }
-  Entry(const Entry&) = delete;
-  Entry& operator=(const Entry&) = delete;
+  WorkGuard(const WorkGuard&) = delete;
+  WorkGuard& operator=(const WorkGuard&) = delete;
 
  private:
   static void enter();
@@ -83,7 +83,7 @@ namespace admission {
 // Sleeps until it is open; it may be shut again when this returns.
 void wait_until_open();
 bool is_open();
-// Whether the calling thread is inside an Entry.
+// Whether the calling thread is inside a WorkGuard.
 bool inside();
 
 // --- the mover's side, one thread ---
@@ -97,8 +97,8 @@ void drain_until(std::uint64_t deadline_ns);
 // False once it was opened meanwhile.
 bool draining();
 // The accepted work is done. False: it was opened meanwhile, so new work may be there.
-bool begin_moving();
-bool is_moving();
+bool mark_quiesced();
+bool is_quiesced();
 // From whatever it is.
 void open();
 
@@ -120,10 +120,11 @@ void clear();
 // Nobody new is admitted, and the calls that were have ended. False: not in time. Not while anybody
 // captures: the capture's next call might stand outside, and a wait for the context would end the
 // capture.
-bool shut();
+bool block_new_work();
 
 // The accepted work has ended: of every context of the GPU, for each can touch the memory. Whether
-// in time says admission::begin_moving(). pre: shut(). Another context is current afterwards.
+// in time says admission::mark_quiesced(). pre: block_new_work(). Another context is current
+// afterwards.
 CUresult drain(unsigned lane);
 
 }  // namespace switchyard::shim::swap

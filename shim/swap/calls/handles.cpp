@@ -108,7 +108,7 @@ bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
 
 // Without the mover. False: it is needed.
 bool try_make_whole(Handle handle, CUresult& result) {
-  const Entry entry;
+  const WorkGuard entry;
   const Held held;
   Body* body = bodies::find(handle);
   // Nobody can be at work in what nobody reaches.
@@ -198,7 +198,7 @@ bool unmap(CUdeviceptr address, std::uint64_t size, CUresult& result) {
     if (span.empty()) return false;
     if (try_unmap(span, address, size, false, result)) return true;
   }
-  const Entry entry;
+  const WorkGuard entry;
   const Held held;
   const Span span = bodies::span_of(address, size);
   return !span.empty() && try_unmap(span, address, size, true, result);

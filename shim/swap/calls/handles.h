@@ -6,7 +6,7 @@
 // What the driver made for others (imported, multicast, of the host) stays the driver's, and so do
 // the driver's refusals.
 //
-// Calls that need the memory to be there are made inside an Entry (work_guard.h): it can't move
+// Calls that need the memory to be there are made inside a WorkGuard (work_guard.h): it can't move
 // meanwhile. A release, an unmapping after which nobody can reach the contents, and what is asked
 // need none, so a job that ends while its memory is away doesn't wait for it.
 //
@@ -29,10 +29,10 @@ inline bool ours(Handle handle) { return bodies::is_number(handle); }
 bool takes(const Handle* handle, std::uint64_t bytes, const CUmemAllocationProp* properties,
            unsigned long long flags);
 
-// As cuMemCreate. pre: takes(), inside an Entry.
+// As cuMemCreate. pre: takes(), inside a WorkGuard.
 CUresult create(Handle* handle, std::uint64_t bytes, const CUmemAllocationProp& properties);
 CUresult release(Handle handle);
-// pre: inside an Entry.
+// pre: inside a WorkGuard.
 CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Handle handle,
              unsigned long long flags);
 
@@ -40,7 +40,7 @@ CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Hand
 
 // As cuMemUnmap. May wait, where contents are to be kept: pre: nothing of ours is held.
 bool unmap(CUdeviceptr address, std::uint64_t size, CUresult& result);
-// As cuMemSetAccess. pre: inside an Entry.
+// As cuMemSetAccess. pre: inside a WorkGuard.
 bool set_access(CUdeviceptr address, std::uint64_t size, const CUmemAccessDesc* access,
                 std::size_t count, CUresult& result);
 
@@ -57,30 +57,30 @@ CUresult properties_of(Handle handle, CUmemAllocationProp* properties);
 // --- what others shall reach ---
 
 // One handle of the driver's stands behind it from here on (consolidate.h). The process's work is
-// held and waited for meanwhile, within bounds. pre: outside of any Entry, and nothing of ours is
-// held.
+// held and waited for meanwhile, within bounds. pre: outside of any WorkGuard, and nothing of ours
+// is held.
 CUresult make_whole(Handle handle);
 // The same for all that is mapped there.
 CUresult make_whole(CUdeviceptr address, std::uint64_t size);
-// Whether it is. pre: inside an Entry: outside of one it may leave, and come back in memory that
+// Whether it is. pre: inside a WorkGuard: outside of one it may leave, and come back in memory that
 // another process made (handover.h).
 bool is_whole(Handle handle);
 bool is_whole(CUdeviceptr address, std::uint64_t size);
 
-// `call` inside an Entry, with what is_whole() asks about whole, as make() makes it.
+// `call` inside a WorkGuard, with what is_whole() asks about whole, as make() makes it.
 template <typename Make, typename IsWhole, typename Call>
 CUresult with_whole(Make make, IsWhole is_whole, Call call) {
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
     if (const CUresult refused = make()) return refused;
-    const Entry entry;
+    const WorkGuard entry;
     if (is_whole()) return call();
   }
   return CUDA_ERROR_NOT_READY;
 }
 
 // The driver's handle of it: the first, if it has not been made whole, for a call that the driver
-// refuses anyway. pre: inside an Entry, until the call's end.
+// refuses anyway. pre: inside a WorkGuard, until the call's end.
 CUresult real(Handle handle, Handle& driver_handle);
 // From now on others know the memory, so it is where it is for good. The last reason counts.
 void stays(Handle handle, Stays why);

@@ -135,7 +135,7 @@ CUresult pointer_attribute(Original original, void* answer, CUpointer_attribute 
     return CUDA_SUCCESS;  // what a driver says of a mapping's pool isn't told
   }
   const bool away = swap::may_be_away(address);
-  const swap::Entry entry(away);
+  const swap::WorkGuard entry(away);
   const CUresult result = original(answer, attribute, address);
   if (result == CUDA_SUCCESS) swap::correct(attribute, answer, address);
   return result;
@@ -145,7 +145,7 @@ template <typename Original>
 CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribute* attributes,
                             void** answers, CUdeviceptr address) {
   const bool away = swap::may_be_away(address);
-  const swap::Entry entry(away);
+  const swap::WorkGuard entry(away);
   const CUresult result = original(count, attributes, answers, address);
   for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
     if (answers[i] != nullptr) swap::correct(attributes[i], answers[i], address);

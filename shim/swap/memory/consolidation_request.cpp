@@ -39,10 +39,10 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
   std::uint64_t end = monotonic_ns() + limit_ns;
   while (!is(kAnswered)) {
     // The monitor shall see who waits for what is away.
-    if (admission::is_moving() && is(kAsked)) admission::wait_until_open();
+    if (admission::is_quiesced() && is(kAsked)) admission::wait_until_open();
     const std::uint64_t now = monotonic_ns();
     const bool pause = paused().paused;
-    if (pause || admission::is_moving()) end = now + limit_ns;
+    if (pause || admission::is_quiesced()) end = now + limit_ns;
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
     sleep_ns(pause ? 10'000'000 : 50'000);
   }

@@ -21,7 +21,7 @@ namespace switchyard::shim::swap::wanted {
 inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 
 // Not ready: too late. Refused at once while anybody captures: a capture's next call may be the
-// calling thread's own. pre: outside of any Entry, and nothing of ours is held.
+// calling thread's own. pre: outside of any WorkGuard, and nothing of ours is held.
 CUresult ask(Handle number, std::uint64_t limit_ns = kLimitNs);
 
 bool is_asked();

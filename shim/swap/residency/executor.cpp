@@ -126,7 +126,7 @@ Seen Executor::observe() {
             .total = words::total(lane_),
             .resident = words::resident(lane_),
             .monitored = words::monitored(),
-            .quiesced = admission::is_moving(),
+            .quiesced = admission::is_quiesced(),
             .answered = words::has_said(lane_, phase_of(State::kSwappedOut)),
             .asked = wanted::is_asked() && !paused().paused};
   const std::uint64_t takes = words::takes(lane_);
@@ -199,9 +199,9 @@ Event Executor::find_host_room(const Seen& seen) {
 }
 
 Event Executor::quiesce(Seen& seen) {
-  const bool quiesced = admission::is_moving();  // it is away in part already
+  const bool quiesced = admission::is_quiesced();  // it is away in part already
   result_ = CUDA_SUCCESS;
-  if (!quiesced && !shut()) return Event::kLate;
+  if (!quiesced && !block_new_work()) return Event::kLate;
   // Exported while the accepted work ends.
   const std::uint64_t there = words::resident(lane_);
   offering_ = true;
@@ -322,12 +322,12 @@ void Executor::make_way() {
   words::count_out(lane_, move_out(lane_, UINT64_MAX, words::resident_changes));
 }
 
-CUresult Executor::hold() { return shut() ? finish_work() : kLate; }
+CUresult Executor::hold() { return block_new_work() ? finish_work() : kLate; }
 
 CUresult Executor::finish_work() {
   const CUresult result = drain(lane_);
   if (result != CUDA_SUCCESS) return result;
-  return admission::begin_moving() ? CUDA_SUCCESS : kLate;
+  return admission::mark_quiesced() ? CUDA_SUCCESS : kLate;
 }
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {

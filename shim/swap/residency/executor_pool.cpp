@@ -49,7 +49,7 @@ bool Executor::shrink_pool() {
   const std::uint64_t most = words::host_limit(lane_);
   const std::uint64_t begun = monotonic_ns();
   if (host_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
-  const bool away = admission::is_moving();
+  const bool away = admission::is_quiesced();
   if (!away && (!admission::is_open() || paused().paused)) return false;
   if (!can_shrink() || !current_.enter(lane_)) return false;
   unsigned given = 0;

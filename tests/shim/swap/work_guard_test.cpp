@@ -12,7 +12,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Entry;
+using swap::WorkGuard;
 namespace admission = swap::admission;
 
 class Admission : public testing::EngineTest {
@@ -22,7 +22,7 @@ class Admission : public testing::EngineTest {
   // Another thread that wants in.
   std::thread enters(std::atomic<bool>& in) {
     return std::thread([&in] {
-      const Entry entry;
+      const WorkGuard entry;
       in.store(true);
     });
   }
@@ -34,7 +34,7 @@ class Admission : public testing::EngineTest {
 TEST_F(Admission, WhoIsInsideIsCounted) {
   EXPECT_TRUE(admission::empty());
   {
-    const Entry entry;
+    const WorkGuard entry;
     EXPECT_FALSE(admission::empty());
     EXPECT_TRUE(admission::inside());
   }
@@ -43,7 +43,7 @@ TEST_F(Admission, WhoIsInsideIsCounted) {
 }
 
 TEST_F(Admission, AnEntryThatIsNotNeededCountsNothing) {
-  const Entry entry(false);
+  const WorkGuard entry(false);
   EXPECT_TRUE(admission::empty());
 }
 
@@ -62,18 +62,18 @@ TEST_F(Admission, WhoComesWhileItIsShutWaitsAndTheMonitorIsRung) {
 }
 
 TEST_F(Admission, WhoIsInsideMayComeInAgainWhileItIsShut) {
-  const Entry outer;
+  const WorkGuard outer;
   ASSERT_TRUE(admission::shut());
-  const Entry inner;  // a callback inside the call
+  const WorkGuard inner;  // a callback inside the call
   EXPECT_FALSE(admission::empty());
 }
 
 TEST_F(Admission, ItMovesOnlyAfterItHasDrained) {
-  EXPECT_FALSE(admission::begin_moving());
+  EXPECT_FALSE(admission::mark_quiesced());
   ASSERT_TRUE(admission::shut());
-  EXPECT_FALSE(admission::begin_moving());
+  EXPECT_FALSE(admission::mark_quiesced());
   admission::drain_until(1000);
-  EXPECT_TRUE(admission::begin_moving());
+  EXPECT_TRUE(admission::mark_quiesced());
   EXPECT_FALSE(admission::is_open());
 }
 
@@ -86,13 +86,13 @@ TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
   EXPECT_FALSE(admission::overrule(1000));
   EXPECT_TRUE(admission::is_open());
   EXPECT_FALSE(admission::draining());
-  EXPECT_FALSE(admission::begin_moving()) << "new work may be there";
+  EXPECT_FALSE(admission::mark_quiesced()) << "new work may be there";
 }
 
 TEST_F(Admission, WhatMovesIsNotOverruled) {
   ASSERT_TRUE(admission::shut());
   admission::drain_until(1000);
-  ASSERT_TRUE(admission::begin_moving());
+  ASSERT_TRUE(admission::mark_quiesced());
   EXPECT_FALSE(admission::overrule(2000));
   EXPECT_FALSE(admission::is_open());
 }
@@ -104,7 +104,7 @@ TEST_F(Admission, NobodyIsInsideOnceItIsShutAndEmpty) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       while (!stop.load()) {
-        const Entry entry;
+        const WorkGuard entry;
         inside.fetch_add(1);
         inside.fetch_sub(1);
       }

@@ -157,7 +157,7 @@ TEST_F(SwappableAllocation, WaitsAgainWhenAMoveBeganBeforeItHeldTheRanges) {
 }
 
 TEST_F(SwappableAllocation, InsideAnEntryDoesNotWait) {
-  const swap::Entry entry;
+  const swap::WorkGuard entry;
   ASSERT_TRUE(swap::admission::shut());
   const CUdeviceptr at = allocate(8 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);

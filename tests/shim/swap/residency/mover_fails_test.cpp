@@ -6,7 +6,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Entry;
+using swap::WorkGuard;
 using testing::kAll;
 using testing::kMiB2;
 using testing::kMs;
@@ -75,7 +75,7 @@ TEST_F(MoverFails, OnceWorkGoesOnNoOtherContextIsWaitedFor) {
 }
 
 TEST_F(MoverFails, WhoStaysInsideACallIsNotWaitedForForEver) {
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<WorkGuard>();
   limit(0);
   const std::uint64_t begun = now();
   look();

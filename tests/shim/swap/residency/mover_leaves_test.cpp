@@ -4,7 +4,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Entry;
+using swap::WorkGuard;
 using testing::kAll;
 using testing::kMiB2;
 using testing::kMs;
@@ -113,7 +113,7 @@ TEST_F(MoverLeaves, ALimitThatChangesDuringTheWaitIsTheOneThatHolds) {
 }
 
 TEST_F(MoverLeaves, WhoIsInsideACallIsWaitedFor) {
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<WorkGuard>();
   int naps = 0;
   mover_.during_sleep = [&] {
     if (!entry) return;
@@ -139,7 +139,7 @@ TEST_F(MoverLeaves, NothingIsHeldWhileAnybodyCaptures) {
 }
 
 TEST_F(MoverLeaves, ACaptureThatBeginsInsideACallEndsTheAttempt) {
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<WorkGuard>();
   mover_.during_sleep = [&] {
     if (!entry) {
       EXPECT_TRUE(admits()) << "the capture's next call may stand outside";

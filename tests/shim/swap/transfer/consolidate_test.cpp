@@ -164,7 +164,7 @@ TEST_F(Whole, NobodyWaitsWhileAStreamIsCapturedOrInsideACall) {
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   process().captures.store(0);
   {
-    const swap::Entry entry;
+    const swap::WorkGuard entry;
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_NOT_READY);
   }
   EXPECT_EQ(swap_.handles.size(), 3u);
