@@ -112,7 +112,7 @@ CUresult hand_over(const Range& range) {
 // From now on others know the memory. pre: a Held lives.
 void stay(Range& range) {
   for (unsigned i = 0; i < range.count; ++i) {
-    swap::host_pool::give_back(range.chunks[i].host);
+    swap::pinned_pool::give_back(range.chunks[i].host);
     range.chunks[i].digest = {};
   }
   range.stays = true;

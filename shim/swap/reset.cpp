@@ -19,9 +19,9 @@ using Reset = void (*)();
 
 // A module with state of its own has a line here. There are no constructors that could add one.
 constexpr Reset kResets[] = {
-    words::clear,    residency::clear, mover::clear,     wanted::clear,
-    handover::clear, admission::clear, bodies::clear,    pooled::clear,
-    clear_ranges,    clear_digests,    host_pool::clear,
+    words::clear,    residency::clear, mover::clear,       wanted::clear,
+    handover::clear, admission::clear, bodies::clear,      pooled::clear,
+    clear_ranges,    clear_digests,    pinned_pool::clear,
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace switchyard::shim::swap::host_room {
+namespace switchyard::shim::swap::host_memory_limits {
 namespace {
 
 constexpr std::uint64_t kLeastFree = 2ull << 30;
@@ -171,4 +171,4 @@ std::uint64_t bytes() {
   return least;
 }
 
-}  // namespace switchyard::shim::swap::host_room
+}  // namespace switchyard::shim::swap::host_memory_limits

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace switchyard::shim::swap::host_room {
+namespace switchyard::shim::swap::host_memory_limits {
 
 // The number behind `key` at a line's beginning, as in "MemAvailable:  123 kB" (without the unit)
 // or "inactive_file 123". False: there is none.
@@ -40,4 +40,4 @@ const char*& root();
 // Now, in bytes. 0 when /proc/meminfo can't be read.
 std::uint64_t bytes();
 
-}  // namespace switchyard::shim::swap::host_room
+}  // namespace switchyard::shim::swap::host_memory_limits

@@ -11,7 +11,7 @@
 #include "shim/memory/relaxed.h"
 #include "shim/swap/host/host_memory_limits.h"
 
-namespace switchyard::shim::swap::host_pool {
+namespace switchyard::shim::swap::pinned_pool {
 namespace {
 
 constexpr std::uint64_t kPage = 2ull << 20;
@@ -171,7 +171,7 @@ std::uint64_t free_bytes() {
   return g_free_pages * kPage;
 }
 
-std::uint64_t room_bytes() { return host_room::bytes(); }
+std::uint64_t room_bytes() { return host_memory_limits::bytes(); }
 
 bool grow(std::uint64_t limit_bytes) {
   const std::uint64_t pinned = pinned_bytes();
@@ -234,4 +234,4 @@ void clear() {
   g_free_pages = 0;
 }
 
-}  // namespace switchyard::shim::swap::host_pool
+}  // namespace switchyard::shim::swap::pinned_pool

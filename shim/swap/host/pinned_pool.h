@@ -17,7 +17,7 @@
 
 #include "shim/driver.h"
 
-namespace switchyard::shim::swap::host_pool {
+namespace switchyard::shim::swap::pinned_pool {
 
 inline constexpr std::uint64_t kSlab = 256ull << 20;
 inline constexpr unsigned kMostSlabs = 4096;  // 1 TiB
@@ -58,4 +58,4 @@ bool drop(unsigned slab);
 // In a forked child: the parent's slabs are not mapped there.
 void clear();
 
-}  // namespace switchyard::shim::swap::host_pool
+}  // namespace switchyard::shim::swap::pinned_pool

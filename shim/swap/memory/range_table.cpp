@@ -199,7 +199,7 @@ std::uint64_t kept_bytes() {
 
 bool give_up_kept() {
   return each_kept([](Chunk& chunk) {
-    host_pool::give_back(chunk.host);
+    pinned_pool::give_back(chunk.host);
     return true;
   });
 }

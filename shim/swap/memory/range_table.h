@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kChunk = 32u << 20;
 struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
-  host_pool::Piece host = {};               // its copy; while it is on the device, a kept one
+  pinned_pool::Piece host = {};             // its copy; while it is on the device, a kept one
   digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool arriving = false;                    // on the device, but its contents aren't yet

@@ -70,7 +70,7 @@ void be_no_range(Body& body) {
   body.range = 0;
   for (unsigned i = 0; i < body.count; ++i) {
     Chunk& chunk = body.chunks[i];
-    host_pool::give_back(chunk.host);
+    pinned_pool::give_back(chunk.host);
     chunk.digest = {};
     chunk.zero = chunk.arriving = false;
   }
@@ -127,7 +127,7 @@ CUresult destroy(Body* body) {
     Chunk& chunk = body->chunks[i];
     const CUresult result = chunk.handle != 0 ? release(chunk) : CUDA_SUCCESS;
     if (first == CUDA_SUCCESS) first = result;
-    host_pool::give_back(chunk.host);
+    pinned_pool::give_back(chunk.host);
   }
   ::free(body->chunks);
   ::free(body);

@@ -55,7 +55,7 @@ std::uint64_t wanted_now(unsigned lane) {
 }
 
 // Whether the host has room for so much as far as is known without trying.
-bool has_host_room(std::uint64_t bytes) { return host_pool::free_bytes() + kept_now() >= bytes; }
+bool has_host_room(std::uint64_t bytes) { return pinned_pool::free_bytes() + kept_now() >= bytes; }
 
 std::uint64_t bytes_of(Handle number) {
   const Held held;
@@ -238,7 +238,7 @@ Input Executor::swap_out(const Seen& seen) {
   } else if (out.stop == Stop::kNoHostRoom) {
     // The pieces did not fit, though there was room. A lower limit is another reason.
     const std::uint64_t rest = wanted_now(lane_);
-    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += host_pool::kSlab;
+    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
   }
   return moved(seen, out);
 }

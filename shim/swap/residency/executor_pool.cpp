@@ -27,18 +27,18 @@ constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be
 
 bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) {
   // The limit may fall meanwhile.
-  while (host_pool::free_bytes() + kept < bytes) {
-    if (!host_pool::grow(words::host_limit(lane_))) return false;
+  while (pinned_pool::free_bytes() + kept < bytes) {
+    if (!pinned_pool::grow(words::host_limit(lane_))) return false;
   }
   return true;
 }
 
 bool Executor::grow_pool() {
   const std::uint64_t most = words::host_limit(lane_);
-  const std::uint64_t pinned = host_pool::pinned_bytes();
+  const std::uint64_t pinned = pinned_pool::pinned_bytes();
   const std::uint64_t total = words::total(lane_);
   if (pinned >= total + total / kWasted + spare_ || pinned >= most || !current_.enter(lane_) ||
-      !host_pool::grow(most)) {
+      !pinned_pool::grow(most)) {
     return false;
   }
   words::publish(lane_);
@@ -48,7 +48,7 @@ bool Executor::grow_pool() {
 bool Executor::shrink_pool() {
   const std::uint64_t most = words::host_limit(lane_);
   const std::uint64_t begun = monotonic_ns();
-  if (host_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
+  if (pinned_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
   const bool away = admission::is_quiesced();
   if (!away && (!admission::is_open() || paused().paused)) return false;
   if (!can_shrink() || !current_.enter(lane_)) return false;

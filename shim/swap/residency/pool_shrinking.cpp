@@ -9,20 +9,20 @@
 namespace switchyard::shim::swap {
 namespace {
 
-constinit std::uint64_t g_kept[host_pool::kMostSlabs];  // of each slab, as find_next() needs it
+constinit std::uint64_t g_kept[pinned_pool::kMostSlabs];  // of each slab, as find_next() needs it
 
 // slabs(): there is none. The last of several, for the first ones are filled first. pre: a Held
 // lives.
 unsigned find_next() {
-  const unsigned slabs = host_pool::slabs();
+  const unsigned slabs = pinned_pool::slabs();
   std::fill(g_kept, g_kept + slabs, 0);
   each_kept([](const Chunk& chunk) {
-    g_kept[host_pool::slab_of(chunk.host)] += chunk.host.bytes;
+    g_kept[pinned_pool::slab_of(chunk.host)] += chunk.host.bytes;
     return false;
   });
   unsigned next = slabs;
   for (unsigned i = 0; i < slabs; ++i) {
-    const bool clears = host_pool::free_bytes_of(i) + g_kept[i] == host_pool::kSlab;
+    const bool clears = pinned_pool::free_bytes_of(i) + g_kept[i] == pinned_pool::kSlab;
     if (clears && (next == slabs || g_kept[i] <= g_kept[next])) next = i;
   }
   return next;
@@ -33,27 +33,27 @@ bool drop_next() {
   {
     const Held held;
     next = find_next();
-    if (next == host_pool::slabs()) return false;
+    if (next == pinned_pool::slabs()) return false;
     if (g_kept[next] != 0) {
       each_kept([next](Chunk& chunk) {
-        if (host_pool::slab_of(chunk.host) == next) host_pool::give_back(chunk.host);
+        if (pinned_pool::slab_of(chunk.host) == next) pinned_pool::give_back(chunk.host);
         return false;
       });
     }
   }
-  return host_pool::drop(next);
+  return pinned_pool::drop(next);
 }
 
 }  // namespace
 
 bool can_shrink() {
   const Held held;
-  return find_next() != host_pool::slabs();
+  return find_next() != pinned_pool::slabs();
 }
 
 unsigned shrink(std::uint64_t limit_bytes, std::uint64_t end_ns) {
   unsigned dropped = 0;
-  while (host_pool::pinned_bytes() > limit_bytes && monotonic_ns() < end_ns && drop_next()) {
+  while (pinned_pool::pinned_bytes() > limit_bytes && monotonic_ns() < end_ns && drop_next()) {
     ++dropped;
   }
   return dropped;

@@ -41,7 +41,7 @@ void write(unsigned lane) {
   abi::Residency& words = page().residencies[lane];
   words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
   words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  words.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
@@ -171,7 +171,7 @@ void carry_over(abi::Page& fresh) {
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
   to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
   to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
-  to.host_bytes.store(host_pool::pinned_bytes(), std::memory_order_relaxed);
+  to.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
   fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

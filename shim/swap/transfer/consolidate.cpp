@@ -26,7 +26,7 @@ struct Backing {
     body.count = mine.count;
   }
   void end() {
-    for (unsigned i = 0; i < count; ++i) host_pool::give_back(chunks[i].host);
+    for (unsigned i = 0; i < count; ++i) pinned_pool::give_back(chunks[i].host);
     ::free(chunks);
   }
 };

@@ -20,7 +20,7 @@ CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
 // Its contents are on the device. Without a digest nobody could tell whether a copy is still right.
 void settle(Chunk& chunk) {
   chunk.arriving = chunk.zero = false;
-  if (chunk.digest == Digest{}) host_pool::give_back(chunk.host);
+  if (chunk.digest == Digest{}) pinned_pool::give_back(chunk.host);
 }
 
 Stop stop_of(CUresult failure) {

@@ -13,15 +13,15 @@ std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>
 struct Flight {
   Chunk* chunk = nullptr;
   CUdeviceptr address = 0;
-  host_pool::Piece to = {};  // the chunk's own once it has arrived
+  pinned_pool::Piece to = {};  // the chunk's own once it has arrived
   Digest digest = {};
   Digest first = {};  // of its first piece
 };
 
 // A piece for a chunk that must be copied. What is kept of others gives way.
-host_pool::Piece find_piece(std::uint64_t bytes) {
-  host_pool::Piece piece = host_pool::take(bytes);
-  while (!piece && give_up_kept()) piece = host_pool::take(bytes);
+pinned_pool::Piece find_piece(std::uint64_t bytes) {
+  pinned_pool::Piece piece = pinned_pool::take(bytes);
+  while (!piece && give_up_kept()) piece = pinned_pool::take(bytes);
   return piece;
 }
 
@@ -61,7 +61,7 @@ class Outward {
   static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
     if (chunk.arriving) return true;
     chunk.zero = known && now == Digest{};
-    if (chunk.zero) host_pool::give_back(chunk.host);
+    if (chunk.zero) pinned_pool::give_back(chunk.host);
     return chunk.zero || (known && chunk.host && chunk.digest == now);
   }
 
@@ -96,7 +96,7 @@ class Outward {
     ++oldest_;
     if (failed()) {
       lines_.wait_for_all();  // nothing may write into a piece that is given back
-      host_pool::give_back(flight.to);
+      pinned_pool::give_back(flight.to);
       return;
     }
     Digests::check(flight.first, flight.to.at);
@@ -105,7 +105,7 @@ class Outward {
     if (leave(*flight.chunk, flight.address)) {
       moved_.copied += flight.chunk->bytes;
     } else {
-      host_pool::give_back(flight.chunk->host);
+      pinned_pool::give_back(flight.chunk->host);
     }
   }
 

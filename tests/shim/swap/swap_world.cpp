@@ -48,7 +48,7 @@ void clear() {
   bodies::clear();
   pooled::clear();
   clear_ranges();
-  host_pool::clear();
+  pinned_pool::clear();
 }
 
 }  // namespace switchyard::shim::swap

@@ -34,8 +34,8 @@ extern "C" int madvise(void* at, size_t bytes, int advice) noexcept {
 namespace switchyard::shim {
 namespace {
 
-namespace host_pool = swap::host_pool;
-namespace host_room = swap::host_room;
+namespace pinned_pool = swap::pinned_pool;
+namespace host_memory_limits = swap::host_memory_limits;
 using testing::kMiB;
 
 constexpr std::uint64_t kGiB = 1024 * kMiB;
@@ -47,11 +47,11 @@ class HostRoom : public testing::SwapTest {
   HostRoom() {
     char pattern[] = "/tmp/host_room.XXXXXX";
     root_ = ::mkdtemp(pattern);
-    before_ = host_room::root();
-    host_room::root() = root_.c_str();
+    before_ = host_memory_limits::root();
+    host_memory_limits::root() = root_.c_str();
   }
   ~HostRoom() override {
-    host_room::root() = before_;
+    host_memory_limits::root() = before_;
     std::filesystem::remove_all(root_);
   }
   void write(const std::string& path, const std::string& text) const {
@@ -72,62 +72,63 @@ class HostRoom : public testing::SwapTest {
 TEST(HostRoomTexts, NumbersStandBehindTheirKey) {
   std::uint64_t number = 0;
   const char text[] = "MemTotal:   12 kB\nMemAvailable:  34 kB\ninactive_file 56\n";
-  ASSERT_TRUE(host_room::number_of(text, "MemAvailable:", number));
+  ASSERT_TRUE(host_memory_limits::number_of(text, "MemAvailable:", number));
   EXPECT_EQ(number, 34u);
-  ASSERT_TRUE(host_room::number_of(text, "inactive_file", number));
+  ASSERT_TRUE(host_memory_limits::number_of(text, "inactive_file", number));
   EXPECT_EQ(number, 56u);
-  EXPECT_FALSE(host_room::number_of(text, "active_file", number));
-  EXPECT_FALSE(host_room::number_of(text, "Mem", number));
-  EXPECT_FALSE(host_room::number_of("", "MemTotal:", number));
+  EXPECT_FALSE(host_memory_limits::number_of(text, "active_file", number));
+  EXPECT_FALSE(host_memory_limits::number_of(text, "Mem", number));
+  EXPECT_FALSE(host_memory_limits::number_of("", "MemTotal:", number));
 }
 
 TEST(HostRoomTexts, NoLimitIsMax) {
-  EXPECT_EQ(host_room::limit_of("max\n"), UINT64_MAX);
-  EXPECT_EQ(host_room::limit_of("4294967296\n"), 4294967296u);
-  EXPECT_EQ(host_room::limit_of(""), UINT64_MAX);
+  EXPECT_EQ(host_memory_limits::limit_of("max\n"), UINT64_MAX);
+  EXPECT_EQ(host_memory_limits::limit_of("4294967296\n"), 4294967296u);
+  EXPECT_EQ(host_memory_limits::limit_of(""), UINT64_MAX);
 }
 
 TEST(HostRoomTexts, TheGroupOfEitherVersion) {
   const char text[] = "12:cpu,memory:/a/b\n3:memories:/no\n0::/user.slice/one:two\n";
   char path[32];
-  ASSERT_TRUE(host_room::cgroup_path(text, "memory", path, sizeof(path)));
+  ASSERT_TRUE(host_memory_limits::cgroup_path(text, "memory", path, sizeof(path)));
   EXPECT_STREQ(path, "/a/b");
-  ASSERT_TRUE(host_room::cgroup_path(text, "", path, sizeof(path)));
+  ASSERT_TRUE(host_memory_limits::cgroup_path(text, "", path, sizeof(path)));
   EXPECT_STREQ(path, "/user.slice/one:two");
-  ASSERT_TRUE(host_room::cgroup_path("0::/\n", "", path, sizeof(path)));
+  ASSERT_TRUE(host_memory_limits::cgroup_path("0::/\n", "", path, sizeof(path)));
   EXPECT_STREQ(path, "");
-  EXPECT_FALSE(host_room::cgroup_path("0::/\n", "memory", path, sizeof(path)));
-  EXPECT_FALSE(host_room::cgroup_path(text, "", path, 8)) << "longer than there is room for";
-  EXPECT_FALSE(host_room::cgroup_path("rubbish\n", "", path, sizeof(path)));
+  EXPECT_FALSE(host_memory_limits::cgroup_path("0::/\n", "memory", path, sizeof(path)));
+  EXPECT_FALSE(host_memory_limits::cgroup_path(text, "", path, 8))
+      << "longer than there is room for";
+  EXPECT_FALSE(host_memory_limits::cgroup_path("rubbish\n", "", path, sizeof(path)));
 }
 
 TEST(HostRoomTexts, GroupsAreWalkedUpToTheRoot) {
   char path[] = "/a/b";
-  ASSERT_TRUE(host_room::to_parent(path));
+  ASSERT_TRUE(host_memory_limits::to_parent(path));
   EXPECT_STREQ(path, "/a");
-  ASSERT_TRUE(host_room::to_parent(path));
+  ASSERT_TRUE(host_memory_limits::to_parent(path));
   EXPECT_STREQ(path, "");
-  EXPECT_FALSE(host_room::to_parent(path));
+  EXPECT_FALSE(host_memory_limits::to_parent(path));
 }
 
 TEST(HostRoomTexts, APartStaysFree) {
-  EXPECT_EQ(host_room::spare(16 * kGiB, 10 * kGiB), 8 * kGiB);
-  EXPECT_EQ(host_room::spare(100 * kGiB, 10 * kGiB), 5 * kGiB);
-  EXPECT_EQ(host_room::spare(16 * kGiB, kGiB), 0u);
+  EXPECT_EQ(host_memory_limits::spare(16 * kGiB, 10 * kGiB), 8 * kGiB);
+  EXPECT_EQ(host_memory_limits::spare(100 * kGiB, 10 * kGiB), 5 * kGiB);
+  EXPECT_EQ(host_memory_limits::spare(16 * kGiB, kGiB), 0u);
 }
 
 TEST(HostRoomTexts, InactivePagesOfFilesAreFree) {
-  EXPECT_EQ(host_room::available(10, 8, 3), 5u);
-  EXPECT_EQ(host_room::available(10, 12, 1), 0u);
-  EXPECT_EQ(host_room::available(10, 2, 3), 10u);
+  EXPECT_EQ(host_memory_limits::available(10, 8, 3), 5u);
+  EXPECT_EQ(host_memory_limits::available(10, 12, 1), 0u);
+  EXPECT_EQ(host_memory_limits::available(10, 2, 3), 10u);
 }
 
 TEST_F(HostRoom, IsWhatTheMachineHasToSpare) {
   set_machine(200 * kGiB, 50 * kGiB);
-  EXPECT_EQ(host_pool::room_bytes(), 40 * kGiB);
+  EXPECT_EQ(pinned_pool::room_bytes(), 40 * kGiB);
 }
 
-TEST_F(HostRoom, IsNoneWhereNothingCanBeRead) { EXPECT_EQ(host_pool::room_bytes(), 0u); }
+TEST_F(HostRoom, IsNoneWhereNothingCanBeRead) { EXPECT_EQ(pinned_pool::room_bytes(), 0u); }
 
 TEST_F(HostRoom, IsWhatTheTightestGroupAbovePermits) {
   set_machine(200 * kGiB, 150 * kGiB);
@@ -138,7 +139,7 @@ TEST_F(HostRoom, IsWhatTheTightestGroupAbovePermits) {
   write("/sys/fs/cgroup/jobs/memory.current", std::to_string(20 * kGiB) + "\n");
   write("/sys/fs/cgroup/jobs/memory.stat",
         "anon 1\ninactive_file " + std::to_string(5 * kGiB) + "\n");
-  EXPECT_EQ(host_pool::room_bytes(), 23 * kGiB);
+  EXPECT_EQ(pinned_pool::room_bytes(), 23 * kGiB);
 }
 
 TEST_F(HostRoom, OfAContainerWhosePathIsNotThereIsItsRoots) {
@@ -146,7 +147,7 @@ TEST_F(HostRoom, OfAContainerWhosePathIsNotThereIsItsRoots) {
   write("/proc/self/cgroup", "4:memory:/docker/0123\n");
   write("/sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(20 * kGiB) + "\n");
   write("/sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(8 * kGiB) + "\n");
-  EXPECT_EQ(host_pool::room_bytes(), 10 * kGiB);
+  EXPECT_EQ(pinned_pool::room_bytes(), 10 * kGiB);
 }
 
 class HostPool : public HostRoom {
@@ -163,7 +164,7 @@ class HostPool : public HostRoom {
 
   HostPool() {
     registered_ = &own_;
-    host_pool::clear();
+    pinned_pool::clear();
     set_machine(100 * kGiB, 50 * kGiB);
     g_driver.cuMemHostRegister_v2 = [](void* at, size_t bytes, unsigned flags) {
       EXPECT_EQ(bytes, kSlab);
@@ -180,10 +181,10 @@ class HostPool : public HostRoom {
   ~HostPool() override {
     g_refused_advice = -1;
     own_.unregister_result = CUDA_SUCCESS;
-    while (host_pool::slabs() != 0 && host_pool::drop(0)) {
+    while (pinned_pool::slabs() != 0 && pinned_pool::drop(0)) {
     }
-    if (host_pool::pinned_bytes() != 0) ::munmap(own_.at, kSlab);
-    host_pool::clear();
+    if (pinned_pool::pinned_bytes() != 0) ::munmap(own_.at, kSlab);
+    pinned_pool::clear();
   }
   static bool is_mapped(const void* at) {
     unsigned char resident = 0;
@@ -195,158 +196,158 @@ class HostPool : public HostRoom {
 HostPool::Registered* HostPool::registered_ = nullptr;
 
 TEST_F(HostPool, WithoutASlabThereIsNothingToTake) {
-  EXPECT_FALSE(host_pool::take(2 * kMiB));
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_FALSE(pinned_pool::take(2 * kMiB));
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
   EXPECT_EQ(own_.calls, 0);
 }
 
 TEST_F(HostPool, ASlabIsPinnedForAllContextsOutsideOfCaptures) {
-  ASSERT_TRUE(host_pool::grow(kSlab));
+  ASSERT_TRUE(pinned_pool::grow(kSlab));
   EXPECT_EQ(own_.flags, static_cast<unsigned>(CU_MEMHOSTREGISTER_PORTABLE));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(own_.at) % (2 * kMiB), 0u);
   EXPECT_EQ(swap_.relaxed, 2);  // and back
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
 }
 
 TEST_F(HostPool, NothingIsPinnedBeyondWhatIsAllowed) {
-  EXPECT_FALSE(host_pool::grow(kSlab - 1));
+  EXPECT_FALSE(pinned_pool::grow(kSlab - 1));
   set_machine(100 * kGiB, 5 * kGiB + kSlab - 1024);
-  EXPECT_FALSE(host_pool::grow(UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
   EXPECT_EQ(own_.calls, 0);
   set_machine(100 * kGiB, 5 * kGiB + kSlab);
-  EXPECT_TRUE(host_pool::grow(UINT64_MAX));
-  EXPECT_FALSE(host_pool::grow(kSlab)) << "that much there is already";
+  EXPECT_TRUE(pinned_pool::grow(UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(kSlab)) << "that much there is already";
 }
 
 TEST_F(HostPool, WhatTheDriverRefusesToPinIsGivenBack) {
   own_.result = CUDA_ERROR_OUT_OF_MEMORY;
-  EXPECT_FALSE(host_pool::grow(UINT64_MAX));
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
-  EXPECT_FALSE(host_pool::take(2 * kMiB));
+  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_FALSE(pinned_pool::take(2 * kMiB));
 }
 
 // A forked child that has the memory, too, would leave the parent with other pages than the GPU's.
 TEST_F(HostPool, WhatCannotBeKeptFromForkedChildrenIsNotPinned) {
   g_refused_advice = MADV_DONTFORK;
-  EXPECT_FALSE(host_pool::grow(UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
   EXPECT_EQ(own_.calls, 0);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
 }
 
 TEST_F(HostPool, WithoutHugePagesItIsOnlySlower) {
   for (const int advice : {MADV_HUGEPAGE, MADV_DONTDUMP}) {
     g_refused_advice = advice;
-    EXPECT_TRUE(host_pool::grow(UINT64_MAX)) << advice;
+    EXPECT_TRUE(pinned_pool::grow(UINT64_MAX)) << advice;
   }
 }
 
 TEST_F(HostPool, PiecesAreTheFirstRunsThatFit) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
-  host_pool::Piece a = host_pool::take(3 * kMiB);
-  host_pool::Piece b = host_pool::take(32 * kMiB);
-  host_pool::Piece c = host_pool::take(2 * kMiB);
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  pinned_pool::Piece a = pinned_pool::take(3 * kMiB);
+  pinned_pool::Piece b = pinned_pool::take(32 * kMiB);
+  pinned_pool::Piece c = pinned_pool::take(2 * kMiB);
   EXPECT_EQ(a.at, own_.at);
   EXPECT_EQ(a.bytes, 4 * kMiB);
   EXPECT_EQ(b.at, own_.at + 4 * kMiB);
   EXPECT_EQ(c.at, own_.at + 36 * kMiB);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab - 38 * kMiB);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab - 38 * kMiB);
   std::memset(b.at, 0x5A, b.bytes);
-  host_pool::give_back(b);
+  pinned_pool::give_back(b);
   EXPECT_FALSE(b);
-  EXPECT_EQ(host_pool::take(32 * kMiB).at, own_.at + 4 * kMiB);
-  EXPECT_EQ(host_pool::take(32 * kMiB).at, own_.at + 38 * kMiB);
+  EXPECT_EQ(pinned_pool::take(32 * kMiB).at, own_.at + 4 * kMiB);
+  EXPECT_EQ(pinned_pool::take(32 * kMiB).at, own_.at + 38 * kMiB);
 }
 
 TEST_F(HostPool, ARunThatIsNotInOnePieceIsNone) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
-  std::vector<host_pool::Piece> pieces;
-  while (host_pool::Piece piece = host_pool::take(2 * kMiB)) pieces.push_back(piece);
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  std::vector<pinned_pool::Piece> pieces;
+  while (pinned_pool::Piece piece = pinned_pool::take(2 * kMiB)) pieces.push_back(piece);
   ASSERT_EQ(pieces.size(), kSlab / (2 * kMiB));
-  for (std::size_t i = 0; i < pieces.size(); i += 2) host_pool::give_back(pieces[i]);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab / 2);
-  EXPECT_FALSE(host_pool::take(4 * kMiB));
-  EXPECT_TRUE(host_pool::take(2 * kMiB));
-  host_pool::give_back(pieces[63]);
-  EXPECT_EQ(host_pool::take(6 * kMiB).at, own_.at + 62 * 2 * kMiB);
+  for (std::size_t i = 0; i < pieces.size(); i += 2) pinned_pool::give_back(pieces[i]);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab / 2);
+  EXPECT_FALSE(pinned_pool::take(4 * kMiB));
+  EXPECT_TRUE(pinned_pool::take(2 * kMiB));
+  pinned_pool::give_back(pieces[63]);
+  EXPECT_EQ(pinned_pool::take(6 * kMiB).at, own_.at + 62 * 2 * kMiB);
 }
 
 TEST_F(HostPool, AFreedAllocationThatIsAwayGivesItsPiecesBack) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
   const CUdeviceptr at = allocate(40 * kMiB);
   take_away(at);
   {
     const swap::Held held;
     const swap::Range& range = *swap::find(at);
     for (unsigned i = 0; i < range.count; ++i) {
-      range.chunks[i].host = host_pool::take(range.chunks[i].bytes);
+      range.chunks[i].host = pinned_pool::take(range.chunks[i].bytes);
     }
   }
-  EXPECT_EQ(host_pool::free_bytes(), kSlab - 40 * kMiB);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab - 40 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
   expect_nothing_left();
 }
 
 TEST_F(HostPool, AWholeSlabIsOnePiece) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
-  host_pool::Piece all = host_pool::take(kSlab);
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  pinned_pool::Piece all = pinned_pool::take(kSlab);
   EXPECT_EQ(all.bytes, kSlab);
-  EXPECT_EQ(host_pool::free_bytes(), 0u);
-  EXPECT_FALSE(host_pool::take(1));
-  host_pool::give_back(all);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
-  host_pool::give_back(all);  // none
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), 0u);
+  EXPECT_FALSE(pinned_pool::take(1));
+  pinned_pool::give_back(all);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  pinned_pool::give_back(all);  // none
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
 }
 
 TEST_F(HostPool, ASlabThatNothingIsInIsGivenBack) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
   unsigned char* first = own_.at;
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
   unsigned char* second = own_.at;
   swap_.relaxed = 0;
-  EXPECT_TRUE(host_pool::drop(0));
+  EXPECT_TRUE(pinned_pool::drop(0));
   EXPECT_EQ(own_.unregistered, std::vector<void*>{first});
   EXPECT_EQ(swap_.relaxed, 2) << "outside of captures, and back";
   EXPECT_FALSE(is_mapped(first));
   EXPECT_TRUE(is_mapped(second));
-  EXPECT_EQ(host_pool::slabs(), 1u);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
-  host_pool::Piece piece = host_pool::take(kSlab);
+  EXPECT_EQ(pinned_pool::slabs(), 1u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  pinned_pool::Piece piece = pinned_pool::take(kSlab);
   EXPECT_EQ(piece.at, second);
-  EXPECT_FALSE(host_pool::take(1));
-  host_pool::give_back(piece);
+  EXPECT_FALSE(pinned_pool::take(1));
+  pinned_pool::give_back(piece);
 }
 
 TEST_F(HostPool, ASlabWithAPieceInUseStays) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
-  host_pool::Piece piece = host_pool::take(2 * kMiB);
-  EXPECT_EQ(host_pool::slab_of(piece), 0u);
-  EXPECT_EQ(host_pool::free_bytes_of(0), kSlab - 2 * kMiB);
-  EXPECT_FALSE(host_pool::drop(0));
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  pinned_pool::Piece piece = pinned_pool::take(2 * kMiB);
+  EXPECT_EQ(pinned_pool::slab_of(piece), 0u);
+  EXPECT_EQ(pinned_pool::free_bytes_of(0), kSlab - 2 * kMiB);
+  EXPECT_FALSE(pinned_pool::drop(0));
   EXPECT_TRUE(own_.unregistered.empty());
-  host_pool::give_back(piece);
-  EXPECT_EQ(host_pool::free_bytes_of(0), kSlab);
-  EXPECT_TRUE(host_pool::drop(0));
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
-  EXPECT_EQ(host_pool::free_bytes(), 0u);
+  pinned_pool::give_back(piece);
+  EXPECT_EQ(pinned_pool::free_bytes_of(0), kSlab);
+  EXPECT_TRUE(pinned_pool::drop(0));
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::free_bytes(), 0u);
 }
 
 TEST_F(HostPool, ASlabThatTheDriverDoesNotLetGoOfStaysInUse) {
-  ASSERT_TRUE(host_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
   own_.unregister_result = CUDA_ERROR_UNKNOWN;
-  EXPECT_FALSE(host_pool::drop(0));
+  EXPECT_FALSE(pinned_pool::drop(0));
   EXPECT_EQ(own_.unregistered.size(), 1u);
   g_driver.cuMemHostUnregister = nullptr;
-  EXPECT_FALSE(host_pool::drop(0));
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(host_pool::free_bytes(), kSlab);
+  EXPECT_FALSE(pinned_pool::drop(0));
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
   EXPECT_TRUE(is_mapped(own_.at));
-  host_pool::Piece piece = host_pool::take(kSlab);
+  pinned_pool::Piece piece = pinned_pool::take(kSlab);
   EXPECT_EQ(piece.at, own_.at);
-  host_pool::give_back(piece);
+  pinned_pool::give_back(piece);
 }
 
 }  // namespace

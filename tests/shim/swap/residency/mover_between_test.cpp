@@ -13,8 +13,8 @@ using testing::kMiB2;
 using testing::kMs;
 using testing::kSecond;
 
-namespace host_pool = swap::host_pool;
-constexpr std::uint64_t kSlab = host_pool::kSlab;
+namespace pinned_pool = swap::pinned_pool;
+constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 
 class MoverBetween : public testing::MoverTest {
  protected:
@@ -67,7 +67,7 @@ TEST_F(MoverBetween, ThePoolGrowsToWhatCanLeaveAndNotBeyond) {
   empty_host_pool();
   allow_host(4 * kSlab);
   run_for(2 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   EXPECT_EQ(words().host_bytes.load(), kSlab);
   EXPECT_TRUE(mover_.waits.empty()) << "nobody is held for that";
 }
@@ -76,7 +76,7 @@ TEST_F(MoverBetween, ThePoolGrowsNotBeyondItsShare) {
   empty_host_pool();
   allow_host(kSlab - 1);
   run_for(2 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
 }
 
 TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
@@ -86,7 +86,7 @@ TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
   swap::words::resident_changes(0, -static_cast<std::int64_t>(kSlab));
   allow_host(4 * kSlab);
   run_for(2 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   swap::mover::freed(0, kSlab, 0);
 }
 
@@ -94,7 +94,7 @@ TEST_F(MoverBetween, WhatIsBeyondTheShareIsGivenBackWhileWorkIsHeldForAMoment) {
   allow_host(0);
   mover_.during_wait = [&] { EXPECT_FALSE(admits()); };
   run_for(kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
   EXPECT_EQ(words().host_bytes.load(), 0u);
   EXPECT_EQ(mover_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
@@ -107,21 +107,21 @@ TEST_F(MoverBetween, WhatTheDriverDoesNotLetGoOfIsTriedAgainSeldom) {
   run_for(9 * kSecond);
   EXPECT_EQ(mover_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
   run_for(3 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
 }
 
 TEST_F(MoverBetween, NothingIsGivenBackWhileAPersonPauses) {
   pause(true);
   allow_host(0);
   run_for(3 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   EXPECT_TRUE(mover_.waits.empty());
   pause(false);
   run_for(kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
 }
 
 TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
@@ -130,7 +130,7 @@ TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
   const std::size_t waits = mover_.waits.size();
   allow_host(0);
   run_for(3 * kSecond);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   EXPECT_EQ(mover_.waits.size(), waits);
   expect_told_right();
 }

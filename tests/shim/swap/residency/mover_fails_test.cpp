@@ -119,7 +119,7 @@ TEST_F(MoverFails, WithoutHostRoomNobodyIsHeld) {
   EXPECT_TRUE(is_back());
   EXPECT_EQ(resident(), kAll);
   EXPECT_TRUE(mover_.waits.empty());
-  allow_host(swap::host_pool::kSlab);
+  allow_host(swap::pinned_pool::kSlab);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);
   expect_told_right();
@@ -127,7 +127,7 @@ TEST_F(MoverFails, WithoutHostRoomNobodyIsHeld) {
 
 TEST_F(MoverFails, RoomThatALowerLimitTookIsNotAskedForTwiceLater) {
   empty_host_pool();
-  allow_host(swap::host_pool::kSlab);
+  allow_host(swap::pinned_pool::kSlab);
   mover_.during_wait = [&] {
     allow_host(0);
     empty_host_pool();
@@ -137,7 +137,7 @@ TEST_F(MoverFails, RoomThatALowerLimitTookIsNotAskedForTwiceLater) {
   mover_.during_wait = nullptr;
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
-  allow_host(swap::host_pool::kSlab);
+  allow_host(swap::pinned_pool::kSlab);
   limit(0);
   EXPECT_TRUE(run_until([&] { return is_away(); }));
   expect_told_right();
@@ -149,21 +149,21 @@ TEST_F(MoverFails, WhatIsKeptInTheHostIsRoom) {
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   ASSERT_EQ(kept(), kAll);
-  std::vector<swap::host_pool::Piece> taken;
-  while (swap::host_pool::free_bytes() != 0) taken.push_back(swap::host_pool::take(kMiB2));
+  std::vector<swap::pinned_pool::Piece> taken;
+  while (swap::pinned_pool::free_bytes() != 0) taken.push_back(swap::pinned_pool::take(kMiB2));
   allow_host(0);
   limit(0);
   EXPECT_TRUE(run_until([&] { return is_away(); }, 20 * kSecond));
   expect_told_right();
-  for (auto& piece : taken) swap::host_pool::give_back(piece);
+  for (auto& piece : taken) swap::pinned_pool::give_back(piece);
 }
 
 TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   // The room that was there when the wait began is another's when it is over.
-  std::vector<swap::host_pool::Piece> taken;
+  std::vector<swap::pinned_pool::Piece> taken;
   mover_.during_wait = [&] {
-    while (swap::host_pool::free_bytes() > 3 * kMiB2) {
-      taken.push_back(swap::host_pool::take(kMiB2));
+    while (swap::pinned_pool::free_bytes() > 3 * kMiB2) {
+      taken.push_back(swap::pinned_pool::take(kMiB2));
     }
   };
   limit(0);
@@ -179,24 +179,24 @@ TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   expect_told_right();
   run_for(10 * kMs);
   EXPECT_EQ(error(), abi::kSwapNoHostRoom);
-  for (auto& piece : taken) swap::host_pool::give_back(piece);
+  for (auto& piece : taken) swap::pinned_pool::give_back(piece);
 }
 
 TEST_F(MoverFails, WhereFreePiecesOfTheHostAreTooSmallTheNextAttemptFindsMore) {
   add({2 * kMiB2});  // one chunk that needs two pieces in a row
   swap::mover::allocated(0, 2 * kMiB2);
-  std::vector<swap::host_pool::Piece> taken;
-  while (swap::host_pool::free_bytes() != 0) taken.push_back(swap::host_pool::take(kMiB2));
-  for (std::size_t i = 0; i < taken.size(); i += 2) swap::host_pool::give_back(taken[i]);
+  std::vector<swap::pinned_pool::Piece> taken;
+  while (swap::pinned_pool::free_bytes() != 0) taken.push_back(swap::pinned_pool::take(kMiB2));
+  for (std::size_t i = 0; i < taken.size(); i += 2) swap::pinned_pool::give_back(taken[i]);
   limit(0);
   look();
   EXPECT_EQ(error(), abi::kSwapNoHostRoom);
   EXPECT_TRUE(is_back());
-  allow_host(2 * swap::host_pool::kSlab);
+  allow_host(2 * swap::pinned_pool::kSlab);
   EXPECT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_EQ(swap::host_pool::pinned_bytes(), 2 * swap::host_pool::kSlab);
+  EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 2 * swap::pinned_pool::kSlab);
   expect_told_right();
-  for (std::size_t i = 1; i < taken.size(); i += 2) swap::host_pool::give_back(taken[i]);
+  for (std::size_t i = 1; i < taken.size(); i += 2) swap::pinned_pool::give_back(taken[i]);
 }
 
 TEST_F(MoverFails, ARestAfterAFailureIsTwiceTheOneBeforeUpToTwoSeconds) {

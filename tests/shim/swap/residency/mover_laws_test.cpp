@@ -30,7 +30,7 @@ class MoverLaws : public testing::MoverTest {
         lift();
         break;
       case 3:
-        allow_host(roll(2) * swap::host_pool::kSlab);
+        allow_host(roll(2) * swap::pinned_pool::kSlab);
         break;
       case 4:
         driven_.failure = roll(2) == 0 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
@@ -93,7 +93,7 @@ class MoverLaws : public testing::MoverTest {
     mover_.wait_result = CUDA_SUCCESS;
     driven_.calls_until_failure = -1;
     process().joined.store(1);
-    allow_host(swap::host_pool::kSlab);
+    allow_host(swap::pinned_pool::kSlab);
     lift();
     // Even where the primary context is there: what ended by its own error needs a new one.
     mover_.primary = true;

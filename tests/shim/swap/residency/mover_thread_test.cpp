@@ -68,7 +68,7 @@ class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
     swap::mover::start();
     swap::mover::start();
     EXPECT_EQ(threads(), before + 1);
-    allow_host(swap::host_pool::kSlab);
+    allow_host(swap::pinned_pool::kSlab);
     limit(0);
     swap::mover::poke();
     EXPECT_TRUE(eventually([&] { return is_away(); }));
@@ -122,7 +122,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       begin_process();
       EXPECT_EQ(swap::words::total(0), 0u);
       EXPECT_EQ(swap::words::resident(0), 0u);
-      EXPECT_EQ(swap::host_pool::pinned_bytes(), 0u);
+      EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
       EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
       {

@@ -98,7 +98,7 @@ MoverTest::MoverTest() {
   g_driver.cuMemExportToShareableHandle = export_memory;
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
   process().swappable.store(1);
-  allow_host(swap::host_pool::kSlab);
+  allow_host(swap::pinned_pool::kSlab);
   swap::mover::allocated(0, kAll);
   const swap::Held held;
   for (std::size_t i = 0; i < swap::count(); ++i) {
@@ -147,7 +147,7 @@ void MoverTest::allocate_more(int ranges) {
 }
 
 void MoverTest::empty_host_pool() {
-  while (swap::host_pool::slabs() != 0 && swap::host_pool::drop(0)) continue;
+  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
 }
 
 void MoverTest::look() {
@@ -173,7 +173,7 @@ void MoverTest::expect_told_right() {
   std::uint64_t total = 0;
   for (const std::string& each : contents_) total += each.size();
   EXPECT_EQ(words().total_bytes.load(), total);
-  EXPECT_EQ(words().host_bytes.load(), swap::host_pool::pinned_bytes());
+  EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes());
 }
 
 }  // namespace testing

@@ -8,10 +8,10 @@
 namespace switchyard::shim {
 namespace {
 
-namespace host_pool = swap::host_pool;
+namespace pinned_pool = swap::pinned_pool;
 using testing::kMiB;
 
-constexpr std::uint64_t kSlab = host_pool::kSlab;
+constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 constexpr std::uint64_t kChunk = swap::kChunk;
 
 // Three slabs, and memory whose copies are put into them by hand.
@@ -23,47 +23,48 @@ class Shrink : public testing::SwapTest {
   Shrink() {
     unregistered = 0;
     result = CUDA_SUCCESS;
-    host_pool::clear();
+    pinned_pool::clear();
     g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
     g_driver.cuMemHostUnregister = [](void*) {
       ++unregistered;
       return result;
     };
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(host_pool::grow(UINT64_MAX));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(pinned_pool::grow(UINT64_MAX));
   }
   ~Shrink() override {
     {
       const swap::Held held;
       for (std::size_t i = 0; i < swap::count(); ++i) {
         for (unsigned c = 0; c < swap::at(i).count; ++c) {
-          host_pool::give_back(swap::at(i).chunks[c].host);
+          pinned_pool::give_back(swap::at(i).chunks[c].host);
         }
       }
     }
     result = CUDA_SUCCESS;
-    while (host_pool::slabs() != 0 && host_pool::drop(0)) {
+    while (pinned_pool::slabs() != 0 && pinned_pool::drop(0)) {
     }
-    host_pool::clear();
+    pinned_pool::clear();
   }
 
   // Memory of a few chunks, with copies in the slab `number`.
   CUdeviceptr copied(std::uint64_t bytes, unsigned number) {
     const CUdeviceptr address = allocate(bytes);
     const swap::Held held;
-    std::vector<host_pool::Piece> before;
+    std::vector<pinned_pool::Piece> before;
     for (unsigned i = 0; i < number; ++i) {
-      while (host_pool::Piece piece = take_of(i)) before.push_back(piece);
+      while (pinned_pool::Piece piece = take_of(i)) before.push_back(piece);
     }
     const swap::Range& range = *swap::find(address);
     for (unsigned i = 0; i < range.count; ++i) {
-      range.chunks[i].host = host_pool::take(range.chunks[i].bytes);
-      EXPECT_EQ(host_pool::slab_of(range.chunks[i].host), number);
+      range.chunks[i].host = pinned_pool::take(range.chunks[i].bytes);
+      EXPECT_EQ(pinned_pool::slab_of(range.chunks[i].host), number);
     }
-    for (auto& piece : before) host_pool::give_back(piece);
+    for (auto& piece : before) pinned_pool::give_back(piece);
     return address;
   }
-  static host_pool::Piece take_of(unsigned slab) {
-    return host_pool::free_bytes_of(slab) != 0 ? host_pool::take(2 * kMiB) : host_pool::Piece{};
+  static pinned_pool::Piece take_of(unsigned slab) {
+    return pinned_pool::free_bytes_of(slab) != 0 ? pinned_pool::take(2 * kMiB)
+                                                 : pinned_pool::Piece{};
   }
   static bool has_copy(CUdeviceptr address) {
     const swap::Held held;
@@ -78,23 +79,23 @@ TEST_F(Shrink, NoMoreIsGivenBackThanIsOverTheLimit) {
   EXPECT_TRUE(swap::can_shrink());
   EXPECT_EQ(shrink(3 * kSlab), 0u);
   EXPECT_EQ(shrink(2 * kSlab + 1), 1u);
-  EXPECT_EQ(host_pool::pinned_bytes(), 2 * kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 2 * kSlab);
   EXPECT_EQ(shrink(kSlab - 1), 2u);
-  EXPECT_EQ(host_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
   EXPECT_EQ(unregistered, 3);
   EXPECT_FALSE(swap::can_shrink());
 }
 
 TEST_F(Shrink, NoneIsBegunAfterItsTime) {
   EXPECT_EQ(swap::shrink(0, 1), 0u);
-  EXPECT_EQ(host_pool::pinned_bytes(), 3 * kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 3 * kSlab);
 }
 
 TEST_F(Shrink, WhatIsAwayStays) {
   const CUdeviceptr away = copied(2 * kChunk, 1);
   take_away(away);
   EXPECT_EQ(shrink(0), 2u);
-  EXPECT_EQ(host_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   EXPECT_FALSE(swap::can_shrink());
   EXPECT_TRUE(has_copy(away));
   EXPECT_EQ(free(away), CUDA_SUCCESS);
@@ -109,7 +110,7 @@ TEST_F(Shrink, KeptCopiesAreGivenUpOfTheSlabThatHasLeast) {
   EXPECT_FALSE(has_copy(less));
   EXPECT_TRUE(has_copy(more));
   EXPECT_TRUE(has_copy(most));
-  EXPECT_EQ(host_pool::free_bytes(), 2 * kSlab - 7 * kChunk);
+  EXPECT_EQ(pinned_pool::free_bytes(), 2 * kSlab - 7 * kChunk);
   EXPECT_EQ(shrink(0), 2u);
   EXPECT_FALSE(has_copy(more));
   EXPECT_FALSE(has_copy(most));
@@ -133,8 +134,8 @@ TEST_F(Shrink, WhatTheDriverDoesNotLetGoOfIsTriedOnce) {
   result = CUDA_ERROR_UNKNOWN;
   EXPECT_EQ(shrink(0), 0u);
   EXPECT_EQ(unregistered, 1);
-  EXPECT_EQ(host_pool::pinned_bytes(), 3 * kSlab);
-  EXPECT_EQ(host_pool::free_bytes(), 3 * kSlab - kChunk);
+  EXPECT_EQ(pinned_pool::pinned_bytes(), 3 * kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(), 3 * kSlab - kChunk);
   EXPECT_TRUE(has_copy(away));
   result = CUDA_SUCCESS;
   EXPECT_EQ(shrink(0), 2u);

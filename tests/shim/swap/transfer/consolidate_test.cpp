@@ -57,8 +57,8 @@ class Whole : public testing::HandlesTest {
       ++g_arrived;
       return copies();
     };
-    while (swap::host_pool::free_bytes() < 128 * kMiB) {
-      if (!swap::host_pool::grow(UINT64_MAX)) break;
+    while (swap::pinned_pool::free_bytes() < 128 * kMiB) {
+      if (!swap::pinned_pool::grow(UINT64_MAX)) break;
     }
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
@@ -112,13 +112,13 @@ class Whole : public testing::HandlesTest {
 };
 
 TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
-  const std::uint64_t free = swap::host_pool::free_bytes();
+  const std::uint64_t free = swap::pinned_pool::free_bytes();
   const CUdeviceptr at = make(kBytes, kTypes);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(at);
   EXPECT_TRUE(swap_.mapped.at(at).accessible);
   EXPECT_EQ(g_arrived, 3);
-  EXPECT_EQ(swap::host_pool::free_bytes(), free);
+  EXPECT_EQ(swap::pinned_pool::free_bytes(), free);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS) << "again";
   EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(map(at, kBytes, last(1)), CUDA_SUCCESS);

@@ -7,24 +7,24 @@ namespace {
 
 using swap::Stop;
 using testing::kMiB2;
-namespace host_pool = swap::host_pool;
+namespace pinned_pool = swap::pinned_pool;
 
 class Kept : public testing::PipelineTest {
  protected:
   ~Kept() override {
-    for (auto& piece : taken_) host_pool::give_back(piece);
+    for (auto& piece : taken_) pinned_pool::give_back(piece);
   }
   void take_all_room() {
-    while (host_pool::Piece piece = host_pool::take(kMiB2)) taken_.push_back(piece);
+    while (pinned_pool::Piece piece = pinned_pool::take(kMiB2)) taken_.push_back(piece);
   }
   // The chunk that leaves first, as if it had never left.
   static void forget_last() {
     const swap::Held held;
     const swap::Range& range = swap::at(swap::count() - 1);
-    host_pool::give_back(range.chunks[range.count - 1].host);
+    pinned_pool::give_back(range.chunks[range.count - 1].host);
   }
 
-  std::vector<host_pool::Piece> taken_;
+  std::vector<pinned_pool::Piece> taken_;
 };
 
 TEST_F(Kept, CleanIsNotCopied) {
@@ -46,11 +46,11 @@ TEST_F(Kept, CleanIsNotCopied) {
 TEST_F(Kept, ZeroIsNotCopied) {
   zero(0, 1);
   zero(1, 0);
-  const std::uint64_t room = host_pool::free_bytes();
+  const std::uint64_t room = pinned_pool::free_bytes();
   const swap::Moved left = out();
   EXPECT_EQ(left.copied, 3 * kMiB2);
   EXPECT_EQ(left.spared, 2 * kMiB2);
-  EXPECT_EQ(host_pool::free_bytes(), room - 3 * kMiB2);
+  EXPECT_EQ(pinned_pool::free_bytes(), room - 3 * kMiB2);
   expect_nothing_lost();
   const swap::Moved back = in();
   EXPECT_EQ(back.copied, 3 * kMiB2);

@@ -75,14 +75,14 @@ TEST_F(Pipeline, OnlyTheExcessGoes) {
 }
 
 TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
-  std::vector<swap::host_pool::Piece> taken;
-  while (swap::host_pool::free_bytes() > 2 * kMiB2) {
-    taken.push_back(swap::host_pool::take(kMiB2));
+  std::vector<swap::pinned_pool::Piece> taken;
+  while (swap::pinned_pool::free_bytes() > 2 * kMiB2) {
+    taken.push_back(swap::pinned_pool::take(kMiB2));
     ASSERT_TRUE(taken.back());
   }
   EXPECT_EQ(out().stop, Stop::kNoHostRoom);
   expect_nothing_lost();
-  for (auto& piece : taken) swap::host_pool::give_back(piece);
+  for (auto& piece : taken) swap::pinned_pool::give_back(piece);
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
 }

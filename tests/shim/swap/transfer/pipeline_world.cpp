@@ -143,8 +143,8 @@ PipelineTest::PipelineTest() {
   };
   g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return g_driven->next(); };
   drive_digests();
-  while (swap::host_pool::free_bytes() < 64 * kMiB) {
-    if (!swap::host_pool::grow(UINT64_MAX)) break;
+  while (swap::pinned_pool::free_bytes() < 64 * kMiB) {
+    if (!swap::pinned_pool::grow(UINT64_MAX)) break;
   }
   add({kMiB2, kMiB2, kMiB2});
   add({kMiB2, kMiB2});
@@ -156,13 +156,13 @@ PipelineTest::~PipelineTest() {
     const Held held;
     while (swap::count() != 0) {
       const swap::Range range = swap::take(0);
-      for (unsigned c = 0; c < range.count; ++c) swap::host_pool::give_back(range.chunks[c].host);
+      for (unsigned c = 0; c < range.count; ++c) swap::pinned_pool::give_back(range.chunks[c].host);
       std::free(range.chunks);
     }
   }
   // Each is 256 MiB of this machine's memory, and one process may run all tests.
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
-  while (swap::host_pool::slabs() != 0 && swap::host_pool::drop(0)) continue;
+  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
   for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
   g_driven = nullptr;
 }
