@@ -20,10 +20,10 @@
 namespace switchyard::shim::ipc {
 namespace {
 
-using swap::Held;
 using swap::Range;
+using swap::RangesLock;
 
-// None of a pool's, as the driver: these are exported by their pool. pre: a Held lives.
+// None of a pool's, as the driver: these are exported by their pool. pre: a RangesLock lives.
 Range* exportable(CUdeviceptr address) {
   Range* range = swap::find(address);
   const bool can =
@@ -38,7 +38,7 @@ bool make_key(wire::Key& key) {
 
 // Descriptors of the chunks from `first` on, as many as go with a frame. pre: inside a WorkGuard.
 CUresult export_chunks(CUdeviceptr address, unsigned first, Descriptors& batch) {
-  const Held held;
+  const RangesLock held;
   const Range* range = exportable(address);
   if (range == nullptr || range->address != address || first >= range->count) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -47,7 +47,7 @@ CUresult export_chunks(CUdeviceptr address, unsigned first, Descriptors& batch) 
   for (unsigned i = first; i < end; ++i) {
     const swap::Chunk& chunk = range->chunks[i];
     // Only where no context was left to bring it back by is it away here.
-    if (chunk.handle == 0 || chunk.arriving) return CUDA_ERROR_INVALID_CONTEXT;
+    if (chunk.handle == 0 || chunk.contents_pending) return CUDA_ERROR_INVALID_CONTEXT;
     int fd = -1;
     const CUresult result = swap::export_chunk(chunk, fd);
     if (result != CUDA_SUCCESS) return result;
@@ -109,7 +109,7 @@ CUresult hand_over(const Range& range) {
   return CUDA_SUCCESS;
 }
 
-// From now on others know the memory. pre: a Held lives.
+// From now on others know the memory. pre: a RangesLock lives.
 void stay(Range& range) {
   for (unsigned i = 0; i < range.count; ++i) {
     swap::pinned_pool::give_back(range.chunks[i].host);
@@ -123,7 +123,7 @@ void stay(Range& range) {
 
 // `told`: what the monitor was told of. False: it has been freed meanwhile.
 bool note(const Range& told) {
-  const Held held;
+  const RangesLock held;
   Range* range = exportable(told.address);
   if (range == nullptr || range->count != told.count) return false;
   range->share = told.share;
@@ -136,7 +136,7 @@ bool note(const Range& told) {
 CUresult export_range(CUipcMemHandle& out, CUdeviceptr address) {
   Range range;
   {
-    const Held held;
+    const RangesLock held;
     const Range* found = exportable(address);
     if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     range = *found;
@@ -167,7 +167,7 @@ CUresult export_range(CUipcMemHandle& out, CUdeviceptr address) {
 
 bool is_exportable(CUdeviceptr address) {
   if (!swap::on()) return false;
-  const Held held;
+  const RangesLock held;
   return exportable(address) != nullptr;
 }
 
@@ -190,7 +190,7 @@ bool can_export(CUdeviceptr address) { return sharing_monitor() != 0 && is_expor
 
 bool is_own(const wire::Key& key) {
   if (!swap::on()) return false;
-  const Held held;
+  const RangesLock held;
   for (std::size_t i = 0; i < swap::count(); ++i) {
     if (swap::at(i).stays && swap::at(i).share == key) return true;
   }

@@ -29,7 +29,7 @@ bool can_export(CUdeviceptr address);
 bool is_own(const wire::Key& key);
 
 // A range that stays has been freed: nobody shall open it any more. The monitor is told once the
-// Held that lives has ended. pre: a Held lives.
+// RangesLock that lives has ended. pre: a RangesLock lives.
 void ended(const swap::Range& range);
 
 // In a forked child.

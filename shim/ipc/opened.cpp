@@ -33,7 +33,7 @@ struct Mapped {
 };
 
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-constinit swap::Sorted<Mapped> g_mapped;
+constinit swap::FlatMap<Mapped> g_mapped;
 // Of g_mapped: who has opened nothing takes no lock.
 constinit std::atomic<std::uint32_t> g_count{0};
 

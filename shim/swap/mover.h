@@ -47,7 +47,7 @@ class Standstill {
 // before anybody works in it.
 void context_made();
 
-// How much there is to move is told by whoever makes and ends it, under Held.
+// How much there is to move is told by whoever makes and ends it, under RangesLock.
 void allocated(unsigned lane, std::uint64_t bytes);
 void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
 

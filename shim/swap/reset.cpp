@@ -19,8 +19,8 @@ using Reset = void (*)();
 
 // A module with state of its own has a line here. There are no constructors that could add one.
 constexpr Reset kResets[] = {
-    words::clear,    residency::clear, mover::clear,       wanted::clear,
-    handover::clear, admission::clear, bodies::clear,      pooled::clear,
+    words::clear,    residency::clear, mover::clear,           consolidation_request::clear,
+    handover::clear, admission::clear, vmm_allocations::clear, pooled::clear,
     clear_ranges,    clear_digests,    pinned_pool::clear,
 };
 

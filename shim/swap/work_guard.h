@@ -2,7 +2,7 @@
 //
 // Concept. A kernel that touches an address whose memory has been taken away loses the context, so
 // the gate, which lets a thread through that has just passed it, isn't enough here. Whoever puts
-// work that may touch memory does it inside an *WorkGuard*. To move memory the mover shuts the
+// work that may touch memory does it inside a *WorkGuard*. To move memory the mover shuts the
 // admission, waits until nobody is inside, and then waits for the accepted work:
 //
 //     open ──► shut: nobody new ──► draining: the GPU finishes ──► quiesced ──► open

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kMost = 1ull << 46;
 
 // Ranges that are kept aside. A hint: the ranges themselves say so.
-constinit std::atomic<std::uint32_t> g_aside{0};
+constinit std::atomic<std::uint32_t> g_deferred{0};
 
 // Waits for all that `context` has to do.
 CUresult wait_for(CUcontext context) {
@@ -46,7 +46,7 @@ struct Ending {
   CUcontext context = nullptr;
   Use was = Use::kLive;
 
-  // pre: a Held lives.
+  // pre: a RangesLock lives.
   void claim(Range& range) {
     address = range.address;
     context = range.context;
@@ -58,13 +58,13 @@ struct Ending {
   // stays as it was. pre: nothing of ours is held: the mover may have to come first.
   CUresult finish() const {
     const CUresult waited = wait_unless_captured(context);
-    const Held held;
+    const RangesLock held;
     Range* range = find(address);
     if (range == nullptr || range->use != Use::kEnding) return CUDA_SUCCESS;  // with its owner
     if (waited == CUDA_SUCCESS) {
       end(range);
-    } else if (was == Use::kKeptAside || spoils_a_capture(waited)) {
-      keep_aside(*range);
+    } else if (was == Use::kDeferredFree || spoils_a_capture(waited)) {
+      defer_free(*range);
       return CUDA_SUCCESS;
     } else {
       range->use = Use::kLive;
@@ -74,23 +74,23 @@ struct Ending {
   }
 };
 
-bool claim_one_aside(Ending& ending) {
-  const Held held;
+bool claim_one_deferred(Ending& ending) {
+  const RangesLock held;
   for (std::size_t i = 0; i < count(); ++i) {
-    if (at(i).use != Use::kKeptAside) continue;
+    if (at(i).use != Use::kDeferredFree) continue;
     ending.claim(at(i));
-    g_aside.fetch_sub(1, std::memory_order_relaxed);
+    g_deferred.fetch_sub(1, std::memory_order_relaxed);
     return true;
   }
-  g_aside.store(0, std::memory_order_relaxed);  // what a forked child has of its parent's
+  g_deferred.store(0, std::memory_order_relaxed);  // what a forked child has of its parent's
   return false;
 }
 
 // Ends what was kept aside: each once, because what can't be ended now is kept again.
-void tidy() {
+void reap() {
   Ending ending;
-  std::uint32_t left = g_aside.load(std::memory_order_relaxed);
-  while (left-- != 0 && may_wait() && claim_one_aside(ending)) ending.finish();
+  std::uint32_t left = g_deferred.load(std::memory_order_relaxed);
+  while (left-- != 0 && may_wait() && claim_one_deferred(ending)) ending.finish();
 }
 
 }  // namespace
@@ -130,19 +130,19 @@ CUresult create_where_room(Range& range) {
   // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which
   // an allocation else doesn't.
   bool more = pooled::reclaim();
-  if (g_aside.load(std::memory_order_relaxed) != 0) {
+  if (g_deferred.load(std::memory_order_relaxed) != 0) {
     const gate::Waiting waiting(gate::Waiting::kContext);
-    tidy();
+    reap();
     more = true;
   }
   if (more) made = create(range);
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
-  return again_as_room_comes([&] { return create(range); });
+  return retry_on_oom([&] { return create(range); });
 }
 
-void keep_aside(Range& range) {
-  range.use = Use::kKeptAside;
-  g_aside.fetch_add(1, std::memory_order_relaxed);
+void defer_free(Range& range) {
+  range.use = Use::kDeferredFree;
+  g_deferred.fetch_add(1, std::memory_order_relaxed);
 }
 
 Range* live(CUdeviceptr address) {
@@ -151,10 +151,10 @@ Range* live(CUdeviceptr address) {
 }
 
 bool free(CUdeviceptr address, CUresult& result, Free how) {
-  if (how == Free::kWaits) tidy();
+  if (how == Free::kWaits) reap();
   Ending ending;
   {
-    const Held held;
+    const RangesLock held;
     Range* range = live(address);
     if (range == nullptr) return false;
     result = address == range->address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -163,10 +163,10 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
       end(range);
       return true;
     }
-    if (range->pool != 0) result = pooled::hang_on_current(*range);
+    if (range->pool != 0) result = pooled::bind_lifetime_to_current(*range);
     if (result != CUDA_SUCCESS) return true;
     if (how == Free::kLater || !may_wait()) {
-      keep_aside(*range);
+      defer_free(*range);
       return true;
     }
     ending.claim(*range);
@@ -176,13 +176,13 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
 }
 
 bool is_away(CUdeviceptr address) {
-  const Held held;
+  const RangesLock held;
   const Range* range = live(address);
   return range != nullptr && resident_bytes(*range) == 0;
 }
 
 bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
-  const Held held;
+  const RangesLock held;
   const Range* range = live(address);
   if (range == nullptr) return false;
   if (base != nullptr) *base = range->address;
@@ -191,18 +191,18 @@ bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
 }
 
 CUcontext context_of(CUdeviceptr address) {
-  const Held held;
+  const RangesLock held;
   const Range* range = live(address);
   return range != nullptr ? range->context : nullptr;
 }
 
 void free_owned(int lane, std::uint64_t owner) {
-  const Held held;
+  const RangesLock held;
   for (std::size_t i = count(); i-- > 0;) {
     const Range& range = at(i);
     if (range.use == Use::kMapped) continue;  // it belongs to no context
     if (static_cast<int>(range.lane) != lane || range.owner != owner) continue;
-    if (range.use == Use::kKeptAside) g_aside.fetch_sub(1, std::memory_order_relaxed);
+    if (range.use == Use::kDeferredFree) g_deferred.fetch_sub(1, std::memory_order_relaxed);
     end(i);
   }
 }

@@ -61,9 +61,9 @@ CUresult wait_unless_captured(CUcontext context);
 // Makes the memory of `range` (lifetime.h). Where there is no room, what is kept is given back
 // first.
 CUresult create_where_room(Range& range);
-// Freed, and ended by the next free that may wait for its context. pre: a Held lives.
-void keep_aside(Range& range);
-// The live range that `address` lies in; null: none. pre: a Held lives.
+// Freed, and ended by the next free that may wait for its context. pre: a RangesLock lives.
+void defer_free(Range& range);
+// The live range that `address` lies in; null: none. pre: a RangesLock lives.
 Range* live(CUdeviceptr address);
 // Whether the calling thread may wait for the GPU now.
 bool may_wait();

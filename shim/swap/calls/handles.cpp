@@ -10,23 +10,24 @@
 namespace switchyard::shim::swap::handles {
 namespace {
 
-using bodies::Span;
+using vmm_allocations::Span;
 
 // More than any GPU has: the driver shall refuse it.
 constexpr std::uint64_t kMost = 1ull << 46;
 
 // As the driver refuses what isn't the whole.
-CUresult refusal(const Body& body, CUdeviceptr address, std::uint64_t size, std::uint64_t offset,
-                 unsigned long long flags) {
-  const bool sound = flags == 0 && size != 0 && offset <= body.bytes &&
-                     size <= body.bytes - offset && (address | size | offset) % kSmallestChunk == 0;
+CUresult refusal(const VmmAllocation& allocation, CUdeviceptr address, std::uint64_t size,
+                 std::uint64_t offset, unsigned long long flags) {
+  const bool sound = flags == 0 && size != 0 && offset <= allocation.bytes &&
+                     size <= allocation.bytes - offset &&
+                     (address | size | offset) % kSmallestChunk == 0;
   if (!sound) return CUDA_ERROR_INVALID_VALUE;
-  return size == body.bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  return size == allocation.bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 bool all_there(const Span& span) {
   for (std::size_t i = span.first; i < span.last; ++i) {
-    if (!bodies::is_there(*bodies::place_at(i).body)) return false;
+    if (!vmm_allocations::is_there(*vmm_allocations::mapping_at(i).allocation)) return false;
   }
   return true;
 }
@@ -34,8 +35,8 @@ bool all_there(const Span& span) {
 // Whether something is away that can still be reached after its unmapping.
 bool loses(const Span& span) {
   for (std::size_t i = span.first; i < span.last; ++i) {
-    const Body& body = *bodies::place_at(i).body;
-    if (body.references != 0 && !bodies::is_there(body)) return true;
+    const VmmAllocation& allocation = *vmm_allocations::mapping_at(i).allocation;
+    if (allocation.references != 0 && !vmm_allocations::is_there(allocation)) return true;
   }
   return false;
 }
@@ -44,9 +45,9 @@ bool loses(const Span& span) {
 CUresult unmap_between(const Span& span, CUdeviceptr address, CUdeviceptr end) {
   CUresult result = CUDA_SUCCESS;
   for (std::size_t i = span.first; i <= span.last && result == CUDA_SUCCESS; ++i) {
-    const CUdeviceptr next = i < span.last ? bodies::place_at(i).address : end;
+    const CUdeviceptr next = i < span.last ? vmm_allocations::mapping_at(i).address : end;
     if (next > address) result = driver().cuMemUnmap(address, next - address);
-    if (i < span.last) address = next + bodies::place_at(i).body->bytes;
+    if (i < span.last) address = next + vmm_allocations::mapping_at(i).allocation->bytes;
   }
   return result;
 }
@@ -57,14 +58,16 @@ CUresult unmap_span(const Span& span, CUdeviceptr address, std::uint64_t size) {
   CUresult result =
       whole ? driver().cuMemUnmap(address, size) : unmap_between(span, address, address + size);
   for (std::size_t i = span.last; i-- > span.first && result == CUDA_SUCCESS;) {
-    const Place& place = bodies::place_at(i);
-    if (!whole) result = bodies::unmap_chunks(*place.body, place.address, place.body->count);
-    if (result == CUDA_SUCCESS) bodies::end_place(i);
+    const Mapping& place = vmm_allocations::mapping_at(i);
+    if (!whole)
+      result =
+          vmm_allocations::unmap_chunks(*place.allocation, place.address, place.allocation->count);
+    if (result == CUDA_SUCCESS) vmm_allocations::end_mapping(i);
   }
   return result;
 }
 
-// False: not without waiting. pre: a Held lives.
+// False: not without waiting. pre: a RangesLock lives.
 bool try_unmap(const Span& span, CUdeviceptr address, std::uint64_t size, bool admitted,
                CUresult& result) {
   if (!span.whole) {
@@ -76,15 +79,15 @@ bool try_unmap(const Span& span, CUdeviceptr address, std::uint64_t size, bool a
   return true;
 }
 
-void note_access(Place& place, const CUmemAccessDesc& access) {
+void note_access(Mapping& place, const CUmemAccessDesc& access) {
   const CUmemLocation& at = access.location;
   const bool device = at.type == CU_MEM_LOCATION_TYPE_DEVICE;
   const bool counted = device && at.id >= 0 && at.id < static_cast<int>(kOtherLocations);
   const std::uint64_t bit = 1ull << (counted ? static_cast<unsigned>(at.id) : kOtherLocations);
-  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.body->reached = true;
+  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.allocation->reached = true;
   place.readers &= ~bit;
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) place.readers |= bit;
-  if (device && at.id == place.body->asked.location.id) {
+  if (device && at.id == place.allocation->asked.location.id) {
     place.own_access = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return;
   }
@@ -96,24 +99,24 @@ void note_access(Place& place, const CUmemAccessDesc& access) {
 // One more reference of what is mapped next in [address, end); `address` goes behind it. False:
 // nothing is.
 bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
-  const Held held;
-  const Span span = bodies::span_of(address, end - address);
+  const RangesLock held;
+  const Span span = vmm_allocations::span_of(address, end - address);
   if (span.empty()) return false;
-  const Place& place = bodies::place_at(span.first);
-  ++place.body->references;
-  number = place.body->number;
-  address = place.address + place.body->bytes;
+  const Mapping& place = vmm_allocations::mapping_at(span.first);
+  ++place.allocation->references;
+  number = place.allocation->number;
+  address = place.address + place.allocation->bytes;
   return true;
 }
 
 // Without the mover. False: it is needed.
 bool try_make_whole(Handle handle, CUresult& result) {
   const WorkGuard entry;
-  const Held held;
-  Body* body = bodies::find(handle);
+  const RangesLock held;
+  VmmAllocation* allocation = vmm_allocations::find(handle);
   // Nobody can be at work in what nobody reaches.
-  if (body != nullptr && !whole::is_whole(*body) && body->reached) return false;
-  result = body != nullptr ? whole::make(*body) : CUDA_ERROR_INVALID_VALUE;
+  if (allocation != nullptr && !whole::is_whole(*allocation) && allocation->reached) return false;
+  result = allocation != nullptr ? whole::make(*allocation) : CUDA_ERROR_INVALID_VALUE;
   return true;
 }
 
@@ -133,9 +136,9 @@ const char* hindrance(CUresult result) {
   }
 }
 
-void stay(Body& body, Stays why) {
-  body.stays = why;
-  bodies::settle(body);
+void stay(VmmAllocation& allocation, Stays why) {
+  allocation.stays = why;
+  vmm_allocations::settle(allocation);
 }
 
 }  // namespace
@@ -151,124 +154,124 @@ bool takes(const Handle* handle, std::uint64_t bytes, const CUmemAllocationProp*
 
 CUresult create(Handle* handle, std::uint64_t bytes, const CUmemAllocationProp& properties) {
   mover::start();
-  Body* body = bodies::make(bytes, properties);
-  if (body == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = bodies::fill(*body);
+  VmmAllocation* allocation = vmm_allocations::make(bytes, properties);
+  if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vmm_allocations::fill(*allocation);
   if (result == CUDA_SUCCESS) {
-    const Held held;
-    if (bodies::add(*body)) {
-      *handle = body->number;
+    const RangesLock held;
+    if (vmm_allocations::add(*allocation)) {
+      *handle = allocation->number;
       return CUDA_SUCCESS;
     }
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  bodies::destroy(body);
+  vmm_allocations::destroy(allocation);
   return result;
 }
 
 CUresult release(Handle handle) {
-  const Held held;
-  Body* body = bodies::find(handle);
-  if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  --body->references;
-  return bodies::end_if_unused(*body);
+  const RangesLock held;
+  VmmAllocation* allocation = vmm_allocations::find(handle);
+  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  --allocation->references;
+  return vmm_allocations::end_if_unused(*allocation);
 }
 
 CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Handle handle,
              unsigned long long flags) {
-  const Held held;
-  Body* body = bodies::find(handle);
-  if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = refusal(*body, address, size, offset, flags);
+  const RangesLock held;
+  VmmAllocation* allocation = vmm_allocations::find(handle);
+  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = refusal(*allocation, address, size, offset, flags);
   // Only where no context was left to bring it back by is it away here.
-  if (result == CUDA_SUCCESS && body->range != 0 && !bodies::is_there(*body)) {
+  if (result == CUDA_SUCCESS && allocation->range != 0 && !vmm_allocations::is_there(*allocation)) {
     result = CUDA_ERROR_INVALID_CONTEXT;
   }
-  if (result == CUDA_SUCCESS) result = bodies::fill(*body);
-  if (result == CUDA_SUCCESS) result = bodies::map_chunks(*body, address);
-  if (result != CUDA_SUCCESS || bodies::add_place(*body, address)) return result;
-  bodies::unmap_chunks(*body, address, body->count);
+  if (result == CUDA_SUCCESS) result = vmm_allocations::fill(*allocation);
+  if (result == CUDA_SUCCESS) result = vmm_allocations::map_chunks(*allocation, address);
+  if (result != CUDA_SUCCESS || vmm_allocations::add_mapping(*allocation, address)) return result;
+  vmm_allocations::unmap_chunks(*allocation, address, allocation->count);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool unmap(CUdeviceptr address, std::uint64_t size, CUresult& result) {
   {
-    const Held held;
-    const Span span = bodies::span_of(address, size);
+    const RangesLock held;
+    const Span span = vmm_allocations::span_of(address, size);
     if (span.empty()) return false;
     if (try_unmap(span, address, size, false, result)) return true;
   }
   const WorkGuard entry;
-  const Held held;
-  const Span span = bodies::span_of(address, size);
+  const RangesLock held;
+  const Span span = vmm_allocations::span_of(address, size);
   return !span.empty() && try_unmap(span, address, size, true, result);
 }
 
 bool set_access(CUdeviceptr address, std::uint64_t size, const CUmemAccessDesc* access,
                 std::size_t count, CUresult& result) {
-  const Held held;
-  const Span span = bodies::span_of(address, size);
+  const RangesLock held;
+  const Span span = vmm_allocations::span_of(address, size);
   if (span.empty()) return false;
   result =
       span.whole ? driver().cuMemSetAccess(address, size, access, count) : CUDA_ERROR_INVALID_VALUE;
   for (std::size_t i = span.first; i < span.last && result == CUDA_SUCCESS; ++i) {
-    Place& place = bodies::place_at(i);
+    Mapping& place = vmm_allocations::mapping_at(i);
     for (std::size_t a = 0; a < count; ++a) note_access(place, access[a]);
-    bodies::settle(*place.body);
+    vmm_allocations::settle(*place.allocation);
   }
   return true;
 }
 
 bool retain(CUdeviceptr address, Handle& handle) {
-  const Held held;
-  const Place* place = bodies::place_of(address);
+  const RangesLock held;
+  const Mapping* place = vmm_allocations::mapping_of(address);
   if (place == nullptr) return false;
-  ++place->body->references;
-  handle = place->body->number;
+  ++place->allocation->references;
+  handle = place->allocation->number;
   return true;
 }
 
 bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes) {
-  const Held held;
-  const Place* place = bodies::place_of(address);
+  const RangesLock held;
+  const Mapping* place = vmm_allocations::mapping_of(address);
   if (place == nullptr) return false;
   if (base != nullptr) *base = place->address;
-  if (bytes != nullptr) *bytes = place->body->bytes;
+  if (bytes != nullptr) *bytes = place->allocation->bytes;
   return true;
 }
 
 bool types_at(CUdeviceptr address, unsigned& types) {
-  const Held held;
-  const Place* place = bodies::place_of(address);
-  if (place != nullptr) types = static_cast<unsigned>(place->body->got.requestedHandleTypes);
+  const RangesLock held;
+  const Mapping* place = vmm_allocations::mapping_of(address);
+  if (place != nullptr) types = static_cast<unsigned>(place->allocation->got.requestedHandleTypes);
   return place != nullptr;
 }
 
 bool any_in(CUdeviceptr address, std::uint64_t size) {
-  const Held held;
-  return !bodies::span_of(address, size).empty();
+  const RangesLock held;
+  return !vmm_allocations::span_of(address, size).empty();
 }
 
 CUresult properties_of(Handle handle, CUmemAllocationProp* properties) {
-  const Held held;
-  const Body* body = bodies::find(handle);
-  if (body == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *properties = body->got;
+  const RangesLock held;
+  const VmmAllocation* allocation = vmm_allocations::find(handle);
+  if (allocation == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *properties = allocation->got;
   return CUDA_SUCCESS;
 }
 
 CUresult real(Handle handle, Handle& driver_handle) {
-  const Held held;
-  const Body* body = bodies::find(handle);
-  if (body == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  driver_handle = body->chunks[0].handle;
+  const RangesLock held;
+  const VmmAllocation* allocation = vmm_allocations::find(handle);
+  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  driver_handle = allocation->chunks[0].handle;
   return CUDA_SUCCESS;
 }
 
 CUresult make_whole(Handle handle) {
   CUresult result = CUDA_SUCCESS;
   if (try_make_whole(handle, result)) return result;
-  result = wanted::ask(handle);
+  result = consolidation_request::ask(handle);
   if (result == CUDA_SUCCESS) return result;
   static Once said;
   log_once(said, Level::kWarn,
@@ -290,30 +293,31 @@ CUresult make_whole(CUdeviceptr address, std::uint64_t size) {
 }
 
 bool is_whole(Handle handle) {
-  const Held held;
-  const Body* body = bodies::find(handle);
-  return body == nullptr || whole::is_whole(*body);
+  const RangesLock held;
+  const VmmAllocation* allocation = vmm_allocations::find(handle);
+  return allocation == nullptr || whole::is_whole(*allocation);
 }
 
 bool is_whole(CUdeviceptr address, std::uint64_t size) {
-  const Held held;
-  const Span span = bodies::span_of(address, size);
+  const RangesLock held;
+  const Span span = vmm_allocations::span_of(address, size);
   bool all = true;
   for (std::size_t i = span.first; i < span.last; ++i) {
-    all = all && whole::is_whole(*bodies::place_at(i).body);
+    all = all && whole::is_whole(*vmm_allocations::mapping_at(i).allocation);
   }
   return all;
 }
 
 void stays(Handle handle, Stays why) {
-  const Held held;
-  if (Body* body = bodies::find(handle)) stay(*body, why);
+  const RangesLock held;
+  if (VmmAllocation* allocation = vmm_allocations::find(handle)) stay(*allocation, why);
 }
 
 void stays(CUdeviceptr address, std::uint64_t size, Stays why) {
-  const Held held;
-  const Span span = bodies::span_of(address, size);
-  for (std::size_t i = span.first; i < span.last; ++i) stay(*bodies::place_at(i).body, why);
+  const RangesLock held;
+  const Span span = vmm_allocations::span_of(address, size);
+  for (std::size_t i = span.first; i < span.last; ++i)
+    stay(*vmm_allocations::mapping_at(i).allocation, why);
 }
 
 }  // namespace switchyard::shim::swap::handles

@@ -1,5 +1,5 @@
-// Handles: the calls of virtual memory management, over bodies (vmm_allocation.h) instead of the
-// driver's own memory.
+// Handles: the calls of virtual memory management, over allocations (vmm_allocation.h) instead of
+// the driver's own memory.
 //
 // Concept. Memory that the application makes itself can be swapped out like any other, so what the
 // application holds is a number of ours, and each call that takes or gives a handle translates.
@@ -23,9 +23,10 @@
 namespace switchyard::shim::swap::handles {
 
 // Whether a handle is a number of ours. Without swappable memory none is.
-inline bool ours(Handle handle) { return bodies::is_number(handle); }
+inline bool ours(Handle handle) { return vmm_allocations::is_number(handle); }
 
-// Whether memory that is asked for so becomes a body: plain memory of a device that we govern.
+// Whether memory that is asked for so becomes an allocation: plain memory of a device that we
+// govern.
 bool takes(const Handle* handle, std::uint64_t bytes, const CUmemAllocationProp* properties,
            unsigned long long flags);
 

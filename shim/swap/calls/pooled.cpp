@@ -31,14 +31,14 @@ bool is_default(CUmemoryPool pool) {
   return ask != nullptr && ask(&own, lane_index(current_lane())) == CUDA_SUCCESS && own == pool;
 }
 
-// pre: a Held lives.
+// pre: a RangesLock lives.
 bool moves(CUmemoryPool pool) {
   const Known* known = cache::find_pool(key_of(pool));
   if (known != nullptr) return !known->stays;
   return is_default(pool) && cache::add_pool({.pool = key_of(pool)});
 }
 
-bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const Freed& place) {
+bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const FreePoint& place) {
   if (!cache::any()) return false;
   return admitted([&] {
     Range* range = cache::pick(wanted.pool, wanted.bytes, place);
@@ -56,10 +56,10 @@ bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const
 // ends its context waits, too.
 struct Waited {
   CUdeviceptr address = 0;
-  Freed freed;
+  FreePoint freed;
 
   bool claim() {
-    const Held held;
+    const RangesLock held;
     for (std::size_t i = 0; i < count(); ++i) {
       Range& range = at(i);
       if (range.use != Use::kCached) continue;
@@ -79,7 +79,7 @@ struct Waited {
 
   bool finish() const {
     const bool done = wait() == CUDA_SUCCESS;
-    const Held held;
+    const RangesLock held;
     Range* range = find(address);
     if (range == nullptr || range->use != Use::kEnding) return false;
     range->use = Use::kCached;
@@ -91,19 +91,19 @@ struct Waited {
   }
 };
 
-// pre: a Held lives.
+// pre: a RangesLock lives.
 void rename(std::uint64_t from, std::uint64_t to) {
   for (std::size_t i = 0; i < count(); ++i) {
     if (at(i).pool == from) at(i).pool = to;
   }
 }
 
-// No more is asked of an event in a context that may be about to end. pre: a Held lives.
+// No more is asked of an event in a context that may be about to end. pre: a RangesLock lives.
 void leave_context(Range& range, const Askable& may_ask) {
   if (may_ask && cache::done(range)) return;
-  hang_on(range, range.freed.context);
+  bind_lifetime(range, range.freed.context);
   cache::take_out(range, Use::kEnding);
-  keep_aside(range);
+  defer_free(range);
 }
 
 }  // namespace
@@ -117,13 +117,13 @@ void learn(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool plain = std::all_of(bytes + offsetof(CUmemPoolProps, win32SecurityAttributes),
                                  bytes + sizeof(properties), [](auto byte) { return byte == 0; });
   if (!own || !plain) return;
-  const Held held;
+  const RangesLock held;
   cache::take_pool(key_of(pool));
   cache::add_pool({.pool = key_of(pool)});
 }
 
 void stays(CUmemoryPool pool) {
-  const Held held;
+  const RangesLock held;
   Known* known = cache::find_pool(key_of(pool));
   if (known != nullptr) {
     known->stays = true;
@@ -135,7 +135,7 @@ void stays(CUmemoryPool pool) {
 bool takes(CUmemoryPool pool, std::uint64_t bytes) {
   if (!swap::takes(bytes) || pool == nullptr || !may_stand_behind()) return false;
   const memory::Relaxed relaxed;
-  const Held held;
+  const RangesLock held;
   return moves(pool);
 }
 
@@ -149,7 +149,7 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes, CUmemoryPool pool, 
   range.owner = kNobody;
   range.pool = key_of(pool);
   range.properties = plain_memory(static_cast<int>(range.lane));
-  Freed place;
+  FreePoint place;
   if (const CUresult bad = place_of(order, place)) return bad;
   range.context = place.context;
   if (reuse(address, bytes, range, place)) return CUDA_SUCCESS;
@@ -160,14 +160,14 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes, CUmemoryPool pool, 
     return made;
   }
   *address = range.address;
-  const Held held;
+  const RangesLock held;
   cache::raise_high(range.pool);
   return CUDA_SUCCESS;
 }
 
 bool free(CUdeviceptr address, Order order, CUresult& result) {
   {
-    const Held held;
+    const RangesLock held;
     Range* range = live(address);
     if (range == nullptr || range->pool == 0) return false;
     result = address == range->address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -178,24 +178,24 @@ bool free(CUdeviceptr address, Order order, CUresult& result) {
     }
     range->use = Use::kEnding;
   }
-  Freed place;
+  FreePoint place;
   result = may_stand_behind() ? place_of(order, place) : driver().cuCtxGetCurrent(&place.context);
   const bool behind = result == CUDA_SUCCESS && stand_behind(place, order);
-  const Held held;
+  const RangesLock held;
   Range& range = *find(address);  // nobody else ends it
   if (result != CUDA_SUCCESS) {
     range.use = Use::kLive;
   } else if (behind) {
     cache::put(range, place);
   } else {
-    hang_on(range, place.context);
-    keep_aside(range);
+    bind_lifetime(range, place.context);
+    defer_free(range);
   }
   return true;
 }
 
 bool pool_of(CUdeviceptr address, CUmemoryPool& pool) {
-  const Held held;
+  const RangesLock held;
   const Range* range = live(address);
   if (range == nullptr || range->pool == 0) return false;
   pool = reinterpret_cast<CUmemoryPool>(range->pool & ~cache::kEnded);
@@ -204,7 +204,7 @@ bool pool_of(CUdeviceptr address, CUmemoryPool& pool) {
 
 void shrink() {
   const memory::Relaxed relaxed;
-  const Held held;
+  const RangesLock held;
   cache::shrink_all();
 }
 
@@ -212,7 +212,7 @@ bool reclaim() {
   if (!cache::any()) return false;
   bool any = false;
   {
-    const Held held;
+    const RangesLock held;
     any = cache::release(cache::kAny, UINT64_MAX) != 0;
   }
   if (!cache::any() || !may_wait()) return any;
@@ -224,7 +224,7 @@ bool reclaim() {
 
 std::uint64_t trim(CUmemoryPool pool, std::uint64_t keep) {
   const memory::Relaxed relaxed;
-  const Held held;
+  const RangesLock held;
   if (cache::find_pool(key_of(pool)) == nullptr) return keep;
   cache::release(key_of(pool), cache::excess(key_of(pool), keep));
   const std::uint64_t ours = cache::totals_of(key_of(pool)).reserved;
@@ -232,7 +232,7 @@ std::uint64_t trim(CUmemoryPool pool, std::uint64_t keep) {
 }
 
 void add_ours(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
-  const Held held;
+  const RangesLock held;
   const Known* known = cache::find_pool(key_of(pool));
   if (known == nullptr) return;
   const cache::Totals now = cache::totals_of(key_of(pool));
@@ -244,7 +244,7 @@ void add_ours(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
 }
 
 void reset_high(CUmemoryPool pool, CUmemPool_attribute attribute) {
-  const Held held;
+  const RangesLock held;
   Known* known = cache::find_pool(key_of(pool));
   if (known == nullptr) return;
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) known->used_high = 0;
@@ -253,14 +253,14 @@ void reset_high(CUmemoryPool pool, CUmemPool_attribute attribute) {
 }
 
 Ending::Ending(CUmemoryPool pool) {
-  const Held held;
+  const RangesLock held;
   known_ = cache::take_pool(key_of(pool));
   if (known_.pool != 0) rename(known_.pool, known_.pool | cache::kEnded);
 }
 
 void Ending::lives_on() const {
   if (known_.pool == 0) return;
-  const Held held;
+  const RangesLock held;
   cache::add_pool(known_);
   rename(known_.pool | cache::kEnded, known_.pool);
 }
@@ -268,7 +268,7 @@ void Ending::lives_on() const {
 void context_ends(std::uint64_t owner) {
   if (!cache::any()) return;
   const Locked waits(g_waiting);
-  const Held held;
+  const RangesLock held;
   const Askable may_ask;
   for (std::size_t i = 0; i < count(); ++i) {
     Range& range = at(i);

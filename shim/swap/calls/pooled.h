@@ -21,8 +21,8 @@
 //
 // A process that has made a green context allocates by the driver from then on (stream_event.h).
 //
-// Threading: any thread; what is known of pools is guarded by Held (range_table.h). The driver is
-// asked whether an event has come only while nothing is captured (work_guard.h: Askable).
+// Threading: any thread; what is known of pools is guarded by RangesLock (range_table.h). The
+// driver is asked whether an event has come only while nothing is captured (work_guard.h: Askable).
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ template <typename Call>
 CUresult with_room(Call call) {
   CUresult result = call();
   if (result == CUDA_ERROR_OUT_OF_MEMORY && reclaim()) result = call();
-  return result == CUDA_ERROR_OUT_OF_MEMORY ? again_as_room_comes(call) : result;
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? retry_on_oom(call) : result;
 }
 
 // Of cuMemPoolTrimTo: what the driver's part may keep, once ours has shrunk.

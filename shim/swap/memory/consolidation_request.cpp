@@ -11,7 +11,7 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
 
-namespace switchyard::shim::swap::wanted {
+namespace switchyard::shim::swap::consolidation_request {
 namespace {
 
 enum State : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
@@ -66,4 +66,4 @@ void clear() {
   g_asking = PTHREAD_MUTEX_INITIALIZER;
 }
 
-}  // namespace switchyard::shim::swap::wanted
+}  // namespace switchyard::shim::swap::consolidation_request

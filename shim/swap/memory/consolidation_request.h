@@ -1,5 +1,5 @@
-// Wanted: what a thread of the application wants of the mover, which is that a body is made whole
-// (consolidate.h).
+// Wanted: what a thread of the application wants of the mover, which is that an allocation is made
+// whole (consolidate.h).
 //
 // Concept. One thing at a time, and who wants it waits. While memory is away, or the process is
 // paused, that is as long as everybody waits; else it ends: what was not begun in time is
@@ -15,7 +15,7 @@
 
 #include "shim/swap/memory/vmm_allocation.h"
 
-namespace switchyard::shim::swap::wanted {
+namespace switchyard::shim::swap::consolidation_request {
 
 // Longer than to hold work and to wait for it (work_guard.cpp), and to pin some of the host.
 inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
@@ -37,4 +37,4 @@ void answer(CUresult result);
 // In a forked child.
 void clear();
 
-}  // namespace switchyard::shim::swap::wanted
+}  // namespace switchyard::shim::swap::consolidation_request

@@ -16,7 +16,7 @@
 namespace switchyard::shim::swap {
 
 template <typename Item>
-class Sorted {
+class FlatMap {
  public:
   std::size_t count() const { return count_; }
   Item& at(std::size_t index) { return items_[index]; }

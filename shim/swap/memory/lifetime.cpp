@@ -51,7 +51,7 @@ CUresult bring_all(Range& range) {
   return permit(range.address, range.bytes, range.properties.location);
 }
 
-// pre: a Held lives.
+// pre: a RangesLock lives.
 CUresult make(Range& range) {
   // Before it comes: the monitor shall never see less than there is.
   mover::allocated(range.lane, range.bytes);

@@ -12,15 +12,15 @@
 
 namespace switchyard::shim::swap {
 
-// Acts under Held while nothing is moved: waits for the end of a move, unless the calling thread is
-// one that the mover waits for. pre: nothing of ours is held.
+// Acts under RangesLock while nothing is moved: waits for the end of a move, unless the calling
+// thread is one that the mover waits for. pre: nothing of ours is held.
 template <typename Act>
 auto admitted(Act act) {
   const memory::Relaxed relaxed;
   for (;;) {
     const bool inside = admission::inside();
     if (!inside) admission::wait_until_open();
-    const Held held;
+    const RangesLock held;
     if (inside || admission::is_open()) return act();
   }
 }
@@ -30,7 +30,7 @@ auto admitted(Act act) {
 CUresult create(Range& range);
 
 // Gives back all that stands behind one, its addresses and, of pooled memory, its charge.
-// pre: a Held lives, and no work can touch it.
+// pre: a RangesLock lives, and no work can touch it.
 void end(std::size_t index);
 void end(const Range* range);
 

@@ -15,7 +15,7 @@
 // What pthread_atfork calls: that one is in no shared object of every glibc.
 extern "C" int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* dso);
 
-namespace switchyard::shim::swap::descriptors {
+namespace switchyard::shim::swap::memory_fd {
 namespace {
 
 // Numbers below that are the application's in any case; above the last one none is kept.
@@ -118,4 +118,4 @@ void close(int kept) {
   close_if_kept(kept);
 }
 
-}  // namespace switchyard::shim::swap::descriptors
+}  // namespace switchyard::shim::swap::memory_fd

@@ -13,7 +13,7 @@
 // Threading: any thread; a number is its keeper's alone.
 #pragma once
 
-namespace switchyard::shim::swap::descriptors {
+namespace switchyard::shim::swap::memory_fd {
 
 // A copy of `fd`, closed on exec; 0: none can be kept. Never 0 otherwise.
 int keep(int fd);
@@ -21,8 +21,8 @@ int keep(int fd);
 int copy(int kept);
 void close(int kept);
 
-// Around descriptors of memory that aren't kept: no child shall have copies. pre: no Held lives
-// (range_table.h).
+// Around descriptors of memory that aren't kept: no child shall have copies. pre: no RangesLock
+// lives (range_table.h).
 class NoFork {
  public:
   NoFork();
@@ -31,4 +31,4 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
-}  // namespace switchyard::shim::swap::descriptors
+}  // namespace switchyard::shim::swap::memory_fd

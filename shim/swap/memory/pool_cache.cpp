@@ -12,7 +12,7 @@ std::atomic<std::uint32_t> g_count{0};
 
 namespace {
 
-constinit Sorted<Known> g_known;
+constinit FlatMap<Known> g_known;
 
 // What the driver counts an allocation by.
 constexpr std::uint64_t kPiece = 512;
@@ -34,7 +34,7 @@ std::uint64_t ask(std::uint64_t pool, CUmemPool_attribute which) {
 
 }  // namespace
 
-void put(Range& range, const Freed& freed) {
+void put(Range& range, const FreePoint& freed) {
   range.freed = freed;
   range.use = Use::kCached;
   g_count.fetch_add(1, std::memory_order_relaxed);
@@ -47,7 +47,7 @@ void take_out(Range& range, Use use) {
   g_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Range* pick(std::uint64_t pool, std::uint64_t bytes, const Freed& place) {
+Range* pick(std::uint64_t pool, std::uint64_t bytes, const FreePoint& place) {
   for (std::size_t i = 0; i < count(); ++i) {
     Range& range = at(i);
     const bool same_stream =
@@ -62,7 +62,7 @@ Range* pick(std::uint64_t pool, std::uint64_t bytes, const Freed& place) {
 }
 
 bool done(Range& range) {
-  Freed& freed = range.freed;
+  FreePoint& freed = range.freed;
   if (freed.event == nullptr) return true;
   if (driver().cuEventQuery(freed.event) != CUDA_SUCCESS) return false;
   driver().cuEventDestroy_v2(freed.event);

@@ -7,7 +7,7 @@
 //
 // What the sums are is read from the ranges, so it can't drift; only high marks are remembered.
 //
-// Threading: whoever calls any of it holds Held (range_table.h), except any().
+// Threading: whoever calls any of it holds RangesLock (range_table.h), except any().
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,12 @@ inline std::uint64_t key_of(CUmemoryPool pool) { return reinterpret_cast<std::ui
 extern std::atomic<std::uint32_t> g_count;
 inline bool any() { return g_count.load(std::memory_order_relaxed) != 0; }
 
-void put(Range& range, const Freed& freed);
+void put(Range& range, const FreePoint& freed);
 // It isn't cached any more, and its event is gone.
 void take_out(Range& range, Use use);
 
 // What is cached of `pool` in that size, and may be used at `place` now; null: nothing.
-Range* pick(std::uint64_t pool, std::uint64_t bytes, const Freed& place);
+Range* pick(std::uint64_t pool, std::uint64_t bytes, const FreePoint& place);
 
 // Whether nothing that was put before the free is to be waited for. pre: an Askable says yes.
 bool done(Range& range);

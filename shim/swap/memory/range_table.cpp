@@ -11,10 +11,10 @@
 namespace switchyard::shim::swap {
 namespace {
 
-constinit Sorted<Range> g_ranges;
+constinit FlatMap<Range> g_ranges;
 std::uint64_t g_taken_out = 0;
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-Later* g_later = nullptr;  // of the Held that lives
+Later* g_later = nullptr;  // of the RangesLock that lives
 
 // So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
 // nothing until it is exported.
@@ -29,8 +29,8 @@ CUmemAllocationHandleType handle_types(int device) {
 
 }  // namespace
 
-Held::Held() { ::pthread_mutex_lock(&g_lock); }
-Held::~Held() {
+RangesLock::RangesLock() { ::pthread_mutex_lock(&g_lock); }
+RangesLock::~RangesLock() {
   Later* later = g_later;
   g_later = nullptr;
   ::pthread_mutex_unlock(&g_lock);
@@ -66,7 +66,7 @@ Range take(std::size_t index) {
   CUdeviceptr address = range.address;
   for (unsigned c = 0; c < range.count; ++c) {
     Chunk& chunk = range.chunks[c];
-    if (chunk.standby != 0) stand_down(chunk, address);
+    if (chunk.preimported != 0) drop_preimported(chunk, address);
     address += chunk.bytes;
   }
   return range;
@@ -133,38 +133,38 @@ bool send_away(Chunk& chunk, CUdeviceptr address) {
   return unmapped == CUDA_SUCCESS;
 }
 
-bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
-              int descriptor) {
+bool preimport(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+               int descriptor) {
   if (driver().cuMemMap(address, chunk.bytes, 0, memory, 0) != CUDA_SUCCESS) return false;
-  chunk.standby = memory;
+  chunk.preimported = memory;
   chunk.descriptor = descriptor;
   return true;
 }
 
-void accept_standby(Chunk& chunk) {
-  chunk.handle = chunk.standby;
-  chunk.standby = 0;
+void accept_preimported(Chunk& chunk) {
+  chunk.handle = chunk.preimported;
+  chunk.preimported = 0;
 }
 
-void stand_down(Chunk& chunk, CUdeviceptr address) {
-  accept_standby(chunk);
+void drop_preimported(Chunk& chunk, CUdeviceptr address) {
+  accept_preimported(chunk);
   if (send_away(chunk, address)) return;
   // It never was the chunk's: what comes there fails, and says so.
-  chunk.standby = chunk.handle;
+  chunk.preimported = chunk.handle;
   chunk.handle = 0;
 }
 
 CUresult release(Chunk& chunk) {
   const CUresult released = driver().cuMemRelease(chunk.handle);
   chunk.handle = 0;
-  if (chunk.descriptor != 0) descriptors::close(chunk.descriptor);
+  if (chunk.descriptor != 0) memory_fd::close(chunk.descriptor);
   chunk.descriptor = 0;
   return released;
 }
 
 CUresult export_chunk(const Chunk& chunk, int& fd) {
   if (chunk.descriptor != 0) {
-    fd = descriptors::copy(chunk.descriptor);
+    fd = memory_fd::copy(chunk.descriptor);
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
   }
   const CUresult result = driver().cuMemExportToShareableHandle(
@@ -182,7 +182,7 @@ bool anything_away() {
   for (std::size_t i = 0; i < g_ranges.count(); ++i) {
     const Range& range = g_ranges.at(i);
     for (unsigned c = 0; c < range.count; ++c) {
-      if (range.chunks[c].handle == 0 || range.chunks[c].arriving) return true;
+      if (range.chunks[c].handle == 0 || range.chunks[c].contents_pending) return true;
     }
   }
   return false;

@@ -3,7 +3,7 @@
 // Concept. A range is a piece of reserved addresses, backed by *chunks*: physical memory of its own
 // each, mapped at a fixed place. A chunk's memory can be taken away and brought back without the
 // application seeing another address. It is either an allocation (allocate.h, pooled.h), which has
-// its addresses for life, or the only mapping of a body that the application made itself
+// its addresses for life, or the only mapping of an allocation that the application made itself
 // (vmm_allocation.h).
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
@@ -13,8 +13,8 @@
 // as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
 // reserve: who finds no room takes theirs.
 //
-// Threading: whoever reads or changes any of it holds `Held`. While the mover (mover.h) moves, it
-// holds it all the time: who frees or allocates waits until the move is over.
+// Threading: whoever reads or changes any of it holds `RangesLock`. While the mover (mover.h)
+// moves, it holds it all the time: who frees or allocates waits until the move is over.
 #pragma once
 
 #include <cstddef>
@@ -36,24 +36,24 @@ struct Chunk {
   pinned_pool::Piece host = {};             // its copy; while it is on the device, a kept one
   digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
-  bool arriving = false;                    // on the device, but its contents aren't yet
+  bool contents_pending = false;            // on the device, but its contents aren't yet
   int descriptor = 0;  // kept of memory that another process made (memory_fd.h); 0: it is our own
   // Memory that is mapped at its place already while it is away, for when its contents may come
   // (handover.h). Nobody's until then; 0: none.
-  CUmemGenericAllocationHandle standby = 0;
+  CUmemGenericAllocationHandle preimported = 0;
 };
 
 // What a range is to the application.
 enum class Use : std::uint8_t {
   kLive,
-  kKeptAside,  // freed, but its memory may only be given back when nothing is captured
-  kEnding,     // freed, and a thread waits for the work that may still touch it
-  kCached,     // freed in stream order: its pool may hand it out again (pooled.h)
-  kMapped,     // the application's own mapping: no free ends it, and its chunks are the body's
+  kDeferredFree,  // freed, but its memory may only be given back when nothing is captured
+  kEnding,        // freed, and a thread waits for the work that may still touch it
+  kCached,        // freed in stream order: its pool may hand it out again (pooled.h)
+  kMapped,  // the application's own mapping: no free ends it, and its chunks are the allocation's
 };
 
 // Where memory of a pool was freed: who comes later there may use it again.
-struct Freed {
+struct FreePoint {
   CUevent event = nullptr;      // stands behind the free; null: nothing is to be waited for
   CUcontext context = nullptr;  // the stream's, and so the event's
   std::uint64_t stream = 0;     // its number
@@ -74,7 +74,7 @@ struct Range {
   unsigned count = 0;
   CUmemAllocationProp properties = {};  // that its chunks are made with
   std::uint64_t pool = 0;               // which it belongs to; 0: none
-  Freed freed = {};                     // of pooled memory
+  FreePoint freed = {};                 // of pooled memory
   // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
   bool stays = false;
   wire::Key share = {};       // by which they do, and
@@ -84,18 +84,18 @@ struct Range {
 };
 
 // The table held still.
-class Held {
+class RangesLock {
  public:
-  Held();
-  ~Held();
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  RangesLock();
+  ~RangesLock();
+  RangesLock(const RangesLock&) = delete;
+  RangesLock& operator=(const RangesLock&) = delete;
 };
 
-// pre: a Held lives, for all below.
+// pre: a RangesLock lives, for all below.
 
 // What follows from a change of the table but takes long, as a question to the monitor does. The
-// Held that lives acts on it, on its own thread, once it has let the table go.
+// RangesLock that lives acts on it, on its own thread, once it has let the table go.
 struct Later {
   Later* next = nullptr;
   void (*act)(Later* self) = nullptr;  // `self` is its own from here on
@@ -170,12 +170,12 @@ bool send_away(Chunk& chunk, CUdeviceptr address);
 
 // Maps memory that exists already, and the descriptor that it came by, behind a chunk that is away;
 // nobody may touch it before permit(). False: it can't be, and both are the caller's still.
-bool stand_by(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
-              int descriptor);
+bool preimport(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
+               int descriptor);
 // It is the chunk's own from here on,
-void accept_standby(Chunk& chunk);
+void accept_preimported(Chunk& chunk);
 // or is given back after all.
-void stand_down(Chunk& chunk, CUdeviceptr address);
+void drop_preimported(Chunk& chunk, CUdeviceptr address);
 
 // Gives the memory itself back, which is mapped nowhere any more. The driver's complaint.
 CUresult release(Chunk& chunk);
@@ -189,7 +189,7 @@ bool each_kept(Act act) {
   for (std::size_t i = 0; i < count(); ++i) {
     for (unsigned c = 0; c < at(i).count; ++c) {
       Chunk& chunk = at(i).chunks[c];
-      if (chunk.handle != 0 && !chunk.arriving && chunk.host && act(chunk)) return true;
+      if (chunk.handle != 0 && !chunk.contents_pending && chunk.host && act(chunk)) return true;
     }
   }
   return false;

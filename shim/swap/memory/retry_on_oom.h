@@ -21,7 +21,7 @@ bool takes_turns();
 
 // After a call that found no room on the device: again and again, for two seconds at most.
 template <typename Call>
-CUresult again_as_room_comes(Call call) {
+CUresult retry_on_oom(Call call) {
   CUresult made = CUDA_ERROR_OUT_OF_MEMORY;
   if (!takes_turns()) return made;
   const std::uint64_t end = monotonic_ns() + kRoomComesNs;

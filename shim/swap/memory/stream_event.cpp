@@ -34,7 +34,7 @@ bool may_stand_behind() {
          calls.cuEventRecord_ptsz != nullptr;
 }
 
-CUresult place_of(Order order, Freed& place) {
+CUresult place_of(Order order, FreePoint& place) {
   const bool named = reinterpret_cast<std::uintptr_t>(order.stream) > 2;
   const CUresult found = named ? driver().cuStreamGetCtx(order.stream, &place.context)
                                : driver().cuCtxGetCurrent(&place.context);
@@ -47,7 +47,7 @@ CUresult place_of(Order order, Freed& place) {
   return asked;
 }
 
-bool stand_behind(Freed& place, Order order) {
+bool stand_behind(FreePoint& place, Order order) {
   if (!may_stand_behind() || untouchable(order.stream, order.per_thread)) return false;
   const memory::Relaxed relaxed;
   CUcontext current = nullptr;
@@ -59,18 +59,18 @@ bool stand_behind(Freed& place, Order order) {
   return result == CUDA_SUCCESS;
 }
 
-void hang_on(Range& range, CUcontext context) {
+void bind_lifetime(Range& range, CUcontext context) {
   range.owner = memory::owner_of(context);
   const bool may_be_green = range.owner == 0 && g_green.load(std::memory_order_relaxed);
   // The wait for the primary context is one for the green ones, too.
   range.context = may_be_green ? PrimaryContext(static_cast<CUdevice>(range.lane)).get() : context;
 }
 
-CUresult hang_on_current(Range& range) {
+CUresult bind_lifetime_to_current(Range& range) {
   CUcontext current = nullptr;
   if (const CUresult bad = driver().cuCtxGetCurrent(&current)) return bad;
   if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  hang_on(range, current);
+  bind_lifetime(range, current);
   return CUDA_SUCCESS;
 }
 

@@ -20,17 +20,17 @@ struct Order {
 };
 
 // Its context and number.
-CUresult place_of(Order order, Freed& place);
+CUresult place_of(Order order, FreePoint& place);
 
 // Whether events can be put at all.
 bool may_stand_behind();
 // Puts one behind what is in the stream, at its place. False: it can't be told when that is done.
-bool stand_behind(Freed& place, Order order);
+bool stand_behind(FreePoint& place, Order order);
 
 // From here on the end of `range` waits for that context, and comes with it. Its own may have
 // ended.
-void hang_on(Range& range, CUcontext context);
-CUresult hang_on_current(Range& range);
+void bind_lifetime(Range& range, CUcontext context);
+CUresult bind_lifetime_to_current(Range& range);
 
 void green_context_made();
 

@@ -1,22 +1,26 @@
-// Bodies: memory that the application makes itself, apart from addresses (cuMemCreate, cuMemMap).
+// Allocations: memory that the application makes itself, apart from addresses (cuMemCreate,
+// cuMemMap).
 //
 // Concept. In a swappable process the application gets a number of ours for it, and behind that
-// stands a *body*: chunks of physical memory that come and go. The driver maps a handle whole or
-// not at all, so a body is made of handles of kChunk at most. Only one that others are really given
-// becomes a single handle (consolidate.h). A *place* is an address that a body is mapped at.
+// stands an *allocation*: chunks of physical memory that come and go. The driver maps a handle
+// whole or not at all, so an allocation is made of handles of kChunk at most. Only one that others
+// are really given becomes a single handle (consolidate.h). A *mapping* is an address that it is
+// mapped at.
 //
-//     number ──► body ──► chunk 0 │ chunk 1 │ ...         place: address, access ──► body
+//     number ──► allocation ──► chunk 0 │ chunk 1 │ ...
+//     mapping: address, access ──► allocation
 //
-// A body can leave the device while it is mapped at one place, which its own device alone reads and
-// writes, and nobody else knows of it: then that place is a range (range_table.h), and what moves
-// ranges moves it. In every other state it is on the device. The change to and fro is settle().
+// An allocation can leave the device while it is mapped at one place, which its own device alone
+// reads and writes, and nobody else knows of it: then that place is a range (range_table.h), and
+// what moves ranges moves it. In every other state it is on the device. The change to and fro is
+// settle().
 //
 // Whether memory of a kind can be had the driver says at its making, so the first chunk is made as
 // it was asked for. The others, and all that come back, can at most be handed over (handover.h).
 //
 // It lives as long as the driver's own would: until the last of its references and places.
 //
-// Threading: whoever reads or changes any of it holds `Held`.
+// Threading: whoever reads or changes any of it holds `RangesLock`.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +34,7 @@ namespace switchyard::shim::swap {
 
 using Handle = CUmemGenericAllocationHandle;
 
-struct Body {
+struct VmmAllocation {
   Handle number = 0;  // what the application knows it by
   std::uint64_t bytes = 0;
   unsigned lane = 0;
@@ -49,9 +53,9 @@ struct Body {
 
 inline constexpr unsigned kOtherLocations = 63;  // the last bit of what follows
 
-struct Place {
+struct Mapping {
   CUdeviceptr address = 0;
-  Body* body = nullptr;
+  VmmAllocation* allocation = nullptr;
   bool own_access = false;    // its own device may read and write
   std::uint64_t others = 0;   // who else has access: devices by number, the last bit for all else
   std::uint64_t readers = 0;  // who may read only, in the same way, its own device included
@@ -59,35 +63,35 @@ struct Place {
   std::uint64_t key() const { return address; }
 };
 
-namespace bodies {
+namespace vmm_allocations {
 
 // No driver's handle: neither an address nor a small number looks like that.
 inline constexpr Handle kTag = 0x5359;
 inline bool is_number(Handle handle) { return handle >> 48 == kTag; }
 
-// A body without memory, in no table; null: no memory for it.
-Body* make(std::uint64_t bytes, const CUmemAllocationProp& properties);
+// An allocation without memory, in no table; null: no memory for it.
+VmmAllocation* make(std::uint64_t bytes, const CUmemAllocationProp& properties);
 // Creates the chunks that it lacks; on failure it has as few as before. Holds nothing.
-CUresult fill(Body& body);
-// Gives back what stands behind it, and the body. The driver's first complaint.
-CUresult destroy(Body* body);
-bool is_there(const Body& body);
+CUresult fill(VmmAllocation& allocation);
+// Gives back what stands behind it, and the allocation. The driver's first complaint.
+CUresult destroy(VmmAllocation* allocation);
+bool is_there(const VmmAllocation& allocation);
 // What its chunks are made with when they come back.
-CUmemAllocationProp kind_of(const Body& body);
+CUmemAllocationProp kind_of(const VmmAllocation& allocation);
 
 // At one address: its chunks, or nothing where one fails.
-CUresult map_chunks(const Body& body, CUdeviceptr address);
+CUresult map_chunks(const VmmAllocation& allocation, CUdeviceptr address);
 // The first `count` chunks, as far as they are there. The driver's first complaint.
-CUresult unmap_chunks(const Body& body, CUdeviceptr address, unsigned count);
+CUresult unmap_chunks(const VmmAllocation& allocation, CUdeviceptr address, unsigned count);
 
-// --- the tables. pre: a Held lives, for all below ---
+// --- the tables. pre: a RangesLock lives, for all below ---
 
 // Adds it and gives it its number. False: no memory for it.
-bool add(Body& body);
+bool add(VmmAllocation& allocation);
 // By a number that the application holds a reference of; null: there is none.
-Body* find(Handle number);
+VmmAllocation* find(Handle number);
 // The place that `address` lies in; null: none. Valid until the next place comes or goes.
-Place* place_of(CUdeviceptr address);
+Mapping* mapping_of(CUdeviceptr address);
 
 // Places [first, last) that [address, address + size) meets, and whether it covers them whole.
 struct Span {
@@ -97,29 +101,29 @@ struct Span {
   bool empty() const { return first == last; }
 };
 Span span_of(CUdeviceptr address, std::uint64_t size);
-Place& place_at(std::size_t index);
-// All of a body's. They neither come nor go meanwhile.
+Mapping& mapping_at(std::size_t index);
+// All of an allocation's. They neither come nor go meanwhile.
 template <typename Act>
-void each_place(const Body& body, Act act) {
+void each_place(const VmmAllocation& allocation, Act act) {
   const Span all = span_of(0, UINT64_MAX);
   for (std::size_t i = all.first; i < all.last; ++i) {
-    if (place_at(i).body == &body) act(place_at(i));
+    if (mapping_at(i).allocation == &allocation) act(mapping_at(i));
   }
 }
 
-// pre: the body is mapped there. False: no memory for it.
-bool add_place(Body& body, CUdeviceptr address);
-// The mapping is gone. The body is where it was, or ends with it.
-void end_place(std::size_t index);
+// pre: the allocation is mapped there. False: no memory for it.
+bool add_mapping(VmmAllocation& allocation, CUdeviceptr address);
+// The mapping is gone. The allocation is where it was, or ends with it.
+void end_mapping(std::size_t index);
 
-// The body becomes a range, or is none any more. pre: it is on the device, or its contents are
-// not wanted.
-void settle(Body& body);
+// The allocation becomes a range, or is none any more. pre: it is on the device, or its contents
+// are not wanted.
+void settle(VmmAllocation& allocation);
 // It ends if nothing refers to it any more.
-CUresult end_if_unused(Body& body);
+CUresult end_if_unused(VmmAllocation& allocation);
 
 // In a forked child: the parent's memory is not ours.
 void clear();
 
-}  // namespace bodies
+}  // namespace vmm_allocations
 }  // namespace switchyard::shim::swap

@@ -44,13 +44,13 @@ bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
 }
 
 std::uint64_t kept_now() {
-  const Held held;
+  const RangesLock held;
   return kept_bytes();
 }
 
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
-  const Held held;
+  const RangesLock held;
   return words::resident(lane) - cache::resident_on(lane);
 }
 
@@ -58,9 +58,9 @@ std::uint64_t wanted_now(unsigned lane) {
 bool has_host_room(std::uint64_t bytes) { return pinned_pool::free_bytes() + kept_now() >= bytes; }
 
 std::uint64_t bytes_of(Handle number) {
-  const Held held;
-  const Body* body = bodies::find(number);
-  return body != nullptr ? body->bytes : 0;
+  const RangesLock held;
+  const VmmAllocation* allocation = vmm_allocations::find(number);
+  return allocation != nullptr ? allocation->bytes : 0;
 }
 
 Error error_of(Stop stop) {
@@ -128,7 +128,7 @@ Seen Executor::observe() {
             .monitored = words::monitored(),
             .quiesced = admission::is_quiesced(),
             .answered = words::has_said(lane_, phase_of(State::kSwappedOut)),
-            .asked = wanted::is_asked() && !paused().paused};
+            .asked = consolidation_request::is_asked() && !paused().paused};
   const std::uint64_t takes = words::takes(lane_);
   const bool wants = takes != 0 && wants_handoff(now_, seen) && current_.enter(lane_);
   seen.handoff = handoff_now(handover::follow(takes, wants, has_room(now_, seen)));
@@ -225,7 +225,7 @@ Input Executor::swap_out(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved out;
   {
-    const Held held;
+    const RangesLock held;
     cache::drop_all(lane_);
     const std::uint64_t there = words::resident(lane_);
     if (there > seen.limit) out = move_out(lane_, there - seen.limit, words::resident_changes);
@@ -247,7 +247,7 @@ Input Executor::swap_in(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const Held held;
+    const RangesLock held;
     // Also where all is counted as there: some of that may lack its contents.
     if (words::total(lane_) != 0) in = move_in(lane_, may_always, words::resident_changes);
   }
@@ -264,7 +264,7 @@ Input Executor::swap_in_part(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const Held held;
+    const RangesLock held;
     in = move_in(lane_, may_come, words::resident_changes);
   }
   count_in(in, begun);
@@ -281,16 +281,16 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
 Input Executor::consolidate(const Seen& seen) {
   Input input{.event = Event::kConsolidated, .seen = seen};
   asked_ = false;
-  if (!wanted::take()) return input;
+  if (!consolidation_request::take()) return input;
   handover::prepare(lane_, 0, 0);  // what is offered isn't free when it has left
-  result_ = ready_for_whole(bytes_of(wanted::number()));
-  if (result_ == CUDA_SUCCESS && wanted::is_taken()) result_ = hold();
-  asked_ = wanted::begin();
+  result_ = ready_for_whole(bytes_of(consolidation_request::number()));
+  if (result_ == CUDA_SUCCESS && consolidation_request::is_taken()) result_ = hold();
+  asked_ = consolidation_request::begin();
   if (asked_ && result_ == CUDA_SUCCESS) {
-    const Held held;
-    Body* body = bodies::find(wanted::number());
-    result_ =
-        body != nullptr ? whole::make(*body, words::resident_changes) : CUDA_ERROR_INVALID_VALUE;
+    const RangesLock held;
+    VmmAllocation* allocation = vmm_allocations::find(consolidation_request::number());
+    result_ = allocation != nullptr ? whole::make(*allocation, words::resident_changes)
+                                    : CUDA_ERROR_INVALID_VALUE;
     input.away = anything_away();
   }
   return input;
@@ -298,7 +298,7 @@ Input Executor::consolidate(const Seen& seen) {
 
 void Executor::answer() {
   words::publish(lane_);
-  if (asked_) wanted::answer(result_);
+  if (asked_) consolidation_request::answer(result_);
   asked_ = false;
 }
 
@@ -311,13 +311,13 @@ bool Executor::prepare_to_leave() {
 }
 
 bool Executor::stands_ready() const {
-  const Held held;
+  const RangesLock held;
   return !handover::put_in_place(lane_);
 }
 
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
-  const Held held;
+  const RangesLock held;
   if (!find_room(words::resident(lane_) + spare_, kept_bytes())) return;
   words::count_out(lane_, move_out(lane_, UINT64_MAX, words::resident_changes));
 }
@@ -339,7 +339,7 @@ bool Executor::context_made() {
   if (now_.state != State::kNoContext) return false;
   Input input{.event = Event::kContextMade, .seen = {}};
   {
-    const Held held;
+    const RangesLock held;
     input.away = anything_away();
     if (input.away) admission::shut();  // before anybody works in it
   }

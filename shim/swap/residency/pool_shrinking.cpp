@@ -11,8 +11,8 @@ namespace {
 
 constinit std::uint64_t g_kept[pinned_pool::kMostSlabs];  // of each slab, as find_next() needs it
 
-// slabs(): there is none. The last of several, for the first ones are filled first. pre: a Held
-// lives.
+// slabs(): there is none. The last of several, for the first ones are filled first. pre: a
+// RangesLock lives.
 unsigned find_next() {
   const unsigned slabs = pinned_pool::slabs();
   std::fill(g_kept, g_kept + slabs, 0);
@@ -31,7 +31,7 @@ unsigned find_next() {
 bool drop_next() {
   unsigned next = 0;
   {
-    const Held held;
+    const RangesLock held;
     next = find_next();
     if (next == pinned_pool::slabs()) return false;
     if (g_kept[next] != 0) {
@@ -47,7 +47,7 @@ bool drop_next() {
 }  // namespace
 
 bool can_shrink() {
-  const Held held;
+  const RangesLock held;
   return find_next() != pinned_pool::slabs();
 }
 

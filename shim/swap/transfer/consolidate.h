@@ -1,5 +1,5 @@
-// Whole: a body of several chunks becomes one handle of the driver's, so that others can be given
-// it.
+// Whole: an allocation of several chunks becomes one handle of the driver's, so that others can be
+// given it.
 //
 // Concept. What a process makes with handle types it mostly never exports: XLA takes its whole pool
 // so. Such memory is made of chunks like any other and moves like any other, until somebody really
@@ -23,11 +23,11 @@
 namespace switchyard::shim::swap::whole {
 
 // Whether the driver has it as one handle that it exports: none that another process made.
-// pre: a Held lives.
-bool is_whole(const Body& body);
-// The driver's complaint, or why it can't be made whole. pre: a Held lives. Unless nobody ever
-// reached the body: no work can touch it, and a context of its GPU is current.
+// pre: a RangesLock lives.
+bool is_whole(const VmmAllocation& allocation);
+// The driver's complaint, or why it can't be made whole. pre: a RangesLock lives. Unless nobody
+// ever reached the allocation: no work can touch it, and a context of its GPU is current.
 // `resident` is told of what comes back after a failure.
-CUresult make(Body& body, Resident resident = nullptr);
+CUresult make(VmmAllocation& allocation, Resident resident = nullptr);
 
 }  // namespace switchyard::shim::swap::whole

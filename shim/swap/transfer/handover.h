@@ -22,11 +22,12 @@ namespace switchyard::shim::swap::handover {
 
 // Offers what would leave next of the GPU's memory, `bytes` in all, in the monitor's hand-over
 // `number`, unless that was done; nothing with number 0. An offer in another one ends. Work may go
-// on: an offer of which something has been freed ends, too. Whether one stands. pre: no Held lives.
+// on: an offer of which something has been freed ends, too. Whether one stands. pre: no RangesLock
+// lives.
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 
 // The offer while it leaves: prepared before, or now. Until end_offer() has_left() tells the other.
-// pre: nobody new is admitted, and no Held lives.
+// pre: nobody new is admitted, and no RangesLock lives.
 void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 // The accepted work is done.
 void begin_offer();
@@ -40,7 +41,8 @@ void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle);
 
 // Whether there is an offer to wait for. Looks after `number`, which the monitor told last: takes
 // what is offered in it as soon as that can be had, at once if it is `due`, and drops it once it
-// can't be used any more. pre: no Held lives; if this process's memory isn't `away`, it wants none.
+// can't be used any more. pre: no RangesLock lives; if this process's memory isn't `away`, it wants
+// none.
 bool follow(std::uint64_t number, bool away, bool due = false);
 // Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
 // twice.
@@ -53,7 +55,7 @@ bool ended();
 
 // Puts some of what was taken in its place: mapped where equal chunks of the GPU are away, in the
 // order in which it leaves the giver. What finds no place is given back. False: all was done.
-// pre: a Held lives, and a context is current.
+// pre: a RangesLock lives, and a context is current.
 bool put_in_place(unsigned lane);
 
 // A chunk whose memory is in its place and has left the giver. Once accepted it is the chunk's own,
@@ -63,7 +65,7 @@ struct Arrival {
   CUdeviceptr address = 0;
   std::uint32_t number = 0;
 };
-// pre: a Held lives, for these.
+// pre: a RangesLock lives, for these.
 bool next_arrival(Arrival& arrival);
 void accept(const Arrival& arrival);
 // What is or will be in its place, and has not been accepted.

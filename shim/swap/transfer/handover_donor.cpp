@@ -51,7 +51,7 @@ bool make_board(int& fd) {
 
 // Writes down what leaves.
 void list(unsigned lane, std::uint64_t bytes) {
-  const Held held;
+  const RangesLock held;
   g_count = 0;
   g_taken_out = taken_out();
   each_leaving(lane, bytes,
@@ -69,7 +69,7 @@ void list(unsigned lane, std::uint64_t bytes) {
   g_board->count.store(g_count, std::memory_order_release);
 }
 
-// The chunk that was written down, if it is still there. pre: a Held lives.
+// The chunk that was written down, if it is still there. pre: a RangesLock lives.
 const Chunk* chunk_of(const Given& given) {
   const Range* range = find(given.address);
   if (range == nullptr || range->stays) return nullptr;
@@ -78,7 +78,7 @@ const Chunk* chunk_of(const Given& given) {
 }
 
 bool export_some(std::uint32_t first, Descriptors& batch) {
-  const Held held;
+  const RangesLock held;
   for (std::uint32_t i = first; i < g_count && batch.count < wire::kMostDescriptors; ++i) {
     const Chunk* chunk = chunk_of(g_given[i]);
     int fd = -1;
@@ -92,7 +92,7 @@ bool export_some(std::uint32_t first, Descriptors& batch) {
 bool send_all(int fd) {
   const std::uint32_t total = g_count + 1;
   for (std::uint32_t sent = 0; sent < total;) {
-    const descriptors::NoFork no_fork;
+    const memory_fd::NoFork no_fork;
     Descriptors batch;
     if (sent == 0) batch.add(fd);
     const bool exported = export_some(sent == 0 ? 0 : sent - 1, batch);
@@ -110,7 +110,7 @@ bool send_all(int fd) {
 
 // Others count on what was freed, and the device has it once nobody can take it over any more.
 bool is_all_there() {
-  const Held held;
+  const RangesLock held;
   if (taken_out() == g_taken_out) return true;
   g_taken_out = taken_out();
   return std::all_of(g_given, g_given + g_count,

@@ -74,7 +74,7 @@ bool import(int fd) {
   taken = {.handle = 0,
            .bytes = offered.bytes.load(std::memory_order_relaxed),
            .kind = offered.kind.load(std::memory_order_relaxed),
-           .descriptor = descriptors::keep(fd),
+           .descriptor = memory_fd::keep(fd),
            .address = 0,
            .location = {},
            .stands = false};
@@ -83,7 +83,7 @@ bool import(int fd) {
   auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   if (driver().cuMemImportFromShareableHandle(
           &taken.handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS) {
-    descriptors::close(taken.descriptor);
+    memory_fd::close(taken.descriptor);
     return false;
   }
   ++g_count;
@@ -95,7 +95,7 @@ enum class Came { kNotYet, kAll, kNever };
 Came take_all() {
   std::uint32_t total = 1;
   for (std::uint32_t first = 0; first < total;) {
-    const descriptors::NoFork no_fork;
+    const memory_fd::NoFork no_fork;
     Descriptors batch;
     wire::Shared answer{};
     const bool answered =
@@ -122,14 +122,14 @@ Came take_all() {
 
 void give_back(Taken& taken) {
   driver().cuMemRelease(taken.handle);
-  descriptors::close(taken.descriptor);
+  memory_fd::close(taken.descriptor);
   taken = {};
 }
 
 // Where it stands by, if nobody has freed that meanwhile.
 Chunk* place_of(const Taken& taken) {
   Chunk* chunk = taken.stands ? chunk_at(taken.address) : nullptr;
-  return chunk != nullptr && chunk->standby == taken.handle ? chunk : nullptr;
+  return chunk != nullptr && chunk->preimported == taken.handle ? chunk : nullptr;
 }
 
 // The GPU's chunks that are away, and of a kind that can be handed over.
@@ -167,7 +167,7 @@ void match(unsigned lane) {
 
 void take_down(Taken& taken) {
   Chunk* chunk = place_of(taken);
-  if (chunk != nullptr) stand_down(*chunk, taken.address);
+  if (chunk != nullptr) drop_preimported(*chunk, taken.address);
   if (taken.handle != 0 && !taken.stands) give_back(taken);
   taken = {};
 }
@@ -175,9 +175,9 @@ void take_down(Taken& taken) {
 bool map(Taken& taken) {
   if (taken.handle == 0) return false;
   Chunk* chunk = chunk_at(taken.address);
-  taken.stands = chunk != nullptr && chunk->handle == 0 && chunk->standby == 0 &&
+  taken.stands = chunk != nullptr && chunk->handle == 0 && chunk->preimported == 0 &&
                  chunk->bytes == taken.bytes &&
-                 stand_by(*chunk, taken.address, taken.handle, taken.descriptor);
+                 preimport(*chunk, taken.address, taken.handle, taken.descriptor);
   if (!taken.stands) give_back(taken);
   return taken.stands;
 }
@@ -202,7 +202,7 @@ void map_all(Taken* first, Taken* end) {
 }
 
 void drop_now() {
-  const Held held;
+  const RangesLock held;
   drop();
 }
 
@@ -275,7 +275,7 @@ bool next_arrival(Arrival& arrival) {
 }
 
 void accept(const Arrival& arrival) {
-  accept_standby(*arrival.chunk);
+  accept_preimported(*arrival.chunk);
   g_taken[arrival.number] = {};
 }
 

@@ -37,8 +37,8 @@ struct Moved {
   std::uint64_t taken = 0;         // of what came, in memory that another job handed over
 };
 
-// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a Held lives, no
-// work can touch them, and a context of that GPU is current.
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a RangesLock
+// lives, no work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 
 // Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for

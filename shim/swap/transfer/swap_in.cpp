@@ -19,7 +19,7 @@ CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
 
 // Its contents are on the device. Without a digest nobody could tell whether a copy is still right.
 void settle(Chunk& chunk) {
-  chunk.arriving = chunk.zero = false;
+  chunk.contents_pending = chunk.zero = false;
   if (chunk.digest == Digest{}) pinned_pool::give_back(chunk.host);
 }
 
@@ -106,7 +106,7 @@ class Inward {
     Chunk& chunk = *next.chunk;
     resident_(lane_, signed_bytes(chunk));
     handover::accept(next);
-    chunk.arriving = true;
+    chunk.contents_pending = true;
     moved_.taken += chunk.bytes;
     begin_to_fill(chunk, next.address);
   }
@@ -135,11 +135,11 @@ class Inward {
     const CUresult permitted = permit(run_[0].address, end() - run_[0].address, location_);
     for (unsigned i = 0; i < count_; ++i) {
       Chunk& chunk = *run_[i].chunk;
-      chunk.arriving = true;
+      chunk.contents_pending = true;
       if (permitted == CUDA_SUCCESS) {
         begin_to_fill(chunk, run_[i].address);
       } else if (run_[i].came && send_away(chunk, run_[i].address)) {
-        chunk.arriving = false;
+        chunk.contents_pending = false;
         resident_(lane_, -signed_bytes(chunk));
       }
     }
@@ -183,7 +183,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   };
   // One that could not be taken away again after a copy that failed is there already, without its
   // contents: these come also where there is no room for more.
-  put([](const Chunk& chunk) { return chunk.arriving; });
+  put([](const Chunk& chunk) { return chunk.contents_pending; });
   inward.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });
   Moved moved = inward.finish();
@@ -194,12 +194,12 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   }
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
-    if (!chunk.arriving) return;
+    if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
       (chunk.zero ? moved.spared : moved.copied) += chunk.bytes;
       settle(chunk);
     } else if (send_away(chunk, address)) {
-      chunk.arriving = false;
+      chunk.contents_pending = false;
       resident(lane, -signed_bytes(chunk));
     }
   });

@@ -59,7 +59,7 @@ class Outward {
   // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
   // not arrived has not changed either.
   static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
-    if (chunk.arriving) return true;
+    if (chunk.contents_pending) return true;
     chunk.zero = known && now == Digest{};
     if (chunk.zero) pinned_pool::give_back(chunk.host);
     return chunk.zero || (known && chunk.host && chunk.digest == now);
@@ -112,11 +112,11 @@ class Outward {
   bool leave(Chunk& chunk, CUdeviceptr address) {
     const CUmemGenericAllocationHandle handle = chunk.handle;
     if (!send_away(chunk, address)) {
-      chunk.zero = chunk.zero && chunk.arriving;
+      chunk.zero = chunk.zero && chunk.contents_pending;
       fail(CUDA_ERROR_UNKNOWN);
       return false;
     }
-    chunk.arriving = false;
+    chunk.contents_pending = false;
     handover::has_left(address, handle);
     resident_(lane_, -signed_bytes(chunk));
     return true;

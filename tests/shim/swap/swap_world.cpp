@@ -22,10 +22,11 @@ void start() {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
 void poke() {
-  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !wanted::take()) return;
-  EXPECT_TRUE(wanted::is_taken());
-  EXPECT_TRUE(wanted::begin());
-  wanted::answer(testing::g_swap->make_whole(wanted::number()));
+  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !consolidation_request::take())
+    return;
+  EXPECT_TRUE(consolidation_request::is_taken());
+  EXPECT_TRUE(consolidation_request::begin());
+  consolidation_request::answer(testing::g_swap->make_whole(consolidation_request::number()));
 }
 
 void allocated(unsigned, std::uint64_t bytes) {
@@ -44,8 +45,8 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 
 void clear() {
   admission::clear();
-  wanted::clear();
-  bodies::clear();
+  consolidation_request::clear();
+  vmm_allocations::clear();
   pooled::clear();
   clear_ranges();
   pinned_pool::clear();
@@ -218,7 +219,7 @@ SwapTest::~SwapTest() {
   swap::admission::open();
   {
     // Not cleared: that is for a forked child, which leaves the parent's table where it is.
-    const swap::Held held;
+    const swap::RangesLock held;
     while (swap::count() != 0) {
       const swap::Range range = swap::take(0);
       if (range.use != swap::Use::kMapped) std::free(range.chunks);
@@ -234,7 +235,7 @@ void SwapTest::expect_nothing_left() {
   EXPECT_EQ(swap_.total, 0u);
   EXPECT_EQ(swap_.resident, 0u);
   EXPECT_EQ(used(), 0u);
-  const swap::Held held;
+  const swap::RangesLock held;
   EXPECT_EQ(swap::count(), 0u);
 }
 
@@ -263,7 +264,7 @@ CUdeviceptr SwapTest::allocate(std::uint64_t bytes) {
 CUresult SwapTest::free(CUdeviceptr address) { return rules::free_memory(driver_free, address); }
 
 void SwapTest::take_away(CUdeviceptr address) {
-  const swap::Held held;
+  const swap::RangesLock held;
   const swap::Range& range = *swap::find(address);
   ASSERT_EQ(range.address, address);
   for (unsigned i = 0; i < range.count; ++i) {

@@ -11,7 +11,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Held;
+using swap::RangesLock;
 using testing::kMiB;
 
 class SwappableAllocation : public testing::SwapTest {};
@@ -131,7 +131,7 @@ TEST_F(SwappableAllocation, WaitsUntilMemoryHasMoved) {
   });
   while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
   EXPECT_EQ(swap_.total, 0u);
-  { const Held held; }  // it waits with nothing held
+  { const RangesLock held; }  // it waits with nothing held
   swap::admission::open();
   other.join();
   EXPECT_EQ(swap_.total, 8 * kMiB);
@@ -140,7 +140,7 @@ TEST_F(SwappableAllocation, WaitsUntilMemoryHasMoved) {
 TEST_F(SwappableAllocation, WaitsAgainWhenAMoveBeganBeforeItHeldTheRanges) {
   std::thread other;
   {
-    const Held held;
+    const RangesLock held;
     other = std::thread([] {
       t_lane = 0;
       CUdeviceptr at = 0;

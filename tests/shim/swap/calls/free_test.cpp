@@ -13,7 +13,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Held;
+using swap::RangesLock;
 using testing::kMiB;
 
 class SwappableFree : public testing::SwapTest {};
@@ -39,7 +39,7 @@ TEST_F(SwappableFree, WaitsWithNothingHeldAndTheMemoryStillThere) {
   const CUdeviceptr at = allocate(8 * kMiB);
   bool came = false;
   swap_.during_wait = [&] {
-    const Held held;
+    const RangesLock held;
     came = true;
     EXPECT_EQ(swap_.mapped.size(), 1u);
     EXPECT_FALSE(swap::find(at)->chunks[0].handle == 0);

@@ -265,7 +265,7 @@ TEST_F(Handles, CallsThatNeedTheMemoryWaitUntilItIsBack) {
     ASSERT_TRUE(swap::admission::shut());
     std::thread other(call);
     while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
-    { const swap::Held held; }  // it waits with nothing held
+    { const swap::RangesLock held; }  // it waits with nothing held
     swap::admission::open();
     other.join();
   }
@@ -288,7 +288,7 @@ TEST_F(Handles, AContextsEndLeavesThemAlone) {
 TEST_F(Handles, AForkedChildKnowsNone) {
   const Handle number = create(2 * kMiB);
   const auto in_child = [&] {
-    swap::bodies::clear();
+    swap::vmm_allocations::clear();
     std::_Exit(release(number) == CUDA_ERROR_INVALID_VALUE ? 0 : 1);
   };
   EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");

@@ -51,7 +51,7 @@ TEST_F(HandlesOfThreads, ManyThreadsEndAtNothing) {
 // chunks were moved.
 int move_all(bool out, std::uint64_t& resident) {
   int moved = 0;
-  const swap::Held held;
+  const swap::RangesLock held;
   for (std::size_t i = 0; i < swap::count(); ++i) {
     const swap::Range& range = swap::at(i);
     CUdeviceptr address = range.address;

@@ -96,7 +96,7 @@ CUdeviceptr HandlesTest::make(std::uint64_t bytes, CUmemAllocationHandleType typ
 }
 
 void HandlesTest::bring_back(CUdeviceptr at) {
-  const swap::Held held;
+  const swap::RangesLock held;
   const swap::Range& range = *swap::find(at);
   CUdeviceptr address = at;
   for (unsigned i = 0; i < range.count; ++i) {

@@ -265,7 +265,7 @@ TEST_F(SwappablePool, AMoveGivesBackWhatIsCached) {
   free(allocate(8 * kMiB));
   const CUdeviceptr at = allocate(4 * kMiB);
   {
-    const swap::Held held;
+    const swap::RangesLock held;
     swap::cache::drop_all(0);
   }
   EXPECT_EQ(swap_.total, 4 * kMiB);

@@ -121,7 +121,7 @@ PooledTest::PooledTest() {
 PooledTest::~PooledTest() {
   {
     // Not cleared: that is for a forked child, which leaves the parent's table where it is.
-    const swap::Held held;
+    const swap::RangesLock held;
     for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) swap::cache::drop_all(lane);
     for (unsigned pool = 0; pool < 16; ++pool) {
       swap::cache::take_pool(reinterpret_cast<std::uint64_t>(pool_at(pool)));

@@ -277,7 +277,7 @@ TEST_F(HostPool, AFreedAllocationThatIsAwayGivesItsPiecesBack) {
   const CUdeviceptr at = allocate(40 * kMiB);
   take_away(at);
   {
-    const swap::Held held;
+    const swap::RangesLock held;
     const swap::Range& range = *swap::find(at);
     for (unsigned i = 0; i < range.count; ++i) {
       range.chunks[i].host = pinned_pool::take(range.chunks[i].bytes);

@@ -16,8 +16,8 @@ namespace switchyard::shim {
 namespace {
 
 using swap::Chunk;
-using swap::Held;
 using swap::Range;
+using swap::RangesLock;
 using testing::kMiB;
 
 class Ranges : public testing::SwapTest {
@@ -32,7 +32,7 @@ class Ranges : public testing::SwapTest {
     EXPECT_EQ(g_driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
     return at;
   }
-  Held held_;
+  RangesLock held_;
 };
 
 TEST_F(Ranges, AreFoundByEveryAddressInThem) {
@@ -137,7 +137,7 @@ TEST_F(Forks, AForkedChildIsNotHeldByALockOfItsParent) {
   begin_process();
   std::atomic<int> step{0};
   std::thread holder([&] {
-    const Held held;
+    const RangesLock held;
     step = 1;
     while (step == 1) std::this_thread::yield();
   });
@@ -145,7 +145,7 @@ TEST_F(Forks, AForkedChildIsNotHeldByALockOfItsParent) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
-    const Held held;
+    const RangesLock held;
     ::_exit(swap::count() == 0 ? 0 : 1);
   }
   int status = -1;

@@ -1,4 +1,4 @@
-// Between moves: the host pool grows and shrinks, and bodies are made whole.
+// Between moves: the host pool grows and shrinks, and allocations are made whole.
 #include <cstdio>
 #include <thread>
 
@@ -18,16 +18,16 @@ constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 
 class MoverBetween : public testing::MoverTest {
  protected:
-  // What a thread is answered that wants the body `number` whole.
+  // What a thread is answered that wants the allocation `number` whole.
   CUresult wants(swap::Handle number) {
     std::atomic<bool> answered{false};
     CUresult result = CUDA_SUCCESS;
     std::thread asks([&] {
-      result = swap::wanted::ask(number, 1000 * kSecond);
+      result = swap::consolidation_request::ask(number, 1000 * kSecond);
       answered.store(true);
     });
     while (!answered.load()) {
-      if (swap::wanted::is_asked()) look();
+      if (swap::consolidation_request::is_asked()) look();
       std::this_thread::yield();
     }
     asks.join();
@@ -173,16 +173,17 @@ TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
   std::atomic<bool> answered{false};
   // Each sleep of this thread moves the clock, so a short limit may end before the mover looks.
   std::thread asks([&] {
-    EXPECT_EQ(swap::wanted::ask(4711, 1'000'000 * kSecond), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(swap::consolidation_request::ask(4711, 1'000'000 * kSecond),
+              CUDA_ERROR_INVALID_VALUE);
     answered.store(true);
   });
-  while (!swap::wanted::is_asked()) std::this_thread::yield();
+  while (!swap::consolidation_request::is_asked()) std::this_thread::yield();
   for (int i = 0; i < 50; ++i) look();
   EXPECT_FALSE(answered.load());
   EXPECT_TRUE(mover_.waits.empty());
   pause(false);
   while (!answered.load()) {
-    if (swap::wanted::is_asked()) look();
+    if (swap::consolidation_request::is_asked()) look();
     std::this_thread::yield();
   }
   asks.join();

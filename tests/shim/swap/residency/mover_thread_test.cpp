@@ -126,7 +126,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
       EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
       {
-        const swap::Held held;
+        const swap::RangesLock held;
         EXPECT_EQ(swap::count(), 0u);
       }
       process().joined.store(1);

@@ -100,7 +100,7 @@ MoverTest::MoverTest() {
   process().swappable.store(1);
   allow_host(swap::pinned_pool::kSlab);
   swap::mover::allocated(0, kAll);
-  const swap::Held held;
+  const swap::RangesLock held;
   for (std::size_t i = 0; i < swap::count(); ++i) {
     swap::Range& range = swap::at(i);
     range.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -33,7 +33,7 @@ class Shrink : public testing::SwapTest {
   }
   ~Shrink() override {
     {
-      const swap::Held held;
+      const swap::RangesLock held;
       for (std::size_t i = 0; i < swap::count(); ++i) {
         for (unsigned c = 0; c < swap::at(i).count; ++c) {
           pinned_pool::give_back(swap::at(i).chunks[c].host);
@@ -49,7 +49,7 @@ class Shrink : public testing::SwapTest {
   // Memory of a few chunks, with copies in the slab `number`.
   CUdeviceptr copied(std::uint64_t bytes, unsigned number) {
     const CUdeviceptr address = allocate(bytes);
-    const swap::Held held;
+    const swap::RangesLock held;
     std::vector<pinned_pool::Piece> before;
     for (unsigned i = 0; i < number; ++i) {
       while (pinned_pool::Piece piece = take_of(i)) before.push_back(piece);
@@ -67,7 +67,7 @@ class Shrink : public testing::SwapTest {
                                                  : pinned_pool::Piece{};
   }
   static bool has_copy(CUdeviceptr address) {
-    const swap::Held held;
+    const swap::RangesLock held;
     return static_cast<bool>(swap::find(address)->chunks[0].host);
   }
   static unsigned shrink(std::uint64_t limit) { return swap::shrink(limit, UINT64_MAX); }

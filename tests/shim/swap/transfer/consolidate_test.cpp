@@ -62,10 +62,11 @@ class Whole : public testing::HandlesTest {
     }
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
-      const swap::Held held;
-      return swap::whole::make(*swap::bodies::find(number), [](unsigned, std::int64_t bytes) {
-        testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
-      });
+      const swap::RangesLock held;
+      return swap::whole::make(*swap::vmm_allocations::find(number),
+                               [](unsigned, std::int64_t bytes) {
+                                 testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
+                               });
     };
   }
 
@@ -87,7 +88,7 @@ class Whole : public testing::HandlesTest {
   // Each chunk of the range is on the device or in the host.
   void expect_nothing_lost(CUdeviceptr at) {
     EXPECT_EQ(swap_.total, kBytes);
-    const swap::Held held;
+    const swap::RangesLock held;
     const swap::Range* range = swap::find(at);
     ASSERT_NE(range, nullptr);
     ASSERT_EQ(range->count, 3u);
@@ -96,7 +97,7 @@ class Whole : public testing::HandlesTest {
     CUdeviceptr address = at;
     for (unsigned i = 0; i < range->count; ++i) {
       const swap::Chunk& chunk = range->chunks[i];
-      EXPECT_FALSE(chunk.arriving);
+      EXPECT_FALSE(chunk.contents_pending);
       if (chunk.handle != 0) {
         ++there;
         EXPECT_EQ(swap_.mapped.at(address).handle, chunk.handle);
@@ -129,15 +130,15 @@ TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
 TEST_F(Whole, WhoIsNotAnsweredInTimeWithdraws) {
   make(kBytes, kTypes);
   swap_.make_whole = nullptr;
-  EXPECT_EQ(swap::wanted::ask(last(1), 1'000'000), CUDA_ERROR_NOT_READY);
-  EXPECT_FALSE(swap::wanted::take());
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 1'000'000), CUDA_ERROR_NOT_READY);
+  EXPECT_FALSE(swap::consolidation_request::take());
   // Nor while work is being held; what comes of that is nobody's.
   std::thread mover([] {
-    while (!swap::wanted::take()) std::this_thread::yield();
-    while (swap::wanted::is_taken()) std::this_thread::yield();
-    EXPECT_FALSE(swap::wanted::begin());
+    while (!swap::consolidation_request::take()) std::this_thread::yield();
+    while (swap::consolidation_request::is_taken()) std::this_thread::yield();
+    EXPECT_FALSE(swap::consolidation_request::begin());
   });
-  EXPECT_EQ(swap::wanted::ask(last(1), 50'000'000), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 50'000'000), CUDA_ERROR_NOT_READY);
   mover.join();
   EXPECT_EQ(swap_.handles.size(), 3u);
 }
@@ -147,13 +148,13 @@ TEST_F(Whole, WhatIsBegunIsWaitedFor) {
   swap_.make_whole = nullptr;
   std::atomic<bool> late{false};
   std::thread mover([&] {
-    while (!swap::wanted::take()) std::this_thread::yield();
-    EXPECT_TRUE(swap::wanted::begin());
+    while (!swap::consolidation_request::take()) std::this_thread::yield();
+    EXPECT_TRUE(swap::consolidation_request::begin());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     late = true;
-    swap::wanted::answer(CUDA_ERROR_UNKNOWN);
+    swap::consolidation_request::answer(CUDA_ERROR_UNKNOWN);
   });
-  EXPECT_EQ(swap::wanted::ask(last(1), 5'000'000'000), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 5'000'000'000), CUDA_ERROR_UNKNOWN);
   EXPECT_TRUE(late);
   mover.join();
 }

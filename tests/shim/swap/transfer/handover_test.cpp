@@ -18,7 +18,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Held;
+using swap::RangesLock;
 using swap::Stop;
 
 // What leaves is offered while this lives.
@@ -73,7 +73,7 @@ class HandedOver : public testing::PipelineTest {
     g_imported.clear();
     g_driver.cuMemExportToShareableHandle = export_memory;
     g_driver.cuMemImportFromShareableHandle = import_memory;
-    const Held held;
+    const RangesLock held;
     // The pipeline's world has three chunks and two.
     for (std::size_t i = 0; i < swap::count(); ++i) {
       swap::Range& range = swap::at(i);
@@ -88,7 +88,7 @@ class HandedOver : public testing::PipelineTest {
     swap::handover::prepare(kGiver, 0, 0);
     swap::handover::follow(0, false);
     swap::handover::clear();
-    for (const Held held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
+    for (const RangesLock held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
       for (unsigned c = 0; c < each->count; ++c) {
         if (each->chunks[c].handle != 0) swap::release(each->chunks[c]);
       }
@@ -107,11 +107,11 @@ class HandedOver : public testing::PipelineTest {
   }
   static void note(unsigned, std::int64_t bytes) { g_resident += bytes; }
   static swap::Moved leave(unsigned lane, std::uint64_t bytes = UINT64_MAX) {
-    const Held held;
+    const RangesLock held;
     return swap::move_out(lane, bytes, note);
   }
   static swap::Moved come(unsigned lane) {
-    const Held held;
+    const RangesLock held;
     return swap::move_in(
         lane, [](unsigned, std::uint64_t, bool) { return true; }, note);
   }
@@ -194,7 +194,7 @@ TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
   swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   {
-    const Held held;
+    const RangesLock held;
     swap::release(range_of(kGiver).chunks[2]);
   }
   EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, kMiB2);
@@ -205,7 +205,7 @@ TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
   leave(kTaker);
   EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
   {
-    const Held held;
+    const RangesLock held;
     const std::size_t index = swap::at(0).lane == kGiver ? 0 : 1;
     swap::Range range = swap::take(index);
     EXPECT_TRUE(swap::add(range));
@@ -213,12 +213,12 @@ TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
   EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "it is all there";
   swap::Range range;
   {
-    const Held held;
+    const RangesLock held;
     range = swap::take(swap::at(0).lane == kGiver ? 0 : 1);
   }
   EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
   EXPECT_EQ(open_files(), files_) << "nobody keeps it";
-  const Held held;
+  const RangesLock held;
   EXPECT_TRUE(swap::add(range));
 }
 
@@ -239,17 +239,17 @@ TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
   const int before = driven_.live_handles;
   swap::Range freed;
   {
-    const Held held;
+    const RangesLock held;
     while (swap::handover::put_in_place(kTaker)) continue;
-    EXPECT_NE(range_of(kTaker).chunks[0].standby, 0u);
+    EXPECT_NE(range_of(kTaker).chunks[0].preimported, 0u);
     freed = swap::take(swap::at(0).lane == kTaker ? 0 : 1);
   }
-  EXPECT_EQ(freed.chunks[0].standby, 0u);
+  EXPECT_EQ(freed.chunks[0].preimported, 0u);
   EXPECT_EQ(driven_.live_handles, before - 3) << "with what found no place";
   EXPECT_EQ(swap::handover::expected_bytes(), 0u);
   swap::handover::follow(0, true);
   EXPECT_EQ(driven_.live_handles, before - 3) << "each once";
-  const Held held;
+  const RangesLock held;
   EXPECT_TRUE(swap::add(freed));
 }
 
@@ -257,7 +257,7 @@ TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
   leave(kTaker);
   swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
-  const Held held;
+  const RangesLock held;
   while (swap::handover::put_in_place(kTaker)) continue;
   driven_.calls_until_failure = 0;
   swap::handover::drop();
@@ -267,7 +267,7 @@ TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
   }
   for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
     swap::Chunk& chunk = range_of(kTaker).chunks[c];
-    if (chunk.standby != 0) swap::stand_down(chunk, range_of(kTaker).address + c * kMiB2);
+    if (chunk.preimported != 0) swap::drop_preimported(chunk, range_of(kTaker).address + c * kMiB2);
   }
 }
 
@@ -282,7 +282,7 @@ TEST_F(HandedOver, WhatWasPreparedForNothingIsWithdrawn) {
 
 TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
   {
-    const Held held;
+    const RangesLock held;
     range_of(kTaker).properties.allocFlags.gpuDirectRDMACapable = 1;
   }
   leave(kTaker);
@@ -293,7 +293,7 @@ TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
 
 TEST_F(HandedOver, WhatNobodyCanImportIsNotOffered) {
   {
-    const Held held;
+    const RangesLock held;
     range_of(kGiver).properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   }
   leave(kTaker);
@@ -404,73 +404,73 @@ TEST_F(Descriptors, AreInTheUpperHalfAndNeverMore) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   std::set<int> kept;
   for (int i = 0; i < 100; ++i) {
-    const int number = swap::descriptors::keep(STDERR_FILENO);
+    const int number = swap::memory_fd::keep(STDERR_FILENO);
     if (number == 0) break;
     EXPECT_GE(number, 32);
     EXPECT_TRUE(kept.insert(number).second);
   }
   EXPECT_FALSE(kept.empty());
   EXPECT_LE(kept.size(), 32u);
-  for (const int number : kept) swap::descriptors::close(number);
+  for (const int number : kept) swap::memory_fd::close(number);
   for (const int number : kept) EXPECT_LT(::fcntl(number, F_GETFD), 0);
 }
 
 TEST_F(Descriptors, ACopyIsOfTheSameFileAndEndsWithExec) {
   const int file = ::memfd_create("memory", MFD_CLOEXEC);
-  const int kept = swap::descriptors::keep(file);
+  const int kept = swap::memory_fd::keep(file);
   ::close(file);
-  const int copied = swap::descriptors::copy(kept);
+  const int copied = swap::memory_fd::copy(kept);
   EXPECT_EQ(inode(copied), inode(kept));
   EXPECT_EQ(::fcntl(copied, F_GETFD), FD_CLOEXEC);
   ::close(copied);
-  swap::descriptors::close(kept);
+  swap::memory_fd::close(kept);
 }
 
 // What a program does that closes all descriptors, and opens its own.
 TEST_F(Descriptors, AFileOfTheProgramUnderAKeptNumberIsLeftAlone) {
   const int file = ::memfd_create("memory", MFD_CLOEXEC);
   const int others = ::memfd_create("others", MFD_CLOEXEC);
-  const int kept = swap::descriptors::keep(file);
+  const int kept = swap::memory_fd::keep(file);
   ASSERT_EQ(::dup2(others, kept), kept);
-  EXPECT_EQ(swap::descriptors::copy(kept), -1);
+  EXPECT_EQ(swap::memory_fd::copy(kept), -1);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::fcntl(kept, F_GETFD) >= 0 ? 0 : 1);
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0) << "a forked child closes it";
-  swap::descriptors::close(kept);
+  swap::memory_fd::close(kept);
   EXPECT_EQ(inode(kept), inode(others));
   for (const int fd : {file, others, kept}) ::close(fd);
 }
 
 TEST_F(Descriptors, ANumberThatTheProgramHasClosedIsNotGivenToASecondKeeper) {
   const int file = ::memfd_create("memory", MFD_CLOEXEC);
-  const int first = swap::descriptors::keep(file);
+  const int first = swap::memory_fd::keep(file);
   ::close(first);
-  const int second = swap::descriptors::keep(file);
+  const int second = swap::memory_fd::keep(file);
   EXPECT_NE(second, first);
-  swap::descriptors::close(first);
+  swap::memory_fd::close(first);
   EXPECT_GE(::fcntl(second, F_GETFD), 0);
-  swap::descriptors::close(second);
+  swap::memory_fd::close(second);
   EXPECT_LT(::fcntl(second, F_GETFD), 0);
   ::close(file);
 }
 
 TEST_F(Descriptors, AForkedChildHasNoneOfItsParents) {
-  const int kept = swap::descriptors::keep(STDERR_FILENO);
+  const int kept = swap::memory_fd::keep(STDERR_FILENO);
   ASSERT_GT(kept, 0);
   EXPECT_NE(::fcntl(kept, F_GETFD) & FD_CLOEXEC, 0);
   const pid_t child = ::fork();
   if (child == 0) {
     const bool closed = ::fcntl(kept, F_GETFD) < 0;
-    const int own = swap::descriptors::keep(STDERR_FILENO);
+    const int own = swap::memory_fd::keep(STDERR_FILENO);
     ::_exit(closed && own != 0 ? 0 : 1);
   }
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_GE(::fcntl(kept, F_GETFD), 0);
-  swap::descriptors::close(kept);
+  swap::memory_fd::close(kept);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class Kept : public testing::PipelineTest {
   }
   // The chunk that leaves first, as if it had never left.
   static void forget_last() {
-    const swap::Held held;
+    const swap::RangesLock held;
     const swap::Range& range = swap::at(swap::count() - 1);
     pinned_pool::give_back(range.chunks[range.count - 1].host);
   }

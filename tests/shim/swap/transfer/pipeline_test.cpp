@@ -29,7 +29,7 @@ TEST_F(Pipeline, BehindOneThatMayNotComeNoneComes) {
   const auto not_the_first = [](unsigned, std::uint64_t, bool) { return asked++ != 0; };
   const auto note = [](unsigned, std::int64_t bytes) { g_resident += bytes; };
   {
-    const swap::Held held;
+    const swap::RangesLock held;
     EXPECT_EQ(swap::move_in(0, not_the_first, note).copied, 0u);
   }
   EXPECT_EQ(driven_.live_handles, 0);

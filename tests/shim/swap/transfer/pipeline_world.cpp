@@ -13,7 +13,7 @@ std::int64_t g_resident = 0;
 
 namespace {
 
-using swap::Held;
+using swap::RangesLock;
 
 Driven* g_driven = nullptr;
 
@@ -153,7 +153,7 @@ PipelineTest::PipelineTest() {
 
 PipelineTest::~PipelineTest() {
   {
-    const Held held;
+    const RangesLock held;
     while (swap::count() != 0) {
       const swap::Range range = swap::take(0);
       for (unsigned c = 0; c < range.count; ++c) swap::pinned_pool::give_back(range.chunks[c].host);
@@ -177,7 +177,7 @@ void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     range.chunks[i].bytes = chunks[i];
     range.bytes += chunks[i];
-    const Held held;
+    const RangesLock held;
     ASSERT_EQ(swap::bring(range.chunks[i], range.address + i * kMiB2, range.properties),
               CUDA_SUCCESS);
   }
@@ -186,7 +186,7 @@ void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
   for (std::uint64_t at = 0; at < range.bytes; at += 8, key = key * 6364136223846793005u + 1) {
     *reinterpret_cast<std::uint64_t*>(range.address + at) = key;
   }
-  const Held held;
+  const RangesLock held;
   ASSERT_TRUE(swap::add(range));
   contents_.emplace_back(reinterpret_cast<const char*>(range.address), range.bytes);
 }
@@ -207,7 +207,7 @@ void PipelineTest::zero(std::size_t range, unsigned chunk) {
 }
 
 void PipelineTest::expect_nothing_lost() {
-  const Held held;
+  const RangesLock held;
   const std::string zeros(kMiB2, '\0');
   std::int64_t resident = 0;
   for (std::size_t i = 0; i < memories_.size(); ++i) {
@@ -217,13 +217,13 @@ void PipelineTest::expect_nothing_lost() {
       const swap::Chunk& chunk = range->chunks[c];
       const bool resides = chunk.handle != 0;
       if (resides) resident += static_cast<std::int64_t>(chunk.bytes);
-      const char* there = resides && !chunk.arriving ? chunk_at(i, c)
-                          : chunk.zero               ? zeros.data()
-                                                     : static_cast<const char*>(chunk.host.at);
+      const char* there = resides && !chunk.contents_pending ? chunk_at(i, c)
+                          : chunk.zero                       ? zeros.data()
+                                       : static_cast<const char*>(chunk.host.at);
       ASSERT_NE(there, nullptr) << "range " << i << " chunk " << c << " is nowhere";
       EXPECT_EQ(std::memcmp(there, contents_[i].data() + c * kMiB2, chunk.bytes), 0)
           << "range " << i << " chunk " << c;
-      if (resides && !chunk.arriving) {
+      if (resides && !chunk.contents_pending) {
         EXPECT_FALSE(chunk.zero);
         EXPECT_FALSE(chunk.host && chunk.digest == swap::Digest{}) << "a copy is kept for nothing";
       }
@@ -233,12 +233,12 @@ void PipelineTest::expect_nothing_lost() {
 }
 
 swap::Moved PipelineTest::out(std::uint64_t bytes) {
-  const Held held;
+  const RangesLock held;
   return swap::move_out(0, bytes, note_resident);
 }
 
 swap::Moved PipelineTest::in(std::uint64_t bytes) {
-  const Held held;
+  const RangesLock held;
   static std::uint64_t left;
   left = bytes;
   const auto may_come = [](unsigned, std::uint64_t wanted, bool) {
@@ -250,7 +250,7 @@ swap::Moved PipelineTest::in(std::uint64_t bytes) {
 }
 
 std::uint64_t PipelineTest::kept() {
-  const Held held;
+  const RangesLock held;
   return swap::kept_bytes();
 }
 
