@@ -74,13 +74,19 @@ class ReleaseInParts : public Release {
     auto client = tools::MonitorClient::connect(socket());
     if (!client) return false;
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    std::size_t asked = 0;
+    json last;
     while (std::chrono::steady_clock::now() < deadline) {
-      const auto listed = client->ask({{"op", "ps"}});
-      if (!listed) return false;
-      for (const json& job : (*listed)["jobs"]) {
+      auto listed = client->ask({{"op", "ps"}});
+      if (!listed) break;
+      ++asked;
+      last = std::move((*listed)["jobs"]);
+      for (const json& job : last) {
         if (job["name"] == name && job["residency"] == "moving") return true;
       }
     }
+    ADD_FAILURE() << name << " was not seen to move, asked " << asked << " times; in the end "
+                  << last;
     return false;
   }
   bool advances(std::size_t index) {
