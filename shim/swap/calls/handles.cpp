@@ -115,8 +115,9 @@ bool try_make_whole(Handle handle, CUresult& result) {
   const RangesLock held;
   VmmAllocation* allocation = vmm_allocations::find(handle);
   // Nobody can be at work in what nobody reaches.
-  if (allocation != nullptr && !whole::is_whole(*allocation) && allocation->reached) return false;
-  result = allocation != nullptr ? whole::make(*allocation) : CUDA_ERROR_INVALID_VALUE;
+  if (allocation != nullptr && !consolidation::is_whole(*allocation) && allocation->reached)
+    return false;
+  result = allocation != nullptr ? consolidation::make(*allocation) : CUDA_ERROR_INVALID_VALUE;
   return true;
 }
 
@@ -295,7 +296,7 @@ CUresult make_whole(CUdeviceptr address, std::uint64_t size) {
 bool is_whole(Handle handle) {
   const RangesLock held;
   const VmmAllocation* allocation = vmm_allocations::find(handle);
-  return allocation == nullptr || whole::is_whole(*allocation);
+  return allocation == nullptr || consolidation::is_whole(*allocation);
 }
 
 bool is_whole(CUdeviceptr address, std::uint64_t size) {
@@ -303,7 +304,7 @@ bool is_whole(CUdeviceptr address, std::uint64_t size) {
   const Span span = vmm_allocations::span_of(address, size);
   bool all = true;
   for (std::size_t i = span.first; i < span.last; ++i) {
-    all = all && whole::is_whole(*vmm_allocations::mapping_at(i).allocation);
+    all = all && consolidation::is_whole(*vmm_allocations::mapping_at(i).allocation);
   }
   return all;
 }

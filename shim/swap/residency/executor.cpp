@@ -289,7 +289,7 @@ Input Executor::consolidate(const Seen& seen) {
   if (asked_ && result_ == CUDA_SUCCESS) {
     const RangesLock held;
     VmmAllocation* allocation = vmm_allocations::find(consolidation_request::number());
-    result_ = allocation != nullptr ? whole::make(*allocation, words::resident_changes)
+    result_ = allocation != nullptr ? consolidation::make(*allocation, words::resident_changes)
                                     : CUDA_ERROR_INVALID_VALUE;
     input.away = anything_away();
   }
@@ -353,13 +353,13 @@ void Executor::count_in(const Moved& moved, std::uint64_t begun) const {
 }
 
 void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) const {
-  if (moved.copied + moved.spared == 0) return;
+  if (moved.copied + moved.skipped == 0) return;
   log_line(Level::kDebug,
            "swap on GPU %u: %s in %llu us, %llu MiB copied, %llu MiB known or zero, %llu MiB in "
            "memory of another job",
            lane_, way, static_cast<unsigned long long>((monotonic_ns() - begun) / 1000),
            static_cast<unsigned long long>(moved.copied >> 20),
-           static_cast<unsigned long long>(moved.spared >> 20),
+           static_cast<unsigned long long>(moved.skipped >> 20),
            static_cast<unsigned long long>(moved.taken >> 20));
 }
 

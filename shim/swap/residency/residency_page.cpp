@@ -52,7 +52,7 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
   abi::Memory& memory = page().memories[lane];
   page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
   (memory.*direction).fetch_add(moved.copied, std::memory_order_relaxed);
-  memory.spared_bytes.fetch_add(moved.spared, std::memory_order_relaxed);
+  memory.spared_bytes.fetch_add(moved.skipped, std::memory_order_relaxed);
 }
 
 }  // namespace

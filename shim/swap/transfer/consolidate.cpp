@@ -5,7 +5,7 @@
 #include "shim/log.h"
 #include "shim/swap/memory/retry_on_oom.h"
 
-namespace switchyard::shim::swap::whole {
+namespace switchyard::shim::swap::consolidation {
 namespace {
 
 Chunk* one_chunk(std::uint64_t bytes) {
@@ -257,4 +257,4 @@ CUresult make(VmmAllocation& allocation, Resident resident) {
   return result;
 }
 
-}  // namespace switchyard::shim::swap::whole
+}  // namespace switchyard::shim::swap::consolidation

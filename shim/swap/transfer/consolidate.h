@@ -20,7 +20,7 @@
 #include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/transfer/pipeline.h"
 
-namespace switchyard::shim::swap::whole {
+namespace switchyard::shim::swap::consolidation {
 
 // Whether the driver has it as one handle that it exports: none that another process made.
 // pre: a RangesLock lives.
@@ -30,4 +30,4 @@ bool is_whole(const VmmAllocation& allocation);
 // `resident` is told of what comes back after a failure.
 CUresult make(VmmAllocation& allocation, Resident resident = nullptr);
 
-}  // namespace switchyard::shim::swap::whole
+}  // namespace switchyard::shim::swap::consolidation

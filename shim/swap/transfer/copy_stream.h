@@ -10,9 +10,9 @@ namespace switchyard::shim::swap {
 
 inline constexpr unsigned kDepth = 4;
 
-class Lines {
+class CopyStream {
  public:
-  Lines() {
+  CopyStream() {
     if (driver().cuStreamDestroy_v2 == nullptr || driver().cuEventDestroy_v2 == nullptr) {
       result_ = CUDA_ERROR_NOT_SUPPORTED;
       return;
@@ -24,14 +24,14 @@ class Lines {
       }
     }
   }
-  ~Lines() {
+  ~CopyStream() {
     for (CUevent event : events_) {
       if (event != nullptr) driver().cuEventDestroy_v2(event);
     }
     if (stream_ != nullptr) driver().cuStreamDestroy_v2(stream_);
   }
-  Lines(const Lines&) = delete;
-  Lines& operator=(const Lines&) = delete;
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
 
   CUresult result() const { return result_; }
   CUstream stream() const { return stream_; }

@@ -1,10 +1,10 @@
 // Handing memory over: what leaves this process is given to the one that comes, as it is.
 //
-// Concept. switchyard/handover.h says what both sides do, and why. The *offer* is the giver's: it
+// Concept. switchyard/handover.h says what both sides do, and why. The *offer* is the donor's: it
 // exports what is about to leave, while it still works or its accepted work ends, so that the other
-// can import that in time. What was *taken* is the taker's: it stays apart until the giver has
+// can import that in time. What was *taken* is the recipient's: it stays apart until the donor has
 // begun; then the pipeline maps it where equal chunks are away, and fills each as soon as it has
-// left the giver.
+// left the donor.
 //
 // All of it is a short cut: whatever fails, and whatever isn't equal, is given back to the driver
 // and made anew, as if there were no hand-over.
@@ -18,7 +18,7 @@
 
 namespace switchyard::shim::swap::handover {
 
-// --- the giver ---
+// --- the donor ---
 
 // Offers what would leave next of the GPU's memory, `bytes` in all, in the monitor's hand-over
 // `number`, unless that was done; nothing with number 0. An offer in another one ends. Work may go
@@ -37,7 +37,7 @@ void end_offer();
 // A chunk's contents are safe, and `handle`, which was mapped there, is released.
 void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle);
 
-// --- the taker ---
+// --- the recipient ---
 
 // Whether there is an offer to wait for. Looks after `number`, which the monitor told last: takes
 // what is offered in it as soon as that can be had, at once if it is `due`, and drops it once it
@@ -47,18 +47,18 @@ bool follow(std::uint64_t number, bool away, bool due = false);
 // Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
 // twice.
 bool is_taken();
-// Whether the giver's memory leaves now.
+// Whether the donor's memory leaves now.
 bool begun();
 
-// Whether the giver gives no more than what is free now.
+// Whether the donor gives no more than what is free now.
 bool ended();
 
 // Puts some of what was taken in its place: mapped where equal chunks of the GPU are away, in the
-// order in which it leaves the giver. What finds no place is given back. False: all was done.
+// order in which it leaves the donor. What finds no place is given back. False: all was done.
 // pre: a RangesLock lives, and a context is current.
 bool put_in_place(unsigned lane);
 
-// A chunk whose memory is in its place and has left the giver. Once accepted it is the chunk's own,
+// A chunk whose memory is in its place and has left the donor. Once accepted it is the chunk's own,
 // and may be filled.
 struct Arrival {
   Chunk* chunk = nullptr;

@@ -19,7 +19,7 @@ namespace {
 
 namespace board = switchyard::handover;
 
-// The giver's work may be long at being held back, and it may have nothing to offer.
+// The donor's work may be long at being held back, and it may have nothing to offer.
 constexpr std::uint64_t kLongestPauseNs = 20'000'000;
 
 // Mapped at a time, so that whoever needs the ranges comes in between.

@@ -33,7 +33,7 @@ struct Moved {
   Stop stop = Stop::kNothing;
   CUresult result = CUDA_SUCCESS;  // of the call that failed
   std::uint64_t copied = 0;        // bytes
-  std::uint64_t spared = 0;        // that went without a copy: unchanged, or zero
+  std::uint64_t skipped = 0;       // that went without a copy: unchanged, or zero
   std::uint64_t taken = 0;         // of what came, in memory that another job handed over
 };
 

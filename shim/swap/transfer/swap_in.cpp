@@ -27,16 +27,16 @@ Stop stop_of(CUresult failure) {
   return failure == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
 }
 
-class Inward {
+class SwapIn {
  public:
-  Inward(unsigned lane, Lines& lines, MayCome may_come, Resident resident)
-      : lane_(lane), lines_(lines), may_come_(may_come), resident_(resident) {
-    if (lines.result() != CUDA_SUCCESS) stop(lines.result());
+  SwapIn(unsigned lane, CopyStream& stream, MayCome may_come, Resident resident)
+      : lane_(lane), stream_(stream), may_come_(may_come), resident_(resident) {
+    if (stream.result() != CUDA_SUCCESS) stop(stream.result());
   }
 
   // One that is away, or arriving.
   void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-    if (moved_.stop == Stop::kDriver || lines_.stream() == nullptr) return;
+    if (moved_.stop == Stop::kDriver || stream_.stream() == nullptr) return;
     const bool comes = chunk.handle == 0;
     if (comes && !bring_one(chunk, address, properties)) return;
     if (count_ != 0 && address != end()) fill_all();
@@ -76,7 +76,7 @@ class Inward {
 
  private:
   static constexpr unsigned kLongestRun = 8;
-  // Without a chunk that comes. A whole second: the giver's digests stand behind others' kernels.
+  // Without a chunk that comes. A whole second: the donor's digests stand behind others' kernels.
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
   // A chunk on the device that nobody may touch yet, nor has it its contents.
@@ -96,7 +96,7 @@ class Inward {
   // After a failure of the driver's nothing more is copied.
   void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
-    const CUresult filled = fill(chunk, address, lines_.stream());
+    const CUresult filled = fill(chunk, address, stream_.stream());
     if (filled == CUDA_SUCCESS) return;
     moved_.stop = Stop::kDriver;
     moved_.result = filled;
@@ -148,7 +148,7 @@ class Inward {
   }
 
   unsigned lane_;
-  Lines& lines_;
+  CopyStream& stream_;
   MayCome may_come_;
   Resident resident_;
   Moved moved_;
@@ -162,32 +162,32 @@ class Inward {
 }  // namespace
 
 CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address) {
-  Lines lines;
-  CUresult result = lines.result();
+  CopyStream stream;
+  CUresult result = stream.result();
   for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    result = fill(chunks[i], address, lines.stream());
+    result = fill(chunks[i], address, stream.stream());
     address += chunks[i].bytes;
   }
   // Nothing may be in flight when it is taken away again.
-  const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
+  const CUresult arrived = stream.stream() != nullptr ? stream.wait_for_all() : CUDA_SUCCESS;
   return result != CUDA_SUCCESS ? result : arrived;
 }
 
 Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
-  Lines lines;
-  Inward inward(lane, lines, may_come, resident);
+  CopyStream stream;
+  SwapIn swap_in(lane, stream, may_come, resident);
   const auto put = [&](auto which) {
     each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-      if (which(chunk)) inward.put(chunk, address, properties);
+      if (which(chunk)) swap_in.put(chunk, address, properties);
     });
   };
   // One that could not be taken away again after a copy that failed is there already, without its
   // contents: these come also where there is no room for more.
   put([](const Chunk& chunk) { return chunk.contents_pending; });
-  inward.take_over();
+  swap_in.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });
-  Moved moved = inward.finish();
-  const CUresult arrived = lines.stream() != nullptr ? lines.wait_for_all() : CUDA_SUCCESS;
+  Moved moved = swap_in.finish();
+  const CUresult arrived = stream.stream() != nullptr ? stream.wait_for_all() : CUDA_SUCCESS;
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;
     moved.result = arrived;
@@ -196,7 +196,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
     if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
-      (chunk.zero ? moved.spared : moved.copied) += chunk.bytes;
+      (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;
       settle(chunk);
     } else if (send_away(chunk, address)) {
       chunk.contents_pending = false;

@@ -25,11 +25,11 @@ pinned_pool::Piece find_piece(std::uint64_t bytes) {
   return piece;
 }
 
-class Outward {
+class SwapOut {
  public:
-  Outward(unsigned lane, Digests& digests, Resident resident)
+  SwapOut(unsigned lane, Digests& digests, Resident resident)
       : lane_(lane), digests_(digests), resident_(resident) {
-    fail(lines_.result());
+    fail(stream_.result());
   }
 
   void put(Chunk& chunk, CUdeviceptr address) {
@@ -37,7 +37,7 @@ class Outward {
     Digest now;
     const bool known = digests_.answer(chunk.bytes, now);
     if (is_in_host(chunk, known && Digests::trusted(), now)) {
-      if (leave(chunk, address)) moved_.spared += chunk.bytes;
+      if (leave(chunk, address)) moved_.skipped += chunk.bytes;
     } else {
       copy(chunk, address, now);
     }
@@ -81,8 +81,8 @@ class Outward {
       return;
     }
     CUresult result =
-        driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, chunk.bytes, lines_.stream());
-    if (result == CUDA_SUCCESS) result = lines_.mark(next_);
+        driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, chunk.bytes, stream_.stream());
+    if (result == CUDA_SUCCESS) result = stream_.mark(next_);
     flights_[next_++ % kDepth] = flight;
     fail(result);
     // What follows may be left out as soon as the GPU has been seen to compute right.
@@ -92,10 +92,10 @@ class Outward {
   // The oldest copy has arrived, or failed: then its chunk stays.
   void land() {
     Flight flight = flights_[oldest_ % kDepth];
-    if (!failed()) fail(lines_.wait(oldest_));
+    if (!failed()) fail(stream_.wait(oldest_));
     ++oldest_;
     if (failed()) {
-      lines_.wait_for_all();  // nothing may write into a piece that is given back
+      stream_.wait_for_all();  // nothing may write into a piece that is given back
       pinned_pool::give_back(flight.to);
       return;
     }
@@ -125,7 +125,7 @@ class Outward {
   unsigned lane_;
   Digests& digests_;
   Resident resident_;
-  Lines lines_;
+  CopyStream stream_;
   Flight flights_[kDepth] = {};
   unsigned oldest_ = 0;
   unsigned next_ = 0;
@@ -140,9 +140,9 @@ Moved move_all(unsigned lane, Resident resident, Each each) {
   Digests digests(bytes);
   each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
-  Outward outward(lane, digests, resident);
-  each([&](Chunk& chunk, CUdeviceptr address) { outward.put(chunk, address); });
-  return outward.finish();
+  SwapOut swap_out(lane, digests, resident);
+  each([&](Chunk& chunk, CUdeviceptr address) { swap_out.put(chunk, address); });
+  return swap_out.finish();
 }
 
 }  // namespace

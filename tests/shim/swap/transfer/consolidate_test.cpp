@@ -63,10 +63,10 @@ class Whole : public testing::HandlesTest {
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
       const swap::RangesLock held;
-      return swap::whole::make(*swap::vmm_allocations::find(number),
-                               [](unsigned, std::int64_t bytes) {
-                                 testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
-                               });
+      return swap::consolidation::make(
+          *swap::vmm_allocations::find(number), [](unsigned, std::int64_t bytes) {
+            testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
+          });
     };
   }
 

@@ -1,4 +1,5 @@
-// Handing memory over: giver and taker in one process, each with a GPU of its own as to its lane.
+// Handing memory over: donor and recipient in one process, each with a GPU of its own as to its
+// lane.
 #include "shim/swap/transfer/handover.h"
 
 #include <fcntl.h>
@@ -38,8 +39,8 @@ class Offer {
 using testing::g_resident;
 using testing::kMiB2;
 
-constexpr unsigned kGiver = 0;
-constexpr unsigned kTaker = 1;
+constexpr unsigned kDonor = 0;
+constexpr unsigned kRecipient = 1;
 constexpr std::uint64_t kNumber = 77;
 
 int g_exports = 0;
@@ -77,7 +78,7 @@ class HandedOver : public testing::PipelineTest {
     // The pipeline's world has three chunks and two.
     for (std::size_t i = 0; i < swap::count(); ++i) {
       swap::Range& range = swap::at(i);
-      range.lane = range.count == 3 ? kGiver : kTaker;
+      range.lane = range.count == 3 ? kDonor : kRecipient;
       range.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
       range.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
       range.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -85,7 +86,7 @@ class HandedOver : public testing::PipelineTest {
     files_ = open_files();
   }
   ~HandedOver() override {
-    swap::handover::prepare(kGiver, 0, 0);
+    swap::handover::prepare(kDonor, 0, 0);
     swap::handover::follow(0, false);
     swap::handover::clear();
     for (const RangesLock held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
@@ -118,13 +119,13 @@ class HandedOver : public testing::PipelineTest {
   swap::Range& range_of(unsigned lane) {
     return swap::at(0).lane == lane ? swap::at(0) : swap::at(1);
   }
-  // All of the giver's leaves, and what the taker then has of it comes.
-  swap::Moved hand_over(unsigned giver, unsigned taker, std::uint64_t number) {
-    Offer offer(giver, 3 * kMiB2, number);
+  // All of the donor's leaves, and what the recipient then has of it comes.
+  swap::Moved hand_over(unsigned donor, unsigned recipient, std::uint64_t number) {
+    Offer offer(donor, 3 * kMiB2, number);
     EXPECT_TRUE(swap::handover::follow(number, true));
     offer.begin();
-    EXPECT_EQ(leave(giver).stop, Stop::kNothing);
-    return come(taker);
+    EXPECT_EQ(leave(donor).stop, Stop::kNothing);
+    return come(recipient);
   }
 
   testing::IpcWorld world_;
@@ -132,8 +133,8 @@ class HandedOver : public testing::PipelineTest {
 };
 
 TEST_F(HandedOver, WhatHasLeftTheOneIsTheOthersAndFilled) {
-  leave(kTaker);
-  const swap::Moved moved = hand_over(kGiver, kTaker, kNumber);
+  leave(kRecipient);
+  const swap::Moved moved = hand_over(kDonor, kRecipient, kNumber);
   EXPECT_EQ(moved.stop, Stop::kNothing);
   EXPECT_EQ(moved.taken, 2 * kMiB2);
   EXPECT_EQ(moved.copied, 2 * kMiB2);
@@ -144,105 +145,105 @@ TEST_F(HandedOver, WhatHasLeftTheOneIsTheOthersAndFilled) {
 }
 
 TEST_F(HandedOver, GoesOnByItsDescriptorForTheDriverExportsItToNobody) {
-  leave(kTaker);
-  hand_over(kGiver, kTaker, kNumber);
+  leave(kRecipient);
+  hand_over(kDonor, kRecipient, kNumber);
   EXPECT_EQ(g_exports, 3);
-  EXPECT_EQ(hand_over(kTaker, kGiver, kNumber + 1).taken, 2 * kMiB2);
+  EXPECT_EQ(hand_over(kRecipient, kDonor, kNumber + 1).taken, 2 * kMiB2);
   EXPECT_EQ(g_exports, 3);
   EXPECT_EQ(driven_.live_handles, 3);
   expect_nothing_lost();
-  leave(kGiver);
+  leave(kDonor);
   EXPECT_EQ(open_files(), files_) << "with the memory its descriptor goes";
 }
 
 TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
-  leave(kTaker);
+  leave(kRecipient);
   {
-    Offer offer(kGiver, 3 * kMiB2, kNumber);
+    Offer offer(kDonor, 3 * kMiB2, kNumber);
     ASSERT_TRUE(swap::handover::follow(kNumber, true));
     offer.begin();
   }
-  EXPECT_EQ(come(kTaker).taken, 0u);
+  EXPECT_EQ(come(kRecipient).taken, 0u);
   EXPECT_EQ(driven_.live_handles, 5);
   EXPECT_EQ(open_files(), files_);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, NothingIsTakenBeforeTheGiverHasBegun) {
-  leave(kTaker);
-  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  const Offer offer(kDonor, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   EXPECT_FALSE(swap::handover::begun());
-  EXPECT_EQ(come(kTaker).taken, 0u);
+  EXPECT_EQ(come(kRecipient).taken, 0u);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, WhatWasPreparedIsOfferedOnce) {
-  leave(kTaker);
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   EXPECT_EQ(g_exports, 3);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
-  EXPECT_FALSE(swap::handover::begun()) << "the giver still works";
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  EXPECT_FALSE(swap::handover::begun()) << "the donor still works";
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 2 * kMiB2);
   EXPECT_EQ(g_exports, 3);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
-  leave(kTaker);
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   {
     const RangesLock held;
-    swap::release(range_of(kGiver).chunks[2]);
+    swap::release(range_of(kDonor).chunks[2]);
   }
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, kMiB2);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, kMiB2);
   EXPECT_EQ(driven_.live_handles, 2) << "in place of the freed one another was made";
 }
 
 TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
-  leave(kTaker);
-  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  leave(kRecipient);
+  EXPECT_TRUE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber));
   {
     const RangesLock held;
-    const std::size_t index = swap::at(0).lane == kGiver ? 0 : 1;
+    const std::size_t index = swap::at(0).lane == kDonor ? 0 : 1;
     swap::Range range = swap::take(index);
     EXPECT_TRUE(swap::add(range));
   }
-  EXPECT_TRUE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "it is all there";
+  EXPECT_TRUE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber)) << "it is all there";
   swap::Range range;
   {
     const RangesLock held;
-    range = swap::take(swap::at(0).lane == kGiver ? 0 : 1);
+    range = swap::take(swap::at(0).lane == kDonor ? 0 : 1);
   }
-  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
+  EXPECT_FALSE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber));
   EXPECT_EQ(open_files(), files_) << "nobody keeps it";
   const RangesLock held;
   EXPECT_TRUE(swap::add(range));
 }
 
 TEST_F(HandedOver, WhatCouldNotBePreparedIsOfferedOnceWorkIsHeld) {
-  leave(kTaker);
+  leave(kRecipient);
   g_fails_export = true;
-  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber));
-  EXPECT_FALSE(swap::handover::prepare(kGiver, 3 * kMiB2, kNumber)) << "not while it works";
+  EXPECT_FALSE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber));
+  EXPECT_FALSE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber)) << "not while it works";
   g_fails_export = false;
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 2 * kMiB2);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 2 * kMiB2);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
-  leave(kTaker);
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   const int before = driven_.live_handles;
   swap::Range freed;
   {
     const RangesLock held;
-    while (swap::handover::put_in_place(kTaker)) continue;
-    EXPECT_NE(range_of(kTaker).chunks[0].preimported, 0u);
-    freed = swap::take(swap::at(0).lane == kTaker ? 0 : 1);
+    while (swap::handover::put_in_place(kRecipient)) continue;
+    EXPECT_NE(range_of(kRecipient).chunks[0].preimported, 0u);
+    freed = swap::take(swap::at(0).lane == kRecipient ? 0 : 1);
   }
   EXPECT_EQ(freed.chunks[0].preimported, 0u);
   EXPECT_EQ(driven_.live_handles, before - 3) << "with what found no place";
@@ -254,39 +255,40 @@ TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
 }
 
 TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
-  leave(kTaker);
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   const RangesLock held;
-  while (swap::handover::put_in_place(kTaker)) continue;
+  while (swap::handover::put_in_place(kRecipient)) continue;
   driven_.calls_until_failure = 0;
   swap::handover::drop();
   driven_.calls_until_failure = -1;
-  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
-    EXPECT_EQ(range_of(kTaker).chunks[c].handle, 0u);
+  for (unsigned c = 0; c < range_of(kRecipient).count; ++c) {
+    EXPECT_EQ(range_of(kRecipient).chunks[c].handle, 0u);
   }
-  for (unsigned c = 0; c < range_of(kTaker).count; ++c) {
-    swap::Chunk& chunk = range_of(kTaker).chunks[c];
-    if (chunk.preimported != 0) swap::drop_preimported(chunk, range_of(kTaker).address + c * kMiB2);
+  for (unsigned c = 0; c < range_of(kRecipient).count; ++c) {
+    swap::Chunk& chunk = range_of(kRecipient).chunks[c];
+    if (chunk.preimported != 0)
+      swap::drop_preimported(chunk, range_of(kRecipient).address + c * kMiB2);
   }
 }
 
 TEST_F(HandedOver, WhatWasPreparedForNothingIsWithdrawn) {
-  leave(kTaker);
-  swap::handover::prepare(kGiver, 3 * kMiB2, kNumber);
-  swap::handover::prepare(kGiver, 0, 0);
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
+  swap::handover::prepare(kDonor, 0, 0);
   EXPECT_EQ(open_files(), files_);
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber + 1).taken, 2 * kMiB2);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber + 1).taken, 2 * kMiB2);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
   {
     const RangesLock held;
-    range_of(kTaker).properties.allocFlags.gpuDirectRDMACapable = 1;
+    range_of(kRecipient).properties.allocFlags.gpuDirectRDMACapable = 1;
   }
-  leave(kTaker);
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  leave(kRecipient);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 0u);
   EXPECT_EQ(driven_.live_handles, 2);
   expect_nothing_lost();
 }
@@ -294,17 +296,17 @@ TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
 TEST_F(HandedOver, WhatNobodyCanImportIsNotOffered) {
   {
     const RangesLock held;
-    range_of(kGiver).properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    range_of(kDonor).properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   }
-  leave(kTaker);
-  EXPECT_EQ(hand_over(kGiver, kTaker, kNumber).taken, 0u);
+  leave(kRecipient);
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 0u);
   EXPECT_EQ(g_exports, 0);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
-  leave(kTaker);
-  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  const Offer offer(kDonor, 3 * kMiB2, kNumber);
   const std::size_t offered = open_files();
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   EXPECT_GT(open_files(), offered);
@@ -314,8 +316,8 @@ TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
 }
 
 TEST_F(HandedOver, AnotherNumbersOfferIsNotFound) {
-  leave(kTaker);
-  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  const Offer offer(kDonor, 3 * kMiB2, kNumber);
   EXPECT_TRUE(swap::handover::follow(kNumber + 1, true)) << "it may still come";
   EXPECT_FALSE(swap::handover::begun());
   EXPECT_EQ(driven_.live_handles, 3) << "nothing was imported";
@@ -323,17 +325,17 @@ TEST_F(HandedOver, AnotherNumbersOfferIsNotFound) {
 
 TEST_F(HandedOver, WithoutAMonitorNothingIsOffered) {
   world_.monitor = 0;
-  leave(kTaker);
-  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  Offer offer(kDonor, 3 * kMiB2, kNumber);
   EXPECT_EQ(g_exports, 0);
   offer.begin();
-  EXPECT_EQ(leave(kGiver).stop, Stop::kNothing);
+  EXPECT_EQ(leave(kDonor).stop, Stop::kNothing);
   EXPECT_EQ(open_files(), files_);
 }
 
 TEST_F(HandedOver, ABoardThatCouldShrinkIsRefused) {
-  leave(kTaker);
-  Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  Offer offer(kDonor, 3 * kMiB2, kNumber);
   const wire::Key key = handover::key_of(kNumber);
   int& board = world_.shares[{key.words[0], key.words[1]}].at(0);
   ::close(board);
@@ -341,13 +343,13 @@ TEST_F(HandedOver, ABoardThatCouldShrinkIsRefused) {
   ASSERT_EQ(::ftruncate(board, handover::kBoardBytes), 0);
   EXPECT_FALSE(swap::handover::follow(kNumber, true));
   offer.begin();
-  EXPECT_EQ(come(kTaker).taken, 0u);
+  EXPECT_EQ(come(kRecipient).taken, 0u);
   expect_nothing_lost();
 }
 
 TEST_F(HandedOver, ABoardThatSaysOtherThanCameIsRefused) {
-  leave(kTaker);
-  const Offer offer(kGiver, 3 * kMiB2, kNumber);
+  leave(kRecipient);
+  const Offer offer(kDonor, 3 * kMiB2, kNumber);
   const wire::Key key = handover::key_of(kNumber);
   auto& share = world_.shares[{key.words[0], key.words[1]}];
   ::close(share.back());
@@ -361,27 +363,27 @@ TEST_F(HandedOver, WhicheverCallFailsNothingIsLost) {
   std::uint64_t taken = 0;
   for (int call = 0; call < 60; ++call) {
     SCOPED_TRACE(call);
-    leave(kTaker);
+    leave(kRecipient);
     driven_.calls_until_failure = call;
     {
       const std::uint64_t number = 1 + static_cast<std::uint64_t>(call);
-      Offer offer(kGiver, 3 * kMiB2, number);
+      Offer offer(kDonor, 3 * kMiB2, number);
       swap::handover::follow(number, true);
       offer.begin();
-      leave(kGiver);
-      taken += come(kTaker).taken;
+      leave(kDonor);
+      taken += come(kRecipient).taken;
     }
     driven_.calls_until_failure = -1;
     expect_nothing_lost();
     swap::handover::follow(0, true);
-    come(kTaker);
-    come(kGiver);
+    come(kRecipient);
+    come(kDonor);
     expect_nothing_lost();
     EXPECT_EQ(driven_.live_handles, 5);
   }
   EXPECT_GT(taken, 60 * kMiB2) << "most of them are of no matter to it";
-  EXPECT_EQ(leave(kTaker).stop, Stop::kNothing);
-  EXPECT_EQ(leave(kGiver).stop, Stop::kNothing);
+  EXPECT_EQ(leave(kRecipient).stop, Stop::kNothing);
+  EXPECT_EQ(leave(kDonor).stop, Stop::kNothing);
   EXPECT_EQ(driven_.live_handles, 0);
   EXPECT_EQ(open_files(), files_);
 }

@@ -35,7 +35,7 @@ TEST_F(Kept, CleanIsNotCopied) {
   for (int round = 0; round < 2; ++round) {
     const swap::Moved left = out();
     EXPECT_EQ(left.copied, 0u);
-    EXPECT_EQ(left.spared, 5 * kMiB2);
+    EXPECT_EQ(left.skipped, 5 * kMiB2);
     EXPECT_EQ(driven_.live_handles, 0);
     expect_nothing_lost();
     EXPECT_EQ(in().copied, 5 * kMiB2);
@@ -49,12 +49,12 @@ TEST_F(Kept, ZeroIsNotCopied) {
   const std::uint64_t room = pinned_pool::free_bytes();
   const swap::Moved left = out();
   EXPECT_EQ(left.copied, 3 * kMiB2);
-  EXPECT_EQ(left.spared, 2 * kMiB2);
+  EXPECT_EQ(left.skipped, 2 * kMiB2);
   EXPECT_EQ(pinned_pool::free_bytes(), room - 3 * kMiB2);
   expect_nothing_lost();
   const swap::Moved back = in();
   EXPECT_EQ(back.copied, 3 * kMiB2);
-  EXPECT_EQ(back.spared, 2 * kMiB2);
+  EXPECT_EQ(back.skipped, 2 * kMiB2);
   EXPECT_EQ(driven_.sets, 2);
   expect_nothing_lost();
   change(0, 1);

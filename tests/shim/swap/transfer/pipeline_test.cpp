@@ -119,7 +119,7 @@ TEST_F(Pipeline, ZerosThatTheDriverDoesNotUnmapAreOnTheDevice) {
   EXPECT_EQ(out().stop, Stop::kDriver);
   expect_nothing_lost();
   g_driver.cuMemUnmap = unmap;
-  EXPECT_EQ(out().spared, 5 * kMiB2);
+  EXPECT_EQ(out().skipped, 5 * kMiB2);
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
 }
