@@ -150,7 +150,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     to.in_use.store(1, std::memory_order_release);
   }
   carry_pause(page(), fresh);
-  swap::words::carry_over(fresh);
+  swap::residency_page::carry_over(fresh);
   ::munmap(mapped, abi::kPageBytes);
   return true;
 }
@@ -165,7 +165,7 @@ void close_all(int (&fds)[kFds]) {
 bool move_to(int fd, const wire::Hello& hello) {
   const account::Frozen frozen;
   if (!carry_over(fd, hello) || !map_page(fd)) return false;
-  swap::words::moved_to_fresh_page();
+  swap::residency_page::moved_to_fresh_page();
   memory::tell_stays();
   if ((hello.flags & wire::kObserver) == 0) view::make(fd);
   return true;
@@ -282,7 +282,7 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(flags);
-    if (joined) swap::words::choose_swappable(known_gpus().count);
+    if (joined) swap::residency_page::choose_swappable(known_gpus().count);
   }
   if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.

@@ -19,9 +19,9 @@ using Reset = void (*)();
 
 // A module with state of its own has a line here. There are no constructors that could add one.
 constexpr Reset kResets[] = {
-    words::clear,    residency::clear, mover::clear,           consolidation_request::clear,
-    handover::clear, admission::clear, vmm_allocations::clear, pooled::clear,
-    clear_ranges,    clear_digests,    pinned_pool::clear,
+    residency_page::clear, residency::clear, mover::clear,           consolidation_request::clear,
+    handover::clear,       admission::clear, vmm_allocations::clear, pooled::clear,
+    clear_ranges,          clear_digests,    pinned_pool::clear,
 };
 
 }  // namespace

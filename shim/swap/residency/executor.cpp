@@ -35,8 +35,8 @@ bool may_always(unsigned, std::uint64_t, bool) { return true; }
 // As another's chunks leave the limit rises, several times in a millisecond.
 bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
   for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
-    const std::uint64_t limit = words::told(lane).limit;
-    const std::uint64_t there = words::resident(lane);
+    const std::uint64_t limit = residency_page::told(lane).limit;
+    const std::uint64_t there = residency_page::resident(lane);
     if (there <= limit && bytes <= limit - there) return true;
     if (monotonic_ns() >= end) return false;
     sleep_ns(kNapNs);
@@ -51,7 +51,7 @@ std::uint64_t kept_now() {
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
   const RangesLock held;
-  return words::resident(lane) - cache::resident_on(lane);
+  return residency_page::resident(lane) - cache::resident_on(lane);
 }
 
 // Whether the host has room for so much as far as is known without trying.
@@ -119,18 +119,18 @@ std::uint64_t Executor::look() {
 }
 
 Seen Executor::observe() {
-  words::heed(lane_);
-  const words::Told told = words::told(lane_);
+  residency_page::heed(lane_);
+  const residency_page::Told told = residency_page::told(lane_);
   Seen seen{.limited = told.limited,
             .limit = told.limit,
-            .total = words::total(lane_),
-            .resident = words::resident(lane_),
-            .monitored = words::monitored(),
+            .total = residency_page::total(lane_),
+            .resident = residency_page::resident(lane_),
+            .monitored = residency_page::monitored(),
             .quiesced = admission::is_quiesced(),
-            .answered = words::has_said(lane_, phase_of(State::kSwappedOut)),
+            .answered = residency_page::has_said(lane_, phase_of(State::kSwappedOut)),
             .asked = consolidation_request::is_asked() && !paused().paused};
-  const std::uint64_t takes = words::takes(lane_);
-  const bool wants = takes != 0 && wants_handoff(now_, seen) && current_.enter(lane_);
+  const std::uint64_t takes = residency_page::takes(lane_);
+  const bool wants = takes != 0 && wants_handoff(now_, seen) && context_.enter(lane_);
   seen.handoff = handoff_now(handover::follow(takes, wants, has_room(now_, seen)));
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
@@ -142,7 +142,7 @@ Step Executor::decide(Input& input) {
   // A context is looked for only where one is needed: to enter it is not free.
   const bool needed =
       input.event == Event::kLook && needs_context(step.action) && input.seen.total != 0;
-  if (!needed || current_.enter(lane_)) return step;
+  if (!needed || context_.enter(lane_)) return step;
   input.seen.context = false;
   result_ = CUDA_ERROR_INVALID_CONTEXT;
   return next(now_, input, now);
@@ -159,11 +159,12 @@ void Executor::adopt(const Step& step) {
     handover::end_offer();
     offering_ = false;
   }
-  if (step.says) words::say(lane_, phase_of(state), static_cast<std::uint32_t>(step.error));
+  if (step.says)
+    residency_page::say(lane_, phase_of(state), static_cast<std::uint32_t>(step.error));
 }
 
 void Executor::report_failure(const Step& step) {
-  words::failed_with(lane_, result_);
+  residency_page::failed_with(lane_, result_);
   if (now_.backoff_ns != 0) return;
   log_line(Level::kWarn, "swap on GPU %u came to no end (error %u, driver %d): trying again", lane_,
            static_cast<unsigned>(step.error), static_cast<int>(result_));
@@ -203,9 +204,9 @@ Event Executor::quiesce(Seen& seen) {
   result_ = CUDA_SUCCESS;
   if (!quiesced && !block_new_work()) return Event::kLate;
   // Exported while the accepted work ends.
-  const std::uint64_t there = words::resident(lane_);
+  const std::uint64_t there = residency_page::resident(lane_);
   offering_ = true;
-  handover::offer(lane_, there - std::min(there, seen.limit), words::gives(lane_));
+  handover::offer(lane_, there - std::min(there, seen.limit), residency_page::gives(lane_));
   if (!quiesced) {
     const CUresult held = finish_work();
     if (held == kLate) return Event::kLate;
@@ -214,8 +215,8 @@ Event Executor::quiesce(Seen& seen) {
   }
   handover::begin_offer();
   // Draining may have taken long.
-  words::heed(lane_);
-  const words::Told told = words::told(lane_);
+  residency_page::heed(lane_);
+  const residency_page::Told told = residency_page::told(lane_);
   seen.limited = told.limited;
   seen.limit = told.limit;
   return Event::kQuiesced;
@@ -227,14 +228,15 @@ Input Executor::swap_out(const Seen& seen) {
   {
     const RangesLock held;
     cache::drop_all(lane_);
-    const std::uint64_t there = words::resident(lane_);
-    if (there > seen.limit) out = move_out(lane_, there - seen.limit, words::resident_changes);
+    const std::uint64_t there = residency_page::resident(lane_);
+    if (there > seen.limit)
+      out = move_out(lane_, there - seen.limit, residency_page::resident_changes);
   }
-  words::count_out(lane_, out);
+  residency_page::count_out(lane_, out);
   note("out", out, begun);
   if (out.stop == Stop::kNothing) {
-    words::count_end(lane_);
-    if (admits(now_.before)) words::count_time_out(lane_);
+    residency_page::count_end(lane_);
+    if (admits(now_.before)) residency_page::count_time_out(lane_);
   } else if (out.stop == Stop::kNoHostRoom) {
     // The pieces did not fit, though there was room. A lower limit is another reason.
     const std::uint64_t rest = wanted_now(lane_);
@@ -249,11 +251,12 @@ Input Executor::swap_in(const Seen& seen) {
   {
     const RangesLock held;
     // Also where all is counted as there: some of that may lack its contents.
-    if (words::total(lane_) != 0) in = move_in(lane_, may_always, words::resident_changes);
+    if (residency_page::total(lane_) != 0)
+      in = move_in(lane_, may_always, residency_page::resident_changes);
   }
   count_in(in, begun);
   Input input = moved(seen, in);
-  if (input.event == Event::kDone) words::count_end(lane_);
+  if (input.event == Event::kDone) residency_page::count_end(lane_);
   // What ends the context ends its memory: its work shall have its own error.
   const bool lost = ends_context(in.result) || no_context(in.result);
   if (input.event == Event::kStopped && lost) input.event = Event::kContextLost;
@@ -265,7 +268,7 @@ Input Executor::swap_in_part(const Seen& seen) {
   Moved in;
   {
     const RangesLock held;
-    in = move_in(lane_, may_come, words::resident_changes);
+    in = move_in(lane_, may_come, residency_page::resident_changes);
   }
   count_in(in, begun);
   return moved(seen, in);
@@ -289,25 +292,26 @@ Input Executor::consolidate(const Seen& seen) {
   if (asked_ && result_ == CUDA_SUCCESS) {
     const RangesLock held;
     VmmAllocation* allocation = vmm_allocations::find(consolidation_request::number());
-    result_ = allocation != nullptr ? consolidation::make(*allocation, words::resident_changes)
-                                    : CUDA_ERROR_INVALID_VALUE;
+    result_ = allocation != nullptr
+                  ? consolidation::make(*allocation, residency_page::resident_changes)
+                  : CUDA_ERROR_INVALID_VALUE;
     input.away = anything_away();
   }
   return input;
 }
 
 void Executor::answer() {
-  words::publish(lane_);
+  residency_page::publish(lane_);
   if (asked_) consolidation_request::answer(result_);
   asked_ = false;
 }
 
 bool Executor::prepare_to_leave() {
-  const std::uint64_t soon = words::soon(lane_);
-  const std::uint64_t number = soon != 0 ? words::gives(lane_) : 0;
+  const std::uint64_t soon = residency_page::soon(lane_);
+  const std::uint64_t number = soon != 0 ? residency_page::gives(lane_) : 0;
   // It has just been told to: that is the next look's.
-  if (words::told(lane_).limited && words::total(lane_) != 0) return true;
-  return (number == 0 || current_.enter(lane_)) && handover::prepare(lane_, soon, number);
+  if (residency_page::told(lane_).limited && residency_page::total(lane_) != 0) return true;
+  return (number == 0 || context_.enter(lane_)) && handover::prepare(lane_, soon, number);
 }
 
 bool Executor::stands_ready() const {
@@ -318,8 +322,8 @@ bool Executor::stands_ready() const {
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
   const RangesLock held;
-  if (!find_room(words::resident(lane_) + spare_, kept_bytes())) return;
-  words::count_out(lane_, move_out(lane_, UINT64_MAX, words::resident_changes));
+  if (!find_room(residency_page::resident(lane_) + spare_, kept_bytes())) return;
+  residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
 }
 
 CUresult Executor::hold() { return block_new_work() ? finish_work() : kLate; }
@@ -331,7 +335,7 @@ CUresult Executor::finish_work() {
 }
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {
-  if (!current_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
   return find_room(bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -348,7 +352,7 @@ bool Executor::context_made() {
 }
 
 void Executor::count_in(const Moved& moved, std::uint64_t begun) const {
-  words::count_in(lane_, moved);
+  residency_page::count_in(lane_, moved);
   note("in", moved, begun);
 }
 

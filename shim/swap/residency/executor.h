@@ -22,7 +22,7 @@ class Executor {
   // Does what is due. In how many nanoseconds it should look again, unless it is poked; 0: at once.
   std::uint64_t look();
   // After each look: no context is ours.
-  void pause() { current_.leave(); }
+  void pause() { context_.leave(); }
   // A context begins where there was none, perhaps. Called by the thread that makes it, with the
   // mover's lock. Whether something is to be done about it.
   bool context_made();
@@ -69,7 +69,7 @@ class Executor {
 
   unsigned lane_ = 0;
   Residency now_;
-  Current current_;
+  MoverContext context_;
   CUresult result_ = CUDA_SUCCESS;  // of what failed last
   bool offering_ = false;           // what leaves is offered to another job until it has left
   bool asked_ = false;              // somebody waits for `result_`

@@ -28,36 +28,36 @@ constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be
 bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) {
   // The limit may fall meanwhile.
   while (pinned_pool::free_bytes() + kept < bytes) {
-    if (!pinned_pool::grow(words::host_limit(lane_))) return false;
+    if (!pinned_pool::grow(residency_page::host_limit(lane_))) return false;
   }
   return true;
 }
 
 bool Executor::grow_pool() {
-  const std::uint64_t most = words::host_limit(lane_);
+  const std::uint64_t most = residency_page::host_limit(lane_);
   const std::uint64_t pinned = pinned_pool::pinned_bytes();
-  const std::uint64_t total = words::total(lane_);
-  if (pinned >= total + total / kWasted + spare_ || pinned >= most || !current_.enter(lane_) ||
+  const std::uint64_t total = residency_page::total(lane_);
+  if (pinned >= total + total / kWasted + spare_ || pinned >= most || !context_.enter(lane_) ||
       !pinned_pool::grow(most)) {
     return false;
   }
-  words::publish(lane_);
+  residency_page::publish(lane_);
   return true;
 }
 
 bool Executor::shrink_pool() {
-  const std::uint64_t most = words::host_limit(lane_);
+  const std::uint64_t most = residency_page::host_limit(lane_);
   const std::uint64_t begun = monotonic_ns();
   if (pinned_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
   const bool away = admission::is_quiesced();
   if (!away && (!admission::is_open() || paused().paused)) return false;
-  if (!can_shrink() || !current_.enter(lane_)) return false;
+  if (!can_shrink() || !context_.enter(lane_)) return false;
   unsigned given = 0;
   if (away || hold() == CUDA_SUCCESS) {
     given = shrink(most, monotonic_ns() + (away ? kShrinkAwayNs : kShrinkNs));
   }
   if (!away) admission::open();
-  words::publish(lane_);
+  residency_page::publish(lane_);
   const std::uint64_t now = monotonic_ns();
   if (!away) shrink_ns_ = now + kShrinkPart * (now - begun);
   if (given == 0) shrink_ns_ = std::max(shrink_ns_, now + kShrinkRestNs);

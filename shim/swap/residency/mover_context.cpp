@@ -26,7 +26,7 @@ bool use_one_made(unsigned lane) {
 
 }  // namespace
 
-bool Current::enter(unsigned lane) {
+bool MoverContext::enter(unsigned lane) {
   CUcontext primary = nullptr;
   device_ = static_cast<CUdevice>(lane);
   const CUresult result = retain_active_primary(device_, primary);
@@ -42,7 +42,7 @@ bool Current::enter(unsigned lane) {
   return use_one_made(lane);
 }
 
-void Current::leave() {
+void MoverContext::leave() {
   driver().cuCtxSetCurrent(nullptr);
   if (retained_) driver().cuDevicePrimaryCtxRelease_v2(device_);
   retained_ = false;

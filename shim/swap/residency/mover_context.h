@@ -12,7 +12,7 @@
 
 namespace switchyard::shim::swap {
 
-class Current {
+class MoverContext {
  public:
   // Makes one current to the calling thread, until leave(). False: there is none. May be called
   // again before leave().

@@ -14,7 +14,7 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
 
-namespace switchyard::shim::swap::words {
+namespace switchyard::shim::swap::residency_page {
 namespace {
 
 std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
@@ -191,20 +191,20 @@ void clear() {
   g_publishing = PTHREAD_MUTEX_INITIALIZER;
 }
 
-}  // namespace switchyard::shim::swap::words
+}  // namespace switchyard::shim::swap::residency_page
 
 namespace switchyard::shim::swap::mover {
 
 void allocated(unsigned lane, std::uint64_t bytes) {
-  words::g_total[lane].fetch_add(bytes);
-  words::g_resident[lane].fetch_add(bytes);
-  words::publish(lane);
+  residency_page::g_total[lane].fetch_add(bytes);
+  residency_page::g_resident[lane].fetch_add(bytes);
+  residency_page::publish(lane);
 }
 
 void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
-  words::g_total[lane].fetch_sub(bytes);
-  words::g_resident[lane].fetch_sub(resident_bytes);
-  words::publish(lane);
+  residency_page::g_total[lane].fetch_sub(bytes);
+  residency_page::g_resident[lane].fetch_sub(resident_bytes);
+  residency_page::publish(lane);
 }
 
 }  // namespace switchyard::shim::swap::mover

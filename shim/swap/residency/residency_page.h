@@ -14,7 +14,7 @@
 #include "shim/swap/transfer/pipeline.h"
 #include "switchyard/abi.h"
 
-namespace switchyard::shim::swap::words {
+namespace switchyard::shim::swap::residency_page {
 
 // Whether this process's memory may be moved is decided once, before it allocates any. `gpus`: that
 // it sees. pre: joined.
@@ -70,4 +70,4 @@ void moved_to_fresh_page();
 // In a forked child: the parent's memory is not ours.
 void clear();
 
-}  // namespace switchyard::shim::swap::words
+}  // namespace switchyard::shim::swap::residency_page

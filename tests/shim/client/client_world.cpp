@@ -79,9 +79,9 @@ void groups::clear() { ++g_neighbours.forgotten; }
 
 void swap::mover::poke() { ++g_neighbours.mover_pokes; }
 bool swap::admission::overrule(std::uint64_t) { return false; }
-void swap::words::carry_over(abi::Page&) { ++g_neighbours.residencies_carried; }
-void swap::words::moved_to_fresh_page() {}
-void swap::words::choose_swappable(unsigned gpus) {
+void swap::residency_page::carry_over(abi::Page&) { ++g_neighbours.residencies_carried; }
+void swap::residency_page::moved_to_fresh_page() {}
+void swap::residency_page::choose_swappable(unsigned gpus) {
   g_neighbours.chosen_swappable = static_cast<int>(gpus);
 }
 void swap::clear() { ++g_neighbours.forgotten; }

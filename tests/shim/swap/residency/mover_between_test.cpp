@@ -40,7 +40,7 @@ TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) 
     process().swappable.store(0);
     page().lanes[0].attention.store(0);
     std::snprintf(page().card.swappable, sizeof(page().card.swappable), "%s", card);
-    swap::words::choose_swappable(gpus);
+    swap::residency_page::choose_swappable(gpus);
     const bool attends = (page().lanes[0].attention.load() & abi::kSwappable) != 0;
     EXPECT_EQ(attends, process().swappable.load() != 0);
     return attends;
@@ -59,7 +59,7 @@ TEST_F(MoverBetween, WhatIsFreedIsNoMoreToBeMoved) {
   swap::mover::freed(0, 3 * kMiB2, kMiB2);  // two of its chunks were away
   EXPECT_EQ(words().total_bytes.load(), kAll);
   EXPECT_EQ(resident(), kAll + 2 * kMiB2);
-  swap::words::resident_changes(0, -static_cast<std::int64_t>(2 * kMiB2));
+  swap::residency_page::resident_changes(0, -static_cast<std::int64_t>(2 * kMiB2));
   expect_told_right();
 }
 
@@ -83,7 +83,7 @@ TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   swap::mover::allocated(0, kSlab);  // more to leave than the pool has
-  swap::words::resident_changes(0, -static_cast<std::int64_t>(kSlab));
+  swap::residency_page::resident_changes(0, -static_cast<std::int64_t>(kSlab));
   allow_host(4 * kSlab);
   run_for(2 * kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);

@@ -39,34 +39,34 @@ class CurrentContext : public testing::EngineTest {
       return CUDA_SUCCESS;
     };
   }
-  swap::Current current_;
+  swap::MoverContext context_;
 };
 
 TEST_F(CurrentContext, IsRetainedOnceHoweverOftenItIsEntered) {
   g_primary.fewest = 2;
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(current_.enter(0));
+    EXPECT_TRUE(context_.enter(0));
     EXPECT_EQ(g_primary.references, 2);
   }
   EXPECT_EQ(g_primary.fewest, 2) << "it might have ended in between";
-  current_.leave();
+  context_.leave();
   EXPECT_EQ(g_primary.references, 1);
-  current_.leave();
+  context_.leave();
   EXPECT_EQ(g_primary.references, 1);
 }
 
 TEST_F(CurrentContext, AReferenceThatAResetTookIsNotGivenBack) {
-  EXPECT_TRUE(current_.enter(0));
+  EXPECT_TRUE(context_.enter(0));
   g_primary.active = g_primary.references = 0;
-  EXPECT_FALSE(current_.enter(0));
-  current_.leave();
+  EXPECT_FALSE(context_.enter(0));
+  context_.leave();
   EXPECT_EQ(g_primary.references, 0);
 }
 
 TEST_F(CurrentContext, OneOfAnotherGpuIsNotUsed) {
   g_primary.device = 1;
-  EXPECT_FALSE(current_.enter(0));
-  current_.leave();
+  EXPECT_FALSE(context_.enter(0));
+  context_.leave();
   EXPECT_EQ(g_primary.references, 1);
 }
 

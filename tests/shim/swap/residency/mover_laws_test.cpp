@@ -69,14 +69,14 @@ class MoverLaws : public testing::MoverTest {
   // A fresh page with the same order: what it is told is what is so.
   void find_another_monitor() {
     const auto fresh = std::make_unique<abi::Page>();
-    swap::words::carry_over(*fresh);
+    swap::residency_page::carry_over(*fresh);
     EXPECT_EQ(fresh->residencies[0].phase.load(), phase());
     EXPECT_EQ(fresh->residencies[0].resident_bytes.load(), resident());
     words().answered.store(0);
     words().phase.store(abi::kResident);
     words().total_bytes.store(0);
     words().resident_bytes.store(0);
-    swap::words::moved_to_fresh_page();
+    swap::residency_page::moved_to_fresh_page();
     EXPECT_EQ(words().answered.load(), abi::kAnswersNone);
   }
 

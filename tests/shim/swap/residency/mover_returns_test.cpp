@@ -258,7 +258,7 @@ TEST_F(MoverReturns, AFreshPageOfAnotherMonitorFindsTheTruth) {
   page().memories[0].spared_bytes.store(77);
   words().taken_bytes.store(99);
   const auto fresh = std::make_unique<abi::Page>();
-  swap::words::carry_over(*fresh);
+  swap::residency_page::carry_over(*fresh);
   const abi::Residency& told = fresh->residencies[0];
   EXPECT_EQ(told.phase.load(), abi::kAbsent);
   EXPECT_EQ(told.error.load(), abi::kSwapNoDeviceRoom);
@@ -284,14 +284,14 @@ TEST_F(MoverReturns, WhatWasSaidIntoTheOldPageIsSaidAgainInTheFreshOne) {
   go_away();
   EXPECT_EQ(words().answered.load(), 7u);
   const auto fresh = std::make_unique<abi::Page>();
-  swap::words::carry_over(*fresh);
+  swap::residency_page::carry_over(*fresh);
   EXPECT_EQ(fresh->residencies[0].phase.load(), abi::kAbsent);
   EXPECT_EQ(fresh->residencies[0].answered.load(), abi::kAnswersNone);
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   words().phase.store(fresh->residencies[0].phase.load());  // the fresh page is in its place
   words().resident_bytes.store(fresh->residencies[0].resident_bytes.load());
-  swap::words::moved_to_fresh_page();
+  swap::residency_page::moved_to_fresh_page();
   EXPECT_EQ(phase(), abi::kResident);
   EXPECT_EQ(resident(), kAll);
   EXPECT_EQ(words().answered.load(), abi::kAnswersNone) << "the numbers were the other monitor's";
@@ -300,7 +300,7 @@ TEST_F(MoverReturns, WhatWasSaidIntoTheOldPageIsSaidAgainInTheFreshOne) {
 TEST_F(MoverReturns, APageOfWhoIsNotSwappableIsLeftAlone) {
   process().swappable.store(0);
   const auto fresh = std::make_unique<abi::Page>();
-  swap::words::carry_over(*fresh);
+  swap::residency_page::carry_over(*fresh);
   EXPECT_EQ(fresh->residencies[0].total_bytes.load(), 0u);
   EXPECT_EQ(fresh->lanes[0].attention.load(), 0u);
 }
@@ -309,7 +309,7 @@ TEST_F(MoverReturns, SumsOfAFreshPageAreRightAfterTheNextMoveToo) {
   go_away();
   // Another monitor's page: all of its words are zero, but for what is carried over.
   const auto fresh = std::make_unique<abi::Page>();
-  swap::words::carry_over(*fresh);
+  swap::residency_page::carry_over(*fresh);
   words().total_bytes.store(0);
   words().resident_bytes.store(12345);
   lift();

@@ -120,8 +120,8 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       const int before = threads();
       EXPECT_EQ(process().alive.load(), 0u) << "wiped by the kernel";
       begin_process();
-      EXPECT_EQ(swap::words::total(0), 0u);
-      EXPECT_EQ(swap::words::resident(0), 0u);
+      EXPECT_EQ(swap::residency_page::total(0), 0u);
+      EXPECT_EQ(swap::residency_page::resident(0), 0u);
       EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
       EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
