@@ -100,8 +100,8 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
 }
 
 Time patience(Awaits awaits) {
-  // Memory that does not leave is given up by then, and the answer says why.
-  if (awaits == Awaits::kOut) return kLeavesWithin + std::chrono::seconds(1);
+  // Memory that stops leaving is given up before, and the answer says why.
+  if (awaits == Awaits::kOut) return std::chrono::hours(1);
   return std::chrono::seconds(awaits == Awaits::kIn ? 2 : 1);
 }
 

@@ -205,8 +205,9 @@ bool Residency::observe(Job& job, Time now) {
     const ResidencyReport said = client.page->residency(lane);
     changed =
         changed || said.phase != state.residency.phase || said.away() != state.residency.away();
-    // It has as long as everybody from when there is something to move.
-    if (state.told_to_leave != Time{0} && (said.away() || state.residency.away())) {
+    // It has as long as everybody from when there is something to move, and while that moves.
+    const bool moves = said.resident_bytes < state.residency.resident_bytes;
+    if (state.told_to_leave != Time{0} && (said.away() || state.residency.away() || moves)) {
       state.told_to_leave = now;
     }
     // What it has kept can't leave: nobody shall wait for that.

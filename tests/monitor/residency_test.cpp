@@ -24,7 +24,8 @@ Settings with_pool(std::uint64_t bytes) {
 
 // A rig whose GPU has 4 GiB and whose jobs are moved by hand.
 struct Swaps : Rig {
-  explicit Swaps(unsigned count = 1) : Rig(count, 4 * kGiB, with_pool(8 * kGiB)) {}
+  explicit Swaps(unsigned count = 1, std::uint64_t bytes = 4 * kGiB)
+      : Rig(count, bytes, with_pool(2 * bytes)) {}
 
   // A swappable job that works on `bytes`, all of them swappable.
   Joined with(Ask wanted, std::uint64_t bytes) {
@@ -338,6 +339,50 @@ TEST(Residency, OneThatNeverLeavesIsGivenUpAndItsGateObeysAgain) {
   EXPECT_EQ(a.shim.gate().closed, abi::kClosedByPause);
   EXPECT_EQ(a.shim.residency().limited, 0u);
   EXPECT_GT(patience(Awaits::kOut), kLeavesWithin) << "whoever waits hears the reason";
+}
+
+TEST(Residency, AMoveOf100GiBIsAnsweredWhenItHasEndedHoweverLongItTakes) {
+  Swaps rig(1, 128 * kGiB);
+  const Joined a = rig.with({.name = "x"}, 100 * kGiB);
+  rig.tell("swap-out");
+  for (unsigned rest = 98; rest > 0; rest -= 2) {  // ten minutes
+    rig.leaves(a, rest * kGiB);
+    rig.pass(seconds(12));
+    const json early = rig.awaited(Awaits::kOut, a);
+    ASSERT_TRUE(early.is_null()) << early;
+  }
+  EXPECT_GE(patience(Awaits::kOut), seconds(600));
+  rig.is_absent(a);
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["residency"], "swapped");
+}
+
+TEST(Residency, AMoveThatStopsIsGivenUpAMinuteLater) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, 2 * kGiB);
+  rig.tell("swap-out");
+  rig.leaves(a, 2 * kGiB);
+  rig.pass(seconds(50));
+  rig.leaves(a, kGiB);
+  rig.pass(seconds(1));
+  rig.pass(kLeavesWithin - milliseconds(1));
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["code"], kTimedOut);
+}
+
+TEST(Residency, WhoOnlySaysThatItsMemoryMovesHoldsNobodyUpForLong) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, 2 * kGiB);
+  rig.tell("swap-out");
+  Time took{0};
+  for (; rig.awaited(Awaits::kOut, a).is_null() && took < seconds(300); took += seconds(2)) {
+    rig.leaves(a, kGiB);
+    rig.pass(seconds(1));
+    rig.leaves(a, 2 * kGiB);
+    rig.pass(seconds(1));
+  }
+  EXPECT_LE(took, seconds(140));
+  EXPECT_FALSE(a.shim.told_to_leave());
 }
 
 TEST(Residency, AClientThatLiesAboutWhatIsResidentGainsNothing) {

@@ -19,8 +19,9 @@ class MonitorClient {
   using Milliseconds = std::chrono::milliseconds;
   static constexpr Milliseconds kConnectLimit{2000};
   static constexpr Milliseconds kAnswerLimit{10000};
-  // For what is answered when memory has left: the monitor gives up after 60 s, and says so.
-  static constexpr Milliseconds kLeavingLimit{90000};
+  // For what is answered when memory has left, however much that is. The monitor answers as soon as
+  // nothing of it has left for 60 s, and after an hour in any case.
+  static constexpr Milliseconds kLeavingLimit{3'630'000};
 
   // Connects to `socket`. kMonitorUnreachable when nobody listens there, kNoPermission when it is
   // somebody who is not to be believed (trust.h).
