@@ -7,6 +7,7 @@
 
 #include "monitor/oversubscription.h"
 #include "monitor/text.h"
+#include "monitor/way_back.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -304,14 +305,16 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   const Job* job = roster_.find(client.job);
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
   const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
-  const auto has_a_way_back = [&] {
+  const auto has_a_way_back = [&](std::uint64_t more) {
     if (job == nullptr || !job->knobs.oversubscribe) return true;
-    find_host_room(roster_, gpus_, Leaves::kAllThatTheyUse, now);
-    return leaves_a_way_back(roster_, gpus_, gpu, *job, missing(), Leaves::kAllThatTheyUse, now);
+    const Request request{gpu, *job, more};
+    return leaves_a_way_back(roster_, gpus_, request, host_room_with(roster_, gpus_, request),
+                             Leaves::kAllThatTheyUse);
   };
-  if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back()))) {
+  if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back(missing())))) {
     const std::uint64_t need = std::min(needed(), room);
-    const std::uint64_t size = need == 0 ? 0 : account.grant_size(client.job, need);
+    const std::uint64_t most = need == 0 ? 0 : account.grant_size(client.job, need);
+    const std::uint64_t size = has_a_way_back(most) ? most : missing();
     account.granted(client.id, size);
     client.page->grant(lane, size);
     found->second.waits_since = Time{0};
@@ -335,28 +338,32 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
   lane.wants_turn = true;
   if (job != nullptr && job->presence.released) return wire::kWait;
+  bool only_host_lacks = false;
   bool way_back = true;
-  const auto fits = [&](Leaves leaves) {
-    if (job == nullptr || !job->knobs.oversubscribe) return false;
-    find_host_room(roster_, gpus_, leaves, now);
-    way_back = leaves_a_way_back(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, now);
-    return way_back &&
-           fits_alone(roster_, gpus_, gpu, *job, lane.lacks_bytes, leaves, lane.waits_since, now);
-  };
-  const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
-  if (fits(Leaves::kAsTheySay) || (just_asked && fits(Leaves::kAllThatTheyUse))) {
-    return wire::kWait;
+  if (job != nullptr && job->knobs.oversubscribe) {
+    const Request request{gpu, *job, lane.lacks_bytes};
+    const auto fits = [&](const HostRoom& host, Leaves leaves) {
+      return leaves_a_way_back(roster_, gpus_, request, host, leaves) &&
+             fits_alone(roster_, gpus_, request, host, leaves, lane.waits_since, now);
+    };
+    const HostRoom host = host_room_with(roster_, gpus_, request);
+    const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
+    const auto fits_in = [&](const HostRoom& room) {
+      return fits(room, Leaves::kAsTheySay) || (just_asked && fits(room, Leaves::kAllThatTheyUse));
+    };
+    if (fits_in(host)) return wire::kWait;
+    way_back = leaves_a_way_back(roster_, gpus_, request, host, Leaves::kAllThatTheyUse);
+    only_host_lacks = fits_in(HostRoom::any(gpus_));
   }
-  find_host_room(roster_, gpus_, Leaves::kAsTheySay, now);
   // What those who are out have kept leaves for anybody, unless others come first for too long.
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
-  if (allowed && now - lane.waits_since < kLeavesWithin &&
+  if (allowed && way_back && now - lane.waits_since < kLeavesWithin &&
       lane.lacks_bytes <= kept_bytes(roster_, gpu, lane.waits_since, now)) {
     return wire::kWait;
   }
   lane.wants_turn = false;
-  if (!way_back && only_the_host_lacks(roster_, gpus_, gpu, *job, lane.lacks_bytes, now)) {
+  if (only_host_lacks) {
     spdlog::info(
         "job '{}' does not get {}: the jobs that take turns on this GPU could not all come back, "
         "because the host pool has {}: raise it with 'switchyardd --host-pool SIZE'",

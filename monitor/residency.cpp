@@ -12,6 +12,7 @@
 #include "monitor/pausing.h"
 #include "monitor/policy/host_pool.h"
 #include "monitor/text.h"
+#include "monitor/way_back.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -126,13 +127,9 @@ void Residency::divide_host_pool() {
   for (const auto& [key, job] : roster_.jobs()) {
     if (!job.knobs.swappable) continue;
     for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-      const std::uint64_t pinned = std::min(state.residency.host_bytes, state.most_pinned);
-      // Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
-      const std::uint64_t most = gpus_[state.gpu].memory.total_bytes;
-      const std::uint64_t total = state.residency.total_bytes;
       places.push_back({&client, lane, &state});
-      pinned_bytes_ += pinned;
-      users.push_back({most == 0 ? total : std::min(total, most), pinned});
+      users.push_back(host_user(gpus_, job, state));
+      pinned_bytes_ += users.back().pinned_bytes;
     });
   }
   const std::vector<std::uint64_t> limits = policy::divide_host_pool(users, gpus_.host_pool_bytes);

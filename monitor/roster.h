@@ -65,11 +65,9 @@ struct Presence {
   std::uint64_t pinned_then = 0;  // host memory that all clients had pinned then
   Time cost_out{0}, cost_in{0};   // how long the last ones took
   Time resident_since{0};
-  Time waits_since{0};  // it is out, and wants to be in
-  Time stayed_at{0};    // when it was last told to leave and could not
-  Time rests_until{0};  // until then nobody asks it to
-  // By GPU: how much of its memory the host has room for (oversubscription.h).
-  std::map<std::size_t, std::uint64_t> host_room;
+  Time waits_since{0};     // it is out, and wants to be in
+  Time stayed_at{0};       // when it was last told to leave and could not
+  Time rests_until{0};     // until then nobody asks it to
   bool may_return = true;  // nobody is before it
   std::string waits_for;   // the name of who gives it room
 };

@@ -53,21 +53,81 @@ Slabs portions(std::uint64_t amount, const Slabs& wanted) {
   return out;
 }
 
+struct Pool {
+  std::uint64_t all = 0;
+  Slabs usable = {};
+  Slabs pinned = {};
+  Slabs away = {};    // of what is away
+  Slabs shares = {};  // in proportion to what is usable
+};
+
+// So many slabs that usable_part() of them is at least that.
+std::uint64_t slabs_for(std::uint64_t bytes) {
+  const std::uint64_t most = kMostSlabs * kHostSlab;
+  return slabs_of(std::min(bytes, most) + (std::min(bytes, most) + kWasted - 2) / (kWasted - 1));
+}
+
+Pool pool_of(std::span<const HostUser> users, std::uint64_t budget) {
+  Pool pool{.all = std::min(budget / kHostSlab, kMostSlabs)};
+  for (const HostUser& user : users) {
+    const std::uint64_t away = std::min(user.away_bytes, user.total_bytes);
+    pool.usable.push_back(usable_slabs(user.total_bytes));
+    pool.pinned.push_back(std::min(slabs_of(user.pinned_bytes), pool.all));
+    pool.away.push_back(std::min(slabs_for(away), pool.all));
+  }
+  pool.shares = portions(pool.all, pool.usable);
+  return pool;
+}
+
+// What is for those who take no turns.
+std::uint64_t without_turns(std::span<const HostUser> users, const Pool& pool) {
+  std::uint64_t slabs = 0;
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    if (!users[i].takes_turns) slabs += std::max(pool.shares[i], pool.away[i]);
+  }
+  return slabs;
+}
+
+// Of too small a pool: what is away is there first, then each that may have to leave gets a slab.
+Slabs shares_in_turns(std::span<const HostUser> users, const Pool& pool) {
+  Slabs kept;
+  Slabs first;
+  Slabs more;
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    const HostUser& user = users[i];
+    const std::uint64_t away = std::min(user.away_bytes, user.total_bytes);
+    const std::uint64_t there = usable_slabs(user.total_bytes - away);
+    const std::uint64_t want = user.takes_turns ? std::min(there, pool.usable[i]) : 0;
+    kept.push_back(user.takes_turns ? pool.away[i] : std::max(pool.shares[i], pool.away[i]));
+    first.push_back(want != 0 && !user.comes ? 1 : 0);
+    more.push_back(want - first.back());
+  }
+  Slabs shares = portions(pool.all, kept);
+  first = portions(pool.all - sum(shares), first);
+  more = portions(pool.all - sum(shares) - sum(first), more);
+  for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += first[i] + more[i];
+  return shares;
+}
+
 }  // namespace
 
 std::uint64_t usable_host_bytes(std::uint64_t total_bytes) {
   return usable_slabs(total_bytes) * kHostSlab;
 }
 
+std::uint64_t turns_hold(std::span<const HostUser> users, std::uint64_t budget) {
+  const Pool pool = pool_of(users, budget);
+  // The last slab of each is only begun.
+  std::uint64_t lost = without_turns(users, pool);
+  for (const HostUser& user : users) lost += user.takes_turns && user.total_bytes != 0 ? 1 : 0;
+  return usable_part((pool.all - std::min(pool.all, lost)) * kHostSlab);
+}
+
 std::vector<std::uint64_t> divide_host_pool(std::span<const HostUser> users, std::uint64_t budget) {
-  const std::uint64_t all = std::min(budget / kHostSlab, kMostSlabs);
-  Slabs usable;
-  Slabs pinned;
-  for (const HostUser& user : users) {
-    usable.push_back(usable_slabs(user.total_bytes));
-    pinned.push_back(std::min(slabs_of(user.pinned_bytes), all));
-  }
-  Slabs shares = portions(all, usable);
+  const Pool pool = pool_of(users, budget);
+  const std::uint64_t all = pool.all;
+  const Slabs& pinned = pool.pinned;
+  Slabs shares = sum(pool.usable) <= all ? pool.shares : shares_in_turns(users, pool);
   const Slabs kept = portions(all - sum(shares), beyond(pinned, shares));
   for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += kept[i];
   const Slabs more = portions(all - std::min(all, sum(pinned)), beyond(shares, pinned));

@@ -10,6 +10,11 @@
 // what is pinned is never more than the budget, but for slabs whose pinning had begun when a limit
 // fell.
 //
+// Those who take turns on a GPU have together what the others don't: a job that is away keeps what
+// it needs there, and all the rest is for those who may have to leave. As one comes in, what it
+// needed becomes the giver's. So the pool must hold what all together lack on the GPU, and not what
+// each of them lacks in turn.
+//
 // Shares are whole slabs: less than one is of no use.
 //
 // Threading: pure functions of what they are told.
@@ -28,6 +33,9 @@ inline constexpr std::uint64_t kHostSlab = 256ull << 20;
 struct HostUser {
   std::uint64_t total_bytes = 0;   // swappable memory, wherever it is
   std::uint64_t pinned_bytes = 0;  // of the host, now
+  std::uint64_t away_bytes = 0;    // of its memory, in the host now or on its way there
+  bool takes_turns = false;
+  bool comes = false;  // it is the next that comes in: it needs no more of the host
 };
 
 // What of the host it can use at most; 0 without swappable memory.
@@ -38,6 +46,10 @@ std::uint64_t usable_host_bytes(std::uint64_t total_bytes);
 constexpr std::uint64_t usable_part(std::uint64_t pinned_bytes) {
   return pinned_bytes - pinned_bytes / 8;
 }
+
+// How much those who take turns can have away at a time, however that is spread among them and
+// whoever is to leave next: at least one slab is left for that one.
+std::uint64_t turns_hold(std::span<const HostUser> users, std::uint64_t budget);
 
 // How much each may keep pinned.
 std::vector<std::uint64_t> divide_host_pool(std::span<const HostUser> users, std::uint64_t budget);

@@ -70,7 +70,11 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   for (const Oversubscriber& job : jobs) {
     if (can_give(job, *first) && (giver == nullptr || key(job) < key(*giver))) giver = &job;
   }
-  if (giver == nullptr) return out;
+  if (giver == nullptr) {
+    // What is free lets it leave the host in part, where others need the room of it.
+    out.arrives = first->out;
+    return out;
+  }
   out.giver = giver->job;
   const Time at = leaves_at(*giver, *first);
   const std::uint64_t lacks = std::min(gives_at_most(*giver), first->lacks_bytes);

@@ -542,29 +542,50 @@ TEST(Oversubscription, NobodyGivesWhatItCouldNotGetBack) {
   EXPECT_FALSE(a.shim.told_to_leave());
 }
 
-TEST(Oversubscription, AnIdleJobLeavesIntoAHostPoolThatHoldsWhatIsLacking) {
-  Crowd rig(3 * kGiB);
-  const Joined a = rig.oversubscriber("a");
-  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
-  rig.live(seconds(10));
-  const Joined b = rig.oversubscriber("b");
-  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
-  rig.pass(milliseconds(50));
-  EXPECT_EQ(rig.may_have(a), kGiB);
-  rig.is_absent(a);
-  EXPECT_TRUE(rig.gets(b, 3 * kGiB));
-}
-
-// Both work: each would have to leave for the other, and the host has no room for that.
-TEST(Oversubscription, WhoWorksDoesNotLeaveWhereItCouldNotComeBack) {
+// What both lack together is 2 GiB, whoever of them is there.
+TEST(Oversubscription, AHostPoolThatHoldsWhatIsLackingLetsThemTakeTurns) {
   Crowd rig(3 * kGiB);
   const Joined a = rig.oversubscriber("a");
   ASSERT_TRUE(rig.gets(a, 3 * kGiB));
   rig.live(seconds(1), {&a});
   const Joined b = rig.oversubscriber("b");
-  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
   rig.live(milliseconds(50), {&a});
-  EXPECT_FALSE(a.shim.told_to_leave());
+  EXPECT_EQ(rig.may_have(a), kGiB);
+  a.shim.residency().held_threads = 1;
+  rig.is_absent(a);
+  EXPECT_TRUE(rig.gets(b, 3 * kGiB));
+  EXPECT_EQ(rig.charge(b, kGiB / 2).verdict, wire::kGpuFull) << "a would have no way back";
+}
+
+// An idle job may begin to work at any time, and would wait for b's end.
+TEST(Oversubscription, AnIdleJobIsNoReasonToLeaveItNoWayBack) {
+  Crowd rig(2 * kGiB);
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+  EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kWait);
+}
+
+// Credit comes in chunks of 256 MiB, and may be used unasked.
+TEST(Oversubscription, NoMoreIsGrantedUnaskedThanLeavesAWayBack) {
+  Crowd rig(3 * kGiB);
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b");
+  const std::uint64_t all = 3 * kGiB + 184 * kMiB;
+  EXPECT_EQ(rig.charge(b, all).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  rig.is_absent(a);
+  ASSERT_TRUE(rig.gets(b, all));
+  EXPECT_EQ(rig.charge(b, 8 * kMiB).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  rig.is_absent(a);
+  EXPECT_GT(rig.account().free(), 16 * kMiB) << "what is only kept goes in larger parts";
+  EXPECT_EQ(rig.charge(b, 8 * kMiB).granted_bytes, 8 * kMiB);
 }
 
 TEST(Oversubscription, WhatOnlyTheOthersOverheadMakesImpossibleIsRefused) {

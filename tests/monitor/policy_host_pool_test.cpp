@@ -87,6 +87,59 @@ TEST(PolicyHostPool, WhatNobodyNeedsIsKept) {
   EXPECT_EQ(divide_host_pool(users, 60 * kGiB), (Limits{0, 40 * kGiB}));
 }
 
+HostUser in_turns(std::uint64_t total, std::uint64_t away, std::uint64_t pinned) {
+  return {total, pinned, away, true, false};
+}
+
+TEST(PolicyHostPool, OfTwoThatTakeTurnsWhoIsThereMayPinWhatTheOtherHasLeft) {
+  const Users users = {in_turns(10 * kGiB, 7 * kGiB, 8 * kGiB), in_turns(10 * kGiB, 0, 0)};
+  const Limits limits = divide_host_pool(users, 12 * kGiB);
+  EXPECT_EQ(sum(limits), 12 * kGiB);
+  EXPECT_GE(usable_part(limits[0]), 7 * kGiB);
+  EXPECT_LE(limits[0], 9 * kGiB) << "no more of it can leave, but for what is there";
+}
+
+TEST(PolicyHostPool, WhatIsLeftIsForOneThatMayHaveToLeave) {
+  Users users = {in_turns(10 * kGiB, 3 * kGiB, 15 * kHostSlab), in_turns(10 * kGiB, 0, 0)};
+  users[0].comes = true;
+  EXPECT_EQ(divide_host_pool(users, 15 * kHostSlab), (Limits{14 * kHostSlab, 0}));
+  users[0].pinned_bytes = 14 * kHostSlab;
+  EXPECT_EQ(divide_host_pool(users, 15 * kHostSlab), (Limits{14 * kHostSlab, kHostSlab}));
+}
+
+// However what is away is spread, for whoever comes: another one finds room for some of what it
+// has.
+TEST(PolicyHostPool, SomebodyCanLeaveWhileNoMoreIsAwayThanThePoolHolds) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    Users users;
+    for (std::size_t i = 2 + random() % 4; i > 0; --i) {
+      users.push_back(in_turns(1 + random() % (8 * kGiB), 0, 0));
+    }
+    const std::uint64_t budget = (1 + random() % 64) * kHostSlab;
+    std::uint64_t may_leave = turns_hold(users, budget);
+    if (may_leave == 0) continue;
+    for (std::size_t i = 1; i < users.size(); ++i) {
+      HostUser& user = users[i];
+      user.away_bytes = std::min(may_leave, random() % (user.total_bytes + 1));
+      may_leave -= user.away_bytes;
+      const std::uint64_t needs = user.away_bytes + user.away_bytes / 7;
+      user.pinned_bytes = (needs + kHostSlab - 1) / kHostSlab * kHostSlab;
+    }
+    users.back().comes = true;
+    const Limits limits = divide_host_pool(users, budget);
+    EXPECT_LE(sum(limits), budget);
+    bool leaves = false;
+    for (std::size_t i = 0; i < users.size(); ++i) {
+      const HostUser& user = users[i];
+      EXPECT_GE(limits[i], user.pinned_bytes) << "what is away is there: " << round;
+      leaves = leaves || (!user.comes && user.away_bytes < user.total_bytes &&
+                          usable_part(limits[i]) > user.away_bytes);
+    }
+    EXPECT_TRUE(leaves) << round;
+  }
+}
+
 // Whatever clients say: what is pinned, and what may be pinned yet, is within the budget.
 TEST(PolicyHostPool, TheBudgetIsKeptWhateverClientsSay) {
   std::mt19937_64 random(7);
