@@ -48,6 +48,19 @@ TEST_F(Release, ASwapOutIsAnsweredHoweverLongAKernelTakes) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+TEST_F(Release, WithoutAHostPoolEachSwapOutIsRefusedWithTheReason) {
+  const Child owner = monitor({"--host-pool", "0"});
+  begin();
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    const Child::End out = cli({"swap-out", "lender"});
+    EXPECT_EQ(out.status, 6) << attempt << out.err;
+    EXPECT_NE(out.err.find("--host-pool"), std::string::npos) << out.err;
+    EXPECT_TRUE(residency("resident"));
+    if (attempt % 2 == 1) cli({"swap-in", "lender"});
+  }
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Release, AnotherJobUsesTheRoomAndTheFirstComesBackWhenItHasGone) {
   const Child owner = monitor({"--capacity", "500MiB"});
   begin({}, 300);
