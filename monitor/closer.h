@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "monitor/fd.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 

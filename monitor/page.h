@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "monitor/fd.h"
 #include "monitor/policy/slices.h"
 #include "switchyard/abi.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "monitor/fd.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 

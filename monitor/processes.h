@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "monitor/fd.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 

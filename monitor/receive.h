@@ -10,39 +10,21 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include <cstring>
 #include <span>
 #include <vector>
 
-#include "monitor/fd.h"
+#include "switchyard/descriptors.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 
-// The kernel's SCM_MAX_FD.
-inline constexpr std::size_t kMostInOneMessage = 253;
-
-// As recvmsg with MSG_DONTWAIT. Descriptors are added to `came`; `lost`: some could not be opened.
+// As recv with MSG_DONTWAIT. Descriptors are added to `came`; `lost`: some could not be opened.
 inline ssize_t receive(int socket, std::span<char> bytes, std::vector<Fd>& came, bool& lost) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostInOneMessage)];
-  iovec vector{bytes.data(), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) return got;
-  lost = (message.msg_flags & MSG_CTRUNC) != 0;
-  const cmsghdr* head = message.msg_controllen != 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (head == nullptr || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
-    return got;
-  }
-  const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  for (std::size_t i = 0; i < count; ++i) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-    came.emplace_back(fd);
-  }
+  int fd[kMostInOneMessage];
+  unsigned count = 0;
+  const ssize_t got =
+      receive_with(socket, bytes.data(), bytes.size(), MSG_DONTWAIT, fd, count, lost);
+  for (unsigned i = 0; i < count; ++i) came.emplace_back(fd[i]);
   return got;
 }
 

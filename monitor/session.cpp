@@ -13,6 +13,7 @@
 #include "monitor/holds.h"
 #include "monitor/receive.h"
 #include "monitor/reply.h"
+#include "switchyard/descriptors.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -304,21 +305,10 @@ bool Session::welcome(const Frame& frame, ClientPage& page) {
 }
 
 bool Session::send(const std::string& bytes, std::span<const int> descriptors) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
-  iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-  cmsghdr* head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-  std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
   // The buffer of one who has read the answers so far is empty, so all of it fits at once.
-  return ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(bytes.size());
+  return send_with(socket_.native_handle(), bytes.data(), bytes.size(), descriptors.data(),
+                   static_cast<unsigned>(descriptors.size()),
+                   MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
 void Session::listen_to_wake() {

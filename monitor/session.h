@@ -21,10 +21,10 @@
 
 #include "monitor/asio.h"
 #include "monitor/commands.h"
-#include "monitor/fd.h"
 #include "monitor/frames.h"
 #include "monitor/monitor.h"
 #include "monitor/process_watch.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 

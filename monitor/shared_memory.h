@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "monitor/accounts.h"
-#include "monitor/fd.h"
+#include "switchyard/fd.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
-#include "monitor/fd.h"
 #include "monitor/frames.h"
+#include "switchyard/fd.h"
 #include "tests/monitor/fake_shim.h"
 #include "tests/support/sockets.h"
 

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "switchyard/fd.h"
 #include "switchyard/paths.h"
 #include "tools/base/places.h"
 #include "tools/base/sockets.h"
@@ -34,24 +35,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr Milliseconds kStartLimit{30000};  // NVML of a machine with eight GPUs takes seconds
 constexpr Milliseconds kLoserLimit{5000};   // ours ended: how long the winner may take to listen
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // The folder of a user's own socket, as paths.h wants it. Its owner is checked, for anybody may
 // make a folder in /tmp.
@@ -146,13 +129,13 @@ void close_from(int first) {
 }
 
 // Starts the monitor; the descriptor becomes readable (end of file) when it ends.
-Result<Descriptor> spawn_monitor(const std::string& program, const std::string& socket) {
+Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return Error{kFailure, fmt::format("cannot make a pipe: {}", std::strerror(errno))};
   }
-  Descriptor reading(ends[0]);
-  Descriptor writing(ends[1]);
+  Fd reading(ends[0]);
+  Fd writing(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) {
     return Error{kFailure, fmt::format("cannot start the monitor: {}", std::strerror(errno))};
@@ -167,9 +150,9 @@ Result<Descriptor> spawn_monitor(const std::string& program, const std::string& 
   return reading;
 }
 
-bool ended(const Descriptor& lifeline) {
+bool ended(const Fd& lifeline) {
   pollfd entry{lifeline.get(), POLLIN, 0};
-  return lifeline.valid() && ::poll(&entry, 1, 0) > 0;
+  return lifeline && ::poll(&entry, 1, 0) > 0;
 }
 
 // A connection that the monitor has answered on. One that is about to end, or that listens and then
@@ -188,14 +171,14 @@ class Starter {
   Result<MonitorClient> run() {
     if (auto refused = prepare_folder(socket_)) return *refused;
     const std::string lock_path = socket_ + ".start";  // ".lock" is the monitor's own
-    Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     auto deadline = Clock::now() + kStartLimit;
     bool started = false;
-    Descriptor lifeline;
+    Fd lifeline;
     for (Milliseconds pause{2};; pause = std::min(pause * 2, Milliseconds(50))) {
       auto client = connect_living(socket_);
       if (client || client.error().code == kNoPermission) return client;
-      const bool ours = !lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+      const bool ours = !lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
       if (!started && ours) {
         // The one before us may have started it between our connect and our lock.
         if (auto second = connect_living(socket_)) return second;
@@ -205,7 +188,7 @@ class Starter {
       if (started && ended(lifeline) && !gave_up_) {
         gave_up_ = true;
         deadline = std::min(deadline, Clock::now() + kLoserLimit);
-        if (lock.valid()) deadline = Clock::now();  // nobody else starts one while we hold the lock
+        if (lock) deadline = Clock::now();  // nobody else starts one while we hold the lock
       }
       if (Clock::now() >= deadline) return no_monitor();
       std::this_thread::sleep_for(pause);
@@ -213,7 +196,7 @@ class Starter {
   }
 
  private:
-  std::optional<Error> start(Descriptor& lifeline) {
+  std::optional<Error> start(Fd& lifeline) {
     auto program = find_monitor_program();
     if (!program) return program.error();
     std::error_code none;

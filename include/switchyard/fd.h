@@ -7,7 +7,7 @@
 
 #include <utility>
 
-namespace switchyard::monitor {
+namespace switchyard {
 
 class Fd {
  public:
@@ -37,4 +37,4 @@ class Fd {
   int fd_ = -1;
 };
 
-}  // namespace switchyard::monitor
+}  // namespace switchyard
