@@ -12,13 +12,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
-from driver_api import SIZE, Driver
+from driver_api import SIZE
+from driver_work import DriverWork
 
 STEP = 4096  # between the windows of two tensors
 PARTS = 8    # of a comparison, at once
 
 
-class Tensors(harness.Workload):
+class Tensors(DriverWork):
     name = "tensors"
     ahead = 4
 
@@ -26,13 +27,10 @@ class Tensors(harness.Workload):
         self.count = options.tensors
         self.size = options.bytes // STEP * STEP
         self.next = 0
-        self.next_event = 0
 
     def prepare(self):
-        driver = self.driver = Driver()
+        driver = self.open()
         (self.add,) = driver.kernels("add_words")
-        self.stream = driver.stream()
-        self.events = [driver.event() for _ in range(self.ahead + 2)]
         length = self.size + self.count * STEP
         self.text = driver.pinned_memory(length)
         for begin in range(0, length, 64 << 20):
@@ -55,16 +53,7 @@ class Tensors(harness.Workload):
         self.next = (self.next + 1) % self.count
         self.driver.launch(self.add, self.stream, tensor, ctypes.c_uint32(0),
                            ctypes.c_uint64(self.size // 4), blocks=1024, threads=256)
-        event = self.events[self.next_event]
-        self.next_event = (self.next_event + 1) % len(self.events)
-        self.driver.check("cuEventRecord", event, self.stream)
-        return event
-
-    def wait(self, ticket):
-        self.driver.check("cuEventSynchronize", ticket)
-
-    def synchronize(self):
-        self.driver.check("cuStreamSynchronize", self.stream)
+        return self.ticket()
 
     def equal(self, index):
         self.driver.check("cuMemcpyDtoHAsync_v2", self.back, self.tensors[index], SIZE(self.size),
