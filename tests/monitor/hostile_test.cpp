@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "switchyard/descriptors.h"
 #include "switchyard/status.h"
 #include "tests/monitor/running.h"
 #include "tests/monitor/wire_client.h"
@@ -26,22 +27,6 @@ std::size_t entries(const char* folder, const std::string& wanted = "") {
     count += wanted.empty() || target.string().find(wanted) != std::string::npos;
   }
   return count;
-}
-
-bool send_along(int socket, const std::string& bytes, int descriptor) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec vector{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(head), &descriptor, sizeof(descriptor));
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
 // TCP sockets that linger: whoever closes the last descriptor of one waits until the other end has
@@ -75,7 +60,10 @@ class Lingering {
       }
       const linger long_time{1, 600};
       ::setsockopt(one.get(), SOL_SOCKET, SO_LINGER, &long_time, sizeof(long_time));
-      ::_exit(send_along(socket, bytes, one.get()) ? 0 : 1);
+      const int fd = one.get();
+      const ssize_t sent =
+          send_with(socket, bytes.data(), bytes.size(), &fd, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      ::_exit(sent > 0 ? 0 : 1);
     }
     ends_.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     int status = 0;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "monitor/frames.h"
+#include "switchyard/descriptors.h"
 #include "switchyard/fd.h"
 #include "tests/monitor/fake_shim.h"
 #include "tests/support/sockets.h"
@@ -121,23 +122,12 @@ class WireClient {
     while (bytes > 0) {
       pollfd poll_for{fd_.get(), POLLIN, 0};
       if (::poll(&poll_for, 1, kPatienceMs) <= 0) return false;
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
-      iovec vector{at, bytes};
-      msghdr message{};
-      message.msg_iov = &vector;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof(control);
-      const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+      int came[wire::kMostDescriptors];
+      unsigned count = 0;
+      bool lost = false;
+      const ssize_t got = receive_with(fd_.get(), at, bytes, 0, came, count, lost);
       if (got <= 0) return false;
-      if (const cmsghdr* head = CMSG_FIRSTHDR(&message); head && head->cmsg_type == SCM_RIGHTS) {
-        const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-          int fd = -1;
-          std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-          fds_.emplace_back(fd);
-        }
-      }
+      for (unsigned i = 0; i < count; ++i) fds_.emplace_back(came[i]);
       at += got;
       bytes -= static_cast<std::size_t>(got);
     }

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "switchyard/descriptors.h"
+
 namespace switchyard::test_support {
 
 // A socket that listens at `path`, in the place of whatever was there.
@@ -29,21 +31,9 @@ inline int listen_at(const std::string& path) {
 // The descriptors go with the first byte, and stay the caller's. False: not all was sent.
 inline bool send_with(int fd, const void* data, std::size_t bytes,
                       const std::vector<int>& descriptors) {
-  iovec vector{const_cast<void*>(data), bytes};
-  std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-    std::memcpy(CMSG_DATA(head), descriptors.data(), sizeof(int) * descriptors.size());
-  }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+  return switchyard::send_with(fd, data, bytes, descriptors.data(),
+                               static_cast<unsigned>(descriptors.size()),
+                               MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
 }
 
 }  // namespace switchyard::test_support

@@ -19,6 +19,7 @@
 #include <sstream>
 #include <utility>
 
+#include "switchyard/descriptors.h"
 #include "switchyard/wire.h"
 #include "tests/support/sockets.h"
 #include "tests/system/harness.h"
@@ -60,19 +61,13 @@ class Raw {
   // Whatever has come; descriptors are taken. 0: nothing within a second, or the end.
   ssize_t take(std::vector<int>* came = nullptr) {
     char buffer[65536];
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
-    iovec vector{buffer, sizeof(buffer)};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = came != nullptr ? sizeof(control) : 0;
-    const ssize_t got = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
-    const cmsghdr* head = got > 0 && came != nullptr ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (head != nullptr && head->cmsg_type == SCM_RIGHTS) {
-      came->resize((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-      std::memcpy(came->data(), CMSG_DATA(head), sizeof(int) * came->size());
-    }
+    int with[16];
+    unsigned count = 0;
+    bool lost = false;
+    const ssize_t got = came == nullptr
+                            ? ::recv(fd_, buffer, sizeof(buffer), 0)
+                            : receive_with(fd_, buffer, sizeof(buffer), 0, with, count, lost);
+    if (came != nullptr && count > 0) came->assign(with, with + count);
     return std::max<ssize_t>(got, 0);
   }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "switchyard/descriptors.h"
 #include "tests/support/sockets.h"
 
 namespace switchyard::shim::testing {
@@ -25,24 +26,12 @@ bool receive(int fd, void* data, std::size_t bytes) {
 
 // A header, and how many descriptors came with it; they are closed.
 bool receive_header(int fd, wire::FrameHeader& header, unsigned& along) {
-  iovec vector{&header, sizeof(header)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::kMostDescriptors)] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  if (::recvmsg(fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != sizeof(header)) return false;
-  along = 0;
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-       head = CMSG_NXTHDR(&message, head)) {
-    for (std::size_t at = CMSG_LEN(0); at < head->cmsg_len; at += sizeof(int), ++along) {
-      int one = -1;
-      std::memcpy(&one, reinterpret_cast<char*>(head) + at, sizeof(one));
-      ::close(one);
-    }
-  }
-  return true;
+  int came[wire::kMostDescriptors];
+  bool lost = false;
+  const bool whole = receive_with(fd, &header, sizeof(header), MSG_WAITALL, came, along, lost) ==
+                     static_cast<ssize_t>(sizeof(header));
+  for (unsigned i = 0; i < along; ++i) ::close(came[i]);
+  return whole;
 }
 
 // The descriptors are closed.
