@@ -15,11 +15,11 @@
 #include <random>
 #include <thread>
 
-#include "monitor/nvml.h"
+#include "monitor/platform/nvml.h"
 #include "monitor/options.h"
-#include "monitor/patient_gpus.h"
-#include "monitor/place.h"
-#include "monitor/server.h"
+#include "monitor/platform/patient_gpus.h"
+#include "monitor/transport/listen_socket.h"
+#include "monitor/transport/server.h"
 #include "switchyard/status.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "monitor/frames.h"
+#include "monitor/core/frames.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::monitor {

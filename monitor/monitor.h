@@ -15,18 +15,18 @@
 #include <optional>
 #include <string>
 
-#include "monitor/closer.h"
-#include "monitor/gpu_accounts.h"
-#include "monitor/gpus.h"
-#include "monitor/measuring.h"
-#include "monitor/memory.h"
-#include "monitor/pausing.h"
-#include "monitor/residency.h"
-#include "monitor/roster.h"
-#include "monitor/scheduler.h"
-#include "monitor/shared_memory.h"
-#include "monitor/slicing.h"
-#include "monitor/users.h"
+#include "monitor/platform/closer.h"
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/platform/gpus.h"
+#include "monitor/accounting/nvml_sampler.h"
+#include "monitor/residency/memory_broker.h"
+#include "monitor/residency/pausing.h"
+#include "monitor/residency/residency.h"
+#include "monitor/core/registry.h"
+#include "monitor/scheduling/scheduler.h"
+#include "monitor/core/shared_memory.h"
+#include "monitor/scheduling/slice_controller.h"
+#include "monitor/platform/users.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {

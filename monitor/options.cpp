@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "monitor/processes.h"
+#include "monitor/platform/processes.h"
 #include "switchyard/paths.h"
 #include "switchyard/status.h"
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "monitor/time.h"
+#include "monitor/platform/time.h"
 
 namespace switchyard::simulate {
 

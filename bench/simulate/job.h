@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "monitor/time.h"
+#include "monitor/platform/time.h"
 #include "switchyard/settings.h"
 
 namespace switchyard::simulate {

@@ -5,7 +5,7 @@
 #include <queue>
 
 #include "bench/simulate/process.h"
-#include "monitor/applier.h"
+#include "monitor/scheduling/slice_applier.h"
 
 namespace switchyard::simulate {
 namespace {

@@ -87,7 +87,7 @@ void weigh(Look& look);  // what each job counts
 void say_what_is_asked(Look& look);
 void give_slices(Look& look);
 
-// --- turns.cpp ---
+// --- request_turns.cpp ---
 // Active jobs have the GPU one after the other. False: there are not two of them.
 struct TurnRules {
   bool highs = false;         // they take part, too

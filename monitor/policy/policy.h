@@ -37,7 +37,7 @@
 
 #include "monitor/policy/slices.h"
 #include "monitor/policy/state.h"
-#include "monitor/time.h"
+#include "monitor/platform/time.h"
 #include "switchyard/abi.h"
 #include "switchyard/settings.h"
 

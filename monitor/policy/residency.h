@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <span>
 
-#include "monitor/time.h"
+#include "monitor/platform/time.h"
 #include "switchyard/settings.h"
 
 namespace switchyard::monitor::policy {

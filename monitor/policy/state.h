@@ -8,7 +8,7 @@
 #include <map>
 
 #include "monitor/policy/slices.h"
-#include "monitor/time.h"
+#include "monitor/platform/time.h"
 
 namespace switchyard::monitor::policy {
 

@@ -1,4 +1,4 @@
-// GPUs that exist only in numbers: the door of monitor/gpus.h for tests.
+// GPUs that exist only in numbers: the door of monitor/platform/gpus.h for tests.
 //
 // Threading: one thread.
 #pragma once
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "monitor/gpus.h"
+#include "monitor/platform/gpus.h"
 
 namespace switchyard::monitor::test {
 

@@ -10,7 +10,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "monitor/knobs.h"
+#include "monitor/core/job_settings.h"
 #include "switchyard/wire.h"
 #include "tests/monitor/fake_gpus.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "monitor/commands.h"
+#include "monitor/control/commands.h"
 #include "monitor/monitor.h"
 #include "tests/monitor/fake_shim.h"
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "monitor/place.h"
-#include "monitor/server.h"
+#include "monitor/transport/listen_socket.h"
+#include "monitor/transport/server.h"
 #include "tests/monitor/fake_gpus.h"
 
 namespace switchyard::monitor::test {

@@ -1,0 +1,75 @@
+#include "monitor/accounting/gpu_accounts.h"
+
+#include <algorithm>
+
+namespace switchyard::monitor {
+
+GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
+                         std::optional<std::uint64_t> capacity)
+    : roster_(roster) {
+  for (const GpuInfo& info : infos) {
+    gpus_.emplace_back();
+    gpus_.back().info = info;
+    gpus_.back().account.set_capacity(capacity);
+  }
+}
+
+std::optional<std::size_t> GpuAccounts::find(const Uuid& uuid) const {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].info.uuid == uuid) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> GpuAccounts::find_text(const std::string& uuid_text) const {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].info.uuid_text == uuid_text) return i;
+  }
+  return std::nullopt;
+}
+
+std::vector<GpuAccounts::Place> GpuAccounts::places(std::size_t gpu) {
+  std::vector<Place> out;
+  for (auto& [id, client] : roster_.clients()) {
+    for (auto& [lane, state] : client->lanes) {
+      if (state.gpu == gpu) out.push_back({client.get(), lane, &state});
+    }
+  }
+  return out;
+}
+
+bool GpuAccounts::takes_turns(std::size_t gpu) const {
+  for (const auto& [id, client] : roster_.clients()) {
+    const Job* job = roster_.find(client->job);
+    if (job == nullptr || !job->knobs.oversubscribe) continue;
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu == gpu) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<GpuAccounts::Place> GpuAccounts::place(std::size_t gpu, ClientId id) {
+  Client* client = roster_.client(id);
+  if (client == nullptr) return std::nullopt;
+  for (auto& [lane, state] : client->lanes) {
+    if (state.gpu == gpu) return Place{client, lane, &state};
+  }
+  return std::nullopt;
+}
+
+void GpuAccounts::read_credits(std::size_t gpu) {
+  Account& account = gpus_[gpu].account;
+  for (const Place& each : places(gpu)) {
+    const Account::Holding* holding = account.holding(each.client->id);
+    if (holding == nullptr) continue;
+    account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
+    const Job* job = roster_.find(each.client->job);
+    if (job == nullptr || !job->knobs.swappable) continue;
+    const ResidencyReport said = each.client->page->residency(each.lane);
+    const std::uint64_t held = held_bytes(said, each.state->residency_order);
+    account.set_away(each.client->id, said.away_bytes(), held - said.resident_bytes);
+  }
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,75 @@
+// The GPUs that the monitor governs: the account of each, what was measured of it last, and which
+// lanes of which clients are on it.
+//
+// Concept. nvml_sampler.h brings in what NVML says, memory_broker.h what clients ask for; both work on these
+// accounts, and everybody else looks at them.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "monitor/core/account.h"
+#include "monitor/platform/gpus.h"
+#include "monitor/core/registry.h"
+
+namespace switchyard::monitor {
+
+class GpuAccounts {
+ public:
+  struct Outsider {
+    pid_t pid = 0;
+    std::uint64_t bytes = 0;
+  };
+  // One GPU, as last measured.
+  struct Gpu {
+    GpuInfo info;
+    Account account;
+    GpuMemory memory;
+    std::vector<Outsider> outsiders;
+    bool mps_listed = false;  // NVML names a process of MPS on it
+    // Somebody else's jobs may be on it, under another monitor that gives them slices, too.
+    bool foreign = false;
+    std::vector<ProcessMemory> listed;  // by NVML
+    bool lists = false;                 // NVML answered who uses it
+    Time measured_at{-3600'000'000'000};
+    bool stale = false;    // somebody left since; what it used may be an outsider's now
+    NobodysMeter nobodys;  // used, but by no process that NVML names
+  };
+  // A lane of a client that is on a GPU.
+  struct Place {
+    Client* client;
+    unsigned lane;
+    Client::Lane* state;
+  };
+
+  GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
+              std::optional<std::uint64_t> capacity);
+
+  std::vector<Gpu>& all() { return gpus_; }
+  const std::vector<Gpu>& all() const { return gpus_; }
+  std::size_t size() const { return gpus_.size(); }
+  Gpu& operator[](std::size_t gpu) { return gpus_[gpu]; }
+  const Gpu& operator[](std::size_t gpu) const { return gpus_[gpu]; }
+  std::optional<std::size_t> find(const Uuid& uuid) const;
+  std::optional<std::size_t> find_text(const std::string& uuid_text) const;
+
+  std::vector<Place> places(std::size_t gpu);
+  // Whether any of them is of a job that oversubscribes.
+  bool takes_turns(std::size_t gpu) const;
+  std::optional<Place> place(std::size_t gpu, ClientId id);
+  // Reads what a GPU's clients show of their credit, and of what is away, into its account.
+  void read_credits(std::size_t gpu);
+
+  // Pinned memory of the host for what is swapped out, of all GPUs together.
+  std::uint64_t host_pool_bytes = 0;
+
+ private:
+  Roster& roster_;
+  std::vector<Gpu> gpus_;
+};
+
+}  // namespace switchyard::monitor

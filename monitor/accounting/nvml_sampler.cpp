@@ -1,0 +1,212 @@
+#include "monitor/accounting/nvml_sampler.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr Time kMeasureEvery = std::chrono::seconds(1);
+constexpr Time kOldReading = std::chrono::milliseconds(50);
+// More than an idle driver has, less than a context takes.
+constexpr std::uint64_t kForeignBytes = 128ull << 20;
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// What may come may be there already or not, so a reading says only between which bounds it is:
+// what was known before stands between them.
+void read(OverheadMeter& meter, std::uint64_t least, std::uint64_t most) {
+  meter.reading(std::clamp(meter.value(), least, most));
+}
+
+}  // namespace
+
+Measuring::Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity)
+    : door_(door), gpus_(gpus), capacity_(capacity) {}
+
+std::vector<Measuring::Counted> Measuring::count(std::size_t gpu) {
+  gpus_.read_credits(gpu);
+  const Account& account = gpus_[gpu].account;
+  std::vector<Counted> all;
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
+    const Account::Holding* holding = account.holding(each.client->id);
+    all.push_back(holding == nullptr ? Counted{}
+                                     : Counted{holding->resident(), account.counted(*holding)});
+  }
+  return all;
+}
+
+Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                      const std::vector<Counted>& before) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  std::map<pid_t, std::uint64_t> bytes;
+  for (const ProcessMemory& process : listed) bytes[process.pid] = process.bytes;
+  Answer out;
+  const auto all = gpus_.places(gpu);
+  const std::vector<Counted> after = count(gpu);
+  // Newest first: of two connections of one process the newer one stands for it.
+  std::set<pid_t> ours;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    const GpuAccounts::Place& each = all[i];
+    const pid_t pid = each.client->peer.pid;
+    const bool first = pid == 0 || ours.insert(pid).second;
+    if (at.account.holding(each.client->id) == nullptr) continue;
+    // It may have allocated or freed while NVML was asked.
+    const Counted counted = {std::max(before[i].resident, after[i].resident),
+                             std::max(before[i].expected, after[i].expected)};
+    const auto found = bytes.find(pid);
+    if (first && found != bytes.end()) {
+      out.named.push_back({each, counted, found->second});
+    } else if (first &&
+               (counted.resident > 0 || each.client->page->report(each.lane).contexts > 0)) {
+      out.unnamed.push_back({each, counted, 0});
+    } else {
+      each.state->overhead.reading(0);
+      continue;
+    }
+    out.coming += counted.expected - counted.resident;
+  }
+  at.outsiders.clear();
+  at.mps_listed = false;
+  out.nobodys = at.memory.used_bytes;
+  for (const auto& [pid, used] : bytes) {
+    out.nobodys = minus(out.nobodys, used);
+    if (ours.contains(pid)) continue;
+    at.outsiders.push_back({pid, used});
+    at.mps_listed = at.mps_listed || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
+    out.outside += used;
+  }
+  return out;
+}
+
+std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint64_t nobodys) {
+  for (const Ours& each : named) {
+    nobodys = minus(nobodys, minus(each.counted.resident, each.nvml_bytes));
+  }
+  for (const auto& [place, counted, nvml_bytes] : named) {
+    OverheadMeter& meter = place.state->overhead;
+    if (nvml_bytes >= counted.resident) {
+      read(meter, minus(nvml_bytes, counted.expected), nvml_bytes - counted.resident);
+    } else {
+      // Its overhead is hidden by what it has of nobody's, and is no more than what is left there.
+      read(meter, 0, nobodys);
+      nobodys = minus(nobodys, meter.value());
+    }
+  }
+  return nobodys;
+}
+
+void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs) {
+  std::uint64_t least = theirs, most = theirs;
+  for (const Ours& each : unnamed) {
+    least = minus(least, each.counted.expected);
+    most = minus(most, each.counted.resident);
+  }
+  const std::size_t count = unnamed.size();
+  for (const Ours& each : unnamed) read(each.place.state->overhead, least / count, most / count);
+}
+
+bool Measuring::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer) {
+  if (at.listed.empty()) return at.nobodys.value() >= kForeignBytes;
+  // In some sandboxes the clients are named by PIDs that we don't know. Else each is named.
+  std::size_t may_be_ours = answer.named.empty() ? answer.unnamed.size() : 0;
+  for (const ProcessMemory& process : at.listed) {
+    const bool outsider =
+        std::any_of(at.outsiders.begin(), at.outsiders.end(),
+                    [&process](const auto& other) { return other.pid == process.pid; });
+    if (!outsider || !process.compute || !may_be_managed(process.pid)) continue;
+    if (may_be_ours == 0) return true;
+    --may_be_ours;
+  }
+  return false;
+}
+
+std::uint64_t Measuring::most_of(std::size_t gpu, const Client& client) {
+  const GpuAccounts::Gpu& at = gpus_[gpu];
+  if (!at.lists || at.memory.total_bytes == 0) return ~0ull;
+  std::set<pid_t> clients;
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) clients.insert(each.client->peer.pid);
+  const bool names_clients =
+      !at.mps_listed && std::any_of(at.listed.begin(), at.listed.end(), [&](const auto& process) {
+        return clients.contains(process.pid);
+      });
+  std::uint64_t others = 0;
+  for (const ProcessMemory& process : at.listed) {
+    const bool another = process.pid != client.peer.pid;
+    if (another && (names_clients || clients.contains(process.pid))) others += process.bytes;
+  }
+  return minus(at.memory.used_bytes, others);
+}
+
+void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                  const std::vector<Counted>& before) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  at.listed = listed;
+  const Answer answer = sort_out(gpu, listed, before);
+  const std::uint64_t nobodys = measure_named(answer.named, answer.nobodys);
+  // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
+  // used by nobody is divided among those of our clients that it does not name; the part that was
+  // there before them is somebody else's.
+  if (answer.unnamed.empty()) {
+    const std::uint64_t least = minus(nobodys, answer.coming);
+    at.nobodys.reading(std::clamp(at.nobodys.value(), least, nobodys));
+  }
+  const std::uint64_t baseline = at.nobodys.value();
+  at.foreign = foreign_work(at, answer);
+  measure_unnamed(answer.unnamed, minus(nobodys, baseline));
+  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
+    at.account.set_overhead(each.client->id, each.state->overhead.value());
+  }
+  at.account.set_outside(answer.outside + baseline);
+}
+
+void Measuring::measure(std::size_t gpu, Time now) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  at.measured_at = now;
+  at.stale = false;
+  const std::vector<Counted> before = count(gpu);
+  if (const auto memory = door_.memory(gpu)) at.memory = *memory;
+  const auto listed = door_.processes(gpu);
+  at.lists = listed.has_value();
+  if (listed) measure_overheads(gpu, *listed, before);
+  if (at.memory.total_bytes > 0) {
+    std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);
+    if (gpus_.takes_turns(gpu)) capacity -= capacity / kKeptForOverhead;
+    // A capacity lowered by --capacity is ours alone: outside processes use what is beyond it.
+    if (capacity_) capacity = std::min(capacity, *capacity_ + at.account.outside());
+    at.account.set_capacity(capacity);
+  }
+}
+
+void Measuring::measure_all(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) measure(i, now);
+}
+
+void Measuring::measure_due(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].stale || now - gpus_[i].measured_at >= kMeasureEvery) measure(i, now);
+  }
+}
+
+void Measuring::measure_if_old(std::size_t gpu, Time now) {
+  if (now - gpus_[gpu].measured_at >= kOldReading) measure(gpu, now);
+}
+
+void Measuring::measure_loads() {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    const auto all = gpus_.places(i);
+    if (all.empty()) continue;
+    const auto loads = door_.loads(i);
+    if (!loads) continue;
+    for (const GpuAccounts::Place& each : all) {
+      // A process without a sample since the last time did not run.
+      if (each.state->load >= 0) each.state->load = 0;
+      for (const ProcessLoad& load : *loads) {
+        if (load.pid == each.client->peer.pid && load.pid != 0) each.state->load = load.ratio;
+      }
+    }
+  }
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,90 @@
+// What NVML says about memory, brought into the accounts.
+//
+// Concept. NVML is asked once a second, and before anything is refused, at most every 50 ms: what
+// it says about a process beyond what the process counted as being on the device is overhead
+// (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
+// a client that says that its memory has left, while it has not, is charged for it as overhead.
+//
+// Memory with an open descriptor NVML counts as used and as nobody's, once who made it has released
+// it (measured). So what a client counts and NVML doesn't call its own is looked for among what is
+// nobody's before that lessens the capacity. And what may come to a client may have left another
+// and not be in use yet, so both its overhead and what is nobody's are only known to that extent.
+//
+// Two monitors of one GPU, in containers, say, must never give two short slices. So a process that
+// computes there, is no client and may have the library makes the GPU `foreign`: nobody gets a
+// short slice on it. Where NVML names no process at all, memory that was there before the clients
+// does.
+//
+// Overhead comes unasked, and is seen up to a second later. Jobs that take turns fill the device to
+// the brim, and a module that then finds no room ends its job. So where there are any of them, a
+// part of the device is given out to nobody.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/platform/gpus.h"
+
+namespace switchyard::monitor {
+
+// A part of the device: 2.2 GiB of an H200, where cuBLAS and cuDNN may load a gigabyte at once.
+inline constexpr std::uint64_t kKeptForOverhead = 64;
+
+class Measuring {
+ public:
+  // `capacity`: at most so much of each GPU is given out.
+  Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
+
+  // Asks NVML about one GPU.
+  void measure(std::size_t gpu, Time now);
+  void measure_all(Time now);
+  // When the last answer is older than a second, or somebody left since.
+  void measure_due(Time now);
+  // The same, unless the last answer is younger than 50 ms.
+  void measure_if_old(std::size_t gpu, Time now);
+  // What a client can have on the device at most, by the last answer: what is used and no other
+  // process's. Where NVML names none of the clients, what is no other client's.
+  std::uint64_t most_of(std::size_t gpu, const Client& client);
+  // How much of the time each client's kernels were resident.
+  void measure_loads();
+
+ private:
+  // What the account takes to be on the device of a client.
+  struct Counted {
+    std::uint64_t resident = 0;
+    std::uint64_t expected = 0;  // and what may come
+  };
+  // What NVML calls a client's; 0 when it names none of them.
+  struct Ours {
+    GpuAccounts::Place place;
+    Counted counted;
+    std::uint64_t nvml_bytes = 0;
+  };
+  struct Answer {
+    std::vector<Ours> named, unnamed;
+    std::uint64_t coming = 0;   // to any of them
+    std::uint64_t nobodys = 0;  // used, and of no process that was named
+    std::uint64_t outside = 0;  // of processes that are no clients
+  };
+
+  std::vector<Counted> count(std::size_t gpu);
+  Answer sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                  const std::vector<Counted>& before);
+  // What is left of `nobodys`.
+  static std::uint64_t measure_named(const std::vector<Ours>& named, std::uint64_t nobodys);
+  static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
+  // Whether a process that is no client may have slices from another monitor.
+  static bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
+  void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                         const std::vector<Counted>& before);
+
+  Gpus& door_;
+  GpuAccounts& gpus_;
+  std::optional<std::uint64_t> capacity_;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,127 @@
+#include "monitor/control/job_commands.h"
+
+#include <fmt/format.h>
+
+#include "monitor/core/lanes.h"
+#include "monitor/control/listing.h"
+#include "monitor/control/reply.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+// Why a job's memory has not left: something failed, it took too long, or somebody wants it back.
+json not_out(const Job& job) {
+  const Presence& presence = job.presence;
+  const std::string why = !presence.failure.empty()
+                              ? presence.failure
+                              : "somebody asked for it to be swapped in meanwhile";
+  return refusal(presence.overdue ? kTimedOut : kRefusedByPolicy,
+                 fmt::format("the memory of job '{}' was not swapped out{}: {}", job.name,
+                             job.pause.on ? ", the job stays paused" : "", why));
+}
+
+// Nullopt while there is something to wait for.
+std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
+  const Whereabouts where = whereabouts(monitor.roster(), job);
+  bool ready = true;
+  if (awaits == Awaits::kDrained) ready = drained(monitor.roster(), job, now) != Drained::kNo;
+  if (awaits == Awaits::kIn) ready = where == Whereabouts::kResident;
+  if (awaits == Awaits::kOut) {
+    if (!wanted_out(job)) return not_out(job);
+    ready = where == Whereabouts::kSwapped;
+  }
+  if (!ready) return std::nullopt;
+  return list_alone(monitor, job, now);
+}
+
+// When a pause that is asked for now ends; 0: without a time. Nullopt: `out` is the refusal.
+std::optional<Time> pause_end(const json& request, Time now, json& out) {
+  const auto text = text_of(request, "timeout_seconds");
+  if (!text) return Time{0};
+  const auto timeout = parse_pause(*text);
+  if (timeout && *timeout == 0) return Time{0};
+  if (timeout) {
+    return now + std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
+  }
+  out = nonsense("timeout", *text, kPauseForms);
+  return std::nullopt;
+}
+
+// Why none of the job's memory can leave, or empty.
+std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
+  if (!nothing_leaves(monitor.roster(), job)) return {};
+  std::string why = "none of it is swappable: see 'switchyard ps --memory'";
+  for_lanes(monitor.roster(), job, [&](const Client& client, unsigned, const Client::Lane&) {
+    const unsigned sees = client.page->lane_count();
+    if (sees < 2) return;
+    why = fmt::format(
+        "its process {} sees {} GPUs, and memory is swappable only in a process that sees one: "
+        "start "
+        "a process for each GPU, with CUDA_VISIBLE_DEVICES",
+        client.peer.pid, sees);
+  });
+  return why;
+}
+
+}  // namespace
+
+json hold(Monitor& monitor, Job& job, const std::string& op, const json& request, Time now,
+          Answer& answer) {
+  json out;
+  const auto until = pause_end(op == "pause" ? request : json::object(), now, out);
+  if (!until) return out;
+  const std::string release = text_of(request, "release").value_or("false");
+  if (release != "true" && release != "false") {
+    return nonsense("release", release, "true or false");
+  }
+  const bool pauses = op == "pause";
+  const bool leaves = op == "swap-out" || (pauses && release == "true");
+  if ((leaves || op == "swap-in") && !job.knobs.swappable) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: start the job "
+                               "with 'switchyard run --swappable'",
+                               job.name));
+  }
+  if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
+  }
+  if (pauses) monitor.pause(job, *until, leaves, now);
+  if (op == "resume") monitor.resume(job, now);
+  if (op == "swap-out") monitor.swap_out(job, now);
+  if (op == "swap-in") monitor.swap_in(job, now);
+  const Awaits awaits = leaves ? Awaits::kOut : pauses ? Awaits::kDrained : Awaits::kIn;
+  if (auto ready = reply_if_ready(monitor, awaits, job, now)) return *ready;
+  answer.awaits = awaits;
+  answer.job = job.key;
+  return list_alone(monitor, job, now);
+}
+
+Time patience(Awaits awaits) {
+  // Memory that stops leaving is given up before, and the answer says why.
+  if (awaits == Awaits::kOut) return std::chrono::hours(1);
+  return std::chrono::seconds(awaits == Awaits::kIn ? 2 : 1);
+}
+
+std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKey key, Time now,
+                                          bool last) {
+  if (awaits != Awaits::kDrained) monitor.follow_residency(now);
+  return answer_if_ready(monitor, awaits, key, now, last);
+}
+
+std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey key, Time now,
+                                           bool last) {
+  Job* job = monitor.roster().find(key);
+  if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended meanwhile"));
+  if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);
+  if (!last) return std::nullopt;
+  if (awaits == Awaits::kOut) {
+    return dump(refusal(
+        kTimedOut, fmt::format("the memory of job '{}' is still being swapped out", job->name)));
+  }
+  return dump(list_alone(monitor, *job, now));
+}
+
+}  // namespace switchyard::monitor

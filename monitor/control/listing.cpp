@@ -1,0 +1,383 @@
+#include "monitor/control/listing.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "monitor/core/ancestry.h"
+#include "monitor/control/settings_commands.h"
+#include "monitor/control/memory_listing.h"
+#include "monitor/control/reply.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+// Slices were measured on this family of drivers; elsewhere `doctor` verifies them.
+constexpr char kTestedDriver[] = "580.";
+
+json or_null(const std::optional<std::uint64_t>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+const char* slice_status(std::uint32_t status) {
+  return status == abi::kSliceAccepted  ? "accepted"
+         : status == abi::kSliceRefused ? "refused"
+                                        : "none";
+}
+
+const char* gate_status(std::uint32_t state) {
+  return state == abi::kGateReady ? "ready" : state == abi::kGateRefused ? "refused" : "none";
+}
+
+// Why a gate is closed: what a person did comes first.
+const char* gate_text(std::uint32_t closed) {
+  return (closed & abi::kClosedByPause) != 0   ? "pause"
+         : (closed & abi::kClosedByLimit) != 0 ? "limit"
+         : closed != 0                         ? "turn"
+                                               : "open";
+}
+
+// A part of a listing ends when it has about so many bytes: a small part of what a frame takes, and
+// of the time that the loop may take for one request.
+constexpr std::size_t kPartBytes = 128 * 1024;
+
+// At least what a job takes in a listing, its longest names aside.
+std::size_t listed_bytes(const Job& job) {
+  return 1000 + 1500 * job.seen.size() + 100 * job.clients.size();
+}
+
+// Whether what a paused job had queued has ended: true, false, or null where nobody knows.
+json list_drained(Monitor& monitor, JobKey key, Time now) {
+  Job* job = monitor.roster().find(key);
+  if (job == nullptr || !job->pause.on) return nullptr;
+  const Drained state = drained(monitor.roster(), *job, now);
+  return state == Drained::kUnknown ? json() : json(state == Drained::kYes);
+}
+
+// One job's clients on one GPU, added up.
+struct OnGpu {
+  std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0, moves = 0;
+  MemoryListing memory;
+  std::uint32_t swap_error = abi::kSwapFine, swap_result = 0;
+  std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
+  double load = -1, asked = 0, got = -1;
+  bool active = false, waits = false;
+  bool shown = false;  // some client shows slices
+  Slices slices;
+  std::uint32_t in_force_us = 0, status = abi::kSliceNever;
+  std::uint32_t closed = 0, held_threads = 0, gate_waits = 0;
+  std::uint32_t gate_state = abi::kGateUnready;
+  bool armed = false;
+  const char* waits_for = nullptr;  // "gpu" or "cpu", of a high job beside a lower one
+};
+
+OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
+  OnGpu out;
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
+  const Account& account = at.account;
+  for (const ClientId id : job.clients) {
+    const Client* client = monitor.roster().client(id);
+    if (client == nullptr || client->observer) continue;
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu) continue;
+      const LaneReport report = client->page->report(lane);
+      if (const Account::Holding* holding = account.holding(id)) {
+        out.used += holding->used() + holding->overhead;
+        out.overhead += holding->overhead;
+        out.away += std::min(state.residency.away_bytes(), holding->used());
+        out.memory.add(client->page->memory(lane), holding->used(), state.residency.total_bytes,
+                       at.memory.total_bytes);
+      }
+      out.host_pool += state.residency.host_bytes;
+      out.moves += state.residency.moves;
+      // What an earlier attempt left there is told by the job, until the next one.
+      if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
+        out.swap_error = state.residency.error;
+        out.swap_result = state.residency.swap_result;
+      }
+      out.launches += report.launches;
+      out.graph_launches += report.graph_launches;
+      out.copies += report.copies;
+      out.refusals += report.refusals;
+      if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
+      out.asked = std::max(out.asked, state.share_asked);
+      if (const char* waits_for = monitor.scheduler().waits_for(gpu, id)) out.waits_for = waits_for;
+      if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
+      out.closed |= state.order.closed;
+      out.armed = out.armed || state.order.armed || state.order.closed != 0;
+      out.held_threads += state.gate.held_threads;
+      out.gate_waits += state.gate.waits;
+      out.gate_state = std::max(out.gate_state, state.gate.state);
+      out.waits = out.waits || state.waits_since != Time{0};
+      // Of several processes the listing shows an active one's slices.
+      if ((state.active && !out.active) || !out.shown) {
+        out.shown = true;
+        out.slices = monitor.slicing().wanted(gpu, id);
+        out.in_force_us = report.compute_slice_applied_us;
+        out.status = report.slice_status;
+      }
+      out.active = out.active || state.active;
+    }
+  }
+  return out;
+}
+
+// Why the last move has not come to its end; null: it has.
+json swap_error(const Job& job, const OnGpu& sums) {
+  if (!job.presence.failure.empty()) return job.presence.failure;
+  if (!job.knobs.swappable || sums.swap_error == abi::kSwapFine) return nullptr;
+  return failure_text(sums.swap_error, sums.swap_result);
+}
+
+json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
+  const auto quota = at.account.quota(job.key);
+  // NVML counts the time in which a kernel was resident, also of those that waited for a slice.
+  const double got = sums.got >= 0 ? sums.got : sums.load;
+  json out = {
+      {"uuid", at.info.uuid_text},
+      {"memory_used_bytes", sums.used},
+      {"memory_overhead_bytes", sums.overhead},
+      {"memory_resident_bytes", sums.used - sums.away},
+      {"memory_swapped_bytes", sums.away},
+      {"host_pool_bytes", sums.host_pool},
+      {"residency", to_string(whereabouts(monitor.roster(), job))},
+      {"swap_moves", sums.moves},
+      {"swap_error", swap_error(job, sums)},
+      {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
+      {"memory_reserved", quota && quota->reserved},
+      {"share_asked_ratio", sums.asked},
+      {"share_got_ratio", got >= 0 ? json(std::min(got, 1.0)) : json(nullptr)},
+      {"compute_slice_us", sums.slices.compute_us},
+      {"copy_slice_us", sums.slices.copy_us},
+      {"slice_in_force_us", sums.in_force_us},
+      {"waits_for", sums.waits_for != nullptr ? json(sums.waits_for) : json(nullptr)},
+      {"slice_status", slice_status(sums.status)},
+      {"gate", gate_text(sums.closed)},
+      {"gate_armed", sums.armed},
+      {"gate_status", gate_status(sums.gate_state)},
+      {"gate_waits", sums.gate_waits},
+      {"held_threads", sums.held_threads},
+      {"launches", sums.launches},
+      {"graph_launches", sums.graph_launches},
+      {"copies", sums.copies},
+      {"refusals", sums.refusals},
+      {"active", sums.active},
+  };
+  sums.memory.list(out);
+  return out;
+}
+
+// Whether the job works, would work, or does neither, and what keeps it.
+struct State {
+  const char* name;
+  std::string reason;  // empty: nothing keeps it
+};
+
+// What its GPUs show, added up over them.
+struct AtWork {
+  bool active = false;  // some GPU has work of it, or threads that are held
+  bool open = false;    // on one of these nothing holds it
+  bool limit = false;   // on one it has used up its --limit
+  bool memory = false;  // an allocation of it waits
+  void add(const OnGpu& sums) {
+    memory = memory || sums.waits;
+    const bool works = sums.active || sums.held_threads > 0;
+    active = active || works;
+    open = open || (works && sums.closed == 0);
+    limit = limit || (works && (sums.closed & abi::kClosedByLimit) != 0);
+  }
+};
+
+std::string memory_reason(const Job& job) {
+  return job.presence.waits_for.empty() ? "memory" : "memory of " + job.presence.waits_for;
+}
+
+State state_of(const Job& job, Whereabouts where, const AtWork& work) {
+  if (job.pause.on) {
+    return {"paused", where == Whereabouts::kResident ? "" : to_string(where)};
+  }
+  if (where == Whereabouts::kWaiting) return {"waiting", memory_reason(job)};
+  if (where == Whereabouts::kSwapped) {
+    return {"swapped", job.presence.swapped_out ? "swap-out"
+                       : job.presence.idle      ? "idle"
+                       : job.presence.yielded   ? "another job needs the memory"
+                                                : ""};
+  }
+  if (where == Whereabouts::kMoving) return {"moving", ""};
+  if (work.memory) return {"waiting", memory_reason(job)};
+  if (!work.active) return {"idle", ""};
+  if (work.open) return {"running", ""};
+  return work.limit ? State{"held", "limit"} : State{"waiting", "turn"};
+}
+
+json list_gpu(Monitor& monitor, std::size_t gpu) {
+  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
+  const std::string driver = monitor.door().driver_version();
+  const MeansInForce means = monitor.scheduler().in_force(gpu);
+  std::size_t clients = 0;
+  std::set<JobKey> jobs;
+  for (const auto& [id, client] : monitor.roster().clients()) {
+    for (const auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu || client->observer) continue;
+      ++clients;
+      jobs.insert(client->job);
+    }
+  }
+  const auto capacity = at.account.capacity();
+  const policy::Yielding yielding = monitor.scheduler().yielding(gpu);
+  return {
+      {"uuid", at.info.uuid_text},
+      {"index", at.info.index},
+      {"name", at.info.name},
+      {"simulated", driver.find("simulated") != std::string::npos},
+      {"driver_version", driver},
+      {"driver_tested", driver.rfind(kTestedDriver, 0) == 0},
+      {"memory_total_bytes", at.memory.total_bytes},
+      {"memory_capacity_bytes",
+       capacity ? *capacity - std::min(*capacity, at.account.outside()) : 0},
+      {"memory_reserved_bytes", at.account.reserved()},
+      {"memory_used_bytes", at.memory.used_bytes},
+      {"memory_outside_bytes", at.account.outside()},
+      {"means", means.name()},
+      {"means_reason", means.reason},
+      {"yield_slice_us", yielding.slice_us != 0 ? json(yielding.slice_us) : json(nullptr)},
+      {"yield_reason", yielding.reason},
+      {"mps", monitor.scheduler().facts(gpu).mps},
+      {"mig", at.info.mig},
+      {"clients", clients},
+      {"jobs", jobs.size()},
+  };
+}
+
+}  // namespace
+
+json list_job(Monitor& monitor, const Job& job, Time now) {
+  json processes = json::array();
+  for (const ClientId id : job.clients) {
+    if (const Client* client = monitor.roster().client(id)) {
+      processes.push_back(
+          {{"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}});
+    }
+  }
+  json gpus = json::array();
+  AtWork work;
+  for (const std::size_t gpu : job.seen) {
+    const OnGpu sums = add_up(monitor, job, gpu);
+    work.add(sums);
+    gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
+  }
+  const auto workers = std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
+    const Client* client = monitor.roster().client(id);
+    return client != nullptr && !client->observer;
+  });
+  const Whereabouts where = whereabouts(monitor.roster(), job);
+  const bool timed = job.pause.on && job.pause.until != Time{0};
+  const State state = state_of(job, where, work);
+  return {
+      {"job", job.id},
+      {"name", job.name},
+      {"user", user_name(job.uid)},
+      {"uid", job.uid},
+      {"state", state.name},
+      {"state_reason", state.reason.empty() ? json(nullptr) : json(state.reason)},
+      {"swappable", job.knobs.swappable},
+      {"oversubscribe", job.knobs.oversubscribe},
+      {"waits_for", job.presence.waits_for.empty() ? json(nullptr) : json(job.presence.waits_for)},
+      {"idle_release_seconds",
+       job.knobs.idle_release != Time{0} ? json(seconds(job.knobs.idle_release)) : json(nullptr)},
+      {"residency", to_string(where)},
+      {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
+      {"pause_best_effort", job.pause.on && workers > 1},
+      {"drained", list_drained(monitor, job.key, now)},
+      {"priority", to_string(job.knobs.priority)},
+      {"share_weight", job.knobs.share},
+      {"limit_ratio", job.knobs.limit > 0 ? json(job.knobs.limit) : json(nullptr)},
+      {"deadline_seconds", job.knobs.deadline != Time{0}
+                               ? json(seconds(job.since + job.knobs.deadline - now))
+                               : json(nullptr)},
+      {"memory_quota_bytes", or_null(job.knobs.memory_bytes)},
+      {"since_seconds", seconds(now - job.since)},
+      {"processes", std::move(processes)},
+      {"gpus", std::move(gpus)},
+  };
+}
+
+json list_alone(Monitor& monitor, const Job& job, Time now) {
+  json out = success();
+  out.update(list_job(monitor, job, now));
+  return out;
+}
+
+namespace {
+
+// What a person may do about a process that runs without the library; null: nobody knows.
+json hint_of(const Roster& roster, pid_t pid) {
+  const Job* job = job_by_descent(roster, pid);
+  if (job == nullptr) return nullptr;
+  return fmt::format(
+      "belongs to job '{}', but runs without the library: it was started without the "
+      "job's LD_PRELOAD",
+      job->name);
+}
+
+}  // namespace
+
+json list_jobs(Monitor& monitor, const json& request, Time now) {
+  const auto after = request.find("after");
+  const bool in_parts = after != request.end() && after->is_number_unsigned();
+  const auto& all = monitor.roster().jobs();
+  json jobs = json::array();
+  std::size_t bytes = 0;
+  auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
+  for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
+    jobs.push_back(list_job(monitor, job->second, now));
+    bytes += listed_bytes(job->second);
+  }
+  if (job != all.end()) {
+    return {{"jobs", std::move(jobs)}, {"more_after", std::prev(job)->first}};
+  }
+  json outside = json::array();
+  for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
+    for (const GpuAccounts::Outsider& each : gpu.outsiders) {
+      outside.push_back({{"pid", each.pid},
+                         {"name", process_name(each.pid)},
+                         {"gpu_uuid", gpu.info.uuid_text},
+                         {"memory_used_bytes", each.bytes},
+                         {"hint", hint_of(monitor.roster(), each.pid)}});
+    }
+  }
+  return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};
+}
+
+json list_status(Monitor& monitor, Time now) {
+  json gpus = json::array();
+  for (std::size_t gpu = 0; gpu < monitor.gpus().all().size(); ++gpu) {
+    gpus.push_back(list_gpu(monitor, gpu));
+  }
+  const Settings& settings = monitor.settings();
+  json out = {
+      {"monitor",
+       {{"pid", ::getpid()},
+        {"uid", ::geteuid()},
+        {"user", user_name(::geteuid())},
+        {"version", kVersion},
+        {"socket", settings.socket},
+        {"persist", settings.persist},
+        {"uptime_seconds", seconds(now - monitor.started())},
+        {"means", means_name(monitor.scheduler().chosen())},
+        {"policy", policy_name(monitor.scheduler().rules().kind)},
+        {"minimum_ratio", monitor.scheduler().rules().minimum}}},
+      {"gpus", std::move(gpus)},
+  };
+  if (const std::string problem = monitor.door().problem(); !problem.empty()) {
+    out["monitor"]["no_gpu_reason"] = problem;
+  }
+  return out;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,97 @@
+#include "monitor/control/settings_commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "monitor/control/reply.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+bool owns_the_monitor(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
+
+json not_yours(const std::string& what) {
+  return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "
+                                            "may {}",
+                                            user_name(::geteuid()), what));
+}
+
+}  // namespace
+
+static_assert(kPolicyNames[static_cast<std::size_t>(policy::Kind::kDeadline)] == "deadline" &&
+                  kMeansNames[static_cast<std::size_t>(Means::kNone)] == "none",
+              "the names are in the order of the enumerations");
+
+std::string policy_name(policy::Kind kind) {
+  return std::string(kPolicyNames[static_cast<std::size_t>(kind)]);
+}
+
+std::string means_name(Means means) {
+  return std::string(kMeansNames[static_cast<std::size_t>(means)]);
+}
+
+json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  const std::string wanted = text_of(request, "means").value_or("");
+  const auto means = position_of(wanted, kMeansNames);
+  if (!means) return nonsense("the backend", wanted, kMeansForms);
+  if (!owns_the_monitor(peer)) return not_yours("change its backend");
+  monitor.scheduler().choose(static_cast<Means>(*means));
+  monitor.look(now);
+  json out = success();
+  out["means"] = wanted;
+  return out;
+}
+
+json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
+  if (!owns_the_monitor(peer)) return not_yours("stop it");
+  const auto& jobs = monitor.roster().jobs();
+  const auto force = request.find("force");
+  const bool forced = force != request.end() && force->is_boolean() && force->get<bool>();
+  if (!jobs.empty() && !forced) {
+    std::string names;
+    std::size_t named = 0;
+    for (const auto& [key, job] : jobs) {
+      if (++named > 3) break;
+      names += (named > 1 ? ", '" : "'") + job.name + "'";
+    }
+    if (jobs.size() > 3) names += fmt::format(" and {} more", jobs.size() - 3);
+    return refusal(kRefusedByPolicy,
+                   fmt::format("jobs are running: {}; without a monitor they run unmanaged: end "
+                               "them first, or use --force",
+                               names));
+  }
+  monitor.end();
+  json out = success();
+  out["pid"] = ::getpid();
+  out["jobs"] = jobs.size();
+  return out;
+}
+
+json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  policy::Rules rules = monitor.scheduler().rules();
+  const auto wanted = text_of(request, "policy");
+  const auto minimum = text_of(request, "minimum");
+  if (wanted) {
+    const auto kind = position_of(*wanted, kPolicyNames);
+    if (!kind) return nonsense("policy", *wanted, kPolicyForms);
+    rules.kind = static_cast<policy::Kind>(*kind);
+  }
+  if (minimum) {
+    const auto ratio = parse_minimum(*minimum);
+    if (!ratio) return nonsense("minimum", *minimum, kMinimumForms);
+    rules.minimum = *ratio;
+  }
+  if (wanted || minimum) {
+    if (!owns_the_monitor(peer)) return not_yours("change its policy");
+    monitor.scheduler().choose(rules);
+    monitor.look(now);
+  }
+  json out = success();
+  out["policy"] = policy_name(rules.kind);
+  out["minimum_ratio"] = rules.minimum;
+  return out;
+}
+
+}  // namespace switchyard::monitor

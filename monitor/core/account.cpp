@@ -1,0 +1,241 @@
+#include "monitor/core/account.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+// Below this what is left of a quota is handed out as asked for, not in chunks.
+constexpr std::uint64_t kChunkFrom = 256 * kMiB;
+constexpr std::uint64_t kFreeChunk = 256 * kMiB;
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// Sums of what hostile clients claim must not wrap around.
+std::uint64_t plus(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~0ull : a + b; }
+
+}  // namespace
+
+std::optional<Account::Quota> Account::quota(JobKey job) const {
+  const auto found = quotas_.find(job);
+  if (found == quotas_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::uint64_t Account::short_of(JobKey job, std::uint64_t bytes) const {
+  if (!capacity_) return 0;
+  const std::uint64_t others = minus(held_by_all(), held(job));
+  return minus(plus(plus(others, outside_), bytes), *capacity_);
+}
+
+void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
+  holdings_[client] = Holding{job, granted, 0, 0, 0, 0};
+}
+
+void Account::believe(ClientId client, std::uint64_t used_bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.granted = std::min(holding.granted, plus(used_bytes, holding.credit));
+  holding.away = std::min(holding.away, holding.used());
+  holding.coming = std::min(holding.coming, holding.away);
+}
+
+const Account::Holding* Account::holding(ClientId client) const {
+  const auto found = holdings_.find(client);
+  return found == holdings_.end() ? nullptr : &found->second;
+}
+
+void Account::set_credit(ClientId client, std::uint64_t credit) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.credit = std::min(credit, holding.granted);
+  holding.away = std::min(holding.away, holding.used());
+  holding.coming = std::min(holding.coming, holding.away);
+}
+
+void Account::set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.away = std::min(bytes, found->second.used());
+  found->second.coming = std::min(coming, found->second.away);
+}
+
+void Account::set_released(JobKey job, bool released) {
+  if (released) {
+    released_.insert(job);
+  } else {
+    released_.erase(job);
+  }
+}
+
+void Account::set_overhead(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found != holdings_.end()) found->second.overhead = bytes;
+}
+
+void Account::granted(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.granted = plus(found->second.granted, bytes);
+  found->second.credit = plus(found->second.credit, bytes);
+}
+
+void Account::taken_back(ClientId client, std::uint64_t bytes) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.granted = minus(found->second.granted, bytes);
+  found->second.credit = minus(found->second.credit, bytes);
+}
+
+std::uint64_t Account::charged(JobKey job) const {
+  std::uint64_t sum = 0;
+  for (const auto& [client, holding] : holdings_) {
+    if (holding.job == job) sum = plus(sum, plus(holding.granted, holding.overhead));
+  }
+  return sum;
+}
+
+std::uint64_t Account::in_full(JobKey job) const {
+  const auto promise = quota(job);
+  return std::max(charged(job), promise && !promise->ceiling ? promise->bytes : 0);
+}
+
+std::uint64_t Account::counted(const Holding& holding) const {
+  return minus(holding.used(), released(holding.job) ? holding.away - holding.coming : 0);
+}
+
+// What of a holding is on the device, as far as it counts: credit may be put to use at any time.
+std::uint64_t Account::present(const Holding& holding) const {
+  return plus(plus(counted(holding), holding.credit), holding.overhead);
+}
+
+std::uint64_t Account::held(JobKey job) const {
+  const auto promise = quota(job);
+  std::uint64_t sum = 0;
+  for (const auto& [client, holding] : holdings_) {
+    if (holding.job == job) sum = plus(sum, present(holding));
+  }
+  return promise && promise->reserved ? std::max(promise->bytes, sum) : sum;
+}
+
+std::uint64_t Account::held_by_all() const {
+  std::map<JobKey, std::uint64_t> charges;
+  for (const auto& [client, holding] : holdings_) {
+    auto& sum = charges[holding.job];
+    sum = plus(sum, present(holding));
+  }
+  for (const auto& [job, promise] : quotas_) {
+    auto& sum = charges[job];
+    if (promise.reserved) sum = std::max(sum, promise.bytes);
+  }
+  std::uint64_t all = 0;
+  for (const auto& [job, sum] : charges) all = plus(all, sum);
+  return all;
+}
+
+std::uint64_t Account::reserved() const {
+  std::uint64_t sum = 0;
+  for (const auto& [job, promise] : quotas_) {
+    if (promise.reserved) sum = plus(sum, promise.bytes);
+  }
+  return sum;
+}
+
+std::uint64_t Account::free() const {
+  if (!capacity_) return ~0ull;
+  return minus(minus(*capacity_, outside_), held_by_all());
+}
+
+std::uint64_t Account::overdrawn() const {
+  if (!capacity_) return 0;
+  return minus(plus(held_by_all(), outside_), *capacity_);
+}
+
+std::uint64_t Account::headroom(JobKey job) const {
+  const auto promise = quota(job);
+  if (!promise) return free();
+  const std::uint64_t left = minus(promise->bytes, charged(job));
+  return promise->reserved ? left : std::min(left, free());
+}
+
+std::uint64_t Account::grant_size(JobKey job, std::uint64_t need) const {
+  const std::uint64_t room = headroom(job);
+  std::uint64_t chunk = need;
+  if (quota(job)) {
+    if (room >= kChunkFrom) chunk = std::max(need, room / 4);
+  } else {
+    chunk = std::max(need, kFreeChunk);
+  }
+  return std::min(chunk, room);
+}
+
+std::vector<ClientId> Account::givers(JobKey job, ClientId except) const {
+  const auto promise = quota(job);
+  std::vector<ClientId> out;
+  for (const auto& [client, holding] : holdings_) {
+    if (client == except || holding.credit == 0) continue;
+    const bool sibling = holding.job == job;
+    const auto theirs = quota(holding.job);
+    // Credit inside another job's promise is of no use to anybody else.
+    const bool from_the_free = !theirs || !theirs->reserved;
+    if (sibling || (from_the_free && (!promise || !promise->reserved))) out.push_back(client);
+  }
+  std::stable_sort(out.begin(), out.end(), [this](ClientId a, ClientId b) {
+    return holdings_.at(a).credit > holdings_.at(b).credit;
+  });
+  return out;
+}
+
+Account::Totals Account::totals() const {
+  Totals out;
+  for (const auto& [client, holding] : holdings_) {
+    Totals::Sums& sums = out.jobs[holding.job];
+    sums.granted = plus(sums.granted, holding.granted);
+    sums.credit = plus(sums.credit, holding.credit);
+    sums.overhead = plus(sums.overhead, holding.overhead);
+  }
+  for (const auto& [job, sums] : out.jobs) {
+    const auto promise = quota(job);
+    if (!promise || !promise->reserved) out.loose_credit = plus(out.loose_credit, sums.credit);
+  }
+  out.free = free();
+  return out;
+}
+
+std::uint64_t Account::others_used(ClientId client, const Totals& totals) const {
+  const Holding* mine = holding(client);
+  if (mine == nullptr) return 0;
+  const Totals::Sums& sums = totals.jobs.at(mine->job);
+  return plus(minus(minus(sums.granted, sums.credit), mine->used()), sums.overhead);
+}
+
+std::uint64_t Account::available(ClientId client, const Totals& totals) const {
+  const Holding* mine = holding(client);
+  if (mine == nullptr) return 0;
+  const Totals::Sums& sums = totals.jobs.at(mine->job);
+  const auto promise = quota(mine->job);
+  const std::uint64_t siblings = minus(sums.credit, mine->credit);
+  const std::uint64_t charged = plus(sums.granted, sums.overhead);
+  const std::uint64_t loose = plus(totals.free, minus(totals.loose_credit, mine->credit));
+  if (!promise) return loose;
+  const std::uint64_t left = minus(promise->bytes, minus(charged, siblings));
+  return promise->reserved ? left : std::min(left, loose);
+}
+
+std::uint64_t OverheadMeter::reading(std::uint64_t beyond_bytes) {
+  before_last_ = std::exchange(last_, beyond_bytes);
+  return value();
+}
+
+std::uint64_t OverheadMeter::value() const { return std::max(last_, before_last_); }
+
+void NobodysMeter::reading(std::uint64_t bytes) {
+  const auto [low, high] = std::minmax({bytes, std::exchange(last_, bytes)});
+  value_ = std::clamp(value_, low, high);
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,154 @@
+// The memory account of one GPU: pure arithmetic over who was granted what.
+//
+// Concept. A job is charged what its clients were *granted* (credit that lies unused included) and
+// their *overhead* (what the driver uses for a process beyond what the process counted: contexts,
+// modules). A job with a reserved quota holds its quota, used or not; any other job holds what it
+// is charged. What nobody holds is free:
+//
+//     capacity = total - the driver's reserve - outside processes        (or --capacity)
+//     held     = sum over jobs of  max(quota if reserved, charged)
+//     free     = capacity - held
+//
+// A job that was *released* is leaving the device (residency.h): it holds what is still there of
+// its memory, or may come. What it may use at most stays as it was, wherever the memory is.
+//
+// The words in the pages are client_page.h's business; this only knows numbers, and the caller tells it
+// the credit that it saw.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace switchyard::monitor {
+
+using ClientId = std::uint64_t;
+using JobKey = std::uint64_t;
+
+class Account {
+ public:
+  struct Holding {
+    JobKey job = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t credit = 0;    // unused, as last told; never more than granted
+    std::uint64_t overhead = 0;  // NVML's figure minus what the client uses
+    std::uint64_t away = 0;      // of what it uses, not on the device; never more than used()
+    std::uint64_t coming = 0;    // of that, what may come at any time; never more than away
+    std::uint64_t used() const { return granted - credit; }
+    std::uint64_t resident() const { return used() > away ? used() - away : 0; }
+  };
+  struct Quota {
+    std::uint64_t bytes = 0;
+    bool reserved = false;  // false: not promised, or not just now
+    bool ceiling = false;   // root's cap for a job that asked for no quota: never promised
+  };
+
+  // What can be given out at all; unknown capacity refuses nothing.
+  void set_capacity(std::optional<std::uint64_t> bytes) { capacity_ = bytes; }
+  void set_outside(std::uint64_t bytes) { outside_ = bytes; }
+  std::optional<std::uint64_t> capacity() const { return capacity_; }
+  std::uint64_t outside() const { return outside_; }
+
+  void set_quota(JobKey job, Quota quota) { quotas_[job] = quota; }
+  void clear_quota(JobKey job) { quotas_.erase(job); }
+  std::optional<Quota> quota(JobKey job) const;
+  // Whether a quota of `bytes` could be promised to `job`, beside what all others hold.
+  bool fits(JobKey job, std::uint64_t bytes) const { return short_of(job, bytes) == 0; }
+  // What the others hold too much of for that; 0: it fits.
+  std::uint64_t short_of(JobKey job, std::uint64_t bytes) const;
+
+  void set_released(JobKey job, bool released);
+  bool released(JobKey job) const { return released_.count(job) != 0; }
+
+  void join(ClientId client, JobKey job, std::uint64_t granted);
+  void leave(ClientId client) { holdings_.erase(client); }
+  const Holding* holding(ClientId client) const;
+  // Of what it uses, what counts as being on the device: beyond resident(), what may come.
+  std::uint64_t counted(const Holding& holding) const;
+  const std::map<ClientId, Holding>& holdings() const { return holdings_; }
+  // Told before anything is asked: what the client's page shows now.
+  void set_credit(ClientId client, std::uint64_t credit);
+  void set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming = 0);
+  void set_overhead(ClientId client, std::uint64_t bytes);
+  void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
+  void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink
+  // Of what it uses, at most so much is believed.
+  void believe(ClientId client, std::uint64_t used_bytes);
+
+  std::uint64_t charged(JobKey job) const;
+  std::uint64_t held(JobKey job) const;
+  // What it holds once all of it is there and its quota, if it has one, is promised.
+  std::uint64_t in_full(JobKey job) const;
+  std::uint64_t reserved() const;  // the sum of all promises
+  std::uint64_t free() const;      // never below zero
+  // How far the promises and charges are over the capacity; 0 when they are not.
+  std::uint64_t overdrawn() const;
+
+  // What `job` could still be granted now, without taking anything back.
+  std::uint64_t headroom(JobKey job) const;
+  // How much a client that needs `need` more is granted: `need`, or a chunk when much is left.
+  // pre: need <= headroom(job)
+  std::uint64_t grant_size(JobKey job, std::uint64_t need) const;
+  // Whose idle credit may be taken back for `job`, the largest first.
+  std::vector<ClientId> givers(JobKey job, ClientId except) const;
+
+  // Sums over all holdings, so that the words of many pages cost one walk and not one walk each.
+  struct Totals {
+    struct Sums {
+      std::uint64_t granted = 0, credit = 0, overhead = 0;
+    };
+    std::map<JobKey, Sums> jobs;
+    std::uint64_t free = 0;
+    std::uint64_t loose_credit = 0;  // idle, and inside nobody's promise
+  };
+  Totals totals() const;
+  // The words of the page: used against the job's quota by others and by overhead, and what the
+  // account could still grant beyond the client's credit, taking back what is idle.
+  std::uint64_t others_used(ClientId client, const Totals& totals) const;
+  std::uint64_t available(ClientId client, const Totals& totals) const;
+  std::uint64_t others_used(ClientId client) const { return others_used(client, totals()); }
+  std::uint64_t available(ClientId client) const { return available(client, totals()); }
+
+ private:
+  std::uint64_t present(const Holding& holding) const;
+  std::uint64_t held_by_all() const;
+
+  std::optional<std::uint64_t> capacity_;
+  std::uint64_t outside_ = 0;
+  std::map<JobKey, Quota> quotas_;
+  std::map<ClientId, Holding> holdings_;
+  std::set<JobKey> released_;
+};
+
+// The overhead of one process, from readings of NVML that race with its allocations. A rise counts
+// at once, a fall when two readings agree, because memory that is reserved but not yet allocated
+// looks like a fall for a moment.
+class OverheadMeter {
+ public:
+  // Of what NVML says, what is beyond the process's own count.
+  std::uint64_t reading(std::uint64_t beyond_bytes);
+  std::uint64_t value() const;
+
+ private:
+  std::uint64_t last_ = 0;
+  std::uint64_t before_last_ = 0;
+};
+
+// What is used of a GPU and is no process's. It rises and falls when two readings agree: a process
+// that has not joined yet looks like a rise for a moment, memory that is reserved but not yet
+// allocated like a fall.
+class NobodysMeter {
+ public:
+  void reading(std::uint64_t bytes);
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t last_ = 0;
+  std::uint64_t value_ = 0;
+};
+
+}  // namespace switchyard::monitor

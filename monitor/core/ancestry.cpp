@@ -1,0 +1,44 @@
+#include "monitor/core/ancestry.h"
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace switchyard::monitor {
+
+pid_t process_parent(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text, '\0');
+  // The name before it may hold anything, parentheses and newlines included.
+  const std::size_t end = text.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(end + 1));
+  char state = 0;
+  pid_t parent = 0;
+  return rest >> state >> parent ? parent : 0;
+}
+
+const Job* job_by_descent(const Roster& roster, pid_t pid) {
+  std::map<pid_t, const Job*> owners;
+  for (const auto& [key, job] : roster.jobs()) {
+    if (job.creator > 0) owners.emplace(job.creator, &job);
+  }
+  for (const auto& [id, client] : roster.clients()) {
+    const auto job = roster.jobs().find(client->job);
+    if (client->peer.pid > 0 && job != roster.jobs().end()) {
+      owners.emplace(client->peer.pid, &job->second);
+    }
+  }
+  if (owners.empty()) return nullptr;
+  constexpr int kMostAncestors = 32;  // a chain that is longer is not worth the time of the loop
+  for (int i = 0; i < kMostAncestors && pid > 1; ++i) {
+    const auto owner = owners.find(pid);
+    if (owner != owners.end()) return owner->second;
+    pid = process_parent(pid);
+  }
+  return nullptr;
+}
+
+}  // namespace switchyard::monitor

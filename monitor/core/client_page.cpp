@@ -1,0 +1,290 @@
+#include "monitor/core/client_page.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <new>
+#include <span>
+
+#include "monitor/platform/receive.h"
+
+namespace switchyard::monitor {
+namespace {
+
+namespace ipc = boost::interprocess;
+
+// What mapped_region wants to see of something that can be mapped.
+struct Mappable {
+  int fd;
+  ipc::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
+};
+
+constexpr std::uint32_t kMostGroups = 64;
+constexpr std::uint32_t kMostThreads = 65'535;
+// Of those that one look forgets. A client that rings all the time is heard again later.
+constexpr int kMostRings = 64;
+
+// Datagrams: an end whose other end is closed reports no hang-up, and writing to it raises no
+// signal. Libraries that expect an eventfd rely on both.
+bool make_bell(Fd& rings, Fd& hears) {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
+  // One ring says all: the kernel takes the smallest queue that it knows.
+  const int least = 1;
+  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least));
+  rings = Fd(ends[0]);
+  hears = Fd(ends[1]);
+  return true;
+}
+
+// Threads of another process sleep on the word, so the futex is no private one.
+void wake_all(abi::Word32& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// The other side's caches are left alone while nothing changes.
+template <typename Word, typename Value>
+void store_if_other(Word& word, Value value) {
+  if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& why) {
+  const auto fail = [&why](const char* what) {
+    why = std::string("making the page: ") + what + ": " + std::strerror(errno);
+    return nullptr;
+  };
+  std::unique_ptr<ClientPage> made(new ClientPage);
+  made->lane_count_ = std::min(lane_count, abi::kMaxGpus);
+  made->memfd_ = Fd(::memfd_create("switchyard-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made->memfd_) return fail("memfd_create");
+  if (::ftruncate(made->memfd_.get(), abi::kPageBytes) != 0) return fail("ftruncate");
+  // The size is sealed before anybody else has it: nobody can make the other side fault.
+  if (::fcntl(made->memfd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return fail("F_ADD_SEALS");
+  }
+  if (!make_bell(made->doorbell_, made->clients_doorbell_) ||
+      !make_bell(made->clients_wake_, made->wake_)) {
+    return fail("socketpair");
+  }
+  // Nothing is ever read here, so nothing may wait here that takes time to close (closer.h).
+  ::shutdown(made->doorbell_.get(), SHUT_RD);
+  try {
+    ipc::mapped_region(Mappable{made->memfd_.get()}, ipc::read_write, 0, abi::kPageBytes)
+        .swap(made->region_);
+  } catch (const ipc::interprocess_exception& error) {
+    why = std::string("mapping the page: ") + error.what();
+    return nullptr;
+  }
+  abi::Page& page = made->page();
+  page.head.layout_version.store(abi::kLayoutVersion, std::memory_order_relaxed);
+  page.head.page_bytes.store(abi::kPageBytes, std::memory_order_relaxed);
+  page.monitor_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
+  page.lane_count.store(made->lane_count_, std::memory_order_relaxed);
+  return made;
+}
+
+void ClientPage::drop_sent() {
+  memfd_.reset();
+  clients_doorbell_.reset();
+  clients_wake_.reset();
+}
+
+void ClientPage::publish() { page().head.magic.store(abi::kMagic, std::memory_order_release); }
+
+void ClientPage::set_card(const JobCard& card) {
+  abi::Word32& seq = page().card_seq;
+  // Odd while the card is being written. The value is the monitor's to choose, so what the client
+  // may have put there only shows in its own copy.
+  const std::uint32_t before = seq.load(std::memory_order_relaxed) & ~1u;
+  seq.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(&page().card, &card, sizeof(card));
+  seq.store(before + 2, std::memory_order_release);
+}
+
+void ClientPage::set_heartbeat(std::uint64_t beat) {
+  page().heartbeat.store(beat, std::memory_order_relaxed);
+}
+
+void ClientPage::ring() {
+  // A full queue already says "look"; EAGAIN is as good as success.
+  const char bell = 1;
+  [[maybe_unused]] const ssize_t ignored =
+      ::send(doorbell_.get(), &bell, sizeof(bell), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool ClientPage::answer_wake(std::vector<Fd>& came) {
+  int rung = 0;
+  char bell = 0;
+  bool lost = false;
+  while (rung < kMostRings && receive(wake_.get(), std::span(&bell, 1), came, lost) >= 0) ++rung;
+  return rung > 0;
+}
+
+LaneReport ClientPage::report(unsigned at) const {
+  const abi::Lane& from = lane(at);
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  LaneReport out;
+  // Acquire: what is in force was stored before the sequence that covers it.
+  out.slice_applied_seq = from.slice_applied_seq.load(std::memory_order_acquire);
+  out.slice_status = get(from.slice_status);
+  out.compute_slice_applied_us = get(from.compute_slice_applied_us);
+  out.copy_slice_applied_us = get(from.copy_slice_applied_us);
+  out.launches = get(from.launches);
+  out.graph_launches = get(from.graph_launches);
+  out.copies = get(from.copies);
+  out.contexts = std::min(get(from.contexts), kMostGroups);
+  out.compute_groups = std::min(get(from.compute_groups), kMostGroups);
+  out.refusals = get(from.refusals);
+  out.under_mps = get(from.under_mps) != 0;
+  return out;
+}
+
+void ClientPage::set_quota(unsigned at, std::uint64_t quota_bytes) {
+  lane(at).quota_bytes.store(quota_bytes, std::memory_order_relaxed);
+}
+
+void ClientPage::set_account(unsigned at, std::uint64_t others_used, std::uint64_t available) {
+  lane(at).others_used_bytes.store(others_used, std::memory_order_relaxed);
+  lane(at).available_bytes.store(available, std::memory_order_relaxed);
+}
+
+void ClientPage::write_slices(unsigned at, Slices slices, std::uint32_t seq) {
+  abi::Lane& to = lane(at);
+  to.compute_slice_us.store(slices.compute_us, std::memory_order_relaxed);
+  to.copy_slice_us.store(slices.copy_us, std::memory_order_relaxed);
+  to.slice_seq.store(seq, std::memory_order_release);
+  ring();
+}
+
+void ClientPage::ask_to_wake(unsigned at) {
+  lane(at).attention.fetch_or(abi::kWakeMonitor, std::memory_order_relaxed);
+}
+
+GateReport ClientPage::gate(unsigned at) const {
+  const abi::Gate& from = page().gates[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  GateReport out;
+  out.state = std::min(get(from.state), abi::kGateRefused);
+  out.error = get(from.gate_error);
+  out.held_threads = std::min(get(from.held_threads), kMostThreads);
+  out.waits = get(from.waits);
+  for (unsigned slot = 0; slot < abi::kProgressSlots; ++slot) {
+    // `done` first: it only grows, and what is submitted is never below it, so equal ones were
+    // equal when `submitted` was read.
+    const std::uint32_t done = from.done[slot].load(std::memory_order_acquire);
+    out.done = out.done && done == get(from.submitted[slot]);
+    out.progress += done;
+  }
+  out.bursts = get(from.bursts);
+  out.waited_ns = get(from.waited_ns);
+  out.burst_ns = get(from.burst_ns);
+  return out;
+}
+
+void ClientPage::write_gate(unsigned at, const GateOrder& order) {
+  abi::Gate& to = page().gates[at];
+  abi::Word32& attention = lane(at).attention;
+  store_if_other(to.spacing_us, order.spacing_us);
+  store_if_other(to.pause_until_ns, order.pause_until_ns);
+  const std::uint32_t wanted = (order.armed || order.closed != 0 ? abi::kGateArmed : 0) |
+                               (order.watch || order.linger ? abi::kProgress : 0) |
+                               (order.linger ? abi::kLinger : 0) |
+                               (order.time_bursts ? abi::kTimeBursts : 0);
+  const std::uint32_t seen = attention.load(std::memory_order_relaxed);
+  // The launch path looks at `attention` alone: it must say so before the gate is closed. Or, and
+  // and: kWakeMonitor belongs to both sides.
+  if ((wanted & ~seen) != 0) attention.fetch_or(wanted, std::memory_order_release);
+  if (to.closed.load(std::memory_order_relaxed) != order.closed &&
+      to.closed.exchange(order.closed, std::memory_order_acq_rel) != 0 && order.closed == 0) {
+    wake_all(to.closed);
+  }
+  const std::uint32_t off =
+      (abi::kGateArmed | abi::kProgress | abi::kLinger | abi::kTimeBursts) & ~wanted;
+  if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
+}
+
+ResidencyReport ClientPage::residency(unsigned at) const {
+  const abi::Residency& from = page().residencies[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  ResidencyReport out;
+  // Acquire: what is there was stored before the phase that it belongs to.
+  const std::uint32_t phase = from.phase.load(std::memory_order_acquire);
+  out.phase = phase <= abi::kReturning ? phase : abi::kResident;
+  // Likewise: the error was stored before the order that it answers.
+  out.answered = from.answered.load(std::memory_order_acquire);
+  out.error = std::min(get(from.error), abi::kSwapFailed);
+  out.swap_result = get(from.swap_result);
+  out.held_threads = std::min(get(from.held_threads), kMostThreads);
+  out.moves = get(from.moves);
+  out.total_bytes = get(from.total_bytes);
+  out.resident_bytes = std::min(get(from.resident_bytes), out.total_bytes);
+  out.host_bytes = get(from.host_bytes);
+  out.moved_bytes = get(from.moved_bytes);
+  return out;
+}
+
+MemoryReport ClientPage::memory(unsigned at) const {
+  const abi::Memory& from = page().memories[at];
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  MemoryReport out;
+  out.swappable = (get(lane(at).attention) & abi::kSwappable) != 0;
+  for (unsigned why = 0; why < kStays; ++why) out.stays[why] = get(from.stays_bytes[why]);
+  out.moved_out_bytes = get(from.moved_out_bytes);
+  out.moved_in_bytes = get(from.moved_in_bytes);
+  out.spared_bytes = get(from.spared_bytes);
+  out.times_out = get(from.times_out);
+  out.taken_bytes = get(page().residencies[at].taken_bytes);
+  return out;
+}
+
+std::uint64_t ClientPage::used_bytes(unsigned at) const {
+  return lane(at).used_bytes.load(std::memory_order_relaxed);
+}
+
+void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
+  abi::Residency& to = page().residencies[at];
+  store_if_other(to.host_limit_bytes, order.host_limit_bytes);
+  store_if_other(to.soon_bytes, order.soon_bytes);
+  store_if_other(to.gives, order.gives);
+  store_if_other(to.takes, order.takes);
+  store_if_other(to.limit_bytes, order.limit_bytes);
+  const std::uint32_t limited = order.limited ? 1 : 0;
+  if (to.limited.load(std::memory_order_relaxed) != limited) {
+    to.limited.store(limited, std::memory_order_release);
+  }
+  if (to.order.load(std::memory_order_relaxed) != order.number) {
+    to.order.store(order.number, std::memory_order_release);
+  }
+}
+
+std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {
+  return std::min(lane(at).credit_bytes.load(std::memory_order_relaxed), granted);
+}
+
+void ClientPage::grant(unsigned at, std::uint64_t bytes) {
+  lane(at).credit_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+std::uint64_t ClientPage::take_back(unsigned at, std::uint64_t bytes, std::uint64_t granted) {
+  abi::Word64& word = lane(at).credit_bytes;
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const std::uint64_t take = std::min({bytes, seen, granted});
+    if (take == 0) return 0;
+    if (word.compare_exchange_weak(seen, seen - take, std::memory_order_relaxed)) return take;
+  }
+  return 0;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,97 @@
+#include "monitor/core/frames.h"
+
+#include <cstring>
+
+namespace switchyard::monitor {
+namespace {
+
+template <typename Plain>
+std::optional<Plain> read_plain(std::string_view payload) {
+  Plain plain{};
+  if (payload.size() != sizeof(plain)) return std::nullopt;
+  std::memcpy(&plain, payload.data(), sizeof(plain));
+  return plain;
+}
+
+}  // namespace
+
+bool FrameReader::check_head() {
+  if (buffer_.size() < sizeof(wire::FrameHeader)) return true;
+  wire::FrameHeader header{};
+  std::memcpy(&header, buffer_.data(), sizeof(header));
+  if (header.magic != wire::kMagic) {
+    error_ = "not a frame of Switchyard's";
+  } else if (header.length > kMostRequestBytes) {
+    error_ = "a frame of " + std::to_string(header.length) + " bytes, at most " +
+             std::to_string(kMostRequestBytes) + " are taken";
+  }
+  return error_.empty();
+}
+
+bool FrameReader::feed(std::span<const char> bytes) {
+  if (!error_.empty()) return false;
+  buffer_.append(bytes.data(), bytes.size());
+  return check_head();
+}
+
+std::optional<Frame> FrameReader::next() {
+  if (!error_.empty() || buffer_.size() < sizeof(wire::FrameHeader)) return std::nullopt;
+  wire::FrameHeader header{};
+  std::memcpy(&header, buffer_.data(), sizeof(header));
+  if (buffer_.size() - sizeof(header) < header.length) return std::nullopt;
+  Frame frame{header.kind, header.id, buffer_.substr(sizeof(header), header.length)};
+  buffer_.erase(0, sizeof(header) + header.length);
+  check_head();
+  return frame;
+}
+
+std::string make_frame(std::uint32_t kind, std::uint32_t id, std::string_view payload) {
+  const wire::FrameHeader header{wire::kMagic, kind, static_cast<std::uint32_t>(payload.size()),
+                                 id};
+  std::string out(reinterpret_cast<const char*>(&header), sizeof(header));
+  out += payload;
+  return out;
+}
+
+std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why) {
+  wire::Hello hello{};
+  std::uint32_t layout = 0;
+  if (payload.size() >= sizeof(layout)) std::memcpy(&layout, payload.data(), sizeof(layout));
+  // The version comes first, because another version may well have another size.
+  if (layout != abi::kLayoutVersion) {
+    why = "the library speaks layout " + std::to_string(layout) + " of the page and the monitor " +
+          std::to_string(abi::kLayoutVersion) + ": install the same version of both";
+    return std::nullopt;
+  }
+  if (payload.size() != sizeof(hello)) {
+    why = "a Hello of " + std::to_string(payload.size()) + " bytes, " +
+          std::to_string(sizeof(hello)) + " are expected";
+    return std::nullopt;
+  }
+  std::memcpy(&hello, payload.data(), sizeof(hello));
+  if (hello.lane_count > abi::kMaxGpus) {
+    why = "a Hello with " + std::to_string(hello.lane_count) + " GPUs, at most " +
+          std::to_string(abi::kMaxGpus) + " are taken";
+    return std::nullopt;
+  }
+  bool ended = read_text(hello.process).has_value();
+#define SWITCHYARD_CHECK_TEXT(field, env, capacity, fallback) \
+  ended = ended && read_text(hello.card.field).has_value();
+  SWITCHYARD_KNOBS(SWITCHYARD_CHECK_TEXT)
+#undef SWITCHYARD_CHECK_TEXT
+  if (!ended) {
+    why = "a Hello with a text that no zero ends";
+    return std::nullopt;
+  }
+  return hello;
+}
+
+std::optional<wire::Charge> read_charge(std::string_view payload) {
+  return read_plain<wire::Charge>(payload);
+}
+
+std::optional<wire::Share> read_share(std::string_view payload) {
+  return read_plain<wire::Share>(payload);
+}
+
+}  // namespace switchyard::monitor

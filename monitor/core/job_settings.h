@@ -1,0 +1,61 @@
+// The knobs of a job, understood: from the text of its card to values, and what root allows.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "monitor/platform/time.h"
+#include "switchyard/card.h"
+#include "switchyard/settings.h"
+
+namespace switchyard::monitor {
+
+struct Knobs {
+  Priority priority = Priority::kNormal;
+  double share = 1;
+  double limit = 0;                           // of the GPU's time; 0: none
+  Time deadline{0};                           // after the job's start; 0: none
+  std::optional<std::uint64_t> memory_bytes;  // per GPU
+  bool wait_on_oom = false;
+  Time oom_timeout = std::chrono::seconds(300);
+  bool swappable = false;      // its memory can leave the device; fixed at its start
+  bool oversubscribe = false;  // it takes turns on the device. Means swappable, too
+  Time idle_release{0};        // without work until it leaves by itself; 0: never. Means swappable
+};
+
+// The defaults where a text is empty. Nullopt when a text is invalid; `why` then has the knob,
+// the value and the accepted forms. REQUIRES: every text of the card ends in a zero.
+std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
+
+// Puts `text` into one field. False: it does not fit.
+template <std::size_t kCapacity>
+bool set_text(char (&field)[kCapacity], const std::string& text) {
+  if (text.size() >= kCapacity || text.find('\0') != std::string::npos) return false;
+  for (std::size_t i = 0; i < kCapacity; ++i) field[i] = i < text.size() ? text[i] : '\0';
+  return true;
+}
+
+// What users other than root may ask at most.
+struct Caps {
+  Priority priority = Priority::kHigh;
+  std::set<uid_t> may_be_high;  // besides root, whatever `priority` says
+  std::optional<double> share;
+  std::optional<std::uint64_t> memory_bytes;
+
+  // What of `knobs` is over the cap, as text that names the cap; empty when nothing is.
+  std::string exceeded(uid_t uid, const Knobs& knobs) const;
+  // What a job of that user may have of each GPU, whether it asks for a quota or not; none: no cap.
+  std::optional<std::uint64_t> ceiling(uid_t uid) const {
+    return uid == 0 ? std::nullopt : memory_bytes;
+  }
+  // Lowers what is over to the cap, in the values and in the card's text.
+  void lower(uid_t uid, Knobs& knobs, JobCard& card) const;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,29 @@
+// The lanes of a job: what its clients have on each GPU.
+//
+// Threading: one thread, the monitor's.
+#pragma once
+
+#include "monitor/core/registry.h"
+
+namespace switchyard::monitor {
+
+// Each lane of the job's clients: (client, lane of its page, state). Observers have no part in it.
+template <typename Each>
+void for_lanes(const Roster& roster, const Job& job, Each each) {
+  for (const ClientId id : job.clients) {
+    const auto found = roster.clients().find(id);
+    if (found == roster.clients().end() || found->second->observer) continue;
+    for (auto& [lane, state] : found->second->lanes) each(*found->second, lane, state);
+  }
+}
+
+// Whether `holds` does for every lane of the job's clients.
+template <typename Holds>
+bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
+  bool all = true;
+  for_lanes(roster, job,
+            [&](const Client&, unsigned, const Client::Lane& state) { all = all && holds(state); });
+  return all;
+}
+
+}  // namespace switchyard::monitor

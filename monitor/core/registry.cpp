@@ -1,0 +1,113 @@
+#include "monitor/core/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace switchyard::monitor {
+
+Roster::Roster(std::function<std::uint64_t()> random, const Users& users)
+    : random_(std::move(random)), users_(users) {}
+
+Job* Roster::find(JobKey key) {
+  const auto found = jobs_.find(key);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+Job* Roster::find_id(const std::string& id) {
+  for (auto& [key, job] : jobs_) {
+    if (job.id == id) return &job;
+  }
+  return nullptr;
+}
+
+Job* Roster::find_id_of(const std::string& id, uid_t uid) {
+  for (auto& [key, job] : jobs_) {
+    if (job.uid == uid && (job.id == id || job.said_id == id)) return &job;
+  }
+  return nullptr;
+}
+
+Job* Roster::find_target(const std::string& target) {
+  for (auto& [key, job] : jobs_) {
+    if (job.name == target) return &job;
+  }
+  return find_id(target);
+}
+
+Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why) {
+  if (!users_.may_make_job(uid, jobs_of(uid))) {
+    why = users_.too_many_jobs(uid);
+    return nullptr;
+  }
+  std::string id = card.job;
+  if (!id.empty() && find_id_of(id, uid) != nullptr) {
+    why = fmt::format("a job with the id '{}' is running already", id);
+    return nullptr;
+  }
+  while (id.empty() || find_target(id) != nullptr) id = fmt::format("j{:012x}", random_() >> 16);
+  const bool unnamed = card.name[0] == '\0' || card.name == std::string(card.job);
+  const std::string name = unnamed ? id : card.name;
+  if (const Job* other = find_target(name)) {
+    why = fmt::format("the name '{}' is in use by a job of {} (id {}): choose another name", name,
+                      user_name(other->uid), other->id);
+    return nullptr;
+  }
+  Job job;
+  job.key = next_job_++;
+  job.id = id;
+  if (id != card.job) job.said_id = card.job;
+  job.name = name;
+  job.uid = uid;
+  job.card = card;
+  set_text(job.card.job, id);
+  set_text(job.card.name, name);
+  job.knobs = knobs;
+  // Some knobs imply it, and the library reads this one.
+  if (knobs.swappable) set_text(job.card.swappable, "yes");
+  job.since = now;
+  return &jobs_.emplace(job.key, std::move(job)).first->second;
+}
+
+std::size_t Roster::jobs_of(uid_t uid) const {
+  return static_cast<std::size_t>(std::count_if(
+      jobs_.begin(), jobs_.end(), [uid](const auto& job) { return job.second.uid == uid; }));
+}
+
+std::string Roster::free_name(const std::string& wanted) const {
+  const auto taken = [this](const std::string& name) {
+    for (const auto& [key, job] : jobs_) {
+      if (job.name == name || job.id == name) return true;
+    }
+    return false;
+  };
+  if (!taken(wanted)) return wanted;
+  for (unsigned i = 2;; ++i) {
+    const std::string ending = "-" + std::to_string(i);
+    std::string name = wanted.substr(0, 63 - ending.size()) + ending;
+    if (!taken(name)) return name;
+  }
+}
+
+Client& Roster::add(std::unique_ptr<Client> client) {
+  client->id = next_client_++;
+  Client& added = *client;
+  jobs_.at(added.job).clients.insert(added.id);
+  clients_.emplace(added.id, std::move(client));
+  return added;
+}
+
+Client* Roster::client(ClientId id) {
+  const auto found = clients_.find(id);
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+void Roster::remove(ClientId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  const auto job = jobs_.find(found->second->job);
+  if (job != jobs_.end()) job->second.clients.erase(id);
+  clients_.erase(found);
+}
+
+}  // namespace switchyard::monitor

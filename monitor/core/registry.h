@@ -1,0 +1,186 @@
+// The roster: which jobs there are, whose they are, and which client processes belong to them.
+//
+// Concept. A job is made by `create` (switchyard run), or by the first client that names an id that
+// nobody has, which is also how a restarted monitor finds its jobs again. It lives while its
+// creator lives or a client is attached. Its id and its name are unique among the living; it
+// belongs to one user, and only that user's processes may join it. Ids are no secret, so whoever
+// says one first after a restart of the monitor has no right to it: an id is looked up per user.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "monitor/core/account.h"
+#include "monitor/core/job_settings.h"
+#include "monitor/core/client_page.h"
+#include "monitor/platform/processes.h"
+#include "monitor/platform/time.h"
+#include "monitor/platform/users.h"
+
+namespace switchyard::monitor {
+
+// Whether a person holds a job back (pausing.h).
+struct Pause {
+  bool on = false;
+  Time until{0};         // 0: until it is resumed
+  bool release = false;  // its memory is wanted off the device meanwhile
+  bool ending = false;   // as soon as its memory is back
+  Time since{0};
+  bool decided = false;        // by a person who asked this monitor, not by what a client remembers
+  std::uint64_t progress = 0;  // of its clients, and when that was seen to move
+  Time moved_at{0};
+};
+
+// Where a job's swappable memory is, and is wanted (residency.h).
+struct Presence {
+  bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
+  // Both until a thread of the job wants it back: it does not work (idle_release.h), or another lacks
+  // room (oversubscription.h).
+  bool idle = false;
+  bool yielded = false;
+  bool released = false;   // it was told to leave, and not to come back since
+  bool out = false;        // and it had left, but for what it may keep: its promises are suspended
+  Time try_at{0};          // when coming back is tried next
+  std::string failure;     // why the last attempt to leave was given up; empty: it wasn't
+  bool overdue = false;    // because it took too long
+  std::uint64_t work = 0;  // of its clients, as of the last look
+  Time worked_at{0};       // when it was last seen at work; 0: the next look counts as that
+
+  // Of its turns with others (oversubscription.h).
+  std::set<std::size_t> arrives;  // GPUs where it may come as room comes
+  bool arriving = false;          // and has begun to
+  bool returning = false;         // all of its memory is on its way in,
+  Time returns_since{0};          // and was told so then
+  Time moves_since{0};            // when its last move began
+  std::uint64_t pinned_then = 0;  // host memory that all clients had pinned then
+  Time cost_out{0}, cost_in{0};   // how long the last ones took
+  Time resident_since{0};
+  Time waits_since{0};     // it is out, and wants to be in
+  Time stayed_at{0};       // when it was last told to leave and could not
+  Time rests_until{0};     // until then nobody asks it to
+  bool may_return = true;  // nobody is before it
+  std::string waits_for;   // the name of who gives it room
+};
+
+struct Job {
+  JobKey key = 0;
+  std::string id;       // SWITCHYARD_JOB
+  std::string said_id;  // under which its processes come, where another user's job has that id
+  std::string name;     // how people address it
+  uid_t uid = 0;
+  JobCard card{};  // as text, `set` included: what its pages show
+  Knobs knobs;
+  // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
+  std::optional<std::uint64_t> ceiling_bytes;
+  Time since{0};
+  Pause pause;
+  Presence presence;
+  pid_t creator = 0;                    // 0: none that keeps it alive
+  std::shared_ptr<void> creator_watch;  // tells when the creator is dead
+  std::set<std::size_t> seen;           // GPUs that its clients listed, or that it was created for
+  std::set<ClientId> clients;           // attached
+};
+
+struct Client {
+  // Of one GPU that the monitor governs.
+  struct Lane {
+    std::size_t gpu = 0;
+    OverheadMeter overhead;
+    Time waits_since{0};  // 0: it waits for no memory
+    Time last_asked{0};
+    std::uint64_t lacks_bytes = 0;  // what was missing then
+    bool wants_turn = false;        // others' leaving would give it to it
+    Time refreshed_at{0};           // when it last said that its contexts changed
+    Time claimed_at{0};             // when it said what it had under another monitor; 0: checked
+    double load = -1;               // NVML's last sample; -1: none
+    LaneReport last;                // as of the last look
+    GateReport gate;                // the same
+    GateOrder order;                // what its gate was told last
+    // Its swappable memory (residency.h).
+    ResidencyReport residency;       // as of the last look
+    ResidencyOrder residency_order;  // what it was told last
+    Time told_to_leave{0};           // or was away last; 0: it may stay
+    std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
+    Time numbered_at{0};           // when its order got its number
+    // What it can have pinned of the host: it was permitted that much since it last had less. What
+    // it says beyond that takes nothing from others.
+    std::uint64_t most_pinned = 0;
+    std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
+    std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
+    std::uint64_t takes = 0;       // its last as the taker
+    bool carried = false;          // its words may be from under another monitor
+    Time numbered_since{0};        // since when the client numbers its work; 0: it does not
+    bool asked_to_wake = false;
+    bool active = false;
+    double share_asked = 0;
+    double share_got = -1;  // the policy's estimate; -1: none
+  };
+
+  ClientId id = 0;
+  JobKey job = 0;
+  Peer peer;
+  std::string container;  // its namespaces (processes.h)
+  std::string process;
+  bool observer = false;
+  bool watched = true;  // somebody will tell when the process is dead
+  std::unique_ptr<ClientPage> page;
+  std::map<unsigned, Lane> lanes;  // by lane of the page; lanes of other GPUs have no entry
+};
+
+class Roster {
+ public:
+  // `random` makes the ids of jobs and the numbers of hand-overs, which nobody shall guess; a test
+  // may pass a counter. `users` bounds the jobs of each, and must live as long.
+  Roster(std::function<std::uint64_t()> random, const Users& users);
+
+  std::uint64_t random() { return random_(); }
+  Job* find(JobKey key);
+  Job* find_id(const std::string& id);
+  // The job that processes of `uid` mean by an id: anybody may say one, and it names only jobs of
+  // the same user.
+  Job* find_id_of(const std::string& id, uid_t uid);
+  // By name or id.
+  Job* find_target(const std::string& target);
+  const std::map<JobKey, Job>& jobs() const { return jobs_; }
+  std::map<JobKey, Job>& jobs() { return jobs_; }
+
+  // Makes a job with the id and the name of the card; fresh ones where these are empty, and a fresh
+  // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id
+  // or too many jobs, or the name is in use.
+  Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
+  // A name like `wanted` that nobody has.
+  std::string free_name(const std::string& wanted) const;
+  // Forgets a job. pre: it has no client.
+  void drop(JobKey key) { jobs_.erase(key); }
+
+  Client& add(std::unique_ptr<Client> client);
+  Client* client(ClientId id);
+  std::map<ClientId, std::unique_ptr<Client>>& clients() { return clients_; }
+  const std::map<ClientId, std::unique_ptr<Client>>& clients() const { return clients_; }
+  void remove(ClientId id);
+
+ private:
+  std::size_t jobs_of(uid_t uid) const;
+
+  std::function<std::uint64_t()> random_;
+  const Users& users_;
+  JobKey next_job_ = 1;
+  ClientId next_client_ = 1;
+  std::map<JobKey, Job> jobs_;
+  std::map<ClientId, std::unique_ptr<Client>> clients_;
+};
+
+// Whether `uid` may change the job: its owner and root.
+inline bool may_change(const Job& job, uid_t uid) { return uid == 0 || uid == job.uid; }
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,203 @@
+#include "monitor/platform/processes.h"
+
+#include <pwd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "switchyard/printable.h"
+
+namespace switchyard::monitor {
+namespace {
+
+std::string proc(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+constexpr auto kNameLasts = std::chrono::minutes(5);
+
+std::optional<std::string> local_name(uid_t uid) {
+  std::FILE* file = std::fopen("/etc/passwd", "re");
+  if (file == nullptr) return std::nullopt;
+  std::optional<std::string> name;
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> room(16 * 1024);
+  while (!name && ::fgetpwent_r(file, &entry, room.data(), room.size(), &found) == 0) {
+    if (found->pw_uid == uid) name = found->pw_name;
+  }
+  std::fclose(file);
+  return name;
+}
+
+// Names of users. Those that the machine itself does not know are asked for on a thread, because a
+// name service across the network may take seconds; until it has answered, the number stands in.
+class UserNames {
+ public:
+  std::string name(uid_t uid) {
+    const std::lock_guard lock(mutex_);
+    Known& known = names_[uid];
+    const auto now = std::chrono::steady_clock::now();
+    if (known.text.empty() || now - known.asked_at >= kNameLasts) {
+      known.asked_at = now;
+      if (const auto local = local_name(uid)) {
+        known.text = *local;
+      } else {
+        if (known.text.empty()) known.text = std::to_string(uid);
+        ask(uid);
+      }
+    }
+    return known.text;
+  }
+
+ private:
+  struct Known {
+    std::string text;
+    std::chrono::steady_clock::time_point asked_at;
+  };
+
+  // pre: mutex_ is held.
+  void ask(uid_t uid) {
+    asked_.push_back(uid);
+    if (asking_) return;
+    try {
+      std::thread([this] { serve(); }).detach();
+      asking_ = true;
+    } catch (const std::system_error&) {
+      asked_.clear();
+    }
+  }
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (!asked_.empty()) {
+      const uid_t uid = asked_.front();
+      asked_.pop_front();
+      lock.unlock();
+      passwd entry{};
+      passwd* found = nullptr;
+      std::vector<char> room(64 * 1024);
+      const int error = ::getpwuid_r(uid, &entry, room.data(), room.size(), &found);
+      lock.lock();
+      if (error == 0 && found != nullptr) names_[uid].text = found->pw_name;
+    }
+    asking_ = false;
+  }
+
+  std::mutex mutex_;
+  std::map<uid_t, Known> names_;
+  std::deque<uid_t> asked_;
+  bool asking_ = false;
+};
+
+}  // namespace
+
+std::optional<Peer> peer_of(int socket) {
+  ucred found{};
+  socklen_t bytes = sizeof(found);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0) return std::nullopt;
+  return Peer{found.pid, found.uid};
+}
+
+Fd open_process(pid_t pid, bool& dead) {
+  dead = false;
+  Fd out;
+#ifdef SYS_pidfd_open
+  if (pid > 0) {
+    out = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    dead = !out && errno == ESRCH;
+  }
+#endif
+  return out;
+}
+
+std::string process_name(pid_t pid) {
+  if (pid <= 0) return {};
+  std::ifstream file(proc(pid, "comm"));
+  std::string name;
+  std::getline(file, name);
+  return printable(name);
+}
+
+std::string user_name(uid_t uid) {
+  // Never destroyed: its thread may stand in a name service when the process ends.
+  static auto* const names = new UserNames;
+  return names->name(uid);
+}
+
+std::optional<uid_t> process_owner(pid_t pid) {
+  // Not the owner of /proc/PID: a process makes that root by prctl(PR_SET_DUMPABLE, 0).
+  std::ifstream file(proc(pid, "status"));
+  std::string line;
+  while (pid > 0 && std::getline(file, line)) {
+    if (line.rfind("Uid:", 0) != 0) continue;
+    std::istringstream numbers(line.substr(4));
+    uid_t real = 0;
+    uid_t effective = 0;
+    if (numbers >> real >> effective) return effective;
+  }
+  return std::nullopt;
+}
+
+std::string container_of(pid_t pid) {
+  std::string out;
+  for (const char* kind : {"ns/pid", "ns/user"}) {
+    char text[64] = "";
+    const ssize_t got = ::readlink(proc(pid, kind).c_str(), text, sizeof(text));
+    if (pid <= 0 || got <= 0) return {};
+    out.append(text, static_cast<std::size_t>(got));
+  }
+  return out;
+}
+
+bool may_be_managed(pid_t pid) {
+  std::ifstream maps(proc(pid, "maps"));
+  std::string line;
+  // A process that has ended between two questions reads as empty, too; the next look knows.
+  bool read = false;
+  while (std::getline(maps, line)) {
+    read = true;
+    if (line.find("/libswitchyard") != std::string::npos) return true;
+  }
+  return !read;
+}
+
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::uint64_t kibibytes = 0;
+  std::string unit;
+  while (file >> name >> kibibytes) {
+    if (name == "MemAvailable:") return kibibytes << 10;
+    std::getline(file, unit);
+  }
+  return 0;
+}
+
+std::optional<pid_t> own_pid(pid_t pid) {
+  std::ifstream file(proc(pid, "status"));
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind("NSpid:", 0) != 0) continue;
+    std::istringstream numbers(line.substr(6));
+    pid_t last = 0;
+    while (numbers >> last) {
+    }
+    return last;
+  }
+  return std::nullopt;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,59 @@
+#include "monitor/residency/idle_release.h"
+
+#include <spdlog/spdlog.h>
+
+#include "monitor/scheduling/gate_controller.h"
+#include "monitor/core/lanes.h"
+#include "monitor/residency/oversubscription.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// A job, as all its clients on all its GPUs show it.
+struct Activity {
+  std::uint64_t work = 0;
+  std::uint64_t resident_bytes = 0;
+  bool engaged = false;  // the GPU has something of it, its memory moves, or a gate holds it
+  bool held = false;     // a thread stands before swap's admission, or asks for memory
+};
+
+Activity activity_of(const Roster& roster, const Job& job, Time now) {
+  Activity out;
+  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    const GateReport gate = client.page->gate(lane);
+    out.work += client.page->report(lane).work();
+    out.resident_bytes += state.residency.resident_bytes;
+    // One long kernel moves no counter: its number tells, or NVML.
+    const bool runs = state.load > 0 || (numbered(state, gate) && !gate.done);
+    out.engaged = out.engaged || runs || !state.residency.resident() || gate.held_threads > 0;
+    out.held = out.held || state.residency.held_threads > 0 || asks(state, now);
+  });
+  return out;
+}
+
+}  // namespace
+
+void follow_idleness(const Roster& roster, Job& job, Time now) {
+  Presence& presence = job.presence;
+  if (job.knobs.idle_release == Time{0} && !presence.yielded) return;
+  const Activity seen = activity_of(roster, job, now);
+  // Held by a pause it has no use for its memory; and who yields room leaves all the way.
+  const bool may = (!job.pause.on || job.pause.ending) && (!presence.yielded || presence.out);
+  if ((presence.idle || presence.yielded) && seen.held && may) want_back(job);
+  if (job.knobs.idle_release == Time{0} || presence.idle) return;
+  const bool works = seen.work != presence.work || seen.engaged || seen.held;
+  presence.work = seen.work;
+  // Who paused it decided about its memory, too.
+  const bool stands = seen.resident_bytes == 0 || presence.released || job.pause.on;
+  if (works || stands || presence.worked_at == Time{0}) presence.worked_at = now;
+  if (now - presence.worked_at < job.knobs.idle_release) return;
+  spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release));
+  presence.idle = true;
+}
+
+void want_back(Job& job) {
+  job.presence.idle = job.presence.yielded = false;
+  job.presence.worked_at = job.presence.try_at = Time{0};
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,24 @@
+// Idling: a job that has not worked for long gives its memory back by itself (--idle-release).
+//
+// Concept. A job works when a launch or a copy of any of its clients was counted since the last
+// look, when the GPU is known to have something of it, or when a thread of it wants to go on and is
+// held. Work restarts its clock, and so does whatever a person asks. When the clock runs out its
+// memory is wanted off the device (Presence::idle), until a thread stands before swap's admission:
+// then it comes back when it fits. What cannot leave stays, and is not tried again before the clock
+// has run out once more.
+//
+// Threading: one thread.
+#pragma once
+
+#include "monitor/core/registry.h"
+
+namespace switchyard::monitor {
+
+// Looks at what the job's clients say and decides whether it idles. REQUIRES: the residency reports
+// of its lanes are those of this look.
+void follow_idleness(const Roster& roster, Job& job, Time now);
+
+// It is wanted where it was, and its clock begins anew.
+void want_back(Job& job);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,404 @@
+#include "monitor/residency/memory_broker.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+
+#include "monitor/residency/oversubscription.h"
+#include "monitor/platform/text.h"
+#include "monitor/residency/way_back.h"
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// Of what a job was granted its library says that it may be moved once it is there. Two that start
+// together ask for theirs at the same moment.
+constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
+
+// A client that rejoined has said by then where its memory is, and the others have rejoined, too.
+constexpr Time kClaimChecked = std::chrono::seconds(5);
+
+}  // namespace
+
+Memory::Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring)
+    : roster_(roster), gpus_(gpus), measuring_(measuring) {}
+
+void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& totals) {
+  const auto quota = gpu.account.quota(place.client->job);
+  ClientPage& page = *place.client->page;
+  page.set_quota(place.lane, quota ? quota->bytes : 0);
+  if (!place.client->observer) {
+    page.set_account(place.lane, gpu.account.others_used(place.client->id, totals),
+                     gpu.account.available(place.client->id, totals));
+    return;
+  }
+  // An observer uses nothing itself: all that its job uses is "others".
+  const auto found = totals.jobs.find(place.client->job);
+  const auto sums = found != totals.jobs.end() ? found->second : Account::Totals::Sums{};
+  const std::uint64_t used = minus(sums.granted, sums.credit) + sums.overhead;
+  page.set_account(place.lane, used, quota ? minus(quota->bytes, used) : totals.free);
+}
+
+void Memory::write_pages(std::size_t gpu, std::optional<JobKey> only) {
+  const Account::Totals totals = gpus_[gpu].account.totals();
+  for (const Place& each : gpus_.places(gpu)) {
+    if (!only || each.client->job == *only) write_page(gpus_[gpu], each, totals);
+  }
+}
+
+std::uint64_t Memory::take_back(std::size_t gpu, ClientId id, std::uint64_t bytes) {
+  const auto where = gpus_.place(gpu, id);
+  Account& account = gpus_[gpu].account;
+  const Account::Holding* holding = account.holding(id);
+  if (!where || holding == nullptr) return 0;
+  const std::uint64_t taken = where->client->page->take_back(where->lane, bytes, holding->granted);
+  account.taken_back(id, taken);
+  return taken;
+}
+
+void Memory::take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want) {
+  for (const ClientId giver : gpus_[gpu].account.givers(job, except)) {
+    if (want == 0) return;
+    want -= std::min(want, take_back(gpu, giver, want));
+  }
+}
+
+void Memory::rebalance(std::size_t gpu) {
+  Account& account = gpus_[gpu].account;
+  std::map<JobKey, std::uint64_t> over;
+  for (const auto& [id, holding] : account.holdings()) {
+    const auto quota = account.quota(holding.job);
+    if (quota) over[holding.job] = minus(account.charged(holding.job), quota->bytes);
+  }
+  // An overdrawn GPU takes back what lies idle outside of promises.
+  std::uint64_t overdrawn = account.overdrawn();
+  std::vector<ClientId> ids;
+  for (const auto& [id, holding] : account.holdings()) ids.push_back(id);
+  for (const ClientId id : ids) {
+    const JobKey job = account.holding(id)->job;
+    const auto quota = account.quota(job);
+    if (quota && over[job] > 0) over[job] -= std::min(over[job], take_back(gpu, id, over[job]));
+    if (overdrawn > 0 && (!quota || !quota->reserved)) {
+      overdrawn -= std::min(overdrawn, take_back(gpu, id, overdrawn));
+    }
+  }
+}
+
+std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
+  std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
+  // Not known yet: it may become any of them.
+  if (out.empty()) {
+    for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
+  }
+  return out;
+}
+
+bool Memory::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
+  Account& account = gpus_[gpu].account;
+  measuring_.measure_if_old(gpu, now);
+  gpus_.read_credits(gpu);
+  if (account.fits(job, bytes)) return true;
+  // Credit that lies idle in jobs without a promise is nobody's yet.
+  for (const auto& [id, holding] : std::map(account.holdings())) {
+    const auto quota = account.quota(holding.job);
+    if (quota && quota->reserved) continue;
+    take_back(gpu, id, holding.credit);
+    if (account.fits(job, bytes)) return true;
+  }
+  return false;
+}
+
+std::string Memory::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked) {
+  const Gpu& at = gpus_[gpu];
+  std::string out = fmt::format("the job asks for {} on {}", bytes_text(asked), at.info.uuid_text);
+  if (at.account.capacity())
+    out += fmt::format(", which has {}", bytes_text(*at.account.capacity()));
+  std::uint64_t others = at.account.outside();
+  for (const auto& [key, job] : roster_.jobs()) {
+    const std::uint64_t held = at.account.held(key);
+    if (key == except || held == 0) continue;
+    others += held;
+    out += fmt::format("; job '{}' of {} holds {}", job.name, user_name(job.uid), bytes_text(held));
+  }
+  if (at.account.outside() > 0) {
+    out += fmt::format("; unmanaged processes hold {}", bytes_text(at.account.outside()));
+  }
+  const std::uint64_t left = minus(at.account.capacity().value_or(0), others);
+  return out + fmt::format("; {} are left: ask for less{}", bytes_text(left),
+                           others > 0 ? ", or end one of these" : "");
+}
+
+std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {
+  const auto applies = gpus_of(job);
+  std::size_t promised = 0;
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    Account& account = gpus_[i].account;
+    const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
+    if (here && !job.knobs.memory_bytes && job.ceiling_bytes) {
+      account.set_quota(job.key, {*job.ceiling_bytes, false, true});
+      continue;
+    }
+    if (!job.knobs.memory_bytes || !here) {
+      account.clear_quota(job.key);
+      continue;
+    }
+    // Suspended: it is promised again when its memory comes back.
+    if (job.presence.out) {
+      account.set_quota(job.key, {*job.knobs.memory_bytes, false});
+      ++promised;
+      continue;
+    }
+    const bool fits = make_room(i, job.key, *job.knobs.memory_bytes, now);
+    account.set_quota(job.key, {*job.knobs.memory_bytes, fits});
+    if (fits) {
+      ++promised;
+    } else if (why.empty()) {
+      why = who_holds_what(i, job.key, *job.knobs.memory_bytes);
+    }
+  }
+  return promised;
+}
+
+bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
+  for (const std::size_t gpu : gpus_of(job)) {
+    const auto quota = gpus_[gpu].account.quota(job.key);
+    // Less than now is always granted: below use it refuses new allocations only.
+    if (quota && !quota->ceiling && bytes <= quota->bytes) continue;
+    if (make_room(gpu, job.key, bytes, now)) continue;
+    why = who_holds_what(gpu, job.key, bytes);
+    return false;
+  }
+  return true;
+}
+
+void Memory::forget(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) {
+    gpu.account.clear_quota(job.key);
+    gpu.account.set_released(job.key, false);
+  }
+}
+
+void Memory::release(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
+}
+
+void Memory::suspend(const Job& job) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    Account& account = gpus_[i].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
+    }
+    gpus_.read_credits(i);
+    for (const ClientId id : job.clients) {
+      if (const Account::Holding* holding = account.holding(id)) take_back(i, id, holding->credit);
+    }
+    // What it says is away and is not shows as overhead before anybody is given it.
+    gpus_[i].stale = true;
+  }
+}
+
+bool Memory::reclaim(const Job& job, Time now) {
+  const auto applies = gpus_of(job);
+  for (const std::size_t gpu : applies) {
+    gpus_.read_credits(gpu);
+    if (!make_room(gpu, job.key, gpus_[gpu].account.in_full(job.key), now)) return false;
+  }
+  for (const std::size_t gpu : applies) {
+    Account& account = gpus_[gpu].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
+    }
+  }
+  recount(job);
+  return true;
+}
+
+void Memory::recount(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
+}
+
+void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
+  const auto found = client.lanes.find(lane);
+  if (found == client.lanes.end()) return;
+  Gpu& gpu = gpus_[found->second.gpu];
+  // What it allocated under another monitor is granted by force; more than the GPU has can't be.
+  if (gpu.memory.total_bytes > 0) used_bytes = std::min(used_bytes, gpu.memory.total_bytes);
+  if (!client.observer) gpu.account.join(client.id, client.job, used_bytes);
+  write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
+}
+
+void Memory::check_claim(Client& client, unsigned lane) {
+  const Job* job = roster_.find(client.job);
+  const std::size_t gpu = client.lanes.at(lane).gpu;
+  Account& account = gpus_[gpu].account;
+  if (job == nullptr || account.holding(client.id) == nullptr) return;
+  constexpr std::uint64_t kAny = ~std::uint64_t{0};
+  std::uint64_t most = measuring_.most_of(gpu, client);
+  if (job->knobs.swappable) {
+    const auto quota = account.quota(job->key);
+    most = std::max(most, quota ? quota->bytes : kAny);
+  }
+  account.believe(client.id, most);
+  write_page(gpus_[gpu], {&client, lane, &client.lanes.at(lane)}, account.totals());
+}
+
+void Memory::check_claims(Time now) {
+  for (auto& [id, client] : roster_.clients()) {
+    for (auto& [lane, state] : client->lanes) {
+      if (state.claimed_at == Time{0} || now - state.claimed_at < kClaimChecked) continue;
+      Account& account = gpus_[state.gpu].account;
+      const bool out = account.released(client->job);
+      // Memory on its way in is neither here nor there, for so long at most.
+      const bool moves = !out && !state.residency.resident();
+      if (moves && now - state.claimed_at < kLeavesWithin) continue;
+      state.claimed_at = Time{0};
+      measuring_.measure_if_old(state.gpu, now);
+      const std::uint64_t seen = measuring_.most_of(state.gpu, *client);
+      const std::uint64_t away = out ? state.residency.away_bytes() : 0;
+      account.believe(id, seen + std::min(away, ~seen));
+    }
+  }
+}
+
+void Memory::leave(const Client& client) {
+  for (const auto& [lane, state] : client.lanes) {
+    gpus_[state.gpu].account.leave(client.id);
+    gpus_[state.gpu].stale = true;
+  }
+}
+
+wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
+  wire::Charged out{};
+  const auto found = client.lanes.find(lane);
+  if (client.observer || found == client.lanes.end()) {
+    // A GPU that we don't govern: nothing to account, so nothing to refuse.
+    if (lane < client.page->lane_count() && !client.observer) client.page->grant(lane, bytes);
+    out.granted_bytes = client.observer ? 0 : bytes;
+    out.available_bytes = ~0ull;
+    return out;
+  }
+  const std::size_t gpu = found->second.gpu;
+  Account& account = gpus_[gpu].account;
+  // What is near its end is handed out by fresh figures only.
+  if (account.quota(client.job) || gpus_[gpu].stale) measuring_.measure_if_old(gpu, now);
+  gpus_.read_credits(gpu);
+  rebalance(gpu);
+  const auto needed = [&] {
+    const std::uint64_t missing = minus(bytes, account.holding(client.id)->credit);
+    // Rounded up, unless that would wrap around.
+    return missing > ~0ull - kGranule ? missing : (missing + kGranule - 1) / kGranule * kGranule;
+  };
+  const auto missing = [&] { return minus(bytes, account.holding(client.id)->credit); };
+  if (missing() > account.headroom(client.job)) {
+    take_from_givers(gpu, client.job, client.id, minus(needed(), account.headroom(client.job)));
+  }
+  if (missing() > account.headroom(client.job)) {
+    measuring_.measure_if_old(gpu, now);
+    rebalance(gpu);
+  }
+  const std::uint64_t room = account.headroom(client.job);
+  const Job* job = roster_.find(client.job);
+  // One that takes turns gets nothing while it is out: it would hold room that it can't use.
+  const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
+  const auto has_a_way_back = [&](std::uint64_t more) {
+    if (job == nullptr || !job->knobs.oversubscribe) return true;
+    const Request request{gpu, *job, more};
+    return leaves_a_way_back(roster_, gpus_, request, host_room_with(roster_, gpus_, request),
+                             Leaves::kAllThatTheyUse);
+  };
+  if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back(missing())))) {
+    const std::uint64_t need = std::min(needed(), room);
+    const std::uint64_t most = need == 0 ? 0 : account.grant_size(client.job, need);
+    const std::uint64_t size = has_a_way_back(most) ? most : missing();
+    account.granted(client.id, size);
+    client.page->grant(lane, size);
+    found->second.waits_since = Time{0};
+    out.verdict = wire::kGranted;
+    out.granted_bytes = size;
+  } else {
+    found->second.lacks_bytes = missing();
+    out.verdict = refuse(gpu, client, found->second, now);
+  }
+  write_pages(gpu, client.job);
+  out.available_bytes = account.available(client.id);
+  return out;
+}
+
+wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
+  const Job* job = roster_.find(client.job);
+  const Account& account = gpus_[gpu].account;
+  const auto quota = account.quota(client.job);
+  if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
+  lane.last_asked = now;
+  // Out of its own room as long as it is away, but that comes back: no reason to fail.
+  lane.wants_turn = true;
+  if (job != nullptr && job->presence.released) return wire::kWait;
+  bool only_host_lacks = false;
+  bool way_back = true;
+  if (job != nullptr && job->knobs.oversubscribe) {
+    const Request request{gpu, *job, lane.lacks_bytes};
+    const auto fits = [&](const HostRoom& host, Leaves leaves) {
+      return leaves_a_way_back(roster_, gpus_, request, host, leaves) &&
+             fits_alone(roster_, gpus_, request, host, leaves, lane.waits_since, now);
+    };
+    const HostRoom host = host_room_with(roster_, gpus_, request);
+    const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
+    const auto fits_in = [&](const HostRoom& room) {
+      return fits(room, Leaves::kAsTheySay) || (just_asked && fits(room, Leaves::kAllThatTheyUse));
+    };
+    if (fits_in(host)) return wire::kWait;
+    way_back = leaves_a_way_back(roster_, gpus_, request, host, Leaves::kAllThatTheyUse);
+    only_host_lacks = fits_in(HostRoom::any(gpus_));
+  }
+  // What those who are out have kept leaves for anybody, unless others come first for too long.
+  const bool allowed =
+      !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
+  if (allowed && way_back && now - lane.waits_since < kLeavesWithin &&
+      lane.lacks_bytes <= kept_bytes(roster_, gpu, lane.waits_since, now)) {
+    return wire::kWait;
+  }
+  lane.wants_turn = false;
+  if (only_host_lacks) {
+    spdlog::info(
+        "job '{}' does not get {}: the jobs that take turns on this GPU could not all come back, "
+        "because the host pool has {}: raise it with 'switchyardd --host-pool SIZE'",
+        job->name, bytes_text(lane.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
+  }
+  if (job == nullptr || !job->knobs.wait_on_oom) {
+    lane.waits_since = Time{0};
+    return quota ? wire::kOverQuota : wire::kGpuFull;
+  }
+  if (now - lane.waits_since < job->knobs.oom_timeout && !everybody_waits(gpu, client, now)) {
+    return wire::kWait;
+  }
+  lane.waits_since = Time{0};
+  return wire::kWaitsInVain;
+}
+
+// Whether all who could give memory to `asking` wait for memory themselves. Within a promise these
+// are the job's own processes; outside of promises everybody who holds anything, since the end of a
+// job with a promise helps too.
+bool Memory::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
+  const Account& account = gpus_[gpu].account;
+  const auto quota = account.quota(asking.job);
+  const bool own_promise = quota && quota->reserved;
+  for (const Place& each : gpus_.places(gpu)) {
+    if (each.client->id == asking.id || (own_promise && each.client->job != asking.job)) continue;
+    const Account::Holding* holding = account.holding(each.client->id);
+    if (holding == nullptr || holding->used() + holding->overhead == 0) continue;
+    if (!asks(*each.state, now)) return false;
+  }
+  if (own_promise) return true;
+  for (const auto& [key, job] : roster_.jobs()) {
+    // A promise without a process yet will be used or ended by somebody who is not waiting.
+    if (key != asking.job && job.clients.empty() && account.held(key) > 0) return false;
+  }
+  return account.outside() == 0;
+}
+
+}  // namespace switchyard::monitor

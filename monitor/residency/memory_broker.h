@@ -1,0 +1,73 @@
+// Memory that clients ask for: grants, quotas, refusals and waiting.
+//
+// Concept. account.h knows the arithmetic; here is who asks for it. A grant is written into the
+// ledger before the client can see it; credit is taken back from a page before the ledger forgets
+// it. Before anything is refused, it is measured anew (nvml_sampler.h).
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/accounting/nvml_sampler.h"
+#include "monitor/core/registry.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::monitor {
+
+class Memory {
+ public:
+  Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring);
+
+  // Where the job's quota applies: the GPUs its clients listed; all, before there was a client.
+  std::vector<std::size_t> gpus_of(const Job& job) const;
+  // Promises the job's quota on its GPUs, where it fits; elsewhere the quota is a mere ceiling.
+  // Answers how many GPUs promised it. Where none did, `why` names who holds what.
+  std::size_t reserve(const Job& job, Time now, std::string& why);
+  // Whether the quota could become `bytes`; if not, `why` names who holds what.
+  bool can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why);
+  void forget(const Job& job);
+
+  // Memory that leaves and comes back (residency.h). From release() on a job holds what is there of
+  // it. Once all has left, suspend() makes its promises mere ceilings, and takes idle credit back.
+  void release(const Job& job);
+  void suspend(const Job& job);
+  // Promises and charges in full again, on all its GPUs or on none. False: it doesn't fit.
+  bool reclaim(const Job& job, Time now);
+  // It never left: it is charged in full again, whatever was given out meanwhile.
+  void recount(const Job& job);
+
+  void join(Client& client, unsigned lane, std::uint64_t used_bytes);
+  // What a client says that it had under another monitor is believed as far as NVML sees it. Of a
+  // swappable job NVML may not see all: check_claims() does, once the page says where it is.
+  void check_claim(Client& client, unsigned lane);
+  void check_claims(Time now);
+  void leave(const Client& client);
+  wire::Charged charge(Client& client, unsigned lane, std::uint64_t bytes, Time now);
+
+  // Writes quota and account words: of one job's clients, or of all.
+  void write_pages(std::size_t gpu, std::optional<JobKey> only = std::nullopt);
+  // Takes back credit that is over a quota or over the capacity.
+  void rebalance(std::size_t gpu);
+
+ private:
+  using Gpu = GpuAccounts::Gpu;
+  using Place = GpuAccounts::Place;
+  void write_page(Gpu& gpu, const Place& place, const Account::Totals& totals);
+  std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
+  void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
+  wire::Verdict refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
+  bool everybody_waits(std::size_t gpu, const Client& asking, Time now);
+  bool make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now);
+  std::string who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked);
+
+  Roster& roster_;
+  GpuAccounts& gpus_;
+  Measuring& measuring_;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,184 @@
+#include "monitor/residency/oversubscription.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "monitor/residency/handovers.h"
+#include "monitor/core/lanes.h"
+#include "monitor/residency/residency.h"
+#include "monitor/platform/text.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// A waiting client asks again every 100 ms; one that did not for this long has given up.
+constexpr Time kStillWaits = std::chrono::milliseconds(1000);
+
+// The device's room may follow the account's: the driver clears what it was given back.
+constexpr Time kFindsRoomWithin = std::chrono::milliseconds(1000);
+
+// Memory is handed over where so much leaves: to export, send and import a chunk takes some 0.1 ms,
+// to make it anew 0.6 while others copy, and the frames take their time.
+constexpr std::uint64_t kWorthHandingOver = 64u << 20;
+
+// Those on one GPU.
+template <typename Each>
+void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each each) {
+  for_lanes(roster, job, [&](const Client&, unsigned, Client::Lane& state) {
+    if (state.gpu == gpu) each(state);
+  });
+}
+
+std::uint64_t held_on(std::size_t gpu, const Roster& roster, const Job& job) {
+  std::uint64_t bytes = 0;
+  for_lanes_on(gpu, roster, job, [&](const Client::Lane& lane) {
+    bytes += held_bytes(lane.residency, lane.residency_order);
+  });
+  return bytes;
+}
+
+// Whether it asks for what a turn of its own can give it.
+bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
+
+}  // namespace
+
+Oversubscription::Oversubscription(Roster& roster, GpuAccounts& gpus)
+    : roster_(roster), gpus_(gpus) {}
+
+bool asks(const Client::Lane& lane, Time now) {
+  return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
+}
+
+std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time waits_since, Time now) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, job] : roster.jobs()) {
+    if (!job.presence.out || !could_leave(job, waits_since, now)) continue;
+    bytes += std::min(held_on(gpu, roster, job), may_still_leave(gpu, roster, job));
+  }
+  return bytes;
+}
+
+policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, const HostRoom& host,
+                                                 Time now) {
+  Presence& presence = job.presence;
+  policy::Oversubscriber out;
+  out.job = job.key;
+  out.priority = job.knobs.priority;
+  out.takes_turns = job.knobs.oversubscribe;
+  out.rests_until = presence.rests_until;
+  out.stayed_at = presence.stayed_at;
+  out.move_cost = std::max(presence.cost_out, presence.cost_in);
+  out.resident_bytes = out.takes_turns ? held_on(gpu, roster_, job) : 0;
+  out.may_give_bytes = may_still_leave(gpu, roster_, job);
+  const Account& account = gpus_[gpu].account;
+  std::uint64_t excess = 0;
+  for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
+    out.active = out.active || lane.active;
+    excess += excess_bytes(lane.residency, lane.residency_order);
+    if (!wants_turn(lane, now)) return;
+    out.wants_room = out.asks = true;
+    out.waits_since = earlier(out.waits_since, lane.waits_since);
+    const std::uint64_t room = account.headroom(job.key);
+    out.lacks_bytes += lane.lacks_bytes - std::min(lane.lacks_bytes, room);
+  });
+  if (presence.released) {
+    out.out = presence.out;
+    out.active = false;
+    out.leaving = !presence.out || excess > 0;
+    const bool waits = presence.out && !wanted_out(job);
+    if (waits && presence.waits_since == Time{0}) presence.waits_since = now;
+    out.waits_since = presence.waits_since;
+    const std::uint64_t full = account.in_full(job.key);
+    out.lacks_bytes = account.short_of(job.key, full);
+    // Who could not be served by anybody's leaving must not keep the others waiting.
+    const std::uint64_t more = full - account.charged(job.key);
+    out.wants_room = waits && fits_alone(roster_, gpus_, {gpu, job, more}, host, Leaves::kAsTheySay,
+                                         Time::max(), now);
+    out.asks = false;
+  } else {
+    // An error of its last try, before it was told to come, says nothing yet.
+    const bool tries = whereabouts(roster_, job) == Whereabouts::kMoving ||
+                       now - presence.returns_since < kFindsRoomWithin;
+    out.returning = presence.returning && now - presence.moves_since < kLeavesWithin && tries;
+    presence.waits_since = Time{0};
+    if (out.resident_bytes > 0 && presence.resident_since == Time{0}) presence.resident_since = now;
+  }
+  out.resident_since = presence.resident_since;
+  return out;
+}
+
+std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
+                                                               const HostRoom& host, Time now) {
+  gpus_.read_credits(gpu);
+  const std::uint64_t kept = kept_bytes(roster_, gpu, Time::max(), now);
+  std::vector<policy::Oversubscriber> views;
+  for (auto& [key, job] : roster_.jobs()) {
+    if (job.seen.count(gpu) == 0) continue;
+    bool waits = job.presence.out && !wanted_out(job);
+    for_lanes_on(gpu, roster_, job,
+                 [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
+    if (!job.knobs.oversubscribe && (kept == 0 || !waits)) continue;
+    const policy::Oversubscriber view = view_of(gpu, job, host, now);
+    if (view.takes_turns || view.lacks_bytes <= kept) views.push_back(view);
+  }
+  return views;
+}
+
+// It goes on without a part of its memory, so without all of its threads.
+void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
+  for_lanes(roster_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
+    if (lane.gpu != gpu) {
+      if (!giver.presence.out) lane.kept_bytes = 0;
+      return;
+    }
+    const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
+    const std::uint64_t part = std::min(bytes, there);
+    lane.kept_bytes = there - part;
+    if (lane.soon_bytes == 0) lane.gives = 0;  // to whom it gave before
+    bytes -= part;
+  });
+  if (!giver.presence.out) giver.presence.yielded = true;
+}
+
+Time Oversubscription::follow(Time now) {
+  Time next{0};
+  bool any = false;
+  for (auto& [key, job] : roster_.jobs()) {
+    any = any || job.knobs.oversubscribe;
+    job.presence.may_return = true;
+    job.presence.arrives.clear();
+    job.presence.waits_for.clear();
+  }
+  if (!any) return next;
+  const HostRoom host = host_room(roster_, gpus_);
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
+    const std::vector<policy::Oversubscriber> jobs = views_of(gpu, host, now);
+    const policy::RoomPlan plan = policy::plan_room(jobs, now);
+    next = earlier(next, plan.look_again);
+    const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
+    if (leaves < kWorthHandingOver) withdraw_prepared(roster_, gpu);
+    if (plan.first == 0) continue;
+    Job* giver = roster_.find(plan.giver);
+    for (const policy::Oversubscriber& each : jobs) {
+      Presence& presence = roster_.find(each.job)->presence;
+      if (each.job == plan.first && plan.arrives && each.takes_turns) presence.arrives.insert(gpu);
+      if (each.takes_turns && each.job != plan.first) presence.may_return = false;
+      if (each.wants_room && giver != nullptr && giver->key != each.job) {
+        presence.waits_for = giver->name;
+      }
+    }
+    const Job& first = *roster_.find(plan.first);
+    if (plan.gives_bytes != 0) {
+      spdlog::info("job '{}' gives {} of its room to '{}'", giver->name,
+                   bytes_text(plan.gives_bytes), first.name);
+      give(gpu, *giver, plan.gives_bytes);
+    }
+    if (leaves < kWorthHandingOver) continue;
+    begin_handover(roster_, gpu, *giver, first, plan.soon_bytes, roster_.random() | 1);
+  }
+  return next;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,53 @@
+// Oversubscription: jobs that don't fit together take turns on the device (--oversubscribe).
+//
+// Concept. The policy decides (policy/residency.h); here is what it is told and what follows. A job
+// wants room when a client of it was told to wait for credit and still asks, or when it is out and
+// a thread of it wants to go on. Who must give room is wanted off the device (Presence::yielded)
+// until such a thread is there, but for what nobody needs (Lane::kept_bytes). Out of several that
+// want to come back only the first in line may (Presence::may_return), or the room would be gone
+// before who waits for credit asks again; and it comes while the other leaves (Presence::arrives).
+//
+// Nobody stands still. A job that was asked for room and stayed is not asked again by who still
+// waits (Presence::stayed_at), so a wait ends after each of the others was asked once. And what is
+// granted leaves each job a way back (way_back.h). What would not is refused at once.
+//
+// Threading: one thread.
+#pragma once
+
+#include <vector>
+
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/policy/residency.h"
+#include "monitor/core/registry.h"
+#include "monitor/residency/way_back.h"
+
+namespace switchyard::monitor {
+
+// So long may memory that is to leave stand still; then it stays.
+inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
+
+class Oversubscription {
+ public:
+  Oversubscription(Roster& roster, GpuAccounts& gpus);
+
+  // Decides who leaves and who may come back. Answers when to look again; 0: when something
+  // happens. REQUIRES: the residency reports are those of this look.
+  Time follow(Time now);
+
+ private:
+  policy::Oversubscriber view_of(std::size_t gpu, Job& job, const HostRoom& host, Time now);
+  std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const HostRoom& host, Time now);
+  void give(std::size_t gpu, Job& giver, std::uint64_t bytes);
+
+  Roster& roster_;
+  GpuAccounts& gpus_;
+};
+
+// Whether a client still asks for memory that it was told to wait for.
+bool asks(const Client::Lane& lane, Time now);
+
+// What jobs that are out have kept there, which they would give to anybody who has waited since
+// then.
+std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time waits_since, Time now);
+
+}  // namespace switchyard::monitor

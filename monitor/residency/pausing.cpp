@@ -1,0 +1,101 @@
+#include "monitor/residency/pausing.h"
+
+#include <spdlog/spdlog.h>
+
+#include "monitor/residency/idle_release.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// What was queued before the first number has ended after so long.
+constexpr Time kNumberedFor = std::chrono::seconds(2);
+constexpr Time kStandsStill = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void pause(Job& job, Time until, bool release, Time now) {
+  if (!job.pause.on) job.pause.since = job.pause.moved_at = now;
+  job.pause.on = true;
+  job.pause.until = until;
+  job.pause.decided = true;
+  job.pause.ending = false;
+  job.pause.release = job.pause.release || release;
+  spdlog::info("job '{}' is paused", job.name);
+}
+
+void resume(Job& job) {
+  job.pause.release = false;
+  want_back(job);
+  if (job.pause.on && job.presence.released) {
+    job.pause.ending = true;
+    job.pause.until = Time{0};
+    return;
+  }
+  end_returned(job);
+}
+
+void end_returned(Job& job) {
+  if (job.pause.on) spdlog::info("job '{}' is resumed", job.name);
+  job.pause = {};
+  job.pause.decided = true;
+}
+
+void restore_pause(Job& job, const wire::Hello& hello, Time now) {
+  if ((hello.flags & wire::kRejoin) == 0 || hello.paused == 0 || job.pause.decided) return;
+  const Time until(static_cast<Time::rep>(hello.pause_until_ns & ~(1ull << 63)));
+  if (until != Time{0} && until <= now) return;
+  // Of several clients the longest pause counts.
+  if (job.pause.on && (job.pause.until == Time{0} || (until != Time{0} && until < job.pause.until)))
+    return;
+  if (!job.pause.on) job.pause.since = now;
+  job.pause.on = true;
+  job.pause.until = until;
+  spdlog::info("job '{}' was paused before this monitor came, and stays so", job.name);
+}
+
+bool end_pauses(Roster& roster, Time now) {
+  bool ended = false;
+  for (auto& [key, job] : roster.jobs()) {
+    if (!job.pause.on || job.pause.until == Time{0} || job.pause.until > now) continue;
+    resume(job);
+    ended = true;
+  }
+  return ended;
+}
+
+Time next_pause_end(const Roster& roster) {
+  Time next{0};
+  for (const auto& [key, job] : roster.jobs()) {
+    if (job.pause.on) next = earlier(next, job.pause.until);
+  }
+  return next;
+}
+
+Drained drained(Roster& roster, Job& job, Time now) {
+  bool known = true;
+  bool done = true;
+  std::uint64_t progress = 0;
+  for (const ClientId id : job.clients) {
+    const Client* client = roster.client(id);
+    if (client == nullptr || client->observer) continue;
+    for (const auto& [lane, state] : client->lanes) {
+      const LaneReport report = client->page->report(lane);
+      if (!report.has_context()) continue;
+      // Memory leaves only when its process has nothing on the GPU any more.
+      const bool told = state.residency_order.limited;
+      const ResidencyReport said = client->page->residency(lane);
+      if (told && said.phase == abi::kAbsent && answers(said, state.residency_order)) continue;
+      const GateReport gate = client->page->gate(lane);
+      progress += gate.progress;
+      done = done && gate.done;
+      known = known && gate.state == abi::kGateReady && state.numbered_since != Time{0} &&
+              state.numbered_since + kNumberedFor <= job.pause.since;
+    }
+  }
+  if (progress != job.pause.progress) job.pause.moved_at = now;
+  job.pause.progress = progress;
+  if (!known) return Drained::kUnknown;
+  return done || now - job.pause.moved_at >= kStandsStill ? Drained::kYes : Drained::kNo;
+}
+
+}  // namespace switchyard::monitor

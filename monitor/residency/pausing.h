@@ -1,0 +1,40 @@
+// Pauses: a person holds a job back, with all its processes on all its GPUs.
+//
+// Concept. A pause is a property of the job: whoever joins it while it is paused is held, too. The
+// policy closes the gates of a paused job's clients; here is when a pause begins and ends, and how
+// much is known about what was queued on the GPU before. A client remembers its pause in its page,
+// so a monitor that is started anew finds it again, unless a person has told that monitor
+// otherwise.
+//
+// Threading: one thread.
+#pragma once
+
+#include "monitor/core/registry.h"
+#include "switchyard/wire.h"
+
+namespace switchyard::monitor {
+
+// `until` 0: until somebody resumes it. A job that is paused already keeps the time of its pause.
+// `release`: its memory is wanted off the device meanwhile (residency.h).
+void pause(Job& job, Time until, bool release, Time now);
+// Memory that has left comes back first; the pause of such a job ends when end_returned() is told
+// so.
+void resume(Job& job);
+void end_returned(Job& job);
+// What a client that was with another monitor says.
+void restore_pause(Job& job, const wire::Hello& hello, Time now);
+// Ends the pauses whose time is over. True: there was one.
+bool end_pauses(Roster& roster, Time now);
+// When the next one is; 0: none has a time.
+Time next_pause_end(const Roster& roster);
+
+// Whether nothing of a paused job runs on the GPU any more, but for a kernel or graph that takes
+// longer than 50 ms. Known only of clients that numbered their work since well before the pause:
+// nobody sees what is queued without a number, and arming at the pause comes too late, for with the
+// gate shut nothing follows that could carry one. So of a job that was alone it stays unknown. Work
+// that is held on the GPU keeps its number open, so it is progress that stands still which tells.
+// Ask again every few milliseconds.
+enum class Drained { kNo, kYes, kUnknown };
+Drained drained(Roster& roster, Job& job, Time now);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,260 @@
+#include "monitor/residency/residency.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "monitor/residency/handovers.h"
+#include "monitor/residency/idle_release.h"
+#include "monitor/core/lanes.h"
+#include "monitor/residency/pausing.h"
+#include "monitor/policy/host_pool.h"
+#include "monitor/platform/text.h"
+#include "monitor/residency/way_back.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// A library that knows of no numbers tries again every 2 s at least. So what it says for longer
+// after an order answers that order.
+constexpr Time kRepeatsWithin = std::chrono::seconds(3);
+
+// The error that the client answers its present order with, if any. A lack of room on the device
+// is no reason against leaving.
+std::uint32_t error_now(const Client::Lane& lane, const ResidencyReport& said, Time now) {
+  const bool by_number = said.answered != 0;
+  if (by_number ? !answers(said, lane.residency_order) : now - lane.numbered_at < kRepeatsWithin) {
+    return abi::kSwapFine;
+  }
+  return said.error == abi::kSwapNoDeviceRoom ? abi::kSwapFine : said.error;
+}
+
+}  // namespace
+
+void want_out(Job& job) { job.presence.swapped_out = true; }
+
+void want_in(Job& job) {
+  job.presence.swapped_out = job.pause.release = false;
+  job.presence.failure.clear();
+  job.presence.overdue = false;
+  want_back(job);
+}
+
+bool wanted_out(const Job& job) {
+  return job.presence.swapped_out || job.presence.idle || job.presence.yielded ||
+         (job.pause.on && job.pause.release);
+}
+
+bool leaving(const Client::Lane& lane) {
+  const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
+  return told && !lane.residency.away();
+}
+
+bool nothing_leaves(const Roster& roster, const Job& job) {
+  bool uses = false;
+  bool leaves = false;
+  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+    uses = uses || client.page->used_bytes(lane) != 0;
+    leaves = leaves || client.page->residency(lane).total_bytes != 0;
+  });
+  return uses && !leaves;
+}
+
+Whereabouts whereabouts(const Roster& roster, const Job& job) {
+  const auto is_away = [](const Client::Lane& lane) {
+    return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
+  };
+  if (job.presence.released) {
+    if (!wanted_out(job)) return Whereabouts::kWaiting;
+    if (!job.presence.out || !all_lanes(roster, job, is_away)) return Whereabouts::kMoving;
+    return nothing_leaves(roster, job) ? Whereabouts::kResident : Whereabouts::kSwapped;
+  }
+  const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
+  if (!job.knobs.swappable || all_lanes(roster, job, there)) return Whereabouts::kResident;
+  // Its account has the room; the device has not (yet).
+  const auto finds_room = [](const Client::Lane& lane) {
+    return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom ||
+           !answers(lane.residency, lane.residency_order);
+  };
+  return all_lanes(roster, job, finds_room) ? Whereabouts::kMoving : Whereabouts::kWaiting;
+}
+
+std::uint32_t failed(const Client::Lane& lane, Time now) {
+  const ResidencyReport& said = lane.residency;
+  return said.away() || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
+}
+
+std::string failure_text(std::uint32_t error, std::uint32_t result) {
+  switch (error) {
+    case abi::kSwapBusy:
+      return "its accepted work did not end in time: it may wait for another GPU or for its own "
+             "CPU; try again";
+    case abi::kSwapNoHostRoom:
+      return "the host has no room for it: free memory of the host, or start switchyardd with a "
+             "larger --host-pool";
+    case abi::kSwapNoDeviceRoom:
+      return "the GPU has no room for it yet: it is tried again";
+    default:
+      return fmt::format("the driver refused (CUDA error {})", result);
+  }
+}
+
+Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
+                     std::uint64_t host_pool_bytes)
+    : roster_(roster), gpus_(gpus), memory_(memory), oversubscription_(roster, gpus) {
+  gpus_.host_pool_bytes = host_pool_bytes;
+}
+
+void Residency::join(Client& client, bool rejoins) {
+  Job* job = roster_.find(client.job);
+  if (job == nullptr || !job->knobs.swappable || client.observer) return;
+  // A fresh process is no idle one.
+  if (job->presence.idle) want_back(*job);
+  for (auto& [lane, state] : client.lanes) {
+    state.carried = rejoins;
+    if (rejoins) state.most_pinned = policy::usable_host_bytes(gpus_[state.gpu].memory.total_bytes);
+    if (job->presence.released && !rejoins) tell(client, lane, state, {true, 0, 0});
+  }
+  divide_host_pool();
+}
+
+void Residency::divide_host_pool() {
+  std::vector<GpuAccounts::Place> places;
+  std::vector<policy::HostUser> users;
+  pinned_bytes_ = 0;
+  for (const auto& [key, job] : roster_.jobs()) {
+    if (!job.knobs.swappable) continue;
+    for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+      places.push_back({&client, lane, &state});
+      users.push_back(host_user(gpus_, job, state));
+      pinned_bytes_ += users.back().pinned_bytes;
+    });
+  }
+  const std::vector<std::uint64_t> limits = policy::divide_host_pool(users, gpus_.host_pool_bytes);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto& [client, lane, state] = places[i];
+    ResidencyOrder order = state->residency_order;
+    // A slab may be on its way that the limit permitted until now.
+    state->most_pinned = std::max(
+        {limits[i], order.host_limit_bytes, std::min(users[i].pinned_bytes, state->most_pinned)});
+    order.host_limit_bytes = limits[i];
+    tell(*client, lane, *state, order);
+  }
+}
+
+void Residency::room_came() {
+  for (auto& [key, job] : roster_.jobs()) job.presence.try_at = Time{0};
+}
+
+bool Residency::follow(Time now) {
+  now_ = now;
+  bool changed = false;
+  for (auto& [key, job] : roster_.jobs()) {
+    if (job.knobs.swappable) changed = observe(job, now) || changed;
+  }
+  divide_host_pool();  // before anybody is told to leave
+  // The room of one that has left is the next one's in the same look.
+  bool more = true;
+  for (int round = 0; round < 2 && more; ++round) {
+    due_ = oversubscription_.follow(now);
+    more = false;
+    for (auto& [key, job] : roster_.jobs()) {
+      if (job.knobs.swappable) more = bring_about(job, now) || more;
+    }
+    changed = changed || more;
+  }
+  return changed;
+}
+
+// It is wanted in, and finds no room because more was promised than there is: without a monitor all
+// come at once. So it waits for its turn like the others.
+bool Residency::crowded_out(const Client::Lane& lane) {
+  if (lane.residency.phase != abi::kReturning || lane.residency.error != abi::kSwapNoDeviceRoom) {
+    return false;
+  }
+  gpus_.read_credits(lane.gpu);
+  memory_.rebalance(lane.gpu);
+  return gpus_[lane.gpu].account.overdrawn() > 0;
+}
+
+// Under another monitor it was told to leave, all of its processes or one: it stays away until the
+// account has room for it.
+void Residency::adopt(Job& job) {
+  if (!job.presence.released) {
+    job.presence.released = job.presence.out = true;
+    memory_.release(job);
+    memory_.suspend(job);
+  }
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    if (order.limited) return;
+    order.limited = true;
+    order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
+    tell(client, lane, state, order);
+  });
+}
+
+bool Residency::observe(Job& job, Time now) {
+  bool changed = false;
+  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    const ResidencyReport said = client.page->residency(lane);
+    changed =
+        changed || said.phase != state.residency.phase || said.away() != state.residency.away();
+    // It has as long as everybody from when there is something to move, and while that moves.
+    const bool moves = said.resident_bytes < state.residency.resident_bytes;
+    if (state.told_to_leave != Time{0} && (said.away() || state.residency.away() || moves)) {
+      state.told_to_leave = now;
+    }
+    // What it has kept can't leave: nobody shall wait for that.
+    const bool refuses = error_now(state, said, now) != abi::kSwapFine;
+    const bool late = refuses || now - state.numbered_at >= kLeavesWithin;
+    if (job.presence.out && late && excess_bytes(said, state.residency_order) > 0) {
+      spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
+                   refuses ? failure_text(said.error, said.swap_result) : "it does not leave");
+      state.kept_bytes = said.resident_bytes;
+      job.presence.stayed_at = now;
+      job.presence.rests_until = now + kRests;
+    }
+    state.residency = said;
+    if (!job.presence.released && crowded_out(state)) adopt(job);
+    if (!state.carried || said.total_bytes == 0) return;
+    state.carried = false;
+    if (said.phase == abi::kAbsent || job.presence.released) {
+      // With a pause that outlived that monitor, which was one with release.
+      if (job.pause.on && !job.pause.decided) job.pause.release = true;
+      adopt(job);
+    }
+    // It has put the words of the other monitor's page into this one.
+    client.page->write_residency(lane, state.residency_order);
+    client.page->ring();
+  });
+  Presence& presence = job.presence;
+  // Until its first piece has left it still works: that is no cost of moving.
+  const auto all_there = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
+  const bool leaves = presence.released && !presence.out;
+  if (leaves && all_lanes(roster_, job, all_there)) begin_move(presence, now);
+  if (presence.returning && whereabouts(roster_, job) == Whereabouts::kResident) {
+    presence.returning = false;
+    presence.cost_in = cost_of_move(presence, now);
+    presence.resident_since = now;
+  }
+  follow_idleness(roster_, job, now);
+  return changed;
+}
+
+bool Residency::bring_about(Job& job, Time now) {
+  if (wanted_out(job)) return tell_to_leave(job, now);
+  if (job.presence.released) {
+    if (try_to_return(job, now)) return true;
+    // It leaves all the way before it stands in line.
+    return !job.presence.out && tell_to_leave(job, now);
+  }
+  tell_what_to_prepare(job);
+  if (!job.pause.ending || whereabouts(roster_, job) != Whereabouts::kResident) return false;
+  end_returned(job);
+  return true;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,211 @@
+#include "monitor/residency/way_back.h"
+
+#include <algorithm>
+#include <map>
+
+#include "monitor/core/lanes.h"
+#include "monitor/policy/host_pool.h"
+#include "monitor/residency/residency.h"
+
+namespace switchyard::monitor {
+namespace {
+
+std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// What a job has on a GPU, wherever it is.
+struct Has {
+  std::uint64_t all = 0;
+  std::uint64_t granted = 0;  // of that, what it has allocated or may allocate unasked
+  std::uint64_t full = 0;     // all, with what was promised to it
+  std::uint64_t can_leave = 0;
+  std::uint64_t stays() const { return all - can_leave; }
+};
+
+Has has_on(std::size_t gpu, const Roster& roster, const Account& account, const Job& job,
+           Leaves leaves) {
+  Has has;
+  std::uint64_t says = 0;
+  for (const auto& [id, holding] : account.holdings()) {
+    if (holding.job != job.key) continue;
+    has.granted += holding.granted;
+    // What says that it can leave and does not is in here.
+    has.all += holding.granted + holding.overhead;
+    // What lies unused is taken back when the job leaves.
+    says += holding.credit;
+  }
+  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    if (lane.gpu == gpu) says += lane.residency.total_bytes;
+  });
+  has.can_leave = leaves == Leaves::kAllThatTheyUse ? has.granted : std::min(has.granted, says);
+  has.full = std::max(has.all, account.in_full(job.key));
+  return has;
+}
+
+// All on one GPU, the request included.
+struct Everybody {
+  std::map<JobKey, Has> in_turns;
+  std::uint64_t all = 0;        // of those
+  std::uint64_t can_leave = 0;  // of those
+  std::uint64_t plain = 0;      // held by the others
+  std::uint64_t room = 0;       // for all jobs
+};
+
+Everybody everybody_on(std::size_t gpu, const Roster& roster, const GpuAccounts& gpus,
+                       Leaves leaves, const Request* request) {
+  const Account& account = gpus[gpu].account;
+  Everybody out;
+  out.room = minus(account.capacity().value_or(~0ull), account.outside());
+  for (const auto& [key, job] : roster.jobs()) {
+    if (!job.knobs.oversubscribe) {
+      out.plain += account.held(key);
+      continue;
+    }
+    Has has = has_on(gpu, roster, account, job, leaves);
+    if (request != nullptr && request->gpu == gpu && request->job.key == key) {
+      // What it gets can leave, too.
+      has.all += request->bytes;
+      has.full += request->bytes;
+      has.can_leave += request->bytes;
+    }
+    out.all += has.all;
+    out.can_leave += has.can_leave;
+    out.in_turns[key] = has;
+  }
+  return out;
+}
+
+// What of the others must be away while one of them is there in full.
+std::uint64_t must_leave(const Everybody& everybody, const Has& one, std::uint64_t plain) {
+  return minus(plain + everybody.all + (one.full - one.all), everybody.room);
+}
+
+// Whether each of them could be there in full.
+bool all_can_return(const Everybody& everybody, std::uint64_t host_left, bool beside_plain) {
+  return std::all_of(everybody.in_turns.begin(), everybody.in_turns.end(), [&](const auto& each) {
+    const Has& one = each.second;
+    const std::uint64_t away = must_leave(everybody, one, beside_plain ? everybody.plain : 0);
+    return one.all == 0 || away <= std::min(everybody.can_leave - one.can_leave, host_left);
+  });
+}
+
+// Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
+std::uint64_t most_on(const GpuAccounts& gpus, std::size_t gpu) {
+  const std::uint64_t known = gpus[gpu].memory.total_bytes;
+  return known != 0 ? known : ~0ull >> 1;
+}
+
+// Whether it is the next that comes in, or does so.
+bool comes(const Job& job) {
+  const Presence& presence = job.presence;
+  if (!presence.released) return presence.returning;
+  return presence.out && presence.may_return && !wanted_out(job);
+}
+
+HostRoom room_of_host(const Roster& roster, const GpuAccounts& gpus, const Request* request) {
+  HostRoom out{0, std::vector<std::uint64_t>(gpus.size())};
+  std::vector<policy::HostUser> users;
+  for (const auto& [key, job] : roster.jobs()) {
+    if (!job.knobs.swappable) continue;
+    for_lanes(roster, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
+      const Account::Holding* holding = gpus[lane.gpu].account.holding(client.id);
+      const std::uint64_t most = most_on(gpus, lane.gpu);
+      policy::HostUser user = host_user(gpus, job, lane);
+      // What was granted a moment ago nobody has said yet.
+      if (holding != nullptr) {
+        user.total_bytes = std::max(user.total_bytes, std::min(holding->granted, most));
+      }
+      const bool asks = request != nullptr && request->gpu == lane.gpu && request->job.key == key;
+      if (asks) user.total_bytes += std::min(request->bytes, most);
+      users.push_back(user);
+      if (job.knobs.oversubscribe) out.taken[lane.gpu] += lane.residency.away_bytes();
+    });
+  }
+  out.bytes = policy::turns_hold(users, gpus.host_pool_bytes);
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    const Everybody all = everybody_on(gpu, roster, gpus, Leaves::kAsTheySay, nullptr);
+    out.taken[gpu] = std::max(out.taken[gpu], minus(all.plain + all.all, all.room));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t HostRoom::left_for(std::size_t gpu) const {
+  std::uint64_t left = bytes;
+  for (std::size_t i = 0; i < taken.size(); ++i) left = i == gpu ? left : minus(left, taken[i]);
+  return left;
+}
+
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane) {
+  const ResidencyReport& said = lane.residency;
+  const std::uint64_t most = most_on(gpus, lane.gpu);
+  policy::HostUser user;
+  user.total_bytes = std::min(said.total_bytes, most);
+  user.pinned_bytes = std::min(said.host_bytes, lane.most_pinned);
+  // Who was told to leave by its limit keeps that limit.
+  const std::uint64_t has = std::max(user.pinned_bytes, lane.residency_order.host_limit_bytes);
+  const std::uint64_t away = said.away_bytes() + excess_bytes(said, lane.residency_order);
+  user.away_bytes = std::min({away, user.total_bytes, policy::usable_part(has)});
+  user.takes_turns = job.knobs.oversubscribe;
+  user.comes = comes(job);
+  return user;
+}
+
+HostRoom host_room(const Roster& roster, const GpuAccounts& gpus) {
+  return room_of_host(roster, gpus, nullptr);
+}
+
+HostRoom host_room_with(const Roster& roster, const GpuAccounts& gpus, const Request& request) {
+  return room_of_host(roster, gpus, &request);
+}
+
+std::uint64_t may_still_leave(std::size_t gpu, const Roster& roster, const Job& job) {
+  std::uint64_t bytes = 0;
+  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    if (lane.gpu != gpu) return;
+    bytes += minus(policy::usable_part(lane.residency_order.host_limit_bytes),
+                   lane.residency.away_bytes());
+  });
+  return bytes;
+}
+
+bool could_leave(const Job& other, Time waits_since, Time now) {
+  const Presence& presence = other.presence;
+  return other.knobs.oversubscribe && now >= presence.rests_until &&
+         (presence.stayed_at == Time{0} || presence.stayed_at < waits_since);
+}
+
+bool fits_alone(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+                const HostRoom& host, Leaves leaves, Time waits_since, Time now) {
+  const std::size_t gpu = request.gpu;
+  const Account& account = gpus[gpu].account;
+  const auto quota = account.quota(request.job.key);
+  const std::uint64_t own = account.charged(request.job.key) + request.bytes;
+  if (own < request.bytes || (quota && own > quota->bytes)) return false;
+  if (!account.capacity()) return true;
+  const Everybody all = everybody_on(gpu, roster, gpus, leaves, nullptr);
+  if (own > all.room) return false;
+  std::uint64_t stay = all.plain;
+  std::uint64_t have = all.plain;
+  for (const auto& [key, has] : all.in_turns) {
+    if (key == request.job.key) continue;
+    // What could not leave just now stays.
+    stay += could_leave(roster.jobs().at(key), waits_since, now) ? has.stays() : account.held(key);
+    have += has.all;
+  }
+  return stay <= all.room - own && minus(have, all.room - own) <= host.left_for(gpu);
+}
+
+bool leaves_a_way_back(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+                       const HostRoom& host, Leaves leaves) {
+  const auto capacity = gpus[request.gpu].account.capacity();
+  if (!capacity) return true;
+  if (request.bytes > *capacity) return false;
+  const std::uint64_t left = host.left_for(request.gpu);
+  const Everybody with = everybody_on(request.gpu, roster, gpus, leaves, &request);
+  if (all_can_return(with, left, true)) return true;
+  const Everybody now = everybody_on(request.gpu, roster, gpus, leaves, nullptr);
+  return !all_can_return(now, left, true) && all_can_return(with, left, false);
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,70 @@
+// What can leave the GPUs for jobs that take turns: how much the host can hold of it, and whether
+// each of them still has a way back.
+//
+// Concept. Of the jobs on a GPU all can be there in turn, if what they lack together, while one of
+// them is there in full, can be away: the others have that much that can leave, and the host holds
+// that much (policy/host_pool.h). Both depend on what the jobs have and not on where it is just
+// now. So a grant that keeps this true keeps it true until the next grant, whoever comes and goes
+// in between.
+//
+// Threading: one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/policy/host_pool.h"
+#include "monitor/core/registry.h"
+
+namespace switchyard::monitor {
+
+// What the host can hold of the jobs that take turns, as of now.
+struct HostRoom {
+  std::uint64_t bytes = 0;                        // of all GPUs together
+  std::vector<std::uint64_t> taken;               // by GPU: what leaves there, or has left
+  std::uint64_t left_for(std::size_t gpu) const;  // by the others
+  // As if the host pool had any size.
+  static HostRoom any(const GpuAccounts& gpus) {
+    return {~0ull, std::vector<std::uint64_t>(gpus.size())};
+  }
+};
+
+// A request for memory.
+struct Request {
+  std::size_t gpu = 0;
+  const Job& job;
+  std::uint64_t bytes = 0;
+};
+
+// A client's lane of a GPU as a user of the host pool.
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane);
+
+HostRoom host_room(const Roster& roster, const GpuAccounts& gpus);
+// As it is once the request is granted.
+HostRoom host_room_with(const Roster& roster, const GpuAccounts& gpus, const Request& request);
+
+// What a job could still leave of its memory, by what it may have pinned of the host now.
+std::uint64_t may_still_leave(std::size_t gpu, const Roster& roster, const Job& job);
+
+// What of the other jobs' memory is taken to be able to leave.
+enum class Leaves {
+  kAsTheySay,
+  kAllThatTheyUse,  // what was granted a moment ago nobody has said yet
+};
+
+// Whether the other job could leave for one that has waited since then.
+bool could_leave(const Job& other, Time waits_since, Time now);
+
+// Whether what is asked for would fit on the GPU if all other jobs that could leave it for one that
+// waits since `waits_since` had left, as far as the host has room.
+bool fits_alone(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+                const HostRoom& host, Leaves leaves, Time waits_since, Time now);
+
+// Whether each job that oversubscribes the GPU could still be on it with all of its memory, if the
+// request were granted. Jobs that take no turns are no reason against it where they are in the way
+// already: nothing is gained by a refusal then.
+bool leaves_a_way_back(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+                       const HostRoom& host, Leaves leaves);
+
+}  // namespace switchyard::monitor

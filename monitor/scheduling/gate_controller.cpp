@@ -1,0 +1,46 @@
+#include "monitor/scheduling/gate_controller.h"
+
+#include <spdlog/spdlog.h>
+
+namespace switchyard::monitor {
+
+GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means,
+                   bool leaving) {
+  GateOrder out;
+  out.closed = means.gates ? plan.closed : plan.closed & abi::kClosedByPause;
+  if (leaving) out.closed = 0;
+  out.armed = means.gates ? plan.armed : out.closed != 0;
+  out.watch = means.gates && plan.watch;
+  out.linger = means.slices && plan.linger;
+  out.time_bursts = means.slices && plan.time_bursts;
+  out.spacing_us = plan.spacing_us;
+  const bool timed = job.pause.on && job.pause.until > Time{0};
+  out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;
+  return out;
+}
+
+void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
+               Time now) {
+  client.page->write_gate(lane, order);
+  if (!order.numbered()) {
+    state.numbered_since = Time{0};
+  } else if (state.numbered_since == Time{0}) {
+    state.numbered_since = now;
+  }
+  if (order.closed != state.order.closed) {
+    spdlog::debug("client {} (pid {}): gate {:#x} on lane {}", client.id, client.peer.pid,
+                  order.closed, lane);
+  }
+  state.order = order;
+}
+
+bool numbered(const Client::Lane& state, const GateReport& gate) {
+  return state.order.numbered() && gate.state == abi::kGateReady;
+}
+
+bool busy(const Client::Lane& state, const LaneReport& now, const GateReport& gate) {
+  if (numbered(state, gate)) return !gate.done;
+  return now.work() != state.last.work();
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,149 @@
+#include "monitor/scheduling/scheduler.h"
+
+#include <spdlog/spdlog.h>
+
+#include "monitor/residency/residency.h"
+
+namespace switchyard::monitor {
+
+Scheduler::Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing)
+    : roster_(roster), accounts_(accounts), slicing_(slicing), gpus_(accounts.size()) {}
+
+Time Scheduler::next() const {
+  Time out{0};
+  for (const Gpu& gpu : gpus_) out = earlier(out, gpu.due);
+  return out;
+}
+
+Time Scheduler::look(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) look_at(i, now);
+  return next();
+}
+
+Time Scheduler::look_at_due(Time now) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].due != Time{0} && gpus_[i].due <= now) look_at(i, now);
+  }
+  return next();
+}
+
+Time Scheduler::look_at_those_of(const Client& client, Time now) {
+  for (const auto& [lane, state] : client.lanes) {
+    const bool changed =
+        client.page->report(lane) != state.last || client.page->gate(lane) != state.gate;
+    if (changed) look_at(state.gpu, now);
+  }
+  return next();
+}
+
+MeansInForce Scheduler::in_force(std::size_t gpu) const {
+  return means_in_force(means_, gpus_[gpu].facts);
+}
+
+policy::Yielding Scheduler::yielding(std::size_t gpu) const {
+  if (!in_force(gpu).slices) return {0, "slices are not in use here"};
+  return policy::yielding(gpus_[gpu].state.high);
+}
+
+const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
+  const auto& clients = gpus_[gpu].state.clients;
+  const auto found = clients.find(client);
+  return found == clients.end() ? nullptr : policy::waits_for(found->second.bursts);
+}
+
+policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
+                                      const LaneReport& report, const Client::Lane& lane) {
+  const Job& job = *roster_.find(client.job);
+  policy::ClientView view;
+  view.client = client.id;
+  view.job = client.job;
+  view.priority = job.knobs.priority;
+  view.weight = job.knobs.share;
+  view.contexts = report.contexts;
+  view.compute_groups = report.compute_groups;
+  view.work = report.work();
+  view.copies = report.copies;
+  view.sliceable =
+      !slicing_.refuses(gpu, client.id) && !report.groups_unseen() && !report.under_mps;
+  view.gateable = lane.gate.state != abi::kGateRefused;
+  view.numbered = numbered(lane, lane.gate);
+  view.busy = busy(lane, report, lane.gate);
+  view.progress = lane.gate.progress;
+  view.held = lane.gate.held_threads > 0;
+  view.bursts = {lane.gate.bursts, lane.gate.waited_ns, lane.gate.burst_ns};
+  view.slices_in_force = slicing_.in_force(gpu, client.id);
+  view.paused = job.pause.on;
+  view.moves = lane.residency_order.limited || !lane.residency.resident();
+  view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
+  view.limit = job.knobs.limit;
+  if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
+  return view;
+}
+
+policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
+  policy::Snapshot snapshot;
+  MeansFacts facts;
+  bool all_under_mps = true;
+  for (auto& [id, client] : roster_.clients()) {
+    if (client->observer) continue;
+    for (auto& [lane, state] : client->lanes) {
+      if (state.gpu != gpu) continue;
+      const LaneReport report = client->page->report(lane);
+      slicing_.heard(gpu, id, report, state.last);
+      state.gate = client->page->gate(lane);
+      const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
+      state.last = report;
+      all_under_mps = all_under_mps && report.under_mps;
+      if (report.has_context()) {
+        facts.slices.add(view.sliceable, report.slice_status == abi::kSliceAccepted);
+        facts.gates.add(view.gateable, state.gate.state == abi::kGateReady);
+      }
+    }
+  }
+  // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
+  // All of them, or one that lies would change what the others get.
+  facts.mps = accounts_[gpu].mps_listed || (all_under_mps && !snapshot.clients.empty());
+  facts.foreign = accounts_[gpu].foreign;
+  gpus_[gpu].facts = facts;
+  const MeansInForce means = in_force(gpu);
+  snapshot.rules = rules_;
+  snapshot.rules.slices = means.slices;
+  snapshot.rules.gates = means.gates;
+  return snapshot;
+}
+
+void Scheduler::look_at(std::size_t gpu, Time now) {
+  const policy::Snapshot snapshot = snapshot_of(gpu);
+  const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
+  log_yielding(gpu);
+  apply(gpu, plan, now);
+  gpus_[gpu].due = earlier(plan.look_again, slicing_.write(gpu, now));
+}
+
+void Scheduler::log_yielding(std::size_t gpu) {
+  const policy::Yielding now = yielding(gpu);
+  if (now.slice_us == 0 || now.slice_us == gpus_[gpu].logged_us) return;
+  gpus_[gpu].logged_us = now.slice_us;
+  spdlog::info("{}: a job that yields to a high one gets slices of {} us: {}",
+               accounts_[gpu].info.uuid_text, now.slice_us, now.reason);
+}
+
+void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
+  const MeansInForce means = in_force(gpu);
+  for (const policy::ClientPlan& each : plan.clients) {
+    slicing_.want(gpu, each.client, means.slices ? each.slices : Slices{}, now);
+    Client& client = *roster_.client(each.client);
+    const Job& job = *roster_.find(client.job);
+    for (auto& [lane, state] : client.lanes) {
+      if (state.gpu != gpu) continue;
+      state.active = each.active;
+      state.share_asked = each.share_asked;
+      state.share_got = each.share_got;
+      tell_gate(client, lane, state, order_of(each, job, means, leaving(state)), now);
+      state.asked_to_wake = each.wake && (means.slices || means.gates);
+      if (state.asked_to_wake) client.page->ask_to_wake(lane);
+    }
+  }
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,55 @@
+// The monitor's place in the world: the directory and the socket it listens on, and its claims on
+// the GPUs it governs.
+//
+// Concept. A directory that others could have prepared is not trusted: owner and mode are checked.
+// A lock file beside the socket tells a living monitor from a left-over socket.
+//
+// A GPU is claimed twice. The abstract socket "\0switchyard-gpu-<UUID>" tells whoever connects to
+// it who governs the GPU, within one network namespace. A lock on the GPU's device file holds in
+// every container that has the same file. The kernel frees both with the process. Any user can take
+// both, so neither keeps root's monitor from starting but another one of root's. What keeps two
+// monitors from harm is that neither gives a short slice while it sees work that is not its
+// clients' (nvml_sampler.h).
+//
+// Threading: at start-up, before the loop.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "switchyard/fd.h"
+
+namespace switchyard::monitor {
+
+class Place {
+ public:
+  Place() = default;
+  Place(Place&&) = default;
+  Place& operator=(Place&&) = delete;
+  ~Place();
+
+  // Makes the directory if need be, takes the lock, listens. False, with `why`, when refused;
+  // `taken` tells that another monitor is living there.
+  bool open(const std::string& socket, std::string& why, bool& taken);
+  int release_listener() { return listener_.release(); }
+
+ private:
+  std::string path_;
+  Fd lock_, listener_;
+};
+
+// One listening abstract socket per UUID; none for one that another user keeps from root. Empty
+// with `why` naming the other monitor when one of the GPUs is governed already.
+std::vector<Fd> claim_gpus(const std::vector<std::string>& uuids, std::string& why);
+
+// Locks the files. False, with `why` naming the other monitor, when one of them is locked by
+// another monitor. A lock of anything else is let be, and so is a file that can't be opened.
+bool lock_devices(const std::vector<std::string>& files, std::vector<Fd>& locks, std::string& why);
+
+// Who holds a lock on the file behind `fd`; nullopt: nobody that this PID namespace can see.
+std::optional<pid_t> lock_holder(int fd);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,197 @@
+#include "monitor/transport/server.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(200);
+// Looks at everything follow each other no faster than this, whoever asks.
+constexpr Time kLookPause = std::chrono::milliseconds(1);
+// And looks by the timer no faster than this, whatever the policy wants.
+constexpr Time kShortestPause = std::chrono::microseconds(100);
+// How often answers that wait are tried again, and how many of them at a time.
+constexpr auto kAgainPause = std::chrono::milliseconds(2);
+constexpr std::size_t kMostAgain = 64;
+constexpr Time kRefusalLogged = std::chrono::minutes(1);
+
+}  // namespace
+
+Server::Server(asio::io_context& io, Monitor& monitor, SessionLimits limits)
+    : io_(io),
+      monitor_(monitor),
+      limits_(limits),
+      acceptor_(io),
+      signals_(io, SIGINT, SIGTERM),
+      tick_(io),
+      look_(io),
+      accept_pause_(io),
+      again_(io),
+      closed_(io, ::fcntl(monitor.closer().finished(), F_DUPFD_CLOEXEC, 3)),
+      watches_(io) {}
+
+void Server::listen(int fd) {
+  acceptor_.assign(Local(), fd);
+  accept();
+}
+
+void Server::accept() {
+  acceptor_.async_accept([this](ErrorCode error, Local::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (!error) {
+      std::make_shared<Session>(std::move(socket), *this, limits_)->start();
+      return accept();
+    }
+    // Out of descriptors: the connection waits, and so do we instead of spinning.
+    spdlog::warn("accepting a connection: {}", error.message());
+    accept_pause_.expires_after(std::chrono::milliseconds(100));
+    accept_pause_.async_wait([this](ErrorCode paused) {
+      if (!paused) accept();
+    });
+  });
+}
+
+void Server::answer_claims(std::vector<int> fds, std::string text) {
+  claim_text_ = std::move(text);
+  for (const int fd : fds) {
+    claims_.push_back(std::make_unique<Local::acceptor>(io_));
+    claims_.back()->assign(Local(), fd);
+    accept_claim(claims_.size() - 1);
+  }
+}
+
+void Server::accept_claim(std::size_t at) {
+  claims_[at]->async_accept([this, at](ErrorCode error, Local::socket socket) {
+    if (error) return;
+    ErrorCode ignored;
+    socket.non_blocking(true, ignored);
+    socket.send(asio::buffer(claim_text_), MSG_NOSIGNAL | MSG_DONTWAIT, ignored);
+    const auto peer = peer_of(socket.native_handle());
+    monitor_.closer().hang_up(peer ? peer->uid : 0, socket.release(ignored));
+    accept_claim(at);
+  });
+}
+
+Watch Server::when_dead(pid_t pid, std::function<void()> then) {
+  return watches_.when_dead(pid, std::move(then));
+}
+
+void Server::in_turn(uid_t uid, std::function<void()> request) {
+  if (turns_.empty()) asio::post(io_, [this] { serve_turn(); });
+  turns_.add(uid, std::move(request));
+}
+
+void Server::serve_turn() {
+  const auto request = turns_.next();
+  // Posted before: a request that is added meanwhile must find it so.
+  if (!turns_.empty()) asio::post(io_, [this] { serve_turn(); });
+  request();
+}
+
+void Server::until(std::function<bool()> done) {
+  waiting_.push_back(std::move(done));
+  if (waiting_.size() == 1) try_again_soon();
+}
+
+void Server::try_again_soon() {
+  again_.expires_after(kAgainPause);
+  again_.async_wait([this](ErrorCode error) {
+    if (!error) try_again();
+  });
+}
+
+void Server::try_again() {
+  monitor_.follow_residency(steady_now());
+  for (std::size_t left = std::min(waiting_.size(), kMostAgain); left > 0; --left) {
+    const auto done = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!done()) waiting_.push_back(done);
+  }
+  if (!waiting_.empty()) try_again_soon();
+}
+
+bool Server::may_log_refusal(uid_t uid) {
+  const Time now = steady_now();
+  const auto [last, first] = refusal_logged_at_.emplace(uid, now);
+  if (!first && now - last->second < kRefusalLogged) return false;
+  last->second = now;
+  return true;
+}
+
+void Server::listen_to_closer() {
+  closed_.async_wait(asio::posix::stream_descriptor::wait_read, [this](ErrorCode error) {
+    if (error) return;
+    monitor_.closer().finish();
+    listen_to_closer();
+  });
+}
+
+void Server::after(Time span, std::function<void()> then) {
+  auto timer = std::make_shared<asio::steady_timer>(io_, span);
+  timer->async_wait([timer, then = std::move(then)](ErrorCode error) {
+    if (!error) then();
+  });
+}
+
+void Server::look_soon() {
+  look_at_all_ = true;
+  look_again(looked_at_ + kLookPause);
+}
+
+void Server::look_at_those_of(ClientId client) {
+  look_again(monitor_.look_at_those_of(client, steady_now()));
+}
+
+void Server::look_again(Time at) {
+  if (at == Time{0}) return;
+  at = std::max(at, steady_now() + kShortestPause);
+  if (look_at_ != Time{0} && look_at_ <= at) return;
+  look_at_ = at;
+  look_.expires_at(
+      asio::steady_timer::time_point(std::chrono::duration_cast<asio::steady_timer::duration>(at)));
+  look_.async_wait([this](ErrorCode error) {
+    if (!error) look();
+  });
+}
+
+void Server::look() {
+  const Time now = steady_now();
+  look_at_ = Time{0};
+  const bool all = std::exchange(look_at_all_, false);
+  if (all) looked_at_ = now;
+  look_again(all ? monitor_.look(now) : monitor_.look_at_due(now));
+}
+
+void Server::tick() {
+  const Time now = steady_now();
+  monitor_.tick(now);
+  look_soon();
+  if (monitor_.done(now)) {
+    spdlog::info("it was told to stop, or the last job has gone: good bye");
+    return stop();
+  }
+  tick_.expires_after(kTick);
+  tick_.async_wait([this](ErrorCode error) {
+    if (!error) tick();
+  });
+}
+
+void Server::stop() { io_.stop(); }
+
+void Server::run() {
+  signals_.async_wait([this](ErrorCode error, int signal) {
+    if (error) return;
+    spdlog::info("signal {}: good bye", signal);
+    stop();
+  });
+  listen_to_closer();
+  tick();
+  io_.run();
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,81 @@
+// The loop: sockets, timers, signals and dying processes become calls of the monitor.
+//
+// Concept. One io_context on one thread. A tick four times a second and more keeps heartbeats and
+// accounts fresh. Between ticks one timer looks when the monitor has asked for it, and at
+// everything a moment after something changed; a client that rings is looked at at once.
+//
+// What users ask is served in turns (request_turns.h), one request at a time, so that timers and sockets
+// are looked at in between. Answers that wait are tried again a few at a time.
+//
+// Threading: run() on one thread; nothing else.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "monitor/platform/asio.h"
+#include "monitor/monitor.h"
+#include "monitor/platform/process_watch.h"
+#include "monitor/transport/session.h"
+#include "monitor/transport/request_turns.h"
+
+namespace switchyard::monitor {
+
+class Server final : public Yard {
+ public:
+  Server(asio::io_context& io, Monitor& monitor, SessionLimits limits = {});
+
+  // Takes over a listening unix socket.
+  void listen(int fd);
+  // Answers whoever asks who governs a GPU (claim.h).
+  void answer_claims(std::vector<int> fds, std::string text);
+  // Until a signal says so or the monitor is done.
+  void run();
+  void stop();
+
+  Monitor& monitor() override { return monitor_; }
+  void look_soon() override;
+  void look_at_those_of(ClientId client) override;
+  Watch when_dead(pid_t pid, std::function<void()> then) override;
+  void in_turn(uid_t uid, std::function<void()> request) override;
+  void until(std::function<bool()> done) override;
+  bool may_log_refusal(uid_t uid) override;
+  void after(Time span, std::function<void()> then) override;
+
+ private:
+  void accept();
+  void accept_claim(std::size_t at);
+  void tick();
+  void serve_turn();
+  void try_again_soon();
+  void try_again();
+  void listen_to_closer();
+  void look();
+  // The timer rings at `at`, or earlier if it was to ring earlier; 0: nothing new.
+  void look_again(Time at);
+
+  asio::io_context& io_;
+  Monitor& monitor_;
+  SessionLimits limits_;
+  Local::acceptor acceptor_;
+  std::vector<std::unique_ptr<Local::acceptor>> claims_;
+  std::string claim_text_;
+  asio::signal_set signals_;
+  asio::steady_timer tick_;
+  asio::steady_timer look_;
+  asio::steady_timer accept_pause_;
+  asio::steady_timer again_;
+  asio::posix::stream_descriptor closed_;
+  ProcessWatches watches_;
+  Turns turns_;
+  std::map<uid_t, Time> refusal_logged_at_;
+  std::deque<std::function<bool()>> waiting_;  // for until()
+  Time look_at_{0};                            // when look_ rings; 0: it does not
+  Time looked_at_{0};
+  bool look_at_all_ = false;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,366 @@
+#include "monitor/transport/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "monitor/control/job_commands.h"
+#include "monitor/platform/receive.h"
+#include "monitor/control/reply.h"
+#include "switchyard/descriptors.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// What keeps a created job alive when its creator can't be watched, until its first process joins.
+constexpr Time kUnseenCreator = std::chrono::seconds(60);
+// A client that was asked to ring, or whose memory moves, is heard again soon; one that rings
+// unasked not so soon.
+constexpr auto kAskedPause = std::chrono::microseconds(200);
+constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
+
+// No peer takes a larger frame, so a larger answer is none.
+std::string json_frame(std::uint32_t id, std::string json) {
+  if (json.size() > wire::kMaxFrame) {
+    json = dump(refusal(
+        kFailure, fmt::format("the answer has {} bytes, and one frame takes {}: use a 'switchyard' "
+                              "of the monitor's version {}, which asks for long listings in parts",
+                              json.size(), wire::kMaxFrame, kVersion)));
+  }
+  return make_frame(wire::kJson, id, json);
+}
+
+}  // namespace
+
+Session::Session(Local::socket socket, Yard& yard, SessionLimits limits)
+    : socket_(std::move(socket)),
+      yard_(yard),
+      limits_(limits),
+      deadline_(socket_.get_executor()),
+      wake_pause_(socket_.get_executor()) {}
+
+Time pause_after_wake(const Client& client) {
+  // While memory moves, each chunk that has left is the next one's room.
+  const bool asked = std::any_of(client.lanes.begin(), client.lanes.end(), [](const auto& lane) {
+    return lane.second.asked_to_wake || !lane.second.residency.resident();
+  });
+  return asked ? Time(kAskedPause) : Time(kUnaskedPause);
+}
+
+void Session::start() {
+  const auto peer = peer_of(socket_.native_handle());
+  if (!peer) return close();
+  peer_ = *peer;
+  Users& users = yard_.monitor().users();
+  seat_ = users.connect(peer_.uid);
+  if (seat_ == nullptr) {
+    refused_ = users.too_many_connections(peer_.uid);
+    seat_ = users.refuse(peer_.uid);
+    if (seat_ == nullptr) return close();
+    if (yard_.may_log_refusal(peer_.uid)) {
+      spdlog::warn("pid {} is refused: {}", peer_.pid, refused_);
+    }
+  }
+  read();
+}
+
+void Session::close() {
+  if (closed_) return;
+  closed_ = true;
+  deadline_.cancel();
+  wake_pause_.cancel();
+  Monitor& monitor = yard_.monitor();
+  Closer& closer = monitor.closer();
+  closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+  if (client_ != 0) leave();
+  ErrorCode ignored;
+  if (wake_) closer.hang_up(peer_.uid, wake_->release(), seat_);
+  wake_.reset();
+  const int socket = socket_.release(ignored);
+  if (socket >= 0) closer.hang_up(peer_.uid, socket, seat_);
+  seat_.reset();
+}
+
+// The process may live on. While it does, the monitor keeps its watch, if there is room for one.
+void Session::leave() {
+  Monitor& monitor = yard_.monitor();
+  struct Kept {
+    Users::Seat seat;
+    Watch watch;
+  };
+  auto kept = std::make_shared<Kept>(Kept{monitor.users().hold(peer_.uid, 1), std::move(watch_)});
+  Client* client = monitor.roster().client(client_);
+  if (client != nullptr && kept->seat == nullptr) client->watched = false;
+  if (kept->seat == nullptr) kept.reset();
+  monitor.left(client_, std::move(kept));
+  yard_.look_soon();
+}
+
+void Session::watch_deadline() {
+  if (client_ != 0 && !reader_.in_the_middle()) {
+    deadline_.cancel();
+    return;
+  }
+  close_after(asked_ && !reader_.in_the_middle() ? limits_.idle_tool : limits_.frame);
+}
+
+void Session::close_after(std::chrono::milliseconds span) {
+  deadline_.expires_after(span);
+  deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self != nullptr) self->close();
+  });
+}
+
+void Session::read() {
+  if (closed_) return;
+  watch_deadline();
+  socket_.async_wait(Local::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
+    if (error) return self->close();
+    self->readable();
+  });
+}
+
+// Takes descriptors only from a client.
+void Session::readable() {
+  if (closed_) return;
+  std::vector<Fd> came;
+  bool lost = false;
+  const ssize_t got = receive(socket_.native_handle(), buffer_, came, lost);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
+  if (got <= 0) {
+    yard_.monitor().closer().close(peer_.uid, std::move(came));
+    return close();
+  }
+  if (!came.empty()) {
+    const bool wanted = client_ != 0 && !lost && came.size() <= wire::kMostDescriptors;
+    auto held = wanted ? yard_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
+    // They come with the first byte of their frame, and one frame is answered before the next.
+    if (held != nullptr && (reader_.in_the_middle() || !descriptors_.empty())) {
+      yard_.monitor().closer().close(peer_.uid, std::move(came), std::move(held));
+      spdlog::warn("pid {} of {} sent descriptors out of place: its connection is closed",
+                   peer_.pid, user_name(peer_.uid));
+      return close();
+    }
+    if (held != nullptr) {
+      descriptors_ = std::move(came);
+      held_ = std::move(held);
+    } else {
+      // Some of them are as good as none.
+      yard_.monitor().closer().close(peer_.uid, std::move(came));
+    }
+  }
+  arrived(static_cast<std::size_t>(got));
+}
+
+void Session::arrived(std::size_t bytes) {
+  if (closed_) return;
+  if (bytes > 0 && !reader_.feed(std::span(buffer_.data(), bytes))) {
+    spdlog::warn("pid {} of {} sent {}: its connection is closed", peer_.pid, user_name(peer_.uid),
+                 reader_.error());
+    return close();
+  }
+  auto frame = reader_.next();
+  if (!frame) return read();
+  asked_ = true;
+  // The frame is here. How long its answer takes is the monitor's affair; answer() limits the rest.
+  deadline_.cancel();
+  yard_.in_turn(peer_.uid, [self = shared_from_this(), frame = std::move(*frame)] {
+    if (!self->closed_) self->handle(frame);
+  });
+}
+
+void Session::handle(const Frame& frame) {
+  if (!refused_.empty()) return refuse(frame);
+  const bool client = client_ != 0;
+  const bool charges = frame.kind == wire::kCharge || frame.kind == wire::kRefresh;
+  const bool shares = frame.kind == wire::kShare || frame.kind == wire::kOpenShared ||
+                      frame.kind == wire::kEndShare;
+  const auto charged = read_charge(frame.payload);
+  const auto shared = read_share(frame.payload);
+  const bool bare = descriptors_.empty();
+  if (frame.kind == wire::kHello && !client) {
+    hello(frame);
+  } else if (charges && client && charged && bare) {
+    charge(frame, *charged);
+  } else if (shares && client && shared && (bare || frame.kind == wire::kShare)) {
+    share(frame, *shared);
+  } else if (frame.kind == wire::kJson && !client) {
+    command(frame);
+  } else {
+    spdlog::warn(
+        "pid {} of {} sent a frame of kind {} with {} bytes out of place: its connection "
+        "is closed",
+        peer_.pid, user_name(peer_.uid), frame.kind, frame.payload.size());
+    close();
+  }
+}
+
+void Session::refuse(const Frame& frame) {
+  if (frame.kind == wire::kJson) {
+    return answer(json_frame(frame.id, dump(refusal(kRefusedByPolicy, refused_))), true);
+  }
+  answer(make_frame(wire::kRefused, frame.id, refused_.substr(0, 1000)), true);
+}
+
+void Session::charge(const Frame& frame, const wire::Charge& charge) {
+  Monitor& monitor = yard_.monitor();
+  const wire::Charged charged = frame.kind == wire::kCharge
+                                    ? monitor.charge(client_, charge, steady_now())
+                                    : monitor.refresh(client_, charge, steady_now());
+  // Another may have to give the room.
+  const bool waits = charged.verdict == wire::kWait;
+  if (frame.kind == wire::kRefresh || waits) yard_.look_soon();
+  answer(make_frame(wire::kCharged, frame.id, charged));
+}
+
+void Session::share(const Frame& frame, const wire::Share& asked) {
+  SharedMemory& room = yard_.monitor().shared_memory();
+  if (frame.kind == wire::kOpenShared) {
+    std::vector<int> descriptors;
+    const wire::Shared shared = room.open(peer_.uid, asked, descriptors);
+    const std::string bytes = make_frame(wire::kShared, frame.id, shared);
+    if (descriptors.empty()) return answer(bytes);
+    if (!send(bytes, descriptors)) return close();
+    room.sent(asked, shared);
+    // What came with the last request may already be the next one.
+    return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
+  }
+  wire::Shared shared{};
+  Closer& closer = yard_.monitor().closer();
+  if (frame.kind == wire::kShare) {
+    shared.verdict = room.share(client_, peer_.uid, asked, descriptors_);
+    closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+    return answer(make_frame(wire::kShared, frame.id, shared));
+  }
+  shared.verdict = room.end(client_, asked.key);
+  const std::string bytes = make_frame(wire::kShared, frame.id, shared);
+  if (shared.verdict != wire::kTaken) return answer(bytes);
+  // Whoever ends a share gives the memory back next: the driver must see no descriptor of it.
+  closer.close(peer_.uid, {}, nullptr, [weak = weak_from_this(), bytes] {
+    const auto self = weak.lock();
+    if (self != nullptr && !self->closed_) self->answer(bytes);
+  });
+  deadline_.expires_after(limits_.frame);
+  deadline_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (!error) self->close();
+  });
+}
+
+void Session::command(const Frame& frame) {
+  Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());
+  if (out.created != 0) {
+    const auto gone = [&yard = yard_, job = out.created] { yard.monitor().creator_died(job); };
+    Watch watch = yard_.when_dead(out.creator, gone);
+    if (watch == nullptr) yard_.after(kUnseenCreator, gone);
+    Job* job = yard_.monitor().roster().find(out.created);
+    if (job != nullptr) job->creator_watch = std::move(watch);
+  }
+  yard_.look_soon();
+  if (out.awaits != Awaits::kNothing) {
+    const Time until = steady_now() + patience(out.awaits);
+    return answer_when_ready(frame.id, out.awaits, out.job, until);
+  }
+  answer(json_frame(frame.id, std::move(out.json)));
+}
+
+void Session::hello(const Frame& frame) {
+  std::string why;
+  const auto hello = read_hello(frame.payload, why);
+  Client* client = hello ? yard_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
+  if (client == nullptr) {
+    spdlog::warn("pid {} of {} is refused: {}", peer_.pid, user_name(peer_.uid), why);
+    return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);
+  }
+  client_ = client->id;
+  if (!welcome(frame, *client->page)) return close();
+  client->page->drop_sent();
+  // A descriptor of our own, so that neither the page nor the loop closes the other's.
+  const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
+  if (wake < 0) return close();
+  wake_.emplace(socket_.get_executor(), wake);
+  listen_to_wake();
+  watch_ = yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
+    // A child that inherited the socket may hold it open for long.
+    if (const auto self = weak.lock()) self->close();
+    yard.monitor().died(id);
+    yard.look_soon();
+  });
+  client->watched = watch_ != nullptr;
+  yard_.look_soon();
+  read();
+}
+
+bool Session::welcome(const Frame& frame, ClientPage& page) {
+  const wire::Welcome body{abi::kLayoutVersion, abi::kPageBytes,
+                           static_cast<std::uint32_t>(::getpid()), wire::kSharesMemory};
+  const int descriptors[] = {page.memfd(), page.clients_doorbell(), page.clients_wake()};
+  return send(make_frame(wire::kWelcome, frame.id, body), descriptors);
+}
+
+bool Session::send(const std::string& bytes, std::span<const int> descriptors) {
+  // The buffer of one who has read the answers so far is empty, so all of it fits at once.
+  return send_with(socket_.native_handle(), bytes.data(), bytes.size(), descriptors.data(),
+                   static_cast<unsigned>(descriptors.size()),
+                   MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
+}
+
+void Session::listen_to_wake() {
+  wake_->async_wait(asio::posix::stream_descriptor::wait_read,
+                    [weak = weak_from_this()](ErrorCode error) {
+                      const auto self = weak.lock();
+                      if (!error && self != nullptr && !self->closed_) self->rung();
+                    });
+}
+
+void Session::rung() {
+  Client* client = yard_.monitor().roster().client(client_);
+  if (client == nullptr) return;
+  std::vector<Fd> came;
+  client->page->answer_wake(came);
+  yard_.monitor().closer().close(peer_.uid, std::move(came));
+  yard_.look_at_those_of(client_);
+  // The look may have ended it.
+  client = yard_.monitor().roster().client(client_);
+  if (client == nullptr) return;
+  wake_pause_.expires_after(pause_after_wake(*client));
+  wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self != nullptr && self->wake_) self->listen_to_wake();
+  });
+}
+
+bool Session::hung_up() {
+  pollfd entry{socket_.native_handle(), 0, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+void Session::answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until) {
+  yard_.until([self = shared_from_this(), id, awaits, job, until] {
+    if (self->closed_) return true;
+    const Time now = steady_now();
+    const auto json = answer_if_ready(self->yard_.monitor(), awaits, job, now, now >= until);
+    if (json) self->answer(json_frame(id, *json));
+    if (!json && self->hung_up()) self->close();
+    return json.has_value() || self->closed_;
+  });
+}
+
+void Session::answer(std::string frame, bool then_close) {
+  out_ = std::move(frame);
+  close_after(limits_.frame);
+  asio::async_write(socket_, asio::buffer(out_),
+                    [self = shared_from_this(), then_close](ErrorCode error, std::size_t) {
+                      if (error || then_close) return self->close();
+                      // What came with the last request may already be the next one.
+                      self->arrived(0);
+                    });
+}
+
+}  // namespace switchyard::monitor

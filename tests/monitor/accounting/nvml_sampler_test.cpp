@@ -1,0 +1,244 @@
+// What NVML says: overhead, outsiders, capacity.
+#include "monitor/accounting/nvml_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Measuring, ContextsAreChargedToTheJob) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  rig.gpus.uses[0][a.client->peer.pid] = 500 * kMiB;  // a context, nothing allocated
+  a.shim.open_context();
+  rig.now += std::chrono::milliseconds(50);
+  rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
+  EXPECT_EQ(a.lane().others_used_bytes, 500 * kMiB);
+  EXPECT_EQ(a.lane().available_bytes, 524 * kMiB);
+  EXPECT_TRUE(rig.allocate(a, 524 * kMiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, OverheadThatGrowsLaterTakesBackIdleCredit) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  ASSERT_TRUE(rig.allocate(a, 700 * kMiB));
+  ASSERT_EQ(rig.charge(a, 300 * kMiB).verdict, wire::kGranted);
+  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_LE(a.lane().credit_bytes, 224 * kMiB);
+  EXPECT_LE(rig.account().charged(a.client->job), kGiB);
+}
+
+TEST(Measuring, WhereJobsTakeTurnsAPartIsKeptForOverhead) {
+  Rig rig;
+  const Joined plain = rig.join({.swappable = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
+  const Joined turns = rig.join({.oversubscribe = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB - 64 * kMiB);
+  rig.monitor.left(turns.id);
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
+}
+
+TEST(Measuring, ACapacityThatLeavesEnoughIsNotLoweredForOverhead) {
+  Settings settings;
+  settings.capacity = 3 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined turns = rig.join({.oversubscribe = "yes"});
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().capacity(), 3 * kGiB);
+}
+
+TEST(Measuring, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  rig.now += seconds(1);
+  const int before = rig.gpus.readings;
+  for (int i = 0; i < 100; ++i) rig.charge(a, kMiB);
+  EXPECT_EQ(rig.gpus.readings, before + 1);
+  rig.now += milliseconds(50);
+  rig.charge(a, kMiB);
+  EXPECT_EQ(rig.gpus.readings, before + 2);
+}
+
+TEST(Measuring, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
+  Rig rig;
+  rig.gpus.lists_processes = false;
+  rig.gpus.unlisted = 300 * kMiB;  // somebody else's, there before us
+  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.measuring().measure(0, rig.now);
+  const Joined a = rig.join({.memory = "1GiB"});
+  a.shim.open_context();
+  rig.gpus.uses[0][a.client->peer.pid] = 60 * kMiB;
+  rig.now += std::chrono::milliseconds(50);
+  rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
+  EXPECT_EQ(a.lane().others_used_bytes, 60 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 300 * kMiB);
+}
+
+TEST(Measuring, AClientThatRefreshesAllTheTimeIsMeasuredOnceAndByTheNextTick) {
+  Rig rig;
+  std::vector<Joined> all;
+  for (int i = 0; i < 20; ++i) all.push_back(rig.join({}));
+  const int before = rig.gpus.readings;
+  for (int round = 0; round < 49; ++round) {
+    for (const Joined& each : all) rig.monitor.refresh(each.id, {0, 0, 0}, rig.now);
+    rig.now += std::chrono::milliseconds(1);
+  }
+  EXPECT_EQ(rig.gpus.readings, before + 20) << "each client's first context counts at once";
+  rig.monitor.tick(rig.now);
+  EXPECT_EQ(rig.gpus.readings, before + 21) << "what came meanwhile";
+}
+
+TEST(Measuring, AnNvmlThatFailsChangesNothing) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  rig.gpus.fails = true;
+  EXPECT_TRUE(rig.allocate(a, 600 * kMiB));
+  EXPECT_TRUE(rig.allocate(a, 400 * kMiB));
+  EXPECT_FALSE(rig.allocate(a, 100 * kMiB));
+}
+
+TEST(Measuring, OutsideProcessesLessenTheCapacity) {
+  Rig rig;
+  rig.gpus.uses[0][1] = kGiB;
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  const Joined a = rig.join({});
+  EXPECT_TRUE(rig.allocate(a, 3 * kGiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, ALoweredCapacityIsGivenOutWhole) {
+  Settings settings;
+  settings.capacity = 2 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  rig.gpus.uses[0][1] = kGiB;  // outside, beyond the lowered capacity
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  const Joined a = rig.join({});
+  EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Measuring, TheDriversReserveIsNobodys) {
+  FakeGpus gpus;
+  Rig rig;
+  rig.gpus.memories[0].reserved_bytes = 500 * kMiB;
+  rig.now += seconds(1);
+  rig.monitor.measuring().measure_all(rig.now);
+  EXPECT_EQ(rig.account().free(), 4 * kGiB - 500 * kMiB);
+}
+
+TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
+  Rig rig;
+  const Joined a = rig.join({});
+  const Joined b = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.monitor.left(a.id);  // its socket closed, its memory is still there
+  rig.now += seconds(1);
+  EXPECT_FALSE(rig.allocate(b, 2 * kGiB));
+  EXPECT_EQ(rig.account().outside(), 3 * kGiB);
+}
+
+TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
+  Rig rig;
+  const Joined a = rig.join({.name = "a", .swappable = "yes"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  a.shim.swappable(2 * kGiB);
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.pass(milliseconds(1));
+  ASSERT_TRUE(a.shim.told_to_leave());
+  a.shim.residency().resident_bytes = kGiB;
+  rig.gpus.uses[0][a.client->peer.pid] = kGiB + 300 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  a.shim.residency().resident_bytes = 0;  // it says so, NVML doesn't
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB + 300 * kMiB);
+}
+
+TEST(Measuring, AllocationsDuringTheReadingAreNoOverhead) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  rig.pass(seconds(1));
+  rig.gpus.while_asked = [&] { rig.allocate(a, kGiB); };
+  rig.monitor.measuring().measure(0, rig.now);
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
+}
+
+// As NVML counts memory with an open descriptor once its maker has released it.
+TEST(Measuring, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.gpus.uses[0][a.client->peer.pid] = kGiB;
+  rig.gpus.unlisted = 2 * kGiB + 100 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().outside(), 100 * kMiB) << "what is nobody's indeed";
+  EXPECT_TRUE(rig.allocate(a, 800 * kMiB));
+}
+
+TEST(Measuring, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
+  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  rig.gpus.uses[0][a.client->peer.pid] -= 2 * kGiB;
+  rig.gpus.unlisted = 2 * kGiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 0u);
+  // And ends with what there is.
+  rig.gpus.uses[0][a.client->peer.pid] -= 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
+}
+
+TEST(Measuring, WhatMayComeToAClientIsNotItsOverheadYet) {
+  Rig rig;
+  const Joined a = rig.join({.swappable = "yes"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  a.shim.swappable(2 * kGiB);
+  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  a.shim.residency().resident_bytes = kGiB;  // as it comes back, and made more than has come
+  for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
+  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, 400 * kMiB) << "more than may come";
+}
+
+// It has said what it uses, and not yet that it has a context.
+TEST(Measuring, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
+  Rig rig(1, 140 * kGiB);
+  rig.gpus.lists_processes = false;
+  rig.gpus.uses[0][rig.next_pid] = 100 * kGiB;
+  rig.monitor.measuring().measure_all(rig.now);
+  auto hello = hello_of({}, 1, wire::kRejoin);
+  hello.used_bytes[0] = 99 * kGiB;
+  rig.now += seconds(1);
+  const Joined a = rig.join_as({rig.next_pid++, 1000}, hello);
+  a.shim.open_context();
+  for (int look = 0; look < 4; ++look) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().outside(), 0u);
+  EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

@@ -1,0 +1,486 @@
+// What people ask, as JSON.
+#include "monitor/control/commands.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "switchyard/status.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+
+TEST(Commands, Version) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "version"}});
+  EXPECT_EQ(reply["ok"], true);
+  EXPECT_EQ(reply["version"], kVersion);
+  EXPECT_EQ(reply["schema_version"], kSchemaVersion);
+}
+
+TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
+  Rig rig;
+  const Peer peer{1, 1000};
+  for (const char* text : {"",
+                           "null",
+                           "[]",
+                           "42",
+                           "{",
+                           "{}",
+                           R"({"op":7})",
+                           R"({"op":null})",
+                           R"({"op":["set"]})",
+                           R"({"op":"format"})",
+                           R"({"op":"means"})",
+                           R"({"op":"means","means":{}})",
+                           R"({"op":"create","card":7})",
+                           R"({"op":"create","card":{"priority":[1]}})",
+                           R"({"op":"create","card":{"share":{"a":1}}})",
+                           R"({"op":"create","card":{"name":"a b"}})",
+                           R"({"op":"create","card":{"memory":"0"}})",
+                           R"({"op":"create","card":{"on_oom":"maybe"}})",
+                           R"({"op":"create","card":{"oom_timeout":"never"}})",
+                           R"({"op":"create","card":{"swappable":"maybe"}})",
+                           R"({"op":"create","card":{"idle_release":"0"}})",
+                           R"({"op":"create","card":{"oversubscribe":"maybe"}})",
+                           R"({"op":"swap"})"}) {
+    const json reply = json::parse(answer_command(rig.monitor, peer, text, rig.now).json);
+    EXPECT_EQ(reply["ok"], false) << text;
+    EXPECT_EQ(reply["code"], kUsage) << text;
+    EXPECT_FALSE(reply["error"].get<std::string>().empty());
+  }
+  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+}
+
+TEST(Commands, ADeeplyNestedRequestIsRefusedWhateverTheStack) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}});
+  const std::string deep = std::string(30'000, '[') + std::string(30'000, ']');
+  for (const std::string& text :
+       {R"({"op":)" + deep + "}", R"({"op":"set","target":"x","more":)" + deep + "}", deep}) {
+    const json reply = json::parse(answer_command(rig.monitor, {1, 0}, text, rig.now).json);
+    EXPECT_EQ(reply["code"], kUsage);
+    EXPECT_LT(reply["error"].get<std::string>().size(), 1000u);
+  }
+}
+
+TEST(Commands, AListingComesInParts) {
+  Rig rig(8);
+  const std::string all = "0,1,2,3,4,5,6,7";
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(rig.ask({{"op", "create"}, {"cuda_visible_devices", all}})["ok"], true);
+  }
+  json jobs = json::array();
+  json part = {{"more_after", 0}};
+  int parts = 0;
+  for (; part.contains("more_after"); ++parts) {
+    EXPECT_FALSE(part.contains("outside"));
+    const std::string text =
+        answer_command(rig.monitor, {1, 0},
+                       json{{"op", "ps"}, {"after", part["more_after"]}}.dump(), rig.now)
+            .json;
+    EXPECT_LT(text.size(), wire::kMaxFrame / 2);
+    part = json::parse(text);
+    ASSERT_FALSE(part["jobs"].empty());
+    jobs.insert(jobs.end(), part["jobs"].begin(), part["jobs"].end());
+  }
+  EXPECT_TRUE(part.contains("outside"));
+  EXPECT_GT(parts, 1);
+  EXPECT_EQ(jobs.size(), 200u);
+  EXPECT_EQ(jobs, rig.ask({{"op", "ps"}})["jobs"]) << "older programs ask for all at once";
+}
+
+TEST(Commands, AnErrorShowsTheValueAndTheForms) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"priority", "urgent"}}}});
+  const std::string error = reply["error"];
+  EXPECT_NE(error.find("'urgent'"), std::string::npos);
+  EXPECT_NE(error.find(kPriorityForms), std::string::npos);
+}
+
+TEST(Commands, NoneTakesEachSettingAwayAgain) {
+  Rig rig;
+  rig.join({.name = "x", .memory = "1GiB"});
+  ASSERT_TRUE(
+      rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "30%"}, {"deadline", "1h30m"}})["ok"]);
+  json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["limit_ratio"], 0.3);
+  EXPECT_GT(job["deadline_seconds"], 5000);
+  const json reply = rig.ask({{"op", "set"},
+                              {"target", "x"},
+                              {"memory", "None"},
+                              {"limit", "none"},
+                              {"deadline", "NONE"}});
+  EXPECT_EQ(reply["ok"], true) << reply;
+  job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["limit_ratio"], nullptr);
+  EXPECT_EQ(job["deadline_seconds"], nullptr);
+  EXPECT_EQ(job["memory_quota_bytes"], nullptr);
+}
+
+TEST(Commands, AJobMayBeCreatedWithNone) {
+  Rig rig;
+  const json reply = rig.ask(
+      {{"op", "create"},
+       {"card",
+        {{"memory", "none"}, {"limit", "none"}, {"deadline", "none"}, {"idle_release", "none"}}}});
+  EXPECT_EQ(reply["ok"], true) << reply;
+  const json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  EXPECT_EQ(job["swappable"], false);
+  EXPECT_EQ(job["idle_release_seconds"], nullptr);
+}
+
+TEST(Commands, CreateAnswersIdAndNameAndReserves) {
+  Rig rig;
+  const json reply =
+      rig.ask({{"op", "create"}, {"card", {{"name", "train"}, {"memory", "3GiB"}}}}, 1000);
+  EXPECT_EQ(reply["ok"], true) << reply;
+  EXPECT_EQ(reply["name"], "train");
+  EXPECT_NE(reply["job"], "");
+  EXPECT_EQ(rig.account().reserved(), 3 * kGiB);
+}
+
+TEST(Commands, CreateWithoutANameIsNamedByItsId) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "create"}});
+  EXPECT_EQ(reply["name"], reply["job"]);
+}
+
+TEST(Commands, CreateOverWhatIsLeftNamesWhoHoldsIt) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "train"}, {"memory", "3GiB"}}}});
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"memory", "2GiB"}}}});
+  EXPECT_EQ(reply["code"], kRefusedByPolicy);
+  EXPECT_NE(reply["error"].get<std::string>().find("'train'"), std::string::npos);
+  EXPECT_EQ(rig.monitor.roster().jobs().size(), 1u);
+  EXPECT_EQ(rig.account().reserved(), 3 * kGiB) << "a refused one reserves nothing";
+}
+
+TEST(Commands, CreateWithANameInUseIsRefused) {
+  Rig rig;
+  rig.ask({{"op", "create"}, {"card", {{"name", "train"}}}});
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"name", "train"}}}});
+  EXPECT_EQ(reply["code"], kRefusedByPolicy);
+  EXPECT_NE(reply["error"].get<std::string>().find("in use"), std::string::npos);
+}
+
+TEST(Commands, CreateReservesOnTheVisibleGpusOnly) {
+  Rig rig(3);
+  rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}, {"cuda_visible_devices", "1"}});
+  EXPECT_EQ(rig.account(0).reserved(), 0u);
+  EXPECT_EQ(rig.account(1).reserved(), 3 * kGiB);
+  rig.ask({{"op", "create"},
+           {"card", {{"memory", "3GiB"}}},
+           {"cuda_visible_devices", rig.gpus.infos[2].uuid_text}});
+  EXPECT_EQ(rig.account(2).reserved(), 3 * kGiB);
+  EXPECT_TRUE(rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}})["ok"])
+      << "GPU 0 still has room";
+}
+
+TEST(Commands, TheAskerKeepsACreatedJobAlive) {
+  Rig rig;
+  const Answer own =
+      answer_command(rig.monitor, {4321, 1000}, R"({"op":"create","pid":4321})", rig.now);
+  EXPECT_NE(own.created, 0u);
+  EXPECT_EQ(own.creator, 4321);
+  const Answer foreign =
+      answer_command(rig.monitor, {4321, 1000}, R"({"op":"create","pid":1})", rig.now);
+  EXPECT_EQ(foreign.creator, 4321) << "root's process is not the asker's to name";
+  for (const char* pid : {"-1", "0", "99999999999", "\"7\"", "1.5"}) {
+    const Answer odd = answer_command(rig.monitor, {4321, 1000},
+                                      std::string(R"({"op":"create","pid":)") + pid + "}", rig.now);
+    EXPECT_EQ(odd.creator, 4321) << pid;
+  }
+}
+
+TEST(Commands, CapsRefuseWhatUsersAskTooMuch) {
+  Settings settings;
+  settings.caps.priority = Priority::kNormal;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const json high = {{"op", "create"}, {"card", {{"priority", "high"}}}};
+  EXPECT_EQ(rig.ask(high, 1000)["code"], kRefusedByPolicy);
+  EXPECT_EQ(rig.ask(high, 0)["ok"], true);
+  rig.join({.name = "x"}, 1000);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"priority", "high"}}, 1000)["code"],
+            kRefusedByPolicy);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "2GiB"}}, 1000)["code"],
+            kRefusedByPolicy);
+}
+
+TEST(Commands, ACapBelowADefaultRefusesOnlyWhoAsksForMore) {
+  Settings settings;
+  settings.caps.priority = Priority::kLow;
+  settings.caps.share = 0.5;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}}, 1000)["ok"], true);
+  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.priority, Priority::kLow);
+  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.share, 0.5);
+  EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"priority", "normal"}}}}, 1000)["code"],
+            kRefusedByPolicy);
+}
+
+TEST(Commands, SetOfAnUnknownJob) {
+  Rig rig;
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "nobody"}})["code"], kNoSuchJobOrGpu);
+  EXPECT_EQ(rig.ask({{"op", "set"}})["code"], kNoSuchJobOrGpu);
+}
+
+TEST(Commands, SetByAnotherUserIsRefused) {
+  Rig rig;
+  rig.join({.name = "x"}, 1000);
+  const json request = {{"op", "set"}, {"target", "x"}, {"share", "2"}};
+  EXPECT_EQ(rig.ask(request, 1001)["code"], kNoPermission);
+  EXPECT_EQ(rig.ask(request, 1000)["ok"], true);
+  EXPECT_EQ(rig.ask(request, 0)["ok"], true);
+}
+
+TEST(Commands, SetAnswersTheJobAsPsListsIt) {
+  Rig rig;
+  rig.join({.name = "x"});
+  const json reply = rig.ask({{"op", "set"}, {"target", "x"}, {"share", 2.5}, {"priority", "low"}});
+  EXPECT_EQ(reply["name"], "x");
+  EXPECT_EQ(reply["share_weight"], 2.5);
+  EXPECT_EQ(reply["priority"], "low");
+}
+
+TEST(Commands, SetSaysWhatTheNamedSettingsWere) {
+  Rig rig;
+  rig.join({.name = "x", .memory = "1GiB"});
+  const auto before = [&](json request) {
+    request["op"] = "set";
+    request["target"] = "x";
+    return rig.ask(request)["before"];
+  };
+  EXPECT_EQ(before({{"share", "2"}, {"memory", "2GiB"}, {"limit", "30%"}}),
+            (json{{"share", "1"}, {"memory", "1GiB"}, {"limit", "none"}}));
+  EXPECT_EQ(before({{"share", "4"}, {"memory", "none"}}),
+            (json{{"share", "2"}, {"memory", "2GiB"}}));
+  EXPECT_EQ(before({{"priority", "high"}, {"memory", "1GiB"}}),
+            (json{{"priority", "normal"}, {"memory", "none"}}));
+}
+
+TEST(Commands, SetOfNonsenseChangesNothing) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x"});
+  for (const json& change : {json{{"share", "0"}}, json{{"share", "many"}}, json{{"memory", "-2"}},
+                             json{{"priority", ""}, {"share", std::string(100, '1')}},
+                             json{{"memory", json::array({1})}}}) {
+    json request = {{"op", "set"}, {"target", "x"}};
+    request.update(change);
+    EXPECT_EQ(rig.ask(request)["code"], kUsage) << request;
+  }
+  EXPECT_STREQ(a.shim.page().card.share, "");
+}
+
+TEST(Commands, SetCanNotRenameAJob) {
+  Rig rig;
+  rig.join({.name = "x"});
+  rig.ask({{"op", "set"}, {"target", "x"}, {"name", "y"}, {"job", "z"}});
+  EXPECT_NE(rig.monitor.roster().find_target("x"), nullptr);
+  EXPECT_EQ(rig.monitor.roster().find_target("y"), nullptr);
+}
+
+TEST(Commands, MeansBelongToTheMonitorsOwner) {
+  Rig rig;
+  const uid_t stranger = ::geteuid() + 1;
+  EXPECT_EQ(rig.ask({{"op", "means"}, {"means", "none"}}, stranger)["code"], kNoPermission);
+  EXPECT_EQ(rig.monitor.scheduler().chosen(), Means::kAuto);
+}
+
+TEST(Commands, StopIsTheOwnersAndWithJobsNeedsForce) {
+  Settings settings;
+  settings.persist = true;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "stop"}}, ::geteuid() + 1)["code"], kNoPermission);
+  rig.join({.name = "x"});
+  const json refused = rig.ask({{"op", "stop"}});
+  EXPECT_EQ(refused["code"], kRefusedByPolicy);
+  EXPECT_NE(refused["error"].get<std::string>().find("'x'"), std::string::npos);
+  EXPECT_FALSE(rig.monitor.done(rig.now));
+  EXPECT_EQ(rig.ask({{"op", "stop"}, {"force", true}})["ok"], true);
+  EXPECT_TRUE(rig.monitor.done(rig.now));
+}
+
+TEST(Commands, StopWithoutJobsEndsAMonitorThatWouldStay) {
+  Settings settings;
+  settings.persist = true;
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "stop"}})["ok"], true);
+  EXPECT_TRUE(rig.monitor.done(rig.now));
+}
+
+TEST(Commands, StatusHasItsKeys) {
+  Rig rig;
+  rig.join({.memory = "1GiB"});
+  const json reply = rig.ask({{"op", "status"}});
+  for (const char* key : {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds",
+                          "means", "policy", "minimum_ratio"}) {
+    EXPECT_TRUE(reply["monitor"].contains(key)) << key;
+  }
+  ASSERT_EQ(reply["gpus"].size(), 1u);
+  for (const char* key : {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
+                          "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes",
+                          "memory_used_bytes", "memory_outside_bytes", "means", "means_reason",
+                          "mps", "mig", "clients", "jobs", "yield_slice_us", "yield_reason"}) {
+    EXPECT_TRUE(reply["gpus"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(reply["gpus"][0]["simulated"], true);
+  EXPECT_EQ(reply["gpus"][0]["memory_reserved_bytes"], kGiB);
+  EXPECT_EQ(reply["gpus"][0]["clients"], 1);
+}
+
+// What a library of a high job times, as its page shows it.
+void wait_for_the_cpu(const Joined& high) {
+  high.shim.gate(0).bursts += 5;
+  high.shim.gate(0).waited_ns += 5 * 150'000;
+  high.shim.gate(0).burst_ns += 5 * 8'000'000;
+}
+
+TEST(Commands, ListingsSayForWhatAHighJobWaitsAndWhatFollows) {
+  Rig rig;
+  const Joined high = rig.runs({.name = "server", .priority = "high"});
+  const auto waits_for = [&rig] {
+    const json gpu = rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0];
+    return gpu["waits_for"];
+  };
+  const auto gpu = [&rig] { return rig.ask({{"op", "status"}})["gpus"][0]; };
+  rig.pass(std::chrono::milliseconds(5));
+  EXPECT_EQ(waits_for(), nullptr);
+  EXPECT_EQ(gpu()["yield_slice_us"], nullptr);
+  EXPECT_EQ(gpu()["yield_reason"], "no job yields to a high one");
+  const Joined low = rig.runs({.name = "training", .priority = "low"});
+  rig.settle({&high, &low});
+  EXPECT_EQ(gpu()["yield_slice_us"], 20);
+  EXPECT_EQ(gpu()["yield_reason"],
+            "a high job waits for the GPU, or does not say for what it waits");
+  EXPECT_NE(high.lane().attention & abi::kTimeBursts, 0u);
+  for (int i = 0; i < 20; ++i) {
+    wait_for_the_cpu(high);
+    rig.pass(std::chrono::milliseconds(50));
+    rig.settle({&high, &low});
+  }
+  EXPECT_EQ(waits_for(), "cpu");
+  EXPECT_GT(gpu()["yield_slice_us"], 100);
+  EXPECT_EQ(gpu()["yield_reason"],
+            "the high jobs wait for their CPU, and the GPU is idle meanwhile");
+  rig.ask({{"op", "means"}, {"means", "gate"}});
+  rig.settle({&high, &low});
+  EXPECT_EQ(gpu()["yield_slice_us"], nullptr);
+  EXPECT_EQ(gpu()["yield_reason"], "slices are not in use here");
+  EXPECT_EQ(waits_for(), nullptr);
+}
+
+TEST(Commands, StatusWithoutAGpuSaysWhy) {
+  Rig rig(0);
+  EXPECT_EQ(rig.ask({{"op", "status"}})["monitor"]["no_gpu_reason"], "no GPU here");
+}
+
+TEST(Commands, PsHasItsKeys) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .memory = "1GiB"}, ::geteuid());
+  a.shim.open_context();
+  rig.gpus.uses[0][a.client->peer.pid] = 8 * kMiB;
+  rig.gpus.uses[0][1] = 5 * kMiB;
+  ASSERT_TRUE(rig.allocate(a, 100 * kMiB));
+  a.lane().launches = 3;
+  a.lane().graph_launches = 2;
+  a.lane().copies = 1;
+  rig.gpus.load = {{{a.client->peer.pid, 0.25}}};
+  rig.pass(std::chrono::seconds(1));
+  const json reply = rig.ask({{"op", "ps"}});
+  ASSERT_EQ(reply["jobs"].size(), 1u);
+  const json& job = reply["jobs"][0];
+  for (const char* key :
+       {"job", "name", "user", "uid", "state", "pause_seconds", "pause_best_effort", "priority",
+        "share_weight", "limit_ratio", "deadline_seconds", "memory_quota_bytes", "since_seconds",
+        "processes", "gpus"}) {
+    EXPECT_TRUE(job.contains(key)) << key;
+  }
+  EXPECT_EQ(job["state"], "running");
+  EXPECT_EQ(job["processes"][0]["pid"], a.client->peer.pid);
+  EXPECT_EQ(job["processes"][0]["name"], "fake");
+  const json& gpu = job["gpus"][0];
+  for (const char* key : {"uuid",
+                          "memory_used_bytes",
+                          "memory_overhead_bytes",
+                          "memory_quota_bytes",
+                          "share_asked_ratio",
+                          "share_got_ratio",
+                          "waits_for",
+                          "compute_slice_us",
+                          "copy_slice_us",
+                          "slice_in_force_us",
+                          "slice_status",
+                          "gate",
+                          "gate_armed",
+                          "gate_status",
+                          "gate_waits",
+                          "held_threads",
+                          "launches",
+                          "graph_launches",
+                          "copies",
+                          "refusals",
+                          "active"}) {
+    EXPECT_TRUE(gpu.contains(key)) << key;
+  }
+  EXPECT_EQ(gpu["memory_overhead_bytes"], 8 * kMiB);
+  EXPECT_EQ(gpu["memory_used_bytes"], 108 * kMiB);
+  EXPECT_EQ(gpu["launches"], 3);
+  EXPECT_EQ(gpu["graph_launches"], 2);
+  EXPECT_EQ(gpu["copies"], 1);
+  EXPECT_EQ(gpu["share_got_ratio"], 0.25);
+  EXPECT_EQ(gpu["slice_status"], "none");
+  ASSERT_EQ(reply["outside"].size(), 1u);
+  EXPECT_EQ(reply["outside"][0]["pid"], 1);
+  EXPECT_EQ(reply["outside"][0]["memory_used_bytes"], 5 * kMiB);
+}
+
+TEST(Commands, WithoutSamplesTheShareGotIsNull) {
+  Rig rig;
+  rig.join({});
+  EXPECT_TRUE(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["share_got_ratio"].is_null());
+}
+
+TEST(Commands, ANameThatIsNoTextIsStillListed) {
+  Rig rig;
+  wire::Hello hello = hello_of({});
+  hello.process[0] = static_cast<char>(0xff);
+  rig.join_as({4000, 1000}, hello);
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"].size(), 1u);
+}
+
+TEST(Commands, ANameWithControlCharactersReachesNoTerminal) {
+  Rig rig;
+  wire::Hello hello = hello_of({});
+  const char name[] = "a\x1b[31m\nb";
+  std::copy(std::begin(name), std::end(name), hello.process);
+  rig.join_as({4000, 1000}, hello);
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["processes"][0]["name"], "a?[31m?b");
+}
+
+TEST(Commands, RandomBytesAreAnswered) {
+  Rig rig;
+  const std::string seedling = R"({"op":"create","card":{"name":"a","memory":"1GiB"},"pid":7})";
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    std::mt19937_64 random(seed);
+    std::string text = seedling;
+    for (int i = 0; i < 4; ++i) text[random() % text.size()] = static_cast<char>(random());
+    const json reply = json::parse(answer_command(rig.monitor, {1, 1000}, text, rig.now).json);
+    ASSERT_TRUE(reply.contains("ok")) << seed;
+  }
+}
+
+TEST(Commands, DeeplyNestedJsonIsAnswered) {
+  Rig rig;
+  const std::string deep(60'000, '[');
+  EXPECT_FALSE(json::parse(answer_command(rig.monitor, {1, 1000}, deep, rig.now).json)["ok"]);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

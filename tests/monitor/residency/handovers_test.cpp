@@ -1,0 +1,269 @@
+// Who is told to hand its memory over to whom, over the whole monitor.
+#include "monitor/residency/handovers.h"
+
+#include "tests/monitor/policy/crowd.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// a is out and waits for its turn, b works.
+struct Turn : TwoOfThree {
+  explicit Turn(uid_t uid_of_b = 1000) : TwoOfThree(uid_of_b) { b_works(); }
+  void a_comes_back() {
+    is_absent(b);
+    is_back(a);
+  }
+  void goes(const Joined& who) {
+    gpus.uses[0].erase(who.client->peer.pid);
+    monitor.left(who.id);
+    pass(milliseconds(50));
+  }
+  static std::uint64_t gives(const Joined& who) { return who.shim.residency().gives; }
+  static std::uint64_t takes(const Joined& who) { return who.shim.residency().takes; }
+};
+
+TEST(HandOvers, WhoLeavesAndWhoComesAreToldOneNumber) {
+  Turn rig;
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+  rig.b_leaves_in_its_turn();
+  EXPECT_NE(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.gives(rig.b), rig.takes(rig.a));
+  EXPECT_EQ(rig.gives(rig.a), 0u);
+  EXPECT_EQ(rig.takes(rig.b), 0u);
+}
+
+TEST(HandOvers, TheirNumberComesFromTheMonitorsOwnSourceForItIsAKey) {
+  Turn rig;  // whose source counts in steps of 2^20
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b) & 0xfffff, 1u);
+}
+
+TEST(HandOvers, NothingIsHandedIntoAnotherContainer) {
+  Turn rig;
+  rig.a.client->container = "pid:[1]user:[2]";
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+// b works until it is told what to prepare.
+void works_until_it_prepares(Turn& rig) {
+  const Time end = rig.now + seconds(60);
+  while (rig.b.shim.residency().soon_bytes == 0 && rig.now < end) {
+    rig.live(milliseconds(50), {&rig.b});
+  }
+}
+
+TEST(HandOvers, AMomentBeforeItsTurnEndsTheGiverPreparesIt) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 2 * kGiB) << "what a lacks";
+  const std::uint64_t number = rig.gives(rig.b);
+  ASSERT_NE(number, 0u);
+  EXPECT_EQ(rig.takes(rig.a), number);
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b), number);
+  EXPECT_EQ(rig.takes(rig.a), number);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u) << "its limit tells";
+}
+
+TEST(HandOvers, WhatNobodyWaitsForAnyMoreIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.gives(rig.b), 0u);
+  rig.goes(rig.a);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+}
+
+TEST(HandOvers, WhatIsPreparedForOneThatIsOvertakenIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  const std::uint64_t number = rig.gives(rig.b);
+  ASSERT_NE(number, 0u);
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+}
+
+TEST(HandOvers, WhatIsPreparedForOneThatAHigherClassOvertakesIsWithdrawn) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  const Joined c = rig.oversubscriber("c", {.priority = "high"});
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+  rig.monitor.look(rig.now);
+  EXPECT_EQ(rig.job(2)["waits_for"], "a") << "what a has kept goes first";
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+}
+
+TEST(HandOvers, WhatIsPreparedIsWithdrawnWhenTooLittleOfItIsStillLacking) {
+  Turn rig;
+  works_until_it_prepares(rig);
+  ASSERT_NE(rig.gives(rig.b), 0u);
+  rig.a.shim.release(2 * kGiB - 32 * kMiB);  // it frees what is away
+  rig.a.shim.residency().total_bytes -= 2 * kGiB - 32 * kMiB;
+  rig.live(milliseconds(1), {&rig.b});
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.b.shim.residency().soon_bytes, 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+// As measured: with an open descriptor it is used, and no process's once its maker has released it.
+TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherLessensNothing) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  const std::uint64_t stays = rig.may_have(rig.b);
+  rig.b.shim.leave(2 * kGiB);
+  rig.gpus.uses[0][rig.b.client->peer.pid] = 2 * kGiB;
+  rig.gpus.unlisted = kGiB;
+  for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.may_have(rig.b), stays);
+  EXPECT_EQ(rig.may_have(rig.a), 2 * kGiB) << "the one that has left";
+  EXPECT_EQ(rig.account().outside(), 0u);
+  EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, 0u);
+}
+
+TEST(HandOvers, WhatCameInTheOthersMemoryLessensNothingEither) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  rig.is_absent(rig.b);
+  rig.is_back(rig.a);
+  rig.gpus.uses[0][rig.a.client->peer.pid] -= 2 * kGiB;
+  rig.gpus.unlisted = 2 * kGiB;
+  for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.account().outside(), 0u);
+  // What it really uses beyond that is charged to it.
+  rig.gpus.uses[0][rig.a.client->peer.pid] += 2 * kGiB + kGiB / 4;
+  rig.gpus.unlisted = 0;
+  for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, kGiB / 4);
+}
+
+// Chunks are whole: one that is partly out has some less than it may, for as long as it is out.
+struct PartlyOut : Turn {
+  PartlyOut() {
+    b_leaves_in_its_turn();
+    comes_to(b, may_have(b) - kMiB);
+    b.shim.residency().phase = abi::kAbsent;
+    live(milliseconds(50));
+    is_back(a);
+  }
+  void looks() {
+    for (int look = 0; look < 4; ++look) live(seconds(1), {&a});
+  }
+};
+
+TEST(HandOvers, WhatIsNobodysIsFollowedWhileOneIsPartlyOut) {
+  PartlyOut rig;
+  rig.gpus.unlisted = kGiB;
+  rig.looks();
+  EXPECT_GE(rig.account().outside(), kGiB - kMiB);
+  rig.gpus.unlisted = 0;
+  rig.looks();
+  EXPECT_LE(rig.account().outside(), kMiB);
+}
+
+TEST(HandOvers, OverheadIsFollowedWhileItIsPartlyOut) {
+  PartlyOut rig;
+  rig.gpus.uses[0][rig.b.client->peer.pid] += 400 * kMiB;
+  rig.looks();
+  EXPECT_GE(rig.account().holding(rig.b.id)->overhead, 399 * kMiB);
+  rig.gpus.uses[0][rig.b.client->peer.pid] -= 400 * kMiB;
+  rig.looks();
+  EXPECT_LE(rig.account().holding(rig.b.id)->overhead, kMiB);
+}
+
+TEST(HandOvers, WhenTheGiverStaysAfterAllTheNumberIsWithdrawn) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  rig.b.shim.residency().error = abi::kSwapBusy;
+  rig.b.shim.residency().phase = abi::kResident;
+  for (int look = 0; look < 4; ++look) rig.pass(milliseconds(500));
+  EXPECT_FALSE(rig.b.shim.told_to_leave());
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  const std::uint64_t first = rig.gives(rig.b);
+  rig.a_comes_back();
+  EXPECT_EQ(rig.takes(rig.a), 0u) << "all is there";
+  rig.works_until_told(rig.a);
+  rig.a.shim.residency().held_threads = 1;
+  rig.pass(milliseconds(1));
+  EXPECT_NE(rig.gives(rig.a), 0u);
+  EXPECT_NE(rig.gives(rig.a), first);
+  EXPECT_EQ(rig.gives(rig.a), rig.takes(rig.b));
+  EXPECT_EQ(rig.gives(rig.b), 0u) << "nobody takes under the old one";
+}
+
+TEST(HandOvers, AnotherUsersJobIsHandedNothing) {
+  Turn rig(1001);
+  rig.b_leaves_in_its_turn();
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+TEST(HandOvers, WhoAsksForNewMemoryIsHandedNothing) {
+  TwoOfThree rig;
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  EXPECT_EQ(rig.a.shim.residency().gives, 0u);
+  EXPECT_EQ(rig.b.shim.residency().takes, 0u);
+}
+
+TEST(HandOvers, WhenTheGiverGoesTheNumberIsWithdrawn) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  rig.goes(rig.b);
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+TEST(HandOvers, WhenTheTakerGoesNothingIsOfferedAnyMore) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  ASSERT_NE(rig.gives(rig.b), 0u);
+  rig.goes(rig.a);
+  EXPECT_EQ(rig.gives(rig.b), 0u);
+}
+
+TEST(HandOvers, WhomAPersonSwapsOutTakesNothing) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  ASSERT_NE(rig.takes(rig.a), 0u);
+  rig.ask({{"op", "swap-out"}, {"target", "a"}});
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.takes(rig.a), 0u);
+}
+
+TEST(Oversubscription, WhoFindsNoRoomOnTheDeviceAtOnceKeepsItsTurn) {
+  Turn rig;
+  rig.b_leaves_in_its_turn();
+  // The driver is still clearing what it was given back.
+  rig.a.shim.residency().error = abi::kSwapNoDeviceRoom;
+  rig.b.shim.residency().held_threads = 1;
+  rig.is_absent(rig.b);
+  ASSERT_FALSE(rig.a.shim.told_to_leave());
+  rig.pass(milliseconds(50));
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(rig.a.shim.told_to_leave()) << "it has only been told to come";
+  rig.is_back(rig.a);
+  EXPECT_EQ(rig.job(0)["residency"], "resident");
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

@@ -1,0 +1,344 @@
+// Quotas, credit and waiting, on fake GPUs with fake clients.
+#include "monitor/residency/memory_broker.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "switchyard/status.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Memory, ACreditIsGrantedInChunks) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "2GiB"});
+  const wire::Charged charged = rig.charge(a, 10 * kMiB);
+  EXPECT_EQ(charged.verdict, wire::kGranted);
+  EXPECT_EQ(charged.granted_bytes, 512 * kMiB);
+  EXPECT_EQ(a.lane().credit_bytes, 512 * kMiB);
+  EXPECT_EQ(charged.available_bytes, 2 * kGiB - 512 * kMiB);
+  EXPECT_EQ(a.lane().available_bytes, charged.available_bytes);
+}
+
+TEST(Memory, CreditThatIsThereAlreadyCostsNothing) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "2GiB"});
+  rig.charge(a, 10 * kMiB);
+  EXPECT_EQ(rig.charge(a, 10 * kMiB).granted_bytes, 0u);
+}
+
+TEST(Memory, ExactlyTheQuotaCanBeUsed) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB"});
+  EXPECT_TRUE(rig.allocate(a, 1000 * kMiB));
+  EXPECT_TRUE(rig.allocate(a, 24 * kMiB - 5));
+  EXPECT_TRUE(rig.allocate(a, 5)) << "also the last odd bytes";
+  EXPECT_FALSE(rig.allocate(a, 1));
+  EXPECT_EQ(rig.charge(a, 1).verdict, wire::kOverQuota);
+}
+
+TEST(Memory, SiblingsShareOneQuota) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j", .memory = "1GiB"});
+  const Joined b = rig.join({.job = "j"});
+  EXPECT_TRUE(rig.allocate(a, 700 * kMiB));
+  EXPECT_FALSE(rig.allocate(b, 400 * kMiB));
+  EXPECT_TRUE(rig.allocate(b, 324 * kMiB));
+  EXPECT_EQ(b.lane().others_used_bytes, 700 * kMiB);
+}
+
+TEST(Memory, IdleCreditOfASiblingIsTakenBackBeforeARefusal) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j", .memory = "1GiB"});
+  const Joined b = rig.join({.job = "j"});
+  ASSERT_TRUE(rig.allocate(a, 100 * kMiB));
+  EXPECT_GT(a.lane().credit_bytes, 0u);
+  EXPECT_TRUE(rig.allocate(b, 924 * kMiB));
+  EXPECT_EQ(a.lane().credit_bytes, 0u);
+}
+
+TEST(Memory, WithoutAQuotaEverybodySharesWhatIsNotReserved) {
+  Rig rig;  // 4 GiB
+  rig.join({.memory = "1GiB"});
+  const Joined b = rig.join({});
+  const Joined c = rig.join({});
+  EXPECT_EQ(b.lane().quota_bytes, 0u);
+  EXPECT_TRUE(rig.allocate(b, 2 * kGiB));
+  EXPECT_TRUE(rig.allocate(c, kGiB)) << "b's idle credit is taken back";
+  EXPECT_EQ(rig.charge(c, kMiB).verdict, wire::kGpuFull);
+}
+
+TEST(Memory, AQuotaIsHonouredPerGpu) {
+  Rig rig(2);
+  const Joined a = rig.join({.memory = "1GiB"}, 1000, 2);
+  EXPECT_EQ(rig.charge(a, kGiB, 0).verdict, wire::kGranted);
+  EXPECT_EQ(rig.charge(a, kGiB, 1).verdict, wire::kGranted);
+  EXPECT_EQ(rig.charge(a, kGiB + 1, 1).verdict, wire::kOverQuota);
+}
+
+TEST(Memory, AQuotaIsPromisedOnTheGpusThatTheJobSees) {
+  Rig rig(2);
+  rig.join({.memory = "3GiB"});  // sees GPU 0 alone
+  EXPECT_EQ(rig.account(0).reserved(), 3 * kGiB);
+  EXPECT_EQ(rig.account(1).reserved(), 0u);
+}
+
+TEST(Memory, WhereItIsNotPromisedAQuotaIsACeiling) {
+  Rig rig(2);
+  rig.join({.memory = "3GiB"});
+  const Joined b = rig.join({.memory = "2GiB"}, 1000, 2);
+  EXPECT_EQ(rig.charge(b, 2 * kGiB, 1).verdict, wire::kGranted);
+  EXPECT_EQ(rig.charge(b, kGiB, 0).verdict, wire::kGranted) << "what is free, below the ceiling";
+  EXPECT_EQ(rig.charge(b, 2 * kGiB, 0).verdict, wire::kOverQuota);
+}
+
+TEST(Memory, AQuotaThatFitsNowhereIsRefusedNamingTheHolders) {
+  Rig rig;
+  rig.join({.name = "big", .memory = "3GiB"});
+  const std::string why = rig.refusal({.memory = "2GiB"});
+  EXPECT_NE(why.find("job 'big'"), std::string::npos) << why;
+  EXPECT_NE(why.find("3.00 GiB"), std::string::npos) << why;
+  EXPECT_NE(why.find("1.00 GiB are left"), std::string::npos) << why;
+}
+
+TEST(Memory, AQuotaLargerThanTheGpuIsRefusedWithoutTellingToEndNobody) {
+  Rig rig;
+  const std::string why = rig.refusal({.memory = "100GiB"});
+  EXPECT_NE(why.find("the job asks for 100.00 GiB"), std::string::npos) << why;
+  EXPECT_EQ(why.find("or end one of these"), std::string::npos) << why;
+}
+
+TEST(Memory, IdleCreditDoesNotStandInTheWayOfAQuota) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, 10 * kMiB));
+  EXPECT_GT(a.lane().credit_bytes, 200 * kMiB);
+  rig.join({.memory = "4086MiB"});
+  EXPECT_EQ(a.lane().credit_bytes, 0u);
+}
+
+TEST(Memory, DeathGivesEverythingBack) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j", .memory = "1GiB"});
+  const Joined b = rig.join({.job = "j"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  EXPECT_FALSE(rig.allocate(b, kMiB));
+  rig.gpus.uses[0].erase(a.client->peer.pid);
+  rig.monitor.died(a.id);
+  EXPECT_TRUE(rig.allocate(b, kGiB));
+}
+
+TEST(Memory, ASetQuotaIsInThePageAtOnce) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .memory = "2GiB"});
+  ASSERT_TRUE(rig.allocate(a, 600 * kMiB));
+  EXPECT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "1GiB"}})["ok"]);
+  EXPECT_EQ(a.lane().quota_bytes, kGiB);
+  EXPECT_STREQ(a.shim.page().card.memory, "1GiB");
+  EXPECT_TRUE(rig.allocate(a, 424 * kMiB));
+  EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
+}
+
+TEST(Memory, BelowItsUseAQuotaRefusesNewAllocationsOnly) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .memory = "2GiB"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  EXPECT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "512MiB"}})["ok"]);
+  EXPECT_EQ(a.lane().credit_bytes, 0u);
+  EXPECT_FALSE(rig.allocate(a, kMiB));
+  rig.release(a, 600 * kMiB);
+  EXPECT_TRUE(rig.allocate(a, 80 * kMiB)) << "below again";
+}
+
+TEST(Memory, RaisingAQuotaBeyondWhatIsLeftIsRefused) {
+  Rig rig;
+  rig.join({.name = "x", .memory = "2GiB"});
+  rig.join({.name = "y", .memory = "1GiB"});
+  const auto reply = rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "3500MiB"}});
+  EXPECT_EQ(reply["code"], kRefusedByPolicy);
+  EXPECT_NE(reply["error"].get<std::string>().find("job 'y'"), std::string::npos);
+  EXPECT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "3GiB"}})["ok"]);
+}
+
+TEST(Memory, AQuotaCanBeTakenAway) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .memory = "1GiB"});
+  EXPECT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "none"}})["ok"]);
+  EXPECT_EQ(a.lane().quota_bytes, 0u);
+  EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
+}
+
+TEST(Memory, AnOverdrawnGpuTakesNoCreditOutOfAPromise) {
+  Rig rig;  // 4 GiB
+  const Joined promised = rig.join({.memory = "2GiB"});
+  const Joined other = rig.join({});
+  ASSERT_TRUE(rig.allocate(promised, 10 * kMiB));
+  ASSERT_TRUE(rig.allocate(other, 10 * kMiB));
+  const std::uint64_t idle = promised.lane().credit_bytes;
+  ASSERT_GT(idle, 0u);
+  ASSERT_GT(other.lane().credit_bytes, 0u);
+  rig.gpus.uses[0][77] = 3 * kGiB;  // a process that is nobody's
+  rig.pass(seconds(1));
+  ASSERT_GT(rig.account().overdrawn(), 0u);
+  EXPECT_EQ(promised.lane().credit_bytes, idle);
+  EXPECT_EQ(other.lane().credit_bytes, 0u);
+}
+
+TEST(MemoryWaiting, AJobThatWaitsIsToldToWaitUntilThereIsMemory) {
+  Rig rig;
+  const Joined holder = rig.join({});
+  ASSERT_TRUE(rig.allocate(holder, 4 * kGiB));
+  const Joined waiter = rig.join({.name = "w", .on_oom = "wait"});
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][1]["state"], "waiting");
+  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][1]["state_reason"], "memory");
+  rig.now += milliseconds(100);
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
+  rig.release(holder, 2 * kGiB);
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kGranted);
+}
+
+TEST(MemoryWaiting, TheTimeOutEndsTheWait) {
+  Rig rig;
+  const Joined holder = rig.join({});
+  ASSERT_TRUE(rig.allocate(holder, 4 * kGiB));
+  const Joined waiter = rig.join({.on_oom = "wait", .oom_timeout = "1s"});
+  int waits = 0;
+  while (rig.charge(waiter, kGiB).verdict == wire::kWait && waits < 100) {
+    ++waits;
+    rig.now += milliseconds(100);
+  }
+  EXPECT_EQ(waits, 10);
+}
+
+TEST(MemoryWaiting, WhenEveryHolderWaitsItIsRefusedAtOnce) {
+  Rig rig;
+  const Joined a = rig.join({.on_oom = "wait"});
+  const Joined b = rig.join({.on_oom = "wait"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
+  EXPECT_EQ(rig.charge(a, kGiB).verdict, wire::kWait) << "b may still free";
+  EXPECT_EQ(rig.charge(b, kGiB).verdict, wire::kWaitsInVain) << "now nobody would";
+}
+
+TEST(MemoryWaiting, AForeignProcessMayStillFree) {
+  Rig rig;
+  const Joined waiter = rig.join({.on_oom = "wait", .oom_timeout = "1s"});
+  rig.gpus.uses[0][77] = 3 * kGiB;
+  rig.pass(seconds(1));
+  ASSERT_TRUE(rig.allocate(waiter, kGiB / 2));
+  int waits = 0;
+  while (rig.charge(waiter, kGiB).verdict == wire::kWait && waits < 100) {
+    ++waits;
+    rig.now += milliseconds(100);
+  }
+  EXPECT_EQ(waits, 10) << "until its time-out";
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
+  rig.gpus.uses[0].erase(77);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kGranted);
+}
+
+TEST(MemoryWaiting, AHolderThatGaveUpWaitingDoesNotCountAsWaiting) {
+  Rig rig;
+  const Joined a = rig.join({.on_oom = "wait"});
+  const Joined b = rig.join({.on_oom = "wait"});
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
+  rig.charge(a, kGiB);
+  rig.now += seconds(5);
+  EXPECT_EQ(rig.charge(b, kGiB).verdict, wire::kWait);
+}
+
+TEST(MemoryWaiting, AJobThatFillsItsOwnQuotaAloneWaitsInVain) {
+  Rig rig;
+  const Joined a = rig.join({.memory = "1GiB", .on_oom = "wait"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  EXPECT_EQ(rig.charge(a, kMiB).verdict, wire::kWaitsInVain);
+}
+
+TEST(MemoryWaiting, ASiblingThatDoesNotWaitMayStillFree) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j", .memory = "1GiB", .on_oom = "wait"});
+  const Joined b = rig.join({.job = "j"});
+  ASSERT_TRUE(rig.allocate(b, kGiB));
+  EXPECT_EQ(rig.charge(a, kMiB).verdict, wire::kWait);
+}
+
+TEST(MemoryHostile, APageThatLiesAboutItsCreditGetsNothingFromIt) {
+  Rig rig;
+  const Joined liar = rig.join({.memory = "1GiB"});
+  const Joined other = rig.join({.memory = "3GiB"});
+  rig.charge(liar, kMiB);
+  liar.lane().credit_bytes = ~0ull;
+  rig.pass(seconds(1));
+  rig.charge(liar, ~0ull);
+  rig.pass(seconds(1));
+  EXPECT_LE(rig.account().charged(liar.client->job), kGiB);
+  EXPECT_TRUE(rig.allocate(other, 3 * kGiB)) << "another job's promise is untouched";
+}
+
+TEST(MemoryHostile, RandomWordsInThePageBreakNothing) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Rig rig;
+    const Joined honest = rig.join({.memory = "1GiB"});
+    const Joined hostile = rig.join({.name = "h", .memory = "1GiB"});
+    auto* words = reinterpret_cast<std::uint64_t*>(&hostile.shim.page());
+    for (int step = 0; step < 300; ++step) {
+      for (int i = 0; i < 50; ++i) words[random() % (abi::kPageBytes / 8)] = random();
+      rig.charge(hostile, random() >> (random() % 64));
+      rig.monitor.refresh(hostile.id, {static_cast<std::uint32_t>(random()), 0, random()}, rig.now);
+      if (step % 50 == 0) rig.ask({{"op", "set"}, {"target", "h"}, {"share", "2"}});
+      rig.pass(milliseconds(100));
+      ASSERT_LE(rig.account().charged(hostile.client->job), kGiB) << "seed " << seed;
+    }
+    EXPECT_TRUE(rig.allocate(honest, kGiB));
+    rig.ask({{"op", "ps"}});
+    rig.ask({{"op", "status"}});
+  }
+}
+
+TEST(Memory, AThousandRandomAllocationsEndAtZero) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    std::mt19937_64 random(seed);
+    Rig rig;
+    std::vector<Joined> clients;
+    for (int i = 0; i < 2; ++i) clients.push_back(rig.join({.job = "j", .memory = "1GiB"}));
+    for (int i = 0; i < 2; ++i) clients.push_back(rig.join({}));
+    std::vector<std::pair<std::size_t, std::uint64_t>> live;
+    for (int step = 0; step < 1000; ++step) {
+      if (random() % 2 == 0 || live.empty()) {
+        const std::size_t who = random() % clients.size();
+        const std::uint64_t bytes = 1 + random() % (200 * kMiB);
+        if (rig.allocate(clients[who], bytes)) live.emplace_back(who, bytes);
+      } else {
+        const std::size_t at = random() % live.size();
+        rig.release(clients[live[at].first], live[at].second);
+        live.erase(live.begin() + static_cast<long>(at));
+      }
+      if (random() % 20 == 0) rig.pass(milliseconds(300));
+      std::uint64_t used = 0;
+      for (const auto& [who, bytes] : live) used += who < 2 ? bytes : 0;
+      ASSERT_LE(used, kGiB);
+    }
+    for (const auto& [who, bytes] : live) rig.release(clients[who], bytes);
+    rig.pass(seconds(1));
+    rig.pass(seconds(1));
+    for (const Joined& each : clients) {
+      EXPECT_EQ(rig.account().holding(each.id)->used(), 0u) << "seed " << seed;
+      EXPECT_EQ(rig.account().holding(each.id)->overhead, 0u);
+      rig.monitor.died(each.id);
+    }
+    EXPECT_EQ(rig.account().free(), 4 * kGiB);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor

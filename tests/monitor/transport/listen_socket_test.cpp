@@ -1,0 +1,269 @@
+// The monitor's directory, socket, and claims.
+#include "monitor/transport/listen_socket.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "monitor/core/job_settings.h"
+#include "monitor/options.h"
+#include "switchyard/status.h"
+#include "tests/monitor/transport/wire_client.h"
+
+namespace switchyard::monitor {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PlaceTest : testing::Test {
+  PlaceTest() {
+    char name[] = "/tmp/switchyard-test-XXXXXX";
+    base = ::mkdtemp(name);
+  }
+  ~PlaceTest() override { fs::remove_all(base); }
+  std::string refused(const std::string& socket) {
+    Place place;
+    EXPECT_FALSE(place.open(socket, why, taken));
+    return why;
+  }
+  std::string base, why;
+  bool taken = false;
+};
+
+TEST_F(PlaceTest, MakesItsDirectoryAndSocket) {
+  Place place;
+  ASSERT_TRUE(place.open(base + "/new/monitor.sock", why, taken)) << why;
+  EXPECT_TRUE(fs::is_socket(base + "/new/monitor.sock"));
+  const auto mode = fs::status(base + "/new").permissions();
+  EXPECT_EQ(mode & fs::perms::others_write, fs::perms::none);
+}
+
+TEST_F(PlaceTest, TheSocketGoesWithTheMonitor) {
+  {
+    Place place;
+    ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
+  }
+  EXPECT_FALSE(fs::exists(base + "/monitor.sock"));
+}
+
+TEST_F(PlaceTest, ALeftOverSocketIsReplaced) {
+  {
+    Place place;
+    ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken));
+    fs::copy(base + "/monitor.sock.lock", base + "/copy");
+    fs::create_symlink("nowhere", base + "/kept");
+  }
+  // As a killed monitor leaves it.
+  std::ofstream(base + "/monitor.sock") << "stale";
+  Place place;
+  EXPECT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
+  EXPECT_TRUE(fs::is_socket(base + "/monitor.sock"));
+}
+
+TEST_F(PlaceTest, ASecondMonitorIsToldThatThePlaceIsTaken) {
+  Place first;
+  ASSERT_TRUE(first.open(base + "/monitor.sock", why, taken));
+  Place second;
+  EXPECT_FALSE(second.open(base + "/monitor.sock", why, taken));
+  EXPECT_TRUE(taken);
+  EXPECT_TRUE(fs::is_socket(base + "/monitor.sock")) << "the first one keeps its socket";
+}
+
+TEST_F(PlaceTest, ADirectoryThatOthersMayChangeIsRefused) {
+  fs::create_directory(base + "/open");
+  ::chmod((base + "/open").c_str(), 0777);
+  EXPECT_NE(refused(base + "/open/monitor.sock").find("changed by others"), std::string::npos);
+  ::chmod((base + "/open").c_str(), 01777);
+  Place place;
+  EXPECT_TRUE(place.open(base + "/open/monitor.sock", why, taken)) << "like /tmp itself: " << why;
+}
+
+TEST_F(PlaceTest, AFileInTheWayIsRefused) {
+  std::ofstream(base + "/file") << "x";
+  EXPECT_NE(refused(base + "/file/monitor.sock").find("not a directory"), std::string::npos);
+}
+
+TEST_F(PlaceTest, APathThatCanNotBeASocketIsRefused) {
+  EXPECT_FALSE(refused("relative.sock").empty());
+  EXPECT_FALSE(refused("").empty());
+  EXPECT_FALSE(refused(base + "/" + std::string(120, 'x')).empty());
+  EXPECT_FALSE(refused(base + "/not/there/monitor.sock").empty());
+}
+
+TEST_F(PlaceTest, ALockFileThatIsALinkIsNotFollowed) {
+  std::ofstream(base + "/precious") << "x";
+  fs::create_symlink(base + "/precious", base + "/monitor.sock.lock");
+  EXPECT_FALSE(refused(base + "/monitor.sock").empty());
+}
+
+std::string unique_uuid() { return "GPU-test-" + std::to_string(::getpid()); }
+
+TEST(Claims, TheSecondClaimNamesTheFirst) {
+  std::string why;
+  const std::string uuid = unique_uuid();
+  const auto first = claim_gpus({uuid}, why);
+  ASSERT_EQ(first.size(), 1u) << why;
+  // The holder's own answer, as the server gives it.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string child_why;
+    const bool refused = claim_gpus({"GPU-other-" + uuid, uuid}, child_why).empty();
+    const bool named = child_why.find("pid " + std::to_string(::getppid())) != std::string::npos &&
+                       child_why.find("socket /here") != std::string::npos;
+    ::_exit(refused && named ? 0 : 1);
+  }
+  pollfd poll_for{first[0].get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&poll_for, 1, test::kPatienceMs), 1);
+  const Fd caller(::accept(first[0].get(), nullptr, nullptr));
+  ASSERT_GT(::send(caller.get(), "socket /here", 12, MSG_NOSIGNAL), 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Claims, AClaimEndsWithItsHolder) {
+  std::string why;
+  ASSERT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u);
+  EXPECT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u) << why;
+}
+
+// Any user can take the name of a GPU.
+TEST(Claims, AnotherUsersClaimDoesNotKeepRootsMonitorFromStarting) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  std::string why;
+  const std::string uuid = unique_uuid();
+  ASSERT_EQ(::seteuid(47112), 0);  // the kernel keeps who listens
+  const auto squatted = claim_gpus({uuid}, why);
+  EXPECT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(squatted.size(), 1u) << why;
+  EXPECT_EQ(claim_gpus({uuid}, why).size(), 1u) << why;
+  ASSERT_EQ(::seteuid(47111), 0);
+  EXPECT_TRUE(claim_gpus({uuid}, why).empty());
+  EXPECT_EQ(::seteuid(0), 0);
+  EXPECT_NE(why.find("switchyardd --system"), std::string::npos) << why;
+  EXPECT_NE(why.find("47112"), std::string::npos) << why;
+}
+
+TEST(Claims, ANameThatNobodyListensOnIsNoClaim) {
+  const std::string name = "switchyard-gpu-" + unique_uuid();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const Fd squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(squatter.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  std::string why;
+  EXPECT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u) << why;
+}
+
+TEST(Processes, TheOwnerIsTheUserThatActsWhateverTheProcessHides) {
+  EXPECT_EQ(process_owner(::getpid()), ::geteuid());
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play another user";
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool hidden = ::setresuid(47112, 47112, 47112) == 0 && ::prctl(PR_SET_DUMPABLE, 0) == 0;
+    ::_exit(::write(ready[1], &hidden, 1) == 1 && ::pause() == 0 ? 0 : 1);
+  }
+  bool hidden = false;
+  ASSERT_EQ(::read(ready[0], &hidden, 1), 1);
+  EXPECT_TRUE(hidden);
+  EXPECT_EQ(process_owner(child), 47112u);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int end : ready) ::close(end);
+}
+
+TEST_F(PlaceTest, AFileThatSomethingElseHasLockedIsLetBe) {
+  const std::string file = base + "/device";
+  std::ofstream(file) << "x";
+  std::vector<Fd> first, second;
+  ASSERT_TRUE(lock_devices({file, base + "/none"}, first, why)) << why;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(lock_holder(first[0].get()), ::getpid());
+  EXPECT_TRUE(lock_devices({file}, second, why)) << "this test is no monitor: " << why;
+  EXPECT_TRUE(second.empty());
+  first.clear();
+  EXPECT_TRUE(lock_devices({file}, second, why));
+  EXPECT_EQ(second.size(), 1u);
+}
+
+std::optional<Options> options_of(std::vector<std::string> words, int& exit_code) {
+  words.insert(words.begin(), "switchyardd");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return parse_options(static_cast<int>(argv.size()), argv.data(), exit_code);
+}
+
+TEST(Options, AreUnderstood) {
+  int exit_code = -1;
+  const auto options =
+      options_of({"--socket", "/x/y", "--persist", "--capacity", "24GiB", "--log", "debug:/tmp/l",
+                  "--cap-priority", "normal", "--cap-share", "4", "--cap-memory", "40GiB",
+                  "--allow-high", "1000,1001", "--idle-exit", "1s"},
+                 exit_code);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->settings.socket, "/x/y");
+  EXPECT_TRUE(options->settings.persist);
+  EXPECT_EQ(options->settings.capacity, 24ull << 30);
+  EXPECT_EQ(options->log_level, "debug");
+  EXPECT_EQ(options->log_file, "/tmp/l");
+  EXPECT_EQ(options->settings.caps.priority, Priority::kNormal);
+  EXPECT_EQ(options->settings.caps.share, 4);
+  EXPECT_EQ(options->settings.caps.memory_bytes, 40ull << 30);
+  EXPECT_EQ(options->settings.caps.may_be_high, (std::set<uid_t>{1000, 1001}));
+  EXPECT_EQ(options->settings.idle_exit, std::chrono::seconds(1));
+}
+
+TEST(Options, TheSystemMonitorListensOnTheWellKnownPlaceAndStays) {
+  int exit_code = -1;
+  const auto options = options_of({"--system", "--wait-for-gpu", "2m"}, exit_code);
+  if (::geteuid() != 0) {
+    EXPECT_FALSE(options);
+    EXPECT_EQ(exit_code, kUsage);
+    return;
+  }
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->settings.socket, "/run/switchyard/monitor.sock");
+  EXPECT_TRUE(options->settings.persist);
+  EXPECT_EQ(options->wait_for_gpu, std::chrono::minutes(2));
+}
+
+TEST(Options, NonsenseIsAUsageError) {
+  const std::vector<std::vector<std::string>> bad = {{"--capacity", "much"},
+                                                     {"--capacity", "0"},
+                                                     {"--cap-priority", "urgent"},
+                                                     {"--cap-share", "x"},
+                                                     {"--cap-memory", "-1"},
+                                                     {"--idle-exit", "soon"},
+                                                     {"--wait-for-gpu", "soon"},
+                                                     {"--system", "--socket", "/x/y"},
+                                                     {"--log", "loud"},
+                                                     {"--allow-high", "root"},
+                                                     {"--no-such-option"}};
+  for (const auto& words : bad) {
+    int exit_code = -1;
+    EXPECT_FALSE(options_of(words, exit_code)) << words[0];
+    EXPECT_EQ(exit_code, kUsage) << words[0];
+  }
+}
+
+TEST(Options, HelpAndVersionEndWell) {
+  for (const char* word : {"--help", "--version"}) {
+    int exit_code = -1;
+    EXPECT_FALSE(options_of({word}, exit_code));
+    EXPECT_EQ(exit_code, kOk);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor
