@@ -36,7 +36,12 @@ LAYERS = {
 FLOORS = {
     "shim/swap": ["primary_context", "work_guard", "mover", "host", "memory", "transfer",
                   "residency", "calls", "reset"],
+    "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
+                "control", "transport", "options", "main"],
 }
+
+# A folder with more source files than this opens with a README.md.
+MOST_UNEXPLAINED = 8
 
 ROOTS = ("include", "shim", "monitor", "tools", "tests", "examples", "bench")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]*)"')
@@ -102,6 +107,15 @@ def circle(includes):
     return next((found for found in map(visit, sorted(includes)) if found), [])
 
 
+def unexplained():
+    """Folders that have many files and no README.md."""
+    for root in ROOTS:
+        for folder in [Path(root), *(path for path in sorted(Path(root).rglob("*")) if path.is_dir())]:
+            sources = [file for file in folder.glob("*") if file.suffix in (".h", ".cpp", ".c", ".py")]
+            if len(sources) > MOST_UNEXPLAINED and not (folder / "README.md").is_file():
+                yield str(folder)
+
+
 def main():
     os.chdir(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
     problems, includes = [], {}
@@ -116,6 +130,8 @@ def main():
     found = circle(includes)
     if found:
         problems.append("these include each other in a circle: " + " ".join(found))
+    problems += [f"{folder}: more than {MOST_UNEXPLAINED} files want a README.md: what lives here, "
+                 "what it may include, its locks" for folder in unexplained()]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -26,4 +26,10 @@ bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
   return all;
 }
 
+// Whether the memory of a client is on its way out, as of the last look.
+inline bool leaving(const Client::Lane& lane) {
+  const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
+  return told && !lane.residency.away();
+}
+
 }  // namespace switchyard::monitor

@@ -47,11 +47,6 @@ bool wanted_out(const Job& job) {
          (job.pause.on && job.pause.release);
 }
 
-bool leaving(const Client::Lane& lane) {
-  const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
-  return told && !lane.residency.away();
-}
-
 bool nothing_leaves(const Roster& roster, const Job& job) {
   bool uses = false;
   bool leaves = false;

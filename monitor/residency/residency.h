@@ -45,8 +45,6 @@ constexpr const char* to_string(Whereabouts where) {
 void want_out(Job& job);
 void want_in(Job& job);
 bool wanted_out(const Job& job);
-// Whether the memory of a client is on its way out, as of the last look.
-bool leaving(const Client::Lane& lane);
 
 // What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. Only the
 // answer to the present order counts.

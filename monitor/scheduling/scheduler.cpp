@@ -2,7 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "monitor/residency/residency.h"
+#include "monitor/core/lanes.h"
 
 namespace switchyard::monitor {
 

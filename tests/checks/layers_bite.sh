@@ -5,10 +5,13 @@ check="$1"
 tree="$(mktemp -d)"
 trap 'rm -rf "$tree"' EXIT
 cd "$tree"
-mkdir -p include/switchyard shim/memory monitor tools tests
-touch include/switchyard/abi.h shim/log.h monitor/page.h
+mkdir -p include/switchyard shim/memory monitor/core monitor/residency monitor/attic tools tests
+touch include/switchyard/abi.h shim/log.h monitor/core/page.h monitor/residency/residency.h \
+  monitor/monitor.h
 echo '#include "switchyard/abi.h"' > shim/good.cpp
 echo '#include "shim/log.h"' > tests/good.cpp
+echo '#include "monitor/core/page.h"' > monitor/residency/good.cpp
+echo '#include "monitor/residency/residency.h"' > monitor/monitor.cpp
 "$check" "$tree"
 
 wrong() {
@@ -20,10 +23,13 @@ wrong() {
   grep -q "^$1:1:" report || { cat report; exit 1; }
   rm "$1"
 }
-wrong shim/bad.cpp monitor/page.h
-wrong shim/memory/bad.cpp ../../monitor/page.h
-wrong monitor/bad.cpp shim/log.h
-wrong tools/bad.cpp monitor/page.h
+wrong shim/bad.cpp monitor/core/page.h
+wrong shim/memory/bad.cpp ../../monitor/core/page.h
+wrong monitor/core/bad.cpp shim/log.h
+wrong monitor/core/bad.cpp monitor/residency/residency.h
+wrong monitor/residency/bad.cpp monitor/monitor.h
+wrong monitor/attic/bad.cpp monitor/core/page.h
+wrong tools/bad.cpp monitor/core/page.h
 wrong include/switchyard/bad.h shim/log.h
 
 # A folder of a wing that includes one above it, and a folder that nobody has put in order.
@@ -42,3 +48,16 @@ if "$check" "$tree" 2> report; then
   exit 1
 fi
 grep -q 'circle' report
+rm shim/a.h shim/b.h
+
+# A large folder without a README.
+touch tools/{1,2,3,4,5,6,7,8}.h
+"$check" "$tree"
+touch tools/9.h
+if "$check" "$tree" 2> report; then
+  echo "a folder without a README was not noticed"
+  exit 1
+fi
+grep -q '^tools: ' report
+echo "# Tools" > tools/README.md
+"$check" "$tree"
