@@ -15,8 +15,8 @@
 #include <random>
 #include <thread>
 
-#include "monitor/platform/nvml.h"
 #include "monitor/options.h"
+#include "monitor/platform/nvml.h"
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/server.h"
@@ -93,7 +93,7 @@ int serve(const Options& options) {
   if (!lock_devices(files, locks, why)) return refuse(kRefusedByPolicy, why);
   // The claims come first: a second monitor that is refused must never have had a socket, on which
   // somebody could wait for it in vain.
-  Place place;
+  ListenSocket place;
   if (!place.open(options.settings.socket, why, taken)) {
     return refuse(taken ? kRefusedByPolicy : kFailure, why);
   }

@@ -27,20 +27,20 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       settings_(std::move(settings)),
       started_(now),
       users_(settings_.owner, settings_.users),
-      roster_(std::move(random), users_),
-      gpus_(gpus.list(), roster_, settings_.capacity),
-      measuring_(gpus, gpus_, settings_.capacity),
-      memory_(roster_, gpus_, measuring_),
-      residency_(roster_, gpus_, memory_, settings_.host_pool_bytes),
-      slicing_(roster_, gpus_,
-               [&] {
-                 measuring_.measure_all(now);
-                 const bool strangers =
-                     std::any_of(gpus_.all().begin(), gpus_.all().end(),
-                                 [](const auto& gpu) { return !gpu.outsiders.empty(); });
-                 return strangers ? now + kQuietAtStart : now;
-               }()),
-      scheduler_(roster_, gpus_, slicing_),
+      registry_(std::move(random), users_),
+      gpus_(gpus.list(), registry_, settings_.capacity),
+      sampler_(gpus, gpus_, settings_.capacity),
+      memory_(registry_, gpus_, sampler_),
+      residency_(registry_, gpus_, memory_, settings_.host_pool_bytes),
+      slice_controller_(registry_, gpus_,
+                        [&] {
+                          sampler_.measure_all(now);
+                          const bool strangers =
+                              std::any_of(gpus_.all().begin(), gpus_.all().end(),
+                                          [](const auto& gpu) { return !gpu.outsiders.empty(); });
+                          return strangers ? now + kQuietAtStart : now;
+                        }()),
+      scheduler_(registry_, gpus_, slice_controller_),
       shared_memory_(most_shared_descriptors(), settings_.owner,
                      [this](uid_t uid, std::vector<Fd> descriptors) {
                        closer_.close(uid, std::move(descriptors));
@@ -56,15 +56,15 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   auto knobs = parse_card(hello.card, refused);
   if (!knobs) return nullptr;
   if (hello.card.job[0] != '\0') {
-    if (Job* job = roster_.find_id_of(hello.card.job, peer.uid)) return job;
+    if (Job* job = registry_.find_id_of(hello.card.job, peer.uid)) return job;
   }
   JobCard card = hello.card;
   const std::string over = settings_.caps.exceeded(peer.uid, *knobs);
   settings_.caps.lower(peer.uid, *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
-  if (named) set_text(card.name, roster_.free_name(card.name));
-  Job* job = roster_.make(card, *knobs, peer.uid, now, refused);
+  if (named) set_text(card.name, registry_.free_name(card.name));
+  Job* job = registry_.make(card, *knobs, peer.uid, now, refused);
   if (job == nullptr) return nullptr;
   job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
   if (!over.empty()) {
@@ -77,7 +77,7 @@ void Monitor::drop_ghosts_of(pid_t pid) {
   if (pid == 0) return;
   for (auto it = ghosts_.begin(); it != ghosts_.end();) {
     if (it->second.pid == pid) {
-      slicing_.died(it->first);
+      slice_controller_.died(it->first);
       it = ghosts_.erase(it);
     } else {
       ++it;
@@ -91,7 +91,7 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
     const std::uint64_t used = rejoins ? hello.used_bytes[lane] : 0;
     memory_.join(client, lane, used);
     if (used == 0) continue;
-    measuring_.measure_if_old(state.gpu, now);
+    sampler_.measure_if_old(state.gpu, now);
     memory_.check_claim(client, lane);
     client.lanes[lane].claimed_at = now;
   }
@@ -132,7 +132,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
     // An observer sees all GPUs of the machine, whatever the job will use.
     if (!fresh->observer) sees_more = job->seen.insert(*gpu).second || sees_more;
   }
-  Client& client = roster_.add(std::move(fresh));
+  Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
   std::string why;
   const bool bounded = job->knobs.memory_bytes || job->ceiling_bytes;
@@ -140,7 +140,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
     const bool rejoins = (hello.flags & wire::kRejoin) != 0;
     if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins && !client.observer) {
       refused = why;
-      roster_.remove(client.id);
+      registry_.remove(client.id);
       drop_if_done(job->key);
       return nullptr;
     }
@@ -151,7 +151,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   });
   drop_ghosts_of(peer.pid);
   restore_pause(*job, hello, now);
-  slicing_.join(client, known || (hello.flags & wire::kRejoin) != 0);
+  slice_controller_.join(client, known || (hello.flags & wire::kRejoin) != 0);
   fill_page(client, hello, *job, now);
   spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
                user_name(peer.uid), job->name, client.id, client.observer ? " (observer)" : "");
@@ -159,7 +159,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
 }
 
 wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) {
-  Client* client = roster_.client(id);
+  Client* client = registry_.client(id);
   if (client == nullptr || asked.lane >= client->page->lane_count()) {
     return {wire::kOverQuota, 0, 0, 0};
   }
@@ -167,7 +167,7 @@ wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) 
 }
 
 wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now) {
-  Client* client = roster_.client(id);
+  Client* client = registry_.client(id);
   if (client == nullptr) return {};
   const auto lane = client->lanes.find(asked.lane);
   if (lane == client->lanes.end()) return {};
@@ -175,7 +175,7 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
   // A new context counts at once, or the quota is overdrawn by it. NVML takes milliseconds, so the
   // next tick measures a client that refreshes all the time.
   if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
-    measuring_.measure(gpu, now);
+    sampler_.measure(gpu, now);
   } else {
     gpus_.all()[gpu].stale = true;
     gpus_.read_credits(gpu);
@@ -186,23 +186,23 @@ wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now)
 }
 
 void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
-  Client* client = roster_.client(id);
+  Client* client = registry_.client(id);
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
   memory_.leave(*client);
   residency_.room_came();
-  slicing_.left(*client);
+  slice_controller_.left(*client);
   shared_memory_.left(id);
   const bool watched = client->watched && client->peer.pid != 0;
   ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched, std::move(watch)};
-  roster_.remove(id);
+  registry_.remove(id);
   drop_if_done(job);
 }
 
 void Monitor::died(ClientId id) {
   left(id);
-  slicing_.died(id);
+  slice_controller_.died(id);
   ghosts_.erase(id);
 }
 
@@ -211,7 +211,7 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   now_ = now;
   const auto knobs = parse_card(card, why);
   if (!knobs) return nullptr;
-  Job* job = roster_.make(card, *knobs, uid, now, why);
+  Job* job = registry_.make(card, *knobs, uid, now, why);
   if (job == nullptr) return nullptr;
   job->seen.insert(gpus.begin(), gpus.end());
   job->creator = creator;
@@ -228,17 +228,17 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
 }
 
 void Monitor::creator_died(JobKey key) {
-  if (Job* job = roster_.find(key)) job->creator = 0;
+  if (Job* job = registry_.find(key)) job->creator = 0;
   drop_if_done(key);
 }
 
 void Monitor::drop_if_done(JobKey key) {
-  const Job* job = roster_.find(key);
+  const Job* job = registry_.find(key);
   if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
   spdlog::info("job '{}' ended", job->name);
   memory_.forget(*job);
   residency_.room_came();
-  roster_.drop(key);
+  registry_.drop(key);
   last_job_at_ = now_;
 }
 
@@ -248,7 +248,7 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   job.card = card;
   job.knobs = knobs;
   for (const ClientId id : job.clients) {
-    if (const Client* client = roster_.client(id)) client->page->set_card(card);
+    if (const Client* client = registry_.client(id)) client->page->set_card(card);
   }
   if (memory_changes) {
     std::string ignored;
@@ -288,35 +288,35 @@ void Monitor::follow_residency(Time now) {
 }
 
 Time Monitor::look(Time now) {
-  end_pauses(roster_, now);
+  end_pauses(registry_, now);
   residency_.follow(now);
   return earlier(next_due(), scheduler_.look(now));
 }
 
 Time Monitor::look_at_due(Time now) {
   const Time due = residency_.due();
-  if (end_pauses(roster_, now) || (due != Time{0} && due <= now)) return look(now);
+  if (end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
   return earlier(next_due(), scheduler_.look_at_due(now));
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
-  const Client* client = roster_.client(id);
+  const Client* client = registry_.client(id);
   if (client == nullptr) return look_at_due(now);
   follow_residency(now);
   return earlier(next_due(), scheduler_.look_at_those_of(*client, now));
 }
 
-Time Monitor::next_due() const { return earlier(next_pause_end(roster_), residency_.due()); }
+Time Monitor::next_due() const { return earlier(next_pause_end(registry_), residency_.due()); }
 
 void Monitor::tick(Time now) {
   now_ = now;
   ++beat_;
-  for (auto& [id, client] : roster_.clients()) client->page->set_heartbeat(beat_);
-  if (!roster_.clients().empty()) {
-    measuring_.measure_due(now);
+  for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
+  if (!registry_.clients().empty()) {
+    sampler_.measure_due(now);
     if (now - loads_at_ >= kLoadsEvery) {
       loads_at_ = now;
-      measuring_.measure_loads();
+      sampler_.measure_loads();
     }
   }
   memory_.check_claims(now);
@@ -327,14 +327,14 @@ void Monitor::tick(Time now) {
   }
   std::erase_if(ghosts_, [&](const auto& ghost) {
     const bool over = !ghost.second.watched && now >= ghost.second.until;
-    if (over) slicing_.died(ghost.first);
+    if (over) slice_controller_.died(ghost.first);
     return over;
   });
 }
 
 bool Monitor::done(Time now) const {
   if (ending_) return true;
-  if (settings_.persist || !roster_.jobs().empty()) return false;
+  if (settings_.persist || !registry_.jobs().empty()) return false;
   return now - last_job_at_ >= (had_a_job_ ? settings_.idle_exit : settings_.first_job);
 }
 

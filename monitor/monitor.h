@@ -2,8 +2,8 @@
 // answer to a call, and every call is told the time, so the whole of it runs in a unit test.
 //
 // Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
-// the rooms: roster (who), gpu_accounts, measuring, memory and residency, scheduler (the policy and
-// what it asks for), slicing, shared_memory; commands.h answers tools out of them.
+// the rooms: registry (who), gpu_accounts, measuring, memory and residency, scheduler (the policy
+// and what it asks for), slicing, shared_memory; commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once
@@ -15,18 +15,18 @@
 #include <optional>
 #include <string>
 
-#include "monitor/platform/closer.h"
 #include "monitor/accounting/gpu_accounts.h"
-#include "monitor/platform/gpus.h"
 #include "monitor/accounting/nvml_sampler.h"
+#include "monitor/core/registry.h"
+#include "monitor/core/shared_memory.h"
+#include "monitor/platform/closer.h"
+#include "monitor/platform/gpus.h"
+#include "monitor/platform/users.h"
 #include "monitor/residency/memory_broker.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/residency.h"
-#include "monitor/core/registry.h"
 #include "monitor/scheduling/scheduler.h"
-#include "monitor/core/shared_memory.h"
 #include "monitor/scheduling/slice_controller.h"
-#include "monitor/platform/users.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -89,11 +89,11 @@ class Monitor {
   bool done(Time now) const;
 
   Gpus& door() { return door_; }
-  Roster& roster() { return roster_; }
+  Registry& registry() { return registry_; }
   GpuAccounts& gpus() { return gpus_; }
-  Measuring& measuring() { return measuring_; }
-  Memory& memory() { return memory_; }
-  Slicing& slicing() { return slicing_; }
+  NvmlSampler& sampler() { return sampler_; }
+  MemoryBroker& memory() { return memory_; }
+  SliceController& slice_controller() { return slice_controller_; }
   Scheduler& scheduler() { return scheduler_; }
   SharedMemory& shared_memory() { return shared_memory_; }
   Closer& closer() { return closer_; }
@@ -112,12 +112,12 @@ class Monitor {
   Settings settings_;
   Time started_;
   Users users_;
-  Roster roster_;
+  Registry registry_;
   GpuAccounts gpus_;
-  Measuring measuring_;
-  Memory memory_;
+  NvmlSampler sampler_;
+  MemoryBroker memory_;
   Residency residency_;
-  Slicing slicing_;
+  SliceController slice_controller_;
   Scheduler scheduler_;
   Closer closer_;
   SharedMemory shared_memory_;

@@ -1,8 +1,8 @@
 // A model's memory: reserved addresses, and the chunks of physical memory behind them.
 //
-// Concept. A chunk comes and goes by the calls that shim/swap/memory/range_table.cpp uses, so that a move of
-// these takes as long as the library's. It may also be mapped from memory of the host, at the same
-// address.
+// Concept. A chunk comes and goes by the calls that shim/swap/memory/range_table.cpp uses, so that
+// a move of these takes as long as the library's. It may also be mapped from memory of the host, at
+// the same address.
 //
 // Threading: one thread.
 #pragma once

@@ -4,9 +4,9 @@
 
 namespace switchyard::monitor {
 
-GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
+GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Registry& registry,
                          std::optional<std::uint64_t> capacity)
-    : roster_(roster) {
+    : registry_(registry) {
   for (const GpuInfo& info : infos) {
     gpus_.emplace_back();
     gpus_.back().info = info;
@@ -28,9 +28,9 @@ std::optional<std::size_t> GpuAccounts::find_text(const std::string& uuid_text) 
   return std::nullopt;
 }
 
-std::vector<GpuAccounts::Place> GpuAccounts::places(std::size_t gpu) {
-  std::vector<Place> out;
-  for (auto& [id, client] : roster_.clients()) {
+std::vector<GpuAccounts::ClientOnGpu> GpuAccounts::clients_on(std::size_t gpu) {
+  std::vector<ClientOnGpu> out;
+  for (auto& [id, client] : registry_.clients()) {
     for (auto& [lane, state] : client->lanes) {
       if (state.gpu == gpu) out.push_back({client.get(), lane, &state});
     }
@@ -39,8 +39,8 @@ std::vector<GpuAccounts::Place> GpuAccounts::places(std::size_t gpu) {
 }
 
 bool GpuAccounts::takes_turns(std::size_t gpu) const {
-  for (const auto& [id, client] : roster_.clients()) {
-    const Job* job = roster_.find(client->job);
+  for (const auto& [id, client] : registry_.clients()) {
+    const Job* job = registry_.find(client->job);
     if (job == nullptr || !job->knobs.oversubscribe) continue;
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu == gpu) return true;
@@ -49,22 +49,22 @@ bool GpuAccounts::takes_turns(std::size_t gpu) const {
   return false;
 }
 
-std::optional<GpuAccounts::Place> GpuAccounts::place(std::size_t gpu, ClientId id) {
-  Client* client = roster_.client(id);
+std::optional<GpuAccounts::ClientOnGpu> GpuAccounts::client_on(std::size_t gpu, ClientId id) {
+  Client* client = registry_.client(id);
   if (client == nullptr) return std::nullopt;
   for (auto& [lane, state] : client->lanes) {
-    if (state.gpu == gpu) return Place{client, lane, &state};
+    if (state.gpu == gpu) return ClientOnGpu{client, lane, &state};
   }
   return std::nullopt;
 }
 
 void GpuAccounts::read_credits(std::size_t gpu) {
   Account& account = gpus_[gpu].account;
-  for (const Place& each : places(gpu)) {
+  for (const ClientOnGpu& each : clients_on(gpu)) {
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr) continue;
     account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
-    const Job* job = roster_.find(each.client->job);
+    const Job* job = registry_.find(each.client->job);
     if (job == nullptr || !job->knobs.swappable) continue;
     const ResidencyReport said = each.client->page->residency(each.lane);
     const std::uint64_t held = held_bytes(said, each.state->residency_order);

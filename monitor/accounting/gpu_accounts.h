@@ -1,8 +1,8 @@
 // The GPUs that the monitor governs: the account of each, what was measured of it last, and which
 // lanes of which clients are on it.
 //
-// Concept. nvml_sampler.h brings in what NVML says, memory_broker.h what clients ask for; both work on these
-// accounts, and everybody else looks at them.
+// Concept. nvml_sampler.h brings in what NVML says, memory_broker.h what clients ask for; both work
+// on these accounts, and everybody else looks at them.
 //
 // Threading: one thread.
 #pragma once
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "monitor/core/account.h"
-#include "monitor/platform/gpus.h"
 #include "monitor/core/registry.h"
+#include "monitor/platform/gpus.h"
 
 namespace switchyard::monitor {
 
@@ -36,17 +36,17 @@ class GpuAccounts {
     std::vector<ProcessMemory> listed;  // by NVML
     bool lists = false;                 // NVML answered who uses it
     Time measured_at{-3600'000'000'000};
-    bool stale = false;    // somebody left since; what it used may be an outsider's now
-    NobodysMeter nobodys;  // used, but by no process that NVML names
+    bool stale = false;         // somebody left since; what it used may be an outsider's now
+    UnattributedMeter nobodys;  // used, but by no process that NVML names
   };
   // A lane of a client that is on a GPU.
-  struct Place {
+  struct ClientOnGpu {
     Client* client;
     unsigned lane;
     Client::Lane* state;
   };
 
-  GpuAccounts(const std::vector<GpuInfo>& infos, Roster& roster,
+  GpuAccounts(const std::vector<GpuInfo>& infos, Registry& registry,
               std::optional<std::uint64_t> capacity);
 
   std::vector<Gpu>& all() { return gpus_; }
@@ -57,10 +57,10 @@ class GpuAccounts {
   std::optional<std::size_t> find(const Uuid& uuid) const;
   std::optional<std::size_t> find_text(const std::string& uuid_text) const;
 
-  std::vector<Place> places(std::size_t gpu);
+  std::vector<ClientOnGpu> clients_on(std::size_t gpu);
   // Whether any of them is of a job that oversubscribes.
   bool takes_turns(std::size_t gpu) const;
-  std::optional<Place> place(std::size_t gpu, ClientId id);
+  std::optional<ClientOnGpu> client_on(std::size_t gpu, ClientId id);
   // Reads what a GPU's clients show of their credit, and of what is away, into its account.
   void read_credits(std::size_t gpu);
 
@@ -68,7 +68,7 @@ class GpuAccounts {
   std::uint64_t host_pool_bytes = 0;
 
  private:
-  Roster& roster_;
+  Registry& registry_;
   std::vector<Gpu> gpus_;
 };
 

@@ -22,14 +22,14 @@ void read(OverheadMeter& meter, std::uint64_t least, std::uint64_t most) {
 
 }  // namespace
 
-Measuring::Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity)
+NvmlSampler::NvmlSampler(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity)
     : door_(door), gpus_(gpus), capacity_(capacity) {}
 
-std::vector<Measuring::Counted> Measuring::count(std::size_t gpu) {
+std::vector<NvmlSampler::Counted> NvmlSampler::count(std::size_t gpu) {
   gpus_.read_credits(gpu);
   const Account& account = gpus_[gpu].account;
   std::vector<Counted> all;
-  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
+  for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
     const Account::Holding* holding = account.holding(each.client->id);
     all.push_back(holding == nullptr ? Counted{}
                                      : Counted{holding->resident(), account.counted(*holding)});
@@ -37,18 +37,18 @@ std::vector<Measuring::Counted> Measuring::count(std::size_t gpu) {
   return all;
 }
 
-Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                                      const std::vector<Counted>& before) {
+NvmlSampler::Answer NvmlSampler::sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                          const std::vector<Counted>& before) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   std::map<pid_t, std::uint64_t> bytes;
   for (const ProcessMemory& process : listed) bytes[process.pid] = process.bytes;
   Answer out;
-  const auto all = gpus_.places(gpu);
+  const auto all = gpus_.clients_on(gpu);
   const std::vector<Counted> after = count(gpu);
   // Newest first: of two connections of one process the newer one stands for it.
   std::set<pid_t> ours;
   for (std::size_t i = all.size(); i-- > 0;) {
-    const GpuAccounts::Place& each = all[i];
+    const GpuAccounts::ClientOnGpu& each = all[i];
     const pid_t pid = each.client->peer.pid;
     const bool first = pid == 0 || ours.insert(pid).second;
     if (at.account.holding(each.client->id) == nullptr) continue;
@@ -80,7 +80,7 @@ Measuring::Answer Measuring::sort_out(std::size_t gpu, const std::vector<Process
   return out;
 }
 
-std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint64_t nobodys) {
+std::uint64_t NvmlSampler::measure_named(const std::vector<Ours>& named, std::uint64_t nobodys) {
   for (const Ours& each : named) {
     nobodys = minus(nobodys, minus(each.counted.resident, each.nvml_bytes));
   }
@@ -97,7 +97,7 @@ std::uint64_t Measuring::measure_named(const std::vector<Ours>& named, std::uint
   return nobodys;
 }
 
-void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs) {
+void NvmlSampler::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs) {
   std::uint64_t least = theirs, most = theirs;
   for (const Ours& each : unnamed) {
     least = minus(least, each.counted.expected);
@@ -107,7 +107,7 @@ void Measuring::measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t 
   for (const Ours& each : unnamed) read(each.place.state->overhead, least / count, most / count);
 }
 
-bool Measuring::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer) {
+bool NvmlSampler::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer) {
   if (at.listed.empty()) return at.nobodys.value() >= kForeignBytes;
   // In some sandboxes the clients are named by PIDs that we don't know. Else each is named.
   std::size_t may_be_ours = answer.named.empty() ? answer.unnamed.size() : 0;
@@ -122,11 +122,12 @@ bool Measuring::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer) {
   return false;
 }
 
-std::uint64_t Measuring::most_of(std::size_t gpu, const Client& client) {
+std::uint64_t NvmlSampler::most_of(std::size_t gpu, const Client& client) {
   const GpuAccounts::Gpu& at = gpus_[gpu];
   if (!at.lists || at.memory.total_bytes == 0) return ~0ull;
   std::set<pid_t> clients;
-  for (const GpuAccounts::Place& each : gpus_.places(gpu)) clients.insert(each.client->peer.pid);
+  for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu))
+    clients.insert(each.client->peer.pid);
   const bool names_clients =
       !at.mps_listed && std::any_of(at.listed.begin(), at.listed.end(), [&](const auto& process) {
         return clients.contains(process.pid);
@@ -139,8 +140,8 @@ std::uint64_t Measuring::most_of(std::size_t gpu, const Client& client) {
   return minus(at.memory.used_bytes, others);
 }
 
-void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                                  const std::vector<Counted>& before) {
+void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
+                                    const std::vector<Counted>& before) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   at.listed = listed;
   const Answer answer = sort_out(gpu, listed, before);
@@ -155,13 +156,13 @@ void Measuring::measure_overheads(std::size_t gpu, const std::vector<ProcessMemo
   const std::uint64_t baseline = at.nobodys.value();
   at.foreign = foreign_work(at, answer);
   measure_unnamed(answer.unnamed, minus(nobodys, baseline));
-  for (const GpuAccounts::Place& each : gpus_.places(gpu)) {
+  for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
     at.account.set_overhead(each.client->id, each.state->overhead.value());
   }
   at.account.set_outside(answer.outside + baseline);
 }
 
-void Measuring::measure(std::size_t gpu, Time now) {
+void NvmlSampler::measure(std::size_t gpu, Time now) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   at.measured_at = now;
   at.stale = false;
@@ -179,27 +180,27 @@ void Measuring::measure(std::size_t gpu, Time now) {
   }
 }
 
-void Measuring::measure_all(Time now) {
+void NvmlSampler::measure_all(Time now) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) measure(i, now);
 }
 
-void Measuring::measure_due(Time now) {
+void NvmlSampler::measure_due(Time now) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     if (gpus_[i].stale || now - gpus_[i].measured_at >= kMeasureEvery) measure(i, now);
   }
 }
 
-void Measuring::measure_if_old(std::size_t gpu, Time now) {
+void NvmlSampler::measure_if_old(std::size_t gpu, Time now) {
   if (now - gpus_[gpu].measured_at >= kOldReading) measure(gpu, now);
 }
 
-void Measuring::measure_loads() {
+void NvmlSampler::measure_loads() {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    const auto all = gpus_.places(i);
+    const auto all = gpus_.clients_on(i);
     if (all.empty()) continue;
     const auto loads = door_.loads(i);
     if (!loads) continue;
-    for (const GpuAccounts::Place& each : all) {
+    for (const GpuAccounts::ClientOnGpu& each : all) {
       // A process without a sample since the last time did not run.
       if (each.state->load >= 0) each.state->load = 0;
       for (const ProcessLoad& load : *loads) {

@@ -34,10 +34,10 @@ namespace switchyard::monitor {
 // A part of the device: 2.2 GiB of an H200, where cuBLAS and cuDNN may load a gigabyte at once.
 inline constexpr std::uint64_t kKeptForOverhead = 64;
 
-class Measuring {
+class NvmlSampler {
  public:
   // `capacity`: at most so much of each GPU is given out.
-  Measuring(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
+  NvmlSampler(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
 
   // Asks NVML about one GPU.
   void measure(std::size_t gpu, Time now);
@@ -60,7 +60,7 @@ class Measuring {
   };
   // What NVML calls a client's; 0 when it names none of them.
   struct Ours {
-    GpuAccounts::Place place;
+    GpuAccounts::ClientOnGpu place;
     Counted counted;
     std::uint64_t nvml_bytes = 0;
   };

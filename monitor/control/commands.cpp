@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "monitor/control/settings_commands.h"
 #include "monitor/control/job_commands.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
+#include "monitor/control/settings_commands.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -103,7 +103,7 @@ json create(Monitor& monitor, const Peer& peer, const json& request, Time now, A
 // The job that the request names, if the peer may change it; else null, and `out` is the refusal.
 Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& out) {
   const std::string target = text_of(request, "target").value_or("");
-  Job* job = monitor.roster().find_target(target);
+  Job* job = monitor.registry().find_target(target);
   if (job == nullptr) {
     out = refusal(kNoSuchJobOrGpu,
                   fmt::format("no job '{}': 'switchyard ps' lists the jobs there are", target));
@@ -171,7 +171,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     json out = success();
     // People see fresh figures, but can't make us ask the driver all the time.
     for (std::size_t i = 0; i < monitor.gpus().all().size(); ++i) {
-      monitor.measuring().measure_if_old(i, now);
+      monitor.sampler().measure_if_old(i, now);
     }
     monitor.look(now);
     out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));

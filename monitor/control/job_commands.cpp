@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "monitor/core/lanes.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
+#include "monitor/core/lanes.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -24,13 +24,13 @@ json not_out(const Job& job) {
 
 // Nullopt while there is something to wait for.
 std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
-  const Whereabouts where = whereabouts(monitor.roster(), job);
+  const ResidencyState where = residency_of(monitor.registry(), job);
   bool ready = true;
-  if (awaits == Awaits::kDrained) ready = drained(monitor.roster(), job, now) != Drained::kNo;
-  if (awaits == Awaits::kIn) ready = where == Whereabouts::kResident;
+  if (awaits == Awaits::kDrained) ready = drained(monitor.registry(), job, now) != Drained::kNo;
+  if (awaits == Awaits::kIn) ready = where == ResidencyState::kResident;
   if (awaits == Awaits::kOut) {
     if (!wanted_out(job)) return not_out(job);
-    ready = where == Whereabouts::kSwapped;
+    ready = where == ResidencyState::kSwapped;
   }
   if (!ready) return std::nullopt;
   return list_alone(monitor, job, now);
@@ -51,9 +51,9 @@ std::optional<Time> pause_end(const json& request, Time now, json& out) {
 
 // Why none of the job's memory can leave, or empty.
 std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
-  if (!nothing_leaves(monitor.roster(), job)) return {};
+  if (!nothing_leaves(monitor.registry(), job)) return {};
   std::string why = "none of it is swappable: see 'switchyard ps --memory'";
-  for_lanes(monitor.roster(), job, [&](const Client& client, unsigned, const Client::Lane&) {
+  for_lanes(monitor.registry(), job, [&](const Client& client, unsigned, const Client::Lane&) {
     const unsigned sees = client.page->lane_count();
     if (sees < 2) return;
     why = fmt::format(
@@ -113,7 +113,7 @@ std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKe
 
 std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey key, Time now,
                                            bool last) {
-  Job* job = monitor.roster().find(key);
+  Job* job = monitor.registry().find(key);
   if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended meanwhile"));
   if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);
   if (!last) return std::nullopt;

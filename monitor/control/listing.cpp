@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "monitor/core/ancestry.h"
-#include "monitor/control/settings_commands.h"
 #include "monitor/control/memory_listing.h"
 #include "monitor/control/reply.h"
+#include "monitor/control/settings_commands.h"
+#include "monitor/core/ancestry.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -52,9 +52,9 @@ std::size_t listed_bytes(const Job& job) {
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
 json list_drained(Monitor& monitor, JobKey key, Time now) {
-  Job* job = monitor.roster().find(key);
+  Job* job = monitor.registry().find(key);
   if (job == nullptr || !job->pause.on) return nullptr;
-  const Drained state = drained(monitor.roster(), *job, now);
+  const Drained state = drained(monitor.registry(), *job, now);
   return state == Drained::kUnknown ? json() : json(state == Drained::kYes);
 }
 
@@ -80,7 +80,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
   const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const Account& account = at.account;
   for (const ClientId id : job.clients) {
-    const Client* client = monitor.roster().client(id);
+    const Client* client = monitor.registry().client(id);
     if (client == nullptr || client->observer) continue;
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu) continue;
@@ -116,7 +116,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       // Of several processes the listing shows an active one's slices.
       if ((state.active && !out.active) || !out.shown) {
         out.shown = true;
-        out.slices = monitor.slicing().wanted(gpu, id);
+        out.slices = monitor.slice_controller().wanted(gpu, id);
         out.in_force_us = report.compute_slice_applied_us;
         out.status = report.slice_status;
       }
@@ -145,7 +145,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"memory_resident_bytes", sums.used - sums.away},
       {"memory_swapped_bytes", sums.away},
       {"host_pool_bytes", sums.host_pool},
-      {"residency", to_string(whereabouts(monitor.roster(), job))},
+      {"residency", to_string(residency_of(monitor.registry(), job))},
       {"swap_moves", sums.moves},
       {"swap_error", swap_error(job, sums)},
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
@@ -197,18 +197,18 @@ std::string memory_reason(const Job& job) {
   return job.presence.waits_for.empty() ? "memory" : "memory of " + job.presence.waits_for;
 }
 
-State state_of(const Job& job, Whereabouts where, const AtWork& work) {
+State state_of(const Job& job, ResidencyState where, const AtWork& work) {
   if (job.pause.on) {
-    return {"paused", where == Whereabouts::kResident ? "" : to_string(where)};
+    return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
   }
-  if (where == Whereabouts::kWaiting) return {"waiting", memory_reason(job)};
-  if (where == Whereabouts::kSwapped) {
+  if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
+  if (where == ResidencyState::kSwapped) {
     return {"swapped", job.presence.swapped_out ? "swap-out"
                        : job.presence.idle      ? "idle"
                        : job.presence.yielded   ? "another job needs the memory"
                                                 : ""};
   }
-  if (where == Whereabouts::kMoving) return {"moving", ""};
+  if (where == ResidencyState::kMoving) return {"moving", ""};
   if (work.memory) return {"waiting", memory_reason(job)};
   if (!work.active) return {"idle", ""};
   if (work.open) return {"running", ""};
@@ -221,7 +221,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
   const MeansInForce means = monitor.scheduler().in_force(gpu);
   std::size_t clients = 0;
   std::set<JobKey> jobs;
-  for (const auto& [id, client] : monitor.roster().clients()) {
+  for (const auto& [id, client] : monitor.registry().clients()) {
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu || client->observer) continue;
       ++clients;
@@ -259,7 +259,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
 json list_job(Monitor& monitor, const Job& job, Time now) {
   json processes = json::array();
   for (const ClientId id : job.clients) {
-    if (const Client* client = monitor.roster().client(id)) {
+    if (const Client* client = monitor.registry().client(id)) {
       processes.push_back(
           {{"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}});
     }
@@ -272,10 +272,10 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
     gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
   }
   const auto workers = std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
-    const Client* client = monitor.roster().client(id);
+    const Client* client = monitor.registry().client(id);
     return client != nullptr && !client->observer;
   });
-  const Whereabouts where = whereabouts(monitor.roster(), job);
+  const ResidencyState where = residency_of(monitor.registry(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
   const State state = state_of(job, where, work);
   return {
@@ -316,8 +316,8 @@ json list_alone(Monitor& monitor, const Job& job, Time now) {
 namespace {
 
 // What a person may do about a process that runs without the library; null: nobody knows.
-json hint_of(const Roster& roster, pid_t pid) {
-  const Job* job = job_by_descent(roster, pid);
+json hint_of(const Registry& registry, pid_t pid) {
+  const Job* job = job_by_descent(registry, pid);
   if (job == nullptr) return nullptr;
   return fmt::format(
       "belongs to job '{}', but runs without the library: it was started without the "
@@ -330,7 +330,7 @@ json hint_of(const Roster& roster, pid_t pid) {
 json list_jobs(Monitor& monitor, const json& request, Time now) {
   const auto after = request.find("after");
   const bool in_parts = after != request.end() && after->is_number_unsigned();
-  const auto& all = monitor.roster().jobs();
+  const auto& all = monitor.registry().jobs();
   json jobs = json::array();
   std::size_t bytes = 0;
   auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
@@ -348,7 +348,7 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
                          {"name", process_name(each.pid)},
                          {"gpu_uuid", gpu.info.uuid_text},
                          {"memory_used_bytes", each.bytes},
-                         {"hint", hint_of(monitor.roster(), each.pid)}});
+                         {"hint", hint_of(monitor.registry(), each.pid)}});
     }
   }
   return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};

@@ -46,7 +46,7 @@ json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time 
 
 json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
   if (!owns_the_monitor(peer)) return not_yours("stop it");
-  const auto& jobs = monitor.roster().jobs();
+  const auto& jobs = monitor.registry().jobs();
   const auto force = request.find("force");
   const bool forced = force != request.end() && force->is_boolean() && force->get<bool>();
   if (!jobs.empty() && !forced) {

@@ -233,7 +233,7 @@ std::uint64_t OverheadMeter::reading(std::uint64_t beyond_bytes) {
 
 std::uint64_t OverheadMeter::value() const { return std::max(last_, before_last_); }
 
-void NobodysMeter::reading(std::uint64_t bytes) {
+void UnattributedMeter::reading(std::uint64_t bytes) {
   const auto [low, high] = std::minmax({bytes, std::exchange(last_, bytes)});
   value_ = std::clamp(value_, low, high);
 }

@@ -12,8 +12,8 @@
 // A job that was *released* is leaving the device (residency.h): it holds what is still there of
 // its memory, or may come. What it may use at most stays as it was, wherever the memory is.
 //
-// The words in the pages are client_page.h's business; this only knows numbers, and the caller tells it
-// the credit that it saw.
+// The words in the pages are client_page.h's business; this only knows numbers, and the caller
+// tells it the credit that it saw.
 //
 // Threading: a plain value.
 #pragma once
@@ -141,7 +141,7 @@ class OverheadMeter {
 // What is used of a GPU and is no process's. It rises and falls when two readings agree: a process
 // that has not joined yet looks like a rise for a moment, memory that is reserved but not yet
 // allocated like a fall.
-class NobodysMeter {
+class UnattributedMeter {
  public:
   void reading(std::uint64_t bytes);
   std::uint64_t value() const { return value_; }

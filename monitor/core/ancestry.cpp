@@ -20,14 +20,14 @@ pid_t process_parent(pid_t pid) {
   return rest >> state >> parent ? parent : 0;
 }
 
-const Job* job_by_descent(const Roster& roster, pid_t pid) {
+const Job* job_by_descent(const Registry& registry, pid_t pid) {
   std::map<pid_t, const Job*> owners;
-  for (const auto& [key, job] : roster.jobs()) {
+  for (const auto& [key, job] : registry.jobs()) {
     if (job.creator > 0) owners.emplace(job.creator, &job);
   }
-  for (const auto& [id, client] : roster.clients()) {
-    const auto job = roster.jobs().find(client->job);
-    if (client->peer.pid > 0 && job != roster.jobs().end()) {
+  for (const auto& [id, client] : registry.clients()) {
+    const auto job = registry.jobs().find(client->job);
+    if (client->peer.pid > 0 && job != registry.jobs().end()) {
       owners.emplace(client->peer.pid, &job->second);
     }
   }

@@ -16,6 +16,6 @@ namespace switchyard::monitor {
 pid_t process_parent(pid_t pid);  // 0 when unknown
 
 // Null: it descends from no job that is known.
-const Job* job_by_descent(const Roster& roster, pid_t pid);
+const Job* job_by_descent(const Registry& registry, pid_t pid);
 
 }  // namespace switchyard::monitor

@@ -9,19 +9,19 @@ namespace switchyard::monitor {
 
 // Each lane of the job's clients: (client, lane of its page, state). Observers have no part in it.
 template <typename Each>
-void for_lanes(const Roster& roster, const Job& job, Each each) {
+void for_lanes(const Registry& registry, const Job& job, Each each) {
   for (const ClientId id : job.clients) {
-    const auto found = roster.clients().find(id);
-    if (found == roster.clients().end() || found->second->observer) continue;
+    const auto found = registry.clients().find(id);
+    if (found == registry.clients().end() || found->second->observer) continue;
     for (auto& [lane, state] : found->second->lanes) each(*found->second, lane, state);
   }
 }
 
 // Whether `holds` does for every lane of the job's clients.
 template <typename Holds>
-bool all_lanes(const Roster& roster, const Job& job, Holds holds) {
+bool all_lanes(const Registry& registry, const Job& job, Holds holds) {
   bool all = true;
-  for_lanes(roster, job,
+  for_lanes(registry, job,
             [&](const Client&, unsigned, const Client::Lane& state) { all = all && holds(state); });
   return all;
 }

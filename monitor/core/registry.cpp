@@ -6,36 +6,37 @@
 
 namespace switchyard::monitor {
 
-Roster::Roster(std::function<std::uint64_t()> random, const Users& users)
+Registry::Registry(std::function<std::uint64_t()> random, const Users& users)
     : random_(std::move(random)), users_(users) {}
 
-Job* Roster::find(JobKey key) {
+Job* Registry::find(JobKey key) {
   const auto found = jobs_.find(key);
   return found == jobs_.end() ? nullptr : &found->second;
 }
 
-Job* Roster::find_id(const std::string& id) {
+Job* Registry::find_id(const std::string& id) {
   for (auto& [key, job] : jobs_) {
     if (job.id == id) return &job;
   }
   return nullptr;
 }
 
-Job* Roster::find_id_of(const std::string& id, uid_t uid) {
+Job* Registry::find_id_of(const std::string& id, uid_t uid) {
   for (auto& [key, job] : jobs_) {
     if (job.uid == uid && (job.id == id || job.said_id == id)) return &job;
   }
   return nullptr;
 }
 
-Job* Roster::find_target(const std::string& target) {
+Job* Registry::find_target(const std::string& target) {
   for (auto& [key, job] : jobs_) {
     if (job.name == target) return &job;
   }
   return find_id(target);
 }
 
-Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why) {
+Job* Registry::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now,
+                    std::string& why) {
   if (!users_.may_make_job(uid, jobs_of(uid))) {
     why = users_.too_many_jobs(uid);
     return nullptr;
@@ -69,12 +70,12 @@ Job* Roster::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, 
   return &jobs_.emplace(job.key, std::move(job)).first->second;
 }
 
-std::size_t Roster::jobs_of(uid_t uid) const {
+std::size_t Registry::jobs_of(uid_t uid) const {
   return static_cast<std::size_t>(std::count_if(
       jobs_.begin(), jobs_.end(), [uid](const auto& job) { return job.second.uid == uid; }));
 }
 
-std::string Roster::free_name(const std::string& wanted) const {
+std::string Registry::free_name(const std::string& wanted) const {
   const auto taken = [this](const std::string& name) {
     for (const auto& [key, job] : jobs_) {
       if (job.name == name || job.id == name) return true;
@@ -89,7 +90,7 @@ std::string Roster::free_name(const std::string& wanted) const {
   }
 }
 
-Client& Roster::add(std::unique_ptr<Client> client) {
+Client& Registry::add(std::unique_ptr<Client> client) {
   client->id = next_client_++;
   Client& added = *client;
   jobs_.at(added.job).clients.insert(added.id);
@@ -97,12 +98,12 @@ Client& Roster::add(std::unique_ptr<Client> client) {
   return added;
 }
 
-Client* Roster::client(ClientId id) {
+Client* Registry::client(ClientId id) {
   const auto found = clients_.find(id);
   return found == clients_.end() ? nullptr : found->second.get();
 }
 
-void Roster::remove(ClientId id) {
+void Registry::remove(ClientId id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   const auto job = jobs_.find(found->second->job);

@@ -1,4 +1,4 @@
-// The roster: which jobs there are, whose they are, and which client processes belong to them.
+// The registry: which jobs there are, whose they are, and which client processes belong to them.
 //
 // Concept. A job is made by `create` (switchyard run), or by the first client that names an id that
 // nobody has, which is also how a restarted monitor finds its jobs again. It lives while its
@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "monitor/core/account.h"
-#include "monitor/core/job_settings.h"
 #include "monitor/core/client_page.h"
+#include "monitor/core/job_settings.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
@@ -44,8 +44,8 @@ struct Pause {
 // Where a job's swappable memory is, and is wanted (residency.h).
 struct Presence {
   bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
-  // Both until a thread of the job wants it back: it does not work (idle_release.h), or another lacks
-  // room (oversubscription.h).
+  // Both until a thread of the job wants it back: it does not work (idle_release.h), or another
+  // lacks room (oversubscription.h).
   bool idle = false;
   bool yielded = false;
   bool released = false;   // it was told to leave, and not to come back since
@@ -137,11 +137,11 @@ struct Client {
   std::map<unsigned, Lane> lanes;  // by lane of the page; lanes of other GPUs have no entry
 };
 
-class Roster {
+class Registry {
  public:
   // `random` makes the ids of jobs and the numbers of hand-overs, which nobody shall guess; a test
   // may pass a counter. `users` bounds the jobs of each, and must live as long.
-  Roster(std::function<std::uint64_t()> random, const Users& users);
+  Registry(std::function<std::uint64_t()> random, const Users& users);
 
   std::uint64_t random() { return random_(); }
   Job* find(JobKey key);

@@ -56,17 +56,17 @@ void begin_window(BurstState& state, const Bursts& seen, Time now) {
 }
 
 // How long a wait is at most where the GPU has caught up: each high job is switched to once.
-double caught_up_ns(const Look& look) {
-  const auto highs = std::count_if(look.riders.begin(), look.riders.end(),
+double caught_up_ns(const Tick& tick) {
+  const auto highs = std::count_if(tick.riders.begin(), tick.riders.end(),
                                    [](const Rider& r) { return r.high && r.active; });
-  return kSwitchNs * static_cast<double>(highs) + slice_us(look.state.high) * 1e3;
+  return kSwitchNs * static_cast<double>(highs) + slice_us(tick.state.high) * 1e3;
 }
 
 // Whether the client is bound by the GPU, by the mean wait of its last window.
-void classify(BurstState& state, double wait_ns, const Look& look) {
-  const HighState& high = look.state.high;
-  const Time now = look.now;
-  const double caught_up = caught_up_ns(look);
+void classify(BurstState& state, double wait_ns, const Tick& tick) {
+  const HighState& high = tick.state.high;
+  const Time now = tick.now;
+  const double caught_up = caught_up_ns(tick);
   if (!state.gpu_bound && wait_ns > caught_up) {
     state.gpu_bound = true;
     const bool by_us = high.yield_us != 0 && now - high.yield_since < kSoonAfterChange;
@@ -79,8 +79,8 @@ void classify(BurstState& state, double wait_ns, const Look& look) {
   }
 }
 
-void close_window(BurstState& state, const Bursts& seen, const Look& look) {
-  const Time now = look.now;
+void close_window(BurstState& state, const Bursts& seen, const Tick& tick) {
+  const Time now = tick.now;
   const std::uint32_t count = seen.count - state.count;
   const std::uint64_t waited = seen.waited_ns - state.waited_ns;
   const std::uint64_t burst = seen.burst_ns - state.burst_ns;
@@ -90,17 +90,17 @@ void close_window(BurstState& state, const Bursts& seen, const Look& look) {
     const double cpu = static_cast<double>(burst - waited) / count;
     state.cpu_ns = state.cpu_ns < 0 ? cpu : state.cpu_ns + kNewest * (cpu - state.cpu_ns);
     state.known_at = now;
-    classify(state, static_cast<double>(waited) / count, look);
+    classify(state, static_cast<double>(waited) / count, tick);
   }
   begin_window(state, seen, now);
 }
 
-void follow(const Rider& rider, const Look& look) {
-  const Time now = look.now;
+void follow(const Rider& rider, const Tick& tick) {
+  const Time now = tick.now;
   BurstState& state = rider.state->bursts;
   const Bursts& seen = rider.view->bursts;
   // What was seen with another slice says nothing of this one.
-  if (state.since == Time{0} || state.since < look.state.high.yield_since) {
+  if (state.since == Time{0} || state.since < tick.state.high.yield_since) {
     if (state.since == Time{0}) {
       state.known_at = now;
       state.untimed = true;
@@ -116,7 +116,7 @@ void follow(const Rider& rider, const Look& look) {
   }
   const Time span = now - state.since;
   if ((span >= kWindow && count >= kFewBursts) || (span >= kLongWindow && count > 0)) {
-    close_window(state, seen, look);
+    close_window(state, seen, tick);
   } else if (rider.active && now - state.known_at >= kForgetAfter) {
     state.cpu_ns = -1;
   }
@@ -128,9 +128,9 @@ double allowed_us(const BurstState& state) {
 }
 
 // What the most sensitive of the active ones allows.
-double allowed_us(const Look& look) {
+double allowed_us(const Tick& tick) {
   double least = kYieldLongestUs;
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (!rider.high || !rider.active) continue;
     least = std::min(least, allowed_us(rider.state->bursts));
   }
@@ -157,22 +157,22 @@ void choose_slice(HighState& high, double allowed, Time now) {
 
 }  // namespace
 
-void follow_bursts(Look& look) {
-  HighState& high = look.state.high;
-  const bool beside = any_rider(look, [](const Rider& r) { return !r.high && r.active; });
-  const bool works = any_rider(look, [](const Rider& r) { return r.high && r.active; });
-  for (const Rider& rider : look.riders) {
+void follow_bursts(Tick& tick) {
+  HighState& high = tick.state.high;
+  const bool beside = any_rider(tick, [](const Rider& r) { return !r.high && r.active; });
+  const bool works = any_rider(tick, [](const Rider& r) { return r.high && r.active; });
+  for (const Rider& rider : tick.riders) {
     if (!rider.high || !beside) {
       rider.state->bursts.since = Time{0};
       continue;
     }
     rider.plan->time_bursts = true;
-    follow(rider, look);
+    follow(rider, tick);
   }
   // While the whole high class sleeps, what it needed last holds on.
   if (!beside || !works) return;
-  look.again_in(kWindow);
-  choose_slice(high, allowed_us(look), look.now);
+  tick.again_in(kWindow);
+  choose_slice(high, allowed_us(tick), tick.now);
 }
 
 // Alone a client says little of how it is beside others.
@@ -180,7 +180,7 @@ void forget_windows(State& state) {
   for (auto& [id, client] : state.clients) client.bursts.since = Time{0};
 }
 
-bool waits_for_gpu(const Look& look) { return look.state.high.yield_us == 0; }
+bool waits_for_gpu(const Tick& tick) { return tick.state.high.yield_us == 0; }
 
 Yielding yielding(const HighState& high) {
   if (high.given_us == 0) return {0, "no job yields to a high one"};
@@ -197,8 +197,8 @@ const char* waits_for(const BurstState& bursts) {
   return allowed_us(bursts) < kFirstStepUs ? "gpu" : "cpu";
 }
 
-Slices yielding_slices(const Look& look) {
-  const std::uint32_t us = look.state.high.yield_us;
+Slices yielding_slices(const Tick& tick) {
+  const std::uint32_t us = tick.state.high.yield_us;
   return us == 0 ? kYieldShort : Slices{us, kYieldShort.copy_us};
 }
 

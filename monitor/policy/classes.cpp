@@ -89,12 +89,12 @@ Extent extent(const std::vector<Rider>& riders, Counts counts) {
 }
 
 // What all active highs have of one round, in microseconds.
-double give_highs_long_slices(Look& look, bool greedy) {
+double give_highs_long_slices(Tick& tick, bool greedy) {
   const auto is_high = [](const Rider& rider) { return rider.high; };
   const auto works = [](const Rider& rider) { return rider.high && rider.active; };
-  const Extent highs = extent(look.riders, is_high);
+  const Extent highs = extent(tick.riders, is_high);
   if (highs.count == 0) return 0;
-  const Extent active = extent(look.riders, works);
+  const Extent active = extent(tick.riders, works);
   // While they leave a minimum, their round is as short as may be: whoever has one slice in each,
   // or only begins to, waits for it at everything that it does.
   const double round_us =
@@ -103,7 +103,7 @@ double give_highs_long_slices(Look& look, bool greedy) {
                           ? fit(round_us / active.sum, highs.least, highs.most, kSmallestSliceUs)
                           : fit(0, highs.least, highs.most, kHighSliceUs);
   double sum = 0;
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     if (!rider.high) continue;
     rider.plan->slices = scale.slice(rider.unit);
     if (rider.active) sum += rider.plan->slices.compute_us * rider.groups();
@@ -113,17 +113,17 @@ double give_highs_long_slices(Look& look, bool greedy) {
 
 // The one that may be short: the only active yielder; when none is active, whoever was last, so
 // that a pause in its work changes nothing; else a lone yielder, before its first launch.
-const Rider* choose_short(const Look& look) {
+const Rider* choose_short(const Tick& tick) {
   const Rider* active = nullptr;
   const Rider* holder = nullptr;
   const Rider* any = nullptr;
   unsigned actives = 0;
   unsigned yielders = 0;
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (rider.high) continue;
     ++yielders;
     any = &rider;
-    if (rider.view->client == look.state.short_holder) holder = &rider;
+    if (rider.view->client == tick.state.short_holder) holder = &rider;
     if (rider.active) {
       ++actives;
       active = &rider;
@@ -140,103 +140,103 @@ const Rider* choose_short(const Look& look) {
 }
 
 // What the one yielder that has the GPU gets beside highs that have `highs_us` of each round.
-Slices slice_for_yielder(const Look& look, double highs_us) {
-  if (!look.state.high.greedy || highs_us <= 0) return yielding_slices(look);
-  const double us = std::round(highs_us * look.rules.minimum / (1 - look.rules.minimum));
+Slices slice_for_yielder(const Tick& tick, double highs_us) {
+  if (!tick.state.high.greedy || highs_us <= 0) return yielding_slices(tick);
+  const double us = std::round(highs_us * tick.rules.minimum / (1 - tick.rules.minimum));
   // Not short: a high class that always works has no latency to protect.
   const auto slice =
       static_cast<std::uint32_t>(std::clamp<double>(us, abi::kShortBelowUs, kLargestSliceUs));
   return {slice, slice};
 }
 
-void yield_to_high(Look& look, double highs_us) {
-  const bool in_turns = look.state.turns.phase != Turns::Phase::kNone;
-  const Rider* chosen = !in_turns               ? choose_short(look)
-                        : one_is_not_held(look) ? nullptr
-                                                : shortable_holder(look);
-  look.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
-  const Slices yielders = slice_for_yielder(look, highs_us);
-  look.state.high.given_us = yielders.compute_us;
+void yield_to_high(Tick& tick, double highs_us) {
+  const bool in_turns = tick.state.turns.phase != Turns::Phase::kNone;
+  const Rider* chosen = !in_turns               ? choose_short(tick)
+                        : one_is_not_held(tick) ? nullptr
+                                                : shortable_holder(tick);
+  tick.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
+  const Slices yielders = slice_for_yielder(tick, highs_us);
+  tick.state.high.given_us = yielders.compute_us;
   // One that only copies never has the compute engine, so there is nothing to keep.
-  const bool beside = any_rider(look, [&look](const Rider& r) {
-    return !r.high && r.active && look.now - r.state->last_computed < kActiveFor;
+  const bool beside = any_rider(tick, [&tick](const Rider& r) {
+    return !r.high && r.active && tick.now - r.state->last_computed < kActiveFor;
   });
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     // Who is protected need not wait, between two close requests, for a yielder to come and go.
-    rider.plan->linger = rider.high && beside && waits_for_gpu(look);
+    rider.plan->linger = rider.high && beside && waits_for_gpu(tick);
     if (rider.high) continue;
     rider.plan->slices = &rider == chosen ? yielders : kYieldShared;
   }
 }
 
-void share_by_weight(Look& look) {
-  look.state.short_holder = 0;
-  look.state.high.given_us = 0;
+void share_by_weight(Tick& tick) {
+  tick.state.short_holder = 0;
+  tick.state.high.given_us = 0;
   const bool someone =
-      any_rider(look, [](const Rider& rider) { return rider.active && !rider.high; });
-  const Extent competing = extent(look.riders, [someone](const Rider& rider) {
+      any_rider(tick, [](const Rider& rider) { return rider.active && !rider.high; });
+  const Extent competing = extent(tick.riders, [someone](const Rider& rider) {
     return !rider.high && (rider.active || !someone);
   });
   if (competing.count == 0) return;
   const Scale scale = fit(static_cast<double>(kCyclePerClientUs) * competing.count / competing.sum,
                           competing.least, competing.most, kSmallestSliceUs);
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     if (!rider.high) rider.plan->slices = scale.slice(rider.unit);
   }
 }
 
 }  // namespace
 
-void rank(Look& look) {
-  if (look.rules.kind == Kind::kPriority) {
-    for (Rider& rider : look.riders) rider.high = rider.view->priority == Priority::kHigh;
+void rank(Tick& tick) {
+  if (tick.rules.kind == Kind::kPriority) {
+    for (Rider& rider : tick.riders) rider.high = rider.view->priority == Priority::kHigh;
   }
-  if (look.rules.kind != Kind::kDeadline) return;
+  if (tick.rules.kind != Kind::kDeadline) return;
   const Rider* first = nullptr;
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (!rider.active || rider.view->deadline == Time{0}) continue;
     const auto urgency = [](const Rider& r) { return std::pair(r.view->deadline, r.job()); };
     if (first == nullptr || urgency(rider) < urgency(*first)) first = &rider;
   }
   if (first == nullptr) return;
-  for (Rider& rider : look.riders) rider.high = rider.job() == first->job();
+  for (Rider& rider : tick.riders) rider.high = rider.job() == first->job();
 }
 
-void weigh(Look& look) {
+void weigh(Tick& tick) {
   // Low harvests: beside an active normal it counts a tenth. When nobody is active, as beside all.
-  const bool someone = any_rider(look, [](const Rider& rider) { return rider.active; });
+  const bool someone = any_rider(tick, [](const Rider& rider) { return rider.active; });
   const bool beside_normal =
-      look.rules.kind == Kind::kPriority && any_rider(look, [&](auto& r) {
+      tick.rules.kind == Kind::kPriority && any_rider(tick, [&](auto& r) {
         return r.view->priority == Priority::kNormal && (r.active || !someone);
       });
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     rider.weight = rider.view->weight;
     if (rider.view->priority == Priority::kLow && beside_normal) rider.weight *= kLowBesideNormal;
   }
-  for (Rider& rider : look.riders) rider.capped = rider.weight;
-  if (any_rider(look, [](const Rider& rider) { return rider.limited(); })) {
-    cap_by_limit(look.riders, true);
-    cap_by_limit(look.riders, false);
+  for (Rider& rider : tick.riders) rider.capped = rider.weight;
+  if (any_rider(tick, [](const Rider& rider) { return rider.limited(); })) {
+    cap_by_limit(tick.riders, true);
+    cap_by_limit(tick.riders, false);
   }
-  divide_weights(look.riders);
+  divide_weights(tick.riders);
 }
 
 // What each job may expect of the GPU's time while it and all that are active now have work.
-void say_what_is_asked(Look& look) {
+void say_what_is_asked(Tick& tick) {
   const bool high_active =
-      any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
+      any_rider(tick, [](const Rider& rider) { return rider.high && rider.active; });
   // The active jobs of each class, each once: its first active rider stands for it.
   double sums[2] = {0, 0};
-  const auto first_active = [&look](const Rider& rider) {
+  const auto first_active = [&tick](const Rider& rider) {
     const auto same = [&rider](const Rider& r) { return r.active && r.job() == rider.job(); };
-    return std::find_if(look.riders.begin(), look.riders.end(), same);
+    return std::find_if(tick.riders.begin(), tick.riders.end(), same);
   };
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (rider.active && &*first_active(rider) == &rider) sums[rider.high] += rider.capped;
   }
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     if (high_active && !rider.high) continue;
-    const bool counted = first_active(rider) != look.riders.end();
+    const bool counted = first_active(rider) != tick.riders.end();
     rider.plan->share_asked = rider.capped / (sums[rider.high] + (counted ? 0 : rider.capped));
     if (rider.limited()) {
       rider.plan->share_asked = std::min(rider.plan->share_asked, rider.view->limit);
@@ -244,21 +244,21 @@ void say_what_is_asked(Look& look) {
   }
 }
 
-void give_slices(Look& look) {
+void give_slices(Tick& tick) {
   bool high_there = false;
   bool high_active = false;
   unsigned active_yielders = 0;
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     high_there = high_there || rider.high;
     high_active = high_active || (rider.high && rider.active);
     if (!rider.high && rider.active) ++active_yielders;
   }
-  const double highs_us = give_highs_long_slices(look, look.state.high.greedy);
-  look.state.high.round_us = highs_us;
+  const double highs_us = give_highs_long_slices(tick, tick.state.high.greedy);
+  tick.state.high.round_us = highs_us;
   if (high_active || (high_there && active_yielders < 2)) {
-    yield_to_high(look, highs_us);
+    yield_to_high(tick, highs_us);
   } else {
-    share_by_weight(look);
+    share_by_weight(tick);
   }
 }
 

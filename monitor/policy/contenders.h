@@ -24,9 +24,9 @@ struct Contender {
   bool drained = true;
 };
 
-class Contenders {
+class TurnQueue {
  public:
-  Contenders(Look& look, const TurnRules& rules);
+  TurnQueue(Tick& tick, const TurnRules& rules);
 
   std::size_t size() const { return jobs_.size(); }
   const Contender* find(std::uint64_t job) const;
@@ -60,7 +60,7 @@ class Contenders {
     double lightest = 0, heaviest = 0;  // of its jobs
   };
 
-  Look& look_;
+  Tick& tick_;
   const TurnRules& rules_;
   std::map<std::uint64_t, Contender> jobs_;
   std::array<Rank, kRanks> ranks_;

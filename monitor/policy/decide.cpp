@@ -21,18 +21,18 @@ void forget_the_gone(const Snapshot& snapshot, State& state) {
 }
 
 // Sees everybody, lists those that ride, and shuts the gates of those that are paused.
-std::vector<Rider> observe_all(const Snapshot& snapshot, Look& look) {
+std::vector<Rider> observe_all(const Snapshot& snapshot, Tick& tick) {
   std::vector<Rider> everybody;
-  look.plan.clients.resize(snapshot.clients.size());
+  tick.plan.clients.resize(snapshot.clients.size());
   for (std::size_t i = 0; i < snapshot.clients.size(); ++i) {
     const ClientView& view = snapshot.clients[i];
-    ClientState& state = look.state.clients[view.client];
-    ClientPlan& plan = look.plan.clients[i];
-    observe(view, look.now, state);
+    ClientState& state = tick.state.clients[view.client];
+    ClientPlan& plan = tick.plan.clients[i];
+    observe(view, tick.now, state);
     plan.client = view.client;
     const Time ends = state.last_moved + kActiveFor;
-    plan.active = state.moved && look.now < ends && !view.paused;
-    if (plan.active) look.again_at(ends);
+    plan.active = state.moved && tick.now < ends && !view.paused;
+    if (plan.active) tick.again_at(ends);
     Rider rider;
     rider.view = &view;
     rider.plan = &plan;
@@ -47,23 +47,23 @@ std::vector<Rider> observe_all(const Snapshot& snapshot, Look& look) {
 
 // Of those that yield, two or more jobs work: without turns two of them would be short at once, or
 // none.
-std::optional<TurnRules> turns_beside_high(const Look& look) {
+std::optional<TurnRules> turns_beside_high(const Tick& tick) {
   const bool high_active =
-      any_rider(look, [](const Rider& rider) { return rider.high && rider.active; });
+      any_rider(tick, [](const Rider& rider) { return rider.high && rider.active; });
   if (!high_active) return std::nullopt;
   TurnRules turns;
-  turns.short_slice = !look.state.high.greedy && !one_is_not_held(look);
-  turns.long_turns = look.state.high.greedy;
+  turns.short_slice = !tick.state.high.greedy && !one_is_not_held(tick);
+  turns.long_turns = tick.state.high.greedy;
   turns.spacing_us = kHighSpacingUs;
   return turns;
 }
 
 // Where there are no slices, turns are the only way to weights. Whether they are needed depends on
 // who works; a newcomer that may make them needed is armed all the same.
-std::optional<TurnRules> turns_by_weight(const Look& look, bool held) {
+std::optional<TurnRules> turns_by_weight(const Tick& tick, bool held) {
   double least = 0;
   double most = 0;
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (rider.high || !rider.view->gateable) continue;
     least = least == 0 ? rider.weight : std::min(least, rider.weight);
     most = std::max(most, rider.weight);
@@ -75,26 +75,26 @@ std::optional<TurnRules> turns_by_weight(const Look& look, bool held) {
   return turns;
 }
 
-std::optional<TurnRules> turns_for(Look& look) {
-  if (look.rules.kind == Kind::kExclusive) {
+std::optional<TurnRules> turns_for(Tick& tick) {
+  if (tick.rules.kind == Kind::kExclusive) {
     TurnRules turns;
     turns.highs = turns.by_class = true;
     return turns;
   }
-  if (look.rules.slices) {
-    watch_the_greedy(look);
-    return turns_beside_high(look);
+  if (tick.rules.slices) {
+    watch_the_greedy(tick);
+    return turns_beside_high(tick);
   }
-  return turns_by_weight(look, hold_for_high(look));
+  return turns_by_weight(tick, hold_for_high(tick));
 }
 
 // A newcomer is armed before it comes, while another works that it would take turns with.
-void arm_newcomers(const Look& look, const TurnRules& turns) {
+void arm_newcomers(const Tick& tick, const TurnRules& turns) {
   const auto takes_part = [&turns](const Rider& rider) {
     return rider.view->gateable && (turns.highs || !rider.high);
   };
-  for (const Rider& rider : look.riders) {
-    const bool another_works = any_rider(look, [&](const Rider& other) {
+  for (const Rider& rider : tick.riders) {
+    const bool another_works = any_rider(tick, [&](const Rider& other) {
       return other.active && takes_part(other) && other.job() != rider.job();
     });
     if (takes_part(rider) && !rider.active && another_works) rider.arm(turns.spacing_us);
@@ -102,11 +102,11 @@ void arm_newcomers(const Look& look, const TurnRules& turns) {
 }
 
 // Who comes in maps memory, and each time waits for a slice of the copies of who leaves.
-void shorten_copies(const Look& look) {
-  const auto any_short = [&look] {
-    return any_rider(look, [](const Rider& rider) { return is_short(rider.plan->slices); });
+void shorten_copies(const Tick& tick) {
+  const auto any_short = [&tick] {
+    return any_rider(tick, [](const Rider& rider) { return is_short(rider.plan->slices); });
   };
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     auto& copy_us = rider.plan->slices.copy_us;
     if (rider.view->moves) copy_us = std::min(copy_us, kMovingCopySliceUs);
     if (rider.view->leaves && !any_short()) copy_us = std::min(copy_us, kLeavingCopySliceUs);
@@ -115,20 +115,20 @@ void shorten_copies(const Look& look) {
 
 // More than one rides: slices, turns and held gates, as the rules have it. A rider whose gate is
 // refused takes no part in turns; that is its client's word, so it changes nothing for the others.
-void share(Look& look) {
-  if (look.rules.slices) {
-    follow_bursts(look);
+void share(Tick& tick) {
+  if (tick.rules.slices) {
+    follow_bursts(tick);
   } else {
-    forget_windows(look.state);
+    forget_windows(tick.state);
   }
-  const auto turns = look.rules.gates ? turns_for(look) : std::nullopt;
-  if (turns) arm_newcomers(look, *turns);
-  if (!turns || !take_turns(look, *turns)) look.state.turns.phase = Turns::Phase::kNone;
-  if (look.rules.slices) {
-    give_slices(look);
-    shorten_copies(look);
+  const auto turns = tick.rules.gates ? turns_for(tick) : std::nullopt;
+  if (turns) arm_newcomers(tick, *turns);
+  if (!turns || !take_turns(tick, *turns)) tick.state.turns.phase = Turns::Phase::kNone;
+  if (tick.rules.slices) {
+    give_slices(tick);
+    shorten_copies(tick);
   }
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     rider.plan->wake = rider.plan->wake || !rider.active;
     if (!rider.view->sliceable) rider.plan->slices = {};
   }
@@ -141,11 +141,11 @@ void leave_alone(State& state) {
   forget_windows(state);
 }
 
-void remember(const std::vector<Rider>& everybody, Look& look) {
+void remember(const std::vector<Rider>& everybody, Tick& tick) {
   for (const Rider& rider : everybody) {
     ClientState& state = *rider.state;
     const bool closed = rider.plan->closed != 0;
-    if (closed && !state.closed) state.closed_at = look.now;
+    if (closed && !state.closed) state.closed_at = tick.now;
     state.closed = closed;
     state.slices = rider.plan->slices;
     state.watched = rider.plan->watch;
@@ -153,8 +153,8 @@ void remember(const std::vector<Rider>& everybody, Look& look) {
     rider.plan->share_got = state.share;
     rider.plan->cpu_burst_us = state.bursts.cpu_ns < 0 ? -1 : state.bursts.cpu_ns / 1e3;
   }
-  look.state.looked_at = look.now;
-  look.state.looked = true;
+  tick.state.looked_at = tick.now;
+  tick.state.looked = true;
 }
 
 }  // namespace
@@ -163,21 +163,21 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   forget_the_gone(snapshot, state);
   Plan plan;
   const double dt_ns = state.looked ? std::max(0.0, ns(now - state.looked_at)) : 0;
-  Look look{snapshot.rules, now, dt_ns, state, plan, {}};
-  const std::vector<Rider> everybody = observe_all(snapshot, look);
+  Tick tick{snapshot.rules, now, dt_ns, state, plan, {}};
+  const std::vector<Rider> everybody = observe_all(snapshot, tick);
   account(everybody, dt_ns);
-  std::copy_if(everybody.begin(), everybody.end(), std::back_inserter(look.riders),
+  std::copy_if(everybody.begin(), everybody.end(), std::back_inserter(tick.riders),
                [](const Rider& rider) { return !rider.view->paused; });
-  if (look.rules.gates) hold_limits(look);
-  rank(look);
-  weigh(look);
-  say_what_is_asked(look);
-  if (look.riders.size() < 2) {
+  if (tick.rules.gates) hold_limits(tick);
+  rank(tick);
+  weigh(tick);
+  say_what_is_asked(tick);
+  if (tick.riders.size() < 2) {
     leave_alone(state);
   } else {
-    share(look);
+    share(tick);
   }
-  remember(everybody, look);
+  remember(everybody, tick);
   return plan;
 }
 

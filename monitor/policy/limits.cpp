@@ -32,48 +32,48 @@ struct Metered {
   std::vector<Rider*> riders;
 };
 
-std::map<std::uint64_t, Metered> list_metered(Look& look) {
+std::map<std::uint64_t, Metered> list_metered(Tick& tick) {
   std::map<std::uint64_t, Metered> out;
-  for (Rider& rider : look.riders) {
+  for (Rider& rider : tick.riders) {
     if (!rider.limited()) continue;
     Metered& job = out[rider.job()];
     job.limit = rider.view->limit;
     job.had_ns += rider.state->had_ns;
     job.at_work = job.at_work || rider.state->at_work;
     job.kept_waiting = job.kept_waiting || (rider.state->closed && rider.state->wants);
-    job.draining = job.draining || !drained(rider, look.now);
+    job.draining = job.draining || !drained(rider, tick.now);
     job.riders.push_back(&rider);
   }
   return out;
 }
 
-double cycle_ns(const Look& look) {
-  const Turns& turns = look.state.turns;
+double cycle_ns(const Tick& tick) {
+  const Turns& turns = tick.state.turns;
   return turns.phase == Turns::Phase::kNone ? 0 : std::min(turns.cycle_ns, kLongestPeriodNs);
 }
 
-double depth_ns(const Look& look, double limit) {
-  return std::max(kPeriodNs, cycle_ns(look)) * limit * (1 - limit);
+double depth_ns(const Tick& tick, double limit) {
+  return std::max(kPeriodNs, cycle_ns(tick)) * limit * (1 - limit);
 }
 
 // How soon the answer may change.
-double next_look_ns(const Look& look, const Metered& job, const JobState& state) {
+double next_look_ns(const Tick& tick, const Metered& job, const JobState& state) {
   if (state.spent) {
-    const double full = (depth_ns(look, job.limit) - state.budget_ns) / job.limit;
+    const double full = (depth_ns(tick, job.limit) - state.budget_ns) / job.limit;
     return job.draining ? kSoonestNs : std::max(kSoonestNs, full + kRounding);
   }
   return std::clamp(state.budget_ns / (1 - job.limit) / 2, kSoonestNs, kLatestNs);
 }
 
-void meter(Look& look, const Metered& job, JobState& state) {
-  const double full = depth_ns(look, job.limit);
+void meter(Tick& tick, const Metered& job, JobState& state) {
+  const double full = depth_ns(tick, job.limit);
   if (!std::exchange(state.metered, true)) {
     state.budget_ns = full;
     state.spent = false;
   }
-  const double saved = std::max(kSavedNs, kSavedCycles * job.limit * cycle_ns(look));
+  const double saved = std::max(kSavedNs, kSavedCycles * job.limit * cycle_ns(tick));
   const double most = job.kept_waiting && !state.spent ? std::max(full, saved) : full;
-  state.budget_ns = std::clamp(state.budget_ns + job.limit * look.dt_ns - job.had_ns,
+  state.budget_ns = std::clamp(state.budget_ns + job.limit * tick.dt_ns - job.had_ns,
                                -kWindowNs * job.limit, std::max(most, state.budget_ns));
   if (state.budget_ns <= 0) state.spent = true;
   if (state.budget_ns >= full) state.spent = false;
@@ -81,25 +81,25 @@ void meter(Look& look, const Metered& job, JobState& state) {
 
 }  // namespace
 
-void hold_limits(Look& look) {
-  const auto metered = list_metered(look);
-  for (auto& [key, job] : look.state.jobs) {
+void hold_limits(Tick& tick) {
+  const auto metered = list_metered(tick);
+  for (auto& [key, job] : tick.state.jobs) {
     if (!metered.contains(key)) job.metered = false;
   }
   for (const auto& [key, job] : metered) {
-    JobState& state = look.state.jobs[key];
-    meter(look, job, state);
+    JobState& state = tick.state.jobs[key];
+    meter(tick, job, state);
     for (const Rider* rider : job.riders) {
       rider->arm();
       if (state.spent) rider->close(abi::kClosedByLimit);
       // One that works again after a rest would have the GPU for itself until the next look.
       rider->plan->wake = !rider->state->at_work;
     }
-    if (state.spent || job.at_work) look.again_in_ns(next_look_ns(look, job, state));
+    if (state.spent || job.at_work) tick.again_in_ns(next_look_ns(tick, job, state));
   }
   // What it has of the GPU depends on who else works.
   if (!metered.empty()) {
-    for (const Rider& rider : look.riders) rider.plan->watch = true;
+    for (const Rider& rider : tick.riders) rider.plan->watch = true;
   }
 }
 

@@ -36,7 +36,7 @@ struct Rider {
   }
 };
 
-struct Look {
+struct Tick {
   const Rules& rules;
   Time now;
   double dt_ns;  // since the last look
@@ -52,14 +52,14 @@ struct Look {
 };
 
 template <typename Test>
-bool any_rider(const Look& look, Test test) {
-  return std::any_of(look.riders.begin(), look.riders.end(), test);
+bool any_rider(const Tick& tick, Test test) {
+  return std::any_of(tick.riders.begin(), tick.riders.end(), test);
 }
 
 // A yielder works that nothing holds back. Beside it nobody may be short: it would have nearly all
 // that the yielders have together.
-inline bool one_is_not_held(const Look& look) {
-  return any_rider(look, [](const Rider& rider) {
+inline bool one_is_not_held(const Tick& tick) {
+  return any_rider(tick, [](const Rider& rider) {
     return rider.active && !rider.high && !rider.view->gateable;
   });
 }
@@ -79,13 +79,13 @@ void account(const std::vector<Rider>& everybody, double dt_ns);
 
 // --- limits.cpp ---
 // Shuts the gates of jobs that have had what they may.
-void hold_limits(Look& look);
+void hold_limits(Tick& tick);
 
 // --- classes.cpp ---
-void rank(Look& look);   // who is high
-void weigh(Look& look);  // what each job counts
-void say_what_is_asked(Look& look);
-void give_slices(Look& look);
+void rank(Tick& tick);   // who is high
+void weigh(Tick& tick);  // what each job counts
+void say_what_is_asked(Tick& tick);
+void give_slices(Tick& tick);
 
 // --- request_turns.cpp ---
 // Active jobs have the GPU one after the other. False: there are not two of them.
@@ -98,25 +98,25 @@ struct TurnRules {
   bool suspended = false;     // a higher class has the GPU: no time passes
   std::uint32_t spacing_us = 0;
 };
-bool take_turns(Look& look, const TurnRules& rules);
+bool take_turns(Tick& tick, const TurnRules& rules);
 // The rider of the turn's holder that may be short: its only active one, with one channel group.
-const Rider* shortable_holder(const Look& look);
+const Rider* shortable_holder(const Tick& tick);
 
 // --- bursts.cpp ---
 // Follows how long the CPUs of the high class work between two waits, and from that how long the
 // slice of the one that yields may be. Only beside an active lower class.
-void follow_bursts(Look& look);
+void follow_bursts(Tick& tick);
 // Bursts are not timed now, so no window goes on.
 void forget_windows(State& state);
 // The high class waits for the GPU, as far as one can tell: lingering and numbers are worth it.
-bool waits_for_gpu(const Look& look);
+bool waits_for_gpu(const Tick& tick);
 // What the one that yields gets instead of the shortest slice.
-Slices yielding_slices(const Look& look);
+Slices yielding_slices(const Tick& tick);
 
 // --- holding.cpp ---
 // By gates alone: the lower class waits while the high one works. True: it waits now.
-bool hold_for_high(Look& look);
+bool hold_for_high(Tick& tick);
 // Whether the high class leaves the others less than the minimum.
-void watch_the_greedy(Look& look);
+void watch_the_greedy(Tick& tick);
 
 }  // namespace switchyard::monitor::policy

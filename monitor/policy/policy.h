@@ -35,9 +35,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "monitor/platform/time.h"
 #include "monitor/policy/slices.h"
 #include "monitor/policy/state.h"
-#include "monitor/platform/time.h"
 #include "switchyard/abi.h"
 #include "switchyard/settings.h"
 

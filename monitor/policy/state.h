@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <map>
 
-#include "monitor/policy/slices.h"
 #include "monitor/platform/time.h"
+#include "monitor/policy/slices.h"
 
 namespace switchyard::monitor::policy {
 

@@ -28,16 +28,16 @@ constexpr Time kLookWhileHandingOver = microseconds(200);
 constexpr Time kLookWhileIdle = microseconds(500);
 constexpr Time kLookWhileOpen = milliseconds(2);
 
-void enter(Look& look, Phase phase) {
-  look.state.turns.phase = phase;
-  look.state.turns.phase_at = look.now;
+void enter(Tick& tick, Phase phase) {
+  tick.state.turns.phase = phase;
+  tick.state.turns.phase_at = tick.now;
 }
 
-void open_turn(Look& look, const Contenders& jobs) {
-  Turns& turns = look.state.turns;
-  enter(look, Phase::kOpen);
-  turns.idle_since = look.now;
-  JobState& holder = look.state.jobs[turns.holder];
+void open_turn(Tick& tick, const TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
+  enter(tick, Phase::kOpen);
+  turns.idle_since = tick.now;
+  JobState& holder = tick.state.jobs[turns.holder];
   const double turn = jobs.this_turn_ns(turns.holder);
   turns.cycle_ns = jobs.cycle_ns();
   const double change = std::max(-turn / 2, holder.credit_ns);
@@ -46,50 +46,50 @@ void open_turn(Look& look, const Contenders& jobs) {
   turns.patience_ns = change > 0 ? kPatience * turns.left_ns : 0;
 }
 
-void finish_handover(Look& look, const Contenders& jobs) {
-  Turns& turns = look.state.turns;
-  turns.handover_ns += kSmoothing * (ns(look.now - turns.closed_at) - turns.handover_ns);
-  open_turn(look, jobs);
+void finish_handover(Tick& tick, const TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
+  turns.handover_ns += kSmoothing * (ns(tick.now - turns.closed_at) - turns.handover_ns);
+  open_turn(tick, jobs);
 }
 
-void hand_over(Look& look, std::uint64_t next) {
-  look.state.turns.next = next;
-  look.state.turns.closed_at = look.now;
-  enter(look, Phase::kDraining);
+void hand_over(Tick& tick, std::uint64_t next) {
+  tick.state.turns.next = next;
+  tick.state.turns.closed_at = tick.now;
+  enter(tick, Phase::kDraining);
 }
 
 // A pause that is shorter than handing over isn't worth it. Who has been owed for brief ones is
 // granted some.
-bool paused_for_long(Look& look, const Contender& holder) {
-  Turns& turns = look.state.turns;
+bool paused_for_long(Tick& tick, const Contender& holder) {
+  Turns& turns = tick.state.turns;
   if (holder.at_work) {
-    turns.idle_since = look.now;
+    turns.idle_since = tick.now;
     return false;
   }
-  turns.patience_ns -= look.dt_ns;
-  const double pause = ns(look.now - turns.idle_since);
+  turns.patience_ns -= tick.dt_ns;
+  const double pause = ns(tick.now - turns.idle_since);
   const double dear = std::max(ns(kIdleEnds), turns.handover_ns);
   return pause >= (turns.patience_ns > 0 ? std::max(dear, brief_pause_ns(turns)) : dear);
 }
 
 // The turn goes to whoever is next, maybe to its holder again.
-void end_turn(Look& look, Contenders& jobs) {
-  Turns& turns = look.state.turns;
+void end_turn(Tick& tick, TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
   const std::uint64_t next = jobs.choose(turns.holder);
   if (next == turns.holder) {
-    open_turn(look, jobs);
+    open_turn(tick, jobs);
   } else {
-    hand_over(look, next);
+    hand_over(tick, next);
   }
 }
 
 // The turn goes on, or is over.
-void step_open(Look& look, Contenders& jobs) {
-  Turns& turns = look.state.turns;
+void step_open(Tick& tick, TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
   const Contender& holder = *jobs.find(turns.holder);
-  JobState& state = look.state.jobs[turns.holder];
-  turns.left_ns -= look.dt_ns;
-  const bool paused = paused_for_long(look, holder);
+  JobState& state = tick.state.jobs[turns.holder];
+  turns.left_ns -= tick.dt_ns;
+  const bool paused = paused_for_long(tick, holder);
   const auto anybody = [](const Contender&) { return true; };
   const auto equal = [&](const Contender& job) { return job.rank >= holder.rank; };
   const auto higher = [&](const Contender& job) { return job.rank > holder.rank; };
@@ -98,110 +98,110 @@ void step_open(Look& look, Contenders& jobs) {
       state.unused_ns = std::max(0.0, turns.left_ns);
       state.idle_since = turns.idle_since;
     }
-    end_turn(look, jobs);
+    end_turn(tick, jobs);
   } else if (!turns.repaying && jobs.another_wants(turns.holder, higher)) {
     state.credit_ns += turns.left_ns;
-    end_turn(look, jobs);
+    end_turn(tick, jobs);
   } else if (turns.left_ns <= 0) {
     if (jobs.another_wants(turns.holder, equal) || jobs.lower_due()) {
       state.credit_ns += turns.left_ns;
-      end_turn(look, jobs);
+      end_turn(tick, jobs);
     } else {
       turns.left_ns = 0;  // it goes on until somebody comes
     }
   }
 }
 
-void step_draining(Look& look, const TurnRules& rules, Contenders& jobs) {
-  Turns& turns = look.state.turns;
+void step_draining(Tick& tick, const TurnRules& rules, TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
   const Contender* const holder = jobs.find(turns.holder);
   const bool drained = holder == nullptr || holder->drained;
-  if (!drained && look.now - turns.closed_at < kDrainAtMost) return;
+  if (!drained && tick.now - turns.closed_at < kDrainAtMost) return;
   const Contender* const next = jobs.find(turns.next);
   turns.holder = next != nullptr && next->wants ? turns.next : jobs.choose(turns.holder);
-  const Rider* const lowered = rules.short_slice ? shortable_holder(look) : nullptr;
+  const Rider* const lowered = rules.short_slice ? shortable_holder(tick) : nullptr;
   if (lowered != nullptr && lowered->view->sliceable && !lowered->state->deaf) {
-    enter(look, Phase::kSlicing);
+    enter(tick, Phase::kSlicing);
   } else {
-    finish_handover(look, jobs);
+    finish_handover(tick, jobs);
   }
 }
 
-void step_slicing(Look& look, const TurnRules& rules, const Contenders& jobs) {
-  Turns& turns = look.state.turns;
-  const Rider* const lowered = shortable_holder(look);
+void step_slicing(Tick& tick, const TurnRules& rules, const TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
+  const Rider* const lowered = shortable_holder(tick);
   const bool ready = !rules.short_slice || lowered == nullptr || !lowered->view->sliceable ||
                      lowered->view->slices_in_force;
-  if (!ready && look.now - turns.phase_at < kSliceAtMost) return;
+  if (!ready && tick.now - turns.phase_at < kSliceAtMost) return;
   if (ready) {
-    finish_handover(look, jobs);
+    finish_handover(tick, jobs);
   } else {
     lowered->state->deaf = true;  // what that took is no measure of hand-overs
-    open_turn(look, jobs);
+    open_turn(tick, jobs);
   }
 }
 
-void step(Look& look, const TurnRules& rules, Contenders& jobs) {
-  Turns& turns = look.state.turns;
+void step(Tick& tick, const TurnRules& rules, TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
   if (turns.phase == Phase::kNone) {
     // Who had the short slice goes on with it; it is open already.
-    const auto last = std::find_if(look.riders.begin(), look.riders.end(), [&](const Rider& r) {
-      return r.view->client == look.state.short_holder && jobs.find(r.job()) != nullptr;
+    const auto last = std::find_if(tick.riders.begin(), tick.riders.end(), [&](const Rider& r) {
+      return r.view->client == tick.state.short_holder && jobs.find(r.job()) != nullptr;
     });
     // Else turns go on where they ended, or the first job would gain whenever the high one sleeps.
-    turns.holder = last != look.riders.end() ? last->job() : jobs.choose(turns.holder);
-    open_turn(look, jobs);
+    turns.holder = last != tick.riders.end() ? last->job() : jobs.choose(turns.holder);
+    open_turn(tick, jobs);
     return;
   }
   if (jobs.find(turns.holder) == nullptr && turns.phase != Phase::kDraining) {
-    hand_over(look, jobs.choose(turns.holder));
+    hand_over(tick, jobs.choose(turns.holder));
   }
-  if (turns.phase == Phase::kOpen) step_open(look, jobs);
+  if (turns.phase == Phase::kOpen) step_open(tick, jobs);
   // Draining may be over at once, and slicing takes at least until the next look.
   if (turns.phase == Phase::kSlicing) {
-    step_slicing(look, rules, jobs);
+    step_slicing(tick, rules, jobs);
   } else if (turns.phase == Phase::kDraining) {
-    step_draining(look, rules, jobs);
+    step_draining(tick, rules, jobs);
   }
 }
 
-void plan_next_look(Look& look, const Contenders& jobs) {
-  const Turns& turns = look.state.turns;
+void plan_next_look(Tick& tick, const TurnQueue& jobs) {
+  const Turns& turns = tick.state.turns;
   if (turns.phase != Phase::kOpen) {
-    look.again_in(kLookWhileHandingOver);
+    tick.again_in(kLookWhileHandingOver);
     return;
   }
-  look.again_in(jobs.find(turns.holder)->busy ? kLookWhileOpen : kLookWhileIdle);
-  look.again_in_ns(std::max(turns.left_ns, ns(kLookWhileHandingOver)));
+  tick.again_in(jobs.find(turns.holder)->busy ? kLookWhileOpen : kLookWhileIdle);
+  tick.again_in_ns(std::max(turns.left_ns, ns(kLookWhileHandingOver)));
 }
 
 }  // namespace
 
-const Rider* shortable_holder(const Look& look) {
+const Rider* shortable_holder(const Tick& tick) {
   const Rider* only = nullptr;
-  for (const Rider& rider : look.riders) {
-    if (!rider.active || rider.job() != look.state.turns.holder) continue;
+  for (const Rider& rider : tick.riders) {
+    if (!rider.active || rider.job() != tick.state.turns.holder) continue;
     if (only != nullptr) return nullptr;
     only = &rider;
   }
   return only != nullptr && only->view->compute_groups == 1 ? only : nullptr;
 }
 
-bool take_turns(Look& look, const TurnRules& rules) {
-  Turns& turns = look.state.turns;
-  Contenders jobs(look, rules);
+bool take_turns(Tick& tick, const TurnRules& rules) {
+  Turns& turns = tick.state.turns;
+  TurnQueue jobs(tick, rules);
   if (jobs.size() < 2 || (rules.only_unequal && jobs.are_equal())) return false;
   jobs.settle();
   if (rules.suspended) {
-    const Time span(static_cast<Time::rep>(look.dt_ns));
+    const Time span(static_cast<Time::rep>(tick.dt_ns));
     turns.idle_since += span;
     turns.closed_at += span;
     turns.phase_at += span;
   } else {
-    step(look, rules, jobs);
-    plan_next_look(look, jobs);
+    step(tick, rules, jobs);
+    plan_next_look(tick, jobs);
   }
-  for (const Rider& rider : look.riders) {
+  for (const Rider& rider : tick.riders) {
     if (jobs.find(rider.job()) == nullptr || !rider.view->gateable) continue;
     if (rider.high && !rules.highs) continue;
     rider.arm(rules.spacing_us);

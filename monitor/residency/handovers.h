@@ -23,16 +23,16 @@ namespace switchyard::monitor {
 // away, if both are the same user's; those that are prepared for each other stay joined, all others
 // that are prepared there don't. `soon_bytes`: what will leave, to prepare it; 0: it leaves now.
 // `number`: not used before, and not 0.
-void begin_handover(const Roster& roster, std::size_t gpu, const Job& giver, const Job& taker,
+void begin_handover(const Registry& registry, std::size_t gpu, const Job& giver, const Job& taker,
                     std::uint64_t soon_bytes, std::uint64_t number);
 
 // What is prepared on the GPU comes to nothing.
-void withdraw_prepared(const Roster& roster, std::size_t gpu);
+void withdraw_prepared(const Registry& registry, std::size_t gpu);
 
 // The numbers that the client may give and take under, as of now; 0: none. Nothing is offered to
 // one that has gone: what is offered is free for nobody else.
-std::uint64_t gives_now(const Roster& roster, const Client::Lane& lane);
-std::uint64_t takes_now(const Roster& roster, const Client::Lane& lane);
+std::uint64_t gives_now(const Registry& registry, const Client::Lane& lane);
+std::uint64_t takes_now(const Registry& registry, const Client::Lane& lane);
 
 void end_handover(Client::Lane& lane);
 

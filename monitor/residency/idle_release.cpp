@@ -2,9 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
-#include "monitor/scheduling/gate_controller.h"
 #include "monitor/core/lanes.h"
 #include "monitor/residency/oversubscription.h"
+#include "monitor/scheduling/gate_controller.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -17,9 +17,9 @@ struct Activity {
   bool held = false;     // a thread stands before swap's admission, or asks for memory
 };
 
-Activity activity_of(const Roster& roster, const Job& job, Time now) {
+Activity activity_of(const Registry& registry, const Job& job, Time now) {
   Activity out;
-  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
     const GateReport gate = client.page->gate(lane);
     out.work += client.page->report(lane).work();
     out.resident_bytes += state.residency.resident_bytes;
@@ -33,10 +33,10 @@ Activity activity_of(const Roster& roster, const Job& job, Time now) {
 
 }  // namespace
 
-void follow_idleness(const Roster& roster, Job& job, Time now) {
+void follow_idleness(const Registry& registry, Job& job, Time now) {
   Presence& presence = job.presence;
   if (job.knobs.idle_release == Time{0} && !presence.yielded) return;
-  const Activity seen = activity_of(roster, job, now);
+  const Activity seen = activity_of(registry, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
   const bool may = (!job.pause.on || job.pause.ending) && (!presence.yielded || presence.out);
   if ((presence.idle || presence.yielded) && seen.held && may) want_back(job);

@@ -16,7 +16,7 @@ namespace switchyard::monitor {
 
 // Looks at what the job's clients say and decides whether it idles. REQUIRES: the residency reports
 // of its lanes are those of this look.
-void follow_idleness(const Roster& roster, Job& job, Time now);
+void follow_idleness(const Registry& registry, Job& job, Time now);
 
 // It is wanted where it was, and its clock begins anew.
 void want_back(Job& job);

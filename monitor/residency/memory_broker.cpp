@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "monitor/residency/oversubscription.h"
 #include "monitor/platform/text.h"
+#include "monitor/residency/oversubscription.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -25,10 +25,10 @@ constexpr Time kClaimChecked = std::chrono::seconds(5);
 
 }  // namespace
 
-Memory::Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring)
-    : roster_(roster), gpus_(gpus), measuring_(measuring) {}
+MemoryBroker::MemoryBroker(Registry& registry, GpuAccounts& gpus, NvmlSampler& sampler)
+    : registry_(registry), gpus_(gpus), sampler_(sampler) {}
 
-void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& totals) {
+void MemoryBroker::write_page(Gpu& gpu, const ClientOnGpu& place, const Account::Totals& totals) {
   const auto quota = gpu.account.quota(place.client->job);
   ClientPage& page = *place.client->page;
   page.set_quota(place.lane, quota ? quota->bytes : 0);
@@ -44,15 +44,15 @@ void Memory::write_page(Gpu& gpu, const Place& place, const Account::Totals& tot
   page.set_account(place.lane, used, quota ? minus(quota->bytes, used) : totals.free);
 }
 
-void Memory::write_pages(std::size_t gpu, std::optional<JobKey> only) {
+void MemoryBroker::write_pages(std::size_t gpu, std::optional<JobKey> only) {
   const Account::Totals totals = gpus_[gpu].account.totals();
-  for (const Place& each : gpus_.places(gpu)) {
+  for (const ClientOnGpu& each : gpus_.clients_on(gpu)) {
     if (!only || each.client->job == *only) write_page(gpus_[gpu], each, totals);
   }
 }
 
-std::uint64_t Memory::take_back(std::size_t gpu, ClientId id, std::uint64_t bytes) {
-  const auto where = gpus_.place(gpu, id);
+std::uint64_t MemoryBroker::take_back(std::size_t gpu, ClientId id, std::uint64_t bytes) {
+  const auto where = gpus_.client_on(gpu, id);
   Account& account = gpus_[gpu].account;
   const Account::Holding* holding = account.holding(id);
   if (!where || holding == nullptr) return 0;
@@ -61,14 +61,15 @@ std::uint64_t Memory::take_back(std::size_t gpu, ClientId id, std::uint64_t byte
   return taken;
 }
 
-void Memory::take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want) {
+void MemoryBroker::take_from_givers(std::size_t gpu, JobKey job, ClientId except,
+                                    std::uint64_t want) {
   for (const ClientId giver : gpus_[gpu].account.givers(job, except)) {
     if (want == 0) return;
     want -= std::min(want, take_back(gpu, giver, want));
   }
 }
 
-void Memory::rebalance(std::size_t gpu) {
+void MemoryBroker::rebalance(std::size_t gpu) {
   Account& account = gpus_[gpu].account;
   std::map<JobKey, std::uint64_t> over;
   for (const auto& [id, holding] : account.holdings()) {
@@ -89,7 +90,7 @@ void Memory::rebalance(std::size_t gpu) {
   }
 }
 
-std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
+std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
   std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
   // Not known yet: it may become any of them.
   if (out.empty()) {
@@ -98,9 +99,9 @@ std::vector<std::size_t> Memory::gpus_of(const Job& job) const {
   return out;
 }
 
-bool Memory::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
+bool MemoryBroker::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
   Account& account = gpus_[gpu].account;
-  measuring_.measure_if_old(gpu, now);
+  sampler_.measure_if_old(gpu, now);
   gpus_.read_credits(gpu);
   if (account.fits(job, bytes)) return true;
   // Credit that lies idle in jobs without a promise is nobody's yet.
@@ -113,13 +114,13 @@ bool Memory::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time no
   return false;
 }
 
-std::string Memory::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked) {
+std::string MemoryBroker::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked) {
   const Gpu& at = gpus_[gpu];
   std::string out = fmt::format("the job asks for {} on {}", bytes_text(asked), at.info.uuid_text);
   if (at.account.capacity())
     out += fmt::format(", which has {}", bytes_text(*at.account.capacity()));
   std::uint64_t others = at.account.outside();
-  for (const auto& [key, job] : roster_.jobs()) {
+  for (const auto& [key, job] : registry_.jobs()) {
     const std::uint64_t held = at.account.held(key);
     if (key == except || held == 0) continue;
     others += held;
@@ -133,7 +134,7 @@ std::string Memory::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t
                            others > 0 ? ", or end one of these" : "");
 }
 
-std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {
+std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
   const auto applies = gpus_of(job);
   std::size_t promised = 0;
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
@@ -164,7 +165,7 @@ std::size_t Memory::reserve(const Job& job, Time now, std::string& why) {
   return promised;
 }
 
-bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
+bool MemoryBroker::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
   for (const std::size_t gpu : gpus_of(job)) {
     const auto quota = gpus_[gpu].account.quota(job.key);
     // Less than now is always granted: below use it refuses new allocations only.
@@ -176,18 +177,18 @@ bool Memory::can_become(const Job& job, std::uint64_t bytes, Time now, std::stri
   return true;
 }
 
-void Memory::forget(const Job& job) {
+void MemoryBroker::forget(const Job& job) {
   for (Gpu& gpu : gpus_.all()) {
     gpu.account.clear_quota(job.key);
     gpu.account.set_released(job.key, false);
   }
 }
 
-void Memory::release(const Job& job) {
+void MemoryBroker::release(const Job& job) {
   for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
 }
 
-void Memory::suspend(const Job& job) {
+void MemoryBroker::suspend(const Job& job) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     if (const auto quota = account.quota(job.key)) {
@@ -202,7 +203,7 @@ void Memory::suspend(const Job& job) {
   }
 }
 
-bool Memory::reclaim(const Job& job, Time now) {
+bool MemoryBroker::reclaim(const Job& job, Time now) {
   const auto applies = gpus_of(job);
   for (const std::size_t gpu : applies) {
     gpus_.read_credits(gpu);
@@ -218,11 +219,11 @@ bool Memory::reclaim(const Job& job, Time now) {
   return true;
 }
 
-void Memory::recount(const Job& job) {
+void MemoryBroker::recount(const Job& job) {
   for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
 }
 
-void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
+void MemoryBroker::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
   const auto found = client.lanes.find(lane);
   if (found == client.lanes.end()) return;
   Gpu& gpu = gpus_[found->second.gpu];
@@ -232,13 +233,13 @@ void Memory::join(Client& client, unsigned lane, std::uint64_t used_bytes) {
   write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
 }
 
-void Memory::check_claim(Client& client, unsigned lane) {
-  const Job* job = roster_.find(client.job);
+void MemoryBroker::check_claim(Client& client, unsigned lane) {
+  const Job* job = registry_.find(client.job);
   const std::size_t gpu = client.lanes.at(lane).gpu;
   Account& account = gpus_[gpu].account;
   if (job == nullptr || account.holding(client.id) == nullptr) return;
   constexpr std::uint64_t kAny = ~std::uint64_t{0};
-  std::uint64_t most = measuring_.most_of(gpu, client);
+  std::uint64_t most = sampler_.most_of(gpu, client);
   if (job->knobs.swappable) {
     const auto quota = account.quota(job->key);
     most = std::max(most, quota ? quota->bytes : kAny);
@@ -247,8 +248,8 @@ void Memory::check_claim(Client& client, unsigned lane) {
   write_page(gpus_[gpu], {&client, lane, &client.lanes.at(lane)}, account.totals());
 }
 
-void Memory::check_claims(Time now) {
-  for (auto& [id, client] : roster_.clients()) {
+void MemoryBroker::check_claims(Time now) {
+  for (auto& [id, client] : registry_.clients()) {
     for (auto& [lane, state] : client->lanes) {
       if (state.claimed_at == Time{0} || now - state.claimed_at < kClaimChecked) continue;
       Account& account = gpus_[state.gpu].account;
@@ -257,22 +258,22 @@ void Memory::check_claims(Time now) {
       const bool moves = !out && !state.residency.resident();
       if (moves && now - state.claimed_at < kLeavesWithin) continue;
       state.claimed_at = Time{0};
-      measuring_.measure_if_old(state.gpu, now);
-      const std::uint64_t seen = measuring_.most_of(state.gpu, *client);
+      sampler_.measure_if_old(state.gpu, now);
+      const std::uint64_t seen = sampler_.most_of(state.gpu, *client);
       const std::uint64_t away = out ? state.residency.away_bytes() : 0;
       account.believe(id, seen + std::min(away, ~seen));
     }
   }
 }
 
-void Memory::leave(const Client& client) {
+void MemoryBroker::leave(const Client& client) {
   for (const auto& [lane, state] : client.lanes) {
     gpus_[state.gpu].account.leave(client.id);
     gpus_[state.gpu].stale = true;
   }
 }
 
-wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
+wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
   wire::Charged out{};
   const auto found = client.lanes.find(lane);
   if (client.observer || found == client.lanes.end()) {
@@ -285,7 +286,7 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   const std::size_t gpu = found->second.gpu;
   Account& account = gpus_[gpu].account;
   // What is near its end is handed out by fresh figures only.
-  if (account.quota(client.job) || gpus_[gpu].stale) measuring_.measure_if_old(gpu, now);
+  if (account.quota(client.job) || gpus_[gpu].stale) sampler_.measure_if_old(gpu, now);
   gpus_.read_credits(gpu);
   rebalance(gpu);
   const auto needed = [&] {
@@ -298,17 +299,17 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
     take_from_givers(gpu, client.job, client.id, minus(needed(), account.headroom(client.job)));
   }
   if (missing() > account.headroom(client.job)) {
-    measuring_.measure_if_old(gpu, now);
+    sampler_.measure_if_old(gpu, now);
     rebalance(gpu);
   }
   const std::uint64_t room = account.headroom(client.job);
-  const Job* job = roster_.find(client.job);
+  const Job* job = registry_.find(client.job);
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
   const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
   const auto has_a_way_back = [&](std::uint64_t more) {
     if (job == nullptr || !job->knobs.oversubscribe) return true;
     const Request request{gpu, *job, more};
-    return leaves_a_way_back(roster_, gpus_, request, host_room_with(roster_, gpus_, request),
+    return leaves_a_way_back(registry_, gpus_, request, host_room_with(registry_, gpus_, request),
                              Leaves::kAllThatTheyUse);
   };
   if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back(missing())))) {
@@ -329,8 +330,8 @@ wire::Charged Memory::charge(Client& client, unsigned lane, std::uint64_t bytes,
   return out;
 }
 
-wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
-  const Job* job = roster_.find(client.job);
+wire::Verdict MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
+  const Job* job = registry_.find(client.job);
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(client.job);
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
@@ -343,23 +344,23 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
   if (job != nullptr && job->knobs.oversubscribe) {
     const Request request{gpu, *job, lane.lacks_bytes};
     const auto fits = [&](const HostRoom& host, Leaves leaves) {
-      return leaves_a_way_back(roster_, gpus_, request, host, leaves) &&
-             fits_alone(roster_, gpus_, request, host, leaves, lane.waits_since, now);
+      return leaves_a_way_back(registry_, gpus_, request, host, leaves) &&
+             fits_alone(registry_, gpus_, request, host, leaves, lane.waits_since, now);
     };
-    const HostRoom host = host_room_with(roster_, gpus_, request);
+    const HostRoom host = host_room_with(registry_, gpus_, request);
     const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
     const auto fits_in = [&](const HostRoom& room) {
       return fits(room, Leaves::kAsTheySay) || (just_asked && fits(room, Leaves::kAllThatTheyUse));
     };
     if (fits_in(host)) return wire::kWait;
-    way_back = leaves_a_way_back(roster_, gpus_, request, host, Leaves::kAllThatTheyUse);
+    way_back = leaves_a_way_back(registry_, gpus_, request, host, Leaves::kAllThatTheyUse);
     only_host_lacks = fits_in(HostRoom::any(gpus_));
   }
   // What those who are out have kept leaves for anybody, unless others come first for too long.
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
   if (allowed && way_back && now - lane.waits_since < kLeavesWithin &&
-      lane.lacks_bytes <= kept_bytes(roster_, gpu, lane.waits_since, now)) {
+      lane.lacks_bytes <= kept_bytes(registry_, gpu, lane.waits_since, now)) {
     return wire::kWait;
   }
   lane.wants_turn = false;
@@ -383,18 +384,18 @@ wire::Verdict Memory::refuse(std::size_t gpu, Client& client, Client::Lane& lane
 // Whether all who could give memory to `asking` wait for memory themselves. Within a promise these
 // are the job's own processes; outside of promises everybody who holds anything, since the end of a
 // job with a promise helps too.
-bool Memory::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
+bool MemoryBroker::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(asking.job);
   const bool own_promise = quota && quota->reserved;
-  for (const Place& each : gpus_.places(gpu)) {
+  for (const ClientOnGpu& each : gpus_.clients_on(gpu)) {
     if (each.client->id == asking.id || (own_promise && each.client->job != asking.job)) continue;
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr || holding->used() + holding->overhead == 0) continue;
     if (!asks(*each.state, now)) return false;
   }
   if (own_promise) return true;
-  for (const auto& [key, job] : roster_.jobs()) {
+  for (const auto& [key, job] : registry_.jobs()) {
     // A promise without a process yet will be used or ended by somebody who is not waiting.
     if (key != asking.job && job.clients.empty() && account.held(key) > 0) return false;
   }

@@ -19,9 +19,9 @@
 
 namespace switchyard::monitor {
 
-class Memory {
+class MemoryBroker {
  public:
-  Memory(Roster& roster, GpuAccounts& gpus, Measuring& measuring);
+  MemoryBroker(Registry& registry, GpuAccounts& gpus, NvmlSampler& sampler);
 
   // Where the job's quota applies: the GPUs its clients listed; all, before there was a client.
   std::vector<std::size_t> gpus_of(const Job& job) const;
@@ -56,8 +56,8 @@ class Memory {
 
  private:
   using Gpu = GpuAccounts::Gpu;
-  using Place = GpuAccounts::Place;
-  void write_page(Gpu& gpu, const Place& place, const Account::Totals& totals);
+  using ClientOnGpu = GpuAccounts::ClientOnGpu;
+  void write_page(Gpu& gpu, const ClientOnGpu& place, const Account::Totals& totals);
   std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
   wire::Verdict refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
@@ -65,9 +65,9 @@ class Memory {
   bool make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now);
   std::string who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked);
 
-  Roster& roster_;
+  Registry& registry_;
   GpuAccounts& gpus_;
-  Measuring& measuring_;
+  NvmlSampler& sampler_;
 };
 
 }  // namespace switchyard::monitor

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "monitor/residency/handovers.h"
 #include "monitor/core/lanes.h"
-#include "monitor/residency/residency.h"
 #include "monitor/platform/text.h"
+#include "monitor/residency/handovers.h"
+#include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -25,15 +25,15 @@ constexpr std::uint64_t kWorthHandingOver = 64u << 20;
 
 // Those on one GPU.
 template <typename Each>
-void for_lanes_on(std::size_t gpu, const Roster& roster, const Job& job, Each each) {
-  for_lanes(roster, job, [&](const Client&, unsigned, Client::Lane& state) {
+void for_lanes_on(std::size_t gpu, const Registry& registry, const Job& job, Each each) {
+  for_lanes(registry, job, [&](const Client&, unsigned, Client::Lane& state) {
     if (state.gpu == gpu) each(state);
   });
 }
 
-std::uint64_t held_on(std::size_t gpu, const Roster& roster, const Job& job) {
+std::uint64_t held_on(std::size_t gpu, const Registry& registry, const Job& job) {
   std::uint64_t bytes = 0;
-  for_lanes_on(gpu, roster, job, [&](const Client::Lane& lane) {
+  for_lanes_on(gpu, registry, job, [&](const Client::Lane& lane) {
     bytes += held_bytes(lane.residency, lane.residency_order);
   });
   return bytes;
@@ -44,18 +44,18 @@ bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && 
 
 }  // namespace
 
-Oversubscription::Oversubscription(Roster& roster, GpuAccounts& gpus)
-    : roster_(roster), gpus_(gpus) {}
+Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus)
+    : registry_(registry), gpus_(gpus) {}
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
 }
 
-std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time waits_since, Time now) {
+std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now) {
   std::uint64_t bytes = 0;
-  for (const auto& [key, job] : roster.jobs()) {
+  for (const auto& [key, job] : registry.jobs()) {
     if (!job.presence.out || !could_leave(job, waits_since, now)) continue;
-    bytes += std::min(held_on(gpu, roster, job), may_still_leave(gpu, roster, job));
+    bytes += std::min(held_on(gpu, registry, job), may_still_leave(gpu, registry, job));
   }
   return bytes;
 }
@@ -70,11 +70,11 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, cons
   out.rests_until = presence.rests_until;
   out.stayed_at = presence.stayed_at;
   out.move_cost = std::max(presence.cost_out, presence.cost_in);
-  out.resident_bytes = out.takes_turns ? held_on(gpu, roster_, job) : 0;
-  out.may_give_bytes = may_still_leave(gpu, roster_, job);
+  out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
+  out.may_give_bytes = may_still_leave(gpu, registry_, job);
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
-  for_lanes_on(gpu, roster_, job, [&](const Client::Lane& lane) {
+  for_lanes_on(gpu, registry_, job, [&](const Client::Lane& lane) {
     out.active = out.active || lane.active;
     excess += excess_bytes(lane.residency, lane.residency_order);
     if (!wants_turn(lane, now)) return;
@@ -94,12 +94,12 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, cons
     out.lacks_bytes = account.short_of(job.key, full);
     // Who could not be served by anybody's leaving must not keep the others waiting.
     const std::uint64_t more = full - account.charged(job.key);
-    out.wants_room = waits && fits_alone(roster_, gpus_, {gpu, job, more}, host, Leaves::kAsTheySay,
-                                         Time::max(), now);
+    out.wants_room = waits && fits_alone(registry_, gpus_, {gpu, job, more}, host,
+                                         Leaves::kAsTheySay, Time::max(), now);
     out.asks = false;
   } else {
     // An error of its last try, before it was told to come, says nothing yet.
-    const bool tries = whereabouts(roster_, job) == Whereabouts::kMoving ||
+    const bool tries = residency_of(registry_, job) == ResidencyState::kMoving ||
                        now - presence.returns_since < kFindsRoomWithin;
     out.returning = presence.returning && now - presence.moves_since < kLeavesWithin && tries;
     presence.waits_since = Time{0};
@@ -112,12 +112,12 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, cons
 std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
                                                                const HostRoom& host, Time now) {
   gpus_.read_credits(gpu);
-  const std::uint64_t kept = kept_bytes(roster_, gpu, Time::max(), now);
+  const std::uint64_t kept = kept_bytes(registry_, gpu, Time::max(), now);
   std::vector<policy::Oversubscriber> views;
-  for (auto& [key, job] : roster_.jobs()) {
+  for (auto& [key, job] : registry_.jobs()) {
     if (job.seen.count(gpu) == 0) continue;
     bool waits = job.presence.out && !wanted_out(job);
-    for_lanes_on(gpu, roster_, job,
+    for_lanes_on(gpu, registry_, job,
                  [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
     if (!job.knobs.oversubscribe && (kept == 0 || !waits)) continue;
     const policy::Oversubscriber view = view_of(gpu, job, host, now);
@@ -128,7 +128,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
 
 // It goes on without a part of its memory, so without all of its threads.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
-  for_lanes(roster_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
+  for_lanes(registry_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
     if (lane.gpu != gpu) {
       if (!giver.presence.out) lane.kept_bytes = 0;
       return;
@@ -145,38 +145,38 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
 Time Oversubscription::follow(Time now) {
   Time next{0};
   bool any = false;
-  for (auto& [key, job] : roster_.jobs()) {
+  for (auto& [key, job] : registry_.jobs()) {
     any = any || job.knobs.oversubscribe;
     job.presence.may_return = true;
     job.presence.arrives.clear();
     job.presence.waits_for.clear();
   }
   if (!any) return next;
-  const HostRoom host = host_room(roster_, gpus_);
+  const HostRoom host = host_room(registry_, gpus_);
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
     const std::vector<policy::Oversubscriber> jobs = views_of(gpu, host, now);
     const policy::RoomPlan plan = policy::plan_room(jobs, now);
     next = earlier(next, plan.look_again);
     const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
-    if (leaves < kWorthHandingOver) withdraw_prepared(roster_, gpu);
+    if (leaves < kWorthHandingOver) withdraw_prepared(registry_, gpu);
     if (plan.first == 0) continue;
-    Job* giver = roster_.find(plan.giver);
+    Job* giver = registry_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
-      Presence& presence = roster_.find(each.job)->presence;
+      Presence& presence = registry_.find(each.job)->presence;
       if (each.job == plan.first && plan.arrives && each.takes_turns) presence.arrives.insert(gpu);
       if (each.takes_turns && each.job != plan.first) presence.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {
         presence.waits_for = giver->name;
       }
     }
-    const Job& first = *roster_.find(plan.first);
+    const Job& first = *registry_.find(plan.first);
     if (plan.gives_bytes != 0) {
       spdlog::info("job '{}' gives {} of its room to '{}'", giver->name,
                    bytes_text(plan.gives_bytes), first.name);
       give(gpu, *giver, plan.gives_bytes);
     }
     if (leaves < kWorthHandingOver) continue;
-    begin_handover(roster_, gpu, *giver, first, plan.soon_bytes, roster_.random() | 1);
+    begin_handover(registry_, gpu, *giver, first, plan.soon_bytes, registry_.random() | 1);
   }
   return next;
 }

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "monitor/accounting/gpu_accounts.h"
-#include "monitor/policy/residency.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/residency.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -28,7 +28,7 @@ inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
 
 class Oversubscription {
  public:
-  Oversubscription(Roster& roster, GpuAccounts& gpus);
+  Oversubscription(Registry& registry, GpuAccounts& gpus);
 
   // Decides who leaves and who may come back. Answers when to look again; 0: when something
   // happens. REQUIRES: the residency reports are those of this look.
@@ -39,7 +39,7 @@ class Oversubscription {
   std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const HostRoom& host, Time now);
   void give(std::size_t gpu, Job& giver, std::uint64_t bytes);
 
-  Roster& roster_;
+  Registry& registry_;
   GpuAccounts& gpus_;
 };
 
@@ -48,6 +48,6 @@ bool asks(const Client::Lane& lane, Time now);
 
 // What jobs that are out have kept there, which they would give to anybody who has waited since
 // then.
-std::uint64_t kept_bytes(const Roster& roster, std::size_t gpu, Time waits_since, Time now);
+std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now);
 
 }  // namespace switchyard::monitor

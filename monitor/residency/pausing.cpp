@@ -53,9 +53,9 @@ void restore_pause(Job& job, const wire::Hello& hello, Time now) {
   spdlog::info("job '{}' was paused before this monitor came, and stays so", job.name);
 }
 
-bool end_pauses(Roster& roster, Time now) {
+bool end_pauses(Registry& registry, Time now) {
   bool ended = false;
-  for (auto& [key, job] : roster.jobs()) {
+  for (auto& [key, job] : registry.jobs()) {
     if (!job.pause.on || job.pause.until == Time{0} || job.pause.until > now) continue;
     resume(job);
     ended = true;
@@ -63,20 +63,20 @@ bool end_pauses(Roster& roster, Time now) {
   return ended;
 }
 
-Time next_pause_end(const Roster& roster) {
+Time next_pause_end(const Registry& registry) {
   Time next{0};
-  for (const auto& [key, job] : roster.jobs()) {
+  for (const auto& [key, job] : registry.jobs()) {
     if (job.pause.on) next = earlier(next, job.pause.until);
   }
   return next;
 }
 
-Drained drained(Roster& roster, Job& job, Time now) {
+Drained drained(Registry& registry, Job& job, Time now) {
   bool known = true;
   bool done = true;
   std::uint64_t progress = 0;
   for (const ClientId id : job.clients) {
-    const Client* client = roster.client(id);
+    const Client* client = registry.client(id);
     if (client == nullptr || client->observer) continue;
     for (const auto& [lane, state] : client->lanes) {
       const LaneReport report = client->page->report(lane);

@@ -24,9 +24,9 @@ void end_returned(Job& job);
 // What a client that was with another monitor says.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);
 // Ends the pauses whose time is over. True: there was one.
-bool end_pauses(Roster& roster, Time now);
+bool end_pauses(Registry& registry, Time now);
 // When the next one is; 0: none has a time.
-Time next_pause_end(const Roster& roster);
+Time next_pause_end(const Registry& registry);
 
 // Whether nothing of a paused job runs on the GPU any more, but for a kernel or graph that takes
 // longer than 50 ms. Known only of clients that numbered their work since well before the pause:
@@ -35,6 +35,6 @@ Time next_pause_end(const Roster& roster);
 // that is held on the GPU keeps its number open, so it is progress that stands still which tells.
 // Ask again every few milliseconds.
 enum class Drained { kNo, kYes, kUnknown };
-Drained drained(Roster& roster, Job& job, Time now);
+Drained drained(Registry& registry, Job& job, Time now);
 
 }  // namespace switchyard::monitor

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "monitor/core/lanes.h"
+#include "monitor/platform/text.h"
+#include "monitor/policy/host_pool.h"
 #include "monitor/residency/handovers.h"
 #include "monitor/residency/idle_release.h"
-#include "monitor/core/lanes.h"
 #include "monitor/residency/pausing.h"
-#include "monitor/policy/host_pool.h"
-#include "monitor/platform/text.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -47,33 +47,33 @@ bool wanted_out(const Job& job) {
          (job.pause.on && job.pause.release);
 }
 
-bool nothing_leaves(const Roster& roster, const Job& job) {
+bool nothing_leaves(const Registry& registry, const Job& job) {
   bool uses = false;
   bool leaves = false;
-  for_lanes(roster, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
     uses = uses || client.page->used_bytes(lane) != 0;
     leaves = leaves || client.page->residency(lane).total_bytes != 0;
   });
   return uses && !leaves;
 }
 
-Whereabouts whereabouts(const Roster& roster, const Job& job) {
+ResidencyState residency_of(const Registry& registry, const Job& job) {
   const auto is_away = [](const Client::Lane& lane) {
     return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
   };
   if (job.presence.released) {
-    if (!wanted_out(job)) return Whereabouts::kWaiting;
-    if (!job.presence.out || !all_lanes(roster, job, is_away)) return Whereabouts::kMoving;
-    return nothing_leaves(roster, job) ? Whereabouts::kResident : Whereabouts::kSwapped;
+    if (!wanted_out(job)) return ResidencyState::kWaiting;
+    if (!job.presence.out || !all_lanes(registry, job, is_away)) return ResidencyState::kMoving;
+    return nothing_leaves(registry, job) ? ResidencyState::kResident : ResidencyState::kSwapped;
   }
   const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
-  if (!job.knobs.swappable || all_lanes(roster, job, there)) return Whereabouts::kResident;
+  if (!job.knobs.swappable || all_lanes(registry, job, there)) return ResidencyState::kResident;
   // Its account has the room; the device has not (yet).
   const auto finds_room = [](const Client::Lane& lane) {
     return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom ||
            !answers(lane.residency, lane.residency_order);
   };
-  return all_lanes(roster, job, finds_room) ? Whereabouts::kMoving : Whereabouts::kWaiting;
+  return all_lanes(registry, job, finds_room) ? ResidencyState::kMoving : ResidencyState::kWaiting;
 }
 
 std::uint32_t failed(const Client::Lane& lane, Time now) {
@@ -96,14 +96,14 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
   }
 }
 
-Residency::Residency(Roster& roster, GpuAccounts& gpus, Memory& memory,
+Residency::Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
                      std::uint64_t host_pool_bytes)
-    : roster_(roster), gpus_(gpus), memory_(memory), oversubscription_(roster, gpus) {
+    : registry_(registry), gpus_(gpus), memory_(memory), oversubscription_(registry, gpus) {
   gpus_.host_pool_bytes = host_pool_bytes;
 }
 
 void Residency::join(Client& client, bool rejoins) {
-  Job* job = roster_.find(client.job);
+  Job* job = registry_.find(client.job);
   if (job == nullptr || !job->knobs.swappable || client.observer) return;
   // A fresh process is no idle one.
   if (job->presence.idle) want_back(*job);
@@ -116,12 +116,12 @@ void Residency::join(Client& client, bool rejoins) {
 }
 
 void Residency::divide_host_pool() {
-  std::vector<GpuAccounts::Place> places;
+  std::vector<GpuAccounts::ClientOnGpu> places;
   std::vector<policy::HostUser> users;
   pinned_bytes_ = 0;
-  for (const auto& [key, job] : roster_.jobs()) {
+  for (const auto& [key, job] : registry_.jobs()) {
     if (!job.knobs.swappable) continue;
-    for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
       places.push_back({&client, lane, &state});
       users.push_back(host_user(gpus_, job, state));
       pinned_bytes_ += users.back().pinned_bytes;
@@ -140,13 +140,13 @@ void Residency::divide_host_pool() {
 }
 
 void Residency::room_came() {
-  for (auto& [key, job] : roster_.jobs()) job.presence.try_at = Time{0};
+  for (auto& [key, job] : registry_.jobs()) job.presence.try_at = Time{0};
 }
 
 bool Residency::follow(Time now) {
   now_ = now;
   bool changed = false;
-  for (auto& [key, job] : roster_.jobs()) {
+  for (auto& [key, job] : registry_.jobs()) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;
   }
   divide_host_pool();  // before anybody is told to leave
@@ -155,7 +155,7 @@ bool Residency::follow(Time now) {
   for (int round = 0; round < 2 && more; ++round) {
     due_ = oversubscription_.follow(now);
     more = false;
-    for (auto& [key, job] : roster_.jobs()) {
+    for (auto& [key, job] : registry_.jobs()) {
       if (job.knobs.swappable) more = bring_about(job, now) || more;
     }
     changed = changed || more;
@@ -182,7 +182,7 @@ void Residency::adopt(Job& job) {
     memory_.release(job);
     memory_.suspend(job);
   }
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     if (order.limited) return;
     order.limited = true;
@@ -193,7 +193,7 @@ void Residency::adopt(Job& job) {
 
 bool Residency::observe(Job& job, Time now) {
   bool changed = false;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     const ResidencyReport said = client.page->residency(lane);
     changed =
         changed || said.phase != state.residency.phase || said.away() != state.residency.away();
@@ -229,13 +229,13 @@ bool Residency::observe(Job& job, Time now) {
   // Until its first piece has left it still works: that is no cost of moving.
   const auto all_there = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
   const bool leaves = presence.released && !presence.out;
-  if (leaves && all_lanes(roster_, job, all_there)) begin_move(presence, now);
-  if (presence.returning && whereabouts(roster_, job) == Whereabouts::kResident) {
+  if (leaves && all_lanes(registry_, job, all_there)) begin_move(presence, now);
+  if (presence.returning && residency_of(registry_, job) == ResidencyState::kResident) {
     presence.returning = false;
     presence.cost_in = cost_of_move(presence, now);
     presence.resident_since = now;
   }
-  follow_idleness(roster_, job, now);
+  follow_idleness(registry_, job, now);
   return changed;
 }
 
@@ -247,7 +247,7 @@ bool Residency::bring_about(Job& job, Time now) {
     return !job.presence.out && tell_to_leave(job, now);
   }
   tell_what_to_prepare(job);
-  if (!job.pause.ending || whereabouts(roster_, job) != Whereabouts::kResident) return false;
+  if (!job.pause.ending || residency_of(registry_, job) != ResidencyState::kResident) return false;
   end_returned(job);
   return true;
 }

@@ -1,9 +1,9 @@
 // Residency: whether a job's swappable memory is on its GPUs, and when it leaves and comes back.
 //
 // Concept. What people want is a property of the job (registry.h: Presence, Pause): all its clients
-// on all its GPUs, also those that join later. So is that it idles (idle_release.h), or yields room to
-// another (oversubscription.h). A client's own words tell how far it is (abi.h). Out
-// of the two comes what the pages are told, and what the accounts count:
+// on all its GPUs, also those that join later. So is that it idles (idle_release.h), or yields room
+// to another (oversubscription.h). A client's own words tell how far it is (abi.h). Out of the two
+// comes what the pages are told, and what the accounts count:
 //
 //     in ──► released: limited, counts what is there ──► out: its promises are suspended
 //      ▲                 │ it fails, or takes too long             │ wanted in
@@ -22,23 +22,23 @@
 #include <cstdint>
 #include <string>
 
+#include "monitor/core/registry.h"
 #include "monitor/residency/memory_broker.h"
 #include "monitor/residency/oversubscription.h"
-#include "monitor/core/registry.h"
 
 namespace switchyard::monitor {
 
 // Where a job's memory is, as people see it. A job that has memory of which nothing can leave is
 // never swapped.
-enum class Whereabouts : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
-Whereabouts whereabouts(const Roster& roster, const Job& job);
+enum class ResidencyState : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
+ResidencyState residency_of(const Registry& registry, const Job& job);
 // Whether the job has memory on its GPUs and none of it is swappable.
-bool nothing_leaves(const Roster& roster, const Job& job);
-constexpr const char* to_string(Whereabouts where) {
-  return where == Whereabouts::kMoving    ? "moving"
-         : where == Whereabouts::kSwapped ? "swapped"
-         : where == Whereabouts::kWaiting ? "waiting"
-                                          : "resident";
+bool nothing_leaves(const Registry& registry, const Job& job);
+constexpr const char* to_string(ResidencyState where) {
+  return where == ResidencyState::kMoving    ? "moving"
+         : where == ResidencyState::kSwapped ? "swapped"
+         : where == ResidencyState::kWaiting ? "waiting"
+                                             : "resident";
 }
 
 // What a person wants of a swappable job; a pause may want it out as well (Pause::release).
@@ -58,7 +58,8 @@ inline constexpr Time kRests = std::chrono::seconds(10);
 
 class Residency {
  public:
-  Residency(Roster& roster, GpuAccounts& gpus, Memory& memory, std::uint64_t host_pool_bytes);
+  Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
+            std::uint64_t host_pool_bytes);
 
   // A client whose page isn't published yet. `rejoins`: its memory may be away already.
   void join(Client& client, bool rejoins);
@@ -86,9 +87,9 @@ class Residency {
   void adopt(Job& job);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
 
-  Roster& roster_;
+  Registry& registry_;
   GpuAccounts& gpus_;
-  Memory& memory_;
+  MemoryBroker& memory_;
   Oversubscription oversubscription_;
   Time now_{0};  // of the last look
   Time due_{0};

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "monitor/residency/handovers.h"
 #include "monitor/core/lanes.h"
+#include "monitor/residency/handovers.h"
 #include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
@@ -54,9 +54,9 @@ Time Residency::cost_of_move(const Presence& presence, Time now) const {
 }
 
 void Residency::tell_what_to_prepare(Job& job) {
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
-    order.gives = gives_now(roster_, state);
+    order.gives = gives_now(registry_, state);
     order.soon_bytes = order.gives != 0 ? state.soon_bytes : 0;
     tell(client, lane, state, order);
   });
@@ -81,13 +81,13 @@ bool Residency::tell_to_leave(Job& job, Time now) {
   bool all_away = true;
   bool overdue = false;
   std::string why;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
     order.limited = true;
     order.limit_bytes = state.kept_bytes;
     state.takes = 0;
-    order.gives = gives_now(roster_, state);
+    order.gives = gives_now(registry_, state);
     order.takes = order.soon_bytes = state.soon_bytes = 0;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
@@ -135,8 +135,8 @@ void Residency::give_up(Job& job, const std::string& why, Time now) {
 // What is on its way out of a GPU already, because limits fell.
 std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   std::uint64_t bytes = 0;
-  for (const auto& [key, job] : roster_.jobs()) {
-    for_lanes(roster_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+  for (const auto& [key, job] : registry_.jobs()) {
+    for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
       if (lane.gpu == gpu) bytes += excess_bytes(lane.residency, lane.residency_order);
     });
   }
@@ -151,7 +151,7 @@ void Residency::follow_room(Job& job, Time now) {
   presence.arriving = arrives;
   std::map<std::size_t, std::uint64_t> room;
   std::map<std::size_t, std::uint64_t> overdrawn;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (room.count(state.gpu) == 0) {
       gpus_.read_credits(state.gpu);
       memory_.rebalance(state.gpu);
@@ -172,8 +172,8 @@ void Residency::follow_room(Job& job, Time now) {
     overdrawn[state.gpu] -= less;
     ResidencyOrder order = state.residency_order;
     order.limit_bytes = state.kept_bytes;
-    order.gives = gives_now(roster_, state);
-    order.takes = takes_now(roster_, state);
+    order.gives = gives_now(registry_, state);
+    order.takes = takes_now(registry_, state);
     tell(client, lane, state, order);
   });
 }
@@ -181,7 +181,7 @@ void Residency::follow_room(Job& job, Time now) {
 bool Residency::try_to_return(Job& job, Time now) {
   if (job.presence.out) follow_room(job, now);
   const auto has_come = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
-  const bool due = now >= job.presence.try_at || all_lanes(roster_, job, has_come);
+  const bool due = now >= job.presence.try_at || all_lanes(registry_, job, has_come);
   if (!due || !job.presence.may_return) return false;
   job.presence.try_at = now + kTryEvery;
   if (!memory_.reclaim(job, now)) return false;
@@ -196,7 +196,7 @@ void Residency::let_back(Job& job, Time now) {
   job.presence.returns_since = now;
   if (!job.presence.arriving) begin_move(job.presence, now);
   job.presence.arriving = false;
-  for_lanes(roster_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = false;
     state.told_to_leave = Time{0};

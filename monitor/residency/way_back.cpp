@@ -21,7 +21,7 @@ struct Has {
   std::uint64_t stays() const { return all - can_leave; }
 };
 
-Has has_on(std::size_t gpu, const Roster& roster, const Account& account, const Job& job,
+Has has_on(std::size_t gpu, const Registry& registry, const Account& account, const Job& job,
            Leaves leaves) {
   Has has;
   std::uint64_t says = 0;
@@ -33,7 +33,7 @@ Has has_on(std::size_t gpu, const Roster& roster, const Account& account, const 
     // What lies unused is taken back when the job leaves.
     says += holding.credit;
   }
-  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
     if (lane.gpu == gpu) says += lane.residency.total_bytes;
   });
   has.can_leave = leaves == Leaves::kAllThatTheyUse ? has.granted : std::min(has.granted, says);
@@ -50,17 +50,17 @@ struct Everybody {
   std::uint64_t room = 0;       // for all jobs
 };
 
-Everybody everybody_on(std::size_t gpu, const Roster& roster, const GpuAccounts& gpus,
+Everybody everybody_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus,
                        Leaves leaves, const Request* request) {
   const Account& account = gpus[gpu].account;
   Everybody out;
   out.room = minus(account.capacity().value_or(~0ull), account.outside());
-  for (const auto& [key, job] : roster.jobs()) {
+  for (const auto& [key, job] : registry.jobs()) {
     if (!job.knobs.oversubscribe) {
       out.plain += account.held(key);
       continue;
     }
-    Has has = has_on(gpu, roster, account, job, leaves);
+    Has has = has_on(gpu, registry, account, job, leaves);
     if (request != nullptr && request->gpu == gpu && request->job.key == key) {
       // What it gets can leave, too.
       has.all += request->bytes;
@@ -101,12 +101,12 @@ bool comes(const Job& job) {
   return presence.out && presence.may_return && !wanted_out(job);
 }
 
-HostRoom room_of_host(const Roster& roster, const GpuAccounts& gpus, const Request* request) {
+HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const Request* request) {
   HostRoom out{0, std::vector<std::uint64_t>(gpus.size())};
   std::vector<policy::HostUser> users;
-  for (const auto& [key, job] : roster.jobs()) {
+  for (const auto& [key, job] : registry.jobs()) {
     if (!job.knobs.swappable) continue;
-    for_lanes(roster, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
+    for_lanes(registry, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
       const Account::Holding* holding = gpus[lane.gpu].account.holding(client.id);
       const std::uint64_t most = most_on(gpus, lane.gpu);
       policy::HostUser user = host_user(gpus, job, lane);
@@ -122,7 +122,7 @@ HostRoom room_of_host(const Roster& roster, const GpuAccounts& gpus, const Reque
   }
   out.bytes = policy::turns_hold(users, gpus.host_pool_bytes);
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
-    const Everybody all = everybody_on(gpu, roster, gpus, Leaves::kAsTheySay, nullptr);
+    const Everybody all = everybody_on(gpu, registry, gpus, Leaves::kAsTheySay, nullptr);
     out.taken[gpu] = std::max(out.taken[gpu], minus(all.plain + all.all, all.room));
   }
   return out;
@@ -151,17 +151,17 @@ policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client
   return user;
 }
 
-HostRoom host_room(const Roster& roster, const GpuAccounts& gpus) {
-  return room_of_host(roster, gpus, nullptr);
+HostRoom host_room(const Registry& registry, const GpuAccounts& gpus) {
+  return room_of_host(registry, gpus, nullptr);
 }
 
-HostRoom host_room_with(const Roster& roster, const GpuAccounts& gpus, const Request& request) {
-  return room_of_host(roster, gpus, &request);
+HostRoom host_room_with(const Registry& registry, const GpuAccounts& gpus, const Request& request) {
+  return room_of_host(registry, gpus, &request);
 }
 
-std::uint64_t may_still_leave(std::size_t gpu, const Roster& roster, const Job& job) {
+std::uint64_t may_still_leave(std::size_t gpu, const Registry& registry, const Job& job) {
   std::uint64_t bytes = 0;
-  for_lanes(roster, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
     if (lane.gpu != gpu) return;
     bytes += minus(policy::usable_part(lane.residency_order.host_limit_bytes),
                    lane.residency.away_bytes());
@@ -175,7 +175,7 @@ bool could_leave(const Job& other, Time waits_since, Time now) {
          (presence.stayed_at == Time{0} || presence.stayed_at < waits_since);
 }
 
-bool fits_alone(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request& request,
                 const HostRoom& host, Leaves leaves, Time waits_since, Time now) {
   const std::size_t gpu = request.gpu;
   const Account& account = gpus[gpu].account;
@@ -183,28 +183,29 @@ bool fits_alone(const Roster& roster, const GpuAccounts& gpus, const Request& re
   const std::uint64_t own = account.charged(request.job.key) + request.bytes;
   if (own < request.bytes || (quota && own > quota->bytes)) return false;
   if (!account.capacity()) return true;
-  const Everybody all = everybody_on(gpu, roster, gpus, leaves, nullptr);
+  const Everybody all = everybody_on(gpu, registry, gpus, leaves, nullptr);
   if (own > all.room) return false;
   std::uint64_t stay = all.plain;
   std::uint64_t have = all.plain;
   for (const auto& [key, has] : all.in_turns) {
     if (key == request.job.key) continue;
     // What could not leave just now stays.
-    stay += could_leave(roster.jobs().at(key), waits_since, now) ? has.stays() : account.held(key);
+    stay +=
+        could_leave(registry.jobs().at(key), waits_since, now) ? has.stays() : account.held(key);
     have += has.all;
   }
   return stay <= all.room - own && minus(have, all.room - own) <= host.left_for(gpu);
 }
 
-bool leaves_a_way_back(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const Request& request,
                        const HostRoom& host, Leaves leaves) {
   const auto capacity = gpus[request.gpu].account.capacity();
   if (!capacity) return true;
   if (request.bytes > *capacity) return false;
   const std::uint64_t left = host.left_for(request.gpu);
-  const Everybody with = everybody_on(request.gpu, roster, gpus, leaves, &request);
+  const Everybody with = everybody_on(request.gpu, registry, gpus, leaves, &request);
   if (all_can_return(with, left, true)) return true;
-  const Everybody now = everybody_on(request.gpu, roster, gpus, leaves, nullptr);
+  const Everybody now = everybody_on(request.gpu, registry, gpus, leaves, nullptr);
   return !all_can_return(now, left, true) && all_can_return(with, left, false);
 }
 

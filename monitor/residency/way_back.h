@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "monitor/accounting/gpu_accounts.h"
-#include "monitor/policy/host_pool.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/host_pool.h"
 
 namespace switchyard::monitor {
 
@@ -40,12 +40,12 @@ struct Request {
 // A client's lane of a GPU as a user of the host pool.
 policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane);
 
-HostRoom host_room(const Roster& roster, const GpuAccounts& gpus);
+HostRoom host_room(const Registry& registry, const GpuAccounts& gpus);
 // As it is once the request is granted.
-HostRoom host_room_with(const Roster& roster, const GpuAccounts& gpus, const Request& request);
+HostRoom host_room_with(const Registry& registry, const GpuAccounts& gpus, const Request& request);
 
 // What a job could still leave of its memory, by what it may have pinned of the host now.
-std::uint64_t may_still_leave(std::size_t gpu, const Roster& roster, const Job& job);
+std::uint64_t may_still_leave(std::size_t gpu, const Registry& registry, const Job& job);
 
 // What of the other jobs' memory is taken to be able to leave.
 enum class Leaves {
@@ -58,13 +58,13 @@ bool could_leave(const Job& other, Time waits_since, Time now);
 
 // Whether what is asked for would fit on the GPU if all other jobs that could leave it for one that
 // waits since `waits_since` had left, as far as the host has room.
-bool fits_alone(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request& request,
                 const HostRoom& host, Leaves leaves, Time waits_since, Time now);
 
 // Whether each job that oversubscribes the GPU could still be on it with all of its memory, if the
 // request were granted. Jobs that take no turns are no reason against it where they are in the way
 // already: nothing is gained by a refusal then.
-bool leaves_a_way_back(const Roster& roster, const GpuAccounts& gpus, const Request& request,
+bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const Request& request,
                        const HostRoom& host, Leaves leaves);
 
 }  // namespace switchyard::monitor

@@ -19,8 +19,8 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   return out;
 }
 
-void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
-               Time now) {
+void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
+                Time now) {
   client.page->write_gate(lane, order);
   if (!order.numbered()) {
     state.numbered_since = Time{0};

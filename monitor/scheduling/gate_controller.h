@@ -1,14 +1,14 @@
 // Gates: what a plan wants of a client's gate on one GPU, and what the gate tells about its work.
 //
-// Concept. A gate is told everything at every look; the page stores what is new (client_page.h). With
-// gates out of force only a person's pause still closes one.
+// Concept. A gate is told everything at every look; the page stores what is new (client_page.h).
+// With gates out of force only a person's pause still closes one.
 //
 // Threading: one thread.
 #pragma once
 
-#include "monitor/scheduling/enforcement.h"
-#include "monitor/policy/policy.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/policy.h"
+#include "monitor/scheduling/enforcement.h"
 
 namespace switchyard::monitor {
 
@@ -18,8 +18,8 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
                    bool leaving = false);
 
 // Brings the order into the page, and remembers since when the client numbers its work.
-void tell_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
-               Time now);
+void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
+                Time now);
 
 // Whether the client numbers its work, so that the GPU itself tells when it has done it.
 bool numbered(const Client::Lane& state, const GateReport& gate);

@@ -6,8 +6,11 @@
 
 namespace switchyard::monitor {
 
-Scheduler::Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing)
-    : roster_(roster), accounts_(accounts), slicing_(slicing), gpus_(accounts.size()) {}
+Scheduler::Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller)
+    : registry_(registry),
+      accounts_(accounts),
+      slice_controller_(slice_controller),
+      gpus_(accounts.size()) {}
 
 Time Scheduler::next() const {
   Time out{0};
@@ -53,7 +56,7 @@ const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
 
 policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
                                       const LaneReport& report, const Client::Lane& lane) {
-  const Job& job = *roster_.find(client.job);
+  const Job& job = *registry_.find(client.job);
   policy::ClientView view;
   view.client = client.id;
   view.job = client.job;
@@ -64,14 +67,14 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.work = report.work();
   view.copies = report.copies;
   view.sliceable =
-      !slicing_.refuses(gpu, client.id) && !report.groups_unseen() && !report.under_mps;
+      !slice_controller_.refuses(gpu, client.id) && !report.groups_unseen() && !report.under_mps;
   view.gateable = lane.gate.state != abi::kGateRefused;
   view.numbered = numbered(lane, lane.gate);
   view.busy = busy(lane, report, lane.gate);
   view.progress = lane.gate.progress;
   view.held = lane.gate.held_threads > 0;
   view.bursts = {lane.gate.bursts, lane.gate.waited_ns, lane.gate.burst_ns};
-  view.slices_in_force = slicing_.in_force(gpu, client.id);
+  view.slices_in_force = slice_controller_.in_force(gpu, client.id);
   view.paused = job.pause.on;
   view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
@@ -84,12 +87,12 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
   bool all_under_mps = true;
-  for (auto& [id, client] : roster_.clients()) {
+  for (auto& [id, client] : registry_.clients()) {
     if (client->observer) continue;
     for (auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu) continue;
       const LaneReport report = client->page->report(lane);
-      slicing_.heard(gpu, id, report, state.last);
+      slice_controller_.heard(gpu, id, report, state.last);
       state.gate = client->page->gate(lane);
       const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
       state.last = report;
@@ -117,7 +120,7 @@ void Scheduler::look_at(std::size_t gpu, Time now) {
   const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
   log_yielding(gpu);
   apply(gpu, plan, now);
-  gpus_[gpu].due = earlier(plan.look_again, slicing_.write(gpu, now));
+  gpus_[gpu].due = earlier(plan.look_again, slice_controller_.write(gpu, now));
 }
 
 void Scheduler::log_yielding(std::size_t gpu) {
@@ -131,15 +134,15 @@ void Scheduler::log_yielding(std::size_t gpu) {
 void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
   const MeansInForce means = in_force(gpu);
   for (const policy::ClientPlan& each : plan.clients) {
-    slicing_.want(gpu, each.client, means.slices ? each.slices : Slices{}, now);
-    Client& client = *roster_.client(each.client);
-    const Job& job = *roster_.find(client.job);
+    slice_controller_.want(gpu, each.client, means.slices ? each.slices : Slices{}, now);
+    Client& client = *registry_.client(each.client);
+    const Job& job = *registry_.find(client.job);
     for (auto& [lane, state] : client.lanes) {
       if (state.gpu != gpu) continue;
       state.active = each.active;
       state.share_asked = each.share_asked;
       state.share_got = each.share_got;
-      tell_gate(client, lane, state, order_of(each, job, means, leaving(state)), now);
+      order_gate(client, lane, state, order_of(each, job, means, leaving(state)), now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);
       if (state.asked_to_wake) client.page->ask_to_wake(lane);
     }

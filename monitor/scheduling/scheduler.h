@@ -14,18 +14,18 @@
 #include <optional>
 #include <vector>
 
-#include "monitor/scheduling/gate_controller.h"
 #include "monitor/accounting/gpu_accounts.h"
-#include "monitor/scheduling/enforcement.h"
-#include "monitor/policy/policy.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/policy.h"
+#include "monitor/scheduling/enforcement.h"
+#include "monitor/scheduling/gate_controller.h"
 #include "monitor/scheduling/slice_controller.h"
 
 namespace switchyard::monitor {
 
 class Scheduler {
  public:
-  Scheduler(Roster& roster, GpuAccounts& accounts, Slicing& slicing);
+  Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller);
 
   // One round for every GPU; for those whose time has come; for those where a client that rang has
   // something new to say. Each answers when to look again at any of them; 0: not before something
@@ -63,9 +63,9 @@ class Scheduler {
   void apply(std::size_t gpu, const policy::Plan& plan, Time now);
   Time next() const;
 
-  Roster& roster_;
+  Registry& registry_;
   GpuAccounts& accounts_;
-  Slicing& slicing_;
+  SliceController& slice_controller_;
   Means means_ = Means::kAuto;
   policy::Rules rules_;
   std::vector<Gpu> gpus_;

@@ -1,5 +1,6 @@
 // Brings the slices of one GPU's clients from what they are to what is wanted, so that at no
-// instant two clients may have a short one in force. Pure: it says what to write, client_page.h writes.
+// instant two clients may have a short one in force. Pure: it says what to write, client_page.h
+// writes.
 //
 // Concept. The monitor writes slices into a page and hears later, or never, that they are in force.
 // What a client's groups have now is one of the versions from the last that it confirmed to the

@@ -14,26 +14,26 @@ constexpr Time kConfirmLimit = std::chrono::milliseconds(300);
 
 }  // namespace
 
-Slicing::Slicing(Roster& roster, GpuAccounts& accounts, Time quiet_until)
-    : roster_(roster), accounts_(accounts), quiet_until_(quiet_until), gpus_(accounts.size()) {}
+SliceController::SliceController(Registry& registry, GpuAccounts& accounts, Time quiet_until)
+    : registry_(registry), accounts_(accounts), quiet_until_(quiet_until), gpus_(accounts.size()) {}
 
-void Slicing::join(const Client& client, bool maybe_short) {
+void SliceController::join(const Client& client, bool maybe_short) {
   if (client.observer) return;
   for (const auto& [lane, state] : client.lanes) {
     gpus_[state.gpu].applier.join(client.id, maybe_short);
   }
 }
 
-void Slicing::left(const Client& client) {
+void SliceController::left(const Client& client) {
   for (const auto& [lane, state] : client.lanes) gpus_[state.gpu].applier.left(client.id);
 }
 
-void Slicing::died(ClientId client) {
+void SliceController::died(ClientId client) {
   for (Gpu& gpu : gpus_) gpu.applier.died(client);
 }
 
-void Slicing::heard(std::size_t gpu, ClientId client, const LaneReport& now,
-                    const LaneReport& before) {
+void SliceController::heard(std::size_t gpu, ClientId client, const LaneReport& now,
+                            const LaneReport& before) {
   SliceApplier& applier = gpus_[gpu].applier;
   if (now.contexts > before.contexts) {
     gpus_[gpu].unchecked = true;
@@ -45,7 +45,7 @@ void Slicing::heard(std::size_t gpu, ClientId client, const LaneReport& now,
   applier.heard(client, now.slice_applied_seq, now.slice_status == abi::kSliceRefused);
 }
 
-void Slicing::want(std::size_t gpu, ClientId client, Slices slices, Time now) {
+void SliceController::want(std::size_t gpu, ClientId client, Slices slices, Time now) {
   GpuAccounts::Gpu& account = accounts_[gpu];
   if (!account.stale) gpus_[gpu].unchecked = false;
   const bool another = account.foreign || gpus_[gpu].unchecked;
@@ -53,11 +53,11 @@ void Slicing::want(std::size_t gpu, ClientId client, Slices slices, Time now) {
   gpus_[gpu].applier.want(client, slices);
 }
 
-Time Slicing::write(std::size_t gpu, Time now) {
+Time SliceController::write(std::size_t gpu, Time now) {
   Gpu& at = gpus_[gpu];
   for (const SliceWrite& write : at.applier.step()) {
     at.written_at = now;
-    Client& client = *roster_.client(write.client);
+    Client& client = *registry_.client(write.client);
     for (auto& [lane, state] : client.lanes) {
       if (state.gpu == gpu) client.page->write_slices(lane, write.slices, write.seq);
     }
@@ -69,15 +69,15 @@ Time Slicing::write(std::size_t gpu, Time now) {
   return soon ? now + kConfirmPause : Time{0};
 }
 
-bool Slicing::refuses(std::size_t gpu, ClientId client) const {
+bool SliceController::refuses(std::size_t gpu, ClientId client) const {
   return gpus_[gpu].applier.refuses(client);
 }
 
-bool Slicing::in_force(std::size_t gpu, ClientId client) const {
+bool SliceController::in_force(std::size_t gpu, ClientId client) const {
   return gpus_[gpu].applier.in_force(client);
 }
 
-Slices Slicing::wanted(std::size_t gpu, ClientId client) const {
+Slices SliceController::wanted(std::size_t gpu, ClientId client) const {
   return gpus_[gpu].applier.written(client);
 }
 

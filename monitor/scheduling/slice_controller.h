@@ -9,16 +9,16 @@
 
 #include <vector>
 
-#include "monitor/scheduling/slice_applier.h"
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/core/registry.h"
+#include "monitor/scheduling/slice_applier.h"
 
 namespace switchyard::monitor {
 
-class Slicing {
+class SliceController {
  public:
   // Short slices begin at `quiet_until`: clients of a monitor that just died may still have some.
-  Slicing(Roster& roster, GpuAccounts& accounts, Time quiet_until);
+  SliceController(Registry& registry, GpuAccounts& accounts, Time quiet_until);
 
   void join(const Client& client, bool maybe_short);
   void left(const Client& client);  // its socket closed; the process may live
@@ -43,7 +43,7 @@ class Slicing {
     bool unchecked = false;
   };
 
-  Roster& roster_;
+  Registry& registry_;
   GpuAccounts& accounts_;
   Time quiet_until_;
   std::vector<Gpu> gpus_;

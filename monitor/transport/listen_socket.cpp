@@ -128,12 +128,12 @@ std::optional<Peer> ask_holder(const sockaddr_un& address, socklen_t length, std
 
 }  // namespace
 
-Place::~Place() {
+ListenSocket::~ListenSocket() {
   // Under the lock, so that this can't be another monitor's fresh socket.
   if (lock_) ::unlink(path_.c_str());
 }
 
-bool Place::open(const std::string& socket, std::string& why, bool& taken) {
+bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken) {
   taken = false;
   const auto address = address_of(socket);
   if (!address || socket.front() != '/') {

@@ -24,12 +24,12 @@
 
 namespace switchyard::monitor {
 
-class Place {
+class ListenSocket {
  public:
-  Place() = default;
-  Place(Place&&) = default;
-  Place& operator=(Place&&) = delete;
-  ~Place();
+  ListenSocket() = default;
+  ListenSocket(ListenSocket&&) = default;
+  ListenSocket& operator=(ListenSocket&&) = delete;
+  ~ListenSocket();
 
   // Makes the directory if need be, takes the lock, listens. False, with `why`, when refused;
   // `taken` tells that another monitor is living there.

@@ -4,8 +4,8 @@
 // accounts fresh. Between ticks one timer looks when the monitor has asked for it, and at
 // everything a moment after something changed; a client that rings is looked at at once.
 //
-// What users ask is served in turns (request_turns.h), one request at a time, so that timers and sockets
-// are looked at in between. Answers that wait are tried again a few at a time.
+// What users ask is served in turns (request_turns.h), one request at a time, so that timers and
+// sockets are looked at in between. Answers that wait are tried again a few at a time.
 //
 // Threading: run() on one thread; nothing else.
 #pragma once
@@ -16,15 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "monitor/platform/asio.h"
 #include "monitor/monitor.h"
+#include "monitor/platform/asio.h"
 #include "monitor/platform/process_watch.h"
-#include "monitor/transport/session.h"
 #include "monitor/transport/request_turns.h"
+#include "monitor/transport/session.h"
 
 namespace switchyard::monitor {
 
-class Server final : public Yard {
+class Server final : public EventLoop {
  public:
   Server(asio::io_context& io, Monitor& monitor, SessionLimits limits = {});
 

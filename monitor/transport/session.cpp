@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "monitor/control/job_commands.h"
-#include "monitor/platform/receive.h"
 #include "monitor/control/reply.h"
+#include "monitor/platform/receive.h"
 #include "switchyard/descriptors.h"
 
 namespace switchyard::monitor {
@@ -38,9 +38,9 @@ std::string json_frame(std::uint32_t id, std::string json) {
 
 }  // namespace
 
-Session::Session(Local::socket socket, Yard& yard, SessionLimits limits)
+Session::Session(Local::socket socket, EventLoop& event_loop, SessionLimits limits)
     : socket_(std::move(socket)),
-      yard_(yard),
+      event_loop_(event_loop),
       limits_(limits),
       deadline_(socket_.get_executor()),
       wake_pause_(socket_.get_executor()) {}
@@ -57,13 +57,13 @@ void Session::start() {
   const auto peer = peer_of(socket_.native_handle());
   if (!peer) return close();
   peer_ = *peer;
-  Users& users = yard_.monitor().users();
+  Users& users = event_loop_.monitor().users();
   seat_ = users.connect(peer_.uid);
   if (seat_ == nullptr) {
     refused_ = users.too_many_connections(peer_.uid);
     seat_ = users.refuse(peer_.uid);
     if (seat_ == nullptr) return close();
-    if (yard_.may_log_refusal(peer_.uid)) {
+    if (event_loop_.may_log_refusal(peer_.uid)) {
       spdlog::warn("pid {} is refused: {}", peer_.pid, refused_);
     }
   }
@@ -75,7 +75,7 @@ void Session::close() {
   closed_ = true;
   deadline_.cancel();
   wake_pause_.cancel();
-  Monitor& monitor = yard_.monitor();
+  Monitor& monitor = event_loop_.monitor();
   Closer& closer = monitor.closer();
   closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
   if (client_ != 0) leave();
@@ -89,17 +89,17 @@ void Session::close() {
 
 // The process may live on. While it does, the monitor keeps its watch, if there is room for one.
 void Session::leave() {
-  Monitor& monitor = yard_.monitor();
+  Monitor& monitor = event_loop_.monitor();
   struct Kept {
     Users::Seat seat;
     Watch watch;
   };
   auto kept = std::make_shared<Kept>(Kept{monitor.users().hold(peer_.uid, 1), std::move(watch_)});
-  Client* client = monitor.roster().client(client_);
+  Client* client = monitor.registry().client(client_);
   if (client != nullptr && kept->seat == nullptr) client->watched = false;
   if (kept->seat == nullptr) kept.reset();
   monitor.left(client_, std::move(kept));
-  yard_.look_soon();
+  event_loop_.look_soon();
 }
 
 void Session::watch_deadline() {
@@ -135,15 +135,15 @@ void Session::readable() {
   const ssize_t got = receive(socket_.native_handle(), buffer_, came, lost);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
   if (got <= 0) {
-    yard_.monitor().closer().close(peer_.uid, std::move(came));
+    event_loop_.monitor().closer().close(peer_.uid, std::move(came));
     return close();
   }
   if (!came.empty()) {
     const bool wanted = client_ != 0 && !lost && came.size() <= wire::kMostDescriptors;
-    auto held = wanted ? yard_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
+    auto held = wanted ? event_loop_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
     // They come with the first byte of their frame, and one frame is answered before the next.
     if (held != nullptr && (reader_.in_the_middle() || !descriptors_.empty())) {
-      yard_.monitor().closer().close(peer_.uid, std::move(came), std::move(held));
+      event_loop_.monitor().closer().close(peer_.uid, std::move(came), std::move(held));
       spdlog::warn("pid {} of {} sent descriptors out of place: its connection is closed",
                    peer_.pid, user_name(peer_.uid));
       return close();
@@ -153,7 +153,7 @@ void Session::readable() {
       held_ = std::move(held);
     } else {
       // Some of them are as good as none.
-      yard_.monitor().closer().close(peer_.uid, std::move(came));
+      event_loop_.monitor().closer().close(peer_.uid, std::move(came));
     }
   }
   arrived(static_cast<std::size_t>(got));
@@ -171,7 +171,7 @@ void Session::arrived(std::size_t bytes) {
   asked_ = true;
   // The frame is here. How long its answer takes is the monitor's affair; answer() limits the rest.
   deadline_.cancel();
-  yard_.in_turn(peer_.uid, [self = shared_from_this(), frame = std::move(*frame)] {
+  event_loop_.in_turn(peer_.uid, [self = shared_from_this(), frame = std::move(*frame)] {
     if (!self->closed_) self->handle(frame);
   });
 }
@@ -210,18 +210,18 @@ void Session::refuse(const Frame& frame) {
 }
 
 void Session::charge(const Frame& frame, const wire::Charge& charge) {
-  Monitor& monitor = yard_.monitor();
+  Monitor& monitor = event_loop_.monitor();
   const wire::Charged charged = frame.kind == wire::kCharge
                                     ? monitor.charge(client_, charge, steady_now())
                                     : monitor.refresh(client_, charge, steady_now());
   // Another may have to give the room.
   const bool waits = charged.verdict == wire::kWait;
-  if (frame.kind == wire::kRefresh || waits) yard_.look_soon();
+  if (frame.kind == wire::kRefresh || waits) event_loop_.look_soon();
   answer(make_frame(wire::kCharged, frame.id, charged));
 }
 
 void Session::share(const Frame& frame, const wire::Share& asked) {
-  SharedMemory& room = yard_.monitor().shared_memory();
+  SharedMemory& room = event_loop_.monitor().shared_memory();
   if (frame.kind == wire::kOpenShared) {
     std::vector<int> descriptors;
     const wire::Shared shared = room.open(peer_.uid, asked, descriptors);
@@ -233,7 +233,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
   }
   wire::Shared shared{};
-  Closer& closer = yard_.monitor().closer();
+  Closer& closer = event_loop_.monitor().closer();
   if (frame.kind == wire::kShare) {
     shared.verdict = room.share(client_, peer_.uid, asked, descriptors_);
     closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
@@ -254,15 +254,17 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
 }
 
 void Session::command(const Frame& frame) {
-  Answer out = answer_command(yard_.monitor(), peer_, frame.payload, steady_now());
+  Answer out = answer_command(event_loop_.monitor(), peer_, frame.payload, steady_now());
   if (out.created != 0) {
-    const auto gone = [&yard = yard_, job = out.created] { yard.monitor().creator_died(job); };
-    Watch watch = yard_.when_dead(out.creator, gone);
-    if (watch == nullptr) yard_.after(kUnseenCreator, gone);
-    Job* job = yard_.monitor().roster().find(out.created);
+    const auto gone = [&event_loop = event_loop_, job = out.created] {
+      event_loop.monitor().creator_died(job);
+    };
+    Watch watch = event_loop_.when_dead(out.creator, gone);
+    if (watch == nullptr) event_loop_.after(kUnseenCreator, gone);
+    Job* job = event_loop_.monitor().registry().find(out.created);
     if (job != nullptr) job->creator_watch = std::move(watch);
   }
-  yard_.look_soon();
+  event_loop_.look_soon();
   if (out.awaits != Awaits::kNothing) {
     const Time until = steady_now() + patience(out.awaits);
     return answer_when_ready(frame.id, out.awaits, out.job, until);
@@ -273,7 +275,7 @@ void Session::command(const Frame& frame) {
 void Session::hello(const Frame& frame) {
   std::string why;
   const auto hello = read_hello(frame.payload, why);
-  Client* client = hello ? yard_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
+  Client* client = hello ? event_loop_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
   if (client == nullptr) {
     spdlog::warn("pid {} of {} is refused: {}", peer_.pid, user_name(peer_.uid), why);
     return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);
@@ -286,14 +288,15 @@ void Session::hello(const Frame& frame) {
   if (wake < 0) return close();
   wake_.emplace(socket_.get_executor(), wake);
   listen_to_wake();
-  watch_ = yard_.when_dead(peer_.pid, [&yard = yard_, id = client_, weak = weak_from_this()] {
-    // A child that inherited the socket may hold it open for long.
-    if (const auto self = weak.lock()) self->close();
-    yard.monitor().died(id);
-    yard.look_soon();
-  });
+  watch_ = event_loop_.when_dead(
+      peer_.pid, [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
+        // A child that inherited the socket may hold it open for long.
+        if (const auto self = weak.lock()) self->close();
+        event_loop.monitor().died(id);
+        event_loop.look_soon();
+      });
   client->watched = watch_ != nullptr;
-  yard_.look_soon();
+  event_loop_.look_soon();
   read();
 }
 
@@ -320,14 +323,14 @@ void Session::listen_to_wake() {
 }
 
 void Session::rung() {
-  Client* client = yard_.monitor().roster().client(client_);
+  Client* client = event_loop_.monitor().registry().client(client_);
   if (client == nullptr) return;
   std::vector<Fd> came;
   client->page->answer_wake(came);
-  yard_.monitor().closer().close(peer_.uid, std::move(came));
-  yard_.look_at_those_of(client_);
+  event_loop_.monitor().closer().close(peer_.uid, std::move(came));
+  event_loop_.look_at_those_of(client_);
   // The look may have ended it.
-  client = yard_.monitor().roster().client(client_);
+  client = event_loop_.monitor().registry().client(client_);
   if (client == nullptr) return;
   wake_pause_.expires_after(pause_after_wake(*client));
   wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {
@@ -342,10 +345,10 @@ bool Session::hung_up() {
 }
 
 void Session::answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until) {
-  yard_.until([self = shared_from_this(), id, awaits, job, until] {
+  event_loop_.until([self = shared_from_this(), id, awaits, job, until] {
     if (self->closed_) return true;
     const Time now = steady_now();
-    const auto json = answer_if_ready(self->yard_.monitor(), awaits, job, now, now >= until);
+    const auto json = answer_if_ready(self->event_loop_.monitor(), awaits, job, now, now >= until);
     if (json) self->answer(json_frame(id, *json));
     if (!json && self->hung_up()) self->close();
     return json.has_value() || self->closed_;

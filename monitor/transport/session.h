@@ -19,19 +19,19 @@
 #include <string>
 #include <vector>
 
-#include "monitor/platform/asio.h"
 #include "monitor/control/commands.h"
 #include "monitor/core/frames.h"
 #include "monitor/monitor.h"
+#include "monitor/platform/asio.h"
 #include "monitor/platform/process_watch.h"
 #include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 
 // What a session needs from the loop.
-class Yard {
+class EventLoop {
  public:
-  virtual ~Yard() = default;
+  virtual ~EventLoop() = default;
   virtual Monitor& monitor() = 0;
   // Something changed: decide soon.
   virtual void look_soon() = 0;
@@ -59,7 +59,7 @@ struct SessionLimits {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Local::socket socket, Yard& yard, SessionLimits limits);
+  Session(Local::socket socket, EventLoop& event_loop, SessionLimits limits);
   void start();
 
  private:
@@ -87,7 +87,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
 
   Local::socket socket_;
-  Yard& yard_;
+  EventLoop& event_loop_;
   SessionLimits limits_;
   Peer peer_;
   FrameReader reader_;

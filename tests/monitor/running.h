@@ -70,7 +70,7 @@ class Running {
   Settings settings_;
   SessionLimits limits_;
   std::string directory_;
-  std::optional<Place> place_;
+  std::optional<ListenSocket> place_;
   std::thread thread_;
   std::atomic<asio::io_context*> io_{nullptr};
 };

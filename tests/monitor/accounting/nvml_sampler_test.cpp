@@ -12,7 +12,7 @@ using namespace test;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(Measuring, ContextsAreChargedToTheJob) {
+TEST(NvmlSampler, ContextsAreChargedToTheJob) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
   rig.gpus.uses[0][a.client->peer.pid] = 500 * kMiB;  // a context, nothing allocated
@@ -25,7 +25,7 @@ TEST(Measuring, ContextsAreChargedToTheJob) {
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }
 
-TEST(Measuring, OverheadThatGrowsLaterTakesBackIdleCredit) {
+TEST(NvmlSampler, OverheadThatGrowsLaterTakesBackIdleCredit) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
   ASSERT_TRUE(rig.allocate(a, 700 * kMiB));
@@ -36,29 +36,29 @@ TEST(Measuring, OverheadThatGrowsLaterTakesBackIdleCredit) {
   EXPECT_LE(rig.account().charged(a.client->job), kGiB);
 }
 
-TEST(Measuring, WhereJobsTakeTurnsAPartIsKeptForOverhead) {
+TEST(NvmlSampler, WhereJobsTakeTurnsAPartIsKeptForOverhead) {
   Rig rig;
   const Joined plain = rig.join({.swappable = "yes"});
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
   const Joined turns = rig.join({.oversubscribe = "yes"});
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   EXPECT_EQ(rig.account().capacity(), 4 * kGiB - 64 * kMiB);
   rig.monitor.left(turns.id);
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   EXPECT_EQ(rig.account().capacity(), 4 * kGiB);
 }
 
-TEST(Measuring, ACapacityThatLeavesEnoughIsNotLoweredForOverhead) {
+TEST(NvmlSampler, ACapacityThatLeavesEnoughIsNotLoweredForOverhead) {
   Settings settings;
   settings.capacity = 3 * kGiB;
   Rig rig(1, 4 * kGiB, settings);
   const Joined turns = rig.join({.oversubscribe = "yes"});
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   EXPECT_EQ(rig.account().capacity(), 3 * kGiB);
 }
 
-TEST(Measuring, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
+TEST(NvmlSampler, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
   ASSERT_TRUE(rig.allocate(a, kGiB));
@@ -71,12 +71,12 @@ TEST(Measuring, NvmlIsReadAgainBeforeARefusalButNotTooOften) {
   EXPECT_EQ(rig.gpus.readings, before + 2);
 }
 
-TEST(Measuring, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
+TEST(NvmlSampler, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
   Rig rig;
   rig.gpus.lists_processes = false;
   rig.gpus.unlisted = 300 * kMiB;  // somebody else's, there before us
-  rig.monitor.measuring().measure(0, rig.now);
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   const Joined a = rig.join({.memory = "1GiB"});
   a.shim.open_context();
   rig.gpus.uses[0][a.client->peer.pid] = 60 * kMiB;
@@ -86,7 +86,7 @@ TEST(Measuring, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
   EXPECT_EQ(rig.account().outside(), 300 * kMiB);
 }
 
-TEST(Measuring, AClientThatRefreshesAllTheTimeIsMeasuredOnceAndByTheNextTick) {
+TEST(NvmlSampler, AClientThatRefreshesAllTheTimeIsMeasuredOnceAndByTheNextTick) {
   Rig rig;
   std::vector<Joined> all;
   for (int i = 0; i < 20; ++i) all.push_back(rig.join({}));
@@ -100,7 +100,7 @@ TEST(Measuring, AClientThatRefreshesAllTheTimeIsMeasuredOnceAndByTheNextTick) {
   EXPECT_EQ(rig.gpus.readings, before + 21) << "what came meanwhile";
 }
 
-TEST(Measuring, AnNvmlThatFailsChangesNothing) {
+TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
   rig.gpus.fails = true;
@@ -109,38 +109,38 @@ TEST(Measuring, AnNvmlThatFailsChangesNothing) {
   EXPECT_FALSE(rig.allocate(a, 100 * kMiB));
 }
 
-TEST(Measuring, OutsideProcessesLessenTheCapacity) {
+TEST(NvmlSampler, OutsideProcessesLessenTheCapacity) {
   Rig rig;
   rig.gpus.uses[0][1] = kGiB;
   rig.now += seconds(1);
-  rig.monitor.measuring().measure_all(rig.now);
+  rig.monitor.sampler().measure_all(rig.now);
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 3 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }
 
-TEST(Measuring, ALoweredCapacityIsGivenOutWhole) {
+TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {
   Settings settings;
   settings.capacity = 2 * kGiB;
   Rig rig(1, 4 * kGiB, settings);
   rig.gpus.uses[0][1] = kGiB;  // outside, beyond the lowered capacity
   rig.now += seconds(1);
-  rig.monitor.measuring().measure_all(rig.now);
+  rig.monitor.sampler().measure_all(rig.now);
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }
 
-TEST(Measuring, TheDriversReserveIsNobodys) {
+TEST(NvmlSampler, TheDriversReserveIsNobodys) {
   FakeGpus gpus;
   Rig rig;
   rig.gpus.memories[0].reserved_bytes = 500 * kMiB;
   rig.now += seconds(1);
-  rig.monitor.measuring().measure_all(rig.now);
+  rig.monitor.sampler().measure_all(rig.now);
   EXPECT_EQ(rig.account().free(), 4 * kGiB - 500 * kMiB);
 }
 
-TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
+TEST(NvmlSampler, MemoryOfAProcessThatLeftAliveIsOutside) {
   Rig rig;
   const Joined a = rig.join({});
   const Joined b = rig.join({});
@@ -151,7 +151,7 @@ TEST(Measuring, MemoryOfAProcessThatLeftAliveIsOutside) {
   EXPECT_EQ(rig.account().outside(), 3 * kGiB);
 }
 
-TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
+TEST(NvmlSampler, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
   Rig rig;
   const Joined a = rig.join({.name = "a", .swappable = "yes"});
   ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
@@ -168,18 +168,18 @@ TEST(Measuring, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
   EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB + 300 * kMiB);
 }
 
-TEST(Measuring, AllocationsDuringTheReadingAreNoOverhead) {
+TEST(NvmlSampler, AllocationsDuringTheReadingAreNoOverhead) {
   Rig rig;
   const Joined a = rig.join({});
   ASSERT_TRUE(rig.allocate(a, kGiB));
   rig.pass(seconds(1));
   rig.gpus.while_asked = [&] { rig.allocate(a, kGiB); };
-  rig.monitor.measuring().measure(0, rig.now);
+  rig.monitor.sampler().measure(0, rig.now);
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
 }
 
 // As NVML counts memory with an open descriptor once its maker has released it.
-TEST(Measuring, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
+TEST(NvmlSampler, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
   Rig rig;
   const Joined a = rig.join({});
   ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
@@ -190,7 +190,7 @@ TEST(Measuring, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
   EXPECT_TRUE(rig.allocate(a, 800 * kMiB));
 }
 
-TEST(Measuring, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
+TEST(NvmlSampler, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
   Rig rig;
   const Joined a = rig.join({});
   ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
@@ -208,7 +208,7 @@ TEST(Measuring, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
 }
 
-TEST(Measuring, WhatMayComeToAClientIsNotItsOverheadYet) {
+TEST(NvmlSampler, WhatMayComeToAClientIsNotItsOverheadYet) {
   Rig rig;
   const Joined a = rig.join({.swappable = "yes"});
   ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
@@ -225,11 +225,11 @@ TEST(Measuring, WhatMayComeToAClientIsNotItsOverheadYet) {
 }
 
 // It has said what it uses, and not yet that it has a context.
-TEST(Measuring, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
+TEST(NvmlSampler, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
   Rig rig(1, 140 * kGiB);
   rig.gpus.lists_processes = false;
   rig.gpus.uses[0][rig.next_pid] = 100 * kGiB;
-  rig.monitor.measuring().measure_all(rig.now);
+  rig.monitor.sampler().measure_all(rig.now);
   auto hello = hello_of({}, 1, wire::kRejoin);
   hello.used_bytes[0] = 99 * kGiB;
   rig.now += seconds(1);

@@ -54,7 +54,7 @@ TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
     EXPECT_EQ(reply["code"], kUsage) << text;
     EXPECT_FALSE(reply["error"].get<std::string>().empty());
   }
-  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+  EXPECT_TRUE(rig.monitor.registry().jobs().empty());
 }
 
 TEST(Commands, ADeeplyNestedRequestIsRefusedWhateverTheStack) {
@@ -157,7 +157,7 @@ TEST(Commands, CreateOverWhatIsLeftNamesWhoHoldsIt) {
   const json reply = rig.ask({{"op", "create"}, {"card", {{"memory", "2GiB"}}}});
   EXPECT_EQ(reply["code"], kRefusedByPolicy);
   EXPECT_NE(reply["error"].get<std::string>().find("'train'"), std::string::npos);
-  EXPECT_EQ(rig.monitor.roster().jobs().size(), 1u);
+  EXPECT_EQ(rig.monitor.registry().jobs().size(), 1u);
   EXPECT_EQ(rig.account().reserved(), 3 * kGiB) << "a refused one reserves nothing";
 }
 
@@ -219,8 +219,8 @@ TEST(Commands, ACapBelowADefaultRefusesOnlyWhoAsksForMore) {
   settings.caps.share = 0.5;
   Rig rig(1, 4 * kGiB, settings);
   EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}}, 1000)["ok"], true);
-  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.priority, Priority::kLow);
-  EXPECT_EQ(rig.monitor.roster().find_target("x")->knobs.share, 0.5);
+  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.priority, Priority::kLow);
+  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.share, 0.5);
   EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"priority", "normal"}}}}, 1000)["code"],
             kRefusedByPolicy);
 }
@@ -282,8 +282,8 @@ TEST(Commands, SetCanNotRenameAJob) {
   Rig rig;
   rig.join({.name = "x"});
   rig.ask({{"op", "set"}, {"target", "x"}, {"name", "y"}, {"job", "z"}});
-  EXPECT_NE(rig.monitor.roster().find_target("x"), nullptr);
-  EXPECT_EQ(rig.monitor.roster().find_target("y"), nullptr);
+  EXPECT_NE(rig.monitor.registry().find_target("x"), nullptr);
+  EXPECT_EQ(rig.monitor.registry().find_target("y"), nullptr);
 }
 
 TEST(Commands, MeansBelongToTheMonitorsOwner) {

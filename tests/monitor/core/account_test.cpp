@@ -211,7 +211,7 @@ TEST(Overhead, RisesAtOnceAndFallsWhenTwoReadingsAgree) {
 }
 
 TEST(WhatIsNobodys, ChangesWhenTwoReadingsAgree) {
-  NobodysMeter meter;
+  UnattributedMeter meter;
   meter.reading(500);
   EXPECT_EQ(meter.value(), 0u) << "of a process that has not joined yet, say";
   meter.reading(400);

@@ -12,8 +12,8 @@
 
 #include "monitor/platform/process_watch.h"
 #include "monitor/platform/processes.h"
-#include "monitor/transport/session.h"
 #include "monitor/transport/request_turns.h"
+#include "monitor/transport/session.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 #include "tests/monitor/transport/wire_client.h"
@@ -102,7 +102,7 @@ TEST(Users, OneHasAsManyJobsAsItMay) {
   EXPECT_EQ(refused["code"], kRefusedByPolicy);
   EXPECT_NE(refused["error"].get<std::string>().find("--jobs-per-user"), std::string::npos);
   EXPECT_NE(rig.refusal({}, kMe).find("3 jobs"), std::string::npos);
-  const std::string id = rig.monitor.roster().find(third.client->job)->id;
+  const std::string id = rig.monitor.registry().find(third.client->job)->id;
   EXPECT_NO_THROW(rig.join({.job = id}, kMe))
       << "a process of a job that there is makes no new one";
   for (const uid_t uid : {uid_t{0}, kOwner, kOther}) {

@@ -21,30 +21,30 @@ constexpr Sort kEager{milliseconds(7), microseconds(150)};
 constexpr Sort kGraph{microseconds(60), milliseconds(1)};
 
 struct Beside {
-  Yard yard;
+  EventLoop event_loop;
   Plan plan;
   unsigned changes = 0;  // of the yielder's slice
 
   explicit Beside(unsigned highs = 1) {
     for (unsigned i = 0; i < highs; ++i) {
-      yard.snapshot.clients.push_back(client(i + 1, Priority::kHigh));
+      event_loop.snapshot.clients.push_back(client(i + 1, Priority::kHigh));
     }
-    yard.snapshot.clients.push_back(client(highs + 1, Priority::kLow));
-    plan = yard.decide();
+    event_loop.snapshot.clients.push_back(client(highs + 1, Priority::kLow));
+    plan = event_loop.decide();
   }
 
-  ClientView& low() { return yard.snapshot.clients.back(); }
+  ClientView& low() { return event_loop.snapshot.clients.back(); }
   std::uint32_t slice_us() const { return plan.clients.back().slices.compute_us; }
 
   // Time goes by, and the highs work so. None: that one sleeps.
   void go(Time span, std::initializer_list<const Sort*> sorts) {
     constexpr Time kStep = milliseconds(20);
-    for (Time end = yard.now + span; yard.now < end;) {
-      yard.now += kStep;
+    for (Time end = event_loop.now + span; event_loop.now < end;) {
+      event_loop.now += kStep;
       ++low().work;
       std::size_t at = 0;
       for (const Sort* sort : sorts) {
-        ClientView& high = yard[at++];
+        ClientView& high = event_loop[at++];
         if (sort == nullptr) continue;
         const double wait = ns(*sort, slice_us());
         const double burst = static_cast<double>(sort->cpu.count()) + wait;
@@ -56,7 +56,7 @@ struct Beside {
         high.work += 100;
       }
       const std::uint32_t before = slice_us();
-      plan = yard.decide();
+      plan = event_loop.decide();
       changes += slice_us() != before ? 1 : 0;
       EXPECT_LE(shorts(plan), 1u);
     }
@@ -69,8 +69,8 @@ struct Beside {
 
 TEST(PolicyBursts, OneOfWhichNothingIsKnownHasTheShortestSliceBeside) {
   Beside it;
-  it.yard.work({0, 1});
-  it.plan = it.yard.decide();
+  it.event_loop.work({0, 1});
+  it.plan = it.event_loop.decide();
   EXPECT_EQ(it.slice_us(), kYieldShort.compute_us);
   EXPECT_TRUE(it.plan.clients[0].linger);
   EXPECT_TRUE(it.plan.clients[0].time_bursts);
@@ -103,10 +103,10 @@ TEST(PolicyBursts, OneThatWaitsForTheGpuKeepsAllAsItWas) {
 TEST(PolicyBursts, BesideOneThatOnlyCopiesNothingIsKept) {
   Beside it;
   for (int i = 0; i < 200; ++i) {
-    it.yard.now += milliseconds(20);
+    it.event_loop.now += milliseconds(20);
     it.low().copies = ++it.low().work;
-    ++it.yard[0].work;
-    it.plan = it.yard.decide();
+    ++it.event_loop[0].work;
+    it.plan = it.event_loop.decide();
   }
   EXPECT_FALSE(it.plan.clients[0].linger);
   EXPECT_EQ(it.plan.clients.back().slices, kYieldShort);
@@ -151,10 +151,10 @@ TEST(PolicyBursts, WhatALowJobSaysOfItsWaitsChangesNothing) {
 TEST(PolicyBursts, OneThatSaysNothingKeepsTheShortestSlice) {
   Beside it;
   for (int i = 0; i < 500; ++i) {
-    it.yard.now += milliseconds(20);
+    it.event_loop.now += milliseconds(20);
     ++it.low().work;
-    ++it.yard[0].work;
-    it.plan = it.yard.decide();
+    ++it.event_loop[0].work;
+    it.plan = it.event_loop.decide();
     ASSERT_EQ(it.slice_us(), kYieldShort.compute_us);
   }
 }
@@ -165,20 +165,20 @@ TEST(PolicyBursts, ABurstThatBeganUntimedIsNotBelieved) {
   it.go(seconds(2), {&kEager});
   const std::uint32_t before = it.slice_us();
   for (const bool leaves : {false, true}) {
-    const std::vector<ClientView> all = it.yard.snapshot.clients;
-    if (leaves) it.yard.snapshot.clients.pop_back();
+    const std::vector<ClientView> all = it.event_loop.snapshot.clients;
+    if (leaves) it.event_loop.snapshot.clients.pop_back();
     for (int i = 0; i < 150; ++i) {
-      it.yard.now += milliseconds(20);
-      ++it.yard[0].work;
-      it.plan = it.yard.decide();
+      it.event_loop.now += milliseconds(20);
+      ++it.event_loop[0].work;
+      it.plan = it.event_loop.decide();
     }
     EXPECT_FALSE(it.plan.clients[0].time_bursts);
-    if (leaves) it.yard.snapshot.clients.push_back(all.back());
+    if (leaves) it.event_loop.snapshot.clients.push_back(all.back());
     ++it.low().work;
-    it.plan = it.yard.decide();
-    it.yard[0].bursts.count += 1;
-    it.yard[0].bursts.waited_ns += 200'000;
-    it.yard[0].bursts.burst_ns += 450'000'000;
+    it.plan = it.event_loop.decide();
+    it.event_loop[0].bursts.count += 1;
+    it.event_loop[0].bursts.waited_ns += 200'000;
+    it.event_loop[0].bursts.burst_ns += 450'000'000;
     it.go(milliseconds(500), {&kEager});
     EXPECT_LE(it.slice_us(), before) << leaves;
     it.go(seconds(2), {&kEager});
@@ -188,8 +188,8 @@ TEST(PolicyBursts, ABurstThatBeganUntimedIsNotBelieved) {
 
 TEST(PolicyBursts, AListingSaysTheSliceAndWhy) {
   Beside it;
-  const auto told = [&it] { return yielding(it.yard.state.high); };
-  const auto waits = [&it] { return waits_for(it.yard.state.clients[1].bursts); };
+  const auto told = [&it] { return yielding(it.event_loop.state.high); };
+  const auto waits = [&it] { return waits_for(it.event_loop.state.clients[1].bursts); };
   EXPECT_EQ(waits(), nullptr);
   it.go(seconds(2), {&kGraph});
   EXPECT_EQ(told().slice_us, it.slice_us());
@@ -199,8 +199,8 @@ TEST(PolicyBursts, AListingSaysTheSliceAndWhy) {
   EXPECT_EQ(told().slice_us, it.slice_us());
   EXPECT_STREQ(told().reason, "the high jobs wait for their CPU, and the GPU is idle meanwhile");
   EXPECT_STREQ(waits(), "cpu");
-  it.yard.snapshot.clients.pop_back();
-  it.plan = it.yard.decide();
+  it.event_loop.snapshot.clients.pop_back();
+  it.plan = it.event_loop.decide();
   EXPECT_EQ(told().slice_us, 0u);
   EXPECT_STREQ(told().reason, "no job yields to a high one");
   EXPECT_EQ(waits(), nullptr);
@@ -208,10 +208,10 @@ TEST(PolicyBursts, AListingSaysTheSliceAndWhy) {
 
 TEST(PolicyBursts, AHighThatNeverRestsIsSaidToLeaveTheMinimum) {
   Beside it;
-  it.yard[0].numbered = it.yard[0].busy = true;
+  it.event_loop[0].numbered = it.event_loop[0].busy = true;
   it.go(seconds(5), {nullptr});
-  EXPECT_EQ(yielding(it.yard.state.high).slice_us, it.slice_us());
-  EXPECT_STREQ(yielding(it.yard.state.high).reason,
+  EXPECT_EQ(yielding(it.event_loop.state.high).slice_us, it.slice_us());
+  EXPECT_STREQ(yielding(it.event_loop.state.high).reason,
                "the high jobs never rest, so the others get the minimum");
 }
 
@@ -219,10 +219,10 @@ TEST(PolicyBursts, OneThatWaitsNoLongerIsForgotten) {
   Beside it;
   it.go(seconds(2), {&kEager});
   for (int i = 0; i < 400; ++i) {
-    it.yard.now += milliseconds(20);
+    it.event_loop.now += milliseconds(20);
     ++it.low().work;
-    ++it.yard[0].work;
-    it.plan = it.yard.decide();
+    ++it.event_loop[0].work;
+    it.plan = it.event_loop.decide();
   }
   EXPECT_EQ(it.slice_us(), kYieldShort.compute_us);
 }
@@ -231,16 +231,16 @@ TEST(PolicyBursts, SumsThatFallOrCannotBeAreNotBelieved) {
   Beside it;
   it.go(seconds(2), {&kEager});
   const std::uint32_t before = it.slice_us();
-  it.yard[0].bursts = {};
+  it.event_loop[0].bursts = {};
   it.go(seconds(2), {&kEager});
   EXPECT_EQ(it.slice_us(), before);
   std::mt19937_64 random(5);
   for (int i = 0; i < 5000; ++i) {
-    it.yard.now += milliseconds(20);
+    it.event_loop.now += milliseconds(20);
     ++it.low().work;
-    ++it.yard[0].work;
-    it.yard[0].bursts = {static_cast<std::uint32_t>(random()), random(), random()};
-    it.plan = it.yard.decide();
+    ++it.event_loop[0].work;
+    it.event_loop[0].bursts = {static_cast<std::uint32_t>(random()), random(), random()};
+    it.plan = it.event_loop.decide();
     const double cpu_us = it.plan.clients[0].cpu_burst_us;
     ASSERT_TRUE(std::isfinite(cpu_us));
     ASSERT_GE(it.slice_us(), kYieldShort.compute_us);

@@ -1,12 +1,12 @@
 // The host's pinned memory, divided. No clock, no page.
+#include "monitor/policy/host_pool.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <vector>
-
-#include "monitor/policy/host_pool.h"
 
 namespace switchyard::monitor::policy {
 namespace {

@@ -98,22 +98,22 @@ TEST_P(PolicyLaws, HoldOverRandomLoads) {
 TEST_P(PolicyLaws, WeightsAreExactInsideAClass) {
   std::mt19937_64 random(GetParam());
   for (int round = 0; round < 200; ++round) {
-    Yard yard;
-    yard.snapshot = random_snapshot(random);
-    yard.snapshot.rules = {};
-    for (ClientView& view : yard.snapshot.clients) {
+    EventLoop event_loop;
+    event_loop.snapshot = random_snapshot(random);
+    event_loop.snapshot.rules = {};
+    for (ClientView& view : event_loop.snapshot.clients) {
       view.sliceable = true;
       view.paused = false;
       view.limit = 0;
     }
-    yard.decide();
-    for (ClientView& view : yard.snapshot.clients) ++view.work;
-    const Plan plan = yard.decide();
+    event_loop.decide();
+    for (ClientView& view : event_loop.snapshot.clients) ++view.work;
+    const Plan plan = event_loop.decide();
     std::map<std::uint64_t, std::pair<double, double>> jobs;  // sum of slices, groups
     std::map<std::uint64_t, const ClientView*> views;
     bool bounded = false;
     for (std::size_t i = 0; i < plan.clients.size(); ++i) {
-      const ClientView& view = yard.snapshot.clients[i];
+      const ClientView& view = event_loop.snapshot.clients[i];
       const double us = plan.clients[i].slices.compute_us;
       if (us == 0 || us == abi::kDefaultSliceUs || is_short(plan.clients[i].slices)) continue;
       bounded = bounded || us == kSmallestSliceUs || us == kLargestSliceUs;

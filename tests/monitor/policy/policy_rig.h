@@ -22,7 +22,7 @@ inline ClientView client(std::uint64_t id, Priority priority, double weight = 1)
 }
 
 // Clients that can be made to work, and a clock that only we move.
-struct Yard {
+struct EventLoop {
   Snapshot snapshot;
   State state;
   Time now = std::chrono::seconds(100);

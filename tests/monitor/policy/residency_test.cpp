@@ -1,12 +1,12 @@
 // Turns of memory: who leaves, and when. No clock, no page.
+#include "monitor/policy/residency.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <vector>
-
-#include "monitor/policy/residency.h"
 
 namespace switchyard::monitor::policy {
 namespace {

@@ -141,8 +141,8 @@ TEST_F(Pausing, TheEndOfAPausedJobLeavesNothing) {
   const Joined a = rig.runs({.job = "j", .name = "x"});
   pause("x");
   rig.monitor.died(a.id);
-  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
-  EXPECT_EQ(next_pause_end(rig.monitor.roster()), Time{0});
+  EXPECT_TRUE(rig.monitor.registry().jobs().empty());
+  EXPECT_EQ(next_pause_end(rig.monitor.registry()), Time{0});
   EXPECT_TRUE(open(rig.runs({.job = "j", .name = "x"}))) << "a new job of the same name";
 }
 
@@ -153,8 +153,8 @@ struct PausingDrained : Pausing {
     joined.shim.ready_gate();
     return joined;
   }
-  Job& job(const Joined& who) { return *rig.monitor.roster().find(who.client->job); }
-  Drained now(const Joined& who) { return drained(rig.monitor.roster(), job(who), rig.now); }
+  Job& job(const Joined& who) { return *rig.monitor.registry().find(who.client->job); }
+  Drained now(const Joined& who) { return drained(rig.monitor.registry(), job(who), rig.now); }
   // Its gate was armed long before the pause.
   void arm(const Joined& who) {
     who.client->lanes.at(0).numbered_since = rig.now - seconds(10);

@@ -135,7 +135,7 @@ TEST_F(SlicingTest, WhereNvmlNamesNobodyMemoryThatWasThereBeforeIsAnotherMonitor
   rig.gpus.unlisted = kGiB;
   for (int i = 0; i < 3; ++i) {
     rig.now += seconds(1);
-    rig.monitor.measuring().measure_all(rig.now);
+    rig.monitor.sampler().measure_all(rig.now);
   }
   const Joined high = rig.runs({.priority = "high"});
   const Joined low = rig.runs({.priority = "low"});
@@ -321,7 +321,7 @@ TEST_P(SlicingLaw, NeverTwoShortInForce) {
       if (chance(3)) process.joined.shim.launch();
       if (chance(2)) process.joined.shim.apply_slices();
       if (process.attached && chance(15)) {
-        const Job* job = rig.monitor.roster().find(process.joined.client->job);
+        const Job* job = rig.monitor.registry().find(process.joined.client->job);
         rig.ask({{"op", "set"}, {"target", job->id}, {"priority", priorities[random() % 3]}});
       }
     }

@@ -54,7 +54,7 @@ TEST(Joining, AnIdThatAnotherUserSaidFirstCostsTheOwnerNothing) {
   hello.paused = 1;
   const Joined first = rig.join_as({4000, 1000}, hello);
   const Joined second = rig.join_as({4001, 1000}, hello);
-  const Job* job = rig.monitor.roster().find(first.client->job);
+  const Job* job = rig.monitor.registry().find(first.client->job);
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(job->uid, 1000u);
   EXPECT_EQ(second.client->job, job->key) << "the processes of one job stay together";
@@ -72,8 +72,8 @@ TEST(Joining, ATextThatMakesNoSenseIsRefusedWithItsForms) {
   EXPECT_NE(rig.refusal({.share = "-1"}).find("'-1'"), std::string::npos);
   EXPECT_NE(rig.refusal({.memory = "lots"}).find("GiB"), std::string::npos);
   EXPECT_NE(rig.refusal({.job = "../x"}).find("letters"), std::string::npos);
-  EXPECT_TRUE(rig.monitor.roster().jobs().empty()) << "a refused process leaves nothing behind";
-  EXPECT_TRUE(rig.monitor.roster().clients().empty());
+  EXPECT_TRUE(rig.monitor.registry().jobs().empty()) << "a refused process leaves nothing behind";
+  EXPECT_TRUE(rig.monitor.registry().clients().empty());
 }
 
 TEST(Joining, ANameInUseGetsANumber) {
@@ -88,9 +88,9 @@ TEST(Joining, AJobLivesAsLongAsAClient) {
   const Joined a = rig.join({.job = "j1"});
   const Joined b = rig.join({.job = "j1"});
   rig.monitor.left(a.id);
-  EXPECT_EQ(rig.monitor.roster().jobs().size(), 1u);
+  EXPECT_EQ(rig.monitor.registry().jobs().size(), 1u);
   rig.monitor.left(b.id);
-  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+  EXPECT_TRUE(rig.monitor.registry().jobs().empty());
 }
 
 TEST(Joining, ACreatedJobLivesAsLongAsItsCreatorOrAClient) {
@@ -102,12 +102,12 @@ TEST(Joining, ACreatedJobLivesAsLongAsItsCreatorOrAClient) {
   const Joined a = rig.join({.job = job->id});
   EXPECT_EQ(a.client->job, key);
   rig.monitor.left(a.id);
-  EXPECT_NE(rig.monitor.roster().find(key), nullptr) << "its processes come and go";
+  EXPECT_NE(rig.monitor.registry().find(key), nullptr) << "its processes come and go";
   const Joined b = rig.join({.job = job->id});
   rig.monitor.creator_died(key);
-  EXPECT_NE(rig.monitor.roster().find(key), nullptr);
+  EXPECT_NE(rig.monitor.registry().find(key), nullptr);
   rig.monitor.left(b.id);
-  EXPECT_EQ(rig.monitor.roster().find(key), nullptr);
+  EXPECT_EQ(rig.monitor.registry().find(key), nullptr);
 }
 
 TEST(Joining, ACreatedJobThatNobodyJoinedGoesWithItsCreator) {
@@ -117,7 +117,7 @@ TEST(Joining, ACreatedJobThatNobodyJoinedGoesWithItsCreator) {
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(rig.account().free(), kGiB);
   rig.monitor.creator_died(job->key);
-  EXPECT_TRUE(rig.monitor.roster().jobs().empty());
+  EXPECT_TRUE(rig.monitor.registry().jobs().empty());
   EXPECT_EQ(rig.account().free(), 4 * kGiB);
 }
 
@@ -134,7 +134,7 @@ TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
   fresh.gpus.uses[0][4000] = kGiB;
   fresh.now += seconds(1);
   const Joined after = fresh.join_as({4000, 1000}, hello);
-  const Job* job = fresh.monitor.roster().find_target("train");
+  const Job* job = fresh.monitor.registry().find_target("train");
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(job->id, "j1");
   EXPECT_EQ(job->knobs.priority, Priority::kLow);
@@ -329,20 +329,20 @@ TEST(Joining, TheHeartbeatGrows) {
   EXPECT_GT(a.shim.page().heartbeat, before);
 }
 
-TEST(Roster, NamesAndIdsShareOneSpace) {
+TEST(Registry, NamesAndIdsShareOneSpace) {
   Rig rig;
   rig.join({.job = "abc"});
   std::string why;
   EXPECT_EQ(rig.monitor.create(card_of({.name = "abc"}), 1, 1, {}, rig.now, why), nullptr);
   EXPECT_NE(why.find("in use"), std::string::npos);
-  EXPECT_NE(rig.monitor.roster().find_target("abc"), nullptr);
+  EXPECT_NE(rig.monitor.registry().find_target("abc"), nullptr);
 }
 
-TEST(Roster, ALongNameKeepsItsLengthWhenItGetsANumber) {
+TEST(Registry, ALongNameKeepsItsLengthWhenItGetsANumber) {
   Rig rig;
   const std::string name(63, 'n');
   rig.join({.name = name});
-  EXPECT_EQ(rig.monitor.roster().free_name(name), std::string(61, 'n') + "-2");
+  EXPECT_EQ(rig.monitor.registry().free_name(name), std::string(61, 'n') + "-2");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct PlaceTest : testing::Test {
   }
   ~PlaceTest() override { fs::remove_all(base); }
   std::string refused(const std::string& socket) {
-    Place place;
+    ListenSocket place;
     EXPECT_FALSE(place.open(socket, why, taken));
     return why;
   }
@@ -39,7 +39,7 @@ struct PlaceTest : testing::Test {
 };
 
 TEST_F(PlaceTest, MakesItsDirectoryAndSocket) {
-  Place place;
+  ListenSocket place;
   ASSERT_TRUE(place.open(base + "/new/monitor.sock", why, taken)) << why;
   EXPECT_TRUE(fs::is_socket(base + "/new/monitor.sock"));
   const auto mode = fs::status(base + "/new").permissions();
@@ -48,7 +48,7 @@ TEST_F(PlaceTest, MakesItsDirectoryAndSocket) {
 
 TEST_F(PlaceTest, TheSocketGoesWithTheMonitor) {
   {
-    Place place;
+    ListenSocket place;
     ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
   }
   EXPECT_FALSE(fs::exists(base + "/monitor.sock"));
@@ -56,22 +56,22 @@ TEST_F(PlaceTest, TheSocketGoesWithTheMonitor) {
 
 TEST_F(PlaceTest, ALeftOverSocketIsReplaced) {
   {
-    Place place;
+    ListenSocket place;
     ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken));
     fs::copy(base + "/monitor.sock.lock", base + "/copy");
     fs::create_symlink("nowhere", base + "/kept");
   }
   // As a killed monitor leaves it.
   std::ofstream(base + "/monitor.sock") << "stale";
-  Place place;
+  ListenSocket place;
   EXPECT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
   EXPECT_TRUE(fs::is_socket(base + "/monitor.sock"));
 }
 
 TEST_F(PlaceTest, ASecondMonitorIsToldThatThePlaceIsTaken) {
-  Place first;
+  ListenSocket first;
   ASSERT_TRUE(first.open(base + "/monitor.sock", why, taken));
-  Place second;
+  ListenSocket second;
   EXPECT_FALSE(second.open(base + "/monitor.sock", why, taken));
   EXPECT_TRUE(taken);
   EXPECT_TRUE(fs::is_socket(base + "/monitor.sock")) << "the first one keeps its socket";
@@ -82,7 +82,7 @@ TEST_F(PlaceTest, ADirectoryThatOthersMayChangeIsRefused) {
   ::chmod((base + "/open").c_str(), 0777);
   EXPECT_NE(refused(base + "/open/monitor.sock").find("changed by others"), std::string::npos);
   ::chmod((base + "/open").c_str(), 01777);
-  Place place;
+  ListenSocket place;
   EXPECT_TRUE(place.open(base + "/open/monitor.sock", why, taken)) << "like /tmp itself: " << why;
 }
 
