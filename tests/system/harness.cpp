@@ -148,15 +148,16 @@ Child Scene::monitor(const Words& options, const Changes& changes) {
   Words command{built("switchyardd"), "--persist", "--log", "debug:" + in_folder("m.log")};
   command.insert(command.end(), options.begin(), options.end());
   Child child = start(command, changes);
-  if (!eventually([this] { return monitor_pid() != 0; })) {
+  // The first process that uses the simulated GPU makes it, and `status` without a monitor is one.
+  if (!eventually([&] { return monitor_pid(changes) != 0; })) {
     ADD_FAILURE() << "the monitor did not come up: "
                   << child.finish(std::chrono::milliseconds(0)).err;
   }
   return child;
 }
 
-json Scene::listing(const std::string& what) {
-  const auto end = cli({what, "--json"});
+json Scene::listing(const std::string& what, const Changes& changes) {
+  const auto end = cli({what, "--json"}, changes);
   if (end.status != 0) return nullptr;
   auto parsed = json::parse(end.out, nullptr, false);
   EXPECT_FALSE(parsed.is_discarded()) << end.out;
@@ -177,8 +178,8 @@ json Scene::gpu_of(const std::string& name) {
   return job.is_object() && !job["gpus"].empty() ? job["gpus"][0] : json();
 }
 
-int Scene::monitor_pid() {
-  const json status = listing("status");
+int Scene::monitor_pid(const Changes& changes) {
+  const json status = listing("status", changes);
   return status.is_object() && status["monitor"].is_object() ? status["monitor"]["pid"].get<int>()
                                                              : 0;
 }

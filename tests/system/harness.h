@@ -53,10 +53,11 @@ class Scene : public ::testing::Test {
   // A monitor that stays, started by hand.
   Child monitor(const Words& options = {}, const Changes& changes = {});
 
-  json listing(const std::string& what);    // `switchyard WHAT --json`; null on failure
-  json job_named(const std::string& name);  // as `ps` has it; null when there is none
-  json gpu_of(const std::string& name);     // its first GPU; null when there is none
-  int monitor_pid();                        // 0 when none answers
+  json listing(const std::string& what,
+               const Changes& changes = {});     // `switchyard WHAT --json`; null on failure
+  json job_named(const std::string& name);       // as `ps` has it; null when there is none
+  json gpu_of(const std::string& name);          // its first GPU; null when there is none
+  int monitor_pid(const Changes& changes = {});  // 0 when none answers
   bool eventually(const std::function<bool()>& condition);
 
   std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
