@@ -23,6 +23,7 @@
 
 #include "loaded.h"
 #include "report.h"
+#include "stop.h"
 #include "switchyard/nvml_abi.h"
 
 using namespace fakecuda_tests;
@@ -178,7 +179,7 @@ TEST_F(Simulation, AStoppedHolderKeepsNobodyWaiting) {
   Process a([] { saturate(2048); }), b([] { saturate(2048); });
   ASSERT_TRUE(eventually(
       [&] { return group_of(a.pid).operations > 10 && group_of(b.pid).operations > 10; }));
-  kill(a.pid, SIGSTOP);
+  ASSERT_TRUE(fakecuda::stop_process(state_file(), a.pid));
   const std::uint64_t before = group_of(b.pid).operations;
   EXPECT_TRUE(eventually([&] { return group_of(b.pid).operations > before + 20'000; }));
   const std::uint64_t stopped = group_of(a.pid).operations;

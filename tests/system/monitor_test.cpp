@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "harness.h"
+#include "tests/fakecuda/stop.h"
 
 namespace switchyard::system_tests {
 namespace {
@@ -107,7 +108,7 @@ TEST_F(MonitorLife, StoppedItsJobsTakeTheDriversSlicesAndFindItAgainWhenItGoesOn
   };
   ASSERT_TRUE(eventually(yields));
   const int stopped = monitor_pid();
-  ::kill(stopped, SIGSTOP);
+  ASSERT_TRUE(fakecuda::stop_process(in_folder("gpu"), stopped));
   EXPECT_TRUE(eventually([this] {
     return contents(in_folder("low.log")).find("slice: 2048 us on compute group") !=
            std::string::npos;
