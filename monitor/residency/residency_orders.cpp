@@ -20,10 +20,12 @@ constexpr Time kMostOfFirst = std::chrono::milliseconds(250);
 // Whatever a client says of its progress: slower than this it holds others up. Where each slab is
 // pinned on the way, memory still leaves at 1 GiB/s.
 constexpr std::uint64_t kSlowestBytes = 128u << 20;  // in a second
+// No GPU has more than this takes. A client may say that it has any number of bytes.
+constexpr std::uint64_t kMostSeconds = 3600;
 
 // The accepted work may take as long as a move may stand still.
 Time longest_move(std::uint64_t bytes) {
-  return 2 * kLeavesWithin + std::chrono::seconds(bytes / kSlowestBytes);
+  return 2 * kLeavesWithin + std::chrono::seconds(std::min(bytes / kSlowestBytes, kMostSeconds));
 }
 
 }  // namespace
