@@ -11,7 +11,6 @@
 #include <random>
 #include <regex>
 #include <sstream>
-#include <thread>
 #include <tuple>
 
 #include "harness.h"

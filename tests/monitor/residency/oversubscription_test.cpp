@@ -75,12 +75,17 @@ TEST(Oversubscription, OnlyWhatIsLackingLeaves) {
   EXPECT_EQ(rig.may_have(rig.b), kGiB);
 }
 
-TEST(Oversubscription, OfSeveralProcessesOnlyWhatIsLackingLeavesInAll) {
-  Crowd rig;
+// One more process of the same job.
+Joined process_of_a(Crowd& rig) {
   Ask same_job;
   same_job.job = "j";
-  const Joined one = rig.oversubscriber("a", same_job);
-  const Joined two = rig.oversubscriber("a", same_job);
+  return rig.oversubscriber("a", same_job);
+}
+
+TEST(Oversubscription, OfSeveralProcessesOnlyWhatIsLackingLeavesInAll) {
+  Crowd rig;
+  const Joined one = process_of_a(rig);
+  const Joined two = process_of_a(rig);
   ASSERT_TRUE(rig.gets(one, kGiB + kGiB / 2));
   ASSERT_TRUE(rig.gets(two, kGiB + kGiB / 2));
   const Joined b = rig.oversubscriber("b");
@@ -96,10 +101,8 @@ TEST(Oversubscription, OfSeveralProcessesOnlyWhatIsLackingLeavesInAll) {
 
 TEST(Oversubscription, OfSeveralProcessesNoMoreComesInAllThanThereIsRoom) {
   Crowd rig;
-  Ask same_job;
-  same_job.job = "j";
-  const Joined one = rig.oversubscriber("a", same_job);
-  const Joined two = rig.oversubscriber("a", same_job);
+  const Joined one = process_of_a(rig);
+  const Joined two = process_of_a(rig);
   ASSERT_TRUE(rig.gets(one, kGiB + kGiB / 2));
   ASSERT_TRUE(rig.gets(two, kGiB + kGiB / 2));
   const Joined b = rig.oversubscriber("b");
