@@ -188,9 +188,9 @@ bool connect_and_join(std::uint32_t flags) {
   }
   ::close(fds[0]);  // the mapping keeps the page
   fds[kSocket] = fd;
-  // The socket last: with it the service thread takes the others for there, too.
-  for (int i = kFds - 1; i >= 0; --i) g_own[i].adopt(fds[i]);
   g_observer.store(flags & wire::kObserver, std::memory_order_relaxed);
+  // The socket last: whoever sees it takes the rest for there, too.
+  for (int i = kFds - 1; i >= 0; --i) g_own[i].adopt(fds[i]);
   const std::uint32_t connection = g_connections.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool shares = (welcome.features & wire::kSharesMemory) != 0;
   g_sharing.store(shares ? connection : 0, std::memory_order_release);

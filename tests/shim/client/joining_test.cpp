@@ -206,7 +206,8 @@ TEST_F(Joining, AnObserverThatTurnsToCudaWhileTheMonitorIsAwayIsNoObserverLater)
   no_monitor();
   EXPECT_FALSE(join());
   monitor();
-  EXPECT_TRUE(eventually([&] { return current().has_client(); }));
+  // The monitor has its client before the client has read the Welcome.
+  EXPECT_TRUE(eventually([&] { return current().has_client() && connected(); }));
   EXPECT_EQ(current().hello().flags & wire::kObserver, 0U);
   EXPECT_EQ(current().hello().lane_count, 2U);
   EXPECT_FALSE(observing());
