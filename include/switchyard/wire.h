@@ -154,12 +154,19 @@ enum Verdict : std::uint32_t {
   kWaitsInVain = 4  // every holder waits too, or the time-out is over: fail now
 };
 
+// What a refusal lacked, for the message in the program. Older monitors say 0.
+enum Lacks : std::uint32_t {
+  kDeviceLacks = 0,   // the GPU or the quota, as the verdict says
+  kHostPoolLacks = 1  // jobs that take turns on the GPU need a larger host pool to swap out
+};
+
 struct Charged {
   std::uint32_t verdict;
-  std::uint32_t reserved;
+  std::uint32_t lacks;            // Lacks; 0 unless refused
   std::uint64_t granted_bytes;    // added to credit by this answer
   std::uint64_t available_bytes;  // what the account still has
 };
+static_assert(sizeof(Charged) == 24);
 
 // What comes with one frame at most. The kernel takes 253.
 inline constexpr std::uint32_t kMostDescriptors = 64;

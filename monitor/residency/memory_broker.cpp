@@ -16,10 +16,6 @@ constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
 
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// Of what a job was granted its library says that it may be moved once it is there. Two that start
-// together ask for theirs at the same moment.
-constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
-
 // A client that rejoined has said by then where its memory is, and the others have rejoined, too.
 constexpr Time kClaimChecked = std::chrono::seconds(5);
 
@@ -323,14 +319,14 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
     out.granted_bytes = size;
   } else {
     found->second.lacks_bytes = missing();
-    out.verdict = refuse(gpu, client, found->second, now);
+    out = refuse(gpu, client, found->second, now);
   }
   write_pages(gpu, client.job);
   out.available_bytes = account.available(client.id);
   return out;
 }
 
-wire::Verdict MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
+wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
   const Job* job = registry_.find(client.job);
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(client.job);
@@ -338,47 +334,37 @@ wire::Verdict MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
   lane.last_asked = now;
   // Out of its own room as long as it is away, but that comes back: no reason to fail.
   lane.wants_turn = true;
-  if (job != nullptr && job->presence.released) return wire::kWait;
-  bool only_host_lacks = false;
-  bool way_back = true;
+  wire::Charged out{};
+  out.verdict = wire::kWait;
+  if (job != nullptr && job->presence.released) return out;
+  TurnsOutlook turns;
   if (job != nullptr && job->knobs.oversubscribe) {
     const Request request{gpu, *job, lane.lacks_bytes};
-    const auto fits = [&](const HostRoom& host, Leaves leaves) {
-      return leaves_a_way_back(registry_, gpus_, request, host, leaves) &&
-             fits_alone(registry_, gpus_, request, host, leaves, lane.waits_since, now);
-    };
-    const HostRoom host = host_room_with(registry_, gpus_, request);
-    const bool just_asked = now - lane.waits_since < kSaysWhatMoves;
-    const auto fits_in = [&](const HostRoom& room) {
-      return fits(room, Leaves::kAsTheySay) || (just_asked && fits(room, Leaves::kAllThatTheyUse));
-    };
-    if (fits_in(host)) return wire::kWait;
-    way_back = leaves_a_way_back(registry_, gpus_, request, host, Leaves::kAllThatTheyUse);
-    only_host_lacks = fits_in(HostRoom::any(gpus_));
+    turns = turns_outlook(registry_, gpus_, request, lane.waits_since, now);
   }
+  if (turns.serve) return out;
   // What those who are out have kept leaves for anybody, unless others come first for too long.
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
-  if (allowed && way_back && now - lane.waits_since < kLeavesWithin &&
+  if (allowed && turns.way_back && now - lane.waits_since < kLeavesWithin &&
       lane.lacks_bytes <= kept_bytes(registry_, gpu, lane.waits_since, now)) {
-    return wire::kWait;
+    return out;
   }
   lane.wants_turn = false;
-  if (only_host_lacks) {
-    spdlog::info(
-        "job '{}' does not get {}: the jobs that take turns on this GPU could not all come back, "
-        "because the host pool has {}: raise it with 'switchyardd --host-pool SIZE'",
-        job->name, bytes_text(lane.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
-  }
-  if (job == nullptr || !job->knobs.wait_on_oom) {
-    lane.waits_since = Time{0};
-    return quota ? wire::kOverQuota : wire::kGpuFull;
-  }
-  if (now - lane.waits_since < job->knobs.oom_timeout && !everybody_waits(gpu, client, now)) {
-    return wire::kWait;
+  const bool may_wait = job != nullptr && job->knobs.wait_on_oom;
+  if (may_wait && now - lane.waits_since < job->knobs.oom_timeout &&
+      !everybody_waits(gpu, client, now)) {
+    return out;
   }
   lane.waits_since = Time{0};
-  return wire::kWaitsInVain;
+  out.verdict = may_wait ? wire::kWaitsInVain : quota ? wire::kOverQuota : wire::kGpuFull;
+  if (!turns.host_lacks) return out;
+  out.lacks = wire::kHostPoolLacks;
+  spdlog::info(
+      "job '{}' does not get {}: the host pool of {} is too small for the jobs that take turns on "
+      "this GPU; start the monitor with a larger 'switchyardd --host-pool SIZE'",
+      job->name, bytes_text(lane.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
+  return out;
 }
 
 // Whether all who could give memory to `asking` wait for memory themselves. Within a promise these

@@ -60,7 +60,8 @@ class MemoryBroker {
   void write_page(Gpu& gpu, const ClientOnGpu& place, const Account::Totals& totals);
   std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
-  wire::Verdict refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
+  // What a client is told that does not get what it lacks: to wait, or the refusal and its reason.
+  wire::Charged refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
   bool everybody_waits(std::size_t gpu, const Client& asking, Time now);
   bool make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now);
   std::string who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked);

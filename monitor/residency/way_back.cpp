@@ -10,6 +10,10 @@
 namespace switchyard::monitor {
 namespace {
 
+// Of what a job was granted its library says that it may be moved once it is there. Two that start
+// together ask for theirs at the same moment.
+constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
+
 std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 // What a job has on a GPU, wherever it is.
@@ -207,6 +211,25 @@ bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const 
   if (all_can_return(with, left, true)) return true;
   const Everybody now = everybody_on(request.gpu, registry, gpus, leaves, nullptr);
   return !all_can_return(now, left, true) && all_can_return(with, left, false);
+}
+
+TurnsOutlook turns_outlook(const Registry& registry, const GpuAccounts& gpus,
+                           const Request& request, Time waits_since, Time now) {
+  const auto fits = [&](const HostRoom& host, Leaves leaves) {
+    return leaves_a_way_back(registry, gpus, request, host, leaves) &&
+           fits_alone(registry, gpus, request, host, leaves, waits_since, now);
+  };
+  const bool just_asked = now - waits_since < kSaysWhatMoves;
+  const auto fits_in = [&](const HostRoom& host) {
+    return fits(host, Leaves::kAsTheySay) || (just_asked && fits(host, Leaves::kAllThatTheyUse));
+  };
+  const HostRoom host = host_room_with(registry, gpus, request);
+  TurnsOutlook out;
+  out.serve = fits_in(host);
+  if (out.serve) return out;
+  out.way_back = leaves_a_way_back(registry, gpus, request, host, Leaves::kAllThatTheyUse);
+  out.host_lacks = fits_in(HostRoom::any(gpus));
+  return out;
 }
 
 }  // namespace switchyard::monitor

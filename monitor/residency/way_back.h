@@ -67,4 +67,13 @@ bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request
 bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const Request& request,
                        const HostRoom& host, Leaves leaves);
 
+// What jobs that take turns can do for the request of one of them.
+struct TurnsOutlook {
+  bool serve = false;       // it fits once others have left: no reason to refuse it
+  bool way_back = true;     // each job keeps a way back, if all that it uses can leave
+  bool host_lacks = false;  // a larger host pool would serve it
+};
+TurnsOutlook turns_outlook(const Registry& registry, const GpuAccounts& gpus,
+                           const Request& request, Time waits_since, Time now);
+
 }  // namespace switchyard::monitor

@@ -109,7 +109,7 @@ std::uint64_t rounded(std::uint64_t bytes) {
   return up_to((kLargePage + in_a_page - 1) / in_a_page, kSmallestPiece);
 }
 
-CUresult refuse(abi::Lane* lane, std::uint64_t bytes) {
+CUresult refuse(abi::Lane* lane, std::uint64_t bytes, std::uint32_t lacks) {
   if (lane == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   lane->refusals.fetch_add(1, std::memory_order_relaxed);
   const auto number = [](const abi::Word64& word) {
@@ -117,7 +117,15 @@ CUresult refuse(abi::Lane* lane, std::uint64_t bytes) {
   };
   const unsigned long long asked = bytes, here = number(used_of(*lane)),
                            rest = number(lane->others_used_bytes);
-  if (const unsigned long long quota = number(lane->quota_bytes)) {
+  const unsigned long long quota = number(lane->quota_bytes);
+  if (lacks == wire::kHostPoolLacks) {
+    log_line(
+        Level::kWarn,
+        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, and the host "
+        "pool is too small for the jobs that take turns there; start the monitor with a larger "
+        "'switchyardd --host-pool SIZE', or end another job",
+        asked, lane_index(lane), here, rest);
+  } else if (quota != 0) {
     log_line(
         Level::kWarn,
         "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, quota %llu; "
@@ -148,7 +156,7 @@ CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim) {
       continue;
     }
     // The monitor ends this wait by its verdict; a monitor that goes away ends it too.
-    if (!answered || answer.verdict != wire::kWait) return refuse(lane, bytes);
+    if (!answered || answer.verdict != wire::kWait) return refuse(lane, bytes, answer.lacks);
     ::nanosleep(&kAskAgain, nullptr);
   }
   return CUDA_SUCCESS;

@@ -23,6 +23,7 @@
 #include "shim/driver.h"
 #include "shim/lock.h"
 #include "switchyard/abi.h"
+#include "switchyard/wire.h"
 
 namespace switchyard::shim::account {
 
@@ -39,8 +40,8 @@ std::uint64_t rounded(std::uint64_t bytes);
 // A null lane is not limited.
 CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim);
 
-// Counts and logs a refusal. CUDA_ERROR_OUT_OF_MEMORY.
-CUresult refuse(abi::Lane* lane, std::uint64_t bytes);
+// Counts and logs a refusal, with what the monitor said that it lacks. CUDA_ERROR_OUT_OF_MEMORY.
+CUresult refuse(abi::Lane* lane, std::uint64_t bytes, std::uint32_t lacks = wire::kDeviceLacks);
 
 // Gives back what reserve() or charge() took.
 void release(abi::Lane* lane, std::uint64_t bytes);

@@ -124,6 +124,15 @@ TEST_F(Release, JobsThatDoNotFitTogetherTakeTurns) {
   EXPECT_EQ(ask_second("check"), "right");
 }
 
+TEST_F(Release, ARefusalForWantOfHostMemoryNamesTheHostPool) {
+  const Child owner = monitor({"--capacity", "500MiB", "--host-pool", "0"});
+  begin({"--oversubscribe"}, 300);
+  Child second = job({"--oversubscribe"}, {built("tests/jobs/job_alloc"), "alloc:300"});
+  const Child::End end = second.finish(kLimit);
+  EXPECT_EQ(end.out, "alloc 2\n");
+  EXPECT_NE(end.err.find("'switchyardd --host-pool SIZE'"), std::string::npos) << end.err;
+}
+
 // As if the driver still cleared what another has given back.
 TEST_F(Release, WhoTakesTurnsWaitsForRoomThatWasGranted) {
   const Child owner = monitor();

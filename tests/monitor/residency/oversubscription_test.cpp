@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/policy/crowd.h"
 
 namespace switchyard::monitor {
@@ -543,6 +544,45 @@ TEST(Oversubscription, NobodyGivesWhatItCouldNotGetBack) {
   EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
   rig.pass(milliseconds(50));
   EXPECT_FALSE(a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, ARefusalSaysWhetherTheHostPoolLacks) {
+  Crowd rig(2 * kGiB);
+  const LogLines log;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b");
+  const wire::Charged past_gpu = rig.charge(b, 5 * kGiB);
+  EXPECT_EQ(past_gpu.verdict, wire::kGpuFull);
+  EXPECT_EQ(past_gpu.lacks, wire::kDeviceLacks);
+  EXPECT_EQ(log.count("--host-pool"), 0u);
+  const wire::Charged past_pool = rig.charge(b, 3 * kGiB);
+  EXPECT_EQ(past_pool.verdict, wire::kGpuFull);
+  EXPECT_EQ(past_pool.lacks, wire::kHostPoolLacks);
+  EXPECT_EQ(log.count("job 'b' does not get 3.00 GiB: the host pool of 2.00 GiB is too small"), 1u);
+  const wire::Charged fits = rig.charge(b, 2 * kGiB);
+  EXPECT_EQ(fits.verdict, wire::kWait);
+  EXPECT_EQ(fits.lacks, wire::kDeviceLacks);
+}
+
+TEST(Oversubscription, AJobThatWaitsHearsOfTheHostPoolOnceAtTheEnd) {
+  Crowd rig(2 * kGiB);
+  const LogLines log;
+  const Joined a = rig.oversubscriber("a");
+  ASSERT_TRUE(rig.gets(a, 3 * kGiB));
+  rig.live(seconds(10));
+  const Joined b = rig.oversubscriber("b", {.on_oom = "wait", .oom_timeout = "5s"});
+  wire::Charged said = rig.charge(b, 3 * kGiB);
+  ASSERT_EQ(said.verdict, wire::kWait) << "a may end";
+  for (int i = 0; i < 100 && said.verdict == wire::kWait; ++i) {
+    EXPECT_EQ(log.count("host pool"), 0u);
+    rig.pass(milliseconds(100));
+    said = rig.charge(b, 3 * kGiB);
+  }
+  EXPECT_EQ(said.verdict, wire::kWaitsInVain);
+  EXPECT_EQ(said.lacks, wire::kHostPoolLacks);
+  EXPECT_EQ(log.count("host pool"), 1u);
 }
 
 // What both lack together is 2 GiB, whoever of them is there.

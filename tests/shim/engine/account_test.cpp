@@ -1,5 +1,8 @@
 #include "shim/memory/account.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "tests/shim/engine/world.h"
@@ -42,6 +45,28 @@ TEST_F(Account, ARefusalTakesNothingAndIsCounted) {
   EXPECT_EQ(lane().refusals.load(), 1u);
   expect_balanced();
   EXPECT_EQ(account::reserve(&lane(), 10 * kMiB, nullptr), CUDA_SUCCESS);
+}
+
+// The program's stderr is looked at in a process of its own: it has not opened the log yet.
+void refuse_and_end(abi::Lane& lane) {
+  ::setenv("SWITCHYARD_LOG", "warn", 1);
+  const CUresult result = account::reserve(&lane, 11 * kMiB, nullptr);
+  ::_exit(result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : 1);
+}
+
+TEST_F(Account, ARefusalSaysWhatLacksAndWhatToDo) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  set_quota(10 * kMiB);
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
+              "quota 10485760; give the job more with 'switchyard set --memory'");
+  world_.lacks = wire::kHostPoolLacks;
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
+              "the host pool is too small .* a larger 'switchyardd --host-pool SIZE'");
+  lane().quota_bytes.store(0);
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
+              "the host pool is too small .* a larger 'switchyardd --host-pool SIZE'");
+  world_.lacks = wire::kDeviceLacks;
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0), "no more is free there");
 }
 
 TEST_F(Account, ALastResortIsTriedOnceBeforeARefusal) {

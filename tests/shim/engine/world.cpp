@@ -28,6 +28,7 @@ bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answ
   const std::uint64_t left = world.quota > world.granted ? world.quota - world.granted : 0;
   if (world.quota != 0 && missing > left) {
     answer.verdict = world.waits-- > 0 ? wire::kWait : wire::kOverQuota;
+    answer.lacks = world.lacks;
     return true;
   }
   world.granted += missing;

@@ -41,7 +41,8 @@ struct World {
   int charges = 0;    // kCharge requests
   int refreshes = 0;  // kRefresh requests
   std::atomic<int> wakes{0};
-  int waits = 0;  // answer kWait so often before a refusal
+  int waits = 0;                           // answer kWait so often before a refusal
+  wire::Lacks lacks = wire::kDeviceLacks;  // the reason of refusals
   std::function<void()> before_answer;
 
   // --- the driver ---
