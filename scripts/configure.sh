@@ -27,6 +27,8 @@ cache="$folder/CMakeCache.txt"
 if [ -f "$cache" ]; then
   used="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$cache")"
   if [ "$(command -v "$used")" = "$(command -v "$cxx")" ] && [ -f "$folder/build.ninja" ]; then
+    # A build looks for changed CMake files by itself; lint builds nothing.
+    [ ${#lint[@]} -eq 0 ] || ninja -C "$folder" build.ninja > /dev/null
     exit 0
   fi
   rm -rf "$cache" "$folder/CMakeFiles"

@@ -56,6 +56,11 @@ bool Gpu::load(std::string& why) {
               "cuEventCreate");
 }
 
+bool Gpu::allocate(unsigned long bytes, std::string& why) {
+  CUdeviceptr memory = 0;
+  return check(driver_.cuMemAlloc_v2(&memory, bytes), "cuMemAlloc", why);
+}
+
 bool Gpu::launch(unsigned count, unsigned microseconds) {
   void* arguments[] = {&microseconds};
   for (unsigned i = 0; i < count; ++i) {

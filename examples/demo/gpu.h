@@ -22,6 +22,7 @@ namespace demo {
   CALL(cuCtxSetCurrent)          \
   CALL(cuModuleLoadData)         \
   CALL(cuModuleGetFunction)      \
+  CALL(cuMemAlloc_v2)            \
   CALL(cuStreamCreate)           \
   CALL(cuStreamSynchronize)      \
   CALL(cuEventCreate)            \
@@ -45,6 +46,9 @@ class Gpu {
 
   // Makes the context and loads the kernel. False: `why` says what failed.
   bool load(std::string& why);
+
+  // Allocates memory, which nothing frees before the process ends. False: `why` says what failed.
+  bool allocate(unsigned long bytes, std::string& why);
 
   // Queues `count` kernels of `microseconds` each.
   bool launch(unsigned count, unsigned microseconds);

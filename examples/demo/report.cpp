@@ -5,6 +5,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "recorded.h"
+
 namespace demo {
 namespace {
 
@@ -41,6 +43,17 @@ std::string line(const char* format, Values... values) {
   return text;
 }
 
+// The medians of `rounds`; without the end of the line.
+std::string row_of(const std::string& name, const std::vector<Cell>& rounds, double solo) {
+  std::string text = line("%-24s", name.c_str());
+  for (const double column : kColumns) {
+    const double us = latency(rounds, column);
+    text += us > 0 ? line("%8.2f ms", us / 1e3) : line("%11s", "-");
+  }
+  const double rate = loop_rate(rounds);
+  return text + (rate > 0 && solo > 0 ? line("%7.1f %%", rate / solo * 100) : line("%9s", "-"));
+}
+
 }  // namespace
 
 double percentile(std::vector<double> values, double fraction) {
@@ -65,6 +78,16 @@ Verdict judge(const Results& results, double fraction) {
   return verdict;
 }
 
+std::string heading() {
+  std::string text = line("%-24s", "");
+  for (const double column : kColumns) text += line("%9s%2d", "p", percent(column));
+  return text + line("%9s\n", "loop");
+}
+
+std::string row(const std::string& name, const Cell& cell, double solo) {
+  return row_of(name, {cell}, solo) + '\n';
+}
+
 std::string table(const Results& results, double fraction, bool unicode) {
   struct Row {
     const char* name;
@@ -75,24 +98,24 @@ std::string table(const Results& results, double fraction, bool unicode) {
                       {"both, driver's default", results.by_default},
                       {"both, Switchyard", results.switchyard}};
   double longest = 0;
-  for (const Row& row : rows) longest = std::max(longest, latency(row.rounds, fraction));
+  for (const Row& each : rows) longest = std::max(longest, latency(each.rounds, fraction));
 
-  std::string text = line("%-24s", "");
-  for (const double column : kColumns) text += line("%9s%2d", "p", percent(column));
-  text += line("%9s\n", "loop");
-  for (const Row& row : rows) {
-    text += line("%-24s", row.name);
-    for (const double column : kColumns) {
-      const double us = latency(row.rounds, column);
-      text += us > 0 ? line("%8.2f ms", us / 1e3) : line("%11s", "-");
-    }
-    const double rate = loop_rate(row.rounds);
-    const double solo = results.loop_alone.loop_per_second;
-    text += rate > 0 && solo > 0 ? line("%7.1f %%", rate / solo * 100) : line("%9s", "-");
-    if (const double judged = latency(row.rounds, fraction); judged > 0) {
+  std::string text = heading();
+  for (const Row& each : rows) {
+    text += row_of(each.name, each.rounds, results.loop_alone.loop_per_second);
+    if (const double judged = latency(each.rounds, fraction); judged > 0) {
       text += line("  p%d ", percent(fraction)) + bar(judged / longest * 24, unicode);
     }
     text += '\n';
+  }
+  return text;
+}
+
+std::string recorded() {
+  std::string text = line("Recorded: %s (%s)\n", kRecordedMachine, kRecordedSource);
+  for (const Recorded& each : kRecorded) {
+    text += line("%-24s%30.2f ms%9s  p99, %.2f x alone, %s\n", each.name, each.p99_ms, "",
+                 each.p99_ms / each.alone_p99_ms, each.date);
   }
   return text;
 }

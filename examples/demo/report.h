@@ -42,7 +42,15 @@ inline constexpr double kMiddle = 0.50;
 // Medians over the rounds, so that one round disturbed from outside decides nothing.
 Verdict judge(const Results& results, double fraction);
 
-// The table with its bars of the percentile `fraction`. `unicode`: bars of eighths; else '#'.
+// The heading of the table's columns, and one row of it. `solo`: the loop's rate alone, or 0.
+std::string heading();
+std::string row(const std::string& name, const Cell& cell, double solo);
+
+// The table of medians with its bars of the percentile `fraction`. `unicode`: bars of eighths; else
+// '#'.
 std::string table(const Results& results, double fraction, bool unicode);
+
+// What was recorded on a real GPU (bench/chart/latency.json), which the simulated one can't show.
+std::string recorded();
 
 }  // namespace demo

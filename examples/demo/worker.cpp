@@ -3,9 +3,11 @@
 #include <time.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "child.h"
 #include "gpu.h"
 
 namespace demo {
@@ -15,12 +17,6 @@ struct Window {
   long begin = 0;
   long end = 0;
 };
-
-long now() {
-  timespec time;
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1'000'000'000L + time.tv_nsec;
-}
 
 void sleep_until(long instant) {
   const timespec time = {instant / 1'000'000'000L, instant % 1'000'000'000L};
@@ -33,8 +29,8 @@ int fail(const std::string& why) {
   return 1;
 }
 
-// Ready, then told when to count.
-bool prepare(std::optional<Gpu>& gpu, Window& window, std::string& why) {
+// Whether a kernel has run.
+bool make_ready(std::optional<Gpu>& gpu, std::string& why) {
   gpu = Gpu::open(why);
   if (!gpu || !gpu->load(why)) return false;
   if (!gpu->launch(1, 1) || !gpu->wait()) {
@@ -43,6 +39,12 @@ bool prepare(std::optional<Gpu>& gpu, Window& window, std::string& why) {
   }
   std::printf("ready %s\n", gpu->name().c_str());
   std::fflush(stdout);
+  return true;
+}
+
+// Ready, then told when to count.
+bool prepare(std::optional<Gpu>& gpu, Window& window, std::string& why) {
+  if (!make_ready(gpu, why)) return false;
   why = "expected 'go BEGIN END' on standard input";
   return std::scanf("go %ld %ld", &window.begin, &window.end) == 2;
 }
@@ -83,7 +85,6 @@ int work_loop() {
   Window window;
   if (!prepare(gpu, window, why)) return fail(why);
   // Two batches in flight, so that the GPU never waits for us.
-  constexpr unsigned kBatch = 32;
   long counted = 0;
   long first = 0;
   long last = 0;
@@ -95,16 +96,40 @@ int work_loop() {
       if (first == 0 && last >= window.begin) {
         first = last;
       } else if (first != 0) {
-        counted += kBatch;
+        counted += kLoopBatch;
       }
     }
-    if (!gpu->launch(kBatch, kLoopKernelMicroseconds) || !gpu->mark(slot)) {
+    if (!gpu->launch(kLoopBatch, kLoopKernelMicroseconds) || !gpu->mark(slot)) {
       return fail("the loop failed on " + gpu->name());
     }
   }
   gpu->wait();
   std::printf("%.1f\n", static_cast<double>(counted) * 1e9 / static_cast<double>(last - first));
   return 0;
+}
+
+int work_memory() {
+  constexpr unsigned long kPiece = 64UL << 20;
+  constexpr unsigned long kEnough = 4UL << 30;
+  std::string why;
+  std::optional<Gpu> gpu;
+  if (!make_ready(gpu, why)) return fail(why);
+  unsigned long bytes = 0;
+  why.clear();
+  while (bytes < kEnough && gpu->allocate(kPiece, why)) bytes += kPiece;
+  std::printf("%lu %s\n", bytes, why.c_str());
+  return 0;
+}
+
+int work_beat() {
+  std::string why;
+  std::optional<Gpu> gpu;
+  if (!make_ready(gpu, why)) return fail(why);
+  while (gpu->launch(kLoopBatch, kLoopKernelMicroseconds) && gpu->wait()) {
+    std::puts("beat");
+    std::fflush(stdout);
+  }
+  return fail("the loop failed on " + gpu->name());
 }
 
 }  // namespace demo

@@ -71,5 +71,21 @@ TEST(DemoReport, TableNamesEveryCellAndDrawsTheLongestBarForTheWorst) {
       << text;
 }
 
+TEST(DemoReport, ACellIsARowOfItsOwnUnderTheHeading) {
+  EXPECT_EQ(row("requests alone", cell(1800, 2500, 0), 0),
+            "requests alone              1.80 ms    1.80 ms    2.50 ms        -\n");
+  EXPECT_EQ(row("1 of 4: default", cell(2000, 3000, 9400), 10000),
+            "1 of 4: default             2.00 ms    2.00 ms    3.00 ms   94.0 %\n");
+  EXPECT_EQ(heading().size(), row("loop alone", {{}, 10000}, 10000).size());
+}
+
+TEST(DemoReport, WhatWasRecordedIsToldWithItsMachineAndDates) {
+  const std::string text = recorded();
+  EXPECT_EQ(text.rfind("Recorded: ", 0), 0U);
+  for (const char* part : {"H200", "docs/measurements.md", "alone", "Switchyard", " x alone, 20"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
 }  // namespace
 }  // namespace demo
