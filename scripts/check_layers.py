@@ -35,7 +35,7 @@ LAYERS = {
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
 FLOORS = {
     "shim/swap": ["primary_context", "work_guard", "mover", "host", "memory", "transfer",
-                  "residency", "calls", "reset"],
+                  "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],
 }

@@ -5,7 +5,8 @@
 #
 # It promises: to export only what the version script lists, unversioned (a named version stops
 # interposition); to run nothing when loaded; to need nothing but libc, libdl and libpthread, of
-# glibc 2.28 or older; to hold no C++ run time; and never to print, exit, abort or catch a signal.
+# glibc 2.28 or older; to hold no C++ run time; to have all resets for a forked child; and never to print, exit, abort
+# or catch a signal.
 set -euo pipefail
 
 library="$1"
@@ -43,6 +44,14 @@ while read -r name size; do
   complain "has constructors or destructors ($name, 0x$size bytes)"
 done < <(readelf -WS "$library" |
   sed -nE 's/^ *\[ *[0-9]+\] (\.(pre)?(init_array|fini_array)|\.ctors|\.dtors) +[A-Z_]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+).*/\1 \4/p')
+
+# --- what a forked child forgets (shim/reset.h) ---
+entries="$(readelf -WS "$library" |
+  sed -nE 's/^ *\[ *[0-9]+\] switchyard_resets +[A-Z_]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+).*/\1/p')"
+resets="$(grep -rhc --include='*.cpp' '^SWITCHYARD_RESET(' "$(dirname "$0")/../shim" |
+  awk '{sum += $1} END {print sum}')"
+[ "$((0x${entries:-0} / 16))" = "$resets" ] ||
+  complain "holds $((0x${entries:-0} / 16)) resets for a forked child, and its sources have $resets"
 
 # --- what it needs ---
 while read -r needed; do

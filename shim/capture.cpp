@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "shim/lock.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim {
 namespace {
@@ -86,6 +87,7 @@ void clear() {
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   g_count = g_unnoted = 0;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace capture
 

@@ -1,6 +1,6 @@
 // The one lock guard of the library: pthread, because there is no C++ runtime here.
 //
-// Threading: RAII on the calling thread. A forked child gets every mutex anew (process.cpp).
+// Threading: RAII on the calling thread. A forked child gets every mutex anew (reset.h).
 #pragma once
 
 #include <pthread.h>

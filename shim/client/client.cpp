@@ -26,6 +26,7 @@
 #include "shim/log.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 #include "shim/swap/residency/residency_page.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
@@ -333,6 +334,7 @@ void wake_monitor() {
   }
 }
 
+namespace {
 void drop_inherited_connection() {
   for (OwnFd& own : g_own) own.close();
   g_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -340,6 +342,8 @@ void drop_inherited_connection() {
   g_observer.store(0, std::memory_order_relaxed);
   forget_gpus();
 }
+}  // namespace
+SWITCHYARD_RESET(kConnection, drop_inherited_connection);
 
 Ears ears() {
   if (!g_own[kSocket].is_set()) return {-1, -1, false};

@@ -44,9 +44,6 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 // Rings the monitor: work after idleness, or a changed group. Never blocks.
 void wake_monitor();
 
-// In a forked child: forgets the parent's connection.
-void drop_inherited_connection();
-
 // --- for the service thread ---
 
 // What the thread waits on; -1 where there is none. `lost`: there was a connection, but the program

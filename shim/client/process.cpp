@@ -6,22 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shim/capture.h"
-#include "shim/client/client.h"
-#include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
-#include "shim/gate/gate.h"
-#include "shim/ipc/exported.h"
-#include "shim/ipc/opened.h"
 #include "shim/lock.h"
 #include "shim/log.h"
-#include "shim/memory/account.h"
-#include "shim/memory/graph_memory.h"
-#include "shim/memory/ledger.h"
-#include "shim/memory/pools.h"
-#include "shim/slices/groups.h"
-#include "shim/swap/reset.h"
+#include "shim/reset.h"
 
 extern "C" {
 // What pthread_atfork calls: that one is in no shared object of every glibc.
@@ -39,26 +28,9 @@ pthread_once_t g_watched = PTHREAD_ONCE_INIT;
 std::atomic<bool> g_kernel_wipes{false};
 std::atomic<std::int32_t> g_owner{0};  // the process that has begun
 
-// The page, the connection, the ledger and the channel groups of a forked child are the parent's,
-// and threads that do not exist here may have held the locks. Only calls that are
-// async-signal-safe.
-void forget_parent() {
-  // A mapping of the same size is replaced, which takes no memory. Were it to fail, the child's
-  // launches would be counted as the parent's until it joins; there is nothing better to do here.
-  map_page(-1);
-  drop_inherited_connection();
-  service::clear();
-  ledger::clear();
-  account::clear();
-  capture::clear();
-  pools::clear();
-  graph_memory::clear();
-  groups::clear();
-  gate::clear();
-  swap::clear();
-  ipc::clear_exported();
-  ipc::clear_opened();
-}
+// A mapping of the same size is replaced, which takes no memory. Were it to fail, the child's
+// launches would be counted as the parent's until it joins; there is nothing better to do here.
+void drop_page() { map_page(-1); }
 
 // Nothing of the program has run in the child yet: the descriptors have the parent's numbers still.
 // Not left to begin_process(): an exit handler that frees memory takes locks without it.
@@ -66,7 +38,7 @@ void in_child() {
   if (!g_kernel_wipes.load(std::memory_order_relaxed)) {
     ::memset(switchyard_wiped_on_fork, 0, sizeof(switchyard_wiped_on_fork));
   }
-  forget_parent();
+  run_resets();
 }
 
 // Once per process, and its forked children inherit both.
@@ -87,6 +59,7 @@ bool has_begun() {
 }
 
 }  // namespace
+SWITCHYARD_RESET(kPage, drop_page);
 
 __thread int t_lane = 0;
 
@@ -108,7 +81,7 @@ void begin_process() {
   const Locked locked(process().begin);
   if (process().alive.load(std::memory_order_relaxed) != 0) return;
   // Either the first time ever, or a child that may have been made without the fork handlers.
-  forget_parent();
+  run_resets();
   g_owner.store(::getpid(), std::memory_order_relaxed);
   process().alive.store(1, std::memory_order_release);
 }

@@ -19,6 +19,7 @@
 #include "shim/gate/numbers.h"
 #include "shim/gate/view.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
@@ -150,10 +151,14 @@ void poke() {
     const ssize_t sent = ::send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void clear() {
+namespace {
+// A forked child has the parent's descriptors but not its thread.
+void forget() {
   g_poke_in.close();
   g_poke_out.close();
   g_started.store(0, std::memory_order_relaxed);
 }
+}  // namespace
+SWITCHYARD_RESET(kConnection, forget);
 
 }  // namespace switchyard::shim::service

@@ -17,7 +17,4 @@ void start();
 // Asks the thread to look at the page now (a group was born). Async-signal-safe, never blocks.
 void poke();
 
-// In a forked child: it has the parent's descriptors but not its thread. Async-signal-safe.
-void clear();
-
 }  // namespace switchyard::shim::service

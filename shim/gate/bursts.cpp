@@ -4,6 +4,7 @@
 
 #include "shim/client/process.h"
 #include "shim/clock.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::bursts {
 namespace {
@@ -46,8 +47,11 @@ void copy_ended(abi::Lane& lane, std::uint64_t began_ns) {
   if (monotonic_ns() - began_ns >= kCopyWaitsNs) wait_ended(lane, began_ns);
 }
 
-void clear() {
+namespace {
+void forget() {
   for (auto& began : g_began_ns) began.store(0);
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::bursts

@@ -37,7 +37,4 @@ void wait_ended(abi::Lane& lane, std::uint64_t began_ns);
 // The same for a copy: the driver may have waited for the GPU in it, or not.
 void copy_ended(abi::Lane& lane, std::uint64_t began_ns);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::bursts

@@ -115,12 +115,4 @@ void context_gone(int device, std::uint64_t owner) {
   view::context_gone(lane, owner);
 }
 
-void clear() {
-  view::clear();
-  numbers::clear();
-  timing::clear();
-  linger::clear();
-  bursts::clear();
-}
-
 }  // namespace switchyard::shim::gate

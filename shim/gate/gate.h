@@ -153,7 +153,4 @@ class Ending {
 // After it.
 void context_gone(int device, std::uint64_t owner);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::gate

@@ -10,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::linger {
 namespace {
@@ -153,11 +154,14 @@ void context_gone(unsigned lane, std::uint64_t owner) {
   if (g_ours[lane].context != nullptr && g_ours[lane].owner == owner) g_ours[lane] = {};
 }
 
-void clear() {
+namespace {
+void forget() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     g_ours[lane] = {};
     g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
   }
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::linger

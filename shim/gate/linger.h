@@ -33,7 +33,4 @@ void behind_latest(unsigned lane);
 // The context has ended, and our stream with it.
 void context_gone(unsigned lane, std::uint64_t owner);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::linger

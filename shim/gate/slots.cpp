@@ -5,6 +5,7 @@
 #include "shim/clock.h"
 #include "shim/lock.h"
 #include "shim/memory/owner.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::numbers {
 namespace {
@@ -107,5 +108,6 @@ void clear() {
   }
   for (auto& lock : g_taking) lock = PTHREAD_MUTEX_INITIALIZER;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::numbers

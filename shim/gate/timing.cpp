@@ -10,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::timing {
 namespace {
@@ -204,5 +205,6 @@ void clear() {
     reset(lane);
   }
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::timing

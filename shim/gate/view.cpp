@@ -12,6 +12,7 @@
 #include "shim/log.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::view {
 namespace {
@@ -233,12 +234,16 @@ bool follow(std::uint64_t now_ns) {
   return pending;
 }
 
-void clear() {
+namespace {
+// The parent's views are not mapped here.
+void forget() {
   const unsigned count = g_count.exchange(0);
   g_current.store(nullptr);
   for (unsigned i = 0; i < count; ++i) {
     ::new (static_cast<void*>(&g_views[i])) View;
   }
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::view

@@ -79,7 +79,4 @@ void context_gone(unsigned lane, std::uint64_t owner);
 // stay unequal though the gate is open (their context is dead, say) are given up after a while.
 bool follow(std::uint64_t now_ns);
 
-// In a forked child: the parent's views are not mapped there.
-void clear();
-
 }  // namespace switchyard::shim::view

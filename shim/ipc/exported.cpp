@@ -14,6 +14,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
 
@@ -207,6 +208,9 @@ void ended(const Range& range) {
   swap::act_later(&taking->later);
 }
 
-void clear_exported() { g_exporting = PTHREAD_MUTEX_INITIALIZER; }
+namespace {
+void forget() { g_exporting = PTHREAD_MUTEX_INITIALIZER; }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::ipc

@@ -32,7 +32,4 @@ bool is_own(const wire::Key& key);
 // RangesLock that lives has ended. pre: a RangesLock lives.
 void ended(const swap::Range& range);
 
-// In a forked child.
-void clear_exported();
-
 }  // namespace switchyard::shim::ipc

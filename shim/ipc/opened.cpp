@@ -14,6 +14,7 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/flat_map.h"
 
@@ -233,10 +234,14 @@ void close_owned(int lane, std::uint64_t owner) {
   }
 }
 
-void clear_opened() {
+namespace {
+// The parent's mappings are not ours.
+void forget() {
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   g_mapped.forget();
   g_count.store(0, std::memory_order_relaxed);
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::ipc

@@ -37,7 +37,4 @@ bool opened(CUdeviceptr address, Bounds& bounds);
 // The owner (memory/owner.h) has ended, and its work with it.
 void close_owned(int lane, std::uint64_t owner);
 
-// In a forked child: the parent's mappings are not ours.
-void clear_opened();
-
 }  // namespace switchyard::shim::ipc

@@ -8,6 +8,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::account {
 namespace {
@@ -217,6 +218,9 @@ void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh) {
   fresh.used_bytes.store(used, std::memory_order_relaxed);
 }
 
-void clear() { g_lock = PTHREAD_MUTEX_INITIALIZER; }
+namespace {
+void forget() { g_lock = PTHREAD_MUTEX_INITIALIZER; }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::account

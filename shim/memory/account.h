@@ -69,7 +69,4 @@ class Frozen {
 // since then this process went on. pre: a Frozen lives.
 void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh);
 
-// In a forked child: the lock may be a dead thread's.
-void clear();
-
 }  // namespace switchyard::shim::account

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shim/client/process.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::graph_memory {
 
@@ -99,9 +100,12 @@ CUresult after_run(CUgraphExec executable, const Run& run, CUresult result) {
   return result;
 }
 
-void clear() {
+namespace {
+void forget() {
   g_nodes.store(false);
   g_executables.store(0);
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::graph_memory

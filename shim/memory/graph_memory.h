@@ -59,9 +59,6 @@ CUresult run(CUgraphExec executable, Call call) {
   return after_run(executable, run, call());
 }
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::graph_memory
 
 namespace switchyard::shim::rules {

@@ -5,6 +5,7 @@
 
 #include "shim/lock.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::ledger {
 namespace {
@@ -193,5 +194,6 @@ void clear() {
   g_capacity = 0;
   g_count = 0;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::ledger

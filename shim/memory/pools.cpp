@@ -10,6 +10,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 #include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::pools {
@@ -274,11 +275,14 @@ void restore(CUmemoryPool handle, const Forgotten& was) {
   if (slot >= 0) set_charged(g_pools[slot], was.charged);
 }
 
-void clear() {
+namespace {
+void forget() {
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   for (Pool& pool : g_pools) pool = {};
   g_slots = 0;
   g_in_use.store(0);
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::pools

@@ -78,7 +78,4 @@ CUresult free_pooled(std::uint64_t address, Call call) {
   return result;
 }
 
-// In a forked child: forgets the parent's pools.
-void clear();
-
 }  // namespace switchyard::shim::pools

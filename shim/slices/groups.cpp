@@ -16,6 +16,7 @@
 #include "shim/doors/ioctl.h"
 #include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/slices/rm.h"
 
 namespace switchyard::shim::groups {
@@ -290,5 +291,6 @@ void clear() {
   // The lock may have been held by a thread that does not exist here.
   g_lock = PTHREAD_MUTEX_INITIALIZER;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::groups

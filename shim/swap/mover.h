@@ -51,7 +51,4 @@ void context_made();
 void allocated(unsigned lane, std::uint64_t bytes);
 void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::swap::mover

@@ -13,6 +13,7 @@
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/memory/ledger.h"
+#include "shim/reset.h"
 #include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap {
@@ -158,12 +159,15 @@ bool overrule(std::uint64_t now_ns) {
   return false;
 }
 
-void clear() {
+namespace {
+void forget() {
   g_state.store(kOpen, std::memory_order_relaxed);
   for (Shard& shard : g_shards) shard.inside.store(0, std::memory_order_relaxed);
   g_capturing = PTHREAD_MUTEX_INITIALIZER;
   t_depth = 0;
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace admission
 

@@ -106,9 +106,6 @@ void open();
 // own wait can't end by itself. True: it is being drained, so look again soon.
 bool overrule(std::uint64_t now_ns);
 
-// In a forked child.
-void clear();
-
 }  // namespace admission
 
 // --- the drain: the mover's thread alone ---

@@ -12,6 +12,7 @@
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/lifetime.h"
 #include "shim/swap/work_guard.h"
@@ -279,10 +280,9 @@ void context_ends(std::uint64_t owner) {
   }
 }
 
-void clear() {
-  g_waiting = PTHREAD_MUTEX_INITIALIZER;
-  cache::clear();
-  clear_order();
-}
+namespace {
+void forget() { g_waiting = PTHREAD_MUTEX_INITIALIZER; }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::pooled

@@ -88,7 +88,4 @@ class Ending {
 // The context of `owner` (memory/owner.h) is about to end, perhaps: no event in it is used again.
 void context_ends(std::uint64_t owner);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::swap::pooled

@@ -9,6 +9,7 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 #include "shim/swap/host/host_memory_limits.h"
 
 namespace switchyard::shim::swap::pinned_pool {
@@ -233,5 +234,6 @@ void clear() {
   g_count = 0;
   g_free_pages = 0;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::pinned_pool

@@ -8,6 +8,7 @@
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
+#include "shim/reset.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
 
@@ -61,9 +62,12 @@ void answer(CUresult result) {
   g_state.store(kAnswered, std::memory_order_release);
 }
 
-void clear() {
+namespace {
+void forget() {
   g_state.store(kNone);
   g_asking = PTHREAD_MUTEX_INITIALIZER;
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::consolidation_request

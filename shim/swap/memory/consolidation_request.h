@@ -34,7 +34,4 @@ Handle number();
 // pre: begun.
 void answer(CUresult result);
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::swap::consolidation_request

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/lifetime.h"
 #include "shim/swap/work_guard.h"
@@ -148,9 +149,12 @@ void drop_all(unsigned lane) {
   }
 }
 
-void clear() {
+namespace {
+void forget() {
   g_known.forget();
   g_count.store(0, std::memory_order_relaxed);
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::cache

@@ -78,7 +78,4 @@ std::uint64_t excess(std::uint64_t pool, std::uint64_t keep);
 // Brings every pool down to its release threshold, as far as it is done.
 void shrink_all();
 
-// In a forked child.
-void clear();
-
 }  // namespace switchyard::shim::swap::cache

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/memory_fd.h"
 
@@ -204,12 +205,15 @@ bool give_up_kept() {
   });
 }
 
-void clear_ranges() {
+namespace {
+void forget() {
   // Another thread of the parent may have held the lock at the fork, with the table half changed:
   // both start anew, and the parent's table is left where it is.
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   g_later = nullptr;
   g_ranges.forget();
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap

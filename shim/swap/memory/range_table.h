@@ -201,7 +201,4 @@ bool anything_away();
 // Gives one of them up. False: there is none.
 bool give_up_kept();
 
-// In a forked child: the parent's memory is not ours.
-void clear_ranges();
-
 }  // namespace switchyard::shim::swap

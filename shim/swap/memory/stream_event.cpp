@@ -6,6 +6,7 @@
 #include "shim/capture.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 #include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap::pooled {
@@ -77,5 +78,6 @@ CUresult bind_lifetime_to_current(Range& range) {
 void green_context_made() { g_green.store(true, std::memory_order_relaxed); }
 
 void clear_order() { g_green.store(false, std::memory_order_relaxed); }
+SWITCHYARD_RESET(kState, clear_order);
 
 }  // namespace switchyard::shim::swap::pooled

@@ -6,6 +6,7 @@
 
 #include "shim/log.h"
 #include "shim/memory/stays.h"
+#include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/mover.h"
 
@@ -253,5 +254,6 @@ void clear() {
   g_allocations.forget();
   g_places.forget();
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::vmm_allocations

@@ -8,6 +8,7 @@
 #include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/memory/pool_cache.h"
@@ -88,6 +89,7 @@ Handoff handoff_now(bool follows) {
 Executor& executor() { return g_executor; }
 
 void clear() { g_executor = Executor(); }
+SWITCHYARD_RESET(kState, clear);
 
 std::uint64_t Executor::look() {
   for (Input input{.event = Event::kLook, .seen = observe()};;) {

@@ -13,6 +13,7 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
+#include "shim/reset.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/transfer/digest.h"
@@ -86,6 +87,9 @@ void context_made() {
   if (residency::executor().context_made()) poke();
 }
 
-void clear() { g_at_work = PTHREAD_MUTEX_INITIALIZER; }
+namespace {
+void forget() { g_at_work = PTHREAD_MUTEX_INITIALIZER; }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::mover

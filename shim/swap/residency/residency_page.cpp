@@ -10,6 +10,7 @@
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/work_guard.h"
@@ -182,7 +183,9 @@ void moved_to_fresh_page() {
   write(0);
 }
 
-void clear() {
+namespace {
+// The parent's memory is not ours.
+void forget() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     g_total[lane].store(0);
     g_resident[lane].store(0);
@@ -190,6 +193,8 @@ void clear() {
   }
   g_publishing = PTHREAD_MUTEX_INITIALIZER;
 }
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::residency_page
 

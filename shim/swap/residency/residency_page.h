@@ -67,7 +67,4 @@ void carry_over(abi::Page& fresh);
 // Once the fresh page is in its place: what was said meanwhile went into the old one.
 void moved_to_fresh_page();
 
-// In a forked child: the parent's memory is not ours.
-void clear();
-
 }  // namespace switchyard::shim::swap::residency_page

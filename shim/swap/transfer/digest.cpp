@@ -8,6 +8,7 @@
 #include "digest_ptx.h"
 #include "shim/client/settings.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -187,5 +188,6 @@ void clear_digests() {
   g_kernel = nullptr;
   g_trust = Trust::kUnknown;
 }
+SWITCHYARD_RESET(kState, clear_digests);
 
 }  // namespace switchyard::shim::swap

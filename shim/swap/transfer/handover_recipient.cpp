@@ -9,6 +9,7 @@
 #include "shim/client/client.h"
 #include "shim/clock.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/transfer/handover.h"
 #include "shim/swap/transfer/handover_kind.h"
@@ -306,5 +307,6 @@ void clear() {
   g_state = State::kNothing;
   g_number = 0;
 }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::handover

@@ -8,23 +8,16 @@
 
 #include <cstring>
 
-#include "shim/capture.h"
 #include "shim/driver.h"
-#include "shim/gate/gate.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/numbers.h"
 #include "shim/gate/view.h"
-#include "shim/ipc/exported.h"
-#include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
-#include "shim/memory/graph_memory.h"
-#include "shim/memory/ledger.h"
-#include "shim/memory/pools.h"
 #include "shim/memory/stays.h"
 #include "shim/nvml/table.h"
+#include "shim/reset.h"
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/reset.h"
 #include "shim/swap/residency/residency_page.h"
 #include "shim/swap/work_guard.h"
 
@@ -49,8 +42,6 @@ bool view::follow(std::uint64_t) {
   return g_neighbours.follows;
 }
 void numbers::give_up_stale(std::uint64_t) {}
-void capture::clear() { ++g_neighbours.forgotten; }
-void gate::clear() { ++g_neighbours.forgotten; }
 
 namespace account {
 namespace {
@@ -60,22 +51,15 @@ Frozen::Frozen() : locked_(g_lock) { g_neighbours.frozen = true; }
 void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane&) {
   if (index == 0) g_neighbours.told_bytes = told_bytes;
 }
-void clear() { ++g_neighbours.forgotten; }
 }  // namespace account
 
 void memory::tell_stays() { ++g_neighbours.stays_told; }
-void ledger::clear() { ++g_neighbours.forgotten; }
-void pools::clear() { ++g_neighbours.forgotten; }
-void graph_memory::clear() { ++g_neighbours.forgotten; }
-void ipc::clear_exported() { ++g_neighbours.forgotten; }
-void ipc::clear_opened() { ++g_neighbours.forgotten; }
 
 void groups::apply_wanted() { ++g_neighbours.applied; }
 void groups::restore_default() {
   g_neighbours.opened_at_restore = g_neighbours.opened.load();
   ++g_neighbours.restored;
 }
-void groups::clear() { ++g_neighbours.forgotten; }
 
 void swap::mover::poke() { ++g_neighbours.mover_pokes; }
 bool swap::admission::overrule(std::uint64_t) { return false; }
@@ -84,18 +68,39 @@ void swap::residency_page::moved_to_fresh_page() {}
 void swap::residency_page::choose_swappable(unsigned gpus) {
   g_neighbours.chosen_swappable = static_cast<int>(gpus);
 }
-void swap::clear() { ++g_neighbours.forgotten; }
 
 std::uint32_t nvml::list_gpus(std::uint8_t (*uuid)[16]) {
   for (unsigned i = 0; i < g_neighbours.nvml_gpus; ++i) std::memset(uuid[i], 0xB0, 16);
   return g_neighbours.nvml_gpus;
 }
 
+// What a forked child resets: one of each stage, in the order opposite to theirs.
+namespace forgotten {
+void note(char stage) { testing::g_forgotten += stage; }
+
+namespace state {
+void forget() {
+  // The client's own two came before.
+  note(page().head.magic == 0 && ears().socket < 0 && !ears().lost ? 's' : '?');
+}
+SWITCHYARD_RESET(kState, forget);
+}  // namespace state
+namespace connection {
+void forget() { note(page().head.magic == 0 ? 'c' : '?'); }
+SWITCHYARD_RESET(kConnection, forget);
+}  // namespace connection
+namespace first {
+void forget() { note('p'); }
+SWITCHYARD_RESET(kPage, forget);
+}  // namespace first
+}  // namespace forgotten
+
 }  // namespace switchyard::shim
 
 namespace switchyard::shim::testing {
 
 Neighbours g_neighbours;
+std::string g_forgotten;
 std::atomic<int> g_gpus{2};
 
 namespace {

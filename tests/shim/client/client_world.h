@@ -35,10 +35,12 @@ struct Neighbours {
   std::atomic<bool> frozen{false};           // the account, while a page is replaced
   std::atomic<bool> paused{false};
   std::atomic<bool> follows{false};
-  std::atomic<int> forgotten{0};  // what a fork's child forgets
   std::atomic<unsigned> nvml_gpus{1};
 };
 extern Neighbours g_neighbours;
+
+// The stages of the resets that ran in this process, in their order: p, c, s (shim/reset.h).
+extern std::string g_forgotten;
 
 // The GPUs of the driver; their UUIDs are 16 bytes of 0xA0 + index.
 extern std::atomic<int> g_gpus;

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/reset.h"
 #include "tests/shim/client/client_world.h"
 
 namespace switchyard::shim {
@@ -24,6 +25,7 @@ namespace {
 using testing::ClientTest;
 using testing::eventually;
 using testing::fresh;
+using testing::g_forgotten;
 using testing::g_neighbours;
 using testing::in_child;
 
@@ -139,18 +141,36 @@ TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
   monitor();
   join_it();
   ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
-  const int forgotten = g_neighbours.forgotten;
   const int status = in_child([&] {
     EXPECT_TRUE(library_descriptors().empty());
     EXPECT_EQ(process().joined, 0U);
     EXPECT_EQ(page().head.magic, 0U);
-    EXPECT_EQ(g_neighbours.forgotten, forgotten + 10);
     EXPECT_FALSE(ears().lost);
     return HasFailure() ? 1 : 0;
   });
   EXPECT_EQ(status, 0);
   wire::Charged answer{};
   EXPECT_TRUE(request(wire::kRefresh, 0, 0, answer));
+}
+
+TEST_F(Programs, AForkedChildResetsEachModuleOnceAndInOrder) {
+  // The world's three, and those of the page, the connection and the service thread.
+  EXPECT_EQ(count_resets(), 6U);
+  monitor();
+  join_it();
+  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  g_forgotten.clear();
+  for (const bool without_handlers : {false, true}) {
+    EXPECT_EQ(in_child(
+                  [&] {
+                    if (without_handlers) begin_process();
+                    EXPECT_EQ(g_forgotten, "pcs");
+                    return HasFailure() ? 1 : 0;
+                  },
+                  without_handlers),
+              0);
+  }
+  EXPECT_EQ(g_forgotten, "");
 }
 
 // By the bare system call, as `_Fork` and clone do it: no handler runs.

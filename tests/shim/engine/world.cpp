@@ -42,9 +42,6 @@ bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answ
 void wake_monitor() {
   if (testing::g_world != nullptr) ++testing::g_world->wakes;
 }
-void drop_inherited_connection() {}
-void service::clear() {}
-void groups::clear() {}
 
 }  // namespace switchyard::shim
 

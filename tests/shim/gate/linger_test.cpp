@@ -1,4 +1,5 @@
 // What is put behind a burst so that the GPU is not handed over at once, and when not.
+#include "shim/reset.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim::testing {
@@ -53,7 +54,7 @@ class Linger : public GateTest {
     g_driver.cuStreamBatchMemOp_v2 = batch;
     arm(abi::kProgress | abi::kLinger);
   }
-  ~Linger() override { gate::clear(); }
+  ~Linger() override { run_resets(); }
 
   void wait_for(gate::Waiting::What what) { const gate::Waiting waiting(what); }
 };

@@ -9,7 +9,6 @@
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/reset.h"
 #include "shim/swap/work_guard.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
@@ -42,15 +41,6 @@ void freed(unsigned, std::uint64_t bytes, std::uint64_t resident_bytes) {
 }
 
 }  // namespace mover
-
-void clear() {
-  admission::clear();
-  consolidation_request::clear();
-  vmm_allocations::clear();
-  pooled::clear();
-  clear_ranges();
-  pinned_pool::clear();
-}
 
 }  // namespace switchyard::shim::swap
 
