@@ -10,8 +10,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "fake_monitor.h"
+#include "switchyard/fd.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::tools {
@@ -165,6 +167,32 @@ TEST(MonitorClient, APathTooLongForASocketIsAUsageError) {
 }
 
 // Listens in a folder of its own, as the user `uid`. pre: this is root.
+TEST(MonitorClient, AFullBacklogIsWaitedForAndNoLongerThanTheLimit) {
+  char folder[] = "/tmp/switchyard-backlog-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/monitor.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  const auto first = MonitorClient::connect(path);
+  ASSERT_TRUE(first) << "one may wait";
+  const auto late = MonitorClient::connect(path, MonitorClient::Milliseconds(50));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, kTimedOut);
+  std::thread accepts([&] {
+    ::usleep(50'000);
+    const Fd one(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const Fd two(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  });
+  const auto second = MonitorClient::connect(path, std::chrono::seconds(60));
+  EXPECT_TRUE(second);
+  accepts.join();
+  std::filesystem::remove_all(folder);
+}
+
 class ListenerOf {
  public:
   explicit ListenerOf(uid_t uid) {

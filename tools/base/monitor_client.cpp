@@ -1,9 +1,11 @@
 #include "tools/base/monitor_client.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "switchyard/trust.h"
@@ -117,18 +118,22 @@ Result<MonitorClient> MonitorClient::connect(const std::string& socket, Millisec
   }
   std::memcpy(address.sun_path, socket.data(), socket.size());
   if (auto refused = refusal(socket, distrust_folder(address.sun_path))) return *refused;
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) {
     return Error{kFailure, fmt::format("cannot make a socket: {}", std::strerror(errno))};
   }
   MonitorClient client(fd, socket);
+  // While the backlog is full, the kernel lets those that wait in connect() in by turns. Whoever
+  // does not wait there would hardly ever get in beside them.
+  const auto left = std::max<std::int64_t>(limit.count(), 1);
+  const timeval patience{left / 1000, left % 1000 * 1000};
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   const auto deadline = Clock::now() + limit;
   while (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    // A full backlog (hundreds of starts at once) says EAGAIN at once instead of waiting.
-    if (errno != EAGAIN && errno != EINTR) return not_listening(socket, errno);
-    if (Clock::now() >= deadline) return no_answer(socket, ETIMEDOUT);
-    std::this_thread::sleep_for(Milliseconds(10));
+    if (errno == EAGAIN) return no_answer(socket, ETIMEDOUT);
+    if (errno != EINTR || Clock::now() >= deadline) return not_listening(socket, errno);
   }
+  ::fcntl(fd, F_SETFL, O_NONBLOCK);
   if (auto refused = refusal(socket, distrust_listener(address.sun_path, fd))) return *refused;
   return client;
 }
