@@ -163,7 +163,7 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
   ::umask(before);
   // Root's monitor serves every user.
   if (!bound || ::chmod(socket.c_str(), ::geteuid() == 0 ? 0666 : 0600) != 0 ||
-      ::listen(listener.get(), 4096) != 0) {
+      ::listen(listener.get(), kBacklog) != 0) {
     why = said("listening on", socket);
     return false;
   }

@@ -24,6 +24,10 @@
 
 namespace switchyard::monitor {
 
+// How many connections the kernel keeps until they are accepted. They are accepted in their order,
+// so few of them stand before anybody's; whoever connects then waits in connect(), in its turn.
+inline constexpr int kBacklog = 512;
+
 class ListenSocket {
  public:
   ListenSocket() = default;

@@ -2,10 +2,15 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <utility>
+
+#include "monitor/transport/listen_socket.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -18,6 +23,8 @@ constexpr Time kShortestPause = std::chrono::microseconds(100);
 // How often answers that wait are tried again, and how many of them at a time.
 constexpr auto kAgainPause = std::chrono::milliseconds(2);
 constexpr std::size_t kMostAgain = 64;
+// Connections that are accepted in one round: all that the kernel lets wait, and some that came.
+constexpr int kMostAccepted = kBacklog + 100;
 constexpr Time kRefusalLogged = std::chrono::minutes(1);
 
 }  // namespace
@@ -41,18 +48,58 @@ void Server::listen(int fd) {
 }
 
 void Server::accept() {
-  acceptor_.async_accept([this](ErrorCode error, Local::socket socket) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error) {
-      std::make_shared<Session>(std::move(socket), *this, limits_)->start();
-      return accept();
+  acceptor_.async_wait(Local::acceptor::wait_read, [this](ErrorCode error) {
+    if (!error) accept_waiting();
+  });
+}
+
+void Server::accept_waiting() {
+  for (int left = kMostAccepted; left > 0; --left) {
+    Fd socket(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      admit(std::move(socket));
+      continue;
     }
+    if (errno == EAGAIN) return accept();
+    if (errno == EINTR || errno == ECONNABORTED) continue;
     // Out of descriptors: the connection waits, and so do we instead of spinning.
-    spdlog::warn("accepting a connection: {}", error.message());
+    spdlog::warn("accepting a connection: {}", std::strerror(errno));
     accept_pause_.expires_after(std::chrono::milliseconds(100));
     accept_pause_.async_wait([this](ErrorCode paused) {
       if (!paused) accept();
     });
+    return;
+  }
+  asio::post(io_, [this] { accept_waiting(); });
+}
+
+void Server::admit(Fd socket) {
+  const auto peer = peer_of(socket.get());
+  if (!peer) return monitor_.closer().hang_up(0, socket.release());
+  Users& users = monitor_.users();
+  Admission admission{*peer, users.connect(peer->uid), {}};
+  if (admission.seat == nullptr) {
+    admission.seat = users.refuse(peer->uid);
+    if (admission.seat == nullptr) return monitor_.closer().hang_up(peer->uid, socket.release());
+    admission.refused = users.too_many_connections(peer->uid);
+    if (may_log_refusal(peer->uid)) {
+      spdlog::warn("pid {} is refused: {}", peer->pid, admission.refused);
+    }
+  }
+  // To serve it costs more than to accept it, so that waits for its user's turn.
+  struct Admitted {
+    Fd socket;
+    Admission admission;
+  };
+  auto admitted = std::make_shared<Admitted>(Admitted{std::move(socket), std::move(admission)});
+  in_turn(peer->uid, [this, admitted] {
+    Local::socket taken(io_);
+    ErrorCode error;
+    taken.assign(Local(), admitted->socket.get(), error);
+    if (error) return;
+    admitted->socket.release();
+    std::make_shared<Session>(std::move(taken), std::move(admitted->admission), *this, limits_)
+        ->start();
   });
 }
 

@@ -5,7 +5,9 @@
 // everything a moment after something changed; a client that rings is looked at at once.
 //
 // What users ask is served in turns (request_turns.h), one request at a time, so that timers and
-// sockets are looked at in between. Answers that wait are tried again a few at a time.
+// sockets are looked at in between. Answers that wait are tried again a few at a time. A connection
+// stands in the kernel's queue behind those of all users, so that queue is emptied in each round:
+// who has too many is hung up on there, and to serve a connection is a request like others.
 //
 // Threading: run() on one thread; nothing else.
 #pragma once
@@ -21,6 +23,7 @@
 #include "monitor/platform/process_watch.h"
 #include "monitor/transport/request_turns.h"
 #include "monitor/transport/session.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 
@@ -42,11 +45,14 @@ class Server final : public EventLoop {
   Watch when_dead(pid_t pid, std::function<void()> then) override;
   void in_turn(uid_t uid, std::function<void()> request) override;
   void until(std::function<bool()> done) override;
-  bool may_log_refusal(uid_t uid) override;
   void after(Time span, std::function<void()> then) override;
 
  private:
   void accept();
+  void accept_waiting();
+  void admit(Fd socket);
+  // True at most once a minute for each user: a flood of refusals must not fill the log.
+  bool may_log_refusal(uid_t uid);
   void accept_claim(std::size_t at);
   void tick();
   void serve_turn();

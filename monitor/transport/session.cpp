@@ -38,10 +38,14 @@ std::string json_frame(std::uint32_t id, std::string json) {
 
 }  // namespace
 
-Session::Session(Local::socket socket, EventLoop& event_loop, SessionLimits limits)
+Session::Session(Local::socket socket, Admission admission, EventLoop& event_loop,
+                 SessionLimits limits)
     : socket_(std::move(socket)),
       event_loop_(event_loop),
       limits_(limits),
+      peer_(admission.peer),
+      seat_(std::move(admission.seat)),
+      refused_(std::move(admission.refused)),
       deadline_(socket_.get_executor()),
       wake_pause_(socket_.get_executor()) {}
 
@@ -53,22 +57,7 @@ Time pause_after_wake(const Client& client) {
   return asked ? Time(kAskedPause) : Time(kUnaskedPause);
 }
 
-void Session::start() {
-  const auto peer = peer_of(socket_.native_handle());
-  if (!peer) return close();
-  peer_ = *peer;
-  Users& users = event_loop_.monitor().users();
-  seat_ = users.connect(peer_.uid);
-  if (seat_ == nullptr) {
-    refused_ = users.too_many_connections(peer_.uid);
-    seat_ = users.refuse(peer_.uid);
-    if (seat_ == nullptr) return close();
-    if (event_loop_.may_log_refusal(peer_.uid)) {
-      spdlog::warn("pid {} is refused: {}", peer_.pid, refused_);
-    }
-  }
-  read();
-}
+void Session::start() { read(); }
 
 void Session::close() {
   if (closed_) return;

@@ -43,8 +43,6 @@ class EventLoop {
   virtual void in_turn(uid_t uid, std::function<void()> request) = 0;
   // Calls `done` every few milliseconds, until it says so. Monitor::follow_residency() was called.
   virtual void until(std::function<bool()> done) = 0;
-  // True at most once a minute for each user: a flood of refusals must not fill the log.
-  virtual bool may_log_refusal(uid_t uid) = 0;
   // Calls `then` after so long.
   virtual void after(Time span, std::function<void()> then) = 0;
 };
@@ -57,9 +55,16 @@ struct SessionLimits {
   std::chrono::milliseconds idle_tool = std::chrono::minutes(10);  // between two requests
 };
 
+// Who is at the other end, and whether its user may have one more connection.
+struct Admission {
+  Peer peer;
+  Users::Seat seat;     // of the connection
+  std::string refused;  // why its user may have no further connection; empty: it may
+};
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Local::socket socket, EventLoop& event_loop, SessionLimits limits);
+  Session(Local::socket socket, Admission admission, EventLoop& event_loop, SessionLimits limits);
   void start();
 
  private:
@@ -95,7 +100,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Fd> descriptors_;  // that came with the frame that is arriving
   Users::Seat seat_;             // of the connection
   Users::Seat held_;             // of the descriptors
-  std::string refused_;          // why its user may have no further connection; empty: it may
+  std::string refused_;          // Admission::refused
   Watch watch_;                  // of the client's process
   std::string out_;
   asio::steady_timer deadline_;

@@ -60,6 +60,11 @@ class WireClient {
     return ::poll(&poll_for, 1, kPatienceMs) > 0 && ::recv(fd_.get(), &byte, 1, 0) <= 0;
   }
 
+  bool has_answer() const {
+    pollfd poll_for{fd_.get(), POLLIN, 0};
+    return ::poll(&poll_for, 1, 0) > 0;
+  }
+
   nlohmann::json ask(const nlohmann::json& request) {
     if (!send(make_frame(wire::kJson, ++id_, request.dump()))) return nullptr;
     const auto frame = receive();

@@ -1,0 +1,93 @@
+// The order in which the loop serves connections. It is turned by hand: how many handlers run
+// before somebody is served does not depend on the machine's speed.
+#include "monitor/transport/server.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "monitor/transport/listen_socket.h"
+#include "tests/monitor/fake_gpus.h"
+#include "tests/monitor/transport/wire_client.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using namespace test;
+
+constexpr int kAttackers = 300;  // connections
+
+// Another user's connections, each with a request.
+class Attacker {
+ public:
+  explicit Attacker(const std::string& socket) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    child_ = ::fork();
+    if (child_ == 0) attack(socket, ends[1]);
+    ::close(ends[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ends[0], &byte, 1), 1) << "it has asked";
+    ::close(ends[0]);
+  }
+  Attacker(const Attacker&) = delete;
+  Attacker& operator=(const Attacker&) = delete;
+  ~Attacker() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  [[noreturn]] static void attack(const std::string& socket, int done) {
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    std::vector<std::unique_ptr<WireClient>> all;
+    for (int i = 0; i < kAttackers; ++i) {
+      all.push_back(std::make_unique<WireClient>(socket));
+      all.back()->send(make_frame(wire::kJson, 1, std::string(R"({"op":"ps"})")));
+    }
+    if (::write(done, "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+
+  pid_t child_;
+};
+
+TEST(Server, AConnectionIsServedBeforeWhatAnotherUserAskedOnEarlierOnes) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user can be played by root alone";
+  char folder[] = "/tmp/switchyard-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  Settings settings;
+  settings.socket = std::string(folder) + "/monitor.sock";
+  ListenSocket place;
+  std::string why;
+  bool taken = false;
+  ASSERT_TRUE(place.open(settings.socket, why, taken)) << why;
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  const Attacker attacker(settings.socket);
+  FakeGpus gpus;
+  Monitor monitor(gpus, settings, steady_now(), std::mt19937_64(1));
+  asio::io_context io(1);
+  Server server(io, monitor);
+  server.listen(place.release_listener());
+  WireClient mine(settings.socket);
+  mine.send(make_frame(wire::kJson, 1, std::string(R"({"op":"ps"})")));
+  int handlers = 0;
+  while (!mine.has_answer() && handlers < 10 * kAttackers) {
+    ASSERT_EQ(io.run_one_for(std::chrono::milliseconds(kPatienceMs)), 1u);
+    ++handlers;
+  }
+  EXPECT_LT(handlers, kAttackers / 3) << handlers;
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor
