@@ -16,10 +16,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "conversation.h"
 
 namespace {
 
@@ -152,18 +153,6 @@ class Memory {
 int main() {
   Memory memory;
   const bool ok = cuInit(0) == CUDA_SUCCESS && memory.open_context() == CUDA_SUCCESS;
-  std::printf(ok ? "ready\n" : "error\n");
-  std::fflush(stdout);
-  if (!ok) return 1;
-  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
-    const std::string command = line.substr(0, line.find(' '));
-    std::string says = "did " + command;
-    const CUresult result = memory.act(line, says);
-    if (result != CUDA_SUCCESS) {
-      says = "failed " + command + ' ' + std::to_string(static_cast<int>(result));
-    }
-    std::printf("%s\n", says.c_str());
-    std::fflush(stdout);
-  }
-  std::_Exit(0);
+  return jobs::converse(
+      ok, [&](const std::string& line, std::string& says) { return memory.act(line, says); });
 }

@@ -15,13 +15,11 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "conversation.h"
 #include "kernels_ptx.h"
 
 namespace {
@@ -178,23 +176,12 @@ class Job {
 
 int main() {
   Job job;
-  const CUresult opened = job.open();
-  std::printf(opened == CUDA_SUCCESS ? "ready\n" : "error\n");
-  std::fflush(stdout);
-  if (opened != CUDA_SUCCESS) return 1;
-  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
-    std::istringstream words(line);
-    std::string command;
-    std::uint64_t numbers[3] = {};
-    words >> command >> numbers[0] >> numbers[1] >> numbers[2];
-    std::string says;
-    const CUresult result = job.act(command, numbers[0], numbers[1], numbers[2], says);
-    if (result != CUDA_SUCCESS) {
-      std::printf("failed %s %d\n", command.c_str(), static_cast<int>(result));
-    } else {
-      std::printf("%s\n", says.empty() ? ("did " + command).c_str() : says.c_str());
-    }
-    std::fflush(stdout);
-  }
-  std::_Exit(0);
+  return jobs::converse(job.open() == CUDA_SUCCESS,
+                        [&](const std::string& line, std::string& says) {
+                          std::istringstream words(line);
+                          std::string command;
+                          std::uint64_t numbers[3] = {};
+                          words >> command >> numbers[0] >> numbers[1] >> numbers[2];
+                          return job.act(command, numbers[0], numbers[1], numbers[2], says);
+                        });
 }

@@ -28,14 +28,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <iostream>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "conversation.h"
 #include "kernels_ptx.h"
 #include "own_memory.h"
 
@@ -342,19 +341,6 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc && ok; ++i) {
     ok = memory.alloc(argv[i]) == CUDA_SUCCESS;
   }
-  std::printf(ok ? "ready\n" : "error\n");
-  std::fflush(stdout);
-  if (!ok) return 1;
-  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
-    const std::string command = line.substr(0, line.find(' '));
-    std::string says;
-    const CUresult result = act(memory, line, says);
-    if (result != CUDA_SUCCESS) {
-      std::printf("failed %s %d\n", command.c_str(), static_cast<int>(result));
-    } else {
-      std::printf("%s\n", says.empty() ? ("did " + command).c_str() : says.c_str());
-    }
-    std::fflush(stdout);
-  }
-  std::_Exit(0);
+  return jobs::converse(
+      ok, [&](const std::string& line, std::string& says) { return act(memory, line, says); });
 }

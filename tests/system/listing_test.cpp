@@ -16,47 +16,17 @@ void expect_keys(const json& object, const Words& keys) {
   for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key << " " << object;
 }
 
-TEST_F(Listing, PsHasEveryKeyThatItPromises) {
+// The keys are compared with the schema (schema_test.cpp).
+TEST_F(Listing, PsTellsWhatAJobAskedForAndWhichProcessItIs) {
   auto child = loop({"--name", "one", "--memory", "1GiB", "--share", "2"});
   const json all = listing("ps");
   EXPECT_EQ(all["schema_version"], kSchemaVersion);
-  expect_keys(all, {"jobs", "outside"});
   ASSERT_EQ(all["jobs"].size(), 1U);
   const json& job = all["jobs"][0];
-  expect_keys(job, {"job", "name", "user", "uid", "state", "pause_seconds", "pause_best_effort",
-                    "priority", "share_weight", "limit_ratio", "deadline_seconds",
-                    "memory_quota_bytes", "since_seconds", "processes", "gpus"});
   EXPECT_EQ(job["share_weight"], 2.0);
   EXPECT_EQ(job["memory_quota_bytes"], 1 << 30);
   EXPECT_EQ(job["processes"][0]["pid"], child.pid()) << "run becomes the job";
   EXPECT_EQ(job["processes"][0]["name"], "job_loop");
-  expect_keys(job["gpus"][0], {"uuid",
-                               "memory_used_bytes",
-                               "memory_overhead_bytes",
-                               "memory_swappable_bytes",
-                               "memory_stays_bytes",
-                               "memory_quota_bytes",
-                               "swap_moved_out_bytes",
-                               "swap_moved_in_bytes",
-                               "swap_spared_bytes",
-                               "swap_times_out",
-                               "share_asked_ratio",
-                               "share_got_ratio",
-                               "waits_for",
-                               "compute_slice_us",
-                               "copy_slice_us",
-                               "slice_in_force_us",
-                               "slice_status",
-                               "gate",
-                               "gate_armed",
-                               "gate_status",
-                               "gate_waits",
-                               "held_threads",
-                               "launches",
-                               "graph_launches",
-                               "copies",
-                               "refusals",
-                               "active"});
   EXPECT_EQ(job["gpus"][0]["uuid"].get<std::string>().rfind("GPU-", 0), 0U);
 }
 

@@ -14,20 +14,41 @@ constexpr Slices kShort{20, 50};
 constexpr Slices kLong{10'000, 10'000};
 constexpr Slices kShared{2048, 2048};
 
-void confirm_all(SliceApplier& applier, const std::vector<SliceWrite>& writes) {
-  for (const SliceWrite& write : writes) applier.heard(write.client, write.seq, false);
-}
+class Applier : public testing::Test {
+ protected:
+  // Clients 1 to `last`, of which nothing is known yet.
+  void join(ClientId last) {
+    for (ClientId id = 1; id <= last; ++id) applier.join(id, false);
+  }
+  // Each of the writes that are due now is confirmed, or refused.
+  void answer(bool refused) {
+    for (const SliceWrite& write : applier.step()) {
+      applier.heard(write.client, write.seq, refused);
+    }
+  }
+  // Two clients: the first has the short slice in force, and now the second is to have it.
+  void let_the_second_want_what_the_first_has() {
+    join(2);
+    applier.want(1, kShort);
+    answer(false);
+    applier.want(1, kShared);
+    applier.want(2, kShort);
+  }
+  void expect_no_short_write() {
+    for (const SliceWrite& write : applier.step()) EXPECT_FALSE(is_short(write.slices));
+  }
 
-TEST(Applier, NothingWantedWritesNothing) {
   SliceApplier applier;
-  applier.join(1, false);
+};
+
+TEST_F(Applier, NothingWantedWritesNothing) {
+  join(1);
   EXPECT_TRUE(applier.step().empty());
   EXPECT_FALSE(applier.waiting());
 }
 
-TEST(Applier, UnchangedValuesAreNotWrittenAgain) {
-  SliceApplier applier;
-  applier.join(1, false);
+TEST_F(Applier, UnchangedValuesAreNotWrittenAgain) {
+  join(1);
   applier.want(1, kLong);
   EXPECT_EQ(applier.step().size(), 1u);
   EXPECT_TRUE(applier.step().empty());
@@ -35,10 +56,8 @@ TEST(Applier, UnchangedValuesAreNotWrittenAgain) {
   EXPECT_TRUE(applier.step().empty());
 }
 
-TEST(Applier, RaisesAndLowersInOneStepWhenNobodyWasShort) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
+TEST_F(Applier, RaisesAndLowersInOneStepWhenNobodyWasShort) {
+  join(2);
   applier.want(1, kShort);
   applier.want(2, kLong);
   const auto writes = applier.step();
@@ -47,14 +66,8 @@ TEST(Applier, RaisesAndLowersInOneStepWhenNobodyWasShort) {
   EXPECT_EQ(writes[1].slices, kShort);
 }
 
-TEST(Applier, TheSecondShortWaitsUntilTheFirstWasRaised) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
-  applier.want(1, kShort);
-  confirm_all(applier, applier.step());
-  applier.want(1, kShared);
-  applier.want(2, kShort);
+TEST_F(Applier, TheSecondShortWaitsUntilTheFirstWasRaised) {
+  let_the_second_want_what_the_first_has();
   const auto first = applier.step();
   ASSERT_EQ(first.size(), 2u);
   EXPECT_EQ(first[0].slices, kShared);
@@ -67,10 +80,8 @@ TEST(Applier, TheSecondShortWaitsUntilTheFirstWasRaised) {
   EXPECT_EQ(second[0].slices, kShort);
 }
 
-TEST(Applier, TwoWantedShortsGiveOne) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
+TEST_F(Applier, TwoWantedShortsGiveOne) {
+  join(2);
   applier.want(1, kShort);
   applier.want(2, kShort);
   unsigned shorts = 0;
@@ -83,14 +94,8 @@ TEST(Applier, TwoWantedShortsGiveOne) {
   EXPECT_EQ(shorts, 1u);
 }
 
-TEST(Applier, AHungClientKeepsTheOnlyShortSlice) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
-  applier.want(1, kShort);
-  confirm_all(applier, applier.step());
-  applier.want(1, kShared);  // never confirmed: it is stopped
-  applier.want(2, kShort);
+TEST_F(Applier, AHungClientKeepsTheOnlyShortSlice) {
+  let_the_second_want_what_the_first_has();  // but the first never confirms: it is stopped
   for (int i = 0; i < 100; ++i) {
     for (const SliceWrite& write : applier.step()) {
       if (write.client == 2) {
@@ -104,23 +109,20 @@ TEST(Applier, AHungClientKeepsTheOnlyShortSlice) {
   EXPECT_EQ(writes[0].slices, kShort);
 }
 
-TEST(Applier, OneThatLeftItsSocketKeepsWhatItHadUntilItDies) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
+TEST_F(Applier, OneThatLeftItsSocketKeepsWhatItHadUntilItDies) {
+  join(2);
   applier.want(1, kShort);
   applier.step();  // written, not even confirmed
   applier.left(1);
   applier.want(2, kShort);
   EXPECT_TRUE(applier.possibly_short(1));
-  for (const SliceWrite& write : applier.step()) EXPECT_FALSE(is_short(write.slices));
+  expect_no_short_write();
   applier.died(1);
   EXPECT_EQ(applier.step().back().slices, kShort);
 }
 
-TEST(Applier, OneThatWasNeverShortIsForgottenWhenItLeaves) {
-  SliceApplier applier;
-  applier.join(1, false);
+TEST_F(Applier, OneThatWasNeverShortIsForgottenWhenItLeaves) {
+  join(1);
   applier.want(1, kLong);
   applier.step();
   applier.left(1);
@@ -128,8 +130,7 @@ TEST(Applier, OneThatWasNeverShortIsForgottenWhenItLeaves) {
   EXPECT_TRUE(applier.step().empty());
 }
 
-TEST(Applier, AClientOfAnotherMonitorIsPossiblyShortUntilItConfirms) {
-  SliceApplier applier;
+TEST_F(Applier, AClientOfAnotherMonitorIsPossiblyShortUntilItConfirms) {
   applier.join(1, true);
   applier.join(2, false);
   applier.want(2, kShort);
@@ -141,12 +142,10 @@ TEST(Applier, AClientOfAnotherMonitorIsPossiblyShortUntilItConfirms) {
   EXPECT_EQ(applier.step().back().slices, kShort);
 }
 
-TEST(Applier, IgnoresConfirmationsOfWhatWasNeverWritten) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
+TEST_F(Applier, IgnoresConfirmationsOfWhatWasNeverWritten) {
+  join(2);
   applier.want(1, kShort);
-  confirm_all(applier, applier.step());
+  answer(false);
   applier.want(1, kShared);
   applier.step();
   applier.heard(1, 0xffffffff, false);
@@ -159,22 +158,15 @@ TEST(Applier, IgnoresConfirmationsOfWhatWasNeverWritten) {
   EXPECT_FALSE(applier.possibly_short(1)) << "time does not run backwards";
 }
 
-TEST(Applier, ARefusedRaiseLeavesItPossiblyShort) {
-  SliceApplier applier;
-  applier.join(1, false);
-  applier.join(2, false);
-  applier.want(1, kShort);
-  confirm_all(applier, applier.step());
-  applier.want(1, kShared);
-  applier.want(2, kShort);
-  for (const SliceWrite& write : applier.step()) applier.heard(write.client, write.seq, true);
+TEST_F(Applier, ARefusedRaiseLeavesItPossiblyShort) {
+  let_the_second_want_what_the_first_has();
+  answer(true);
   EXPECT_TRUE(applier.possibly_short(1));
-  for (const SliceWrite& write : applier.step()) EXPECT_FALSE(is_short(write.slices));
+  expect_no_short_write();
 }
 
-TEST(Applier, ASingleRefusalIsAskedAgainManyAreNot) {
-  SliceApplier applier;
-  applier.join(1, false);
+TEST_F(Applier, ASingleRefusalIsAskedAgainManyAreNot) {
+  join(1);
   applier.want(1, kLong);
   int writes = 0;
   for (int i = 0; i < 10; ++i) {
@@ -192,20 +184,18 @@ TEST(Applier, ASingleRefusalIsAskedAgainManyAreNot) {
   ASSERT_EQ(applier.step().size(), 1u);
 }
 
-TEST(Applier, TakingTheDefaultBackDoesNotMakeARefuserSliceableAgain) {
-  SliceApplier applier;
-  applier.join(1, false);
+TEST_F(Applier, TakingTheDefaultBackDoesNotMakeARefuserSliceableAgain) {
+  join(1);
   applier.want(1, kLong);
-  for (int i = 0; i < 3; ++i) {
-    for (const SliceWrite& write : applier.step()) applier.heard(1, write.seq, true);
-  }
+  for (int i = 0; i < 3; ++i) answer(true);
   applier.want(1, {});
-  for (const SliceWrite& write : applier.step()) applier.heard(1, write.seq, false);
+  answer(false);
   EXPECT_TRUE(applier.refuses(1));
 }
 
-// A process with a channel group, as the hardware has it. It reads its page late or never, applies
-// what it reads, answers late or never, and the page may hold newer values under an older number.
+// A process with a channel group, as the hardware has it. It reads its page late or never,
+// applies what it reads, answers late or never, and the page may hold newer values under an older
+// number.
 struct Process {
   std::vector<SliceWrite> page;  // every version that was ever written
   std::uint32_t seen = 0;        // index + 1 of the version in force

@@ -21,6 +21,12 @@ void ring(const WireClient& client) {
   ::send(client.fds()[2].get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+// Joins as "x", with 1 GiB that can leave.
+void join_swappable(WireClient& shim) {
+  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
+  shim.shim().swappable(kGiB);
+}
+
 TEST(Socket, JoinChargeAndLeave) {
   Running monitor;
   WireClient shim(monitor.socket());
@@ -62,8 +68,7 @@ TEST(Socket, APauseIsAnsweredWhenTheGpuStandsStill) {
 TEST(Socket, ASwapIsAnsweredWhenTheMemoryHasLeftAndWhenItIsBack) {
   Running monitor;
   WireClient shim(monitor.socket());
-  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
-  shim.shim().swappable(kGiB);
+  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
   std::thread mover([&] {
     EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
     shim.shim().leave(kGiB / 2);
@@ -85,8 +90,7 @@ TEST(Socket, AnAnswerMayTakeLongerThanAFrame) {
   limits.frame = std::chrono::seconds(1);
   Running monitor({}, limits);
   WireClient shim(monitor.socket());
-  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
-  shim.shim().swappable(kGiB);
+  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
   std::thread mover([&] {
     EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
     shim.shim().leave(kGiB / 2);
@@ -112,8 +116,7 @@ TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
   Running monitor;
   WireClient shim(monitor.socket());
-  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
-  shim.shim().swappable(kGiB);
+  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
   std::thread dying([&] {
     EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
     shim.close();
