@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "shim/client/own_fd.h"
+#include "shim/own_fd.h"
 
 namespace switchyard::shim {
 namespace {

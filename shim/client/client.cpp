@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,19 +14,15 @@
 
 #include "shim/client/frames.h"
 #include "shim/client/hello.h"
-#include "shim/client/own_fd.h"
+#include "shim/client/neighbours.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
-#include "shim/gate/hold.h"
-#include "shim/gate/view.h"
 #include "shim/lock.h"
 #include "shim/log.h"
-#include "shim/memory/account.h"
-#include "shim/memory/stays.h"
+#include "shim/own_fd.h"
 #include "shim/reset.h"
-#include "shim/swap/residency/residency_page.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
 
@@ -128,48 +123,10 @@ bool valid_page(int fd, const wire::Welcome& welcome) {
   return true;
 }
 
-// Puts what we have counted so far into the new page, before any thread sees it.
-bool carry_over(int fd, const wire::Hello& hello) {
-  void* mapped = ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) return false;
-  auto& fresh = *static_cast<abi::Page*>(mapped);
-  for (unsigned i = 0; i < hello.lane_count && i < abi::kMaxGpus; ++i) {
-    abi::Lane& to = fresh.lanes[i];
-    const abi::Lane& from = page().lanes[i];
-    copy_word(to.launches, from.launches);
-    copy_word(to.graph_launches, from.graph_launches);
-    copy_word(to.copies, from.copies);
-    copy_word(to.contexts, from.contexts);
-    copy_word(to.compute_groups, from.compute_groups);
-    copy_word(to.copy_groups, from.copy_groups);
-    copy_word(to.refusals, from.refusals);
-    copy_word(to.peak_bytes, from.peak_bytes);
-    copy_word(to.slice_calls, from.slice_calls);
-    account::carry_over(i, hello.used_bytes[i], to);
-    ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
-    to.under_mps.store(known_gpus().under_mps[i], std::memory_order_relaxed);
-    to.in_use.store(1, std::memory_order_release);
-  }
-  carry_pause(page(), fresh);
-  swap::residency_page::carry_over(fresh);
-  ::munmap(mapped, abi::kPageBytes);
-  return true;
-}
-
 void close_all(int (&fds)[kFds]) {
   for (const int fd : fds) {
     if (fd >= 0) ::close(fd);
   }
-}
-
-// No charge happens between putting the new page right and using it.
-bool move_to(int fd, const wire::Hello& hello) {
-  const account::Frozen frozen;
-  if (!carry_over(fd, hello) || !map_page(fd)) return false;
-  swap::residency_page::moved_to_fresh_page();
-  memory::tell_stays();
-  if ((hello.flags & wire::kObserver) == 0) view::make(fd);
-  return true;
 }
 
 // pre: g_lock is held. Connects, says Hello and takes the page over.
@@ -182,7 +139,7 @@ bool connect_and_join(std::uint32_t flags) {
   int fds[kFds] = {-1, -1, -1};
   if (!send_frame(fd, wire::kHello, 1, &hello, sizeof(hello)) ||
       !receive_welcome(fd, welcome, fds) || !valid_page(fds[0], welcome) ||
-      !move_to(fds[0], hello)) {
+      !neighbours::move_to_page(fds[0], hello)) {
     close_all(fds);
     ::close(fd);
     return false;
@@ -283,7 +240,7 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(flags);
-    if (joined) swap::residency_page::choose_swappable(known_gpus().count);
+    if (joined) neighbours::joined(known_gpus().count);
   }
   if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.

@@ -4,11 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/client/neighbours.h"
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
-#include "shim/gate/hold.h"
-#include "shim/nvml/table.h"
 
 namespace switchyard::shim {
 namespace {
@@ -76,15 +75,13 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
   if ((flags & wire::kRejoin) != 0) {
     // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
     ::memcpy(&hello.card, &page().card, sizeof(hello.card));
-    const Paused pause = paused();
-    hello.paused = pause.paused ? 1 : 0;
-    hello.pause_until_ns = pause.until_ns;
+    neighbours::tell_pause(hello);
   } else {
     read_card(hello.card);
   }
   read_process_name(hello);
   if ((flags & wire::kObserver) != 0) {
-    hello.lane_count = nvml::list_gpus(hello.uuid);
+    hello.lane_count = neighbours::list_observed_gpus(hello.uuid);
   } else {
     list_cuda_gpus(hello, (flags & wire::kRejoin) != 0);
   }

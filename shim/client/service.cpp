@@ -11,18 +11,13 @@
 #include <cstdint>
 
 #include "shim/client/client.h"
-#include "shim/client/own_fd.h"
+#include "shim/client/neighbours.h"
 #include "shim/client/process.h"
 #include "shim/client/watch.h"
 #include "shim/clock.h"
-#include "shim/gate/hold.h"
-#include "shim/gate/numbers.h"
-#include "shim/gate/view.h"
 #include "shim/log.h"
+#include "shim/own_fd.h"
 #include "shim/reset.h"
-#include "shim/slices/groups.h"
-#include "shim/swap/mover.h"
-#include "shim/swap/work_guard.h"
 #include "shim/thread.h"
 
 namespace switchyard::shim::service {
@@ -63,11 +58,7 @@ int poke_ear() {
 
 void monitor_gone(Watch& watch, const char* why) {
   lose_monitor(why);
-  // First the gates: that needs nobody. The slices are the driver's to set, and may take their
-  // time.
-  open_without_monitor();
-  swap::mover::poke();
-  groups::restore_default();
+  neighbours::monitor_gone();
   watch.gone(now_ms());
 }
 
@@ -82,14 +73,14 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
   } else {
     if ((files[2].revents & POLLIN) != 0) {
       drain(ears().doorbell);
-      swap::mover::poke();
+      neighbours::rang();
     }
-    groups::apply_wanted();
+    neighbours::heed_monitor();
   }
 }
 
 void look_for_monitor(Watch& watch) {
-  open_without_monitor();  // a pause may be over
+  neighbours::without_monitor();  // a pause may be over
   if (!watch.tries(now_ms())) return;
   if (rejoin()) {
     wake_monitor();
@@ -110,14 +101,11 @@ void wait_blindly(int pause, pollfd& doorbell) {
 void* serve(void*) {
   Watch watch(now_ms());
   for (;;) {
-    const std::uint64_t now = monotonic_ns();
-    const bool follows = view::follow(now);
-    const bool drains = swap::admission::overrule(now);
-    numbers::give_up_stale(now);
+    const bool soon = neighbours::look(monotonic_ns());
     const int poked = poke_ear();
     const Ears ear = ears();
     pollfd files[3] = {{poked, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
-    const int pause = ear.lost ? 0 : watch.sleep_ms(ear.socket >= 0, follows || drains);
+    const int pause = ear.lost ? 0 : watch.sleep_ms(ear.socket >= 0, soon);
     if (::poll(files, 3, pause) < 0 && errno != EINTR) wait_blindly(pause, files[2]);
     if ((files[0].revents & kClosed) != 0) {
       make_poke();

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shim/client/own_fd.h"
 #include "shim/lock.h"
+#include "shim/own_fd.h"
 
 // What pthread_atfork calls: that one is in no shared object of every glibc.
 extern "C" int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* dso);

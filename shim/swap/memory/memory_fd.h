@@ -4,7 +4,7 @@
 // (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
 // keeps the memory from being freed. They are many, and the numbers are the application's: they are
 // in the upper half of what it may open, and never more than that. The application may close them
-// and open files of its own there: those are neither used nor closed (client/own_fd.h).
+// and open files of its own there: those are neither used nor closed (own_fd.h).
 //
 // A forked child has copies of all, which would keep its parent's memory: it closes them, even if
 // it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or

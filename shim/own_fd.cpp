@@ -1,4 +1,4 @@
-#include "shim/client/own_fd.h"
+#include "shim/own_fd.h"
 
 #include <fcntl.h>
 #include <stdio.h>
