@@ -3,7 +3,7 @@
 // Threading: see each rule.
 #pragma once
 
-#include "shim/doors/proc_address.h"
 #include "shim/memory/rules.h"
 #include "shim/rules/context.h"
 #include "shim/rules/launch.h"
+#include "shim/rules/proc_address.h"

@@ -13,10 +13,10 @@
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/clock.h"
-#include "shim/doors/ioctl.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
+#include "shim/slices/driver_ioctl.h"
 #include "shim/slices/rm.h"
 
 namespace switchyard::shim::groups {
@@ -144,7 +144,7 @@ int set_slice(const Group& group, std::uint32_t microseconds) {
   control.cmd = rm::kCmdSetTimeslice;
   control.params = reinterpret_cast<std::uint64_t>(&value);
   control.params_size = sizeof(value);
-  if (doors::driver_ioctl(group.fd, rm::kControlRequest, &control) != 0) return -errno;
+  if (rm::driver_ioctl(group.fd, rm::kControlRequest, &control) != 0) return -errno;
   return static_cast<int>(control.status);
 }
 

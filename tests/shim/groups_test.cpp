@@ -13,7 +13,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
-#include "shim/doors/ioctl.h"
+#include "shim/slices/driver_ioctl.h"
 #include "shim/slices/rm.h"
 
 namespace {
@@ -37,7 +37,7 @@ namespace switchyard::shim {
 void wake_monitor() {}
 void service::poke() { ++g_pokes; }
 
-int doors::driver_ioctl(int, unsigned long request, void* argument) {
+int rm::driver_ioctl(int, unsigned long request, void* argument) {
   EXPECT_EQ(request, rm::kControlRequest);
   auto& control = *static_cast<rm::Control*>(argument);
   std::uint64_t value = 0;
