@@ -19,8 +19,8 @@
 #include "shim/client/process.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
-#include "shim/memory/graph_memory.h"
 #include "shim/memory/owner.h"
+#include "shim/rules/graph_memory.h"
 
 namespace switchyard::shim::rules {
 

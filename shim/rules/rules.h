@@ -3,7 +3,14 @@
 // Threading: see each rule.
 #pragma once
 
-#include "shim/memory/rules.h"
+#include "shim/memory/info.h"
+#include "shim/rules/arrays.h"
 #include "shim/rules/context.h"
+#include "shim/rules/graph_memory.h"
+#include "shim/rules/ipc.h"
 #include "shim/rules/launch.h"
+#include "shim/rules/linear.h"
 #include "shim/rules/proc_address.h"
+#include "shim/rules/questions.h"
+#include "shim/rules/stream_ordered.h"
+#include "shim/rules/vmm.h"

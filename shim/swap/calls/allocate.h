@@ -2,7 +2,7 @@
 // questions whose answers would tell the difference.
 //
 // Concept. From 2 MiB on, an allocation of a swappable process becomes a range (range_table.h).
-// Smaller ones stay the driver's own: charged, counted, never moved. The rules (memory/linear.h)
+// Smaller ones stay the driver's own: charged, counted, never moved. The rules (rules/linear.h)
 // charge and note as they do for the driver's; here is only what makes the memory.
 //
 // A free waits for the context's work before it unmaps, as the driver's own does: unmapping by

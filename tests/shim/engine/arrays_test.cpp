@@ -1,4 +1,4 @@
-#include "shim/memory/arrays.h"
+#include "shim/rules/arrays.h"
 
 #include "tests/shim/engine/world.h"
 

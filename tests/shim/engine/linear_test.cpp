@@ -1,4 +1,4 @@
-#include "shim/memory/linear.h"
+#include "shim/rules/linear.h"
 
 #include <thread>
 

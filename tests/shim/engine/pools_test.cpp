@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "shim/memory/stream_ordered.h"
+#include "shim/rules/stream_ordered.h"
 #include "tests/shim/engine/world.h"
 
 namespace switchyard::shim {

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "shim/memory/linear.h"
-#include "shim/memory/stream_ordered.h"
+#include "shim/rules/linear.h"
+#include "shim/rules/stream_ordered.h"
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim {

@@ -1,4 +1,4 @@
-#include "shim/memory/vmm.h"
+#include "shim/rules/vmm.h"
 
 #include "tests/shim/engine/world.h"
 

@@ -5,9 +5,9 @@
 #include "shim/client/client.h"
 #include "shim/client/service.h"
 #include "shim/memory/account.h"
-#include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
+#include "shim/rules/graph_memory.h"
 #include "shim/slices/groups.h"
 
 // What the engine would reach outside of itself.

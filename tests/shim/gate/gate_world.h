@@ -11,8 +11,8 @@
 
 #include "shim/gate/gate.h"
 #include "shim/gate/hold.h"
-#include "shim/memory/stream_ordered.h"
 #include "shim/rules/launch.h"
+#include "shim/rules/stream_ordered.h"
 #include "tests/shim/engine/world.h"
 
 namespace switchyard::shim::testing {

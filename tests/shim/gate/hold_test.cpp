@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "shim/clock.h"
-#include "shim/memory/linear.h"
+#include "shim/rules/linear.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim {

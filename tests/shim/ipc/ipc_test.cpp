@@ -6,7 +6,7 @@
 #include "shim/ipc/handle.h"
 #include "shim/ipc/opened.h"
 #include "shim/memory/owner.h"
-#include "shim/swap/calls/questions.h"
+#include "shim/rules/questions.h"
 #include "tests/shim/ipc/ipc_world.h"
 
 namespace switchyard::shim {

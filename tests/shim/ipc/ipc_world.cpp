@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "shim/ipc/rules.h"
+#include "shim/rules/ipc.h"
 
 namespace switchyard::shim {
 

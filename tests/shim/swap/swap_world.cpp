@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "shim/memory/linear.h"
+#include "shim/rules/linear.h"
 #include "shim/swap/calls/pooled.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/memory/range_table.h"

@@ -2,8 +2,8 @@
 
 #include <thread>
 
-#include "shim/memory/linear.h"
-#include "shim/memory/stream_ordered.h"
+#include "shim/rules/linear.h"
+#include "shim/rules/stream_ordered.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/work_guard.h"
 #include "tests/shim/swap/swap_world.h"

@@ -1,10 +1,10 @@
 // The end of a swappable allocation: what it waits for, and what it must not wait for.
 #include <thread>
 
-#include "shim/memory/linear.h"
 #include "shim/memory/owner.h"
-#include "shim/memory/stream_ordered.h"
 #include "shim/rules/launch.h"
+#include "shim/rules/linear.h"
+#include "shim/rules/stream_ordered.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/work_guard.h"

@@ -1,7 +1,7 @@
 // Every call with a handle of memory that can leave means what it meant to the driver, and memory
 // that others know of stays.
-#include "shim/memory/vmm.h"
-#include "shim/swap/calls/questions.h"
+#include "shim/rules/questions.h"
+#include "shim/rules/vmm.h"
 #include "shim/swap/work_guard.h"
 #include "tests/shim/swap/calls/handles_world.h"
 

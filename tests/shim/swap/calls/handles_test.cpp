@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "shim/memory/owner.h"
-#include "shim/memory/vmm.h"
+#include "shim/rules/vmm.h"
 #include "shim/swap/work_guard.h"
 #include "tests/shim/swap/calls/handles_world.h"
 

@@ -1,6 +1,6 @@
 #include "tests/shim/swap/calls/handles_world.h"
 
-#include "shim/memory/vmm.h"
+#include "shim/rules/vmm.h"
 #include "shim/swap/work_guard.h"
 
 namespace switchyard::shim::testing {

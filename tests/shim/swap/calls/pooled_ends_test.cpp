@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "shim/memory/owner.h"
+#include "shim/rules/questions.h"
 #include "shim/swap/calls/pooled.h"
-#include "shim/swap/calls/questions.h"
 #include "tests/shim/swap/calls/pooled_world.h"
 
 namespace switchyard::shim {

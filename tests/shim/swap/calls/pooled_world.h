@@ -6,7 +6,7 @@
 // Threading: locked by the world's lock, except what a test sets before it begins.
 #pragma once
 
-#include "shim/memory/stream_ordered.h"
+#include "shim/rules/stream_ordered.h"
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim::testing {

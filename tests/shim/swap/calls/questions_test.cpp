@@ -1,4 +1,4 @@
-#include "shim/swap/calls/questions.h"
+#include "shim/rules/questions.h"
 
 #include <cstring>
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "shim/swap/calls/questions.h"
+#include "shim/rules/questions.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/calls/handles_world.h"

@@ -1,4 +1,4 @@
-#include "shim/memory/graph_memory.h"
+#include "shim/rules/graph_memory.h"
 
 #include <stdlib.h>
 

@@ -12,10 +12,10 @@
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
-#include "shim/memory/graph_memory.h"
 #include "shim/memory/ledger.h"
-#include "shim/memory/linear.h"
 #include "shim/memory/pools.h"
+#include "shim/rules/graph_memory.h"
+#include "shim/rules/linear.h"
 #include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::rules {

@@ -11,9 +11,9 @@
 #include "shim/gate/gate.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
-#include "shim/memory/linear.h"
 #include "shim/memory/pools.h"
-#include "shim/memory/refused.h"
+#include "shim/rules/linear.h"
+#include "shim/rules/refused.h"
 
 namespace switchyard::shim::memory {
 

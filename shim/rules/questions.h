@@ -21,7 +21,7 @@
 #include "shim/ipc/exported.h"
 #include "shim/ipc/opened.h"
 #include "shim/log.h"
-#include "shim/memory/vmm.h"
+#include "shim/rules/vmm.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/calls/handles.h"
 #include "shim/swap/calls/pooled.h"

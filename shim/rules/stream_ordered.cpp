@@ -1,4 +1,4 @@
-#include "shim/memory/stream_ordered.h"
+#include "shim/rules/stream_ordered.h"
 
 namespace switchyard::shim::rules {
 

@@ -1,4 +1,4 @@
-#include "shim/memory/vmm.h"
+#include "shim/rules/vmm.h"
 
 #include <stdlib.h>
 #include <string.h>

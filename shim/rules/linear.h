@@ -16,7 +16,7 @@
 #include "shim/memory/ledger.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
-#include "shim/memory/refused.h"
+#include "shim/rules/refused.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/calls/pooled.h"
 #include "shim/swap/memory/range_table.h"
