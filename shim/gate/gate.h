@@ -22,7 +22,7 @@
 #include "shim/driver.h"
 #include "shim/gate/bursts.h"
 #include "shim/gate/numbers.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::gate {
 
@@ -56,7 +56,7 @@ inline void begin_burst(abi::Lane& lane) {
 void attend(abi::Lane& lane);
 
 // Around work for a stream. pre: some bit of attention is set. It sleeps at a closed gate before it
-// is admitted (swap/work_guard.h), and is admitted before it begins a batch: who sleeps inside, or
+// is admitted (work_guard.h), and is admitted before it begins a batch: who sleeps inside, or
 // with a batch begun, would be waited for.
 class Passage {
  public:

@@ -16,7 +16,7 @@
 #include "shim/memory/stays.h"
 #include "shim/reset.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::ipc {
 namespace {

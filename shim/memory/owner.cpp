@@ -2,10 +2,9 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
-#include "shim/ipc/opened.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
-#include "shim/swap/calls/allocate.h"
+#include "shim/memory/neighbours.h"
 
 namespace switchyard::shim::memory {
 namespace {
@@ -14,9 +13,7 @@ std::uint64_t key_of(CUcontext context) { return reinterpret_cast<std::uintptr_t
 
 void owner_gone(int lane, std::uint64_t owner) {
   capture::owner_gone(lane, owner);
-  // These the driver hasn't freed.
-  if (swap::on()) swap::free_owned(lane, owner);
-  ipc::close_owned(lane, owner);
+  neighbours::free_owned(lane, owner);
   account::release(lane_of_device(lane), ledger::take_owned(lane, owner));
 }
 

@@ -8,10 +8,10 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/account.h"
+#include "shim/memory/neighbours.h"
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
 #include "shim/reset.h"
-#include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::pools {
 
@@ -245,7 +245,7 @@ void settle_charged() {
 
 void reclaim() {
   each_charged([](const Pool& pool) { trim(pool); });
-  swap::pooled::reclaim();
+  neighbours::reclaim_swappable_pools();
 }
 
 Forgotten forget(CUmemoryPool handle) {

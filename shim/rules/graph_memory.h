@@ -15,7 +15,7 @@
 #include "shim/driver.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::graph_memory {
 

@@ -25,7 +25,7 @@
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/calls/handles.h"
 #include "shim/swap/calls/pooled.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap {
 

@@ -14,7 +14,7 @@
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/residency/residency_page.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::neighbours {
 namespace {

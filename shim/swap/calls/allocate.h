@@ -19,7 +19,7 @@
 
 #include "shim/driver.h"
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap {
 

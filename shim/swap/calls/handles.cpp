@@ -5,7 +5,7 @@
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/transfer/consolidate.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::handles {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "shim/driver.h"
 #include "shim/swap/memory/vmm_allocation.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::handles {
 

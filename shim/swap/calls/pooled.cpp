@@ -15,7 +15,7 @@
 #include "shim/reset.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/lifetime.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::pooled {
 namespace {

@@ -10,7 +10,7 @@
 #include "shim/lock.h"
 #include "shim/reset.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::consolidation_request {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "shim/client/process.h"
-#include "shim/ipc/exported.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
+#include "shim/swap/memory/neighbours.h"
 #include "shim/swap/memory/retry_on_oom.h"
 #include "shim/swap/mover.h"
 
@@ -83,7 +83,8 @@ void end(std::size_t index) {
   Range range = take(index);
   const std::uint64_t resident = resident_bytes(range);
   if (range.freed.event != nullptr) driver().cuEventDestroy_v2(range.freed.event);
-  if (range.stays) ipc::ended(range);  // the monitor's descriptors would keep the memory
+  if (range.stays)
+    neighbours::shared_range_ended(range);  // the monitor's descriptors would keep the memory
   dissolve(range);
   if (range.stays) {
     memory::stays(static_cast<int>(range.lane), Stays::kIpcExported,

@@ -8,7 +8,7 @@
 
 #include "shim/memory/relaxed.h"
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap {
 

@@ -5,7 +5,7 @@
 #include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/lifetime.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::cache {
 

@@ -6,8 +6,8 @@
 #include "shim/capture.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
+#include "shim/primary_context.h"
 #include "shim/reset.h"
-#include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap::pooled {
 namespace {

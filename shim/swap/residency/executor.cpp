@@ -17,7 +17,7 @@
 #include "shim/swap/residency/residency_page.h"
 #include "shim/swap/transfer/consolidate.h"
 #include "shim/swap/transfer/handover.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::residency {
 namespace {

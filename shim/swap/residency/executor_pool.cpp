@@ -7,7 +7,7 @@
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/residency/pool_shrinking.h"
 #include "shim/swap/residency/residency_page.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::residency {
 namespace {

@@ -17,8 +17,8 @@
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/transfer/digest.h"
-#include "shim/swap/work_guard.h"
 #include "shim/thread.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::mover {
 namespace {

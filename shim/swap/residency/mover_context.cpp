@@ -1,7 +1,7 @@
 #include "shim/swap/residency/mover_context.h"
 
 #include "shim/memory/ledger.h"
-#include "shim/swap/primary_context.h"
+#include "shim/primary_context.h"
 
 namespace switchyard::shim::swap {
 namespace {

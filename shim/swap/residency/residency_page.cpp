@@ -13,7 +13,7 @@
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::residency_page {
 namespace {

@@ -19,7 +19,7 @@
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/residency/residency_page.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 // The client's neighbours.
 namespace switchyard::shim {

@@ -9,7 +9,7 @@
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/mover.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 // The mover and its words as their neighbours see them, without the thread. Outside of these tests
 // nobody listens.

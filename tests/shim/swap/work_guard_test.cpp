@@ -1,5 +1,5 @@
 // Admission: nobody is inside while memory moves, and nobody is held for ever.
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 #include <gtest/gtest.h>
 

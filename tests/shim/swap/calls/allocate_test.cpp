@@ -5,7 +5,7 @@
 #include "shim/rules/linear.h"
 #include "shim/rules/stream_ordered.h"
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim {

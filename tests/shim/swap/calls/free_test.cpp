@@ -7,7 +7,7 @@
 #include "shim/rules/stream_ordered.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/swap_world.h"
 
 namespace switchyard::shim {

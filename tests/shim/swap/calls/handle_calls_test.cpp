@@ -2,7 +2,7 @@
 // that others know of stays.
 #include "shim/rules/questions.h"
 #include "shim/rules/vmm.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/calls/handles_world.h"
 
 namespace switchyard::shim {

@@ -7,7 +7,7 @@
 
 #include "shim/memory/owner.h"
 #include "shim/rules/vmm.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/calls/handles_world.h"
 
 namespace switchyard::shim {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/calls/handles_world.h"
 
 namespace switchyard::shim {

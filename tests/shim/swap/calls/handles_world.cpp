@@ -1,7 +1,7 @@
 #include "tests/shim/swap/calls/handles_world.h"
 
 #include "shim/rules/vmm.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::testing {
 

@@ -1,7 +1,7 @@
 // Stream-ordered memory that can leave: what is handed out again, when, and when it is given back.
 #include "shim/swap/calls/pooled.h"
 
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/calls/pooled_world.h"
 
 namespace switchyard::shim {

@@ -21,7 +21,7 @@
 #include "shim/swap/mover.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/residency/residency_page.h"
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
 
 namespace switchyard::shim::testing {

@@ -1,4 +1,4 @@
-#include "shim/swap/work_guard.h"
+#include "shim/work_guard.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -13,8 +13,8 @@
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/memory/ledger.h"
+#include "shim/primary_context.h"
 #include "shim/reset.h"
-#include "shim/swap/primary_context.h"
 
 namespace switchyard::shim::swap {
 namespace {

@@ -1,0 +1,16 @@
+// What memory's neighbours do for it.
+#include "shim/ipc/opened.h"
+#include "shim/memory/neighbours.h"
+#include "shim/swap/calls/allocate.h"
+#include "shim/swap/calls/pooled.h"
+
+namespace switchyard::shim::neighbours {
+
+void free_owned(int lane, std::uint64_t owner) {
+  if (swap::on()) swap::free_owned(lane, owner);
+  ipc::close_owned(lane, owner);
+}
+
+void reclaim_swappable_pools() { swap::pooled::reclaim(); }
+
+}  // namespace switchyard::shim::neighbours
