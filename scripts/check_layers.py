@@ -34,10 +34,14 @@ LAYERS = {
 
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
 FLOORS = {
-    "shim/swap": ["primary_context", "work_guard", "mover", "host", "memory", "transfer",
-                  "residency", "calls"],
+    "shim": ["glibc", "lock", "thread", "clock", "reset", "own_fd", "log", "dl", "table", "driver",
+             "entry", "primary_context", "client", "capture", "memory", "work_guard", "gate",
+             "swap", "ipc", "slices", "nvml", "wiring", "rules", "doors"],
+    "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],
+    "tools": ["base", "backend", "policy", "ps", "run", "set", "status", "stop", "swap", "version",
+              "doctor", "pause", "main"],
 }
 
 # A folder with more source files than this opens with a README.md.
@@ -68,8 +72,9 @@ def climbs(path, target):
             own, other = (part[len(wing) + 1:].split("/")[0].split(".")[0] for part in (path, target))
             if own not in floors:
                 return True
-            return target.startswith(wing + "/") and floors.index(own) < (
-                floors.index(other) if other in floors else len(floors))
+            if target.startswith(wing + "/") and floors.index(own) < (
+                    floors.index(other) if other in floors else len(floors)):
+                return True
     return False
 
 
