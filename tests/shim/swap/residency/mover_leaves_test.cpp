@@ -1,4 +1,5 @@
 // The mover takes memory away: what it was told, what it waits for, and what it tells.
+#include "shim/swap/residency/residency_page.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
 namespace switchyard::shim {
@@ -216,6 +217,20 @@ TEST_F(MoverLeaves, WithoutAMonitorNothingIsOffered) {
   monitor_dies();
   run_for(kSecond);
   EXPECT_TRUE(mover_.told.empty());
+}
+
+// The numbers stand in the page of a monitor that has gone: nobody else was told them.
+TEST_F(MoverLeaves, WithoutAMonitorNoHandOverIsUnderWay) {
+  words().gives.store(77);
+  words().takes.store(78);
+  words().soon_bytes.store(kMiB2);
+  EXPECT_EQ(swap::residency_page::gives(0), 77u);
+  EXPECT_EQ(swap::residency_page::takes(0), 78u);
+  EXPECT_EQ(swap::residency_page::soon(0), kMiB2);
+  monitor_dies();
+  EXPECT_EQ(swap::residency_page::gives(0), 0u);
+  EXPECT_EQ(swap::residency_page::takes(0), 0u);
+  EXPECT_EQ(swap::residency_page::soon(0), 0u);
 }
 
 }  // namespace
