@@ -268,18 +268,18 @@ void Monitor::pause(Job& job, Time until, bool release, Time now) {
 }
 
 void Monitor::resume(Job& job, Time now) {
-  want_in(job);
-  monitor::resume(job);
+  want_in(job, now);
+  monitor::resume(job, now);
   look(now);
 }
 
 void Monitor::swap_out(Job& job, Time now) {
-  want_out(job);
+  want_out(job, now);
   look(now);
 }
 
 void Monitor::swap_in(Job& job, Time now) {
-  want_in(job);
+  want_in(job, now);
   look(now);
 }
 

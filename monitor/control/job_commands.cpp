@@ -13,11 +13,10 @@ using nlohmann::json;
 
 // Why a job's memory has not left: something failed, it took too long, or somebody wants it back.
 json not_out(const Job& job) {
-  const Presence& presence = job.presence;
-  const std::string why = !presence.failure.empty()
-                              ? presence.failure
-                              : "somebody asked for it to be swapped in meanwhile";
-  return refusal(presence.overdue ? kTimedOut : kRefusedByPolicy,
+  const residency::Failure& failure = job.memory->failure;
+  const std::string why =
+      failure.failed ? failure_text(failure) : "somebody asked for it to be swapped in meanwhile";
+  return refusal(failure.overdue ? kTimedOut : kRefusedByPolicy,
                  fmt::format("the memory of job '{}' was not swapped out{}: {}", job.name,
                              job.pause.on ? ", the job stays paused" : "", why));
 }

@@ -128,7 +128,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
 
 // Why the last move has not come to its end; null: it has.
 json swap_error(const Job& job, const OnGpu& sums) {
-  if (!job.presence.failure.empty()) return job.presence.failure;
+  if (job.memory->failure.failed) return failure_text(job.memory->failure);
   if (!job.knobs.swappable || sums.swap_error == abi::kSwapFine) return nullptr;
   return failure_text(sums.swap_error, sums.swap_result);
 }
@@ -194,7 +194,7 @@ struct AtWork {
 };
 
 std::string memory_reason(const Job& job) {
-  return job.presence.waits_for.empty() ? "memory" : "memory of " + job.presence.waits_for;
+  return job.turn.waits_for.empty() ? "memory" : "memory of " + job.turn.waits_for;
 }
 
 State state_of(const Job& job, ResidencyState where, const AtWork& work) {
@@ -203,10 +203,11 @@ State state_of(const Job& job, ResidencyState where, const AtWork& work) {
   }
   if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
   if (where == ResidencyState::kSwapped) {
-    return {"swapped", job.presence.swapped_out ? "swap-out"
-                       : job.presence.idle      ? "idle"
-                       : job.presence.yielded   ? "another job needs the memory"
-                                                : ""};
+    const residency::Reasons why = job.memory->wanted_out;
+    return {"swapped", why.has(residency::Reason::kUser)    ? "swap-out"
+                       : why.has(residency::Reason::kIdle)  ? "idle"
+                       : why.has(residency::Reason::kYield) ? "another job needs the memory"
+                                                            : ""};
   }
   if (where == ResidencyState::kMoving) return {"moving", ""};
   if (work.memory) return {"waiting", memory_reason(job)};
@@ -287,7 +288,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"state_reason", state.reason.empty() ? json(nullptr) : json(state.reason)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
-      {"waits_for", job.presence.waits_for.empty() ? json(nullptr) : json(job.presence.waits_for)},
+      {"waits_for", job.turn.waits_for.empty() ? json(nullptr) : json(job.turn.waits_for)},
       {"idle_release_seconds",
        job.knobs.idle_release != Time{0} ? json(seconds(job.knobs.idle_release)) : json(nullptr)},
       {"residency", to_string(where)},

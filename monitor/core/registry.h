@@ -26,50 +26,26 @@
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
+#include "monitor/policy/job_residency.h"
 
 namespace switchyard::monitor {
 
 // Whether a person holds a job back (pausing.h).
 struct Pause {
   bool on = false;
-  Time until{0};         // 0: until it is resumed
-  bool release = false;  // its memory is wanted off the device meanwhile
-  bool ending = false;   // as soon as its memory is back
+  Time until{0};        // 0: until it is resumed
+  bool ending = false;  // as soon as its memory is back
   Time since{0};
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
   std::uint64_t progress = 0;  // of its clients, and when that was seen to move
   Time moved_at{0};
 };
 
-// Where a job's swappable memory is, and is wanted (residency.h).
-struct Presence {
-  bool swapped_out = false;  // a person wants it off the device; a pause may want that, too
-  // Both until a thread of the job wants it back: it does not work (idle_release.h), or another
-  // lacks room (oversubscription.h).
-  bool idle = false;
-  bool yielded = false;
-  bool released = false;   // it was told to leave, and not to come back since
-  bool out = false;        // and it had left, but for what it may keep: its promises are suspended
-  Time try_at{0};          // when coming back is tried next
-  std::string failure;     // why the last attempt to leave was given up; empty: it wasn't
-  bool overdue = false;    // because it took too long
-  std::uint64_t work = 0;  // of its clients, as of the last look
-  Time worked_at{0};       // when it was last seen at work; 0: the next look counts as that
-
-  // Of its turns with others (oversubscription.h).
+// Its place among those who take turns, as of the last look (oversubscription.h).
+struct Turn {
+  bool may_return = true;         // nobody is before it
   std::set<std::size_t> arrives;  // GPUs where it may come as room comes
-  bool arriving = false;          // and has begun to
-  bool returning = false;         // all of its memory is on its way in,
-  Time returns_since{0};          // and was told so then
-  Time moves_since{0};            // when its last move began
-  std::uint64_t pinned_then = 0;  // host memory that all clients had pinned then
-  Time cost_out{0}, cost_in{0};   // how long the last ones took
-  Time resident_since{0};
-  Time waits_since{0};     // it is out, and wants to be in
-  Time stayed_at{0};       // when it was last told to leave and could not
-  Time rests_until{0};     // until then nobody asks it to
-  bool may_return = true;  // nobody is before it
-  std::string waits_for;   // the name of who gives it room
+  std::string waits_for;          // the name of who gives it room
 };
 
 struct Job {
@@ -84,7 +60,9 @@ struct Job {
   std::optional<std::uint64_t> ceiling_bytes;
   Time since{0};
   Pause pause;
-  Presence presence;
+  residency::Machine memory;  // where it is, and why it is wanted off the device
+  Turn turn;
+  std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
   pid_t creator = 0;                    // 0: none that keeps it alive
   std::shared_ptr<void> creator_watch;  // tells when the creator is dead
   std::set<std::size_t> seen;           // GPUs that its clients listed, or that it was created for

@@ -34,26 +34,32 @@ Activity activity_of(const Registry& registry, const Job& job, Time now) {
 }  // namespace
 
 void follow_idleness(const Registry& registry, Job& job, Time now) {
-  Presence& presence = job.presence;
-  if (job.knobs.idle_release == Time{0} && !presence.yielded) return;
+  using residency::Reason;
+  using residency::State;
+  const residency::JobResidency& memory = *job.memory;
+  const bool yields = memory.wanted_out.has(Reason::kYield);
+  if (job.knobs.idle_release == Time{0} && !yields) return;
   const Activity seen = activity_of(registry, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
-  const bool may = (!job.pause.on || job.pause.ending) && (!presence.yielded || presence.out);
-  if ((presence.idle || presence.yielded) && seen.held && may) want_back(job);
-  if (job.knobs.idle_release == Time{0} || presence.idle) return;
-  const bool works = seen.work != presence.work || seen.engaged || seen.held;
-  presence.work = seen.work;
+  const bool held_by_pause = job.pause.on && !job.pause.ending;
+  const bool may = !held_by_pause && (!yields || memory.state == State::kSwappedOut);
+  const bool gone = yields || memory.wanted_out.has(Reason::kIdle);
+  if (gone && seen.held && may) want_back(job, now);
+  if (job.knobs.idle_release == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;
+  const bool works = seen.work != job.work_seen || seen.engaged || seen.held;
+  job.work_seen = seen.work;
   // Who paused it decided about its memory, too.
-  const bool stands = seen.resident_bytes == 0 || presence.released || job.pause.on;
-  if (works || stands || presence.worked_at == Time{0}) presence.worked_at = now;
-  if (now - presence.worked_at < job.knobs.idle_release) return;
+  const bool stands = seen.resident_bytes == 0 || released(memory.state) || job.pause.on;
+  if (works || stands || memory.worked_at == Time{0}) {
+    job.memory.take({.event = residency::Event::kWorks}, now);
+  }
+  if (now - memory.worked_at < job.knobs.idle_release) return;
   spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release));
-  presence.idle = true;
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = Reason::kIdle}, now);
 }
 
-void want_back(Job& job) {
-  job.presence.idle = job.presence.yielded = false;
-  job.presence.worked_at = job.presence.try_at = Time{0};
+void want_back(Job& job, Time now) {
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::kUntilItWorks}, now);
 }
 
 }  // namespace switchyard::monitor

@@ -3,7 +3,7 @@
 // Concept. A job works when a launch or a copy of any of its clients was counted since the last
 // look, when the GPU is known to have something of it, or when a thread of it wants to go on and is
 // held. Work restarts its clock, and so does whatever a person asks. When the clock runs out its
-// memory is wanted off the device (Presence::idle), until a thread stands before swap's admission:
+// memory is wanted off the device (Reason::kIdle), until a thread stands before swap's admission:
 // then it comes back when it fits. What cannot leave stays, and is not tried again before the clock
 // has run out once more.
 //
@@ -19,6 +19,6 @@ namespace switchyard::monitor {
 void follow_idleness(const Registry& registry, Job& job, Time now);
 
 // It is wanted where it was, and its clock begins anew.
-void want_back(Job& job);
+void want_back(Job& job, Time now);
 
 }  // namespace switchyard::monitor

@@ -145,7 +145,7 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
       continue;
     }
     // Suspended: it is promised again when its memory comes back.
-    if (job.presence.out) {
+    if (job.memory->state == residency::State::kSwappedOut) {
       account.set_quota(job.key, {*job.knobs.memory_bytes, false});
       ++promised;
       continue;
@@ -301,7 +301,8 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
   const std::uint64_t room = account.headroom(client.job);
   const Job* job = registry_.find(client.job);
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
-  const bool out_of_turn = job != nullptr && job->knobs.oversubscribe && job->presence.released;
+  const bool out_of_turn =
+      job != nullptr && job->knobs.oversubscribe && released(job->memory->state);
   const auto has_a_way_back = [&](std::uint64_t more) {
     if (job == nullptr || !job->knobs.oversubscribe) return true;
     const Request request{gpu, *job, more};
@@ -336,7 +337,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
   lane.wants_turn = true;
   wire::Charged out{};
   out.verdict = wire::kWait;
-  if (job != nullptr && job->presence.released) return out;
+  if (job != nullptr && released(job->memory->state)) return out;
   TurnsOutlook turns;
   if (job != nullptr && job->knobs.oversubscribe) {
     const Request request{gpu, *job, lane.lacks_bytes};

@@ -39,6 +39,8 @@ std::uint64_t held_on(std::size_t gpu, const Registry& registry, const Job& job)
   return bytes;
 }
 
+bool is_out(const Job& job) { return job.memory->state == residency::State::kSwappedOut; }
+
 // Whether it asks for what a turn of its own can give it.
 bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
 
@@ -54,22 +56,23 @@ bool asks(const Client::Lane& lane, Time now) {
 std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now) {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry.jobs()) {
-    if (!job.presence.out || !could_leave(job, waits_since, now)) continue;
+    if (!is_out(job) || !could_leave(job, waits_since, now)) continue;
     bytes += std::min(held_on(gpu, registry, job), may_still_leave(gpu, registry, job));
   }
   return bytes;
 }
 
-policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, const HostRoom& host,
-                                                 Time now) {
-  Presence& presence = job.presence;
+policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job,
+                                                 const HostRoom& host, Time now) {
+  const residency::JobResidency& memory = *job.memory;
   policy::Oversubscriber out;
   out.job = job.key;
   out.priority = job.knobs.priority;
   out.takes_turns = job.knobs.oversubscribe;
-  out.rests_until = presence.rests_until;
-  out.stayed_at = presence.stayed_at;
-  out.move_cost = std::max(presence.cost_out, presence.cost_in);
+  out.rests_until = memory.rests_until;
+  out.stayed_at = memory.stayed_at;
+  out.resident_since = memory.resident_since;
+  out.move_cost = std::max(memory.cost_out, memory.cost_in);
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
   const Account& account = gpus_[gpu].account;
@@ -83,13 +86,12 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, cons
     const std::uint64_t room = account.headroom(job.key);
     out.lacks_bytes += lane.lacks_bytes - std::min(lane.lacks_bytes, room);
   });
-  if (presence.released) {
-    out.out = presence.out;
+  if (released(memory.state)) {
+    out.out = is_out(job);
     out.active = false;
-    out.leaving = !presence.out || excess > 0;
-    const bool waits = presence.out && !wanted_out(job);
-    if (waits && presence.waits_since == Time{0}) presence.waits_since = now;
-    out.waits_since = presence.waits_since;
+    out.leaving = !out.out || excess > 0;
+    const bool waits = out.out && !wanted_out(job);
+    out.waits_since = memory.waits_since;
     const std::uint64_t full = account.in_full(job.key);
     out.lacks_bytes = account.short_of(job.key, full);
     // Who could not be served by anybody's leaving must not keep the others waiting.
@@ -100,12 +102,10 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, Job& job, cons
   } else {
     // An error of its last try, before it was told to come, says nothing yet.
     const bool tries = residency_of(registry_, job) == ResidencyState::kMoving ||
-                       now - presence.returns_since < kFindsRoomWithin;
-    out.returning = presence.returning && now - presence.moves_since < kLeavesWithin && tries;
-    presence.waits_since = Time{0};
-    if (out.resident_bytes > 0 && presence.resident_since == Time{0}) presence.resident_since = now;
+                       now - memory.returns_since < kFindsRoomWithin;
+    out.returning = memory.state == residency::State::kSwappingIn &&
+                    now - memory.moves_since < kLeavesWithin && tries;
   }
-  out.resident_since = presence.resident_since;
   return out;
 }
 
@@ -114,9 +114,9 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
   gpus_.read_credits(gpu);
   const std::uint64_t kept = kept_bytes(registry_, gpu, Time::max(), now);
   std::vector<policy::Oversubscriber> views;
-  for (auto& [key, job] : registry_.jobs()) {
+  for (const auto& [key, job] : registry_.jobs()) {
     if (job.seen.count(gpu) == 0) continue;
-    bool waits = job.presence.out && !wanted_out(job);
+    bool waits = is_out(job) && !wanted_out(job);
     for_lanes_on(gpu, registry_, job,
                  [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
     if (!job.knobs.oversubscribe && (kept == 0 || !waits)) continue;
@@ -127,10 +127,10 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
 }
 
 // It goes on without a part of its memory, so without all of its threads.
-void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
+void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
   for_lanes(registry_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
     if (lane.gpu != gpu) {
-      if (!giver.presence.out) lane.kept_bytes = 0;
+      if (!is_out(giver)) lane.kept_bytes = 0;
       return;
     }
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
@@ -139,7 +139,9 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes) {
     if (lane.soon_bytes == 0) lane.gives = 0;  // to whom it gave before
     bytes -= part;
   });
-  if (!giver.presence.out) giver.presence.yielded = true;
+  if (is_out(giver)) return;
+  giver.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
+                    now);
 }
 
 Time Oversubscription::follow(Time now) {
@@ -147,9 +149,7 @@ Time Oversubscription::follow(Time now) {
   bool any = false;
   for (auto& [key, job] : registry_.jobs()) {
     any = any || job.knobs.oversubscribe;
-    job.presence.may_return = true;
-    job.presence.arrives.clear();
-    job.presence.waits_for.clear();
+    job.turn = {};
   }
   if (!any) return next;
   const HostRoom host = host_room(registry_, gpus_);
@@ -162,18 +162,18 @@ Time Oversubscription::follow(Time now) {
     if (plan.first == 0) continue;
     Job* giver = registry_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
-      Presence& presence = registry_.find(each.job)->presence;
-      if (each.job == plan.first && plan.arrives && each.takes_turns) presence.arrives.insert(gpu);
-      if (each.takes_turns && each.job != plan.first) presence.may_return = false;
+      Turn& turn = registry_.find(each.job)->turn;
+      if (each.job == plan.first && plan.arrives && each.takes_turns) turn.arrives.insert(gpu);
+      if (each.takes_turns && each.job != plan.first) turn.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {
-        presence.waits_for = giver->name;
+        turn.waits_for = giver->name;
       }
     }
     const Job& first = *registry_.find(plan.first);
     if (plan.gives_bytes != 0) {
       spdlog::info("job '{}' gives {} of its room to '{}'", giver->name,
                    bytes_text(plan.gives_bytes), first.name);
-      give(gpu, *giver, plan.gives_bytes);
+      give(gpu, *giver, plan.gives_bytes, now);
     }
     if (leaves < kWorthHandingOver) continue;
     begin_handover(registry_, gpu, *giver, first, plan.soon_bytes, registry_.random() | 1);

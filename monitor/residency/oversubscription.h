@@ -2,14 +2,14 @@
 //
 // Concept. The policy decides (policy/residency.h); here is what it is told and what follows. A job
 // wants room when a client of it was told to wait for credit and still asks, or when it is out and
-// a thread of it wants to go on. Who must give room is wanted off the device (Presence::yielded)
+// a thread of it wants to go on. Who must give room is wanted off the device (Reason::kYield)
 // until such a thread is there, but for what nobody needs (Lane::kept_bytes). Out of several that
-// want to come back only the first in line may (Presence::may_return), or the room would be gone
-// before who waits for credit asks again; and it comes while the other leaves (Presence::arrives).
+// want to come back only the first in line may (Turn::may_return), or the room would be gone
+// before who waits for credit asks again; and it comes while the other leaves (Turn::arrives).
 //
 // Nobody stands still. A job that was asked for room and stayed is not asked again by who still
-// waits (Presence::stayed_at), so a wait ends after each of the others was asked once. And what is
-// granted leaves each job a way back (way_back.h). What would not is refused at once.
+// waits (JobResidency::stayed_at), so a wait ends after each of the others was asked once. And what
+// is granted leaves each job a way back (way_back.h). What would not is refused at once.
 //
 // Threading: one thread.
 #pragma once
@@ -35,9 +35,9 @@ class Oversubscription {
   Time follow(Time now);
 
  private:
-  policy::Oversubscriber view_of(std::size_t gpu, Job& job, const HostRoom& host, Time now);
+  policy::Oversubscriber view_of(std::size_t gpu, const Job& job, const HostRoom& host, Time now);
   std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const HostRoom& host, Time now);
-  void give(std::size_t gpu, Job& giver, std::uint64_t bytes);
+  void give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now);
 
   Registry& registry_;
   GpuAccounts& gpus_;

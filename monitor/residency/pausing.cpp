@@ -2,8 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include "monitor/residency/idle_release.h"
-
 namespace switchyard::monitor {
 namespace {
 
@@ -19,14 +17,17 @@ void pause(Job& job, Time until, bool release, Time now) {
   job.pause.until = until;
   job.pause.decided = true;
   job.pause.ending = false;
-  job.pause.release = job.pause.release || release;
+  if (release) {
+    job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kPause},
+                    now);
+  }
   spdlog::info("job '{}' is paused", job.name);
 }
 
-void resume(Job& job) {
-  job.pause.release = false;
-  want_back(job);
-  if (job.pause.on && job.presence.released) {
+void resume(Job& job, Time now) {
+  const residency::Reasons ends = residency::kUntilItWorks.with(residency::Reason::kPause);
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = ends}, now);
+  if (job.pause.on && released(job.memory->state)) {
     job.pause.ending = true;
     job.pause.until = Time{0};
     return;
@@ -57,7 +58,7 @@ bool end_pauses(Registry& registry, Time now) {
   bool ended = false;
   for (auto& [key, job] : registry.jobs()) {
     if (!job.pause.on || job.pause.until == Time{0} || job.pause.until > now) continue;
-    resume(job);
+    resume(job, now);
     ended = true;
   }
   return ended;

@@ -19,7 +19,7 @@ namespace switchyard::monitor {
 void pause(Job& job, Time until, bool release, Time now);
 // Memory that has left comes back first; the pause of such a job ends when end_returned() is told
 // so.
-void resume(Job& job);
+void resume(Job& job, Time now);
 void end_returned(Job& job);
 // What a client that was with another monitor says.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);

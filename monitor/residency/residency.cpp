@@ -17,6 +17,10 @@
 namespace switchyard::monitor {
 namespace {
 
+using residency::Event;
+using residency::Reason;
+using residency::State;
+
 // A library that knows of no numbers tries again every 2 s at least. So what it says for longer
 // after an order answers that order.
 constexpr Time kRepeatsWithin = std::chrono::seconds(3);
@@ -33,18 +37,12 @@ std::uint32_t error_now(const Client::Lane& lane, const ResidencyReport& said, T
 
 }  // namespace
 
-void want_out(Job& job) { job.presence.swapped_out = true; }
-
-void want_in(Job& job) {
-  job.presence.swapped_out = job.pause.release = false;
-  job.presence.failure.clear();
-  job.presence.overdue = false;
-  want_back(job);
+void want_out(Job& job, Time now) {
+  job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kUser}, now);
 }
 
-bool wanted_out(const Job& job) {
-  return job.presence.swapped_out || job.presence.idle || job.presence.yielded ||
-         (job.pause.on && job.pause.release);
+void want_in(Job& job, Time now) {
+  job.memory.take({.event = Event::kWantedIn, .reasons = residency::kAllReasons}, now);
 }
 
 bool nothing_leaves(const Registry& registry, const Job& job) {
@@ -61,9 +59,12 @@ ResidencyState residency_of(const Registry& registry, const Job& job) {
   const auto is_away = [](const Client::Lane& lane) {
     return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
   };
-  if (job.presence.released) {
+  const State state = job.memory->state;
+  if (released(state)) {
     if (!wanted_out(job)) return ResidencyState::kWaiting;
-    if (!job.presence.out || !all_lanes(registry, job, is_away)) return ResidencyState::kMoving;
+    if (state != State::kSwappedOut || !all_lanes(registry, job, is_away)) {
+      return ResidencyState::kMoving;
+    }
     return nothing_leaves(registry, job) ? ResidencyState::kResident : ResidencyState::kSwapped;
   }
   const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
@@ -96,6 +97,12 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
   }
 }
 
+std::string failure_text(const residency::Failure& failure) {
+  if (failure.error != abi::kSwapFine) return failure_text(failure.error, failure.result);
+  return fmt::format("none of it has left for {:.0f} s, or too little of it",
+                     seconds(kLeavesWithin));
+}
+
 Residency::Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
                      std::uint64_t host_pool_bytes)
     : registry_(registry), gpus_(gpus), memory_(memory), oversubscription_(registry, gpus) {
@@ -106,11 +113,11 @@ void Residency::join(Client& client, bool rejoins) {
   Job* job = registry_.find(client.job);
   if (job == nullptr || !job->knobs.swappable || client.observer) return;
   // A fresh process is no idle one.
-  if (job->presence.idle) want_back(*job);
+  if (job->memory->wanted_out.has(Reason::kIdle)) want_back(*job, now_);
   for (auto& [lane, state] : client.lanes) {
     state.carried = rejoins;
     if (rejoins) state.most_pinned = policy::usable_host_bytes(gpus_[state.gpu].memory.total_bytes);
-    if (job->presence.released && !rejoins) tell(client, lane, state, {true, 0, 0});
+    if (released(job->memory->state) && !rejoins) tell(client, lane, state, {true, 0, 0});
   }
   divide_host_pool();
 }
@@ -140,7 +147,7 @@ void Residency::divide_host_pool() {
 }
 
 void Residency::room_came() {
-  for (auto& [key, job] : registry_.jobs()) job.presence.try_at = Time{0};
+  for (auto& [key, job] : registry_.jobs()) job.memory.take({.event = Event::kRoomCame}, now_);
 }
 
 bool Residency::follow(Time now) {
@@ -174,80 +181,84 @@ bool Residency::crowded_out(const Client::Lane& lane) {
   return gpus_[lane.gpu].account.overdrawn() > 0;
 }
 
-// Under another monitor it was told to leave, all of its processes or one: it stays away until the
-// account has room for it.
-void Residency::adopt(Job& job) {
-  if (!job.presence.released) {
-    job.presence.released = job.presence.out = true;
-    memory_.release(job);
-    memory_.suspend(job);
-  }
-  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    ResidencyOrder order = state.residency_order;
-    if (order.limited) return;
-    order.limited = true;
-    order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
-    tell(client, lane, state, order);
+residency::Seen Residency::see(const Job& job) const {
+  residency::Seen seen;
+  seen.all_there = seen.resident = true;
+  seen.first = job.turn.may_return;
+  seen.room_comes = !job.turn.arrives.empty();
+  seen.pinned_bytes = pinned_bytes_;
+  for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    const ResidencyReport& said = lane.residency;
+    seen.has_memory = seen.has_memory || held_bytes(said, lane.residency_order) > 0;
+    seen.all_there = seen.all_there && said.away_bytes() == 0;
+    seen.resident = seen.resident && said.resident();
   });
+  return seen;
+}
+
+// What one client says of its memory on one GPU.
+void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& state) {
+  const ResidencyReport said = client.page->residency(lane);
+  // It has as long as everybody from when there is something to move, and while that moves.
+  const bool moves = said.resident_bytes < state.residency.resident_bytes;
+  if (state.told_to_leave != Time{0} && (said.away() || state.residency.away() || moves)) {
+    state.told_to_leave = now_;
+  }
+  // What it has kept can't leave: nobody shall wait for that.
+  const bool refuses = error_now(state, said, now_) != abi::kSwapFine;
+  const bool late = refuses || now_ - state.numbered_at >= kLeavesWithin;
+  const bool out = job.memory->state == State::kSwappedOut;
+  if (out && late && excess_bytes(said, state.residency_order) > 0) {
+    spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
+                 refuses ? failure_text(said.error, said.swap_result) : "it does not leave");
+    state.kept_bytes = said.resident_bytes;
+    job.memory.take({.event = Event::kKeeps}, now_);
+  }
+  state.residency = said;
+  const auto found_away = [&] {
+    act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
+  };
+  if (!released(job.memory->state) && crowded_out(state)) found_away();
+  if (!state.carried || said.total_bytes == 0) return;
+  state.carried = false;
+  // Under another monitor it was told to leave, all of its processes or one: it stays away until
+  // the account has room for it.
+  if (said.phase == abi::kAbsent || released(job.memory->state)) {
+    // With a pause that outlived that monitor, which was one with release.
+    if (job.pause.on && !job.pause.decided) {
+      job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kPause}, now_);
+    }
+    found_away();
+  }
+  // It has put the words of the other monitor's page into this one.
+  client.page->write_residency(lane, state.residency_order);
+  client.page->ring();
 }
 
 bool Residency::observe(Job& job, Time now) {
   bool changed = false;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    const ResidencyReport said = client.page->residency(lane);
-    changed =
-        changed || said.phase != state.residency.phase || said.away() != state.residency.away();
-    // It has as long as everybody from when there is something to move, and while that moves.
-    const bool moves = said.resident_bytes < state.residency.resident_bytes;
-    if (state.told_to_leave != Time{0} && (said.away() || state.residency.away() || moves)) {
-      state.told_to_leave = now;
-    }
-    // What it has kept can't leave: nobody shall wait for that.
-    const bool refuses = error_now(state, said, now) != abi::kSwapFine;
-    const bool late = refuses || now - state.numbered_at >= kLeavesWithin;
-    if (job.presence.out && late && excess_bytes(said, state.residency_order) > 0) {
-      spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
-                   refuses ? failure_text(said.error, said.swap_result) : "it does not leave");
-      state.kept_bytes = said.resident_bytes;
-      job.presence.stayed_at = now;
-      job.presence.rests_until = now + kRests;
-    }
-    state.residency = said;
-    if (!job.presence.released && crowded_out(state)) adopt(job);
-    if (!state.carried || said.total_bytes == 0) return;
-    state.carried = false;
-    if (said.phase == abi::kAbsent || job.presence.released) {
-      // With a pause that outlived that monitor, which was one with release.
-      if (job.pause.on && !job.pause.decided) job.pause.release = true;
-      adopt(job);
-    }
-    // It has put the words of the other monitor's page into this one.
-    client.page->write_residency(lane, state.residency_order);
-    client.page->ring();
+    const ResidencyReport before = state.residency;
+    hear(job, client, lane, state);
+    const ResidencyReport& said = state.residency;
+    changed = changed || said.phase != before.phase || said.away() != before.away();
   });
-  Presence& presence = job.presence;
-  // Until its first piece has left it still works: that is no cost of moving.
-  const auto all_there = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
-  const bool leaves = presence.released && !presence.out;
-  if (leaves && all_lanes(registry_, job, all_there)) begin_move(presence, now);
-  if (presence.returning && residency_of(registry_, job) == ResidencyState::kResident) {
-    presence.returning = false;
-    presence.cost_in = cost_of_move(presence, now);
-    presence.resident_since = now;
-  }
+  job.memory.take({.event = Event::kReported, .seen = see(job)}, now);
   follow_idleness(registry_, job, now);
   return changed;
 }
 
 bool Residency::bring_about(Job& job, Time now) {
-  if (wanted_out(job)) return tell_to_leave(job, now);
-  if (job.presence.released) {
-    if (try_to_return(job, now)) return true;
-    // It leaves all the way before it stands in line.
-    return !job.presence.out && tell_to_leave(job, now);
+  bool changed = false;
+  std::optional<residency::Input> input{{.event = Event::kLook}};
+  while (input) {
+    input->seen = see(job);
+    const residency::Step step = job.memory.take(*input, now);
+    changed = changed || step.changed;
+    input = act(job, step.action, now);
   }
-  tell_what_to_prepare(job);
-  if (!job.pause.ending || residency_of(registry_, job) != ResidencyState::kResident) return false;
+  if (!job.pause.ending || wanted_out(job) || released(job.memory->state)) return changed;
+  if (residency_of(registry_, job) != ResidencyState::kResident) return changed;
   end_returned(job);
   return true;
 }

@@ -1,13 +1,10 @@
 // Residency: whether a job's swappable memory is on its GPUs, and when it leaves and comes back.
 //
-// Concept. What people want is a property of the job (registry.h: Presence, Pause): all its clients
-// on all its GPUs, also those that join later. So is that it idles (idle_release.h), or yields room
-// to another (oversubscription.h). A client's own words tell how far it is (abi.h). Out of the two
-// comes what the pages are told, and what the accounts count:
-//
-//     in ──► released: limited, counts what is there ──► out: its promises are suspended
-//      ▲                 │ it fails, or takes too long             │ wanted in
-//      └─────────────────┴──────────◄── it fits, counted in full ──┴── waits, tried again
+// Concept. Where a job's memory is and why it is wanted off the device are properties of the job:
+// they hold for all its clients on all its GPUs, also for those that join later. The table of
+// policy/job_residency.h decides what comes next. Here is its executor: it reads what the clients
+// say (abi.h), does the table's actions, and tells what came of them. An action writes pages, or
+// the account, or both.
 //
 // The room is counted before the client is told to come: nobody else can be given it meanwhile. Of
 // those who take turns the first in line comes in parts, while the one before it leaves: each part
@@ -20,9 +17,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "monitor/core/registry.h"
+#include "monitor/policy/job_residency.h"
 #include "monitor/residency/memory_broker.h"
 #include "monitor/residency/oversubscription.h"
 
@@ -41,20 +40,17 @@ constexpr const char* to_string(ResidencyState where) {
                                              : "resident";
 }
 
-// What a person wants of a swappable job; a pause may want it out as well (Pause::release).
-void want_out(Job& job);
-void want_in(Job& job);
-bool wanted_out(const Job& job);
+// What a person wants of a swappable job. It is wanted in against all reasons to be out.
+void want_out(Job& job, Time now);
+void want_in(Job& job, Time now);
+inline bool wanted_out(const Job& job) { return job.memory->wanted_out.any(); }
 
 // What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. Only the
 // answer to the present order counts.
 std::uint32_t failed(const Client::Lane& lane, Time now);
 // The same for people.
 std::string failure_text(std::uint32_t error, std::uint32_t result);
-
-// What could not leave is left alone for so long by those who lack room. By who has waited since
-// before that it is left alone as long as it waits.
-inline constexpr Time kRests = std::chrono::seconds(10);
+std::string failure_text(const residency::Failure& failure);
 
 class Residency {
  public:
@@ -72,19 +68,19 @@ class Residency {
 
  private:
   void divide_host_pool();
-  void begin_move(Presence& presence, Time now) const;
-  Time cost_of_move(const Presence& presence, Time now) const;
+  residency::Seen see(const Job& job) const;
   bool observe(Job& job, Time now);
+  void hear(Job& job, Client& client, unsigned lane, Client::Lane& state);
   bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);
+  // Does it; answers what came of it, if the table waits for that.
+  std::optional<residency::Input> act(Job& job, residency::Action action, Time now);
   void tell_what_to_prepare(Job& job);
-  bool tell_to_leave(Job& job, Time now);
-  bool try_to_return(Job& job, Time now);
-  void follow_room(Job& job, Time now);
+  residency::Input order_out(Job& job, Time now);
+  void follow_room(Job& job);
   std::uint64_t leaves_anyway(std::size_t gpu) const;
-  void give_up(Job& job, const std::string& why, Time now);
-  void let_back(Job& job, Time now);
-  void adopt(Job& job);
+  void let_in(Job& job);
+  void limit_there(Job& job);
   void tell(Client& client, unsigned lane, Client::Lane& state, const ResidencyOrder& order);
 
   Registry& registry_;

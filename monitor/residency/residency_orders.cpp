@@ -1,4 +1,4 @@
-// What clients are told of their memory: to leave, to prepare that, to come in part, to come back.
+// The actions of the table: what clients are told of their memory, and what the account counts.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -12,11 +12,9 @@
 namespace switchyard::monitor {
 namespace {
 
-// NVML is asked before anything is promised: not for who waits in every look.
-constexpr Time kTryEvery = std::chrono::milliseconds(100);
-// Who leaves for the first time pins host memory for it, which takes ten times as long as to move:
-// the next move costs less, so one in which anybody pins counts for no more than this.
-constexpr Time kMostOfFirst = std::chrono::milliseconds(250);
+using residency::Action;
+using residency::Event;
+
 // Whatever a client says of its progress: slower than this it holds others up. Where each slab is
 // pinned on the way, memory still leaves at 1 GiB/s.
 constexpr std::uint64_t kSlowestBytes = 128u << 20;  // in a second
@@ -29,6 +27,49 @@ Time longest_move(std::uint64_t bytes) {
 }
 
 }  // namespace
+
+std::optional<residency::Input> Residency::act(Job& job, Action action, Time now) {
+  switch (action) {
+    case Action::kNothing:
+      return std::nullopt;
+    case Action::kPrepare:
+      tell_what_to_prepare(job);
+      return std::nullopt;
+    case Action::kBeginOut:
+      spdlog::info("job '{}' leaves its GPUs", job.name);
+      memory_.release(job);
+      return order_out(job, now);
+    case Action::kOrderOut:
+      return order_out(job, now);
+    case Action::kSuspend:
+      spdlog::info("job '{}' has left its GPUs", job.name);
+      memory_.suspend(job);
+      room_came();
+      return std::nullopt;
+    case Action::kFollowRoom:
+      follow_room(job);
+      return {{.event = Event::kRoomFollowed}};
+    case Action::kReclaim:
+      return {{.event = memory_.reclaim(job, now) ? Event::kRoom : Event::kNoRoom}};
+    case Action::kLetIn:
+      spdlog::info("job '{}' comes back to its GPUs", job.name);
+      let_in(job);
+      return std::nullopt;
+    case Action::kStayIn:
+      memory_.recount(job);
+      let_in(job);
+      return std::nullopt;
+    case Action::kAdopt:
+      memory_.release(job);
+      memory_.suspend(job);
+      limit_there(job);
+      return std::nullopt;
+    case Action::kLimitThere:
+      limit_there(job);
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
                      const ResidencyOrder& order) {
@@ -45,16 +86,6 @@ void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
   client.page->ring();
 }
 
-void Residency::begin_move(Presence& presence, Time now) const {
-  presence.moves_since = now;
-  presence.pinned_then = pinned_bytes_;
-}
-
-Time Residency::cost_of_move(const Presence& presence, Time now) const {
-  const Time took = now - presence.moves_since;
-  return pinned_bytes_ > presence.pinned_then ? std::min(took, kMostOfFirst) : took;
-}
-
 void Residency::tell_what_to_prepare(Job& job) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
@@ -64,25 +95,11 @@ void Residency::tell_what_to_prepare(Job& job) {
   });
 }
 
-bool Residency::tell_to_leave(Job& job, Time now) {
-  Presence& presence = job.presence;
-  const bool begins = !presence.released;
-  if (begins) {
-    spdlog::info("job '{}' leaves its GPUs", job.name);
-    presence.released = true;
-    presence.returning = false;
-    begin_move(presence, now);
-    presence.failure.clear();
-    presence.overdue = false;
-    memory_.release(job);
-  }
-  presence.arriving = false;
+residency::Input Residency::order_out(Job& job, Time now) {
   // Whose memory only another needs keeps the rest.
-  const bool keeps =
-      !presence.swapped_out && !presence.idle && !(job.pause.on && job.pause.release);
+  const bool keeps = job.memory->wanted_out.only_yields();
   bool all_away = true;
-  bool overdue = false;
-  std::string why;
+  residency::Failure failure;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
@@ -100,38 +117,15 @@ bool Residency::tell_to_leave(Job& job, Time now) {
     if (has_left(said, state.residency_order)) return;
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
-      why = failure_text(error, said.swap_result);
+      failure = {true, failure.overdue, error, said.swap_result};
     } else if (now - state.told_to_leave >= kLeavesWithin ||
                now - state.numbered_at >= longest_move(said.total_bytes)) {
-      overdue = true;
-      why = fmt::format("none of it has left for {:.0f} s, or too little of it",
-                        seconds(kLeavesWithin));
+      failure = {.failed = true, .overdue = true};
     }
   });
-  if (!why.empty()) {
-    give_up(job, why, now);
-    presence.overdue = overdue;
-    return true;
-  }
-  if (!all_away || presence.out) return begins;
-  spdlog::info("job '{}' has left its GPUs", job.name);
-  presence.out = true;
-  presence.cost_out = cost_of_move(presence, now);
-  memory_.suspend(job);
-  room_came();
-  return true;
-}
-
-void Residency::give_up(Job& job, const std::string& why, Time now) {
-  spdlog::warn("job '{}' stays on its GPUs: {}", job.name, why);
-  want_in(job);
-  job.presence.failure = why;
-  job.presence.stayed_at = now;
-  job.presence.rests_until = now + kRests;
-  // What was promised to it may be another's by now: then it waits.
-  if (job.presence.out) return;
-  memory_.recount(job);
-  let_back(job, now);
+  if (!failure.failed) return {.event = all_away ? Event::kLeft : Event::kLeaves};
+  spdlog::warn("job '{}' stays on its GPUs: {}", job.name, failure_text(failure));
+  return {.event = Event::kStays, .failure = failure};
 }
 
 // What is on its way out of a GPU already, because limits fell.
@@ -146,11 +140,7 @@ std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
 }
 
 // What may be there of a job that is out and wants to come back.
-void Residency::follow_room(Job& job, Time now) {
-  Presence& presence = job.presence;
-  const bool arrives = !presence.arrives.empty();
-  if (arrives && !presence.arriving) begin_move(presence, now);
-  presence.arriving = arrives;
+void Residency::follow_room(Job& job) {
   std::map<std::size_t, std::uint64_t> room;
   std::map<std::size_t, std::uint64_t> overdrawn;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
@@ -162,7 +152,7 @@ void Residency::follow_room(Job& job, Time now) {
       overdrawn[state.gpu] = over - std::min(over, leaves_anyway(state.gpu));
     }
     const ResidencyReport& said = state.residency;
-    if (presence.arrives.count(state.gpu) != 0) {
+    if (job.turn.arrives.count(state.gpu) != 0) {
       const std::uint64_t lacks = said.total_bytes - std::min(said.total_bytes, state.kept_bytes);
       const std::uint64_t more = std::min(room[state.gpu], lacks);
       state.kept_bytes += more;
@@ -180,24 +170,7 @@ void Residency::follow_room(Job& job, Time now) {
   });
 }
 
-bool Residency::try_to_return(Job& job, Time now) {
-  if (job.presence.out) follow_room(job, now);
-  const auto has_come = [](const Client::Lane& lane) { return lane.residency.away_bytes() == 0; };
-  const bool due = now >= job.presence.try_at || all_lanes(registry_, job, has_come);
-  if (!due || !job.presence.may_return) return false;
-  job.presence.try_at = now + kTryEvery;
-  if (!memory_.reclaim(job, now)) return false;
-  spdlog::info("job '{}' comes back to its GPUs", job.name);
-  let_back(job, now);
-  return true;
-}
-
-void Residency::let_back(Job& job, Time now) {
-  job.presence.released = job.presence.out = false;
-  job.presence.returning = true;
-  job.presence.returns_since = now;
-  if (!job.presence.arriving) begin_move(job.presence, now);
-  job.presence.arriving = false;
+void Residency::let_in(Job& job) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = false;
@@ -206,6 +179,16 @@ void Residency::let_back(Job& job, Time now) {
     state.kept_bytes = 0;
     end_handover(state);
     order.gives = order.takes = order.soon_bytes = 0;
+    tell(client, lane, state, order);
+  });
+}
+
+void Residency::limit_there(Job& job) {
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    ResidencyOrder order = state.residency_order;
+    if (order.limited) return;
+    order.limited = true;
+    order.limit_bytes = state.kept_bytes = state.residency.resident_bytes;
     tell(client, lane, state, order);
   });
 }

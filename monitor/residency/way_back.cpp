@@ -100,9 +100,9 @@ std::uint64_t most_on(const GpuAccounts& gpus, std::size_t gpu) {
 
 // Whether it is the next that comes in, or does so.
 bool comes(const Job& job) {
-  const Presence& presence = job.presence;
-  if (!presence.released) return presence.returning;
-  return presence.out && presence.may_return && !wanted_out(job);
+  const residency::State state = job.memory->state;
+  if (state == residency::State::kSwappingIn) return true;
+  return state == residency::State::kSwappedOut && job.turn.may_return && !wanted_out(job);
 }
 
 HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const Request* request) {
@@ -174,9 +174,9 @@ std::uint64_t may_still_leave(std::size_t gpu, const Registry& registry, const J
 }
 
 bool could_leave(const Job& other, Time waits_since, Time now) {
-  const Presence& presence = other.presence;
-  return other.knobs.oversubscribe && now >= presence.rests_until &&
-         (presence.stayed_at == Time{0} || presence.stayed_at < waits_since);
+  const residency::JobResidency& memory = *other.memory;
+  return other.knobs.oversubscribe && now >= memory.rests_until &&
+         (memory.stayed_at == Time{0} || memory.stayed_at < waits_since);
 }
 
 bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request& request,
