@@ -93,11 +93,8 @@ struct Client {
     // What it can have pinned of the host: it was permitted that much since it last had less. What
     // it says beyond that takes nothing from others.
     std::uint64_t most_pinned = 0;
-    std::uint64_t gives = 0;       // its last hand-over as the giver (handovers.h),
-    std::uint64_t soon_bytes = 0;  // that it is to prepare; 0: it has begun, or there is none
-    std::uint64_t takes = 0;       // its last as the taker
-    bool carried = false;          // its words may be from under another monitor
-    Time numbered_since{0};        // since when the client numbers its work; 0: it does not
+    bool carried = false;    // its words may be from under another monitor
+    Time numbered_since{0};  // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;
     double share_asked = 0;

@@ -46,8 +46,9 @@ bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && 
 
 }  // namespace
 
-Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus)
-    : registry_(registry), gpus_(gpus) {}
+Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus,
+                                   policy::Handovers& handovers)
+    : registry_(registry), gpus_(gpus), handovers_(handovers) {}
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
@@ -128,7 +129,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
 
 // It goes on without a part of its memory, so without all of its threads.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
-  for_lanes(registry_, giver, [&](const Client&, unsigned, Client::Lane& lane) {
+  for_lanes(registry_, giver, [&](const Client& client, unsigned, Client::Lane& lane) {
     if (lane.gpu != gpu) {
       if (!is_out(giver)) lane.kept_bytes = 0;
       return;
@@ -136,7 +137,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Ti
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;
-    if (lane.soon_bytes == 0) lane.gives = 0;  // to whom it gave before
+    handovers_.gives_anew(gpu, client.id);
     bytes -= part;
   });
   if (is_out(giver)) return;
@@ -158,7 +159,7 @@ Time Oversubscription::follow(Time now) {
     const policy::RoomPlan plan = policy::plan_room(jobs, now);
     next = earlier(next, plan.look_again);
     const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
-    if (leaves < kWorthHandingOver) withdraw_prepared(registry_, gpu);
+    if (leaves < kWorthHandingOver) handovers_.withdraw(gpu);
     if (plan.first == 0) continue;
     Job* giver = registry_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
@@ -176,7 +177,10 @@ Time Oversubscription::follow(Time now) {
       give(gpu, *giver, plan.gives_bytes, now);
     }
     if (leaves < kWorthHandingOver) continue;
-    begin_handover(registry_, gpu, *giver, first, plan.soon_bytes, registry_.random() | 1);
+    policy::Handover planned = pair_of(registry_, gpu, *giver, first);
+    planned.number = registry_.random() | 1;
+    planned.soon_bytes = plan.soon_bytes;
+    handovers_.plan(planned);
   }
   return next;
 }

@@ -18,6 +18,7 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/handovers.h"
 #include "monitor/policy/residency.h"
 #include "monitor/residency/way_back.h"
 
@@ -28,7 +29,7 @@ inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
 
 class Oversubscription {
  public:
-  Oversubscription(Registry& registry, GpuAccounts& gpus);
+  Oversubscription(Registry& registry, GpuAccounts& gpus, policy::Handovers& handovers);
 
   // Decides who leaves and who may come back. Answers when to look again; 0: when something
   // happens. REQUIRES: the residency reports are those of this look.
@@ -41,6 +42,7 @@ class Oversubscription {
 
   Registry& registry_;
   GpuAccounts& gpus_;
+  policy::Handovers& handovers_;
 };
 
 // Whether a client still asks for memory that it was told to wait for.

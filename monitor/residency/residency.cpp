@@ -9,7 +9,6 @@
 #include "monitor/core/lanes.h"
 #include "monitor/platform/text.h"
 #include "monitor/policy/host_pool.h"
-#include "monitor/residency/handovers.h"
 #include "monitor/residency/idle_release.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/way_back.h"
@@ -105,7 +104,10 @@ std::string failure_text(const residency::Failure& failure) {
 
 Residency::Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
                      std::uint64_t host_pool_bytes)
-    : registry_(registry), gpus_(gpus), memory_(memory), oversubscription_(registry, gpus) {
+    : registry_(registry),
+      gpus_(gpus),
+      memory_(memory),
+      oversubscription_(registry, gpus, handovers_) {
   gpus_.host_pool_bytes = host_pool_bytes;
 }
 
@@ -152,6 +154,7 @@ void Residency::room_came() {
 
 bool Residency::follow(Time now) {
   now_ = now;
+  handovers_.keep_those_of([&](ClientId id) { return registry_.client(id) != nullptr; });
   bool changed = false;
   for (auto& [key, job] : registry_.jobs()) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;

@@ -21,6 +21,7 @@
 #include <string>
 
 #include "monitor/core/registry.h"
+#include "monitor/policy/handovers.h"
 #include "monitor/policy/job_residency.h"
 #include "monitor/residency/memory_broker.h"
 #include "monitor/residency/oversubscription.h"
@@ -86,8 +87,9 @@ class Residency {
   Registry& registry_;
   GpuAccounts& gpus_;
   MemoryBroker& memory_;
-  Oversubscription oversubscription_;
-  Time now_{0};  // of the last look
+  policy::Handovers handovers_;
+  Oversubscription oversubscription_;  // plans them
+  Time now_{0};                        // of the last look
   Time due_{0};
   std::uint64_t pinned_bytes_ = 0;  // of it, by all clients, as of the last look
 };

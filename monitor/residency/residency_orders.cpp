@@ -6,7 +6,6 @@
 #include <map>
 
 #include "monitor/core/lanes.h"
-#include "monitor/residency/handovers.h"
 #include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
@@ -89,8 +88,9 @@ void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
 void Residency::tell_what_to_prepare(Job& job) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
-    order.gives = gives_now(registry_, state);
-    order.soon_bytes = order.gives != 0 ? state.soon_bytes : 0;
+    const policy::Handover* given = handovers_.given_by(state.gpu, client.id);
+    order.gives = given != nullptr ? given->number : 0;
+    order.soon_bytes = given != nullptr ? given->soon_bytes : 0;
     tell(client, lane, state, order);
   });
 }
@@ -105,9 +105,9 @@ residency::Input Residency::order_out(Job& job, Time now) {
     ResidencyOrder order = state.residency_order;
     order.limited = true;
     order.limit_bytes = state.kept_bytes;
-    state.takes = 0;
-    order.gives = gives_now(registry_, state);
-    order.takes = order.soon_bytes = state.soon_bytes = 0;
+    handovers_.leaves(state.gpu, client.id);
+    order.gives = handovers_.gives(state.gpu, client.id);
+    order.takes = order.soon_bytes = 0;
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
@@ -164,8 +164,8 @@ void Residency::follow_room(Job& job) {
     overdrawn[state.gpu] -= less;
     ResidencyOrder order = state.residency_order;
     order.limit_bytes = state.kept_bytes;
-    order.gives = gives_now(registry_, state);
-    order.takes = takes_now(registry_, state);
+    order.gives = handovers_.gives(state.gpu, client.id);
+    order.takes = handovers_.takes(state.gpu, client.id);
     tell(client, lane, state, order);
   });
 }
@@ -177,7 +177,7 @@ void Residency::let_in(Job& job) {
     state.told_to_leave = Time{0};
     state.carried = false;
     state.kept_bytes = 0;
-    end_handover(state);
+    handovers_.returns(state.gpu, client.id);
     order.gives = order.takes = order.soon_bytes = 0;
     tell(client, lane, state, order);
   });
