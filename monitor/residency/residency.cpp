@@ -128,7 +128,8 @@ void Residency::divide_host_pool() {
   std::vector<GpuAccounts::ClientOnGpu> places;
   std::vector<policy::HostUser> users;
   pinned_bytes_ = 0;
-  for (const auto& [key, job] : registry_.jobs()) {
+  for (const auto& each : registry_.jobs()) {
+    const Job& job = each.second;  // clang 14 lets no lambda capture a structured binding
     if (!job.knobs.swappable) continue;
     for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
       places.push_back({&client, lane, &state});

@@ -108,7 +108,8 @@ bool comes(const Job& job) {
 HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const Request* request) {
   HostRoom out{0, std::vector<std::uint64_t>(gpus.size())};
   std::vector<policy::HostUser> users;
-  for (const auto& [key, job] : registry.jobs()) {
+  for (const auto& each : registry.jobs()) {
+    const Job& job = each.second;  // clang 14 lets no lambda capture a structured binding
     if (!job.knobs.swappable) continue;
     for_lanes(registry, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
       const Account::Holding* holding = gpus[lane.gpu].account.holding(client.id);
@@ -118,7 +119,8 @@ HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const R
       if (holding != nullptr) {
         user.total_bytes = std::max(user.total_bytes, std::min(holding->granted, most));
       }
-      const bool asks = request != nullptr && request->gpu == lane.gpu && request->job.key == key;
+      const bool asks =
+          request != nullptr && request->gpu == lane.gpu && request->job.key == job.key;
       if (asks) user.total_bytes += std::min(request->bytes, most);
       users.push_back(user);
       if (job.knobs.oversubscribe) out.taken[lane.gpu] += lane.residency.away_bytes();
