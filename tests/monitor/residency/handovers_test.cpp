@@ -107,27 +107,6 @@ TEST(HandOvers, WhatIsPreparedForOneThatAHigherClassOvertakesIsWithdrawn) {
   EXPECT_EQ(rig.gives(rig.b), 0u);
 }
 
-TEST(HandOvers, WhatOneHasPreparedIsWithdrawnWhenAnotherGivesInstead) {
-  Turn rig;
-  works_until_it_prepares(rig);
-  const Registry& registry = rig.monitor.registry();
-  const auto job = [&](const Joined& who) -> const Job& {
-    return registry.jobs().at(who.client->job);
-  };
-  const Client::Lane& of_a = rig.a.client->lanes.at(0);
-  const Client::Lane& of_b = rig.b.client->lanes.at(0);
-  ASSERT_NE(of_b.gives, 0u);
-  ASSERT_NE(of_b.soon_bytes, 0u);
-  const Joined c = rig.oversubscriber("c");
-  Client::Lane& of_c = c.client->lanes.at(0);
-  of_c.residency.resident_bytes = kGiB;
-  begin_handover(registry, 0, job(c), job(rig.a), kGiB, 9);
-  EXPECT_EQ(of_b.gives, 0u);
-  EXPECT_EQ(of_b.soon_bytes, 0u);
-  EXPECT_EQ(of_c.gives, 9u);
-  EXPECT_EQ(of_a.takes, 9u);
-}
-
 TEST(HandOvers, WhatIsPreparedIsWithdrawnWhenTooLittleOfItIsStillLacking) {
   Turn rig;
   works_until_it_prepares(rig);
