@@ -11,7 +11,7 @@ namespace {
 
 using Phase = Handover::Phase;
 
-constexpr std::uint64_t kA = 1, kB = 2, kC = 3;
+constexpr std::uint64_t kA = 1, kB = 2, kC = 3, kD = 4;
 constexpr std::uint64_t kBytes = 1u << 30;
 
 Handover planned(std::uint64_t donor, std::uint64_t recipient, std::uint64_t soon_bytes,
@@ -99,6 +99,13 @@ TEST(HandOverTable, PreparedEndsWhenItIsPlannedForOthers) {
     ASSERT_EQ(all.all().size(), 1u);
     EXPECT_EQ(all.gives(0, other.donor), 8u);
     EXPECT_EQ(all.takes(0, other.recipient), 8u);
+  }
+  for (const std::uint64_t soon : {kBytes, std::uint64_t{0}}) {
+    Handovers all = one(kBytes);
+    all.plan(planned(kC, kD, soon, 8));
+    EXPECT_EQ(all.gives(0, kA), 0u) << "another gives instead, to yet another";
+    EXPECT_EQ(all.takes(0, kB), 0u);
+    EXPECT_EQ(all.gives(0, kC), 8u);
   }
   Handovers all = one(kBytes);
   all.plan(planned(kA, 0, kBytes, 8));
