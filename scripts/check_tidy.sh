@@ -29,7 +29,10 @@ for entry in json.load(open(sys.argv[1])):
         break
 PYTHON
 )"
-  [ -n "$command" ] || return 0 # not part of this build
+  if [ -z "$command" ]; then
+    echo "$file: not in $build/compile_commands.json; no target builds it, or $build is stale" >&2
+    return 1
+  fi
   key="$({ cat .clang-tidy shim/.clang-tidy && bash -c "$command" | sed '/^#/d'; } | sha256sum | cut -c1-32)"
   if [ -e "$passed/$key" ]; then return 0; fi
   if "$tidy" -p "$build" --quiet "$file" 2> "$passed/$key.err"; then
