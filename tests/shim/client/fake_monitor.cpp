@@ -66,6 +66,9 @@ FakeMonitor::FakeMonitor(std::string path, Manner manner)
     : path_(std::move(path)), manner_(std::move(manner)) {
   listener_ = test_support::listen_at(path_);
   thread_ = std::thread([this] { serve(); });
+  // A sanitizer gives a thread its memory when the thread begins. Whoever limits the process's
+  // memory afterwards must find that done.
+  while (!serves_) std::this_thread::yield();
 }
 
 void FakeMonitor::vanish() {
@@ -118,6 +121,7 @@ void FakeMonitor::drop_client() {
 
 void FakeMonitor::serve() {
   while (!over_) {
+    serves_ = true;
     if (hangs_up_.exchange(false)) drop_client();
     if (has_client_ && beats) page_.load()->heartbeat.fetch_add(1);
     pollfd file{client_ < 0 ? listener_ : client_, POLLIN, 0};

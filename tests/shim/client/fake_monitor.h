@@ -80,6 +80,7 @@ class FakeMonitor {
   std::atomic<int> welcomed_{0};
   std::atomic<bool> has_client_{false};
   std::atomic<unsigned> came_along_{0};
+  std::atomic<bool> serves_{false};
   std::atomic<bool> over_{false};
   std::atomic<bool> hangs_up_{false};
   std::thread thread_;
