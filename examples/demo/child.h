@@ -37,7 +37,7 @@ class Child {
   bool succeeded();
 
  private:
-  bool take_line(std::string& line);  // of what has been read already
+  bool take_line(std::string& line);  // out of `read_`; false: no whole line is there
   bool read_more();                   // waits for output; false: there is none any more
   int wait();                         // the exit status as waitpid() tells it
 

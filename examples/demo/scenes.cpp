@@ -14,7 +14,7 @@ namespace demo {
 namespace {
 
 constexpr unsigned kQuotaGiB = 2;
-constexpr double kArriveSeconds = 0.2;  // what was written before the pause has arrived after this
+constexpr double kArriveSeconds = 0.2;  // lines from before the pause need less to arrive
 constexpr double kPausedSeconds = 0.5;
 
 // Not a name that another demo on this machine has taken.
