@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "kernels_ptx.h"
+#include "switchyard/cuda_library.h"
 
 namespace switchyard::bench {
 
@@ -26,14 +27,30 @@ inline std::int64_t now_ns() {
   return at.tv_sec * 1'000'000'000LL + at.tv_nsec;
 }
 
-inline void* symbol(const char* name) {
-  static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-  void* const found = library != nullptr ? ::dlsym(library, name) : nullptr;
-  if (found == nullptr) {
-    std::fprintf(stderr, "bench: libcuda.so.1 has no %s: %s\n", name, ::dlerror());
+// The functions of `Functions`, a struct of cuda_library.h; ends the program when one is missing.
+template <typename Functions>
+Functions loaded() {
+  Functions functions;
+  void* const library = cuda::open_library(RTLD_GLOBAL);
+  if (const char* missing = functions.fill(cuda::in_library(library))) {
+    std::fprintf(stderr, "bench: libcuda.so.1 has no %s: %s\n", missing, ::dlerror());
     std::exit(1);
   }
-  return found;
+  return functions;
+}
+
+// clang-format off
+#define BENCH_CALLS(CALL) \
+  CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) \
+  CALL(cuModuleLoadData) CALL(cuModuleGetFunction) CALL(cuStreamCreate) CALL(cuEventCreate) \
+  CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel)
+// clang-format on
+SWITCHYARD_CUDA_FUNCTIONS(Driver, BENCH_CALLS);
+
+// Looked up once. A measured loop takes its pointers out before it begins.
+inline const Driver& driver() {
+  static const Driver only = loaded<Driver>();
+  return only;
 }
 
 // The driver's own address of an exported symbol, read from the library's symbol table, past
@@ -75,21 +92,15 @@ inline void check(CUresult result, const char* call) {
   std::exit(1);
 }
 
-// The type is that of the declaration in cuda.h, where macros already name the current version.
-#define BENCH_STRING_(name) #name
-#define BENCH_STRING(name) BENCH_STRING_(name)
-#define BENCH_CALL(name) \
-  (reinterpret_cast<decltype(&::name)>(::switchyard::bench::symbol(BENCH_STRING(name))))
-
 inline CUmodule load_module() {
-  check(BENCH_CALL(cuInit)(0), "cuInit");
+  check(driver().cuInit(0), "cuInit");
   CUdevice device = 0;
-  check(BENCH_CALL(cuDeviceGet)(&device, 0), "cuDeviceGet");
+  check(driver().cuDeviceGet(&device, 0), "cuDeviceGet");
   CUcontext context = nullptr;
-  check(BENCH_CALL(cuDevicePrimaryCtxRetain)(&context, device), "cuDevicePrimaryCtxRetain");
-  check(BENCH_CALL(cuCtxSetCurrent)(context), "cuCtxSetCurrent");
+  check(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+  check(driver().cuCtxSetCurrent(context), "cuCtxSetCurrent");
   CUmodule module = nullptr;
-  check(BENCH_CALL(cuModuleLoadData)(&module, kKernelsPtx), "cuModuleLoadData");
+  check(driver().cuModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData");
   return module;
 }
 

@@ -62,10 +62,10 @@ int main(int argc, char** argv) {
   std::vector<unsigned char> memory(static_cast<std::size_t>(kibibytes) * 1024);
   const CUmodule module = load_module();
   CUfunction function = nullptr;
-  check(BENCH_CALL(cuModuleGetFunction)(&function, module, "nop"), "cuModuleGetFunction");
-  const auto found = BENCH_CALL(cuLaunchKernel);
-  const auto own = reinterpret_cast<Launch>(own_symbol(BENCH_STRING(cuLaunchKernel)));
-  const auto synchronize = BENCH_CALL(cuCtxSynchronize);
+  check(driver().cuModuleGetFunction(&function, module, "nop"), "cuModuleGetFunction");
+  const auto found = driver().cuLaunchKernel;
+  const auto own = reinterpret_cast<Launch>(own_symbol(SWITCHYARD_CUDA_SYMBOL(cuLaunchKernel)));
+  const auto synchronize = driver().cuCtxSynchronize;
   if (own == nullptr) {
     std::fprintf(stderr, "empty_kernel: the driver's symbol table has no cuLaunchKernel\n");
     return 1;

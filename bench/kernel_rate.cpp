@@ -35,11 +35,10 @@ bool next_command(std::string& line) {
 class Job {
  public:
   Job(unsigned microseconds, int group) : microseconds_(microseconds), group_(group) {
-    check(BENCH_CALL(cuModuleGetFunction)(&function_, load_module(), "busy"),
-          "cuModuleGetFunction");
-    check(BENCH_CALL(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(driver().cuModuleGetFunction(&function_, load_module(), "busy"), "cuModuleGetFunction");
+    check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     for (CUevent& event : events_) {
-      check(BENCH_CALL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+      check(driver().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     }
     enqueue();
     retire();
@@ -96,9 +95,9 @@ class Job {
   std::size_t turn_ = 0;
   std::deque<CUevent> queued_;
   std::vector<double> stamps_;
-  decltype(&::cuLaunchKernel) launch_ = BENCH_CALL(cuLaunchKernel);
-  decltype(&::cuEventRecord) record_ = BENCH_CALL(cuEventRecord);
-  decltype(&::cuEventSynchronize) wait_ = BENCH_CALL(cuEventSynchronize);
+  decltype(&::cuLaunchKernel) launch_ = driver().cuLaunchKernel;
+  decltype(&::cuEventRecord) record_ = driver().cuEventRecord;
+  decltype(&::cuEventSynchronize) wait_ = driver().cuEventSynchronize;
 };
 
 }  // namespace

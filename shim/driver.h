@@ -3,7 +3,8 @@
 // Concept. `Driver` has a field for every row of calls.def (the calls we intercept) and of
 // driver.def (calls that only we make). The fields are named exactly as the exported symbols; with
 // __CUDA_API_VERSION_INTERNAL cuda.h declares them all, so every type comes from the header. A
-// field is null when the loaded driver lacks the call.
+// field is null when the loaded driver lacks the call. Other programs of ours, which need every
+// call of theirs, use switchyard/cuda_library.h.
 //
 // Threading: resolve() may be called by any thread at any time; it fills the table once. Reading a
 // field after resolved() or resolve() returned true needs no lock. A field alone says nothing while

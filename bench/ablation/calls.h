@@ -22,14 +22,10 @@ namespace switchyard::bench::ablation {
   CALL(cuModuleGetFunction)
 // clang-format on
 
-struct Calls {
-#define ABLATION_MEMBER(name) decltype(&::name) name = BENCH_CALL(name);
-  ABLATION_CALLS(ABLATION_MEMBER)
-#undef ABLATION_MEMBER
-};
+SWITCHYARD_CUDA_FUNCTIONS(Calls, ABLATION_CALLS);
 
 inline const Calls& calls() {
-  static const Calls only;
+  static const Calls only = loaded<Calls>();
   return only;
 }
 

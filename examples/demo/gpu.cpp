@@ -1,7 +1,5 @@
 #include "gpu.h"
 
-#include <dlfcn.h>
-
 #include "kernels_ptx.h"
 
 namespace demo {
@@ -15,20 +13,16 @@ bool Gpu::check(CUresult result, const char* call, std::string& why) const {
 }
 
 std::optional<Gpu> Gpu::open(std::string& why) {
-  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = switchyard::cuda::open_library();
   if (library == nullptr) {
     why = ::dlerror();
     return std::nullopt;
   }
   Gpu gpu;
-#define DEMO_DRIVER_LOAD(name)                                                     \
-  gpu.driver_.name = reinterpret_cast<decltype(&::name)>(::dlsym(library, #name)); \
-  if (gpu.driver_.name == nullptr) {                                               \
-    why = "libcuda.so.1 has no " #name;                                            \
-    return std::nullopt;                                                           \
+  if (const char* missing = gpu.driver_.fill(switchyard::cuda::in_library(library))) {
+    why = std::string("libcuda.so.1 has no ") + missing;
+    return std::nullopt;
   }
-  DEMO_DRIVER_CALLS(DEMO_DRIVER_LOAD)
-#undef DEMO_DRIVER_LOAD
   CUdevice device = 0;
   char name[128] = {};
   if (!gpu.check(gpu.driver_.cuInit(0), "cuInit", why) ||
@@ -58,7 +52,7 @@ bool Gpu::load(std::string& why) {
 
 bool Gpu::allocate(unsigned long bytes, std::string& why) {
   CUdeviceptr memory = 0;
-  return check(driver_.cuMemAlloc_v2(&memory, bytes), "cuMemAlloc", why);
+  return check(driver_.cuMemAlloc(&memory, bytes), "cuMemAlloc", why);
 }
 
 bool Gpu::launch(unsigned count, unsigned microseconds) {

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "switchyard/cuda_library.h"
+
 namespace demo {
 
 // The driver calls that the demo makes.
@@ -22,7 +24,7 @@ namespace demo {
   CALL(cuCtxSetCurrent)          \
   CALL(cuModuleLoadData)         \
   CALL(cuModuleGetFunction)      \
-  CALL(cuMemAlloc_v2)            \
+  CALL(cuMemAlloc)               \
   CALL(cuStreamCreate)           \
   CALL(cuStreamSynchronize)      \
   CALL(cuEventCreate)            \
@@ -31,11 +33,7 @@ namespace demo {
   CALL(cuLaunchKernel)           \
   CALL(cuGetErrorName)
 
-struct Driver {
-#define DEMO_DRIVER_POINTER(name) decltype(&::name) name = nullptr;
-  DEMO_DRIVER_CALLS(DEMO_DRIVER_POINTER)
-#undef DEMO_DRIVER_POINTER
-};
+SWITCHYARD_CUDA_FUNCTIONS(Driver, DEMO_DRIVER_CALLS);
 
 class Gpu {
  public:

@@ -33,6 +33,14 @@ wrong monitor/attic/bad.cpp monitor/core/page.h
 wrong tools/bad.cpp monitor/core/page.h
 wrong include/switchyard/bad.h shim/log.h
 
+# Programs that know nothing of Switchyard: they include its loader of libcuda, and nothing else.
+mkdir -p examples bench
+touch include/switchyard/cuda_library.h
+echo '#include "switchyard/cuda_library.h"' | tee examples/good.cpp > bench/good.cpp
+"$check" "$tree"
+wrong examples/bad.cpp switchyard/abi.h
+wrong bench/bad.cpp switchyard/abi.h
+
 # A command that what all commands share would include.
 mkdir -p tools/base tools/run
 touch tools/run/run.h

@@ -1,6 +1,5 @@
 #include "driver.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,12 +10,12 @@
 namespace conformance {
 
 void* driver() {
-  static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  static void* library = switchyard::cuda::open_library(RTLD_GLOBAL);
   return library;
 }
 
 void* find(const char* symbol) {
-  void* found = driver() ? dlsym(driver(), symbol) : nullptr;
+  void* found = switchyard::cuda::in_library(driver())(symbol, symbol);
   if (!found) {
     fprintf(stderr, "libcuda.so.1 has no %s\n", symbol);
     abort();

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "switchyard/cuda_library.h"
+
 namespace conformance {
 
 // The library, or null. why_no_gpu() is empty once cuInit succeeded and there is a device.
@@ -76,8 +78,7 @@ int run_child(const std::string& name, const std::string& input = {});
 
 }  // namespace conformance
 
-#define CU_SYMBOL(name) ::conformance::call<decltype(&::name)>(#name)
-#define CU(name) CU_SYMBOL(name)
+#define CU(name) ::conformance::call<decltype(&::name)>(SWITCHYARD_CUDA_SYMBOL(name))
 #define EXPECT_CU(expected, expression) \
   EXPECT_EQ(::conformance::error_name(expected), ::conformance::error_name(expression))
 #define ASSERT_CU(expression) \

@@ -12,6 +12,8 @@
 
 #include <string>
 
+#include "switchyard/cuda_library.h"
+
 namespace jobs {
 
 #define JOB_CALLS(CALL)               \
@@ -44,16 +46,7 @@ namespace jobs {
   CALL(cuMemSetAccess)                \
   CALL(cuMemUnmap)
 
-struct Api {
-#define JOB_POINTER(name) decltype(&::name) name = nullptr;
-  JOB_CALLS(JOB_POINTER)
-#undef JOB_POINTER
-};
-
-// cuda.h makes cuMemAlloc a macro for cuMemAlloc_v2: the symbol is the macro's value, and what
-// cuGetProcAddress wants is its name.
-#define JOB_SYMBOL_TEXT(name) #name
-#define JOB_SYMBOL(name) JOB_SYMBOL_TEXT(name)
+SWITCHYARD_CUDA_FUNCTIONS(Api, JOB_CALLS);
 
 #ifdef JOB_LINKED
 
@@ -68,7 +61,7 @@ inline const char* load(Api& api, const std::string& door) {
 #else
 
 // `door`: "" or "soname" (libcuda.so.1), "so" (libcuda.so), a path with a slash; "proc" and "proc2"
-// ask cuGetProcAddress and _v2 of the soname's library.
+// ask cuGetProcAddress and _v2 of the soname's library. Null, or what is missing.
 inline const char* load(Api& api, const std::string& door) {
   const bool path = door.find('/') != std::string::npos;
   const char* file = path ? door.c_str() : door == "so" ? "libcuda.so" : "libcuda.so.1";
@@ -91,12 +84,7 @@ inline const char* load(Api& api, const std::string& door) {
     }
     return ::dlsym(library, symbol);
   };
-#define JOB_FIND(name)                                                            \
-  api.name = reinterpret_cast<decltype(api.name)>(find(JOB_SYMBOL(name), #name)); \
-  if (api.name == nullptr) return "the library lacks " #name;
-  JOB_CALLS(JOB_FIND)
-#undef JOB_FIND
-  return nullptr;
+  return api.fill(find);
 }
 
 #endif

@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "switchyard/cuda_library.h"
 #include "tools/base/output.h"
 
 namespace switchyard::tools {
@@ -48,34 +50,34 @@ constexpr InitError kInitErrors[] = {
      "see `dmesg | grep NVRM`; load the module: `sudo modprobe nvidia_uvm`"},
 };
 
-template <typename Function>
-Function symbol(void* library, const char* name) {
-  return reinterpret_cast<Function>(::dlsym(library, name));
-}
+#define REPORT_CALLS(CALL) CALL(cuInit) CALL(cuDriverGetVersion) CALL(cuDeviceGetCount)
+SWITCHYARD_CUDA_FUNCTIONS(Driver, REPORT_CALLS);
 
 nlohmann::json look() {
   nlohmann::json report;
-  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = cuda::open_library();
   if (library == nullptr) {
     const char* why = ::dlerror();
     return {{"reason", why != nullptr ? why : "unknown"}};
   }
   report["found"] = true;
-  const auto init = symbol<int (*)(unsigned)>(library, "cuInit");
-  const auto version = symbol<int (*)(int*)>(library, "cuDriverGetVersion");
-  const auto count = symbol<int (*)(int*)>(library, "cuDeviceGetCount");
+  Driver driver;
+  const char* missing = driver.fill(cuda::in_library(library));
   Dl_info about{};
-  if (init != nullptr && ::dladdr(reinterpret_cast<void*>(init), &about) != 0) {
+  if (driver.cuInit != nullptr && ::dladdr(reinterpret_cast<void*>(driver.cuInit), &about) != 0) {
     report["path"] = about.dli_fname;
   }
-  if (init == nullptr || version == nullptr || count == nullptr) {
-    report["reason"] = "it lacks cuInit";
+  if (missing != nullptr) {
+    report["reason"] = std::string("it lacks ") + missing;
     return report;
   }
   int number = 0;
-  report["init_result"] = init(0);
-  if (version(&number) == 0) report["version"] = number;
-  if (report["init_result"] == 0 && count(&number) == 0) report["devices"] = number;
+  const int result = driver.cuInit(0);
+  report["init_result"] = result;
+  if (driver.cuDriverGetVersion(&number) == CUDA_SUCCESS) report["version"] = number;
+  if (result == CUDA_SUCCESS && driver.cuDeviceGetCount(&number) == CUDA_SUCCESS) {
+    report["devices"] = number;
+  }
   return report;
 }
 

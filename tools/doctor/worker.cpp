@@ -1,7 +1,6 @@
 #include "tools/doctor/worker.h"
 
 #include <cuda.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,42 +12,20 @@
 #include <thread>
 
 #include "kernels_ptx.h"
+#include "switchyard/cuda_library.h"
 #include "switchyard/status.h"
 
 namespace switchyard::tools {
 namespace {
 
-// By their exported names: which version cuda.h means by a plain name differs between toolkits.
-struct Driver {
-  decltype(&::cuInit) init;
-  decltype(&::cuDeviceGetCount) count;
-  decltype(&::cuDeviceGet) get;
-  CUresult(CUDAAPI* uuid)(CUuuid*, CUdevice);
-  decltype(&::cuDevicePrimaryCtxRetain) retain;
-  decltype(&::cuCtxSetCurrent) set_current;
-  decltype(&::cuModuleLoadData) load;
-  decltype(&::cuModuleGetFunction) function;
-  decltype(&::cuStreamCreate) stream;
-  decltype(&::cuEventCreate) event;
-  decltype(&::cuEventRecord) record;
-  decltype(&::cuEventSynchronize) wait;
-  decltype(&::cuLaunchKernel) launch;
-
-  bool open() {
-    void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto find = [library](auto& pointer, const char* name) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(
-          library != nullptr ? ::dlsym(library, name) : nullptr);
-      return pointer != nullptr;
-    };
-    return find(init, "cuInit") && find(count, "cuDeviceGetCount") && find(get, "cuDeviceGet") &&
-           find(uuid, "cuDeviceGetUuid_v2") && find(retain, "cuDevicePrimaryCtxRetain") &&
-           find(set_current, "cuCtxSetCurrent") && find(load, "cuModuleLoadData") &&
-           find(function, "cuModuleGetFunction") && find(stream, "cuStreamCreate") &&
-           find(event, "cuEventCreate") && find(record, "cuEventRecord") &&
-           find(wait, "cuEventSynchronize") && find(launch, "cuLaunchKernel");
-  }
-};
+// clang-format off
+#define WORKER_CALLS(CALL) \
+  CALL(cuInit) CALL(cuDeviceGetCount) CALL(cuDeviceGet) CALL(cuDeviceGetUuid_v2) \
+  CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuModuleLoadData) \
+  CALL(cuModuleGetFunction) CALL(cuStreamCreate) CALL(cuEventCreate) CALL(cuEventRecord) \
+  CALL(cuEventSynchronize) CALL(cuLaunchKernel)
+// clang-format on
+SWITCHYARD_CUDA_FUNCTIONS(Driver, WORKER_CALLS);
 
 // The 32 hexadecimal digits of a UUID in any writing.
 std::string digits_of(const std::string& uuid) {
@@ -71,33 +48,37 @@ class Worker {
  public:
   // Null, or what failed.
   const char* prepare(const std::string& wanted) {
-    if (!driver_.open()) return "libcuda.so.1 does not load";
-    if (driver_.init(0) != CUDA_SUCCESS) return "cuInit fails";
+    if (driver_.fill(cuda::in_library(cuda::open_library())) != nullptr) {
+      return "libcuda.so.1 does not load";
+    }
+    if (driver_.cuInit(0) != CUDA_SUCCESS) return "cuInit fails";
     int count = 0;
-    driver_.count(&count);
+    driver_.cuDeviceGetCount(&count);
     CUdevice device = -1;
     for (int i = 0; i < count && device < 0; ++i) {
       CUdevice candidate = 0;
       CUuuid uuid{};
-      if (driver_.get(&candidate, i) == CUDA_SUCCESS &&
-          driver_.uuid(&uuid, candidate) == CUDA_SUCCESS && digits_of(uuid) == digits_of(wanted)) {
+      if (driver_.cuDeviceGet(&candidate, i) == CUDA_SUCCESS &&
+          driver_.cuDeviceGetUuid_v2(&uuid, candidate) == CUDA_SUCCESS &&
+          digits_of(uuid) == digits_of(wanted)) {
         device = candidate;
       }
     }
     if (device < 0) return "this process does not see that GPU (CUDA_VISIBLE_DEVICES?)";
     CUcontext context = nullptr;
-    if (driver_.retain(&context, device) != CUDA_SUCCESS ||
-        driver_.set_current(context) != CUDA_SUCCESS) {
+    if (driver_.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS ||
+        driver_.cuCtxSetCurrent(context) != CUDA_SUCCESS) {
       return "no context can be made (memory full?)";
     }
     CUmodule module = nullptr;
-    if (driver_.load(&module, kKernelsPtx) != CUDA_SUCCESS ||
-        driver_.function(&busy_, module, "busy") != CUDA_SUCCESS) {
+    if (driver_.cuModuleLoadData(&module, kKernelsPtx) != CUDA_SUCCESS ||
+        driver_.cuModuleGetFunction(&busy_, module, "busy") != CUDA_SUCCESS) {
       return "the kernel does not load";
     }
-    if (driver_.stream(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return "no stream";
+    if (driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+      return "no stream";
     for (CUevent& event : marks_) {
-      if (driver_.event(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return "no event";
+      if (driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return "no event";
       if (!queue(event)) return "the kernel does not start";
     }
     return step() ? nullptr : "the kernel does not end";
@@ -107,7 +88,7 @@ class Worker {
   bool step() {
     CUevent& oldest = marks_[turn_];
     turn_ = (turn_ + 1) % marks_.size();
-    if (driver_.wait(oldest) != CUDA_SUCCESS) return false;
+    if (driver_.cuEventSynchronize(oldest) != CUDA_SUCCESS) return false;
     done_.fetch_add(kBatch, std::memory_order_relaxed);
     return queue(oldest);
   }
@@ -122,15 +103,15 @@ class Worker {
     unsigned microseconds = kMicroseconds;
     void* parameters[] = {&microseconds};
     for (unsigned i = 0; i < kBatch; ++i) {
-      if (driver_.launch(busy_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) !=
+      if (driver_.cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) !=
           CUDA_SUCCESS) {
         return false;
       }
     }
-    return driver_.record(mark, stream_) == CUDA_SUCCESS;
+    return driver_.cuEventRecord(mark, stream_) == CUDA_SUCCESS;
   }
 
-  Driver driver_{};
+  Driver driver_;
   CUfunction busy_ = nullptr;
   CUstream stream_ = nullptr;
   std::array<CUevent, 3> marks_{};
