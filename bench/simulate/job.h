@@ -44,6 +44,8 @@ struct JobSpec {
   double kernel_ms = 0;  // its longest kernel: what a closing gate can't stop
   double on_s = 5, off_s = 5;
   unsigned launches = 200;    // of each step of an eager server
+  unsigned tail = 0;          // waits that follow within the step, after a few launches each
+  double scatter = 0;         // by what part the launches of its steps vary
   bool timed = true;          // its library times its bursts (an older one doesn't)
   std::vector<Phase> phases;  // of an eager server, by time; before them as the figures above say
   double start_s = 0;
@@ -59,7 +61,7 @@ inline constexpr char kJobForms[] =
     "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests, bursty or "
     "eager; "
     "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, kernel_ms, on_s, "
-    "off_s, start_s, stop_s, work_s, deadline_s, launches, processes, count";
+    "off_s, start_s, stop_s, work_s, deadline_s, launches, tail, scatter, processes, count";
 
 // Nothing, and a reason, when it can't be understood.
 std::optional<JobSpec> parse_job(std::string_view text, std::string& why);

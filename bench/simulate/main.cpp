@@ -24,6 +24,7 @@ struct Options {
   double minutes = 1;
   double minimum = 0.02;
   std::uint64_t seed = 1;
+  bool foresee = false;
   bool json = false;
 };
 
@@ -49,6 +50,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--minimum", options.minimum, "of the GPU's time, left to lower classes")
       ->check(CLI::Range(0.0, 0.5))
       ->capture_default_str();
+  app.add_flag("--foresee", options.foresee,
+               "serve a high job that waits for its CPU by foreseen waits");
   app.add_option("--seed", options.seed, "of all that is random")->capture_default_str();
   app.add_flag("--json", options.json, "for programs");
 }
@@ -63,6 +66,7 @@ Settings settings_of(const Options& options) {
   out.rules.slices = options.means == "both" || options.means == "slice";
   out.rules.gates = options.means == "both" || options.means == "gate";
   out.rules.minimum = options.minimum;
+  out.rules.foresee = options.foresee;
   out.unmanaged = options.means == "default";
   out.seconds = options.minutes * 60;
   return out;

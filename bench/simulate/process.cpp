@@ -1,6 +1,7 @@
 #include "bench/simulate/process.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace switchyard::simulate {
@@ -9,6 +10,8 @@ namespace {
 constexpr Time kKernel = std::chrono::microseconds(100);
 // What an unarmed process has queued, and so can't be stopped.
 constexpr Time kQueued = std::chrono::milliseconds(20);
+// Between two waits of the tail of a step.
+constexpr unsigned kTailLaunches = 6;
 
 Time from_ms(double ms) { return Time(static_cast<Time::rep>(ms * 1e6)); }
 
@@ -50,18 +53,25 @@ Time Process::longest_batch() const {
 
 void Process::look(monitor::policy::ClientView& view) const {
   const Time batch = longest_batch();
-  view.work = launches_ + static_cast<std::uint64_t>(ran() / kKernel);
+  view.work = launches_;
+  // The others' launches are whole bursts, of many kernels.
+  if (spec_.pattern != Pattern::kEager) view.work += static_cast<std::uint64_t>(ran() / kKernel);
   view.progress = launches_ + stops_ + static_cast<std::uint64_t>(ran() / batch);
   // What is queued behind the closed gate is submitted, too.
   view.numbered = true;
   view.busy = left_ > Time{0};
   if (spec_.timed) view.bursts = bursts_;
+  view.bursts.launched = launched_;
+  view.bursts.waiting = waits_since_ != kNever;
   view.held = closed_ && left_ <= Time{0} && !waiting_.empty();
 }
 
 void Process::obey(const monitor::policy::ClientPlan& plan) {
   armed_ = plan.armed;
   wake_ = plan.wake;
+  tells_waits_ = plan.tell_waits;
+  foreseen_ = plan.wait_foreseen;
+  if (std::exchange(ring_after_, plan.ring_after) != plan.ring_after) ring_due_ = true;
   batch_us_ = plan.spacing_us != 0 ? plan.spacing_us : 1000;
   if (const bool close = plan.closed != 0; close != closed_) {
     catch_up();
@@ -110,24 +120,46 @@ Time Process::random_step() {
   return from_ms(std::uniform_real_distribution<double>(0.5, 1.5)(random_) * mean_ms);
 }
 
-void Process::launch_one(Time now) {
-  if (launched_ == 0) {
-    arrived_ = launched_at_ = now;
-    choose_phase(now);
+void Process::begin_burst(Time now) {
+  launched_at_ = now;
+  if (waits_ > 0) {
+    burst_ = kTailLaunches;
+    return;
   }
+  arrived_ = now;
+  choose_phase(now);
+  burst_ = phase_.launches;
+  if (spec_.scatter <= 0) return;
+  const double part =
+      std::uniform_real_distribution<double>(1 - spec_.scatter, 1 + spec_.scatter)(random_);
+  burst_ = std::max(1u, static_cast<unsigned>(std::lround(part * phase_.launches)));
+}
+
+void Process::launch_one(Time now) {
+  if (launched_ == 0) begin_burst(now);
   catch_up();
   left_ += from_ms(phase_.gpu_ms / phase_.launches);
   ++launches_;
   if (std::exchange(wake_, false)) rings_ = true;
-  const bool last = ++launched_ == phase_.launches;
+  const bool last = ++launched_ == burst_;
   next_ = last ? kNever : now + random_step();
   if (last) waits_since_ = now;
+  const bool reached = ring_due_ && ring_after_ != 0 && launched_ >= ring_after_;
+  if (reached) ring_due_ = false;
+  if (tells_waits_ && (reached || (last && !foreseen_))) rings_ = true;
   offer();
 }
 
-void Process::end_burst(Time now, Time waits_since, JobResult& result) {
+void Process::end_step(Time now, JobResult& result) {
   result.latencies_ms.push_back(static_cast<float>(1e3 * monitor::seconds(now - arrived_)));
+}
+
+void Process::end_burst(Time now, Time waits_since) {
   ++bursts_.count;
+  bursts_.counts[bursts_.count % bursts_.counts.size()] =
+      static_cast<std::uint16_t>(std::max(1u, launched_));
+  rings_ = rings_ || tells_waits_;
+  ring_due_ = true;
   bursts_.waited_ns += static_cast<std::uint64_t>((now - waits_since).count());
   bursts_.burst_ns += static_cast<std::uint64_t>((now - launched_at_).count());
 }
@@ -156,12 +188,17 @@ void Process::ran_out(Time now, JobResult& result) {
   }
   if (spec_.pattern == Pattern::kEager) {
     if (waits_since_ == kNever) return;  // the GPU is quicker than the CPU
-    end_burst(now, std::exchange(waits_since_, kNever), result);
+    end_burst(now, std::exchange(waits_since_, kNever));
     launched_ = 0;
+    if (waits_++ == spec_.tail) {
+      waits_ = 0;
+      end_step(now, result);
+    }
     next_ = now + random_step();
     return;
   }
-  end_burst(now, launched_at_, result);
+  end_burst(now, launched_at_);
+  end_step(now, result);
   if (spec_.pattern == Pattern::kTraining) {
     if (spec_.cpu_ms > 0) {
       next_ = now + from_ms(spec_.cpu_ms);

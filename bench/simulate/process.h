@@ -50,7 +50,9 @@ class Process {
   void choose_phase(Time now);
   Time random_step();
   void launch_one(Time now);  // of an eager server's step
-  void end_burst(Time now, Time waits_since, JobResult& result);
+  void begin_burst(Time now);
+  void end_burst(Time now, Time waits_since);
+  void end_step(Time now, JobResult& result);
 
   const JobSpec& spec_;
   std::size_t job_;
@@ -61,7 +63,9 @@ class Process {
   std::deque<Time> waiting_;   // arrived, not launched
   Time arrived_{0};            // the launched burst
   Time launched_at_{0};        // when it was, or its first kernel
-  unsigned launched_ = 0;      // kernels of an eager server's step so far
+  unsigned launched_ = 0;      // kernels of an eager server's burst so far
+  unsigned burst_ = 0;         // kernels of that burst
+  unsigned waits_ = 0;         // of its step so far
   Time waits_since_ = kNever;  // its CPU has launched them all
   monitor::policy::Bursts bursts_;
   Time left_{0};          // of it
@@ -75,6 +79,10 @@ class Process {
   bool armed_ = false;
   bool closed_ = false;
   bool wake_ = false;
+  bool tells_waits_ = false;
+  bool foreseen_ = false;         // its next wait is
+  std::uint32_t ring_after_ = 0;  // launches
+  bool ring_due_ = false;         // it has not rung for that
   bool rings_ = false;
   bool alive_ = true;
 };

@@ -16,10 +16,11 @@ using monitor::SliceWrite;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The monitor looks so often anyway, so soon after a ring, and so soon while slices are on their
-// way.
+// The monitor looks so often anyway, so soon after a ring, but not so soon after the last of the
+// same process, and so soon while slices are on their way.
 constexpr Time kTick = milliseconds(250);
 constexpr Time kRingTakes = microseconds(50);
+constexpr Time kRingPause = microseconds(200);
 constexpr Time kWhileApplying = microseconds(500);
 
 Time from_s(double seconds) { return Time(static_cast<Time::rep>(seconds * 1e9)); }
@@ -32,6 +33,7 @@ struct Page {
   std::uint32_t seq = 0;
   std::uint32_t applied = 0;
   Time last_applies{0};
+  Time heard_at{-kRingPause};  // it rang
 };
 
 struct Event {
@@ -121,7 +123,7 @@ void Simulation::join(std::size_t job) {
   for (unsigned i = 0; i < specs_[job].processes; ++i) {
     const std::size_t who = processes_.size();
     processes_.push_back(std::make_unique<Process>(specs_[job], job, engine_, random_()));
-    pages_.push_back({who + 1, {}, {}, 0, 0, Time{0}});
+    pages_.emplace_back().client = who + 1;
     applier_.join(who + 1, false);
     expect_arrival(who);
   }
@@ -305,8 +307,11 @@ Result Simulation::run() {
       look();
     }
     if (settings_.unmanaged) continue;
-    for (const auto& process : processes_) {
-      if (process->take_ring()) next_look_ = std::min(next_look_, now_ + kRingTakes);
+    for (std::size_t who = 0; who < processes_.size(); ++who) {
+      if (!processes_[who]->take_ring()) continue;
+      Time& heard_at = pages_[who].heard_at;
+      heard_at = std::max({heard_at, now_ + kRingTakes, heard_at + kRingPause});
+      next_look_ = std::min(next_look_, heard_at);
     }
   }
   finish();

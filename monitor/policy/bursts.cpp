@@ -48,7 +48,10 @@ double slice_us(const HighState& high) {
   return high.yield_us == 0 ? kYieldShort.compute_us : high.yield_us;
 }
 
-void begin_window(BurstState& state, const Bursts& seen, Time now) {
+void begin_window(const Rider& rider, Time now) {
+  BurstState& state = rider.state->bursts;
+  const Bursts& seen = rider.view->bursts;
+  rider.state->foresight.kernels = rider.kernels();
   state.count = seen.count;
   state.waited_ns = seen.waited_ns;
   state.burst_ns = seen.burst_ns;
@@ -69,7 +72,9 @@ void classify(BurstState& state, double wait_ns, const Tick& tick) {
   const double caught_up = caught_up_ns(tick);
   if (!state.gpu_bound && wait_ns > caught_up) {
     state.gpu_bound = true;
-    const bool by_us = high.yield_us != 0 && now - high.yield_since < kSoonAfterChange;
+    // While waits are foreseen it is not in force, and foresight judges by itself.
+    const bool by_us =
+        high.yield_us != 0 && high.foreseen_us == 0 && now - high.grew_at < kSoonAfterChange;
     state.distrust =
         by_us ? std::clamp(2 * state.distrust, kFirstDistrust, kLongestDistrust) : Time{0};
     state.bound_since = now;
@@ -79,7 +84,9 @@ void classify(BurstState& state, double wait_ns, const Tick& tick) {
   }
 }
 
-void close_window(BurstState& state, const Bursts& seen, const Tick& tick) {
+void close_window(const Rider& rider, const Tick& tick) {
+  BurstState& state = rider.state->bursts;
+  const Bursts& seen = rider.view->bursts;
   const Time now = tick.now;
   const std::uint32_t count = seen.count - state.count;
   const std::uint64_t waited = seen.waited_ns - state.waited_ns;
@@ -88,11 +95,14 @@ void close_window(BurstState& state, const Bursts& seen, const Tick& tick) {
   // A client can say anything: sums that fall, or more time than its threads may have had.
   if (waited <= burst && burst <= most) {
     const double cpu = static_cast<double>(burst - waited) / count;
+    state.last_cpu_ns = cpu;
     state.cpu_ns = state.cpu_ns < 0 ? cpu : state.cpu_ns + kNewest * (cpu - state.cpu_ns);
     state.known_at = now;
-    classify(state, static_cast<double>(waited) / count, tick);
+    const double wait = static_cast<double>(waited) / count;
+    if (!steerable(rider.state->foresight, state.cpu_ns)) classify(state, wait, tick);
+    steer(rider.state->foresight, wait, state.cpu_ns, count, rider.kernels(), now);
   }
-  begin_window(state, seen, now);
+  begin_window(rider, now);
 }
 
 void follow(const Rider& rider, const Tick& tick) {
@@ -100,23 +110,24 @@ void follow(const Rider& rider, const Tick& tick) {
   BurstState& state = rider.state->bursts;
   const Bursts& seen = rider.view->bursts;
   // What was seen with another slice says nothing of this one.
-  if (state.since == Time{0} || state.since < tick.state.high.yield_since) {
+  const HighState& high = tick.state.high;
+  if (state.since == Time{0} || state.since < std::max(high.yield_since, high.foreseen_since)) {
     if (state.since == Time{0}) {
       state.known_at = now;
       state.untimed = true;
     }
-    begin_window(state, seen, now);
+    begin_window(rider, now);
     return;
   }
   const std::uint32_t count = seen.count - state.count;
   if (state.untimed && count > 0) {
     state.untimed = false;
-    begin_window(state, seen, now);
+    begin_window(rider, now);
     return;
   }
   const Time span = now - state.since;
   if ((span >= kWindow && count >= kFewBursts) || (span >= kLongWindow && count > 0)) {
-    close_window(state, seen, tick);
+    close_window(rider, tick);
   } else if (rider.active && now - state.known_at >= kForgetAfter) {
     state.cpu_ns = -1;
   }
@@ -151,6 +162,7 @@ void choose_slice(HighState& high, double allowed, Time now) {
   if (allowed > now_us && now - high.yield_since < kKeptFor) return;
   const std::uint32_t wanted = stepped(allowed);
   if (wanted == high.yield_us) return;
+  if (wanted > high.yield_us) high.grew_at = now;
   high.yield_us = wanted;
   high.yield_since = now;
 }
@@ -189,6 +201,11 @@ Yielding yielding(const HighState& high) {
   if (high.yield_us == 0) {
     return {high.given_us, "a high job waits for the GPU, or does not say for what it waits"};
   }
+  if (high.foreseen_us != 0) {
+    return {high.given_us,
+            "the high job's waits are foreseen by its launches, and the low job's "
+            "gate closes before each"};
+  }
   return {high.given_us, "the high jobs wait for their CPU, and the GPU is idle meanwhile"};
 }
 
@@ -198,7 +215,8 @@ const char* waits_for(const BurstState& bursts) {
 }
 
 Slices yielding_slices(const Tick& tick) {
-  const std::uint32_t us = tick.state.high.yield_us;
+  const HighState& high = tick.state.high;
+  const std::uint32_t us = high.foreseen_us != 0 ? high.foreseen_us : high.yield_us;
   return us == 0 ? kYieldShort : Slices{us, kYieldShort.copy_us};
 }
 

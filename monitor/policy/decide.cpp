@@ -124,6 +124,7 @@ void share(Tick& tick) {
   const auto turns = tick.rules.gates ? turns_for(tick) : std::nullopt;
   if (turns) arm_newcomers(tick, *turns);
   if (!turns || !take_turns(tick, *turns)) tick.state.turns.phase = Turns::Phase::kNone;
+  foresee_waits(tick);
   if (tick.rules.slices) {
     give_slices(tick);
     shorten_copies(tick);

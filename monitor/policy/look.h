@@ -23,6 +23,7 @@ struct Rider {
 
   std::uint32_t groups() const { return std::max(1u, view->compute_groups); }
   std::uint64_t job() const { return view->job; }
+  std::uint64_t kernels() const { return view->work - view->copies; }  // so far
   bool limited() const { return view->limit > 0 && view->limit < 1; }
   bool shut(std::uint32_t why) const { return (plan->closed & why) != 0; }
   // Waits stand around its launches from now on, and its progress is told.
@@ -112,6 +113,16 @@ void forget_windows(State& state);
 bool waits_for_gpu(const Tick& tick);
 // What the one that yields gets instead of the shortest slice.
 Slices yielding_slices(const Tick& tick);
+
+// --- foresight.cpp ---
+// Closes the low job's gate before the high job's next wait, where that can be foreseen.
+void foresee_waits(Tick& tick);
+// A window of bursts has ended (bursts.cpp): the mean wait in it, and what the CPU did for each.
+void steer(Foresight& foresight, double wait_ns, double cpu_ns, std::uint32_t bursts,
+           std::uint64_t kernels, Time now);
+
+// Longer waits can be mended by closing the gate earlier.
+bool steerable(const Foresight& foresight, double cpu_ns);
 
 // --- holding.cpp ---
 // By gates alone: the lower class waits while the high one works. True: it waits now.

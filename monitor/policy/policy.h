@@ -28,10 +28,12 @@
 //   limits     ceilings, by the gate               classes  who is high, weights, slices
 //   turns      one job after the other             holding  the lower class held by gates alone
 //   bursts     who waits for the GPU, who for its CPU
+//   foresight  when the next wait comes, and the low gate closed before it
 //
 // Threading: pure functions over plain values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -72,6 +74,9 @@ struct Rules {
   bool slices = true;     // the driver takes slices here
   bool gates = true;      // gates may be used
   double minimum = 0.02;  // what a busy high class leaves to the lower ones, together
+  // A high job that waits for its CPU is served by foreseen waits (wait_history.h), where they can
+  // be foreseen, instead of by a slice alone.
+  bool foresee = false;
 };
 
 // Sums of what the library timed (shim/gate/bursts.h). A burst is what the CPU does from the first
@@ -80,6 +85,11 @@ struct Bursts {
   std::uint32_t count = 0;  // these may begin anew at 0
   std::uint64_t waited_ns = 0;
   std::uint64_t burst_ns = 0;
+  // The launches of the last bursts: those of burst n stand at n % 8. 0: an older library, which
+  // does not count them.
+  std::array<std::uint16_t, 8> counts{};
+  std::uint32_t launched = 0;  // since the last wait
+  bool waiting = false;        // the CPU waits now
 };
 
 struct ClientView {
@@ -114,11 +124,16 @@ struct Snapshot {
 struct ClientPlan {
   std::uint64_t client = 0;
   Slices slices;
-  std::uint32_t closed = 0;      // abi::kClosed* bits: the gate is shut for these reasons
-  bool armed = false;            // waits stand around its launches, so that a close stops the GPU
-  bool watch = false;            // its progress is wanted: who has work on the GPU just now
-  bool linger = false;           // it keeps the GPU for a moment after each burst
-  bool time_bursts = false;      // its bursts are wanted
+  std::uint32_t closed = 0;  // abi::kClosed* bits: the gate is shut for these reasons
+  bool armed = false;        // waits stand around its launches, so that a close stops the GPU
+  bool watch = false;        // its progress is wanted: who has work on the GPU just now
+  bool linger = false;       // it keeps the GPU for a moment after each burst
+  bool time_bursts = false;  // its bursts are wanted
+  // It rings when a wait begins or ends, and with so many launches since the last wait; 0: not for
+  // launches. A wait that is foreseen may begin without.
+  bool tell_waits = false;
+  bool wait_foreseen = false;
+  std::uint32_t ring_after = 0;
   std::uint32_t spacing_us = 0;  // GPU work between two waits; 0: abi's default
   bool active = false;
   bool wake = false;         // the monitor wants to know when it works again

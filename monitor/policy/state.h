@@ -4,6 +4,7 @@
 // Threading: plain values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 
@@ -21,9 +22,52 @@ struct BurstState {
   bool untimed = false;    // its first burst may have begun before bursts were timed
   Time known_at{0};        // when a window last closed
   double cpu_ns = -1;      // the CPU's part of a burst, smoothed over windows; -1: not known
+  double last_cpu_ns = 0;  // in the last one
   bool gpu_bound = false;  // its waits are longer than it takes to switch to it
   Time bound_since{0};
   Time distrust{0};  // for so long it stays bound by the GPU, whatever its waits say
+};
+
+// The launches of a client's last bursts (wait_history.h).
+struct WaitHistory {
+  static constexpr unsigned kKept = 24;
+  std::uint32_t count = 0;  // the number of the newest
+  bool began = false;
+  std::array<std::uint16_t, kKept> launches{};  // the newest last
+  unsigned kept = 0;
+  // Sums over the last bursts, in launches: of all, of those whose wait was foreseen, and of those
+  // whose place in the order foretold it.
+  double all = 0;
+  double foreseen = 0;
+  double in_order = 0;
+};
+
+// When a client's next wait comes (foresight.cpp).
+struct Foresight {
+  enum class Phase : std::uint8_t {
+    kOff,       // served by a slice
+    kWorking,   // no wait is near
+    kAwaiting,  // one is: the gate of the low job is closed
+    kWaiting,   // it has come: likewise
+    kGivenUp,   // closed for too long: open until the next wait has ended
+  };
+  WaitHistory history;
+  Phase phase = Phase::kOff;
+  Time since{0};              // of the phase; of kAwaiting: of this span
+  std::uint32_t span_to = 0;  // launches at which kAwaiting ends without a wait,
+  double closed_ns = 0;       // and how long that should take
+  std::uint32_t bursts = 0;   // as they were counted at the last look
+  std::uint64_t kernels = 0;  // as it stood when the window began
+  double launch_ns = 0;       // CPU time of a launch, smoothed over windows
+  double margin_ns = 0;       // so long before a wait the gate closes
+  double own_ns = 0;          // of a wait: what no margin takes away
+  Time began_at{0};           // it is on since then,
+  double began_cpu_ns = 0;    // when the CPU's part of a burst was this
+  Time tried_at{0};           // when that was last tried, with the longest margin
+  bool trying = false;        // now
+  double closed = 0;          // of the time, smoothed over a second
+  Time barred_until{0};       // it did not help: off until then
+  Time barred_for{0};         // longer each time
 };
 
 struct ClientState {
@@ -58,6 +102,7 @@ struct ClientState {
   double share = -1;
 
   BurstState bursts;
+  Foresight foresight;
 };
 
 struct JobState {
@@ -104,6 +149,10 @@ struct HighState {
   double round_us = 0;         // what the active ones have of one round of slices
   std::uint32_t yield_us = 0;  // the slice of the one that yields; 0: the shortest
   Time yield_since{0};         // since then
+  Time grew_at{0};             // it last did
+  // Waits are foreseen, and the slice of the one that yields is so long; 0: they are not.
+  std::uint32_t foreseen_us = 0;
+  Time foreseen_since{0};      // or since then they are not
   std::uint32_t given_us = 0;  // what the one that yields gets by this plan; 0: nobody yields
   double owed_ns = 0;          // gates only: what the lower ones must still get of their minimum
   bool repaying = false;       // their gates are open for it

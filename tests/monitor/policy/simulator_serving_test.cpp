@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "bench/simulate/simulation.h"
 
@@ -30,19 +31,24 @@ double mean(const std::vector<float>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-class SimulatorServing : public testing::TestWithParam<std::uint64_t> {
+// A seed, and whether waits are foreseen.
+using Load = std::tuple<std::uint64_t, bool>;
+
+class SimulatorServing : public testing::TestWithParam<Load> {
  protected:
+  static std::uint64_t seed() { return std::get<0>(GetParam()); }
   static Result run(const std::vector<JobSpec>& jobs, bool unmanaged = false) {
     Settings how;
     how.seconds = 20;
-    how.seed = GetParam();
+    how.seed = seed();
+    how.rules.foresee = std::get<1>(GetParam());
     how.unmanaged = unmanaged;
     return simulate(jobs, how);
   }
 };
 
 TEST_P(SimulatorServing, AnEagerServerIsAsQuickAsByDefaultAndTheTrainingGetsOn) {
-  std::mt19937_64 random(GetParam());
+  std::mt19937_64 random(seed());
   const auto between = [&](double least, double most) {
     return std::uniform_real_distribution<double>(least, most)(random);
   };
@@ -69,7 +75,7 @@ TEST_P(SimulatorServing, AnEagerServerIsAsQuickAsByDefaultAndTheTrainingGetsOn) 
 }
 
 TEST_P(SimulatorServing, AServiceBoundByTheGpuIsServedAsBefore) {
-  std::mt19937_64 random(GetParam());
+  std::mt19937_64 random(seed());
   JobSpec service;
   service.priority = Priority::kHigh;
   service.pattern = Pattern::kRequests;
@@ -138,7 +144,7 @@ void expect_promise(const std::vector<JobSpec>& highs, std::size_t lows, Setting
       << share_of_lows(jobs, ours) << " " << share_of_lows(jobs, by_default);
 }
 
-class SimulatorPromise : public testing::TestWithParam<std::uint64_t> {
+class SimulatorPromise : public testing::TestWithParam<Load> {
  protected:
   double between(double least, double most) {
     return std::uniform_real_distribution<double>(least, most)(random_);
@@ -157,11 +163,12 @@ class SimulatorPromise : public testing::TestWithParam<std::uint64_t> {
   }
   void check(const std::vector<JobSpec>& highs, std::size_t lows) {
     how_.seconds = 30;
-    how_.seed = GetParam();
+    how_.seed = std::get<0>(GetParam());
+    how_.rules.foresee = std::get<1>(GetParam());
     expect_promise(highs, lows, how_);
   }
 
-  std::mt19937_64 random_{GetParam()};
+  std::mt19937_64 random_{std::get<0>(GetParam())};
   Settings how_;
 };
 
@@ -178,7 +185,8 @@ TEST_P(SimulatorPromise, TwoServersByGatesAlone) {
   check({some_server(), some_server()}, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, SimulatorPromise, testing::Range<std::uint64_t>(1, 13));
+INSTANTIATE_TEST_SUITE_P(Loads, SimulatorPromise,
+                         testing::Combine(testing::Range<std::uint64_t>(1, 13), testing::Bool()));
 
 // A prompt, then tokens; a batch that grows; a server that begins to use graphs.
 TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) {
@@ -216,7 +224,8 @@ TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) 
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, SimulatorServing, testing::Range<std::uint64_t>(1, 13));
+INSTANTIATE_TEST_SUITE_P(Loads, SimulatorServing,
+                         testing::Combine(testing::Range<std::uint64_t>(1, 13), testing::Bool()));
 
 }  // namespace
 }  // namespace switchyard::simulate
