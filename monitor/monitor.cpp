@@ -135,7 +135,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
   std::string why;
-  const bool bounded = job->knobs.memory_bytes || job->ceiling_bytes;
+  const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {
     const bool rejoins = (hello.flags & wire::kRejoin) != 0;
     if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins && !client.observer) {
@@ -216,7 +216,7 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   job->seen.insert(gpus.begin(), gpus.end());
   job->creator = creator;
   job->ceiling_bytes = settings_.caps.ceiling(uid);
-  if ((knobs->memory_bytes || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
+  if ((knobs->memory || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
       !why.empty()) {
     creator_died(job->key);
     return nullptr;
@@ -244,7 +244,7 @@ void Monitor::drop_if_done(JobKey key) {
 
 void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now) {
   now_ = now;
-  const bool memory_changes = job.knobs.memory_bytes != knobs.memory_bytes;
+  const bool memory_changes = job.knobs.memory != knobs.memory;
   job.card = card;
   job.knobs = knobs;
   for (const ClientId id : job.clients) {

@@ -127,7 +127,7 @@ bool understand_place(const Texts& texts, Options& out) {
   if (texts.wait_for_gpu.empty()) return true;
   const auto wait = parse_seconds(texts.wait_for_gpu);
   if (!wait) return complain("--wait-for-gpu", texts.wait_for_gpu, kSecondsForms);
-  out.wait_for_gpu = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*wait));
+  out.wait_for_gpu = *wait;
   return true;
 }
 
@@ -147,7 +147,7 @@ bool understand(const Texts& texts, Options& out) {
   if (!texts.idle_exit.empty()) {
     const auto idle = parse_seconds(texts.idle_exit);
     if (!idle) return complain("--idle-exit", texts.idle_exit, kSecondsForms);
-    out.settings.idle_exit = std::chrono::duration_cast<Time>(std::chrono::duration<double>(*idle));
+    out.settings.idle_exit = *idle;
     out.settings.first_job = out.settings.idle_exit;
   }
   if (!understand_choices(texts, out.settings)) return false;

@@ -8,7 +8,6 @@
 #include "switchyard/status.h"
 #include "tools/backend/backend.h"
 #include "tools/base/command.h"
-#include "tools/base/knobs.h"
 #include "tools/base/suggest.h"
 #include "tools/doctor/doctor.h"
 #include "tools/pause/pause.h"
@@ -36,31 +35,20 @@ constexpr char kExamples[] = R"(A first session:
 Exit status: 0 ok, 1 failure, 2 usage, 3 monitor unreachable, 4 no such job or GPU, 5 permission,
 6 refused by quota or policy, 7 time-out. `run` returns the job's own status; see its --help.)";
 
-// Every subcommand; what it leaves behind is in `outcome`.
-void declare(CLI::App& app, tools::Outcome& outcome) {
-  app.footer(kExamples);
-  app.set_version_flag("-V,--version", std::string("switchyard ") + kVersion);
-  tools::add_run(app, outcome);
-  tools::add_status(app, outcome);
-  tools::add_ps(app, outcome);
-  tools::add_set(app, outcome);
-  tools::add_pause(app, outcome);
-  tools::add_resume(app, outcome);
-  tools::add_swap_out(app, outcome);
-  tools::add_swap_in(app, outcome);
-  tools::add_policy(app, outcome);
-  tools::add_backend(app, outcome);
-  tools::add_stop(app, outcome);
-  tools::add_doctor(app, outcome);
-  tools::add_version(app, outcome);
-}
-
-std::vector<std::string> names_of_subcommands(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
-  }
-  return names;
+void declare(tools::CommandLine& line) {
+  tools::add_run(line);
+  tools::add_status(line);
+  tools::add_ps(line);
+  tools::add_set(line);
+  tools::add_pause(line);
+  tools::add_resume(line);
+  tools::add_swap_out(line);
+  tools::add_swap_in(line);
+  tools::add_policy(line);
+  tools::add_backend(line);
+  tools::add_stop(line);
+  tools::add_doctor(line);
+  tools::add_version(line);
 }
 
 // `help` and `help CMD` mean --help; so does nothing at all.
@@ -72,51 +60,21 @@ void translate_help(std::vector<std::string>& arguments) {
   arguments.emplace_back("--help");
 }
 
-// What stands where nothing may stand, in the order in which it was written.
-std::string unexpected(const std::string& subcommand, const std::vector<std::string>& extras) {
-  for (const std::string& extra : extras) {
-    const std::string option = extra.substr(0, extra.find('='));
-    for (const tools::Knob& knob : tools::knobs()) {
-      if (subcommand == "set" && knob.option != nullptr && option == knob.option) {
-        return option + " is fixed when the job starts: see `switchyard run --help`";
-      }
-    }
-  }
-  std::string text = extras.size() == 1 ? "unexpected argument" : "unexpected arguments";
-  for (const std::string& extra : extras) text += " '" + extra + "'";
-  return text + "; see `switchyard " + subcommand + (subcommand.empty() ? "" : " ") + "--help`";
-}
-
 int parse_and_run(std::vector<std::string> arguments) {
-  tools::Outcome outcome;
   translate_help(arguments);
-  CLI::App app("Lets several unmodified CUDA jobs share GPUs.", "switchyard");
-  declare(app, outcome);
+  tools::CommandLine line("Lets several unmodified CUDA jobs share GPUs.", kExamples);
+  declare(line);
   const std::string first = arguments.front();
-  const auto names = names_of_subcommands(app);
-  const bool known = std::find(names.begin(), names.end(), first) != names.end();
-  if (!known && first[0] != '-') {
+  const auto names = line.names();
+  if (std::find(names.begin(), names.end(), first) == names.end() && first[0] != '-') {
     const std::string meant = tools::nearest(first, names);
     tools::complain("unknown command '" + first + "'" +
                     (meant.empty() ? "" : "; did you mean '" + meant + "'?") +
                     "; see `switchyard --help`");
     return kUsage;
   }
-  if (first == "run") tools::split_command(arguments, outcome.command);
-  const std::string subcommand = known ? first : "";
-  try {
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-    app.parse(std::move(arguments));
-  } catch (const CLI::ExtrasError&) {
-    tools::complain(unexpected(subcommand, app.remaining(true)));
-    return kUsage;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    tools::complain(std::string(error.what()) + "; see `switchyard " + subcommand +
-                    (subcommand.empty() ? "" : " ") + "--help`");
-    return kUsage;
-  }
-  return outcome.code;
+  if (first == "run") tools::split_command(arguments, line.command);
+  return line.run(std::move(arguments));
 }
 
 }  // namespace

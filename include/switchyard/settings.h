@@ -2,9 +2,12 @@
 // chooses. The parsers, and the accepted forms as text, so that every error can show the value and
 // the forms. For monitor and tools; the shim only copies the text.
 //
+// A setting of a job names its kind of value in card.h: `kind` at the end of this file.
+//
 // Threading: pure functions.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -32,7 +35,7 @@ inline constexpr char kMemoryForms[] =
     "unit)";
 inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
-inline constexpr char kSwappableForms[] = "yes or no";
+inline constexpr char kYesNoForms[] = "yes or no";
 inline constexpr char kPauseForms[] =
     "a time such as 60s, 5m or 1h30m, above 0 and up to 24h, or none";
 inline constexpr char kIdleReleaseForms[] =
@@ -44,9 +47,18 @@ constexpr const char* to_string(Priority priority) {
   return priority == Priority::kHigh ? "high" : priority == Priority::kLow ? "low" : "normal";
 }
 
-inline std::optional<bool> parse_swappable(std::string_view text) {
+inline std::optional<bool> parse_yes_no(std::string_view text) {
   if (text == "yes") return true;
   if (text == "no") return false;
+  return std::nullopt;
+}
+
+// What an allocation beyond the quota gets: the driver's error, or a wait for memory.
+enum class OnOom : std::uint8_t { kFail, kWait };
+
+inline std::optional<OnOom> parse_on_oom(std::string_view text) {
+  if (text == "fail") return OnOom::kFail;
+  if (text == "wait") return OnOom::kWait;
   return std::nullopt;
 }
 
@@ -119,10 +131,13 @@ inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-// The quota of a job, which may be without one: `quota` stays empty for "none".
-inline bool parse_memory(std::string_view text, std::optional<std::uint64_t>& quota) {
-  quota = is_none(text) ? std::nullopt : parse_bytes(text);
-  return quota.has_value() || is_none(text);
+// The quota of a job in bytes. A job may be without one: what is read is empty for "none".
+using Quota = std::optional<std::uint64_t>;
+
+inline std::optional<Quota> parse_quota(std::string_view text) {
+  if (is_none(text)) return Quota();
+  const auto bytes = parse_bytes(text);
+  return bytes ? std::optional<Quota>(bytes) : std::nullopt;
 }
 
 // A weight among the jobs of one class, 0.01 to 1000.
@@ -142,16 +157,22 @@ inline std::optional<double> parse_ratio(std::string_view text) {
   return ratio <= 1 ? std::optional(ratio) : std::nullopt;
 }
 
-// A ceiling on a job's part of the GPU's time, 0.01 to 1. All of it is no limit.
+// A ceiling on a job's part of the GPU's time, 0.01 to 1; 0: none. All of it is no limit.
 inline std::optional<double> parse_limit(std::string_view text) {
-  if (is_none(text)) return 1;
+  if (is_none(text)) return 0;
   const auto ratio = parse_ratio(text);
-  return ratio && *ratio >= 0.01 ? ratio : std::nullopt;
+  if (!ratio || *ratio < 0.01) return std::nullopt;
+  return *ratio < 1 ? *ratio : 0;
 }
 
-// Seconds, 0 to 86400. A bare number is seconds; several parts go from the larger unit to the
-// smaller, each once: 1h30m.
-inline std::optional<double> parse_seconds(std::string_view text) {
+// A span of 0 to 86400 seconds. A bare number is seconds; several parts go from the larger unit to
+// the smaller, each once: 1h30m.
+inline std::optional<std::chrono::nanoseconds> parse_seconds(std::string_view text) {
+  const auto span = [](double seconds) -> std::optional<std::chrono::nanoseconds> {
+    if (seconds > 86400) return std::nullopt;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double>(seconds));
+  };
   struct Unit {
     std::string_view name;
     double seconds;
@@ -163,7 +184,7 @@ inline std::optional<double> parse_seconds(std::string_view text) {
   for (bool first = true; first || !text.empty(); first = false) {
     const auto number = detail::leading_number(text, rest);
     if (!number) return std::nullopt;
-    if (first && rest.empty()) return *number <= 86400 ? number : std::nullopt;
+    if (first && rest.empty()) return span(*number);
     const std::string_view name = rest.substr(0, rest.find_first_of("0123456789."));
     std::size_t unit = next;
     while (unit < std::size(kUnits) && !detail::same_word(name, kUnits[unit].name)) ++unit;
@@ -172,20 +193,20 @@ inline std::optional<double> parse_seconds(std::string_view text) {
     next = unit + 1;
     text = rest.substr(name.size());
   }
-  return sum <= 86400 ? std::optional(sum) : std::nullopt;
+  return span(sum);
 }
 
-// When a job should be done, in seconds after its start; 0: it has no deadline.
-inline std::optional<double> parse_deadline(std::string_view text) {
-  return is_none(text) ? std::optional(0.0) : parse_seconds(text);
+// When a job should be done, after its start; 0: it has no deadline.
+inline std::optional<std::chrono::nanoseconds> parse_deadline(std::string_view text) {
+  return is_none(text) ? std::optional(std::chrono::nanoseconds{0}) : parse_seconds(text);
 }
 
-// How long a pause lasts, or a job is idle before its memory leaves, in seconds; 0, for "none":
-// without end, never.
-inline std::optional<double> parse_pause(std::string_view text) {
-  if (is_none(text)) return 0;
-  const auto seconds = parse_seconds(text);
-  return seconds && *seconds > 0 ? seconds : std::nullopt;
+// How long a pause lasts, or a job is idle before its memory leaves; 0, for "none": without end,
+// never.
+inline std::optional<std::chrono::nanoseconds> parse_pause(std::string_view text) {
+  if (is_none(text)) return std::chrono::nanoseconds{0};
+  const auto span = parse_seconds(text);
+  return span && span->count() > 0 ? span : std::nullopt;
 }
 
 // What the owner of a monitor may choose.
@@ -225,4 +246,30 @@ inline bool valid_name(std::string_view text) {
   return true;
 }
 
+inline std::optional<std::string> parse_name(std::string_view text) {
+  return valid_name(text) ? std::optional<std::string>(text) : std::nullopt;
+}
+
+// A kind of value that a setting of a job may have: how it is read, and what may be written.
+template <auto kParser, const char* kText>
+struct Kind {
+  using Value = typename decltype(kParser(std::string_view()))::value_type;
+  static std::optional<Value> parse(std::string_view text) { return kParser(text); }
+  static constexpr const char* kForms = kText;
+};
+
+namespace kind {
+
+using Name = Kind<&parse_name, kNameForms>;
+using Class = Kind<&parse_priority, kPriorityForms>;
+using Weight = Kind<&parse_share, kShareForms>;
+using Limit = Kind<&parse_limit, kLimitForms>;
+using Deadline = Kind<&parse_deadline, kDeadlineForms>;
+using Memory = Kind<&parse_quota, kMemoryForms>;
+using OnOom = Kind<&parse_on_oom, kOnOomForms>;
+using Timeout = Kind<&parse_seconds, kSecondsForms>;
+using YesNo = Kind<&parse_yes_no, kYesNoForms>;
+using Idle = Kind<&parse_pause, kIdleReleaseForms>;
+
+}  // namespace kind
 }  // namespace switchyard

@@ -16,7 +16,7 @@ inline constexpr char kVariablePrefix[] = "SWITCHYARD_";
 
 // Without the prefix.
 inline constexpr const char* kVariables[] = {
-#define SWITCHYARD_KNOB_VARIABLE(field, env, capacity, fallback) env,
+#define SWITCHYARD_KNOB_VARIABLE(field, env, capacity, fallback, ...) env,
     SWITCHYARD_KNOBS(SWITCHYARD_KNOB_VARIABLE)
 #undef SWITCHYARD_KNOB_VARIABLE
         "SOCKET",   // where the monitor listens (paths.h)

@@ -18,7 +18,7 @@ constexpr int kDeepest = 8;
 
 // Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
 bool read_knobs(const json& object, JobCard& card, std::string& why) {
-#define SWITCHYARD_READ_KNOB(field, env, capacity, fallback)                              \
+#define SWITCHYARD_READ_KNOB(field, env, capacity, fallback, ...)                         \
   if (const auto text = text_of(object, #field); text && !set_text(card.field, *text)) {  \
     why = fmt::format(#field " '{}' is longer than the {} bytes that it may have", *text, \
                       capacity - 1);                                                      \
@@ -26,17 +26,13 @@ bool read_knobs(const json& object, JobCard& card, std::string& why) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_READ_KNOB)
 #undef SWITCHYARD_READ_KNOB
-  // Pages and later changes then see a job that never had it.
-  if (is_none(card.memory)) set_text(card.memory, "");
-  if (is_none(card.limit)) set_text(card.limit, "");
-  if (is_none(card.deadline)) set_text(card.deadline, "");
-  if (is_none(card.idle_release)) set_text(card.idle_release, "");
+  remove_none(card);
   return true;
 }
 
 JobCard default_card() {
   JobCard card{};
-#define SWITCHYARD_DEFAULT(field, env, capacity, fallback) set_text(card.field, fallback);
+#define SWITCHYARD_DEFAULT(field, env, capacity, fallback, ...) set_text(card.field, fallback);
   SWITCHYARD_KNOBS(SWITCHYARD_DEFAULT)
 #undef SWITCHYARD_DEFAULT
   return card;
@@ -119,7 +115,7 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
 // What the settings that `request` names are in the card; "none" where there is none.
 json settings_in(const JobCard& card, const json& request) {
   json out = json::object();
-#define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback)                \
+#define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback, ...)           \
   if (request.contains(#field)) {                                           \
     const std::string text = card.field[0] != '\0' ? card.field : fallback; \
     out[#field] = text.empty() ? "none" : text;                             \
@@ -149,7 +145,7 @@ json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
-  if (knobs->memory_bytes && !monitor.memory().can_become(*job, *knobs->memory_bytes, now, why)) {
+  if (knobs->memory && !monitor.memory().can_become(*job, *knobs->memory, now, why)) {
     return refusal(kRefusedByPolicy, why);
   }
   json before = settings_in(job->card, wanted);

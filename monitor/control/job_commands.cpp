@@ -40,10 +40,7 @@ std::optional<Time> pause_end(const json& request, Time now, json& out) {
   const auto text = text_of(request, "timeout_seconds");
   if (!text) return Time{0};
   const auto timeout = parse_pause(*text);
-  if (timeout && *timeout == 0) return Time{0};
-  if (timeout) {
-    return now + std::chrono::duration_cast<Time>(std::chrono::duration<double>(*timeout));
-  }
+  if (timeout) return *timeout == Time{0} ? Time{0} : now + *timeout;
   out = nonsense("timeout", *text, kPauseForms);
   return std::nullopt;
 }

@@ -301,7 +301,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"deadline_seconds", job.knobs.deadline != Time{0}
                                ? json(seconds(job.since + job.knobs.deadline - now))
                                : json(nullptr)},
-      {"memory_quota_bytes", or_null(job.knobs.memory_bytes)},
+      {"memory_quota_bytes", or_null(job.knobs.memory)},
       {"since_seconds", seconds(now - job.since)},
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},

@@ -75,7 +75,7 @@ std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why
     return std::nullopt;
   }
   bool ended = read_text(hello.process).has_value();
-#define SWITCHYARD_CHECK_TEXT(field, env, capacity, fallback) \
+#define SWITCHYARD_CHECK_TEXT(field, env, capacity, fallback, ...) \
   ended = ended && read_text(hello.card.field).has_value();
   SWITCHYARD_KNOBS(SWITCHYARD_CHECK_TEXT)
 #undef SWITCHYARD_CHECK_TEXT

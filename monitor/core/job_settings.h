@@ -16,22 +16,23 @@
 
 namespace switchyard::monitor {
 
+// One value for each row of card.h, of the row's kind (settings.h); at first what its default text
+// means. `limit` is 0 for a job without one. Who is oversubscribed or released when it idles is
+// swappable, too.
 struct Knobs {
-  Priority priority = Priority::kNormal;
-  double share = 1;
-  double limit = 0;                           // of the GPU's time; 0: none
-  Time deadline{0};                           // after the job's start; 0: none
-  std::optional<std::uint64_t> memory_bytes;  // per GPU
-  bool wait_on_oom = false;
-  Time oom_timeout = std::chrono::seconds(300);
-  bool swappable = false;      // its memory can leave the device; fixed at its start
-  bool oversubscribe = false;  // it takes turns on the device. Means swappable, too
-  Time idle_release{0};        // without work until it leaves by itself; 0: never. Means swappable
+#define SWITCHYARD_KNOB_VALUE(field, env, capacity, fallback, Kind, ...) \
+  kind::Kind::Value field = kind::Kind::parse(fallback).value_or(kind::Kind::Value());
+  SWITCHYARD_KNOBS(SWITCHYARD_KNOB_VALUE)
+#undef SWITCHYARD_KNOB_VALUE
 };
 
 // The defaults where a text is empty. Nullopt when a text is invalid; `why` then has the knob,
 // the value and the accepted forms. REQUIRES: every text of the card ends in a zero.
 std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
+
+// Makes each text "none" of a knob that a job may be without an empty one, so that pages and later
+// changes see a job that never had it.
+void remove_none(JobCard& card);
 
 // Puts `text` into one field. False: it does not fit.
 template <std::size_t kCapacity>

@@ -136,26 +136,26 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
-    if (here && !job.knobs.memory_bytes && job.ceiling_bytes) {
+    if (here && !job.knobs.memory && job.ceiling_bytes) {
       account.set_quota(job.key, {*job.ceiling_bytes, false, true});
       continue;
     }
-    if (!job.knobs.memory_bytes || !here) {
+    if (!job.knobs.memory || !here) {
       account.clear_quota(job.key);
       continue;
     }
     // Suspended: it is promised again when its memory comes back.
     if (job.memory->state == residency::State::kSwappedOut) {
-      account.set_quota(job.key, {*job.knobs.memory_bytes, false});
+      account.set_quota(job.key, {*job.knobs.memory, false});
       ++promised;
       continue;
     }
-    const bool fits = make_room(i, job.key, *job.knobs.memory_bytes, now);
-    account.set_quota(job.key, {*job.knobs.memory_bytes, fits});
+    const bool fits = make_room(i, job.key, *job.knobs.memory, now);
+    account.set_quota(job.key, {*job.knobs.memory, fits});
     if (fits) {
       ++promised;
     } else if (why.empty()) {
-      why = who_holds_what(i, job.key, *job.knobs.memory_bytes);
+      why = who_holds_what(i, job.key, *job.knobs.memory);
     }
   }
   return promised;
@@ -352,7 +352,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
     return out;
   }
   lane.wants_turn = false;
-  const bool may_wait = job != nullptr && job->knobs.wait_on_oom;
+  const bool may_wait = job != nullptr && job->knobs.on_oom == OnOom::kWait;
   if (may_wait && now - lane.waits_since < job->knobs.oom_timeout &&
       !everybody_waits(gpu, client, now)) {
     return out;

@@ -50,7 +50,7 @@ bool swap_digest() {
 }
 
 void read_card(JobCard& card) {
-#define SWITCHYARD_READ(field, env, capacity, fallback) \
+#define SWITCHYARD_READ(field, env, capacity, fallback, ...) \
   read_knob(card.field, "SWITCHYARD_" env, fallback);
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
@@ -65,7 +65,7 @@ bool list_promises(char (&out)[256]) {
     const size_t used = ::strlen(out);
     ::snprintf(out + used, sizeof(out) - used, "%s%s", used == 0 ? "" : ", ", name);
   };
-#define SWITCHYARD_ADD(field, env, capacity, fallback)           \
+#define SWITCHYARD_ADD(field, env, capacity, fallback, ...)      \
   if (::strcmp(env, "JOB") != 0 && ::strcmp(env, "NAME") != 0) { \
     add("SWITCHYARD_" env, fallback);                            \
   }

@@ -45,7 +45,8 @@ TEST(Settings, TimesTakeSeveralUnitsFromTheLargerToTheSmaller) {
   };
   for (const auto& each : cases) {
     ASSERT_TRUE(parse_seconds(each.text)) << each.text;
-    EXPECT_DOUBLE_EQ(*parse_seconds(each.text), each.seconds) << each.text;
+    const std::chrono::duration<double> span = *parse_seconds(each.text);
+    EXPECT_DOUBLE_EQ(span.count(), each.seconds) << each.text;
   }
 }
 
@@ -58,18 +59,16 @@ TEST(Settings, ATimeInAnotherOrderOrWithAPartWithoutAUnitIsRefused) {
 
 TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
   for (const char* none : {"none", "None", "NONE"}) {
-    std::optional<std::uint64_t> quota = 1;
-    EXPECT_TRUE(parse_memory(none, quota));
-    EXPECT_FALSE(quota);
-    EXPECT_EQ(parse_limit(none), 1.0);
-    EXPECT_EQ(parse_deadline(none), 0.0);
-    EXPECT_EQ(parse_pause(none), 0.0);
+    ASSERT_TRUE(parse_quota(none));
+    EXPECT_FALSE(*parse_quota(none));
+    EXPECT_EQ(parse_limit(none), 0.0);
+    EXPECT_EQ(parse_deadline(none), std::chrono::seconds(0));
+    EXPECT_EQ(parse_pause(none), std::chrono::seconds(0));
     EXPECT_EQ(parse_minimum(none), 0.0);
   }
   EXPECT_FALSE(parse_pause("0")) << "a pause of no time is a slip";
   EXPECT_FALSE(parse_share("none")) << "every job has a weight";
-  std::optional<std::uint64_t> quota;
-  EXPECT_FALSE(parse_memory("nothing", quota));
+  EXPECT_FALSE(parse_quota("nothing"));
 }
 
 }  // namespace

@@ -32,21 +32,18 @@ Said run(Words words, const json& reply, json* asked = nullptr) {
     return reply;
   });
   ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  Outcome outcome;
-  CLI::App app;
-  add_pause(app, outcome);
-  add_resume(app, outcome);
-  add_swap_out(app, outcome);
-  add_swap_in(app, outcome);
-  add_ps(app, outcome);
-  std::reverse(words.begin(), words.end());
+  CommandLine line("", "");
+  add_pause(line);
+  add_resume(line);
+  add_swap_out(line);
+  add_swap_in(line);
+  add_ps(line);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  app.parse(std::move(words));
+  const int code = line.run(std::move(words));
   std::fflush(stdout);
   ::unsetenv("SWITCHYARD_SOCKET");
-  return {outcome.code, testing::internal::GetCapturedStdout(),
-          testing::internal::GetCapturedStderr()};
+  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 
 json job(const std::string& residency, const std::string& state = "running") {

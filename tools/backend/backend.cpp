@@ -68,27 +68,22 @@ int backend(const Options& options) {
   return show(*monitor, options.json);
 }
 
-CLI::App* add(CLI::App& app, const char* name, const std::shared_ptr<Options>& options) {
-  CLI::App* sub = app.add_subcommand(name, "show or choose what enforces shares");
-  sub->footer(kExamples);
-  sub->add_option("BACKEND", options->wanted,
-                  std::string(kMeansForms) + "; without it, shows what is in force");
-  sub->add_flag("--json", options->json, "print JSON");
-  add_socket_option(*sub);
-  return sub;
+Subcommand add(CommandLine& line, const char* name, Options& options) {
+  return line.add(name, "show or choose what enforces shares", kExamples)
+      .word("BACKEND", options.wanted,
+            fmt::format("{}; without it, shows what is in force", kMeansForms))
+      .monitor_options(options.json);
 }
 
 }  // namespace
 
-void add_backend(CLI::App& app, Outcome& outcome) {
+void add_backend(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  add(app, "backend", options)->callback([options, &outcome] { outcome.code = backend(*options); });
+  add(line, "backend", *options).acts([options] { return backend(*options); });
   // The name until version 0.1. Scripts that use it still work, and people learn the new one.
-  CLI::App* old = add(app, "means", options);
-  old->group("");  // hidden
-  old->callback([options, &outcome] {
+  add(line, "means", *options).hide().acts([options] {
     complain("`switchyard means` is now `switchyard backend`; the next release drops the old name");
-    outcome.code = backend(*options);
+    return backend(*options);
   });
 }
 

@@ -7,6 +7,6 @@
 
 namespace switchyard::tools {
 
-void add_backend(CLI::App& app, Outcome& outcome);
+void add_backend(CommandLine& line);
 
 }  // namespace switchyard::tools

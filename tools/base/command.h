@@ -1,12 +1,13 @@
-// A subcommand's two ends: how it enters the command line, and what it leaves behind.
+// The command line of `switchyard`: what a subcommand takes from it, and what it leaves behind.
 //
-// Concept. Each room has one function `add_NAME(app, outcome)` that declares the subcommand, its
-// options and its examples; when it was chosen its callback does the work and sets the exit code.
+// Concept. Each room has one function `add_NAME(line)` that declares its subcommand, with its
+// options and examples. The subcommand that was chosen acts, and what it returns is the exit code.
+// CLI11 is known to command.cpp alone, because its header takes longer to compile than a room.
 //
 // Threading: everything on the main thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,31 +15,73 @@
 #include "tools/base/output.h"
 #include "tools/base/result.h"
 
+namespace CLI {
+class App;
+}
+
 namespace switchyard::tools {
 
-struct Outcome {
-  int code = kOk;
-  std::vector<std::string> command;  // what follows `--`, for `run`
+// The options appear in --help in the order in which they are declared. What they write into must
+// live until the subcommand has acted.
+class Subcommand {
+ public:
+  using Take = std::function<void(const std::string&)>;
+
+  // `code` receives what the subcommand returns.
+  Subcommand(CLI::App& app, int& code) : app_(app), code_(code) {}
+
+  // A word without dashes that may be left out, and one that may not.
+  Subcommand& word(const char* name, std::string& out, const std::string& meaning);
+  Subcommand& required_word(const char* name, std::string& out, const std::string& meaning);
+  // NAME: the job that it is about.
+  Subcommand& job_word(std::string& out) {
+    return required_word("NAME", out, "the job's name or id");
+  }
+  // `type` names the value in --help.
+  Subcommand& option(const char* name, const char* type, const Take& take,
+                     const std::string& meaning);
+  Subcommand& option(const char* name, const char* type, std::string& out,
+                     const std::string& meaning);
+  Subcommand& flag(const char* name, bool& out, const std::string& meaning);
+  Subcommand& flag(const char* name, std::function<void()> given, const std::string& meaning);
+  // Not in --help: for the program's own use.
+  Subcommand& hidden_option(const char* name, std::string& out);
+  // --json and --socket, which every subcommand that talks to the monitor has. --socket wins over
+  // SWITCHYARD_SOCKET.
+  Subcommand& monitor_options(bool& json, const char* json_meaning = "print JSON");
+  Subcommand& socket_option();
+  // The name still works, and --help does not list it.
+  Subcommand& hide();
+  // `act` does the work and returns the exit code.
+  void acts(std::function<int()> act);
+  // What a subcommand ends with whose own last option is --json.
+  void acts_with_json(std::function<int(bool json)> act);
+
+ private:
+  CLI::App& app_;
+  int& code_;
 };
 
-// --socket, on every subcommand that talks to the monitor. It wins over SWITCHYARD_SOCKET.
-inline void add_socket_option(CLI::App& sub) {
-  sub.add_option_function<std::string>(
-         "--socket",
-         [](const std::string& path) { ::setenv("SWITCHYARD_SOCKET", path.c_str(), 1); },
-         "the monitor's socket (also SWITCHYARD_SOCKET)")
-      ->type_name("PATH")
-      ->trigger_on_parse();
-}
+class CommandLine {
+ public:
+  CommandLine(const char* about, const char* examples);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
 
-// What a subcommand ends with whose own last option is --json: `act(json)` does its work.
-template <typename Act>
-void finish_with_json(CLI::App& sub, Outcome& outcome, Act act) {
-  const auto json = std::make_shared<bool>(false);
-  sub.add_flag("--json", *json, "print JSON");
-  add_socket_option(sub);
-  sub.callback([json, act, &outcome] { outcome.code = act(*json); });
-}
+  Subcommand add(const char* name, const char* meaning, const char* examples);
+  std::vector<std::string> names() const;
+
+  // Parses, lets the subcommand act, and returns the exit code. A mistake is one line on stderr,
+  // and kUsage.
+  int run(std::vector<std::string> arguments);
+
+  std::vector<std::string> command;  // what follows `--`, for `run`
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+  int code_ = kOk;
+};
 
 // Says why on stderr and returns the exit code.
 inline int fail(const Error& error) {

@@ -1,7 +1,7 @@
 // The knobs of a job as command-line options: one row per knob, with its check and its forms.
 //
-// Concept. card.h lists the knobs and settings.h parses them; this adds what only a person sees:
-// the option, what it means, and the error that shows the value and the accepted forms.
+// Concept. card.h lists the knobs and settings.h parses them; this is the list as a table, and the
+// error that shows the value and the accepted forms.
 //
 // Threading: constants and pure functions.
 #pragma once
@@ -23,6 +23,7 @@ struct Knob {
   const char* type_name;    // of its value, for --help; null: a flag, which means "yes"
   const char* fallback;     // the default text
   const char* forms;        // settings.h
+  bool changeable;          // by `set`, while the job runs
   const char* meaning;      // for --help
   std::size_t capacity;     // of its text, with the terminating zero
   bool (*valid)(std::string_view);

@@ -120,18 +120,16 @@ int doctor(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("doctor", "check this machine, and say what to do");
-  sub->footer(kExamples);
+void add_doctor(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  sub->add_flag("--json", options->json, "print JSON");
-  sub->add_flag("--no-probe", options->no_probe,
-                "do not measure whether time slices are effective");
-  sub->add_option("--worker", options->worker)->group("");  // hidden
-  add_socket_option(*sub);
-  sub->callback([options, &outcome] {
-    outcome.code = options->worker.empty() ? doctor(*options) : run_worker(options->worker);
-  });
+  line.add("doctor", "check this machine, and say what to do", kExamples)
+      .flag("--json", options->json, "print JSON")
+      .flag("--no-probe", options->no_probe, "do not measure whether time slices are effective")
+      .hidden_option("--worker", options->worker)
+      .socket_option()
+      .acts([options] {
+        return options->worker.empty() ? doctor(*options) : run_worker(options->worker);
+      });
 }
 
 }  // namespace switchyard::tools

@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_doctor(CLI::App& app, Outcome& outcome);
+void add_doctor(CommandLine& line);
 
 }  // namespace switchyard::tools

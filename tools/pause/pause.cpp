@@ -56,9 +56,10 @@ const char* drained(const nlohmann::json& job) {
 int pause(const Options& options) {
   nlohmann::json request = {{"op", "pause"}, {"target", options.target}};
   if (!options.timeout.empty()) {
-    const auto seconds = parse_pause(options.timeout);
-    if (!seconds) return fail(bad_value("--timeout", options.timeout, kPauseForms));
-    if (*seconds > 0) request["timeout_seconds"] = *seconds;
+    const auto span = parse_pause(options.timeout);
+    if (!span) return fail(bad_value("--timeout", options.timeout, kPauseForms));
+    const std::chrono::duration<double> seconds = *span;
+    if (seconds.count() > 0) request["timeout_seconds"] = seconds.count();
   }
   if (options.release) request["release"] = true;
   auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
@@ -93,31 +94,28 @@ int resume(const Options& options) {
 }
 
 // What both have in common.
-CLI::App* add(CLI::App& app, const char* name, const char* meaning, const char* examples,
-              Options& options) {
-  CLI::App* sub = app.add_subcommand(name, meaning);
-  sub->footer(examples);
-  sub->add_option("NAME", options.target, "the job's name or id")->required();
-  sub->add_flag("--json", options.json, "print the job as JSON");
-  add_socket_option(*sub);
-  return sub;
+Subcommand add(CommandLine& line, const char* name, const char* meaning, const char* examples,
+               Options& options) {
+  return line.add(name, meaning, examples)
+      .job_word(options.target)
+      .monitor_options(options.json, "print the job as JSON");
 }
 
 }  // namespace
 
-void add_pause(CLI::App& app, Outcome& outcome) {
+void add_pause(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  CLI::App* sub = add(app, "pause", "hold a running job", kPauseExamples, *options);
-  sub->add_option("--timeout", options->timeout, "resume automatically after this time")
-      ->type_name("TIME");
-  sub->add_flag("--release", options->release, "also swap its memory out");
-  sub->callback([options, &outcome] { outcome.code = pause(*options); });
+  add(line, "pause", "hold a running job", kPauseExamples, *options)
+      .option("--timeout", "TIME", options->timeout, "resume automatically after this time")
+      .flag("--release", options->release, "also swap its memory out")
+      .acts([options] { return pause(*options); });
 }
 
-void add_resume(CLI::App& app, Outcome& outcome) {
+void add_resume(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  CLI::App* sub = add(app, "resume", "resume a paused job", kResumeExamples, *options);
-  sub->callback([options, &outcome] { outcome.code = resume(*options); });
+  add(line, "resume", "resume a paused job", kResumeExamples, *options).acts([options] {
+    return resume(*options);
+  });
 }
 
 }  // namespace switchyard::tools

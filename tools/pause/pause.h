@@ -5,7 +5,7 @@
 
 namespace switchyard::tools {
 
-void add_pause(CLI::App& app, Outcome& outcome);
-void add_resume(CLI::App& app, Outcome& outcome);
+void add_pause(CommandLine& line);
+void add_resume(CommandLine& line);
 
 }  // namespace switchyard::tools

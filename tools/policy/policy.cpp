@@ -58,18 +58,15 @@ int policy(const Options& options) {
 
 }  // namespace
 
-void add_policy(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("policy", "show or choose the rules by which GPUs are shared");
-  sub->footer(kExamples);
+void add_policy(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  sub->add_option("POLICY", options->wanted,
-                  std::string(kPolicyForms) + "; without it, shows the policy in force");
-  sub->add_option("--minimum", options->minimum,
-                  "the part of the GPU's time that high jobs leave to the others")
-      ->type_name("PART");
-  sub->add_flag("--json", options->json, "print JSON");
-  add_socket_option(*sub);
-  sub->callback([options, &outcome] { outcome.code = policy(*options); });
+  line.add("policy", "show or choose the rules by which GPUs are shared", kExamples)
+      .word("POLICY", options->wanted,
+            fmt::format("{}; without it, shows the policy in force", kPolicyForms))
+      .option("--minimum", "PART", options->minimum,
+              "the part of the GPU's time that high jobs leave to the others")
+      .monitor_options(options->json)
+      .acts([options] { return policy(*options); });
 }
 
 }  // namespace switchyard::tools

@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_policy(CLI::App& app, Outcome& outcome);
+void add_policy(CommandLine& line);
 
 }  // namespace switchyard::tools

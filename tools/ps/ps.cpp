@@ -238,15 +238,13 @@ int ps(const Options& options) {
 
 }  // namespace
 
-void add_ps(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("ps", "list the jobs: their settings and what they use");
-  sub->footer(kExamples);
+void add_ps(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  sub->add_flag("--memory", options->memory,
-                "show which memory can be swapped out, and why the rest cannot");
-  sub->add_flag("--json", options->json, "print JSON");
-  add_socket_option(*sub);
-  sub->callback([options, &outcome] { outcome.code = ps(*options); });
+  line.add("ps", "list the jobs: their settings and what they use", kExamples)
+      .flag("--memory", options->memory,
+            "show which memory can be swapped out, and why the rest cannot")
+      .monitor_options(options->json)
+      .acts([options] { return ps(*options); });
 }
 
 }  // namespace switchyard::tools

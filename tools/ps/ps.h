@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_ps(CLI::App& app, Outcome& outcome);
+void add_ps(CommandLine& line);
 
 }  // namespace switchyard::tools

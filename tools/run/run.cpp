@@ -279,31 +279,29 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
   }
 }
 
-void add_run(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("run", "start a job: run [OPTIONS] -- COMMAND [ARGUMENTS]");
-  sub->footer(kExamples);
+void add_run(CommandLine& line) {
   const auto options = std::make_shared<Options>();
+  Subcommand sub = line.add("run", "start a job: run [OPTIONS] -- COMMAND [ARGUMENTS]", kExamples);
   for (const Knob& knob : knobs()) {
     if (knob.option == nullptr) continue;
-    const std::string field = knob.field;
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
     if (knob.type_name == nullptr) {
-      sub->add_flag_callback(
-          knob.option, [options, field] { options->card[field] = "yes"; }, help);
+      const auto given = [options, &knob] { options->card[knob.field] = "yes"; };
+      sub.flag(knob.option, given, help);
       continue;
     }
-    sub->add_option_function<std::string>(
-           knob.option, [options, field](const std::string& text) { options->card[field] = text; },
-           help)
-        ->type_name(knob.type_name);
+    const auto take = [options, &knob](const std::string& text) {
+      options->card[knob.field] = text;
+    };
+    sub.option(knob.option, knob.type_name, take, help);
   }
-  sub->add_flag("--require", options->require, "fail (exit 125) instead of running unmanaged");
-  sub->add_flag("--best-effort", options->best_effort,
-                "start unmanaged where the settings cannot be enforced");
-  add_socket_option(*sub);
-  sub->callback([options, &outcome] { outcome.code = run(*options, outcome.command); });
+  sub.flag("--require", options->require, "fail (exit 125) instead of running unmanaged")
+      .flag("--best-effort", options->best_effort,
+            "start unmanaged where the settings cannot be enforced")
+      .socket_option()
+      .acts([options, &line] { return run(*options, line.command); });
 }
 
 }  // namespace switchyard::tools

@@ -13,7 +13,7 @@
 
 namespace switchyard::tools {
 
-void add_run(CLI::App& app, Outcome& outcome);
+void add_run(CommandLine& line);
 
 // Splits `arguments` (without the program's name) of `run` into its own and the command's, which
 // starts after `--` or at the first word that is no option.

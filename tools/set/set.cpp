@@ -45,11 +45,21 @@ std::string changes_text(const std::map<std::string, std::string>& changes,
   return said;
 }
 
+// "--priority, --share, --limit, --deadline or --memory"
+std::string changeable_options() {
+  std::vector<std::string> options;
+  for (const Knob& knob : knobs()) {
+    if (knob.changeable) options.emplace_back(knob.option);
+  }
+  const std::string last = options.back();
+  options.pop_back();
+  return fmt::format("{} or {}", fmt::join(options, ", "), last);
+}
+
 int set(const Options& options) {
   if (options.changes.empty()) {
-    return fail({kUsage, fmt::format("nothing to set for '{}': give --priority, --share, --limit, "
-                                     "--deadline or --memory",
-                                     options.target)});
+    return fail({kUsage, fmt::format("nothing to set for '{}': give {}", options.target,
+                                     changeable_options())});
   }
   nlohmann::json request = {{"op", "set"}, {"target", options.target}};
   for (const auto& [field, text] : options.changes) {
@@ -68,22 +78,20 @@ int set(const Options& options) {
 
 }  // namespace
 
-void add_set(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("set", "change a running job");
-  sub->footer(kExamples);
+void add_set(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  sub->add_option("NAME", options->target, "the job's name or id")->required();
-  for (const char* field : {"priority", "share", "limit", "deadline", "memory"}) {
-    const Knob& row = knob(field);
-    const std::string name = field;
-    sub->add_option_function<std::string>(
-           row.option, [options, name](const std::string& text) { options->changes[name] = text; },
-           row.meaning)
-        ->type_name(row.type_name);
+  Subcommand sub = line.add("set", "change a running job", kExamples);
+  sub.job_word(options->target);
+  for (const Knob& knob : knobs()) {
+    if (!knob.changeable) continue;
+    const auto take = [options, &knob](const std::string& text) {
+      options->changes[knob.field] = text;
+    };
+    sub.option(knob.option, knob.type_name, take, knob.meaning);
   }
-  sub->add_flag("--json", options->json, "print the job as JSON");
-  add_socket_option(*sub);
-  sub->callback([options, &outcome] { outcome.code = set(*options); });
+  sub.monitor_options(options->json, "print the job as JSON").acts([options] {
+    return set(*options);
+  });
 }
 
 }  // namespace switchyard::tools

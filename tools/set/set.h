@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_set(CLI::App& app, Outcome& outcome);
+void add_set(CommandLine& line);
 
 }  // namespace switchyard::tools

@@ -156,10 +156,8 @@ int status(bool json) {
 
 }  // namespace
 
-void add_status(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("status", "show the monitor and its GPUs");
-  sub->footer(kExamples);
-  finish_with_json(*sub, outcome, status);
+void add_status(CommandLine& line) {
+  line.add("status", "show the monitor and its GPUs", kExamples).acts_with_json(status);
 }
 
 }  // namespace switchyard::tools

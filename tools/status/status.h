@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_status(CLI::App& app, Outcome& outcome);
+void add_status(CommandLine& line);
 
 }  // namespace switchyard::tools

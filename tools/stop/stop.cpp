@@ -57,12 +57,11 @@ int stop(bool force, bool json) {
 
 }  // namespace
 
-void add_stop(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub = app.add_subcommand("stop", "end the monitor");
-  sub->footer(kExamples);
+void add_stop(CommandLine& line) {
   const auto force = std::make_shared<bool>(false);
-  sub->add_flag("--force", *force, "even while jobs run; they continue unmanaged");
-  finish_with_json(*sub, outcome, [force](bool json) { return stop(*force, json); });
+  line.add("stop", "end the monitor", kExamples)
+      .flag("--force", *force, "even while jobs run; they continue unmanaged")
+      .acts_with_json([force](bool json) { return stop(*force, json); });
 }
 
 }  // namespace switchyard::tools

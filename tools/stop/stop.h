@@ -7,6 +7,6 @@
 
 namespace switchyard::tools {
 
-void add_stop(CLI::App& app, Outcome& outcome);
+void add_stop(CommandLine& line);
 
 }  // namespace switchyard::tools

@@ -47,15 +47,12 @@ int ask(const Options& options, const char* op) {
   return kOk;
 }
 
-void add(CLI::App& app, Outcome& outcome, const char* op, const char* meaning,
-         const char* examples) {
+void add(CommandLine& line, const char* op, const char* meaning, const char* examples) {
   const auto options = std::make_shared<Options>();
-  CLI::App* sub = app.add_subcommand(op, meaning);
-  sub->footer(examples);
-  sub->add_option("NAME", options->target, "the job's name or id")->required();
-  sub->add_flag("--json", options->json, "print the job as JSON");
-  add_socket_option(*sub);
-  sub->callback([options, op, &outcome] { outcome.code = ask(*options, op); });
+  line.add(op, meaning, examples)
+      .job_word(options->target)
+      .monitor_options(options->json, "print the job as JSON")
+      .acts([options, op] { return ask(*options, op); });
 }
 
 }  // namespace
@@ -74,12 +71,12 @@ std::string residency_text(const nlohmann::json& job) {
   return "its memory is on the GPU";
 }
 
-void add_swap_out(CLI::App& app, Outcome& outcome) {
-  add(app, outcome, "swap-out", "swap a job's memory out to the host", kOutExamples);
+void add_swap_out(CommandLine& line) {
+  add(line, "swap-out", "swap a job's memory out to the host", kOutExamples);
 }
 
-void add_swap_in(CLI::App& app, Outcome& outcome) {
-  add(app, outcome, "swap-in", "swap a job's memory in again", kInExamples);
+void add_swap_in(CommandLine& line) {
+  add(line, "swap-in", "swap a job's memory in again", kInExamples);
 }
 
 }  // namespace switchyard::tools

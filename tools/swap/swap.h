@@ -5,8 +5,8 @@
 
 namespace switchyard::tools {
 
-void add_swap_out(CLI::App& app, Outcome& outcome);
-void add_swap_in(CLI::App& app, Outcome& outcome);
+void add_swap_out(CommandLine& line);
+void add_swap_in(CommandLine& line);
 
 // Where the memory of a job is, for people: "its memory (12 GiB) has left the device". `job`: as
 // the monitor lists it.

@@ -36,11 +36,9 @@ int version(bool json) {
 
 }  // namespace
 
-void add_version(CLI::App& app, Outcome& outcome) {
-  CLI::App* sub =
-      app.add_subcommand("version", "show the version of this program and of the monitor");
-  sub->footer(kExamples);
-  finish_with_json(*sub, outcome, version);
+void add_version(CommandLine& line) {
+  line.add("version", "show the version of this program and of the monitor", kExamples)
+      .acts_with_json(version);
 }
 
 }  // namespace switchyard::tools

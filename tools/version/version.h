@@ -5,6 +5,6 @@
 
 namespace switchyard::tools {
 
-void add_version(CLI::App& app, Outcome& outcome);
+void add_version(CommandLine& line);
 
 }  // namespace switchyard::tools

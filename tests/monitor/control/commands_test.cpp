@@ -135,6 +135,12 @@ TEST(Commands, AJobMayBeCreatedWithNone) {
   EXPECT_EQ(job["idle_release_seconds"], nullptr);
 }
 
+TEST(Commands, AJobMayBeCalledNone) {
+  Rig rig;
+  const json reply = rig.ask({{"op", "create"}, {"card", {{"name", "none"}}}});
+  EXPECT_EQ(reply["name"], "none") << reply;
+}
+
 TEST(Commands, CreateAnswersIdAndNameAndReserves) {
   Rig rig;
   const json reply =

@@ -113,7 +113,7 @@ TEST(Frames, HelloWithATextThatNeverEndsIsRefused) {
   wire::Hello hello = good_hello();
   std::memset(hello.process, 'x', sizeof(hello.process));
   EXPECT_FALSE(read_hello(bytes_of(hello), why));
-#define SWITCHYARD_ENDLESS(field, env, capacity, fallback)      \
+#define SWITCHYARD_ENDLESS(field, env, capacity, fallback, ...) \
   hello = good_hello();                                         \
   std::memset(hello.card.field, 'x', sizeof(hello.card.field)); \
   EXPECT_FALSE(read_hello(bytes_of(hello), why)) << #field;

@@ -109,10 +109,10 @@ TEST(Knobs, LimitsAndDeadlines) {
                                     {"30%", 0.3},
                                     {"0.3", 0.3},
                                     {"99.5%", 0.995},
-                                    {"100%", 1.0},
-                                    {"1", 1.0},
-                                    {"none", 1.0},
-                                    {"NONE", 1.0}}) {
+                                    {"100%", 0.0},
+                                    {"1", 0.0},
+                                    {"none", 0.0},
+                                    {"NONE", 0.0}}) {
     ASSERT_TRUE(parse_limit(text)) << text;
     EXPECT_DOUBLE_EQ(*parse_limit(text), ratio) << text;
   }

@@ -1,0 +1,141 @@
+#include "tools/base/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+#include "switchyard/status.h"
+#include "tools/base/knobs.h"
+
+namespace switchyard::tools {
+namespace {
+
+// What stands where nothing may stand, in the order in which it was written.
+std::string unexpected(const std::string& subcommand, const std::vector<std::string>& extras) {
+  for (const std::string& extra : extras) {
+    const std::string option = extra.substr(0, extra.find('='));
+    for (const Knob& knob : knobs()) {
+      if (subcommand == "set " && knob.option != nullptr && option == knob.option) {
+        return option + " is fixed when the job starts";
+      }
+    }
+  }
+  std::string text = extras.size() == 1 ? "unexpected argument" : "unexpected arguments";
+  for (const std::string& extra : extras) text += " '" + extra + "'";
+  return text;
+}
+
+}  // namespace
+
+Subcommand& Subcommand::word(const char* name, std::string& out, const std::string& meaning) {
+  app_.add_option(name, out, meaning);
+  return *this;
+}
+
+Subcommand& Subcommand::required_word(const char* name, std::string& out,
+                                      const std::string& meaning) {
+  app_.add_option(name, out, meaning)->required();
+  return *this;
+}
+
+Subcommand& Subcommand::option(const char* name, const char* type, const Take& take,
+                               const std::string& meaning) {
+  app_.add_option_function<std::string>(name, take, meaning)->type_name(type);
+  return *this;
+}
+
+Subcommand& Subcommand::option(const char* name, const char* type, std::string& out,
+                               const std::string& meaning) {
+  app_.add_option(name, out, meaning)->type_name(type);
+  return *this;
+}
+
+Subcommand& Subcommand::flag(const char* name, bool& out, const std::string& meaning) {
+  app_.add_flag(name, out, meaning);
+  return *this;
+}
+
+Subcommand& Subcommand::flag(const char* name, std::function<void()> given,
+                             const std::string& meaning) {
+  app_.add_flag_callback(name, std::move(given), meaning);
+  return *this;
+}
+
+Subcommand& Subcommand::hidden_option(const char* name, std::string& out) {
+  app_.add_option(name, out)->group("");
+  return *this;
+}
+
+Subcommand& Subcommand::socket_option() {
+  app_.add_option_function<std::string>(
+          "--socket",
+          [](const std::string& path) { ::setenv("SWITCHYARD_SOCKET", path.c_str(), 1); },
+          "the monitor's socket (also SWITCHYARD_SOCKET)")
+      ->type_name("PATH")
+      ->trigger_on_parse();
+  return *this;
+}
+
+Subcommand& Subcommand::monitor_options(bool& json, const char* json_meaning) {
+  return flag("--json", json, json_meaning).socket_option();
+}
+
+Subcommand& Subcommand::hide() {
+  app_.group("");
+  return *this;
+}
+
+void Subcommand::acts(std::function<int()> act) {
+  app_.callback([act = std::move(act), &code = code_] { code = act(); });
+}
+
+void Subcommand::acts_with_json(std::function<int(bool json)> act) {
+  const auto json = std::make_shared<bool>(false);
+  monitor_options(*json);
+  acts([json, act = std::move(act)] { return act(*json); });
+}
+
+CommandLine::CommandLine(const char* about, const char* examples)
+    : app_(std::make_unique<CLI::App>(about, "switchyard")) {
+  app_->footer(examples);
+  app_->set_version_flag("-V,--version", std::string("switchyard ") + kVersion);
+}
+
+CommandLine::~CommandLine() = default;
+
+Subcommand CommandLine::add(const char* name, const char* meaning, const char* examples) {
+  CLI::App* sub = app_->add_subcommand(name, meaning);
+  sub->footer(examples);
+  return {*sub, code_};
+}
+
+std::vector<std::string> CommandLine::names() const {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app_->get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+int CommandLine::run(std::vector<std::string> arguments) {
+  std::string subcommand;
+  for (const std::string& name : names()) {
+    if (!arguments.empty() && name == arguments.front()) subcommand = name + " ";
+  }
+  const auto usage = [&](const std::string& text) {
+    complain(text + "; see `switchyard " + subcommand + "--help`");
+    return kUsage;
+  };
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app_->parse(std::move(arguments));
+  } catch (const CLI::ExtrasError&) {
+    return usage(unexpected(subcommand, app_->remaining(true)));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app_->exit(error);  // --help and --version
+    return usage(error.what());
+  }
+  return code_;
+}
+
+}  // namespace switchyard::tools
