@@ -15,6 +15,11 @@
 
 namespace switchyard::monitor::test {
 
+// The names that nearly every test of the monitor uses.
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
 // Tests say what failed by themselves.
 inline const bool kQuiet = (spdlog::set_level(spdlog::level::off), true);
 
@@ -25,6 +30,12 @@ struct Joined {
   ClientId id;
   abi::Lane& lane(unsigned at = 0) const { return shim.lane(at); }
 };
+
+inline Settings with_host_pool(std::uint64_t bytes) {
+  Settings settings;
+  settings.host_pool_bytes = bytes;
+  return settings;
+}
 
 class Rig {
  public:
@@ -75,9 +86,12 @@ class Rig {
     who.shim.release(bytes);
   }
 
-  nlohmann::json ask(nlohmann::json request, uid_t uid = 0, pid_t pid = 1) {
-    return nlohmann::json::parse(answer_command(monitor, {pid, uid}, request.dump(), now).json);
+  json ask(const json& request, uid_t uid = 0, pid_t pid = 1) {
+    return json::parse(answer_command(monitor, {pid, uid}, request.dump(), now).json);
   }
+  // A command about one job, and the job as `ps` lists it.
+  json tell(const char* op, const char* name = "x") { return ask({{"op", op}, {"target", name}}); }
+  json job(std::size_t at = 0) { return ask({{"op", "ps"}})["jobs"][at]; }
   void pass(Time span) {
     now += span;
     monitor.tick(now);
@@ -87,14 +101,20 @@ class Rig {
   void settle(std::initializer_list<const Joined*> all) {
     for (int i = 0; i < 4; ++i) {
       for (const Joined* each : all) each->shim.launch();
-      pass(std::chrono::milliseconds(5));
+      pass(milliseconds(5));
       for (const Joined* each : all) each->shim.apply_slices();
     }
+  }
+  // Bytes that NVML lists for its process.
+  std::uint64_t& listed(const Joined& who) { return gpus.uses[0][who.client->peer.pid]; }
+  void dies(const Joined& who) {
+    gpus.uses[0].erase(who.client->peer.pid);
+    monitor.died(who.id);
   }
   Account& account(std::size_t gpu = 0) { return monitor.gpus().all()[gpu].account; }
 
   FakeGpus gpus;
-  Time now = std::chrono::seconds(1000);
+  Time now = seconds(1000);
   pid_t next_pid = 3'000'000;  // beyond what /proc has
 
  private:

@@ -5,17 +5,24 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
+void measure(Rig& rig) {
+  rig.now += seconds(1);
+  rig.monitor.sampler().measure_all(rig.now);
+}
+
+// A process that is no client of the monitor.
+void outsider_uses(Rig& rig, std::uint64_t bytes) {
+  rig.gpus.uses[0][1] = bytes;
+  measure(rig);
+}
 
 TEST(NvmlSampler, ContextsAreChargedToTheJob) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});
-  rig.gpus.uses[0][a.client->peer.pid] = 500 * kMiB;  // a context, nothing allocated
+  rig.listed(a) = 500 * kMiB;  // a context, nothing allocated
   a.shim.open_context();
   rig.now += std::chrono::milliseconds(50);
   rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
@@ -30,7 +37,7 @@ TEST(NvmlSampler, OverheadThatGrowsLaterTakesBackIdleCredit) {
   const Joined a = rig.join({.memory = "1GiB"});
   ASSERT_TRUE(rig.allocate(a, 700 * kMiB));
   ASSERT_EQ(rig.charge(a, 300 * kMiB).verdict, wire::kGranted);
-  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.listed(a) += 100 * kMiB;
   rig.pass(seconds(1));
   EXPECT_LE(a.lane().credit_bytes, 224 * kMiB);
   EXPECT_LE(rig.account().charged(a.client->job), kGiB);
@@ -79,7 +86,7 @@ TEST(NvmlSampler, WhereNvmlNamesNobodyWhatIsUsedIsDividedAmongTheClients) {
   rig.monitor.sampler().measure(0, rig.now);
   const Joined a = rig.join({.memory = "1GiB"});
   a.shim.open_context();
-  rig.gpus.uses[0][a.client->peer.pid] = 60 * kMiB;
+  rig.listed(a) = 60 * kMiB;
   rig.now += std::chrono::milliseconds(50);
   rig.monitor.refresh(a.id, {0, 0, 0}, rig.now);
   EXPECT_EQ(a.lane().others_used_bytes, 60 * kMiB);
@@ -111,9 +118,7 @@ TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
 
 TEST(NvmlSampler, OutsideProcessesLessenTheCapacity) {
   Rig rig;
-  rig.gpus.uses[0][1] = kGiB;
-  rig.now += seconds(1);
-  rig.monitor.sampler().measure_all(rig.now);
+  outsider_uses(rig, kGiB);
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 3 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
@@ -123,20 +128,16 @@ TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {
   Settings settings;
   settings.capacity = 2 * kGiB;
   Rig rig(1, 4 * kGiB, settings);
-  rig.gpus.uses[0][1] = kGiB;  // outside, beyond the lowered capacity
-  rig.now += seconds(1);
-  rig.monitor.sampler().measure_all(rig.now);
+  outsider_uses(rig, kGiB);  // beyond the lowered capacity
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }
 
 TEST(NvmlSampler, TheDriversReserveIsNobodys) {
-  FakeGpus gpus;
   Rig rig;
   rig.gpus.memories[0].reserved_bytes = 500 * kMiB;
-  rig.now += seconds(1);
-  rig.monitor.sampler().measure_all(rig.now);
+  measure(rig);
   EXPECT_EQ(rig.account().free(), 4 * kGiB - 500 * kMiB);
 }
 
@@ -160,7 +161,7 @@ TEST(NvmlSampler, OverheadIsWhatIsBeyondTheMemoryOnTheDevice) {
   rig.pass(milliseconds(1));
   ASSERT_TRUE(a.shim.told_to_leave());
   a.shim.residency().resident_bytes = kGiB;
-  rig.gpus.uses[0][a.client->peer.pid] = kGiB + 300 * kMiB;
+  rig.listed(a) = kGiB + 300 * kMiB;
   rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
   a.shim.residency().resident_bytes = 0;  // it says so, NVML doesn't
@@ -183,7 +184,7 @@ TEST(NvmlSampler, MemoryOfAClientThatNvmlCallsNobodysLessensNothing) {
   Rig rig;
   const Joined a = rig.join({});
   ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
-  rig.gpus.uses[0][a.client->peer.pid] = kGiB;
+  rig.listed(a) = kGiB;
   rig.gpus.unlisted = 2 * kGiB + 100 * kMiB;
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   EXPECT_EQ(rig.account().outside(), 100 * kMiB) << "what is nobody's indeed";
@@ -194,16 +195,16 @@ TEST(NvmlSampler, OverheadStaysWhenItIsHiddenByMemoryThatIsNobodys) {
   Rig rig;
   const Joined a = rig.join({});
   ASSERT_TRUE(rig.allocate(a, 3 * kGiB));
-  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  rig.listed(a) += 300 * kMiB;
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
-  rig.gpus.uses[0][a.client->peer.pid] -= 2 * kGiB;
+  rig.listed(a) -= 2 * kGiB;
   rig.gpus.unlisted = 2 * kGiB;
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
   EXPECT_EQ(rig.account().outside(), 0u);
   // And ends with what there is.
-  rig.gpus.uses[0][a.client->peer.pid] -= 300 * kMiB;
+  rig.listed(a) -= 300 * kMiB;
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 0u);
 }
@@ -213,13 +214,13 @@ TEST(NvmlSampler, WhatMayComeToAClientIsNotItsOverheadYet) {
   const Joined a = rig.join({.swappable = "yes"});
   ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
   a.shim.swappable(2 * kGiB);
-  rig.gpus.uses[0][a.client->peer.pid] += 300 * kMiB;
+  rig.listed(a) += 300 * kMiB;
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   ASSERT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
   a.shim.residency().resident_bytes = kGiB;  // as it comes back, and made more than has come
   for (int look = 0; look < 3; ++look) rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 300 * kMiB);
-  rig.gpus.uses[0][a.client->peer.pid] += 100 * kMiB;
+  rig.listed(a) += 100 * kMiB;
   rig.pass(seconds(1));
   EXPECT_EQ(rig.account().holding(a.id)->overhead, 400 * kMiB) << "more than may come";
 }
@@ -241,4 +242,4 @@ TEST(NvmlSampler, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

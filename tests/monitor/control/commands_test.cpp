@@ -9,11 +9,8 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
 
 TEST(Commands, Version) {
   Rig rig;
@@ -108,7 +105,7 @@ TEST(Commands, NoneTakesEachSettingAwayAgain) {
   rig.join({.name = "x", .memory = "1GiB"});
   ASSERT_TRUE(
       rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "30%"}, {"deadline", "1h30m"}})["ok"]);
-  json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  json job = rig.job();
   EXPECT_EQ(job["limit_ratio"], 0.3);
   EXPECT_GT(job["deadline_seconds"], 5000);
   const json reply = rig.ask({{"op", "set"},
@@ -117,7 +114,7 @@ TEST(Commands, NoneTakesEachSettingAwayAgain) {
                               {"limit", "none"},
                               {"deadline", "NONE"}});
   EXPECT_EQ(reply["ok"], true) << reply;
-  job = rig.ask({{"op", "ps"}})["jobs"][0];
+  job = rig.job();
   EXPECT_EQ(job["limit_ratio"], nullptr);
   EXPECT_EQ(job["deadline_seconds"], nullptr);
   EXPECT_EQ(job["memory_quota_bytes"], nullptr);
@@ -130,7 +127,7 @@ TEST(Commands, AJobMayBeCreatedWithNone) {
        {"card",
         {{"memory", "none"}, {"limit", "none"}, {"deadline", "none"}, {"idle_release", "none"}}}});
   EXPECT_EQ(reply["ok"], true) << reply;
-  const json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  const json job = rig.job();
   EXPECT_EQ(job["swappable"], false);
   EXPECT_EQ(job["idle_release_seconds"], nullptr);
 }
@@ -346,7 +343,7 @@ TEST(Commands, ListingsSayForWhatAHighJobWaitsAndWhatFollows) {
   Rig rig;
   const Joined high = rig.runs({.name = "server", .priority = "high"});
   const auto waits_for = [&rig] {
-    const json gpu = rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0];
+    const json gpu = rig.job()["gpus"][0];
     return gpu["waits_for"];
   };
   const auto gpu = [&rig] { return rig.ask({{"op", "status"}})["gpus"][0]; };
@@ -386,7 +383,7 @@ TEST(Commands, PsTellsWhatAClientUsesAndDid) {
   Rig rig;
   const Joined a = rig.join({.name = "x", .memory = "1GiB"}, ::geteuid());
   a.shim.open_context();
-  rig.gpus.uses[0][a.client->peer.pid] = 8 * kMiB;
+  rig.listed(a) = 8 * kMiB;
   rig.gpus.uses[0][1] = 5 * kMiB;
   ASSERT_TRUE(rig.allocate(a, 100 * kMiB));
   a.lane().launches = 3;
@@ -416,7 +413,7 @@ TEST(Commands, PsTellsWhatAClientUsesAndDid) {
 TEST(Commands, WithoutSamplesTheShareGotIsNull) {
   Rig rig;
   rig.join({});
-  EXPECT_TRUE(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["share_got_ratio"].is_null());
+  EXPECT_TRUE(rig.job()["gpus"][0]["share_got_ratio"].is_null());
 }
 
 TEST(Commands, ANameThatIsNoTextIsStillListed) {
@@ -433,7 +430,7 @@ TEST(Commands, ANameWithControlCharactersReachesNoTerminal) {
   const char name[] = "a\x1b[31m\nb";
   std::copy(std::begin(name), std::end(name), hello.process);
   rig.join_as({4000, 1000}, hello);
-  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["processes"][0]["name"], "a?[31m?b");
+  EXPECT_EQ(rig.job()["processes"][0]["name"], "a?[31m?b");
 }
 
 TEST(Commands, RandomBytesAreAnswered) {
@@ -455,4 +452,4 @@ TEST(Commands, DeeplyNestedJsonIsAnswered) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

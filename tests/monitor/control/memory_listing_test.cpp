@@ -5,11 +5,8 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
 
 MemoryReport swappable() {
   MemoryReport said;
@@ -101,7 +98,7 @@ TEST(MemoryListing, IsInPsForEachGpuOfAJob) {
   a.shim.memory().stays_bytes[static_cast<unsigned>(Stays::kGraphs)] = 6 * kMiB;
   a.shim.memory().moved_out_bytes = 11;
   rig.pass(std::chrono::seconds(1));
-  const json gpu = rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0];
+  const json gpu = rig.job()["gpus"][0];
   EXPECT_EQ(gpu["memory_swappable_bytes"], 90 * kMiB);
   EXPECT_EQ(gpu["memory_stays_bytes"], (json{{"graph_memory", 6 * kMiB}, {"other", 4 * kMiB}}));
   EXPECT_EQ(gpu["swap_moved_out_bytes"], 11);
@@ -110,4 +107,4 @@ TEST(MemoryListing, IsInPsForEachGpuOfAJob) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -129,8 +129,7 @@ TEST(Accounts, CreditBelowAnUnreservedQuotaHelpsAnybody) {
 TEST(Accounts, OthersUsedIsWhatSiblingsUseAndAllOverhead) {
   Account account = of(10 * kGiB);
   account.set_quota(1, {4 * kGiB, true});
-  account.join(1, 1, 0);
-  account.join(2, 1, 0);
+  for (const ClientId id : {1, 2}) account.join(id, 1, 0);
   account.granted(1, 300 * kMiB);
   account.granted(2, 200 * kMiB);
   account.set_credit(2, 150 * kMiB);

@@ -11,10 +11,8 @@
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
 
 constexpr uid_t kMe = 1000, kOther = 1001;
 constexpr wire::Key kKey{{1, 2}}, kSecond{{3, 4}};
@@ -275,4 +273,4 @@ TEST(SharedMemoryOnTheWire, RandomSharesDoNotHurtTheMonitor) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

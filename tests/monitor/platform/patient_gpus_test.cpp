@@ -9,10 +9,9 @@
 
 #include "tests/monitor/fake_gpus.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -98,4 +97,4 @@ TEST(PatientGpus, EndWhileTheDriverStandsStill) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

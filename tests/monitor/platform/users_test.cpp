@@ -22,7 +22,6 @@ namespace switchyard::monitor {
 namespace {
 
 using namespace test;
-using nlohmann::json;
 
 constexpr uid_t kOwner = 500, kMe = 1000, kOther = 1001;
 
@@ -112,7 +111,6 @@ TEST(Users, OneHasAsManyJobsAsItMay) {
 }
 
 TEST(Wake, IsHeardAgainWithinAMillisecondWhileMemoryMoves) {
-  using std::chrono::milliseconds;
   Rig rig;
   const Joined a = rig.join({.swappable = "yes"});
   Client::Lane& lane = a.client->lanes.at(0);

@@ -62,6 +62,14 @@ struct Beside {
     }
   }
 
+  // The same for a moment, and nobody times a burst.
+  void go_untimed() {
+    event_loop.now += milliseconds(20);
+    ++low().work;
+    ++event_loop[0].work;
+    plan = event_loop.decide();
+  }
+
   static double ns(const Sort& sort, std::uint32_t slice_us) {
     return static_cast<double>(sort.wait.count()) + 500.0 * slice_us;
   }
@@ -151,10 +159,7 @@ TEST(PolicyBursts, WhatALowJobSaysOfItsWaitsChangesNothing) {
 TEST(PolicyBursts, OneThatSaysNothingKeepsTheShortestSlice) {
   Beside it;
   for (int i = 0; i < 500; ++i) {
-    it.event_loop.now += milliseconds(20);
-    ++it.low().work;
-    ++it.event_loop[0].work;
-    it.plan = it.event_loop.decide();
+    it.go_untimed();
     ASSERT_EQ(it.slice_us(), kYieldShort.compute_us);
   }
 }
@@ -218,12 +223,7 @@ TEST(PolicyBursts, AHighThatNeverRestsIsSaidToLeaveTheMinimum) {
 TEST(PolicyBursts, OneThatWaitsNoLongerIsForgotten) {
   Beside it;
   it.go(seconds(2), {&kEager});
-  for (int i = 0; i < 400; ++i) {
-    it.event_loop.now += milliseconds(20);
-    ++it.low().work;
-    ++it.event_loop[0].work;
-    it.plan = it.event_loop.decide();
-  }
+  for (int i = 0; i < 400; ++i) it.go_untimed();
   EXPECT_EQ(it.slice_us(), kYieldShort.compute_us);
 }
 

@@ -106,9 +106,12 @@ TEST(Policy, WithoutGatesSeveralActiveYieldersShareEqualSlicesOfTheDefaultLength
   for (int i = 1; i < 4; ++i) EXPECT_EQ(plan.clients[i].slices, kYieldShared);
 }
 
+EventLoop a_high_and_two_lows() {
+  return {{{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+}
+
 TEST(Policy, AnIdleYielderDoesNotKeepTheActiveOneFromTheShortSlice) {
-  EventLoop event_loop{
-      {{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+  EventLoop event_loop = a_high_and_two_lows();
   const Plan plan = event_loop.work({0, 2});
   EXPECT_EQ(plan.clients[1].slices, kYieldShared);
   EXPECT_TRUE(plan.clients[1].wake);
@@ -116,8 +119,7 @@ TEST(Policy, AnIdleYielderDoesNotKeepTheActiveOneFromTheShortSlice) {
 }
 
 TEST(Policy, TheShortSliceMovesToTheYielderThatBecomesTheOnlyActiveOne) {
-  EventLoop event_loop{
-      {{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+  EventLoop event_loop = a_high_and_two_lows();
   event_loop.work({0, 1});
   event_loop.now += seconds(3);
   const Plan plan = event_loop.work({0, 2});
@@ -126,8 +128,7 @@ TEST(Policy, TheShortSliceMovesToTheYielderThatBecomesTheOnlyActiveOne) {
 }
 
 TEST(Policy, APauseOfTheOnlyYielderChangesNothing) {
-  EventLoop event_loop{
-      {{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+  EventLoop event_loop = a_high_and_two_lows();
   event_loop.work({0, 2});
   event_loop.now += seconds(5);
   const Plan plan = event_loop.work({0});

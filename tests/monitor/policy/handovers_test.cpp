@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 
@@ -168,28 +169,30 @@ TEST(HandOverTable, BothEndWhenTheRecipientLeaves) {
   }
 }
 
-TEST(HandOverTable, BothEndWhenEitherComesBackForGood) {
+// Whether it is prepared or begun: `unrelated` changes nothing, `either` of a or of b ends it.
+void expect_ended_by_either(const std::function<void(Handovers&)>& unrelated,
+                            const std::function<void(Handovers&, std::uint64_t who)>& either) {
   for (const std::uint64_t soon : {kBytes, std::uint64_t{0}}) {
     for (const std::uint64_t who : {kA, kB}) {
       Handovers all = one(soon);
-      all.returns(1, who);
+      unrelated(all);
       EXPECT_EQ(all.all().size(), 1u);
-      all.returns(0, who);
+      either(all, who);
       expect_ended(all);
     }
   }
 }
 
+TEST(HandOverTable, BothEndWhenEitherComesBackForGood) {
+  expect_ended_by_either([](Handovers& all) { all.returns(1, kA), all.returns(1, kB); },
+                         [](Handovers& all, std::uint64_t who) { all.returns(0, who); });
+}
+
 TEST(HandOverTable, BothEndWhenEitherHasGone) {
-  for (const std::uint64_t soon : {kBytes, std::uint64_t{0}}) {
-    for (const std::uint64_t who : {kA, kB}) {
-      Handovers all = one(soon);
-      all.keep_those_of([&](std::uint64_t client) { return client != kC; });
-      EXPECT_EQ(all.all().size(), 1u);
-      all.keep_those_of([&](std::uint64_t client) { return client != who; });
-      expect_ended(all);
-    }
-  }
+  const auto goes = [](Handovers& all, std::uint64_t who) {
+    all.keep_those_of([&](std::uint64_t client) { return client != who; });
+  };
+  expect_ended_by_either([&](Handovers& all) { goes(all, kC); }, goes);
 }
 
 TEST(HandOverTable, WhatHasEndedStaysSo) {

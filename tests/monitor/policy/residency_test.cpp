@@ -19,21 +19,11 @@ constexpr Time kNow = seconds(100);
 
 // One that has worked on its memory for long.
 Oversubscriber resident(std::uint64_t job, Time since = seconds(1)) {
-  Oversubscriber out;
-  out.job = job;
-  out.resident_bytes = kGiB;
-  out.resident_since = since;
-  out.active = true;
-  return out;
+  return {.job = job, .resident_bytes = kGiB, .resident_since = since, .active = true};
 }
 
 Oversubscriber waiting(std::uint64_t job, Time since = seconds(99)) {
-  Oversubscriber out;
-  out.job = job;
-  out.wants_room = true;
-  out.lacks_bytes = kGiB;
-  out.waits_since = since;
-  return out;
+  return {.job = job, .wants_room = true, .lacks_bytes = kGiB, .waits_since = since};
 }
 
 bool leaves(const RoomPlan& plan) { return plan.gives_bytes > 0; }

@@ -26,6 +26,12 @@ EventLoop busy_yard(std::size_t lows) {
   return event_loop;
 }
 
+EventLoop first_turn(std::size_t lows) {
+  EventLoop event_loop = busy_yard(lows);
+  event_loop.decide();
+  return event_loop;
+}
+
 Plan later(EventLoop& event_loop, Time span) {
   event_loop.now += span;
   return event_loop.decide();
@@ -45,8 +51,7 @@ TEST(PolicyTurns, OneOfSeveralYieldersIsOpenAndShortTheOthersWaitWithTheDefaultS
 }
 
 TEST(PolicyTurns, AHandOverClosesThenRaisesAndLowersThenOpens) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   Plan plan = later(event_loop, milliseconds(50));
   EXPECT_EQ(plan.clients[1].closed, abi::kClosedByTurn) << "the turn is over";
   EXPECT_EQ(plan.clients[2].closed, abi::kClosedByTurn) << "and the next waits until it is drained";
@@ -66,8 +71,7 @@ TEST(PolicyTurns, AHandOverClosesThenRaisesAndLowersThenOpens) {
 }
 
 TEST(PolicyTurns, WhatIsQueuedBehindTheGateDoesNotHoldUpTheHandOver) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   later(event_loop, milliseconds(50));
   ++event_loop[1].progress;  // and still submitted != done
   Plan plan = later(event_loop, microseconds(200));
@@ -77,8 +81,7 @@ TEST(PolicyTurns, WhatIsQueuedBehindTheGateDoesNotHoldUpTheHandOver) {
 }
 
 TEST(PolicyTurns, AHolderThatStillMakesProgressIsNotDrained) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   later(event_loop, milliseconds(50));
   // More than two spacings since the gate closed, but never since the last progress.
   for (int i = 0; i < 3; ++i) {
@@ -91,16 +94,14 @@ TEST(PolicyTurns, AHolderThatStillMakesProgressIsNotDrained) {
 }
 
 TEST(PolicyTurns, AHolderInOneLongKernelIsDrainedTwoSpacingsAfterItsGateClosed) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   later(event_loop, milliseconds(50));  // without progress all the while
   EXPECT_EQ(later(event_loop, microseconds(200)).clients[1].slices, kYieldShort);
   EXPECT_EQ(later(event_loop, microseconds(2 * kHighSpacingUs)).clients[2].slices, kYieldShort);
 }
 
 TEST(PolicyTurns, AProcessThatNeverConfirmsDoesNotStopTheOthers) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   later(event_loop, milliseconds(50));
   event_loop[1].busy = false;
   event_loop[2].slices_in_force = false;
@@ -109,8 +110,7 @@ TEST(PolicyTurns, AProcessThatNeverConfirmsDoesNotStopTheOthers) {
 }
 
 TEST(PolicyTurns, AHolderWithoutWorkHandsOnEarly) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   event_loop[1].busy = false;
   later(event_loop, milliseconds(1));
   later(event_loop, milliseconds(2));
@@ -119,8 +119,7 @@ TEST(PolicyTurns, AHolderWithoutWorkHandsOnEarly) {
 }
 
 TEST(PolicyTurns, WhenNobodyElseWantsTheHolderKeepsTheTurn) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   event_loop[2].busy = false;
   for (int i = 0; i < 10; ++i) EXPECT_EQ(later(event_loop, milliseconds(60)).clients[1].closed, 0u);
   event_loop[2].held = true;
@@ -159,8 +158,7 @@ TEST(PolicyTurns, OneThatCanNotBeHeldBackTakesNoTurnsAndTheOthersDo) {
 }
 
 TEST(PolicyTurns, WhatOutlivesTheDrainIsTakenOffTheNextTurn) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   later(event_loop, milliseconds(50));
   later(event_loop, milliseconds(5));  // one long kernel goes on, and the other's turn begins
   later(event_loop, milliseconds(1));
@@ -174,8 +172,7 @@ TEST(PolicyTurns, WhatOutlivesTheDrainIsTakenOffTheNextTurn) {
 }
 
 TEST(PolicyTurns, WhoOwesATurnPaysWithIt) {
-  EventLoop event_loop = busy_yard(3);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(3);
   event_loop.state.jobs[3].credit_ns = -120e6;
   later(event_loop, milliseconds(50));
   event_loop[1].busy = false;
@@ -187,8 +184,7 @@ TEST(PolicyTurns, WhoOwesATurnPaysWithIt) {
 }
 
 TEST(PolicyTurns, APauseThatIsShorterThanAHandOverDoesNotEndTheTurn) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   event_loop.state.turns.handover_ns = 4e6;
   event_loop[1].busy = false;
   later(event_loop, milliseconds(1));
@@ -212,12 +208,11 @@ TEST(PolicyTurns, ABriefPauseIsMadeUpForAndALongOneIsNot) {
 }
 
 TEST(PolicyTurns, WhoDidNotConfirmASliceIsNotWaitedForUntilItDoes) {
-  EventLoop event_loop = busy_yard(2);
-  event_loop.decide();
+  EventLoop event_loop = first_turn(2);
   const auto hand_over = [&event_loop](std::size_t from) {
     later(event_loop, milliseconds(60));
     event_loop[from].busy = false;
-    const Plan plan = later(event_loop, microseconds(200));
+    Plan plan = later(event_loop, microseconds(200));
     event_loop[from].busy = true;
     return plan;
   };

@@ -1,18 +1,13 @@
 // Who is told to hand its memory over to whom, over the whole monitor.
 #include "monitor/residency/handovers.h"
 
-#include "tests/monitor/policy/crowd.h"
+#include "tests/monitor/residency/crowd.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-// a is out and waits for its turn, b works.
-struct Turn : TwoOfThree {
-  explicit Turn(uid_t uid_of_b = 1000) : TwoOfThree(uid_of_b) { b_works(); }
+struct Turn : TurnOfB {
+  using TurnOfB::TurnOfB;
   void a_comes_back() {
     is_absent(b);
     is_back(a);
@@ -50,6 +45,11 @@ TEST(HandOvers, NothingIsHandedIntoAnotherContainer) {
   EXPECT_EQ(rig.gives(rig.b), 0u);
   EXPECT_EQ(rig.takes(rig.a), 0u);
 }
+
+// b's turn has ended, and what it has leaves to a.
+struct Handing : Turn {
+  explicit Handing(uid_t uid_of_b = 1000) : Turn(uid_of_b) { b_leaves_in_its_turn(); }
+};
 
 // b works until it is told what to prepare.
 void works_until_it_prepares(Turn& rig) {
@@ -122,11 +122,10 @@ TEST(HandOvers, WhatIsPreparedIsWithdrawnWhenTooLittleOfItIsStillLacking) {
 
 // As measured: with an open descriptor it is used, and no process's once its maker has released it.
 TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherLessensNothing) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   const std::uint64_t stays = rig.may_have(rig.b);
   rig.b.shim.leave(2 * kGiB);
-  rig.gpus.uses[0][rig.b.client->peer.pid] = 2 * kGiB;
+  rig.listed(rig.b) = 2 * kGiB;
   rig.gpus.unlisted = kGiB;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.may_have(rig.b), stays);
@@ -136,16 +135,15 @@ TEST(HandOvers, WhatIsOnItsWayFromTheOneToTheOtherLessensNothing) {
 }
 
 TEST(HandOvers, WhatCameInTheOthersMemoryLessensNothingEither) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   rig.is_absent(rig.b);
   rig.is_back(rig.a);
-  rig.gpus.uses[0][rig.a.client->peer.pid] -= 2 * kGiB;
+  rig.listed(rig.a) -= 2 * kGiB;
   rig.gpus.unlisted = 2 * kGiB;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.account().outside(), 0u);
   // What it really uses beyond that is charged to it.
-  rig.gpus.uses[0][rig.a.client->peer.pid] += 2 * kGiB + kGiB / 4;
+  rig.listed(rig.a) += 2 * kGiB + kGiB / 4;
   rig.gpus.unlisted = 0;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.account().holding(rig.a.id)->overhead, kGiB / 4);
@@ -177,17 +175,16 @@ TEST(HandOvers, WhatIsNobodysIsFollowedWhileOneIsPartlyOut) {
 
 TEST(HandOvers, OverheadIsFollowedWhileItIsPartlyOut) {
   PartlyOut rig;
-  rig.gpus.uses[0][rig.b.client->peer.pid] += 400 * kMiB;
+  rig.listed(rig.b) += 400 * kMiB;
   rig.looks();
   EXPECT_GE(rig.account().holding(rig.b.id)->overhead, 399 * kMiB);
-  rig.gpus.uses[0][rig.b.client->peer.pid] -= 400 * kMiB;
+  rig.listed(rig.b) -= 400 * kMiB;
   rig.looks();
   EXPECT_LE(rig.account().holding(rig.b.id)->overhead, kMiB);
 }
 
 TEST(HandOvers, WhenTheGiverStaysAfterAllTheNumberIsWithdrawn) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   ASSERT_NE(rig.takes(rig.a), 0u);
   rig.b.shim.residency().error = abi::kSwapBusy;
   rig.b.shim.residency().phase = abi::kResident;
@@ -197,8 +194,7 @@ TEST(HandOvers, WhenTheGiverStaysAfterAllTheNumberIsWithdrawn) {
 }
 
 TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   const std::uint64_t first = rig.gives(rig.b);
   rig.a_comes_back();
   EXPECT_EQ(rig.takes(rig.a), 0u) << "all is there";
@@ -212,8 +208,7 @@ TEST(HandOvers, EachTurnHasANumberOfItsOwn) {
 }
 
 TEST(HandOvers, AnotherUsersJobIsHandedNothing) {
-  Turn rig(1001);
-  rig.b_leaves_in_its_turn();
+  Handing rig(1001);
   EXPECT_EQ(rig.gives(rig.b), 0u);
   EXPECT_EQ(rig.takes(rig.a), 0u);
 }
@@ -226,24 +221,21 @@ TEST(HandOvers, WhoAsksForNewMemoryIsHandedNothing) {
 }
 
 TEST(HandOvers, WhenTheGiverGoesTheNumberIsWithdrawn) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   ASSERT_NE(rig.takes(rig.a), 0u);
   rig.goes(rig.b);
   EXPECT_EQ(rig.takes(rig.a), 0u);
 }
 
 TEST(HandOvers, WhenTheTakerGoesNothingIsOfferedAnyMore) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   ASSERT_NE(rig.gives(rig.b), 0u);
   rig.goes(rig.a);
   EXPECT_EQ(rig.gives(rig.b), 0u);
 }
 
 TEST(HandOvers, WhomAPersonSwapsOutTakesNothing) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   ASSERT_NE(rig.takes(rig.a), 0u);
   rig.ask({{"op", "swap-out"}, {"target", "a"}});
   rig.pass(milliseconds(50));
@@ -251,8 +243,7 @@ TEST(HandOvers, WhomAPersonSwapsOutTakesNothing) {
 }
 
 TEST(Oversubscription, WhoFindsNoRoomOnTheDeviceAtOnceKeepsItsTurn) {
-  Turn rig;
-  rig.b_leaves_in_its_turn();
+  Handing rig;
   // The driver is still clearing what it was given back.
   rig.a.shim.residency().error = abi::kSwapNoDeviceRoom;
   rig.b.shim.residency().held_threads = 1;
@@ -266,4 +257,4 @@ TEST(Oversubscription, WhoFindsNoRoomOnTheDeviceAtOnceKeepsItsTurn) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -5,21 +5,13 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
 using policy::kHostSlab;
-using std::chrono::milliseconds;
-
-Settings with_pool(std::uint64_t bytes) {
-  Settings settings;
-  settings.host_pool_bytes = bytes;
-  return settings;
-}
 
 struct HostPool : Rig {
-  explicit HostPool(std::uint64_t budget = 8 * kGiB) : Rig(1, 24 * kGiB, with_pool(budget)) {}
+  explicit HostPool(std::uint64_t budget = 8 * kGiB) : Rig(1, 24 * kGiB, with_host_pool(budget)) {}
 
   Joined swappable(const char* name, std::uint64_t bytes) {
     Joined joined = runs({.name = name, .swappable = "yes"});
@@ -64,7 +56,7 @@ TEST(HostPoolOfAll, WhoHasPinnedAllGivesHalfOfItToTheNext) {
   rig.pins(a, 4 * kGiB);
   EXPECT_EQ(rig.limit(a), 4 * kGiB);
   EXPECT_EQ(rig.limit(b), 4 * kGiB);
-  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["host_pool_bytes"], 4 * kGiB);
+  EXPECT_EQ(rig.job()["gpus"][0]["host_pool_bytes"], 4 * kGiB);
 }
 
 TEST(HostPoolOfAll, WhatOneLeavesIsTheOthers) {
@@ -120,4 +112,4 @@ TEST(HostPoolOfAll, WhoIsToldToLeaveKnowsItsLimit) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

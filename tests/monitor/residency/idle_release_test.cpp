@@ -6,13 +6,8 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 struct Idles : Rig {
   Idles() : Rig(1, 4 * kGiB) {}
@@ -27,12 +22,12 @@ struct Idles : Rig {
   }
   void is_absent(const Joined& who) {
     who.shim.be_absent();
-    gpus.uses[0][who.client->peer.pid] = 0;
+    listed(who) = 0;
     pass(milliseconds(250));
   }
   void is_back(const Joined& who) {
     who.shim.be_resident();
-    gpus.uses[0][who.client->peer.pid] = who.shim.residency().total_bytes;
+    listed(who) = who.shim.residency().total_bytes;
     pass(milliseconds(250));
   }
   // Idle for long enough, and gone.
@@ -44,8 +39,6 @@ struct Idles : Rig {
   static void stand(const Joined& who, std::uint32_t threads) {
     who.shim.residency().held_threads = threads;
   }
-  json tell(const char* op) { return ask({{"op", op}, {"target", "x"}}); }
-  json job() { return ask({{"op", "ps"}})["jobs"][0]; }
 };
 
 TEST(Idling, AJobThatDoesNotWorkLeavesWhenItsTimeIsOver) {
@@ -258,4 +251,4 @@ TEST(Idling, ItIsFixedAtTheStart) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -8,12 +8,8 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 TEST(Memory, ACreditIsGrantedInChunks) {
   Rig rig;
@@ -129,8 +125,7 @@ TEST(Memory, DeathGivesEverythingBack) {
   const Joined b = rig.join({.job = "j"});
   ASSERT_TRUE(rig.allocate(a, kGiB));
   EXPECT_FALSE(rig.allocate(b, kMiB));
-  rig.gpus.uses[0].erase(a.client->peer.pid);
-  rig.monitor.died(a.id);
+  rig.dies(a);
   EXPECT_TRUE(rig.allocate(b, kGiB));
 }
 
@@ -204,27 +199,35 @@ TEST(MemoryWaiting, AJobThatWaitsIsToldToWaitUntilThereIsMemory) {
   EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kGranted);
 }
 
-TEST(MemoryWaiting, TheTimeOutEndsTheWait) {
-  Rig rig;
-  const Joined holder = rig.join({});
-  ASSERT_TRUE(rig.allocate(holder, 4 * kGiB));
-  const Joined waiter = rig.join({.on_oom = "wait", .oom_timeout = "1s"});
+// How often it is told to wait, asking every 100 ms.
+int waits_for_a_gib(Rig& rig, const Joined& waiter) {
   int waits = 0;
   while (rig.charge(waiter, kGiB).verdict == wire::kWait && waits < 100) {
     ++waits;
     rig.now += milliseconds(100);
   }
-  EXPECT_EQ(waits, 10);
+  return waits;
 }
 
-TEST(MemoryWaiting, WhenEveryHolderWaitsItIsRefusedAtOnce) {
+TEST(MemoryWaiting, TheTimeOutEndsTheWait) {
   Rig rig;
-  const Joined a = rig.join({.on_oom = "wait"});
-  const Joined b = rig.join({.on_oom = "wait"});
-  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
-  ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
-  EXPECT_EQ(rig.charge(a, kGiB).verdict, wire::kWait) << "b may still free";
-  EXPECT_EQ(rig.charge(b, kGiB).verdict, wire::kWaitsInVain) << "now nobody would";
+  const Joined holder = rig.join({});
+  ASSERT_TRUE(rig.allocate(holder, 4 * kGiB));
+  const Joined waiter = rig.join({.on_oom = "wait", .oom_timeout = "1s"});
+  EXPECT_EQ(waits_for_a_gib(rig, waiter), 10);
+}
+
+// Two jobs that wait for memory instead of failing, and have all that there is.
+struct BothWait : Rig {
+  Joined a = join({.on_oom = "wait"});
+  Joined b = join({.on_oom = "wait"});
+  BothWait() { EXPECT_TRUE(allocate(a, 2 * kGiB) && allocate(b, 2 * kGiB)); }
+};
+
+TEST(MemoryWaiting, WhenEveryHolderWaitsItIsRefusedAtOnce) {
+  BothWait rig;
+  EXPECT_EQ(rig.charge(rig.a, kGiB).verdict, wire::kWait) << "b may still free";
+  EXPECT_EQ(rig.charge(rig.b, kGiB).verdict, wire::kWaitsInVain) << "now nobody would";
 }
 
 TEST(MemoryWaiting, AForeignProcessMayStillFree) {
@@ -233,12 +236,7 @@ TEST(MemoryWaiting, AForeignProcessMayStillFree) {
   rig.gpus.uses[0][77] = 3 * kGiB;
   rig.pass(seconds(1));
   ASSERT_TRUE(rig.allocate(waiter, kGiB / 2));
-  int waits = 0;
-  while (rig.charge(waiter, kGiB).verdict == wire::kWait && waits < 100) {
-    ++waits;
-    rig.now += milliseconds(100);
-  }
-  EXPECT_EQ(waits, 10) << "until its time-out";
+  EXPECT_EQ(waits_for_a_gib(rig, waiter), 10) << "until its time-out";
   EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
   rig.gpus.uses[0].erase(77);
   rig.pass(seconds(1));
@@ -246,14 +244,10 @@ TEST(MemoryWaiting, AForeignProcessMayStillFree) {
 }
 
 TEST(MemoryWaiting, AHolderThatGaveUpWaitingDoesNotCountAsWaiting) {
-  Rig rig;
-  const Joined a = rig.join({.on_oom = "wait"});
-  const Joined b = rig.join({.on_oom = "wait"});
-  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
-  ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
-  rig.charge(a, kGiB);
+  BothWait rig;
+  rig.charge(rig.a, kGiB);
   rig.now += seconds(5);
-  EXPECT_EQ(rig.charge(b, kGiB).verdict, wire::kWait);
+  EXPECT_EQ(rig.charge(rig.b, kGiB).verdict, wire::kWait);
 }
 
 TEST(MemoryWaiting, AJobThatFillsItsOwnQuotaAloneWaitsInVain) {
@@ -341,4 +335,4 @@ TEST(Memory, AThousandRandomAllocationsEndAtZero) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

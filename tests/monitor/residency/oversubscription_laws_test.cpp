@@ -8,15 +8,12 @@
 #include <string>
 
 #include "monitor/policy/host_pool.h"
-#include "tests/monitor/policy/crowd.h"
+#include "tests/monitor/residency/crowd.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
 using policy::kHostSlab;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr Time kStep = milliseconds(10);
 constexpr Time kBound = seconds(20);
@@ -120,7 +117,7 @@ struct World : Crowd {
       player.words().held_threads = works ? 0 : 1;
       if (works && player.asks == 0) player.joined.shim.launch();
       if (works || player.out_since == Time{0}) player.out_since = works ? Time{0} : now;
-      gpus.uses[0][player.joined.client->peer.pid] = player.resident;
+      listed(player.joined) = player.resident;
       longest_ask = std::max(longest_ask, player.asks != 0 ? now - player.since : Time{0});
       longest_out = std::max(longest_out, works ? Time{0} : now - player.out_since);
     }
@@ -170,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(Seeds, OversubscriptionLaws, ::testing::Range(1u, 41u))
 INSTANTIATE_TEST_SUITE_P(FiveOfThem, OversubscriptionLaws, ::testing::Values(91u, 107u));
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -7,13 +7,8 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 struct Pausing : testing::Test {
   Rig rig;
@@ -23,7 +18,6 @@ struct Pausing : testing::Test {
     return rig.ask({{"op", "pause"}, {"target", name}, {"timeout_seconds", timeout}});
   }
   json resume(const std::string& name) { return rig.ask({{"op", "resume"}, {"target", name}}); }
-  json ps() { return rig.ask({{"op", "ps"}})["jobs"][0]; }
   static bool held(const Joined& who, unsigned lane = 0) {
     return who.shim.gate(lane).closed == abi::kClosedByPause && who.shim.armed(lane);
   }
@@ -39,8 +33,8 @@ TEST_F(Pausing, AJobAloneIsHeldAndGoesOn) {
   EXPECT_TRUE(held(a));
   rig.pass(seconds(100));
   EXPECT_TRUE(held(a));
-  EXPECT_EQ(ps()["state"], "paused");
-  EXPECT_EQ(ps()["gpus"][0]["gate"], "pause");
+  EXPECT_EQ(rig.job()["state"], "paused");
+  EXPECT_EQ(rig.job()["gpus"][0]["gate"], "pause");
   EXPECT_NE(resume("x")["state"], "paused");
   EXPECT_TRUE(open(a));
   rig.pass(seconds(3));
@@ -101,7 +95,7 @@ TEST_F(Pausing, ATimeOutEndsItOnTime) {
   rig.monitor.look_at_due(rig.now);
   EXPECT_TRUE(open(a));
   EXPECT_EQ(a.shim.gate().pause_until_ns, 0u);
-  EXPECT_NE(ps()["state"], "paused");
+  EXPECT_NE(rig.job()["state"], "paused");
 }
 
 TEST_F(Pausing, NonsenseStrangersAndStrayNames) {
@@ -134,7 +128,7 @@ TEST_F(Pausing, APausedJobsMemoryStaysItsOwn) {
   pause("x");
   rig.pass(seconds(2));
   EXPECT_EQ(rig.account().reserved(), kGiB);
-  EXPECT_EQ(ps()["gpus"][0]["memory_used_bytes"], 600 * kMiB);
+  EXPECT_EQ(rig.job()["gpus"][0]["memory_used_bytes"], 600 * kMiB);
 }
 
 TEST_F(Pausing, TheEndOfAPausedJobLeavesNothing) {
@@ -169,14 +163,14 @@ TEST_F(PausingDrained, AJobWithoutAContextHasNothingToDrain) {
 
 TEST_F(PausingDrained, OfAJobThatWroteNoNumbersItIsNotKnown) {
   const Joined a = numbered({.name = "x"});
-  EXPECT_EQ(ps()["drained"], nullptr) << "it is not paused";
+  EXPECT_EQ(rig.job()["drained"], nullptr) << "it is not paused";
   const json paused = pause("x");
   ASSERT_TRUE(paused.contains("drained"));
   EXPECT_EQ(paused["drained"], nullptr);
   // It is armed from now on, but shut: no number comes that would stand behind its work.
   rig.pass(seconds(100));
   EXPECT_TRUE(a.shim.armed());
-  EXPECT_EQ(ps()["drained"], nullptr);
+  EXPECT_EQ(rig.job()["drained"], nullptr);
 }
 
 TEST_F(PausingDrained, ThePausedOnesListingSaysItToo) {
@@ -184,11 +178,11 @@ TEST_F(PausingDrained, ThePausedOnesListingSaysItToo) {
   a.shim.submit();
   arm(a);
   EXPECT_EQ(pause("x")["drained"], false);
-  EXPECT_EQ(ps()["drained"], false);
+  EXPECT_EQ(rig.job()["drained"], false);
   a.shim.complete();
-  EXPECT_EQ(ps()["drained"], true);
+  EXPECT_EQ(rig.job()["drained"], true);
   resume("x");
-  EXPECT_EQ(ps()["drained"], nullptr);
+  EXPECT_EQ(rig.job()["drained"], nullptr);
 }
 
 TEST_F(PausingDrained, NumbersThatAreAllDoneSayYes) {
@@ -249,7 +243,7 @@ struct PausingRejoin : Pausing {
 TEST_F(PausingRejoin, APauseOutlivesTheMonitor) {
   const Joined a = rejoin("j", 1);
   EXPECT_TRUE(held(a));
-  EXPECT_EQ(ps()["state"], "paused");
+  EXPECT_EQ(rig.job()["state"], "paused");
   resume("j");
   EXPECT_TRUE(open(a));
 }
@@ -265,7 +259,7 @@ TEST_F(PausingRejoin, AnyClientOfTheJobSaysIt) {
 
 TEST_F(PausingRejoin, ItsTimeOutIsKept) {
   const Joined a = rejoin("j", 1, rig.now + seconds(20));
-  EXPECT_EQ(ps()["pause_seconds"], 20);
+  EXPECT_EQ(rig.job()["pause_seconds"], 20);
   rig.pass(seconds(20));
   EXPECT_TRUE(open(a));
 }
@@ -281,7 +275,7 @@ TEST_F(PausingRejoin, OfSeveralProcessesTheLongestPauseCounts) {
   for (const auto& each : cases) {
     const Joined a = rejoin("j", 1, each.first);
     const Joined b = rejoin("j", 1, each.second);
-    EXPECT_EQ(ps()["pause_seconds"], each.seconds);
+    EXPECT_EQ(rig.job()["pause_seconds"], each.seconds);
     rig.monitor.died(a.id);
     rig.monitor.died(b.id);
   }
@@ -317,4 +311,4 @@ TEST_F(PausingRejoin, OddTimesAreNoHarm) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -8,24 +8,13 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-Settings with_pool(std::uint64_t bytes) {
-  Settings settings;
-  settings.host_pool_bytes = bytes;
-  return settings;
-}
 
 // A rig whose GPU has 4 GiB and whose jobs are moved by hand.
 struct Swaps : Rig {
   explicit Swaps(unsigned count = 1, std::uint64_t bytes = 4 * kGiB)
-      : Rig(count, bytes, with_pool(2 * bytes)) {}
+      : Rig(count, bytes, with_host_pool(2 * bytes)) {}
 
   // A swappable job that works on `bytes`, all of them swappable.
   Joined with(Ask wanted, std::uint64_t bytes) {
@@ -36,7 +25,23 @@ struct Swaps : Rig {
     pass(seconds(1));
     return joined;
   }
-  json tell(const char* op, const char* name = "x") { return ask({{"op", op}, {"target", name}}); }
+  // The same, told to swap out, and out.
+  Joined leaving(const Ask& wanted, std::uint64_t bytes) {
+    Joined joined = with(wanted, bytes);
+    tell("swap-out");
+    return joined;
+  }
+  Joined swapped_out(const Ask& wanted, std::uint64_t bytes) {
+    Joined joined = leaving(wanted, bytes);
+    is_absent(joined);
+    return joined;
+  }
+  // One whose memory never leaves.
+  Joined other_with(std::uint64_t bytes) {
+    Joined joined = runs({.name = "y"});
+    EXPECT_TRUE(allocate(joined, bytes));
+    return joined;
+  }
   using Rig::release;
   json release(const char* name = "x") {
     return ask({{"op", "pause"}, {"target", name}, {"release", true}});
@@ -47,9 +52,7 @@ struct Swaps : Rig {
     return text ? json::parse(*text) : json();
   }
   // Its mover has taken `bytes` off the device, or brought them back.
-  void on_device(const Joined& who, std::uint64_t bytes) {
-    gpus.uses[0][who.client->peer.pid] = bytes;
-  }
+  void on_device(const Joined& who, std::uint64_t bytes) { listed(who) = bytes; }
   void leaves(const Joined& who, std::uint64_t rest) {
     who.shim.leave(rest);
     on_device(who, rest);
@@ -64,7 +67,6 @@ struct Swaps : Rig {
     on_device(who, who.shim.residency().total_bytes);
     pass(milliseconds(250));
   }
-  json job(std::size_t at = 0) { return ask({{"op", "ps"}})["jobs"][at]; }
   std::uint64_t free() {
     pass(seconds(1));
     pass(seconds(1));  // a fall of the overhead counts when two readings agree
@@ -97,11 +99,8 @@ TEST(Residency, AJobLeavesAndWhatItHadIsFree) {
 
 TEST(Residency, AJobComesBackOnlyWhenItFits) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, 3 * kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 2 * kGiB));
+  const Joined a = rig.swapped_out({.name = "x"}, 3 * kGiB);
+  const Joined other = rig.other_with(2 * kGiB);
   EXPECT_EQ(rig.tell("swap-in")["residency"], "waiting");
   EXPECT_EQ(rig.job()["state"], "waiting");
   EXPECT_TRUE(a.shim.told_to_leave());
@@ -121,23 +120,18 @@ TEST(Residency, AJobComesBackOnlyWhenItFits) {
 
 TEST(Residency, TheEndOfAnotherLetsItInAtOnce) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, 3 * kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 2 * kGiB));
+  const Joined a = rig.swapped_out({.name = "x"}, 3 * kGiB);
+  const Joined other = rig.other_with(2 * kGiB);
   rig.tell("swap-in");
   rig.now += milliseconds(60);
-  rig.gpus.uses[0].erase(other.client->peer.pid);
-  rig.monitor.died(other.id);
+  rig.dies(other);
   rig.monitor.look(rig.now);
   EXPECT_EQ(a.shim.residency().limited, 0u);
 }
 
 TEST(Residency, AReservationIsNobodysWhileItIsOutAndIsPromisedAgain) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x", .memory = "3GiB"}, kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x", .memory = "3GiB"}, kGiB);
   EXPECT_EQ(rig.account().reserved(), 3 * kGiB) << "until it has left";
   rig.is_absent(a);
   EXPECT_EQ(rig.account().reserved(), 0u);
@@ -155,9 +149,7 @@ TEST(Residency, AReservationIsNobodysWhileItIsOutAndIsPromisedAgain) {
 
 TEST(Residency, AQuotaThatChangesWhileItIsOutIsNoPromiseYet) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x", .memory = "3GiB"}, kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
+  const Joined a = rig.swapped_out({.name = "x", .memory = "3GiB"}, kGiB);
   EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "2GiB"}})["ok"], true);
   EXPECT_EQ(rig.account().reserved(), 0u);
   rig.tell("swap-in");
@@ -254,8 +246,7 @@ TEST(Residency, OneThatFailsStaysAndTheReasonIsTold) {
 
 TEST(Residency, OneThatIsOnItsWayBackAfterAFailureHasFailed) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, kGiB);
   a.shim.leave(kGiB / 2);
   a.shim.residency().error = abi::kSwapFailed;
   a.shim.residency().phase = abi::kReturning;
@@ -304,9 +295,7 @@ TEST(Residency, OfALibraryWithoutNumbersAnErrorCountsThatStands) {
 
 TEST(Residency, WhoWasAwayUnderAnEarlierOrderHasNotLeftAgain) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
+  const Joined a = rig.swapped_out({.name = "x"}, kGiB);
   rig.tell("swap-in");
   rig.tell("swap-out");  // it may be coming back already
   EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
@@ -317,8 +306,7 @@ TEST(Residency, WhoWasAwayUnderAnEarlierOrderHasNotLeftAgain) {
 
 TEST(Residency, AnErrorThatComesWithTheNewsOfLeavingDoesNotEndTheAttempt) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, kGiB);
   a.shim.say(abi::kLeaving, abi::kSwapBusy);
   EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
   EXPECT_TRUE(a.shim.told_to_leave());
@@ -343,8 +331,7 @@ TEST(Residency, OneThatNeverLeavesIsGivenUpAndItsGateObeysAgain) {
 
 TEST(Residency, AMoveOf100GiBIsAnsweredWhenItHasEndedHoweverLongItTakes) {
   Swaps rig(1, 128 * kGiB);
-  const Joined a = rig.with({.name = "x"}, 100 * kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, 100 * kGiB);
   for (unsigned rest = 98; rest > 0; rest -= 2) {  // ten minutes
     rig.leaves(a, rest * kGiB);
     rig.pass(seconds(12));
@@ -358,8 +345,7 @@ TEST(Residency, AMoveOf100GiBIsAnsweredWhenItHasEndedHoweverLongItTakes) {
 
 TEST(Residency, AMoveThatStopsIsGivenUpAMinuteLater) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, 2 * kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, 2 * kGiB);
   rig.leaves(a, 2 * kGiB);
   rig.pass(seconds(50));
   rig.leaves(a, kGiB);
@@ -372,8 +358,7 @@ TEST(Residency, AMoveThatStopsIsGivenUpAMinuteLater) {
 
 TEST(Residency, WhoOnlySaysThatItsMemoryMovesHoldsNobodyUpForLong) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, 2 * kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, 2 * kGiB);
   Time took{0};
   for (; rig.awaited(Awaits::kOut, a).is_null() && took < seconds(300); took += seconds(2)) {
     rig.leaves(a, kGiB);
@@ -387,8 +372,7 @@ TEST(Residency, WhoOnlySaysThatItsMemoryMovesHoldsNobodyUpForLong) {
 
 TEST(Residency, AClientThatLiesAboutWhatIsResidentGainsNothing) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, 3 * kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, 3 * kGiB);
   a.shim.be_absent();  // NVML sees all of it still
   rig.pass(seconds(1));
   rig.pass(seconds(1));
@@ -436,9 +420,7 @@ TEST(Residency, TheWordsOfAJobThatIsNotSwappableCountForNothing) {
 
 TEST(Residency, WhoJoinsLaterIsOutFromTheStart) {
   Swaps rig;
-  const Joined a = rig.with({.job = "j", .name = "x"}, kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
+  const Joined a = rig.swapped_out({.job = "j", .name = "x"}, kGiB);
   const Joined b = rig.join({.job = "j", .swappable = "yes"});
   EXPECT_TRUE(b.shim.told_to_leave()) << "before anybody looks again";
   EXPECT_EQ(rig.job()["residency"], "swapped");
@@ -454,11 +436,8 @@ TEST(Residency, WhoJoinsLaterIsOutFromTheStart) {
 
 TEST(Residency, OneThatCannotLeaveWhileTheOthersAreOutWaitsForRoom) {
   Swaps rig;
-  const Joined a = rig.with({.job = "j", .name = "x"}, 3 * kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 3 * kGiB));
+  const Joined a = rig.swapped_out({.job = "j", .name = "x"}, 3 * kGiB);
+  const Joined other = rig.other_with(3 * kGiB);
   const Joined b = rig.join({.job = "j", .swappable = "yes"});
   b.shim.swappable(kGiB / 2);
   rig.pass(milliseconds(250));
@@ -551,8 +530,7 @@ TEST(Residency, ASwapOutOutlastsAPause) {
 
 TEST(Residency, WhoAsksItBackMeanwhileEndsTheOthersWait) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
+  const Joined a = rig.leaving({.name = "x"}, kGiB);
   rig.leaves(a, kGiB / 2);
   rig.tell("swap-in");
   const json reply = rig.awaited(Awaits::kOut, a);
@@ -562,19 +540,14 @@ TEST(Residency, WhoAsksItBackMeanwhileEndsTheOthersWait) {
 
 TEST(Residency, OneThatIsOutWaitsForMemoryAndDoesNotFail) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 4 * kGiB));
+  const Joined a = rig.swapped_out({.name = "x"}, kGiB);
+  const Joined other = rig.other_with(4 * kGiB);
   EXPECT_EQ(rig.charge(a, kGiB).verdict, wire::kWait);
 }
 
 TEST(Residency, AGpuWithoutRoomShowsAsWaiting) {
   Swaps rig;
-  const Joined a = rig.with({.name = "x"}, kGiB);
-  rig.tell("swap-out");
-  rig.is_absent(a);
+  const Joined a = rig.swapped_out({.name = "x"}, kGiB);
   rig.tell("swap-in");
   a.shim.residency().phase = abi::kReturning;
   a.shim.residency().error = abi::kSwapNoDeviceRoom;
@@ -601,8 +574,7 @@ struct Rejoins : Swaps {
 
 TEST(Residency, OneThatWasOutBeforeThisMonitorIsBroughtInWhenItFits) {
   Rejoins rig;
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 3 * kGiB));
+  const Joined other = rig.other_with(3 * kGiB);
   const Joined a = rig.rejoin(2 * kGiB);
   a.shim.be_absent();
   rig.pass(milliseconds(250));
@@ -628,8 +600,7 @@ TEST(Residency, WhatAnotherMonitorHadToldIsTakenBack) {
 
 TEST(Residency, WhoRejoinsPartlyOutKeepsWhatIsThereWhoeverElseRejoins) {
   Rejoins rig;
-  const Joined other = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(other, 3 * kGiB));
+  const Joined other = rig.other_with(3 * kGiB);
   const auto partly_out = [&] {
     Joined joined = rig.rejoin(2 * kGiB);
     joined.shim.residency().limit_bytes = kGiB / 2;
@@ -702,4 +673,4 @@ TEST(Residency, AJobWithoutAProcessIsOutAtOnceAndItsRoomIsPromisedAgain) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

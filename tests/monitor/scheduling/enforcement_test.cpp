@@ -8,12 +8,8 @@
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
-using std::chrono::milliseconds;
 
 std::string in_force(Means chosen, const MeansFacts& facts) {
   return means_in_force(chosen, facts).name();
@@ -258,4 +254,4 @@ TEST(PolicyChosen, ASettingsRulesAreInForceFromTheStart) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

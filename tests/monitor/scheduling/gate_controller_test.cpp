@@ -9,11 +9,8 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using std::chrono::seconds;
 
 struct GatePage : testing::Test {
   std::string why;
@@ -177,4 +174,4 @@ TEST(GateBusy, NumbersTellWhereTheyAreWrittenElseWhatMoved) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -5,13 +5,8 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using nlohmann::json;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 struct Scheduling : testing::Test {
   Rig rig;
@@ -73,11 +68,11 @@ TEST_F(Scheduling, WhoRingsIsLookedAtWhereSomethingChanged) {
 
 TEST_F(Scheduling, KnobsReachThePolicyAndTheListing) {
   const Joined a = rig.runs({.name = "x", .limit = "30%", .deadline = "10m"});
-  json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  json job = rig.job();
   EXPECT_EQ(job["limit_ratio"], 0.3);
   EXPECT_EQ(job["deadline_seconds"], 600);
   rig.pass(seconds(700));
-  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["deadline_seconds"], -100) << "late";
+  EXPECT_EQ(rig.job()["deadline_seconds"], -100) << "late";
   job = rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "100%"}, {"deadline", "0"}});
   EXPECT_EQ(job["ok"], true) << job;
   EXPECT_EQ(job["limit_ratio"], nullptr);
@@ -98,7 +93,7 @@ TEST_F(Scheduling, ACeilingArmsAJobThatIsAlone) {
     closed = (a.shim.gate().closed & abi::kClosedByLimit) != 0;
   }
   EXPECT_TRUE(closed);
-  const json job = rig.ask({{"op", "ps"}})["jobs"][0];
+  const json job = rig.job();
   EXPECT_EQ(job["gpus"][0]["gate"], "limit");
   EXPECT_EQ(job["state"], "held");
   EXPECT_EQ(job["state_reason"], "limit");
@@ -133,4 +128,4 @@ TEST(Knobs, LimitsAndDeadlines) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

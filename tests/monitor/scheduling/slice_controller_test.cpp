@@ -7,15 +7,18 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 struct SlicingTest : testing::Test {
   Rig rig;
+
+  // NVML lists these processes, and both clients follow what the monitor makes of it.
+  void list(const std::map<pid_t, std::uint64_t>& uses, const Joined& high, const Joined& low) {
+    rig.gpus.uses[0] = uses;
+    rig.pass(seconds(1));
+    rig.settle({&high, &low});
+  }
 };
 
 TEST_F(SlicingTest, HighBesideLow) {
@@ -84,28 +87,23 @@ TEST_F(SlicingTest, BesideAProcessThatMayBeAnotherMonitorsNobodyIsShort) {
   const Joined low = rig.runs({.priority = "low"});
   const std::map<pid_t, std::uint64_t> ours = {{high.client->peer.pid, kMiB},
                                                {low.client->peer.pid, kMiB}};
-  rig.gpus.uses[0] = ours;
-  rig.settle({&high, &low});
+  list(ours, high, low);
   ASSERT_EQ(low.lane().compute_slice_us, 20u);
-  rig.gpus.uses[0][4'190'000] = kGiB;
-  rig.pass(seconds(1));
-  rig.settle({&high, &low});
+  std::map<pid_t, std::uint64_t> theirs_too = ours;
+  theirs_too[4'190'000] = kGiB;
+  list(theirs_too, high, low);
   EXPECT_GE(low.lane().compute_slice_us, abi::kShortBelowUs);
   EXPECT_NE(rig.ask({{"op", "status"}})["gpus"][0]["means_reason"].get<std::string>().find(
                 "another monitor"),
             std::string::npos);
-  rig.gpus.uses[0] = ours;
-  rig.pass(seconds(1));
-  rig.settle({&high, &low});
+  list(ours, high, low);
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
 }
 
 TEST_F(SlicingTest, BesideAProcessWithoutTheLibraryTheYielderIsShort) {
   const Joined high = rig.runs({.priority = "high"});
   const Joined low = rig.runs({.priority = "low"});
-  rig.gpus.uses[0][::getpid()] = kGiB;
-  rig.pass(seconds(1));
-  rig.settle({&high, &low});
+  list({{::getpid(), kGiB}}, high, low);
   EXPECT_EQ(low.lane().compute_slice_us, 20u);
 }
 
@@ -220,7 +218,7 @@ TEST_F(SlicingTest, ADriverThatRefusesIsAskedAFewTimesAndLeftAlone) {
   }
   EXPECT_LE(a.lane().slice_seq, 4u);
   EXPECT_EQ(rig.ask({{"op", "status"}})["gpus"][0]["means"], "gate");
-  EXPECT_EQ(rig.ask({{"op", "ps"}})["jobs"][0]["gpus"][0]["slice_status"], "refused");
+  EXPECT_EQ(rig.job()["gpus"][0]["slice_status"], "refused");
 }
 
 TEST_F(SlicingTest, MeansNoneTakesAllSlicesBackAndAutoGivesThemAgain) {
@@ -340,4 +338,4 @@ TEST_P(SlicingLaw, NeverTwoShortInForce) {
 INSTANTIATE_TEST_SUITE_P(Seeds, SlicingLaw, testing::Range<std::uint64_t>(1, 21));
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

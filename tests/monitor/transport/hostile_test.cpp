@@ -13,10 +13,9 @@
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
 using nlohmann::json;
 
 std::size_t entries(const char* folder, const std::string& wanted = "") {
@@ -209,4 +208,4 @@ TEST(Hostile, AUserWithTooManyConnectionsIsToldSoAndOthersAreServed) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -3,11 +3,8 @@
 
 #include "tests/monitor/rig.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
-using std::chrono::seconds;
 
 TEST(Joining, ABareProcessIsAJobOfItsOwn) {
   Rig rig;
@@ -346,4 +343,4 @@ TEST(Registry, ALongNameKeepsItsLengthWhenItGetsANumber) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -19,10 +19,8 @@
 #include "tests/monitor/fake_gpus.h"
 #include "tests/monitor/transport/wire_client.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
-
-using namespace test;
 
 constexpr int kAttackers = 300;  // connections
 
@@ -90,4 +88,4 @@ TEST(Server, AConnectionIsServedBeforeWhatAnotherUserAskedOnEarlierOnes) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -10,10 +10,9 @@
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
 
-namespace switchyard::monitor {
+namespace switchyard::monitor::test {
 namespace {
 
-using namespace test;
 using nlohmann::json;
 
 void ring(const WireClient& client) {
@@ -21,11 +20,20 @@ void ring(const WireClient& client) {
   ::send(client.fds()[2].get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Joins as "x", with 1 GiB that can leave.
-void join_swappable(WireClient& shim) {
-  ASSERT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
-  shim.shim().swappable(kGiB);
-}
+// A monitor, a job "x" with 1 GiB that can leave, and a tool.
+struct Swapping {
+  Running monitor;
+  WireClient shim{monitor.socket()};
+  WireClient tool{monitor.socket()};
+  explicit Swapping(SessionLimits limits = {}) : monitor({}, limits) {
+    EXPECT_TRUE(shim.join(hello_of({.name = "x", .swappable = "yes"}))) << shim.refused();
+    shim.shim().swappable(kGiB);
+  }
+  void await_order() {
+    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
+  }
+  json tell(const char* op) { return tool.ask({{"op", op}, {"target", "x"}}); }
+};
 
 TEST(Socket, JoinChargeAndLeave) {
   Running monitor;
@@ -66,39 +74,33 @@ TEST(Socket, APauseIsAnsweredWhenTheGpuStandsStill) {
 }
 
 TEST(Socket, ASwapIsAnsweredWhenTheMemoryHasLeftAndWhenItIsBack) {
-  Running monitor;
-  WireClient shim(monitor.socket());
-  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
+  Swapping it;
   std::thread mover([&] {
-    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
-    shim.shim().leave(kGiB / 2);
-    shim.shim().be_absent();
-    EXPECT_TRUE(eventually([&] { return !shim.shim().told_to_leave(); }));
-    shim.shim().be_resident();
+    it.await_order();
+    it.shim.shim().leave(kGiB / 2);
+    it.shim.shim().be_absent();
+    EXPECT_TRUE(eventually([&] { return !it.shim.shim().told_to_leave(); }));
+    it.shim.shim().be_resident();
   });
-  WireClient tool(monitor.socket());
-  EXPECT_EQ(tool.ask({{"op", "swap-out"}, {"target", "x"}})["residency"], "swapped");
-  EXPECT_EQ(tool.ask({{"op", "swap-in"}, {"target", "x"}})["ok"], true);
+  EXPECT_EQ(it.tell("swap-out")["residency"], "swapped");
+  EXPECT_EQ(it.tell("swap-in")["ok"], true);
   mover.join();
   EXPECT_TRUE(eventually([&] {
-    return tool.ask({{"op", "ps"}})["jobs"][0]["residency"] == "resident";
+    return it.tool.ask({{"op", "ps"}})["jobs"][0]["residency"] == "resident";
   }));
 }
 
 TEST(Socket, AnAnswerMayTakeLongerThanAFrame) {
   SessionLimits limits;
   limits.frame = std::chrono::seconds(1);
-  Running monitor({}, limits);
-  WireClient shim(monitor.socket());
-  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
+  Swapping it(limits);
   std::thread mover([&] {
-    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
-    shim.shim().leave(kGiB / 2);
+    it.await_order();
+    it.shim.shim().leave(kGiB / 2);
     std::this_thread::sleep_for(2 * limits.frame);
-    shim.shim().be_absent();
+    it.shim.shim().be_absent();
   });
-  WireClient tool(monitor.socket());
-  const json answer = tool.ask({{"op", "swap-out"}, {"target", "x"}});
+  const json answer = it.tell("swap-out");
   mover.join();
   ASSERT_TRUE(answer.is_object()) << "the connection was cut";
   EXPECT_EQ(answer["residency"], "swapped");
@@ -114,15 +116,12 @@ TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
 }
 
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
-  Running monitor;
-  WireClient shim(monitor.socket());
-  ASSERT_NO_FATAL_FAILURE(join_swappable(shim));
+  Swapping it;
   std::thread dying([&] {
-    EXPECT_TRUE(eventually([&] { return shim.shim().told_to_leave(); }));
-    shim.close();
+    it.await_order();
+    it.shim.close();
   });
-  WireClient tool(monitor.socket());
-  EXPECT_EQ(tool.ask({{"op", "swap-out"}, {"target", "x"}})["code"], kNoSuchJobOrGpu);
+  EXPECT_EQ(it.tell("swap-out")["code"], kNoSuchJobOrGpu);
   dying.join();
 }
 
@@ -383,4 +382,4 @@ TEST(Socket, TheMonitorEndsAfterItsLastJob) {
 }
 
 }  // namespace
-}  // namespace switchyard::monitor
+}  // namespace switchyard::monitor::test

@@ -88,14 +88,7 @@ class WireClient {
   std::optional<wire::Charged> charge(std::uint64_t bytes, std::uint32_t lane = 0,
                                       std::uint32_t kind = wire::kCharge) {
     send(make_frame(kind, ++id_, wire::Charge{lane, 0, bytes}));
-    const auto frame = receive();
-    wire::Charged charged{};
-    if (!frame || frame->kind != wire::kCharged || frame->id != id_ ||
-        frame->payload.size() != sizeof(charged)) {
-      return std::nullopt;
-    }
-    std::memcpy(&charged, frame->payload.data(), sizeof(charged));
-    return charged;
+    return answer<wire::Charged>(wire::kCharged);
   }
 
   // kShare, kOpenShared, kEndShare; what comes back goes to fds() alone.
@@ -104,14 +97,7 @@ class WireClient {
     fds_.clear();
     const std::string bytes = make_frame(kind, ++id_, asked);
     const bool sent = descriptors.empty() ? send(bytes) : send(bytes, descriptors);
-    const auto frame = sent ? receive() : std::nullopt;
-    wire::Shared shared{};
-    if (!frame || frame->kind != wire::kShared || frame->id != id_ ||
-        frame->payload.size() != sizeof(shared)) {
-      return std::nullopt;
-    }
-    std::memcpy(&shared, frame->payload.data(), sizeof(shared));
-    return shared;
+    return sent ? answer<wire::Shared>(wire::kShared) : std::nullopt;
   }
 
   FakeShim& shim() { return *shim_; }
@@ -122,6 +108,18 @@ class WireClient {
   void close() { fd_.reset(); }
 
  private:
+  // The answer to the last request. Null: another one came, or none.
+  template <typename Payload>
+  std::optional<Payload> answer(std::uint32_t kind) {
+    const auto frame = receive();
+    Payload payload{};
+    if (!frame || frame->kind != kind || frame->id != id_ ||
+        frame->payload.size() != sizeof(payload)) {
+      return std::nullopt;
+    }
+    std::memcpy(&payload, frame->payload.data(), sizeof(payload));
+    return payload;
+  }
   bool receive_all(void* data, std::size_t bytes) {
     auto* at = static_cast<char*>(data);
     while (bytes > 0) {

@@ -16,11 +16,6 @@ struct Crowd : Rig {
   // 4 GiB, and what is kept for overhead.
   explicit Crowd(std::uint64_t host_pool = 64 * kGiB)
       : Rig(1, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1), with_host_pool(host_pool)) {}
-  static Settings with_host_pool(std::uint64_t bytes) {
-    Settings settings;
-    settings.host_pool_bytes = bytes;
-    return settings;
-  }
 
   Joined oversubscriber(const std::string& name, Ask wanted = {}, uid_t uid = 1000) {
     wanted.name = name;
@@ -41,14 +36,14 @@ struct Crowd : Rig {
   void live(Time span, std::initializer_list<const Joined*> working = {}) {
     for (Time end = now + span; now < end;) {
       for (const Joined* each : working) each->shim.launch();
-      pass(std::chrono::milliseconds(50));
+      pass(milliseconds(50));
     }
   }
   // It works until it is told to leave, for a minute at most. How long that took.
   Time works_until_told(const Joined& who) {
     const Time began = now;
-    while (!who.shim.told_to_leave() && now - began < std::chrono::seconds(60)) {
-      live(std::chrono::milliseconds(50), {&who});
+    while (!who.shim.told_to_leave() && now - began < seconds(60)) {
+      live(milliseconds(50), {&who});
     }
     return now - began;
   }
@@ -56,47 +51,88 @@ struct Crowd : Rig {
     who.shim.be_absent();
     shows(who);
   }
+  // The same, and a thread of it waits to go on.
+  void is_absent_and_waits(const Joined& who) {
+    who.shim.residency().held_threads = 1;
+    is_absent(who);
+  }
   // Its memory is what the limit permits, some steps on the way.
   void comes_to(const Joined& who, std::uint64_t bytes) {
     who.shim.residency().resident_bytes = bytes;
     shows(who);
   }
   void shows(const Joined& who) {
-    gpus.uses[0][who.client->peer.pid] = who.shim.residency().resident_bytes;
-    pass(std::chrono::milliseconds(50));
+    listed(who) = who.shim.residency().resident_bytes;
+    pass(milliseconds(50));
   }
   std::uint64_t may_have(const Joined& who) { return who.shim.residency().limit_bytes; }
   void is_back(const Joined& who) {
     who.shim.residency().held_threads = 0;
     who.shim.be_resident();
-    gpus.uses[0][who.client->peer.pid] = who.shim.residency().total_bytes;
-    pass(std::chrono::milliseconds(50));
+    listed(who) = who.shim.residency().total_bytes;
+    pass(milliseconds(50));
   }
-  nlohmann::json job(std::size_t at) { return ask({{"op", "ps"}})["jobs"][at]; }
 };
 
 // Of 4 GiB a has 3 and b wants 3.
 struct TwoOfThree : Crowd {
   Joined a = oversubscriber("a");
   Joined b;
-  explicit TwoOfThree(uid_t uid_of_b = 1000) : b(oversubscriber("b", {}, uid_of_b)) {
+  explicit TwoOfThree(uid_t uid_of_b = 1000, std::uint64_t host_pool = 64 * kGiB)
+      : Crowd(host_pool), b(oversubscriber("b", {}, uid_of_b)) {
     EXPECT_TRUE(gets(a, 3 * kGiB));
-    live(std::chrono::seconds(1), {&a});
+    live(seconds(1), {&a});
     EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
-    live(std::chrono::milliseconds(50), {&a});
+    live(milliseconds(50), {&a});
   }
   void b_works() {
     is_absent(a);
     a.shim.residency().held_threads = 1;
     ASSERT_TRUE(gets(b, 3 * kGiB));
-    gpus.uses[0][b.client->peer.pid] = 3 * kGiB;
   }
   void b_leaves_in_its_turn() {
     works_until_told(b);
     EXPECT_TRUE(b.shim.told_to_leave());
     b.shim.residency().held_threads = 1;
     b.shim.leave(3 * kGiB);
-    pass(std::chrono::milliseconds(1));
+    pass(milliseconds(1));
+  }
+};
+
+// b works on its 3 GiB. a has kept one of its own, and waits for its turn.
+struct TurnOfB : TwoOfThree {
+  explicit TurnOfB(uid_t uid_of_b = 1000) : TwoOfThree(uid_of_b) { b_works(); }
+  void b_has_left_in_its_turn() {
+    b_leaves_in_its_turn();
+    is_absent(b);
+    is_back(a);
+  }
+  // A GiB of b's has left, the rest is still on its way.
+  void b_leaves_in_part() {
+    b_leaves_in_its_turn();
+    b.shim.leave(2 * kGiB);
+    shows(b);
+  }
+  void b_stays_after_all() {
+    b.shim.residency().error = abi::kSwapFailed;
+    b.shim.residency().phase = abi::kReturning;
+    pass(milliseconds(50));
+  }
+};
+
+// Beside them an ordinary process, which has no memory yet.
+struct BesidePlain : TurnOfB {
+  Joined plain = runs({});
+};
+
+// a has 3 GiB of 4 and does not work. b has none yet.
+struct BesideAnIdleJob : Crowd {
+  Joined a = oversubscriber("a");
+  Joined b;
+  explicit BesideAnIdleJob(std::uint64_t host_pool = 64 * kGiB, const Ask& wanted = {})
+      : Crowd(host_pool), b(oversubscriber("b", wanted)) {
+    EXPECT_TRUE(gets(a, 3 * kGiB));
+    live(seconds(10));
   }
 };
 
