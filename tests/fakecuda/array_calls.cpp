@@ -79,12 +79,20 @@ void release_address(CUdeviceptr address) {
 }
 
 CUDA_ARRAY3D_DESCRIPTOR as_3d(const CUDA_ARRAY_DESCRIPTOR& flat) {
-  CUDA_ARRAY3D_DESCRIPTOR shape{};
-  shape.Width = flat.Width;
-  shape.Height = flat.Height;
-  shape.Format = flat.Format;
-  shape.NumChannels = flat.NumChannels;
-  return shape;
+  return {flat.Width, flat.Height, 0, flat.Format, flat.NumChannels, 0};
+}
+CUDA_ARRAY_DESCRIPTOR as_flat(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  return {shape.Width, shape.Height, shape.Format, shape.NumChannels};
+}
+
+// What a call answers about an array.
+template <class Out, class Answer>
+CUresult about(CUarray handle, Out* out, Answer answer) {
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  const Array* array = array_of(handle);
+  if (!array) return CUDA_ERROR_INVALID_HANDLE;
+  *out = answer(*array);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -111,20 +119,12 @@ CUresult cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* shape) 
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray handle) {
   FAKE_NEED_CONTEXT(context);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  const Array* array = array_of(handle);
-  if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  *out = {array->shape.Width, array->shape.Height, array->shape.Format, array->shape.NumChannels};
-  return CUDA_SUCCESS;
+  return about(handle, out, [](const Array& array) { return as_flat(array.shape); });
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray handle) {
   FAKE_NEED_CONTEXT(context);
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  const Array* array = array_of(handle);
-  if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  *out = array->shape;
-  return CUDA_SUCCESS;
+  return about(handle, out, [](const Array& array) { return array.shape; });
 }
 
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* out, CUarray handle,

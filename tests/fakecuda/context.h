@@ -95,6 +95,10 @@ struct Driver {
 Driver* driver();
 CUresult start_driver();
 int gpu_count();
+// FAKE_NEED_DRIVER for a helper of several calls. `call`: the name of the one that uses it.
+inline CUresult need_driver(const char* call) {
+  return driver() ? wanted_failure(call) : CUDA_ERROR_NOT_INITIALIZED;
+}
 
 CUresult make_context(int gpu, unsigned flags, Context** out);
 void destroy_context(Context* context);  // waits for its work
@@ -110,6 +114,10 @@ CUresult need_current(Context** out);
 CUresult find_stream(CUstream handle, Stream** out);
 Stream* make_stream(Context* context, unsigned flags, int priority);
 CUresult find_event(CUevent handle, Event** out);
+inline CUresult find_both(CUevent handle, Event** event, CUstream stream_handle, Stream** stream) {
+  const CUresult status = find_event(handle, event);
+  return status ? status : find_stream(stream_handle, stream);
+}
 
 // Marks calls by their per-thread names (_ptsz, _ptds) on this thread.
 struct PerThread {

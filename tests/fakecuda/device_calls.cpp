@@ -177,6 +177,16 @@ const ErrorName* error_of(CUresult code) {
   return nullptr;
 }
 
+// What a call answers about a GPU; `ok`: its other arguments make sense.
+template <class Answer>
+CUresult about(CUdevice device, bool ok, Answer answer, const char* call = __builtin_FUNCTION()) {
+  if (const CUresult status = need_driver(call)) return status;
+  if (!ok) return CUDA_ERROR_INVALID_VALUE;
+  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+  answer();
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -200,62 +210,40 @@ CUresult cuDeviceGetCount(int* count) {
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  FAKE_NEED_DRIVER();
-  if (!device) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
-  *device = ordinal;
-  return CUDA_SUCCESS;
+  return about(ordinal, device, [&] { *device = ordinal; });
 }
 
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(name, static_cast<std::size_t>(length), "%s", gpu_name());
-  return CUDA_SUCCESS;
+  return about(device, name && length > 0,
+               [&] { snprintf(name, static_cast<std::size_t>(length), "%s", gpu_name()); });
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  gpu_uuid(device, reinterpret_cast<unsigned char*>(uuid->bytes));
-  return CUDA_SUCCESS;
+  return about(device, uuid,
+               [&] { gpu_uuid(device, reinterpret_cast<unsigned char*>(uuid->bytes)); });
 }
 
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
 
 CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *bytes = fake->state->file().gpus[device].total_bytes;
-  return CUDA_SUCCESS;
+  return about(device, bytes, [&] { *bytes = driver()->state->file().gpus[device].total_bytes; });
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!value || which <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *value = attribute(which, device);
-  return CUDA_SUCCESS;
+  return about(device, value && which > 0, [&] { *value = attribute(which, device); });
 }
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *major = 9;
-  *minor = 0;
-  return CUDA_SUCCESS;
+  return about(device, major && minor, [&] {
+    *major = 9;
+    *minor = 0;
+  });
 }
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!text || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 1 + device);
-  return CUDA_SUCCESS;
+  return about(device, text && length > 0, [&] {
+    snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 1 + device);
+  });
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
@@ -287,11 +275,7 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int* supported, CUexecAffinityType, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!supported) return CUDA_ERROR_INVALID_VALUE;
-  if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *supported = 0;
-  return CUDA_SUCCESS;
+  return about(device, supported, [&] { *supported = 0; });
 }
 
 CUresult cuGetErrorName(CUresult code, const char** name) {

@@ -37,8 +37,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   std::unique_lock held(ops_lock());
   Event* event = nullptr;
   Stream* stream = nullptr;
-  if (const CUresult status = find_event(handle, &event)) return status;
-  if (const CUresult status = find_stream(stream_handle, &stream)) return status;
+  if (const CUresult status = find_both(handle, &event, stream_handle, &stream)) return status;
   if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult status = check_capture(stream)) return status;
   if (stream->capture) return record_in_capture(stream, event), CUDA_SUCCESS;

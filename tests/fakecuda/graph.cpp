@@ -166,34 +166,32 @@ Work child_work(Graph* graph) {
   return work;
 }
 
-Work event_record_work(CUevent handle) {
+// `then` makes of an op what the event wants, at each launch.
+template <class Then>
+static Work event_work(CUgraphNodeType type, CUevent handle, Then then) {
   Work work;
-  work.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+  work.type = type;
   work.event = handle;
-  work.make = [handle](Stream*) {
+  work.make = [handle, then](Stream*) {
     Event* event = nullptr;
     auto op = std::make_shared<Op>();
-    if (find_event(handle, &event) == CUDA_SUCCESS) {
-      event->op = op;
-      event->recorded = true;
-      event->capture = nullptr;
-    }
+    if (find_event(handle, &event) == CUDA_SUCCESS) then(*event, op);
     return std::vector<OpRef>{op};
   };
   return work;
 }
 
+Work event_record_work(CUevent handle) {
+  return event_work(CU_GRAPH_NODE_TYPE_EVENT_RECORD, handle, [](Event& event, const OpRef& op) {
+    event.op = op;
+    event.recorded = true;
+    event.capture = nullptr;
+  });
+}
+
 Work event_wait_work(CUevent handle) {
-  Work work;
-  work.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-  work.event = handle;
-  work.make = [handle](Stream*) {
-    Event* event = nullptr;
-    auto op = std::make_shared<Op>();
-    if (find_event(handle, &event) == CUDA_SUCCESS) depend(op, event->op);
-    return std::vector<OpRef>{op};
-  };
-  return work;
+  return event_work(CU_GRAPH_NODE_TYPE_WAIT_EVENT, handle,
+                    [](Event& event, const OpRef& op) { depend(op, event.op); });
 }
 
 }  // namespace fakecuda

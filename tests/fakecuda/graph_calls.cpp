@@ -45,6 +45,34 @@ CUresult give_edges(CUgraph handle, CUgraphNode* before, CUgraphNode* after, std
   return CUDA_SUCCESS;
 }
 
+// What `then` says of the graph, the node or the exec behind `handle`; `ok`: so far the call's
+// arguments make sense.
+template <class Handle, class Then>
+CUresult of_known(Handle handle, bool ok, Then then, const char* call = __builtin_FUNCTION()) {
+  if (const CUresult status = need_driver(call)) return status;
+  std::lock_guard held(ops_lock());
+  return ok && known(from(handle)) ? then(from(handle)) : CUDA_ERROR_INVALID_VALUE;
+}
+
+template <class Handle>
+CUresult destroy(Handle handle, const char* call = __builtin_FUNCTION()) {
+  const auto end = [](auto* object) { return forget(object), CUDA_SUCCESS; };
+  return of_known(handle, true, end, call);
+}
+
+// The node of an exec that was made of `node`.
+template <class Then>
+CUresult of_node(CUgraphExec exec, CUgraphNode node, bool ok, Then then,
+                 const char* call = __builtin_FUNCTION()) {
+  const auto find = [&](GraphExec* of) {
+    ExecNode* found = of->of(from(node));
+    if (!found) return CUDA_ERROR_INVALID_VALUE;
+    then(*found);
+    return CUDA_SUCCESS;
+  };
+  return of_known(exec, ok, find, call);
+}
+
 CUresult make_exec(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
   FAKE_NEED_DRIVER();
   std::lock_guard held(ops_lock());
@@ -76,21 +104,18 @@ CUresult edit_edges(CUgraph graph, const CUgraphNode* before, const CUgraphNode*
 }
 
 CUresult dependencies(CUgraphNode node, CUgraphNode* out, std::size_t* count) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  return known(from(node)) ? give(from(node)->before, out, count) : CUDA_ERROR_INVALID_VALUE;
+  return of_known(node, true, [&](GraphNode* of) { return give(of->before, out, count); });
 }
 
 CUresult dependents(CUgraphNode node, CUgraphNode* out, std::size_t* count) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(node))) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<GraphNode*> list;
-  for (GraphNode* other : from(node)->graph->nodes) {
-    const auto& before = other->before;
-    if (std::find(before.begin(), before.end(), from(node)) != before.end()) list.push_back(other);
-  }
-  return give(list, out, count);
+  return of_known(node, true, [&](GraphNode* of) {
+    std::vector<GraphNode*> list;
+    for (GraphNode* other : of->graph->nodes) {
+      const auto& before = other->before;
+      if (std::find(before.begin(), before.end(), of) != before.end()) list.push_back(other);
+    }
+    return give(list, out, count);
+  });
 }
 
 // Takes the parameters of a graph of the same shape.
@@ -126,49 +151,38 @@ CUresult cuGraphCreate(CUgraph* out, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDestroy(CUgraph graph) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(graph))) return CUDA_ERROR_INVALID_VALUE;
-  forget(from(graph));
-  return CUDA_SUCCESS;
-}
+CUresult cuGraphDestroy(CUgraph graph) { return destroy(graph); }
 
 CUresult cuGraphClone(CUgraph* out, CUgraph graph) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!out || !known(from(graph))) return CUDA_ERROR_INVALID_VALUE;
-  *out = reinterpret_cast<CUgraph>(clone_graph(from(graph)));
-  return CUDA_SUCCESS;
+  return of_known(graph, out != nullptr, [&](Graph* of) {
+    *out = reinterpret_cast<CUgraph>(clone_graph(of));
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph clone) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!out || !known(from(clone))) return CUDA_ERROR_INVALID_VALUE;
-  for (GraphNode* node : from(clone)->nodes) {
-    if (node->origin != from(original)) continue;
-    *out = reinterpret_cast<CUgraphNode>(node);
-    return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_INVALID_VALUE;
+  return of_known(clone, out != nullptr, [&](Graph* of) {
+    for (GraphNode* node : of->nodes) {
+      if (node->origin != from(original)) continue;
+      *out = reinterpret_cast<CUgraphNode>(node);
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+  });
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* out, std::size_t* count) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  return known(from(graph)) ? give(from(graph)->nodes, out, count) : CUDA_ERROR_INVALID_VALUE;
+  return of_known(graph, true, [&](Graph* of) { return give(of->nodes, out, count); });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode* out, std::size_t* count) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(graph))) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<GraphNode*> roots;
-  for (GraphNode* node : from(graph)->nodes) {
-    if (node->before.empty()) roots.push_back(node);
-  }
-  return give(roots, out, count);
+  return of_known(graph, true, [&](Graph* of) {
+    std::vector<GraphNode*> roots;
+    for (GraphNode* node : of->nodes) {
+      if (node->before.empty()) roots.push_back(node);
+    }
+    return give(roots, out, count);
+  });
 }
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* before, CUgraphNode* after,
@@ -177,11 +191,8 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* before, CUgraphNode* after,
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!type || !known(from(node))) return CUDA_ERROR_INVALID_VALUE;
-  *type = from(node)->work.type;
-  return CUDA_SUCCESS;
+  return of_known(node, type != nullptr,
+                  [&](GraphNode* of) { return *type = of->work.type, CUDA_SUCCESS; });
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* out, std::size_t* count) {
@@ -230,13 +241,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* before,
 }
 #endif
 
-CUresult cuGraphDestroyNode(CUgraphNode node) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(node))) return CUDA_ERROR_INVALID_VALUE;
-  forget(from(node));
-  return CUDA_SUCCESS;
-}
+CUresult cuGraphDestroyNode(CUgraphNode node) { return destroy(node); }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
   return make_exec(out, graph, flags);
@@ -264,20 +269,11 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,
   return status;
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(exec))) return CUDA_ERROR_INVALID_VALUE;
-  forget(from(exec));
-  return CUDA_SUCCESS;
-}
+CUresult cuGraphExecDestroy(CUgraphExec exec) { return destroy(exec); }
 
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t* flags) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!flags || !known(from(exec))) return CUDA_ERROR_INVALID_VALUE;
-  *flags = from(exec)->flags;
-  return CUDA_SUCCESS;
+  return of_known(exec, flags != nullptr,
+                  [&](GraphExec* of) { return *flags = of->flags, CUDA_SUCCESS; });
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
@@ -316,23 +312,11 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned enabled) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!known(from(exec))) return CUDA_ERROR_INVALID_VALUE;
-  ExecNode* found = from(exec)->of(from(node));
-  if (!found) return CUDA_ERROR_INVALID_VALUE;
-  found->enabled = enabled != 0;
-  return CUDA_SUCCESS;
+  return of_node(exec, node, true, [&](ExecNode& found) { found.enabled = enabled != 0; });
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned* enabled) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard held(ops_lock());
-  if (!enabled || !known(from(exec))) return CUDA_ERROR_INVALID_VALUE;
-  ExecNode* found = from(exec)->of(from(node));
-  if (!found) return CUDA_ERROR_INVALID_VALUE;
-  *enabled = found->enabled;
-  return CUDA_SUCCESS;
+  return of_node(exec, node, enabled, [&](const ExecNode& found) { *enabled = found.enabled; });
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned) {

@@ -40,25 +40,19 @@ CUresult batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams* 
   return put(stream, memory_op_work(ops, count));
 }
 
-CUresult wait(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address,
-              std::uint64_t value, unsigned flags) {
+// One operation; `part` of the parameters is the one that it uses.
+template <auto part>
+CUresult one(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address, std::uint64_t value,
+             unsigned flags) {
   CUstreamBatchMemOpParams op{};
   op.operation = type;
-  op.waitValue.address = address;
-  op.waitValue.value64 = value;
-  op.waitValue.flags = flags;
+  (op.*part).address = address;
+  (op.*part).value64 = value;
+  (op.*part).flags = flags;
   return batch(stream, 1, &op, 0);
 }
-
-CUresult write(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address,
-               std::uint64_t value, unsigned flags) {
-  CUstreamBatchMemOpParams op{};
-  op.operation = type;
-  op.writeValue.address = address;
-  op.writeValue.value64 = value;
-  op.writeValue.flags = flags;
-  return batch(stream, 1, &op, 0);
-}
+constexpr auto wait_value = one<&CUstreamBatchMemOpParams::waitValue>;
+constexpr auto write_value = one<&CUstreamBatchMemOpParams::writeValue>;
 
 }  // namespace
 
@@ -66,21 +60,21 @@ extern "C" {
 
 CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr address, cuuint32_t value, unsigned flags) {
   FAKE_MAY_FAIL();
-  return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
+  return wait_value(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWaitValue64_v2(CUstream s, CUdeviceptr address, cuuint64_t value, unsigned flags) {
   FAKE_MAY_FAIL();
-  return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
+  return wait_value(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }
 CUresult cuStreamWriteValue32_v2(CUstream s, CUdeviceptr address, cuuint32_t value,
                                  unsigned flags) {
   FAKE_MAY_FAIL();
-  return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
+  return write_value(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWriteValue64_v2(CUstream s, CUdeviceptr address, cuuint64_t value,
                                  unsigned flags) {
   FAKE_MAY_FAIL();
-  return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
+  return write_value(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
 }
 CUresult cuStreamBatchMemOp_v2(CUstream s, unsigned count, CUstreamBatchMemOpParams* ops,
                                unsigned flags) {
@@ -89,16 +83,16 @@ CUresult cuStreamBatchMemOp_v2(CUstream s, unsigned count, CUstreamBatchMemOpPar
 }
 
 CUresult cuStreamWaitValue32(CUstream s, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
+  return wait_value(s, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWaitValue64(CUstream s, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  return wait(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
+  return wait_value(s, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }
 CUresult cuStreamWriteValue32(CUstream s, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
+  return write_value(s, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
 }
 CUresult cuStreamWriteValue64(CUstream s, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  return write(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
+  return write_value(s, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
 }
 CUresult cuStreamBatchMemOp(CUstream s, unsigned count, CUstreamBatchMemOpParams* ops,
                             unsigned flags) {

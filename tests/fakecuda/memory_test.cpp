@@ -50,11 +50,17 @@ void fill(CUfunction kernel, CUdeviceptr at, std::uint32_t word) {
   CU(cuCtxSynchronize)();
 }
 
+// The kernel that fills; null: no GPU, or no memory.
+CUfunction begin(Mapped& memory) {
+  const CUfunction kernel = start_gpu("fill");
+  return kernel && memory.reserve() && memory.bring() ? kernel : nullptr;
+}
+
 TEST_F(Simulation, WhatWasUnmappedAndReleasedIsGone) {
   EXPECT_EQ(0, in_process([] {
-              const CUfunction kernel = start_gpu("fill");
               Mapped memory;
-              if (!kernel || !memory.reserve() || !memory.bring()) return 1;
+              const CUfunction kernel = begin(memory);
+              if (!kernel) return 1;
               fill(kernel, memory.at, 7);
               if (count_of(words_at(memory.at), 7) != kWords) return 2;
               if (!memory.send_away() || !memory.bring()) return 3;
@@ -81,9 +87,9 @@ TEST_F(Simulation, ACopyPastTheEndIsRefused) {
 
 TEST_F(Simulation, WorkOnMemoryThatHasGoneIsAnErrorOfTheContext) {
   EXPECT_EQ(0, in_process([] {
-              const CUfunction kernel = start_gpu("fill");
               Mapped memory;
-              if (!kernel || !memory.reserve() || !memory.bring()) return 1;
+              const CUfunction kernel = begin(memory);
+              if (!kernel) return 1;
               fill(kernel, memory.at, 7);
               if (CU(cuCtxSynchronize)() != CUDA_SUCCESS || !memory.send_away()) return 2;
               fill(kernel, memory.at, 8);
@@ -118,10 +124,10 @@ TEST_F(Simulation, WorkPutBeforeAFreeInStreamOrderStillHasItsMemory) {
 TEST_F(Simulation, FreshMemoryHasThePatternWhenAskedFor) {
   EXPECT_EQ(0, in_process([] {
               setenv("FAKECUDA_PATTERN", "1", 1);
-              const CUfunction kernel = start_gpu("fill");
               Mapped memory;
+              const CUfunction kernel = begin(memory);
               CUdeviceptr plain = 0;
-              if (!kernel || !memory.reserve() || !memory.bring()) return 1;
+              if (!kernel) return 1;
               if (CU(cuMemAlloc)(&plain, kBytes) != CUDA_SUCCESS) return 2;
               const std::uint32_t pattern = 0xdeadf00d;  // memory.h: kPattern
               for (const CUdeviceptr at : {memory.at, plain}) {
@@ -159,9 +165,9 @@ TEST_F(Simulation, PinnedMemoryHasAnEnd) {
 // CUDA_ERROR_ILLEGAL_ADDRESS from then on and the context is lost; here the process ends.
 TEST_F(Simulation, AKernelOverUnmappedMemoryFaults) {
   EXPECT_EQ(0, in_process([] {
-              const CUfunction kernel = start_gpu("fill");
               Mapped memory;
-              if (!kernel || !memory.reserve() || !memory.bring() || !memory.send_away()) return 1;
+              const CUfunction kernel = begin(memory);
+              if (!kernel || !memory.send_away()) return 1;
               fill(kernel, memory.at, 7);
               return CU(cuCtxSynchronize)() == CUDA_ERROR_ILLEGAL_ADDRESS ? 0 : 2;
             }));
@@ -178,12 +184,12 @@ TEST_F(Simulation, ACopyOutOfUnmappedMemoryIsRefused) {
 
 TEST_F(Simulation, AGraphOverUnmappedMemoryFaultsAndOverMemoryThatIsBackDoesNot) {
   const auto replay = [](bool back) {
-    CUfunction kernel = start_gpu("fill");
     Mapped memory;
+    CUfunction kernel = begin(memory);
     CUgraph graph = nullptr;
     CUgraphNode node = nullptr;
     CUgraphExec executable = nullptr;
-    if (!kernel || !memory.reserve() || !memory.bring()) return 1;
+    if (!kernel) return 1;
     std::uint32_t word = 9;
     std::uint64_t count = kWords;
     void* arguments[] = {&memory.at, &word, &count};

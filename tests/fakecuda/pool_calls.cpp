@@ -51,11 +51,25 @@ CUresult allocate_async(CUdeviceptr* out, std::size_t bytes, CUstream handle, Ch
   return CUDA_SUCCESS;
 }
 
-CUresult check_attribute(CUmemPool_attribute which, Pool* pool, void* value) {
-  if (!pool || !value || which < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES ||
-      which > CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+// What `then` says of the pool, if the attribute exists.
+template <class Then>
+CUresult of_attribute(CUmemoryPool handle, CUmemPool_attribute which, const void* value, Then then,
+                      const char* call = __builtin_FUNCTION()) {
+  if (const CUresult status = need_driver(call)) return status;
+  std::lock_guard guard(pools().lock);
+  Pool* pool = pool_of(handle);
+  const bool ok = pool && value && which >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+                  which <= CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+  return ok ? then(*pool) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult pool_of_gpu(CUmemoryPool* out, CUdevice device, Pool* (*choose)(int gpu),
+                     const char* call = __builtin_FUNCTION()) {
+  if (const CUresult status = need_driver(call)) return status;
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard guard(pools().lock);
+  *out = reinterpret_cast<CUmemoryPool>(choose(device));
   return CUDA_SUCCESS;
 }
 
@@ -150,39 +164,35 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t keep) {
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute which, void* value) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard guard(pools().lock);
-  Pool* pool = pool_of(handle);
-  if (const CUresult status = check_attribute(which, pool, value)) return status;
-  const std::uint64_t words[] = {pool->threshold, pool->reserved, pool->reserved_high, pool->used,
-                                 pool->used_high};
-  if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-    *static_cast<int*>(value) = pool->reuse[which - 1];
-  } else {
-    *static_cast<cuuint64_t*>(value) = words[which - CU_MEMPOOL_ATTR_RELEASE_THRESHOLD];
-  }
-  return CUDA_SUCCESS;
+  return of_attribute(handle, which, value, [&](const Pool& pool) {
+    const std::uint64_t words[] = {pool.threshold, pool.reserved, pool.reserved_high, pool.used,
+                                   pool.used_high};
+    if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+      *static_cast<int*>(value) = pool.reuse[which - 1];
+    } else {
+      *static_cast<cuuint64_t*>(value) = words[which - CU_MEMPOOL_ATTR_RELEASE_THRESHOLD];
+    }
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute which, void* value) {
-  FAKE_NEED_DRIVER();
-  std::lock_guard guard(pools().lock);
-  Pool* pool = pool_of(handle);
-  if (const CUresult status = check_attribute(which, pool, value)) return status;
-  if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-    pool->reuse[which - 1] = *static_cast<int*>(value);
-  } else if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-    pool->threshold = *static_cast<cuuint64_t*>(value);
-  } else if (*static_cast<cuuint64_t*>(value) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  } else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
-    pool->reserved_high = pool->reserved;
-  } else if (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
-    pool->used_high = pool->used;
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
+  return of_attribute(handle, which, value, [&](Pool& pool) {
+    if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+      pool.reuse[which - 1] = *static_cast<int*>(value);
+    } else if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+      pool.threshold = *static_cast<cuuint64_t*>(value);
+    } else if (*static_cast<cuuint64_t*>(value) != 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    } else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+      pool.reserved_high = pool.reserved;
+    } else if (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+      pool.used_high = pool.used;
+    } else {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, std::size_t count) {
@@ -203,21 +213,11 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
-  std::lock_guard guard(pools().lock);
-  *out = reinterpret_cast<CUmemoryPool>(default_pool(device));
-  return CUDA_SUCCESS;
+  return pool_of_gpu(out, device, default_pool);
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
-  FAKE_NEED_DRIVER();
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
-  std::lock_guard guard(pools().lock);
-  *out = reinterpret_cast<CUmemoryPool>(current_pool(device));
-  return CUDA_SUCCESS;
+  return pool_of_gpu(out, device, current_pool);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {

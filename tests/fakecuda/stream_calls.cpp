@@ -178,8 +178,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
   std::unique_lock held(ops_lock());
   Stream* stream = nullptr;
   Event* event = nullptr;
-  if (const CUresult status = find_event(event_handle, &event)) return status;
-  if (const CUresult status = find_stream(handle, &stream)) return status;
+  if (const CUresult status = find_both(event_handle, &event, handle, &stream)) return status;
   if (event->capture || stream->capture) return wait_in_capture(stream, event);
   if (const CUresult status = check_capture(stream)) return status;
   if (!event->op || event->op->done) return CUDA_SUCCESS;
