@@ -5,14 +5,14 @@
 
 #include <pthread.h>
 
+#include "shim/no_copy.h"
+
 namespace switchyard::shim {
 
-class Locked {
+class Locked : NoCopy {
  public:
   explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
   ~Locked() { ::pthread_mutex_unlock(&mutex_); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
 
  private:
   pthread_mutex_t& mutex_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 
 namespace switchyard::shim::swap {
 
@@ -22,15 +23,13 @@ inline CUresult retain_active_primary(CUdevice device, CUcontext& context) {
   return calls.cuDevicePrimaryCtxRetain(&context, device);
 }
 
-class PrimaryContext {
+class PrimaryContext : NoCopy {
  public:
   explicit PrimaryContext(CUdevice device)
       : device_(device), result_(retain_active_primary(device, context_)) {}
   ~PrimaryContext() {
     if (get() != nullptr) driver().cuDevicePrimaryCtxRelease_v2(device_);
   }
-  PrimaryContext(const PrimaryContext&) = delete;
-  PrimaryContext& operator=(const PrimaryContext&) = delete;
 
   CUresult result() const { return result_; }
   // Null: it isn't active, or could not be retained.

@@ -22,13 +22,14 @@
 
 #include "shim/client/process.h"
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 
 namespace switchyard::shim::swap {
 
 // Whether this process's memory is swappable.
 inline bool on() { return process().swappable.load(std::memory_order_relaxed) != 0; }
 
-class WorkGuard {
+class WorkGuard : NoCopy {
  public:
   // Sleeps until it is admitted; does nothing unless `needed`.
   explicit WorkGuard(bool needed = true) : needed_(needed) {
@@ -39,8 +40,6 @@ class WorkGuard {
     if (needed_) [[unlikely]]
       leave();
   }
-  WorkGuard(const WorkGuard&) = delete;
-  WorkGuard& operator=(const WorkGuard&) = delete;
 
  private:
   static void enter();
@@ -52,12 +51,10 @@ class WorkGuard {
 // A wait for the GPU that we make on our own account would end any capture that is on in the
 // process. So it is made while nobody captures (process().captures), and while one of these lives
 // nobody begins to.
-class NoCapture {
+class NoCapture : NoCopy {
  public:
   explicit NoCapture(bool needed = true);
   ~NoCapture();
-  NoCapture(const NoCapture&) = delete;
-  NoCapture& operator=(const NoCapture&) = delete;
 
  private:
   bool needed_;
@@ -65,12 +62,10 @@ class NoCapture {
 
 // The same around a question to the driver, which spoils a capture as well. It waits for nobody, so
 // it may say no; then nothing may be asked.
-class Askable {
+class Askable : NoCopy {
  public:
   Askable();
   ~Askable();
-  Askable(const Askable&) = delete;
-  Askable& operator=(const Askable&) = delete;
   explicit operator bool() const { return yes_; }
 
  private:

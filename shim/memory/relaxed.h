@@ -9,10 +9,11 @@
 
 #include "shim/client/process.h"
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 
 namespace switchyard::shim::memory {
 
-class Relaxed {
+class Relaxed : NoCopy {
  public:
   enum When { kInCapture, kAlways };
   explicit Relaxed(When when = kInCapture) {
@@ -25,8 +26,6 @@ class Relaxed {
   }
   // Whether the thread was in relaxed mode before. Where that is not known, it was not.
   bool was_relaxed() const { return changed_ && mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
 
  private:
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -11,15 +11,15 @@
 
 #include <cstdint>
 
+#include "shim/no_copy.h"
+
 namespace switchyard::shim::groups {
 
 // RAII: this thread is making a context on `device`, so groups that are born belong to it.
-class Making {
+class Making : NoCopy {
  public:
   explicit Making(int device);
   ~Making();
-  Making(const Making&) = delete;
-  Making& operator=(const Making&) = delete;
 
  private:
   int before_;

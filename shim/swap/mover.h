@@ -23,6 +23,8 @@
 
 #include <cstdint>
 
+#include "shim/no_copy.h"
+
 namespace switchyard::shim::swap::mover {
 
 // Makes the thread, once per process.
@@ -32,12 +34,10 @@ void start();
 void poke();
 
 // Around the end of a context: the mover uses none meanwhile.
-class Standstill {
+class Standstill : NoCopy {
  public:
   Standstill();
   ~Standstill();
-  Standstill(const Standstill&) = delete;
-  Standstill& operator=(const Standstill&) = delete;
 
  private:
   bool locked_;

@@ -13,6 +13,8 @@
 // Threading: any thread; a number is its keeper's alone.
 #pragma once
 
+#include "shim/no_copy.h"
+
 namespace switchyard::shim::swap::memory_fd {
 
 // A copy of `fd`, closed on exec; 0: none can be kept. Never 0 otherwise.
@@ -23,12 +25,10 @@ void close(int kept);
 
 // Around descriptors of memory that aren't kept: no child shall have copies. pre: no RangesLock
 // lives (range_table.h).
-class NoFork {
+class NoFork : NoCopy {
  public:
   NoFork();
   ~NoFork();
-  NoFork(const NoFork&) = delete;
-  NoFork& operator=(const NoFork&) = delete;
 };
 
 }  // namespace switchyard::shim::swap::memory_fd

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/digest_math.h"
 #include "switchyard/wire.h"
@@ -84,12 +85,10 @@ struct Range {
 };
 
 // The table held still.
-class RangesLock {
+class RangesLock : NoCopy {
  public:
   RangesLock();
   ~RangesLock();
-  RangesLock(const RangesLock&) = delete;
-  RangesLock& operator=(const RangesLock&) = delete;
 };
 
 // pre: a RangesLock lives, for all below.

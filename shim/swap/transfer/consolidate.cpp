@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shim/log.h"
+#include "shim/no_copy.h"
 #include "shim/swap/memory/retry_on_oom.h"
 
 namespace switchyard::shim::swap::consolidation {
@@ -144,7 +145,7 @@ CUresult give_access(const Mapping& place) {
 // A place of ours that is an allocation's only one for as long as this lives: it can leave there.
 // Its other places get their mappings and access again in the end. pre: it is there, and
 // knows_access().
-class StandIn {
+class StandIn : NoCopy {
  public:
   explicit StandIn(VmmAllocation& allocation) : body_(allocation) {
     result_ = driver().cuMemAddressReserve(&address_, bytes_, 0, 0, 0);
@@ -174,8 +175,6 @@ class StandIn {
     if (mapped_) put_back();
     if (address_ != 0) driver().cuMemAddressFree(address_, bytes_);
   }
-  StandIn(const StandIn&) = delete;
-  StandIn& operator=(const StandIn&) = delete;
 
   CUresult result() const { return result_; }
 

@@ -5,12 +5,13 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 
 namespace switchyard::shim::swap {
 
 inline constexpr unsigned kDepth = 4;
 
-class CopyStream {
+class CopyStream : NoCopy {
  public:
   CopyStream() {
     if (driver().cuStreamDestroy_v2 == nullptr || driver().cuEventDestroy_v2 == nullptr) {
@@ -30,8 +31,6 @@ class CopyStream {
     }
     if (stream_ != nullptr) driver().cuStreamDestroy_v2(stream_);
   }
-  CopyStream(const CopyStream&) = delete;
-  CopyStream& operator=(const CopyStream&) = delete;
 
   CUresult result() const { return result_; }
   CUstream stream() const { return stream_; }

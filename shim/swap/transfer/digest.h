@@ -25,20 +25,19 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 #include "shim/swap/memory/digest_math.h"
 
 namespace switchyard::shim::swap {
 
 using digest::Digest;
 
-class Digests {
+class Digests : NoCopy {
  public:
   // For chunks of `bytes` in all. pre: the context of their GPU is current, and idle.
   explicit Digests(std::uint64_t bytes);
   // None of the kernels runs any more.
   ~Digests();
-  Digests(const Digests&) = delete;
-  Digests& operator=(const Digests&) = delete;
 
   // Of `bytes` at `address`, which stay mapped and unchanged until it is answered.
   void ask(CUdeviceptr address, std::uint64_t bytes);
