@@ -77,6 +77,12 @@ class GroupsTest : public ::testing::Test {
     std::memcpy(raw, &head, sizeof(head));
     groups::observe(fd_, request(rm::kAllocNr, rm::kAllocBytes), raw, 0);
   }
+  // A context on the GPU: its compute group is 1, its group for copies 2.
+  void make_context(bool copies = true) {
+    const groups::Making making(0);
+    born(1, true);
+    if (copies) born(2, false);
+  }
   // libcuda sets a slice itself.
   void driver_sets(std::uint32_t object, std::uint64_t microseconds) {
     rm::Control control{};
@@ -105,11 +111,7 @@ class GroupsTest : public ::testing::Test {
 };
 
 TEST_F(GroupsTest, AGroupBornWhileAContextIsMadeIsOnThatContextsGpu) {
-  {
-    const groups::Making making(0);
-    born(1, true);
-    born(2, false);
-  }
+  make_context();
   EXPECT_EQ(lane().compute_groups.load(), 1u);
   EXPECT_EQ(lane().copy_groups.load(), 1u);
   born(3, false);  // later, beside the others: known by its parent
@@ -119,9 +121,7 @@ TEST_F(GroupsTest, AGroupBornWhileAContextIsMadeIsOnThatContextsGpu) {
 }
 
 TEST_F(GroupsTest, ComputeAndCopyGroupsGetTheirOwnSliceAndThePageSaysSo) {
-  const groups::Making making(0);
-  born(1, true);
-  born(2, false);
+  make_context();
   want(20, 50);
   EXPECT_EQ(g_set[1], Slices{20});
   EXPECT_EQ(g_set[2], Slices{50});
@@ -131,8 +131,7 @@ TEST_F(GroupsTest, ComputeAndCopyGroupsGetTheirOwnSliceAndThePageSaysSo) {
 }
 
 TEST_F(GroupsTest, UnchangedSlicesAreNotSentAgain) {
-  const groups::Making making(0);
-  born(1, true);
+  make_context(false);
   want(2048, 2048);  // what libcuda gave it at birth
   EXPECT_TRUE(g_set.empty());
   want(20, 50);
@@ -141,9 +140,7 @@ TEST_F(GroupsTest, UnchangedSlicesAreNotSentAgain) {
 }
 
 TEST_F(GroupsTest, RaisesBeforeItLowers) {
-  const groups::Making making(0);
-  born(1, true);
-  born(2, false);
+  make_context();
   want(20, 50);
   g_order.clear();
   want(30, 40);
@@ -165,8 +162,7 @@ TEST_F(GroupsTest, TwoComputeGroupsOfOneProcessAreNeverShort) {
 // On a real driver libcuda sets its own 2048 us a moment after the group is born: a slice that we
 // gave it in between was overwritten, and the page went on saying 20.
 TEST_F(GroupsTest, WhatLibcudaSetsAfterOursIsSetAgain) {
-  const groups::Making making(0);
-  born(1, true);
+  make_context(false);
   want(20, 50);
   g_pokes = 0;
   driver_sets(1, 2048);
@@ -176,8 +172,7 @@ TEST_F(GroupsTest, WhatLibcudaSetsAfterOursIsSetAgain) {
 }
 
 TEST_F(GroupsTest, WhatLibcudaSetsDuringOursIsSetAgain) {
-  const groups::Making making(0);
-  born(1, true);
+  make_context(false);
   g_during = [this] {
     g_during = nullptr;
     driver_sets(1, 2048);
@@ -188,8 +183,7 @@ TEST_F(GroupsTest, WhatLibcudaSetsDuringOursIsSetAgain) {
 }
 
 TEST_F(GroupsTest, ARefusalIsPublishedAndWhatWasInForceStays) {
-  const groups::Making making(0);
-  born(1, true);
+  make_context(false);
   g_status = 0x57;
   want(20, 50);
   EXPECT_EQ(lane().slice_status.load(), abi::kSliceRefused);
@@ -198,9 +192,7 @@ TEST_F(GroupsTest, ARefusalIsPublishedAndWhatWasInForceStays) {
 }
 
 TEST_F(GroupsTest, AFreedGroupOrItsFreedClientIsForgotten) {
-  const groups::Making making(0);
-  born(1, true);
-  born(2, false);
+  make_context();
   freed(1);
   EXPECT_EQ(lane().compute_groups.load(), 0u);
   freed(kClient);
@@ -212,8 +204,7 @@ TEST_F(GroupsTest, AFreedGroupOrItsFreedClientIsForgotten) {
 
 // A descriptor's number may belong to another file by now.
 TEST_F(GroupsTest, AnotherFileUnderTheSameNumberIsNotAsked) {
-  const groups::Making making(0);
-  born(1, true);
+  make_context(false);
   const int other = ::open("/dev/zero", O_RDWR);
   ASSERT_EQ(::dup2(other, fd_), fd_);
   ::close(other);
@@ -223,9 +214,7 @@ TEST_F(GroupsTest, AnotherFileUnderTheSameNumberIsNotAsked) {
 }
 
 TEST_F(GroupsTest, WithoutAMonitorTheDriversSlicesComeBack) {
-  const groups::Making making(0);
-  born(1, true);
-  born(2, false);
+  make_context();
   want(20, 50);
   groups::restore_default();
   EXPECT_EQ(g_set[1].back(), abi::kDefaultSliceUs);

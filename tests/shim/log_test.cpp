@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 
 namespace switchyard::shim {
 namespace {
@@ -89,29 +90,22 @@ int replace_stderr() {
   return ::dup2(file, STDERR_FILENO) == STDERR_FILENO ? file : -1;
 }
 
+// Two warnings, each into a file that has just become stderr. Whether they stand in the files.
+std::pair<bool, bool> warn_twice() {
+  const int first = replace_stderr();
+  log_line(Level::kWarn, "one");
+  const int next = replace_stderr();
+  log_line(Level::kWarn, "two");
+  return {!is_empty(first), !is_empty(next)};
+}
+
 // A program that closes stderr gets its number for its next file.
 TEST_F(Log, WhatNobodyAskedForIsNotWrittenIntoAFileThatIsStderrOnlyByItsNumber) {
-  EXPECT_EQ(in_child("",
-                     [] {
-                       const int first = replace_stderr();
-                       log_line(Level::kWarn, "one");
-                       const int next = replace_stderr();
-                       log_line(Level::kWarn, "two");
-                       return !is_empty(first) && is_empty(next) ? 0 : 1;
-                     }),
-            0);
+  EXPECT_EQ(in_child("", [] { return warn_twice() == std::pair{true, false} ? 0 : 1; }), 0);
 }
 
 TEST_F(Log, WhatWasAskedForFollowsStderr) {
-  EXPECT_EQ(in_child("warn",
-                     [] {
-                       const int first = replace_stderr();
-                       log_line(Level::kWarn, "one");
-                       const int next = replace_stderr();
-                       log_line(Level::kWarn, "two");
-                       return !is_empty(first) && !is_empty(next) ? 0 : 1;
-                     }),
-            0);
+  EXPECT_EQ(in_child("warn", [] { return warn_twice() == std::pair{true, true} ? 0 : 1; }), 0);
 }
 
 TEST_F(Log, TakesNoNumberThatProgramsUse) {

@@ -162,6 +162,12 @@ void ClientTest::join_it() {
   ASSERT_TRUE(eventually([&] { return current().has_client(); }));
 }
 
+void ClientTest::join_and_look() {
+  monitor();
+  join_it();
+  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+}
+
 namespace {
 constexpr char kIsFresh[] = "SWITCHYARD_TEST_IS_FRESH";
 }

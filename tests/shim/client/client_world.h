@@ -57,6 +57,8 @@ class ClientTest : public ::testing::Test {
 
   // joins, and waits until the monitor has sent its Welcome.
   void join_it();
+  // The same with a monitor of the usual manner, until the service thread looks.
+  void join_and_look();
   bool connected() const { return ears().socket >= 0; }
 
   std::string folder_;

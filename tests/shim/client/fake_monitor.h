@@ -25,7 +25,7 @@ class FakeMonitor {
  public:
   // How it says Welcome, and how it answers requests.
   struct Manner {
-    std::string refusal;  // not empty: it refuses with this text
+    std::string refusal = {};  // not empty: it refuses with this text
     std::uint32_t layout_version = abi::kLayoutVersion;
     std::uint32_t page_bytes = abi::kPageBytes;
     std::uint32_t features = wire::kSharesMemory;

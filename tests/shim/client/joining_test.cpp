@@ -9,13 +9,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::ClientTest;
-using testing::eventually;
-using testing::FakeMonitor;
-using testing::fresh;
-using testing::g_gpus;
-using testing::g_neighbours;
-using testing::open_descriptors;
+using namespace testing;
 
 using Joining = ClientTest;
 

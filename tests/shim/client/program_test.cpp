@@ -22,12 +22,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::ClientTest;
-using testing::eventually;
-using testing::fresh;
-using testing::g_forgotten;
-using testing::g_neighbours;
-using testing::in_child;
+using namespace testing;
 
 using Programs = ClientTest;
 
@@ -66,9 +61,7 @@ void expect_untouched(const std::vector<int>& numbers) {
 }
 
 TEST_F(Programs, NumbersOfTheLibraryAreHighAndClosedOnExec) {
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const std::vector<int> numbers = library_descriptors();
   EXPECT_EQ(numbers.size(), 5U);
   for (const int number : numbers) EXPECT_EQ(::fcntl(number, F_GETFD), FD_CLOEXEC);
@@ -76,9 +69,7 @@ TEST_F(Programs, NumbersOfTheLibraryAreHighAndClosedOnExec) {
 
 TEST_F(Programs, FilesUnderTheLibrarysNumbersAreLeftAlone) {
   if (!fresh()) return;
-  monitor();
-  join_it();
-  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const std::vector<int> numbers = library_descriptors();
   take_over(numbers);
   // All that the library does with its descriptors.
@@ -96,9 +87,7 @@ TEST_F(Programs, FilesUnderTheLibrarysNumbersAreLeftAlone) {
 
 TEST_F(Programs, AThreadWhoseDescriptorsWereClosedDoesNotSpin) {
   if (!fresh()) return;
-  monitor();
-  join_it();
-  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   for (const int number : library_descriptors()) ::close(number);
   EXPECT_TRUE(eventually([&] { return current().welcomed() == 2 && connected(); }));
   const auto begin = std::chrono::steady_clock::now();
@@ -115,9 +104,7 @@ TEST_F(Programs, AThreadWhoseDescriptorsWereClosedDoesNotSpin) {
 
 TEST_F(Programs, AClosedPokeAloneIsMadeAnew) {
   if (!fresh()) return;
-  monitor();
-  join_it();
-  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const std::vector<int> numbers = library_descriptors();
   for (const int number : numbers) {
     int peer_type = 0;
@@ -138,9 +125,7 @@ TEST_F(Programs, AClosedPokeAloneIsMadeAnew) {
 }
 
 TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const int status = in_child([&] {
     EXPECT_TRUE(library_descriptors().empty());
     EXPECT_EQ(process().joined, 0U);
@@ -156,9 +141,7 @@ TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
 TEST_F(Programs, AForkedChildResetsEachModuleOnceAndInOrder) {
   // The world's three, and those of the page, the connection and the service thread.
   EXPECT_EQ(count_resets(), 6U);
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   g_forgotten.clear();
   for (const bool without_handlers : {false, true}) {
     EXPECT_EQ(in_child(
@@ -175,9 +158,7 @@ TEST_F(Programs, AForkedChildResetsEachModuleOnceAndInOrder) {
 
 // By the bare system call, as `_Fork` and clone do it: no handler runs.
 TEST_F(Programs, AChildWithoutForkHandlersLosesNoFileOfItsOwn) {
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const std::vector<int> numbers = library_descriptors();
   const int status = in_child(
       [&] {
@@ -193,9 +174,7 @@ TEST_F(Programs, AChildWithoutForkHandlersLosesNoFileOfItsOwn) {
 }
 
 TEST_F(Programs, AChildWithoutForkHandlersClosesTheParentsDescriptors) {
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const int status = in_child(
       [&] {
         begin_process();
@@ -235,7 +214,7 @@ TEST_F(Programs, AChildIsNotHeldByAThreadThatBeganTheProcess) {
 // Makes madvise(MADV_WIPEONFORK) fail, as gVisor and old kernels do, before anything else happens.
 struct RefusesToWipe {
   RefusesToWipe() {
-    if (!testing::is_fresh()) return;
+    if (!is_fresh()) return;
     constexpr unsigned kWipeOnFork = 18;
     sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -254,9 +233,7 @@ class WithoutWiping : private RefusesToWipe, public ClientTest {};
 
 TEST_F(WithoutWiping, AForkedChildIsNotTakenForItsParent) {
   if (!fresh()) return;
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   process().used_bytes[0] = 10;
   for (const bool without_handlers : {false, true}) {
     EXPECT_EQ(in_child(

@@ -7,11 +7,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::ClientTest;
-using testing::eventually;
-using testing::FakeMonitor;
-using testing::fresh;
-using testing::open_descriptors;
+using namespace testing;
 
 using Requests = ClientTest;
 
@@ -81,9 +77,7 @@ TEST_F(Requests, EachConnectionHasANumberIfTheMonitorSharesMemory) {
 }
 
 TEST_F(Requests, DescriptorsGoAlongAndOthersComeBack) {
-  FakeMonitor::Manner manner;
-  manner.shared_descriptors = 3;
-  monitor(manner);
+  monitor({.shared_descriptors = 3});
   join_it();
   const int before = open_descriptors();
   Descriptors both;
@@ -101,10 +95,7 @@ TEST_F(Requests, DescriptorsGoAlongAndOthersComeBack) {
 
 TEST_F(Requests, NoDescriptorIsLeftAfterAFailure) {
   if (!fresh()) return;
-  FakeMonitor::Manner manner;
-  manner.shared_descriptors = 3;
-  manner.id = 1;
-  monitor(manner);
+  monitor({.id = 1, .shared_descriptors = 3});
   join_it();
   const int before = open_descriptors();
   Descriptors both;

@@ -16,11 +16,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::ClientTest;
-using testing::eventually;
-using testing::fresh;
-using testing::g_neighbours;
-using testing::in_child;
+using namespace testing;
 
 // Bytes that this process has mapped.
 rlim_t address_space() {
@@ -181,18 +177,14 @@ TEST_F(Service, AThreadThatDidNotStartIsStartedLater) {
 
 TEST_F(Service, ARequestStartsAThreadThatIsMissing) {
   if (!fresh()) return;
-  monitor();
-  join_it();
-  EXPECT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   wire::Charged answer{};
   EXPECT_TRUE(request(wire::kRefresh, 0, 0, answer));
   EXPECT_EQ(current().welcomed(), 1);
 }
 
 TEST_F(Service, AForkedChildHasAThreadOfItsOwn) {
-  monitor();
-  join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.looks > 0; }));
+  join_and_look();
   const int status = in_child([&] {
     g_neighbours.looks = 0;
     EXPECT_TRUE(join() || !connected());

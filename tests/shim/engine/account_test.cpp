@@ -10,8 +10,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
-using testing::kMiB;
+using namespace testing;
 
 class Account : public EngineTest {};
 

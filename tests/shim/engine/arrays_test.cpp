@@ -5,20 +5,12 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using memory::array_bytes;
-using testing::EngineTest;
-using testing::kMiB;
 
 CUDA_ARRAY3D_DESCRIPTOR shape(size_t width, size_t height, size_t depth, CUarray_format format,
                               unsigned channels, unsigned flags = 0) {
-  CUDA_ARRAY3D_DESCRIPTOR out{};
-  out.Width = width;
-  out.Height = height;
-  out.Depth = depth;
-  out.Format = format;
-  out.NumChannels = channels;
-  out.Flags = flags;
-  return out;
+  return {width, height, depth, format, channels, flags};
 }
 
 TEST(ArrayBytes, OneTwoAndThreeDimensions) {
@@ -64,11 +56,7 @@ TEST(ArrayBytes, NonsenseSaturates) {
 class Arrays : public EngineTest {};
 
 TEST_F(Arrays, AnArrayIsChargedUntilItIsDestroyed) {
-  CUDA_ARRAY_DESCRIPTOR flat{};
-  flat.Width = 1024;
-  flat.Height = 1024;
-  flat.Format = CU_AD_FORMAT_FLOAT;
-  flat.NumChannels = 4;
+  const CUDA_ARRAY_DESCRIPTOR flat = {1024, 1024, CU_AD_FORMAT_FLOAT, 4};
   CUarray array = nullptr;
   const auto create = [](CUarray* out, const CUDA_ARRAY_DESCRIPTOR*) {
     *out = reinterpret_cast<CUarray>(0x77);

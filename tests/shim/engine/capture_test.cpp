@@ -8,7 +8,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
+using namespace testing;
 
 CUstream stream_at(std::uintptr_t at) { return reinterpret_cast<CUstream>(at); }
 

@@ -8,18 +8,11 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
-using testing::g_world;
-using testing::kMiB;
+using namespace testing;
 
 class Linear : public EngineTest {
  protected:
-  // Originals that give out fresh addresses, or refuse.
-  static CUresult alloc(CUdeviceptr* out, size_t) {
-    static std::atomic<CUdeviceptr> next{0x7f0000000000};
-    *out = next.fetch_add(64 * kMiB);
-    return CUDA_SUCCESS;
-  }
+  // Originals beside driver_alloc().
   static CUresult alloc_v1(CUdeviceptr_v1* out, unsigned) {
     static std::atomic<CUdeviceptr_v1> next{0x1000000};
     *out = next.fetch_add(0x10000);
@@ -33,7 +26,7 @@ class Linear : public EngineTest {
 TEST_F(Linear, AnAllocationIsChargedUntilItIsFreed) {
   set_quota(100 * kMiB);
   CUdeviceptr at = 0;
-  ASSERT_EQ(rules::allocate(alloc, &at, size_t{5} * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(rules::allocate(driver_alloc, &at, size_t{5} * kMiB), CUDA_SUCCESS);
   EXPECT_EQ(used(), 6 * kMiB);
   ASSERT_EQ(rules::release_memory(free_ok, at), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);
@@ -141,7 +134,7 @@ TEST_F(Linear, AFreeOfAnUnknownPointerIsTheDriversToAnswer) {
 
 TEST_F(Linear, AFreeThatTheDriverRefusesKeepsTheCharge) {
   CUdeviceptr at = 0;
-  rules::allocate(alloc, &at, size_t{4} * kMiB);
+  rules::allocate(driver_alloc, &at, size_t{4} * kMiB);
   EXPECT_EQ(rules::release_memory(free_invalid, at), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(used(), 4 * kMiB);
   EXPECT_EQ(rules::release_memory(free_ok, at), CUDA_SUCCESS);
@@ -176,10 +169,10 @@ TEST_F(Linear, APitchThatOverflowsIsRefused) {
 
 TEST_F(Linear, AContextsEndFreesWhatItOwned) {
   CUdeviceptr at = 0;
-  rules::allocate(alloc, &at, size_t{2} * kMiB);  // the primary context's
+  rules::allocate(driver_alloc, &at, size_t{2} * kMiB);  // the primary context's
   world_.context = reinterpret_cast<CUcontext>(0x2000);
   memory::context_created(0, world_.context);
-  rules::allocate(alloc, &at, size_t{8} * kMiB);
+  rules::allocate(driver_alloc, &at, size_t{8} * kMiB);
   EXPECT_EQ(used(), 10 * kMiB);
   memory::context_gone(world_.context);
   EXPECT_EQ(used(), 2 * kMiB);
@@ -190,19 +183,15 @@ TEST_F(Linear, AContextsEndFreesWhatItOwned) {
 
 TEST_F(Linear, ManyThreadsEndAtZero) {
   set_quota(48 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([t] {
-      for (int i = 0; i < 500; ++i) {
-        CUdeviceptr at = 0;
-        const size_t bytes = static_cast<size_t>((i * 37 + t) % 9 + 1) * kMiB;
-        const bool fails = i % 5 == 0;
-        if (rules::allocate(fails ? refuse : alloc, &at, bytes) != CUDA_SUCCESS) continue;
-        rules::release_memory(free_ok, at);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  in_threads(8, [](int t) {
+    for (int i = 0; i < 500; ++i) {
+      CUdeviceptr at = 0;
+      const size_t bytes = static_cast<size_t>((i * 37 + t) % 9 + 1) * kMiB;
+      const bool fails = i % 5 == 0;
+      if (rules::allocate(fails ? refuse : driver_alloc, &at, bytes) != CUDA_SUCCESS) continue;
+      rules::release_memory(free_ok, at);
+    }
+  });
   EXPECT_EQ(used(), 0u);
   EXPECT_LE(world_.largest_granted, 48 * kMiB);
   expect_balanced();
@@ -215,35 +204,30 @@ class Info : public EngineTest {
     if (total != nullptr) *total = 1000 * kMiB;
     return CUDA_SUCCESS;
   }
+  static void expect_told(std::uint64_t wanted_free, std::uint64_t wanted_total) {
+    size_t free = 0;
+    size_t total = 0;
+    ASSERT_EQ(rules::memory_info(driver_info, &free, &total), CUDA_SUCCESS);
+    EXPECT_EQ(free, wanted_free);
+    EXPECT_EQ(total, wanted_total);
+  }
 };
 
 TEST_F(Info, WithoutAQuotaTheDriverAnswers) {
   process().joined.store(0);
-  size_t free = 0;
-  size_t total = 0;
-  ASSERT_EQ(rules::memory_info(driver_info, &free, &total), CUDA_SUCCESS);
-  EXPECT_EQ(free, 900 * kMiB);
-  EXPECT_EQ(total, 1000 * kMiB);
+  expect_told(900 * kMiB, 1000 * kMiB);
 }
 
 TEST_F(Info, TheQuotaIsTheTotalAndTheRestOfItIsFree) {
   set_quota(100 * kMiB);
   account::reserve(&lane(), 30 * kMiB, nullptr);
-  size_t free = 0;
-  size_t total = 0;
-  ASSERT_EQ(rules::memory_info(driver_info, &free, &total), CUDA_SUCCESS);
-  EXPECT_EQ(free, 70 * kMiB);
-  EXPECT_EQ(total, 100 * kMiB);
+  expect_told(70 * kMiB, 100 * kMiB);
   EXPECT_EQ(world_.refreshes, 1);
 }
 
 TEST_F(Info, FreeIsNeverMoreThanTheGpuHas) {
   set_quota(5000 * kMiB);
-  size_t free = 0;
-  size_t total = 0;
-  ASSERT_EQ(rules::memory_info(driver_info, &free, &total), CUDA_SUCCESS);
-  EXPECT_EQ(free, 900 * kMiB);
-  EXPECT_EQ(total, 1000 * kMiB);
+  expect_told(900 * kMiB, 1000 * kMiB);
 }
 
 TEST_F(Info, NullArgumentsAreTheDriversToJudge) {

@@ -9,11 +9,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
-using testing::FakePool;
-using testing::g_world;
-using testing::kMiB;
-using testing::pool_number;
+using namespace testing;
 
 // Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
 constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
@@ -42,6 +38,17 @@ class Pools : public EngineTest {
           return CUDA_SUCCESS;
         },
         at, nullptr);
+  }
+  static CUmemoryPool create(std::uintptr_t number, CUmemLocationType type) {
+    CUmemPoolProps properties{};
+    properties.location = {type, 0};
+    const auto made = [=](CUmemoryPool* out, const CUmemPoolProps*) {
+      *out = pool_number(number);
+      return CUDA_SUCCESS;
+    };
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(rules::pool_create(made, &pool, &properties), CUDA_SUCCESS);
+    return pool;
   }
   static void synchronise(CUmemoryPool handle = pool_number(1)) {
     rules::synchronise<gate::Waiting::kContext>([=] {
@@ -128,14 +135,7 @@ TEST_F(Pools, IdlePoolsAreTrimmedBeforeAnybodyIsRefused) {
 }
 
 TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
-  CUmemPoolProps properties{};
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  const auto create = [](CUmemoryPool* out, const CUmemPoolProps*) {
-    *out = pool_number(2);
-    return CUDA_SUCCESS;
-  };
-  CUmemoryPool pool = nullptr;
-  ASSERT_EQ(rules::pool_create(create, &pool, &properties), CUDA_SUCCESS);
+  const CUmemoryPool pool = create(2, CU_MEM_LOCATION_TYPE_DEVICE);
   CUdeviceptr at = 0;
   rules::allocate_from_pool<false>(from_pool, &at, kMiB, pool, nullptr);
   EXPECT_EQ(used(), kChunk);
@@ -148,14 +148,7 @@ TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
 }
 
 TEST_F(Pools, PoolsOfTheHostAndImportedOnesAreNotCharged) {
-  CUmemPoolProps properties{};
-  properties.location = {kHostNuma, 0};
-  const auto create = [](CUmemoryPool* out, const CUmemPoolProps*) {
-    *out = pool_number(3);
-    return CUDA_SUCCESS;
-  };
-  CUmemoryPool pool = nullptr;
-  rules::pool_create(create, &pool, &properties);
+  const CUmemoryPool pool = create(3, kHostNuma);
   CUdeviceptr at = 0;
   ASSERT_EQ(rules::allocate_from_pool<false>(from_pool, &at, kMiB, pool, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);
@@ -205,21 +198,17 @@ TEST_F(Pools, ADriversRefusalRollsBack) {
 
 TEST_F(Pools, ManyThreadsEndAtZero) {
   set_quota(512 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([this] {
-      for (int i = 0; i < 300; ++i) {
-        CUdeviceptr at = 0;
-        const size_t bytes = static_cast<size_t>(i % 7 + 1) * kMiB;
-        if (rules::allocate_async<false>(async, &at, bytes, nullptr) != CUDA_SUCCESS) {
-          ADD_FAILURE() << "refused far below the quota";
-          return;
-        }
-        free(at, bytes);
+  in_threads(8, [this](int) {
+    for (int i = 0; i < 300; ++i) {
+      CUdeviceptr at = 0;
+      const size_t bytes = static_cast<size_t>(i % 7 + 1) * kMiB;
+      if (rules::allocate_async<false>(async, &at, bytes, nullptr) != CUDA_SUCCESS) {
+        ADD_FAILURE() << "refused far below the quota";
+        return;
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      free(at, bytes);
+    }
+  });
   synchronise();
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(debt(), 0u);

@@ -10,23 +10,17 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
-using testing::kMiB;
+using namespace testing;
 
 class Standing : public EngineTest {
  protected:
-  static CUresult alloc(CUdeviceptr* out, size_t) {
-    static std::atomic<CUdeviceptr> next{0x7d0000000000};
-    *out = next.fetch_add(64 * kMiB);
-    return CUDA_SUCCESS;
-  }
   static CUresult alloc_managed(CUdeviceptr* out, size_t bytes, unsigned) {
-    return alloc(out, bytes);
+    return driver_alloc(out, bytes);
   }
   static CUresult free_ok(CUdeviceptr) { return CUDA_SUCCESS; }
   static CUdeviceptr make(size_t bytes) {
     CUdeviceptr at = 0;
-    EXPECT_EQ(rules::allocate(alloc, &at, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(rules::allocate(driver_alloc, &at, bytes), CUDA_SUCCESS);
     return at;
   }
 };
@@ -66,7 +60,7 @@ TEST_F(Standing, TheEndOfTheOwnerEndsIt) {
 }
 
 TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
-  const CUmemoryPool pool = testing::pool_number(7);
+  const CUmemoryPool pool = pool_number(7);
   pools::learn(pool, 0);
   world_.pools[pool] = {4 * kMiB, 32 * kMiB};
   pools::settle(pool);
@@ -122,7 +116,7 @@ TEST_F(Standing, TheLastOfManyThreadsLeavesTheTruthInThePage) {
 }
 
 // In a swappable process.
-class StandingBesideSwappable : public testing::SwapTest {};
+class StandingBesideSwappable : public SwapTest {};
 
 TEST_F(StandingBesideSwappable, OnlyTheSmallOnesStay) {
   allocate(40 * kMiB);

@@ -5,8 +5,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::EngineTest;
-using testing::kMiB;
+using namespace testing;
 using Handle = CUmemGenericAllocationHandle;
 
 // Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.

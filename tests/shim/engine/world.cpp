@@ -142,4 +142,10 @@ void EngineTest::expect_balanced() {
   EXPECT_EQ(lane().used_bytes.load(), used());
 }
 
+CUresult EngineTest::driver_alloc(CUdeviceptr* out, size_t) {
+  static std::atomic<CUdeviceptr> next{0x600000000000};
+  *out = next.fetch_add(64 * kMiB);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace switchyard::shim::testing

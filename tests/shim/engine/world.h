@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "shim/client/process.h"
@@ -71,11 +72,21 @@ class EngineTest : public ::testing::Test {
     return page().memories[0].stays_bytes[static_cast<unsigned>(why)].load();
   }
   void set_quota(std::uint64_t bytes);
+  // The driver's own allocation, as an original for rules: fresh addresses, 64 MiB apart.
+  static CUresult driver_alloc(CUdeviceptr* out, size_t bytes);
   // granted = used + credit - debt, whatever happened.
   void expect_balanced();
 
   World world_;
 };
+
+// `body` in so many threads at once, each with its number, until all have ended.
+template <typename Body>
+void in_threads(int count, const Body& body) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < count; ++t) threads.emplace_back(body, t);
+  for (std::thread& thread : threads) thread.join();
+}
 
 inline CUmemoryPool pool_number(std::uintptr_t n) { return reinterpret_cast<CUmemoryPool>(n); }
 

@@ -6,8 +6,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::GateTest;
-using testing::Log;
+using namespace testing;
 using Gate = GateTest;
 
 TEST_F(Gate, UnarmedNothingIsPutAnywhere) {

@@ -9,9 +9,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::GateTest;
-using testing::Log;
-using testing::stream_number;
+using namespace testing;
 using Numbers = GateTest;
 
 TEST_F(Numbers, FromTheFirstLaunchOnTheMonitorSeesWork) {

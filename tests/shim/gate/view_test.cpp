@@ -10,8 +10,7 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::GateTest;
-using testing::Log;
+using namespace testing;
 using Views = GateTest;
 
 TEST_F(Views, IsRegisteredOnceAndShowsTheSameWords) {

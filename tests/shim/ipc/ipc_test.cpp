@@ -12,13 +12,22 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kMiB;
+using namespace testing;
 
 constexpr std::uint64_t kAsked = 70 * kMiB - 12;
 
-class LegacyIpc : public testing::IpcTest {
+class LegacyIpc : public IpcTest {
  protected:
   std::size_t mapped_now() { return swap_.mapped.size(); }
+  CUipcMemHandle exported(CUdeviceptr at) {
+    CUipcMemHandle handle{};
+    EXPECT_EQ(get(handle, at), CUDA_SUCCESS);
+    return handle;
+  }
+  void expect_last_freed(CUdeviceptr at) {
+    EXPECT_EQ(free(at), CUDA_SUCCESS);
+    expect_nothing_left();
+  }
 };
 
 TEST_F(LegacyIpc, WhatIsExportedCountsNoMoreAsMemoryThatMoves) {
@@ -26,9 +35,7 @@ TEST_F(LegacyIpc, WhatIsExportedCountsNoMoreAsMemoryThatMoves) {
   const CUdeviceptr other = allocate(4 * kMiB);
   EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(swap_.total, 74 * kMiB);
-  CUipcMemHandle first{}, second{};
-  EXPECT_EQ(get(first, at), CUDA_SUCCESS);
-  EXPECT_EQ(get(second, at + 69 * kMiB), CUDA_SUCCESS);
+  const CUipcMemHandle first = exported(at), second = exported(at + 69 * kMiB);
   EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
   EXPECT_EQ(ipc_.frames, 1);
   EXPECT_EQ(swap_.total, 4 * kMiB);
@@ -36,15 +43,13 @@ TEST_F(LegacyIpc, WhatIsExportedCountsNoMoreAsMemoryThatMoves) {
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   EXPECT_EQ(swap_.total, 4 * kMiB);
   EXPECT_TRUE(ipc_.shares.begin()->second.empty()) << "the monitor keeps nothing of it";
-  EXPECT_EQ(free(other), CUDA_SUCCESS);
-  expect_nothing_left();
+  expect_last_freed(other);
 }
 
 TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsToldOfAFree) {
   const CUdeviceptr at = allocate(kAsked);
   const CUdeviceptr other = allocate(4 * kMiB);
-  CUipcMemHandle handle{};
-  EXPECT_EQ(get(handle, at), CUDA_SUCCESS);
+  exported(at);
   int told = 0;
   std::future<bool> found;
   ipc_.during_frame = [&](wire::Kind kind) {
@@ -60,16 +65,14 @@ TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsToldOfAFree) {
   EXPECT_EQ(told, 1);
   EXPECT_FALSE(found.get()) << "what was freed is gone, and the other is not";
   ipc_.during_frame = nullptr;
-  EXPECT_EQ(free(other), CUDA_SUCCESS);
-  expect_nothing_left();
+  expect_last_freed(other);
 }
 
 TEST_F(LegacyIpc, AContextThatEndsTellsOfAllThatItHadExported) {
   const CUdeviceptr first = allocate(kAsked);
   const CUdeviceptr second = allocate(4 * kMiB);
-  CUipcMemHandle handle{};
-  EXPECT_EQ(get(handle, first), CUDA_SUCCESS);
-  EXPECT_EQ(get(handle, second), CUDA_SUCCESS);
+  exported(first);
+  exported(second);
   EXPECT_EQ(ipc_.frames, 2);
   swap::free_owned(0, memory::current_owner());
   EXPECT_EQ(ipc_.frames, 4);
@@ -79,12 +82,12 @@ TEST_F(LegacyIpc, AContextThatEndsTellsOfAllThatItHadExported) {
 
 TEST_F(LegacyIpc, AnotherMonitorIsToldAgainUnderTheSameKey) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle first{}, second{};
-  EXPECT_EQ(get(first, at), CUDA_SUCCESS);
+  const CUipcMemHandle first = exported(at);
+  CUipcMemHandle second{};
   ipc_.monitor = 0;
   EXPECT_EQ(get(second, at), CUDA_ERROR_NOT_SUPPORTED);
   ipc_.monitor = 2;
-  EXPECT_EQ(get(second, at), CUDA_SUCCESS);
+  second = exported(at);
   EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
   EXPECT_EQ(ipc_.frames, 2);
   EXPECT_EQ(ipc_.shares.begin()->second.size(), 3u);
@@ -101,8 +104,7 @@ TEST_F(LegacyIpc, WithoutAnAnswerMemoryStaysMovable) {
   ipc_.verdict = wire::kNoRoomToShare;
   EXPECT_EQ(get(handle, at), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(swap_.total, 70 * kMiB);
-  EXPECT_EQ(free(at), CUDA_SUCCESS);
-  expect_nothing_left();
+  expect_last_freed(at);
 }
 
 TEST_F(LegacyIpc, WhatTheDriverMadeIsTheDriversToGive) {
@@ -120,8 +122,7 @@ TEST_F(LegacyIpc, WhatTheDriverMadeIsTheDriversToGive) {
 
 TEST_F(LegacyIpc, NoHandleFromAnybodyIsTrusted) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle given{};
-  ASSERT_EQ(get(given, at), CUDA_SUCCESS);
+  const CUipcMemHandle given = exported(at);
   const std::size_t mapped = mapped_now();
   const auto spoilt = [&](auto spoil) {
     CUipcMemHandle bad = given;
@@ -141,14 +142,12 @@ TEST_F(LegacyIpc, NoHandleFromAnybodyIsTrusted) {
   EXPECT_NE(spoilt([](auto& h) { h.bytes += 2 * kMiB; }), CUDA_SUCCESS) << "the last is shorter";
   EXPECT_NE(spoilt([](auto& h) { h.chunk = 2 * kMiB; }), CUDA_SUCCESS) << "too few of them";
   EXPECT_EQ(mapped_now(), mapped);
-  EXPECT_EQ(free(at), CUDA_SUCCESS);
-  expect_nothing_left();
+  expect_last_freed(at);
 }
 
 TEST_F(LegacyIpc, NoAnswerOfAMonitorIsTrusted) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle handle{};
-  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const CUipcMemHandle handle = exported(at);
   CUdeviceptr opened = 0;
   // Of the whole, and with this answer.
   for (const auto& lie : {std::pair{2u, 3u}, {4u, 3u}, {3u, 2u}, {3u, 0u}, {0u, 0u}}) {
@@ -170,8 +169,7 @@ TEST_F(LegacyIpc, NoAnswerOfAMonitorIsTrusted) {
 // Reserve, then create and map for each of three chunks, then access.
 TEST_F(LegacyIpc, WhicheverCallFailsNothingIsLeftBehind) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle handle{};
-  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const CUipcMemHandle handle = exported(at);
   const std::size_t mapped = mapped_now(), reserved = swap_.reserved.size();
   CUdeviceptr opened = 0;
   int failing = 0;
@@ -193,8 +191,7 @@ TEST_F(LegacyIpc, WhicheverCallFailsNothingIsLeftBehind) {
 
 TEST_F(LegacyIpc, TheLastCloseWaitsForTheContextAndMayBeTooLate) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle handle{};
-  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const CUipcMemHandle handle = exported(at);
   const std::size_t mapped = mapped_now();
   CUdeviceptr opened = 0, again = 0;
   ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
@@ -221,23 +218,19 @@ TEST_F(LegacyIpc, TheLastCloseWaitsForTheContextAndMayBeTooLate) {
 
 TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle handle{};
-  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
-  const CUcontext mine = use_context(0x3000);
-  memory::context_created(0, mine);
+  const CUipcMemHandle handle = exported(at);
+  const CUcontext mine = make_context(0x3000);
   CUdeviceptr opened = 0;
   ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
   memory::context_gone(mine);
   expect_nothing_opened();
   use_context(0x1000);
-  EXPECT_EQ(free(at), CUDA_SUCCESS);
-  expect_nothing_left();
+  expect_last_freed(at);
 }
 
 TEST_F(LegacyIpc, WhatIsOpenedLooksLikeOneAllocation) {
   const CUdeviceptr at = allocate(kAsked);
-  CUipcMemHandle handle{};
-  ASSERT_EQ(get(handle, at), CUDA_SUCCESS);
+  const CUipcMemHandle handle = exported(at);
   CUdeviceptr opened = 0, base = 0;
   size_t bytes = 0;
   ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);

@@ -3,33 +3,40 @@
 namespace memory_job {
 namespace {
 
-CUresult take_linear(std::size_t mib, Give& give) {
-  CUdeviceptr at = 0;
-  const CUresult result = cuMemAlloc(&at, mib * kMiB);
-  give = [at] { return cuMemFree(at); };
+// What `create` makes; `destroy` gives it back.
+template <typename Made, typename Create, typename Destroy>
+CUresult take(Give& give, Create create, Destroy destroy) {
+  Made made{};
+  const CUresult result = create(&made);
+  give = [made, destroy] { return destroy(made); };
   return result;
+}
+
+CUresult free_async(CUdeviceptr at) { return cuMemFreeAsync(at, nullptr); }
+
+CUresult take_linear(std::size_t mib, Give& give) {
+  return take<CUdeviceptr>(
+      give, [=](CUdeviceptr* at) { return cuMemAlloc(at, mib * kMiB); }, cuMemFree);
 }
 
 CUresult take_pitch(std::size_t mib, Give& give) {
-  CUdeviceptr at = 0;
-  size_t pitch = 0;
-  const CUresult result = cuMemAllocPitch(&at, &pitch, 4000, mib * kMiB / 4096, 16);
-  give = [at] { return cuMemFree(at); };
-  return result;
+  const auto create = [=](CUdeviceptr* at) {
+    size_t pitch = 0;
+    return cuMemAllocPitch(at, &pitch, 4000, mib * kMiB / 4096, 16);
+  };
+  return take<CUdeviceptr>(give, create, cuMemFree);
 }
 
 CUresult take_managed(std::size_t mib, Give& give) {
-  CUdeviceptr at = 0;
-  const CUresult result = cuMemAllocManaged(&at, mib * kMiB, CU_MEM_ATTACH_GLOBAL);
-  give = [at] { return cuMemFree(at); };
-  return result;
+  const auto create = [=](CUdeviceptr* at) {
+    return cuMemAllocManaged(at, mib * kMiB, CU_MEM_ATTACH_GLOBAL);
+  };
+  return take<CUdeviceptr>(give, create, cuMemFree);
 }
 
 CUresult take_async(std::size_t mib, Give& give) {
-  CUdeviceptr at = 0;
-  const CUresult result = cuMemAllocAsync(&at, mib * kMiB, nullptr);
-  give = [at] { return cuMemFreeAsync(at, nullptr); };
-  return result;
+  return take<CUdeviceptr>(
+      give, [=](CUdeviceptr* at) { return cuMemAllocAsync(at, mib * kMiB, nullptr); }, free_async);
 }
 
 CUmemoryPool g_pool = nullptr;
@@ -44,10 +51,10 @@ CUresult take_from_pool(std::size_t mib, Give& give) {
     if (const CUresult result = cuMemPoolCreate(&pool, &properties)) return result;
     cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
   }
-  CUdeviceptr at = 0;
-  const CUresult result = cuMemAllocFromPoolAsync(&at, mib * kMiB, pool, nullptr);
-  give = [at] { return cuMemFreeAsync(at, nullptr); };
-  return result;
+  const auto create = [=](CUdeviceptr* at) {
+    return cuMemAllocFromPoolAsync(at, mib * kMiB, pool, nullptr);
+  };
+  return take<CUdeviceptr>(give, create, free_async);
 }
 
 // The handle is released at once: the mapping alone holds the memory.
@@ -70,42 +77,24 @@ CUresult take_mapped(std::size_t mib, Give& give) {
 }
 
 CUresult take_array(std::size_t mib, Give& give) {
-  CUDA_ARRAY_DESCRIPTOR shape{};
-  shape.Width = 512;
-  shape.Height = mib * kMiB / (512 * 16);
-  shape.Format = CU_AD_FORMAT_FLOAT;
-  shape.NumChannels = 4;
-  CUarray array = nullptr;
-  const CUresult result = cuArrayCreate(&array, &shape);
-  give = [array] { return cuArrayDestroy(array); };
-  return result;
+  const CUDA_ARRAY_DESCRIPTOR flat = {512, mib * kMiB / (512 * 16), CU_AD_FORMAT_FLOAT, 4};
+  return take<CUarray>(
+      give, [&](CUarray* array) { return cuArrayCreate(array, &flat); }, cuArrayDestroy);
 }
 
 CUresult take_volume(std::size_t mib, Give& give) {
-  CUDA_ARRAY3D_DESCRIPTOR shape{};
-  shape.Width = 512;
-  shape.Height = 512;
-  shape.Depth = mib;
-  shape.Format = CU_AD_FORMAT_UNSIGNED_INT8;
-  shape.NumChannels = 4;
-  CUarray array = nullptr;
-  const CUresult result = cuArray3DCreate(&array, &shape);
-  give = [array] { return cuArrayDestroy(array); };
-  return result;
+  const CUDA_ARRAY3D_DESCRIPTOR cube = {512, 512, mib, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0};
+  return take<CUarray>(
+      give, [&](CUarray* array) { return cuArray3DCreate(array, &cube); }, cuArrayDestroy);
 }
 
 CUresult take_mipmap(std::size_t mib, Give& give) {
-  CUDA_ARRAY3D_DESCRIPTOR shape{};
-  shape.Width = 256;
-  shape.Height = 256;
-  shape.Depth = mib;
-  shape.Flags = CUDA_ARRAY3D_LAYERED;
-  shape.Format = CU_AD_FORMAT_FLOAT;
-  shape.NumChannels = 4;
-  CUmipmappedArray mipmap = nullptr;
-  const CUresult result = cuMipmappedArrayCreate(&mipmap, &shape, 3);
-  give = [mipmap] { return cuMipmappedArrayDestroy(mipmap); };
-  return result;
+  const CUDA_ARRAY3D_DESCRIPTOR layers = {
+      256, 256, mib, CU_AD_FORMAT_FLOAT, 4, CUDA_ARRAY3D_LAYERED};
+  const auto create = [&](CUmipmappedArray* mipmap) {
+    return cuMipmappedArrayCreate(mipmap, &layers, 3);
+  };
+  return take<CUmipmappedArray>(give, create, cuMipmappedArrayDestroy);
 }
 
 // A graph that allocates, launched once and kept: its memory stays until it is destroyed.

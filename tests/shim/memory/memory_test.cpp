@@ -12,6 +12,20 @@ namespace {
 
 constexpr long kMiB = 1 << 20;
 
+// The numbers of the line that starts with `key`.
+std::vector<long> numbers(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  std::vector<long> out;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    words >> first;
+    if (first != key) continue;
+    for (long value = 0; words >> value;) out.push_back(value);
+  }
+  return out;
+}
+
 class ShimMemory : public Scene {
  protected:
   Child start_job(const Words& options, Words words) {
@@ -33,6 +47,34 @@ class ShimMemory : public Scene {
     EXPECT_EQ(end.status, 0) << text << end.err;
     return text;
   }
+  // One kind is taken and given back until the quota of 512 MiB refuses it, twice.
+  void fill_to_the_quota(const std::string& kind, const Words& options = {}) {
+    Words all{"--memory", "512MiB"};
+    all.insert(all.end(), options.begin(), options.end());
+    const std::string text = run_job(all, {"full", kind, "16"});
+    const auto taken = numbers(text, "taken");
+    const auto left = numbers(text, "left");
+    ASSERT_EQ(taken.size(), 2u) << text;
+    ASSERT_EQ(left.size(), 2u) << text;
+    EXPECT_EQ(numbers(text, "result"), std::vector<long>{2}) << "CUDA_ERROR_OUT_OF_MEMORY";
+    EXPECT_LT(taken[0], 512) << "the context is in the quota too";
+    // Whole slabs of pools, texture rows and mip levels: coarse, but most of the quota is usable.
+    EXPECT_GE(taken[0], 320);
+    EXPECT_EQ(taken[0], taken[1]) << "what was freed can be had again";
+    EXPECT_EQ(left[0], left[1]);
+  }
+  // All kinds at random; nothing is left in the end.
+  void allocate_a_thousand(const std::string& seed, const Words& options = {}) {
+    auto daemon = monitor();
+    Words all{"--memory", "2GiB", "--name", "random"};
+    all.insert(all.end(), options.begin(), options.end());
+    Child child = start_job(all, {"random", seed, "1000"});
+    const std::string text = said(child);
+    ASSERT_EQ(numbers(text, "left").size(), 2u) << text;
+    EXPECT_EQ(numbers(text, "left")[0], numbers(text, "left")[1]);
+    EXPECT_TRUE(eventually([this] { return counted("random") == 0; })) << job_named("random");
+    EXPECT_EQ(child.finish(kLimit).status, 0);
+  }
   // Used by the job's allocations: without contexts and other overhead.
   long counted(const std::string& name) {
     const json gpu = gpu_of(name);
@@ -41,35 +83,9 @@ class ShimMemory : public Scene {
   }
 };
 
-// The numbers of the line that starts with `key`.
-std::vector<long> numbers(const std::string& text, const std::string& key) {
-  std::istringstream lines(text);
-  std::vector<long> out;
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string first;
-    words >> first;
-    if (first != key) continue;
-    for (long value = 0; words >> value;) out.push_back(value);
-  }
-  return out;
-}
-
 class EveryKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(EveryKind, IsRefusedAtTheQuotaAndGivenBackWhole) {
-  const std::string text = run_job({"--memory", "512MiB"}, {"full", GetParam(), "16"});
-  const auto taken = numbers(text, "taken");
-  const auto left = numbers(text, "left");
-  ASSERT_EQ(taken.size(), 2u) << text;
-  ASSERT_EQ(left.size(), 2u) << text;
-  EXPECT_EQ(numbers(text, "result"), std::vector<long>{2}) << "CUDA_ERROR_OUT_OF_MEMORY";
-  EXPECT_LT(taken[0], 512) << "the context is in the quota too";
-  // Whole slabs of pools, texture rows and mip levels: coarse, but most of the quota is usable.
-  EXPECT_GE(taken[0], 320);
-  EXPECT_EQ(taken[0], taken[1]) << "what was freed can be had again";
-  EXPECT_EQ(left[0], left[1]);
-}
+TEST_P(EveryKind, IsRefusedAtTheQuotaAndGivenBackWhole) { fill_to_the_quota(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                          ::testing::Values("linear", "pitch", "managed", "async", "pool", "mapped",
@@ -79,16 +95,7 @@ INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
 class EverySwappableKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(EverySwappableKind, IsRefusedAtTheQuotaAndGivenBackWhole) {
-  const std::string text =
-      run_job({"--memory", "512MiB", "--swappable"}, {"full", GetParam(), "16"});
-  const auto taken = numbers(text, "taken");
-  const auto left = numbers(text, "left");
-  ASSERT_EQ(taken.size(), 2u) << text;
-  ASSERT_EQ(left.size(), 2u) << text;
-  EXPECT_EQ(numbers(text, "result"), std::vector<long>{2}) << "CUDA_ERROR_OUT_OF_MEMORY";
-  EXPECT_GE(taken[0], 320);
-  EXPECT_EQ(taken[0], taken[1]) << "what was freed can be had again";
-  EXPECT_EQ(left[0], left[1]);
+  fill_to_the_quota(GetParam(), {"--swappable"});
 }
 
 INSTANTIATE_TEST_SUITE_P(ShimMemory, EverySwappableKind,
@@ -96,25 +103,10 @@ INSTANTIATE_TEST_SUITE_P(ShimMemory, EverySwappableKind,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(ShimMemory, AThousandSwappableAllocationsOfAllKindsEndAtZero) {
-  auto daemon = monitor();
-  Child child =
-      start_job({"--memory", "2GiB", "--name", "random", "--swappable"}, {"random", "11", "1000"});
-  const std::string text = said(child);
-  ASSERT_EQ(numbers(text, "left").size(), 2u) << text;
-  EXPECT_EQ(numbers(text, "left")[0], numbers(text, "left")[1]);
-  EXPECT_TRUE(eventually([this] { return counted("random") == 0; })) << job_named("random");
-  EXPECT_EQ(child.finish(kLimit).status, 0);
+  allocate_a_thousand("11", {"--swappable"});
 }
 
-TEST_F(ShimMemory, AThousandRandomAllocationsOfAllKindsEndAtZero) {
-  auto daemon = monitor();
-  Child child = start_job({"--memory", "2GiB", "--name", "random"}, {"random", "7", "1000"});
-  const std::string text = said(child);
-  ASSERT_EQ(numbers(text, "left").size(), 2u) << text;
-  EXPECT_EQ(numbers(text, "left")[0], numbers(text, "left")[1]);
-  EXPECT_TRUE(eventually([this] { return counted("random") == 0; })) << job_named("random");
-  EXPECT_EQ(child.finish(kLimit).status, 0);
-}
+TEST_F(ShimMemory, AThousandRandomAllocationsOfAllKindsEndAtZero) { allocate_a_thousand("7"); }
 
 TEST_F(ShimMemory, EveryKindIsListedAsWhatCanLeaveOrByWhyItStays) {
   auto daemon = monitor();

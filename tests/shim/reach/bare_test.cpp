@@ -18,6 +18,15 @@ std::string maps() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Whether a child that does `act` ends with 0.
+template <typename Act>
+bool passes_in_child(const Act& act) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(act());
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
 TEST(Bare, TheShimIsThereAndTheDriverIsNot) {
   EXPECT_NE(maps().find("libswitchyard.so"), std::string::npos);
   EXPECT_EQ(maps().find("libcuda"), std::string::npos);
@@ -34,43 +43,31 @@ TEST(Bare, NoCudaIsSeenInTheGlobalScope) {
 
 TEST(Bare, ALibraryOpenedLaterIsReached) {
   // In a child, so that the other cases stay without a driver.
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(passes_in_child([] {
     void* driver = ::dlopen(FAKECUDA_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver == nullptr) ::_exit(2);
+    if (driver == nullptr) return 2;
     Dl_info info{};
     void* entry = ::dlsym(driver, "cuInit");
-    if (entry == nullptr || ::dladdr(entry, &info) == 0) ::_exit(3);
-    ::_exit(std::strstr(info.dli_fname, "libswitchyard.so") != nullptr ? 0 : 4);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    if (entry == nullptr || ::dladdr(entry, &info) == 0) return 3;
+    return std::strstr(info.dli_fname, "libswitchyard.so") != nullptr ? 0 : 4;
+  }));
 }
 
 TEST(Bare, WithTheKillSwitchTheDriversOwnAddressIsGiven) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(passes_in_child([] {
     ::setenv("SWITCHYARD_DISABLE", "1", 1);
     ::setenv("BARE_PROBE", "1", 1);
     ::execl("/proc/self/exe", "bare", static_cast<char*>(nullptr));
-    ::_exit(9);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return 9;
+  }));
 }
 
 TEST(Bare, AForkedChildIsAsQuiet) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(passes_in_child([] {
     const bool quiet =
         ::dlsym(RTLD_DEFAULT, "cuInit") == nullptr && maps().find("libcuda") == std::string::npos;
-    ::_exit(quiet ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+    return quiet ? 0 : 1;
+  }));
 }
 
 // Run anew under SWITCHYARD_DISABLE=1: every door passes through.

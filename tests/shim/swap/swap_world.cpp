@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "shim/memory/owner.h"
 #include "shim/rules/linear.h"
 #include "shim/swap/calls/pooled.h"
 #include "shim/swap/memory/consolidation_request.h"
@@ -229,12 +230,6 @@ void SwapTest::expect_nothing_left() {
   EXPECT_EQ(swap::count(), 0u);
 }
 
-CUresult SwapTest::driver_alloc(CUdeviceptr* out, size_t) {
-  static std::atomic<CUdeviceptr> next{0x600000000000};
-  *out = next.fetch_add(64 * kMiB);
-  return CUDA_SUCCESS;
-}
-
 CUresult SwapTest::driver_free(CUdeviceptr address) {
   g_swap->freed.push_back(address);
   return CUDA_SUCCESS;
@@ -263,8 +258,18 @@ void SwapTest::take_away(CUdeviceptr address) {
   }
 }
 
+void SwapTest::take_away_and_shut(CUdeviceptr address) {
+  take_away(address);
+  ASSERT_TRUE(swap::admission::shut());
+}
+
 CUcontext SwapTest::use_context(std::uintptr_t number) {
   return world_.context = reinterpret_cast<CUcontext>(number);
+}
+
+CUcontext SwapTest::make_context(std::uintptr_t number) {
+  memory::context_created(0, use_context(number));
+  return world_.context;
 }
 
 }  // namespace switchyard::shim::testing

@@ -57,8 +57,7 @@ class SwapTest : public EngineTest {
   // Nothing is left of any allocation, on any side.
   void expect_nothing_left();
 
-  // The driver's own allocation and free, as originals for rules, and one that is not to be called.
-  static CUresult driver_alloc(CUdeviceptr* out, size_t bytes);
+  // The driver's own free, as an original for rules, and an allocation that is not to be called.
   static CUresult driver_free(CUdeviceptr address);
   static CUresult never(CUdeviceptr* out, size_t bytes);
 
@@ -68,7 +67,10 @@ class SwapTest : public EngineTest {
 
   // Leaves an allocation as a move to the host does, without the bytes.
   void take_away(CUdeviceptr address);
+  // The same, and work is held as while it is away.
+  void take_away_and_shut(CUdeviceptr address);
   CUcontext use_context(std::uintptr_t number);
+  CUcontext make_context(std::uintptr_t number);  // by the application, which uses it
 
   SwapWorld swap_;
 };

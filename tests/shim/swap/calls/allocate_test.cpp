@@ -11,10 +11,10 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::RangesLock;
-using testing::kMiB;
 
-class SwappableAllocation : public testing::SwapTest {};
+class SwappableAllocation : public SwapTest {};
 
 TEST_F(SwappableAllocation, IsMadeOfChunksInOneReservation) {
   const CUdeviceptr at = allocate(80 * kMiB + 1);

@@ -13,10 +13,18 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::RangesLock;
-using testing::kMiB;
 
-class SwappableFree : public testing::SwapTest {};
+class SwappableFree : public SwapTest {
+ protected:
+  // Kept aside until the capture has ended, as it has then.
+  static void free_in_a_capture(CUdeviceptr at) {
+    process().captures.store(1);
+    EXPECT_EQ(free(at), CUDA_SUCCESS);
+    process().captures.store(0);
+  }
+};
 
 TEST_F(SwappableFree, WaitsForTheContextsWork) {
   const CUcontext mine = use_context(0x2000);
@@ -58,8 +66,7 @@ TEST_F(SwappableFree, MayMoveWhileAFreeWaits) {
 
 TEST_F(SwappableFree, OfWhatIsAwayWaitsForNothing) {
   const CUdeviceptr at = allocate(40 * kMiB);
-  take_away(at);
-  ASSERT_TRUE(swap::admission::shut());
+  take_away_and_shut(at);
   lane().attention.fetch_or(abi::kGateArmed);
   page().gates[0].closed.store(abi::kClosedByTurn);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
@@ -104,9 +111,7 @@ TEST_F(SwappableFree, IsRefusedAsTheDriverDoesWhereACaptureForbidsIt) {
 
 TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   const CUdeviceptr at = allocate(8 * kMiB);
-  process().captures.store(1);
-  EXPECT_EQ(free(at), CUDA_SUCCESS);
-  process().captures.store(0);
+  free_in_a_capture(at);
   swap_.calls_until_failure = 1;  // the reservation goes, the memory doesn't
   const CUdeviceptr other = allocate(2 * kMiB);
   EXPECT_NE(other, 0u);
@@ -118,9 +123,7 @@ TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
 
 TEST_F(SwappableFree, WhatIsKeptAsideAndCannotBeWaitedForStaysSo) {
   const CUdeviceptr at = allocate(8 * kMiB);
-  process().captures.store(1);
-  EXPECT_EQ(free(at), CUDA_SUCCESS);
-  process().captures.store(0);
+  free_in_a_capture(at);
   swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(free(0), CUDA_SUCCESS);
   EXPECT_EQ(swap_.waits.size(), 1u);
@@ -200,13 +203,10 @@ TEST_F(SwappableFree, AFreeInStreamOrderDoesNotWait) {
 
 TEST_F(SwappableFree, AContextsEndFreesWhatItOwned) {
   const CUdeviceptr primary = allocate(2 * kMiB);
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   allocate(8 * kMiB);
   const CUdeviceptr aside = allocate(4 * kMiB);
-  process().captures.store(1);
-  EXPECT_EQ(free(aside), CUDA_SUCCESS);
-  process().captures.store(0);
+  free_in_a_capture(aside);
   swap_.ended.insert(mine);
   memory::context_gone(mine);
   EXPECT_EQ(swap_.total, 2 * kMiB);
@@ -218,8 +218,7 @@ TEST_F(SwappableFree, AContextsEndFreesWhatItOwned) {
 }
 
 TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   swap_.wait_result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   swap_.during_wait = [&] { memory::context_gone(mine); };
@@ -228,8 +227,7 @@ TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
 }
 
 TEST_F(SwappableFree, WhatComesToTheAddressMeanwhileIsAnothers) {
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   swap_.during_wait = [&] {
     memory::context_gone(mine);
@@ -246,24 +244,20 @@ TEST_F(SwappableFree, WhatComesToTheAddressMeanwhileIsAnothers) {
 
 TEST_F(SwappableFree, ManyThreadsEndAtNothing) {
   set_quota(400 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([t] {
-      t_lane = 0;
-      for (int i = 0; i < 200; ++i) {
-        CUdeviceptr at = 0;
-        const size_t bytes = static_cast<size_t>((i * 37 + t) % 40 + 2) * kMiB;
-        if (rules::allocate(never, &at, bytes) != CUDA_SUCCESS) continue;
-        if (i % 7 == 0) {
-          rules::free_async<false>([](CUdeviceptr, CUstream) { return CUDA_ERROR_UNKNOWN; }, at,
-                                   CUstream{nullptr});
-        } else {
-          EXPECT_EQ(free(at), CUDA_SUCCESS);
-        }
+  in_threads(4, [](int t) {
+    t_lane = 0;
+    for (int i = 0; i < 200; ++i) {
+      CUdeviceptr at = 0;
+      const size_t bytes = static_cast<size_t>((i * 37 + t) % 40 + 2) * kMiB;
+      if (rules::allocate(never, &at, bytes) != CUDA_SUCCESS) continue;
+      if (i % 7 == 0) {
+        rules::free_async<false>([](CUdeviceptr, CUstream) { return CUDA_ERROR_UNKNOWN; }, at,
+                                 CUstream{nullptr});
+      } else {
+        EXPECT_EQ(free(at), CUDA_SUCCESS);
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  });
   EXPECT_EQ(free(0), CUDA_SUCCESS);
   expect_nothing_left();
   expect_balanced();

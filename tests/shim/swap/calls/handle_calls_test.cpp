@@ -8,10 +8,9 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Handle;
-using testing::kMiB;
+using namespace testing;
 
-class HandleCalls : public testing::HandlesTest {};
+class HandleCalls : public HandlesTest {};
 
 TEST_F(HandleCalls, RetainingIsOneMoreReferenceOfTheSameNumber) {
   const CUdeviceptr at = make(40 * kMiB);

@@ -13,10 +13,9 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Handle;
-using testing::kMiB;
+using namespace testing;
 
-class Handles : public testing::HandlesTest {};
+class Handles : public HandlesTest {};
 
 TEST_F(Handles, ANumberStandsForChunksOfItsOwn) {
   const Handle number = create(80 * kMiB);
@@ -190,8 +189,7 @@ TEST_F(Handles, WhatCameBackIsAsItWasMade) {
 TEST_F(Handles, LastReferencesOfWhatIsAwayGoWithoutWaiting) {
   const CUdeviceptr at = make(40 * kMiB);
   const CUdeviceptr next = make(4 * kMiB);
-  take_away(at);
-  ASSERT_TRUE(swap::admission::shut());
+  take_away_and_shut(at);
   EXPECT_EQ(release(last(2)), CUDA_SUCCESS);
   EXPECT_EQ(unmap(at, 40 * kMiB), CUDA_SUCCESS);
   EXPECT_EQ(free_addresses(at), CUDA_SUCCESS);
@@ -219,8 +217,7 @@ TEST_F(Handles, OneUnmapEndsWhatIsAwayBesideWhatIsThere) {
 
 TEST_F(Handles, UnmappingWhatIsAwayAndStillReferredToWaitsUntilItIsBack) {
   const CUdeviceptr at = make(40 * kMiB);
-  take_away(at);
-  ASSERT_TRUE(swap::admission::shut());
+  take_away_and_shut(at);
   std::thread other([&] { EXPECT_EQ(unmap(at, 40 * kMiB), CUDA_SUCCESS); });
   while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
   EXPECT_EQ(swap_.total, 40 * kMiB);

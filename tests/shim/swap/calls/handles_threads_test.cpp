@@ -10,10 +10,9 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Handle;
-using testing::kMiB;
+using namespace testing;
 
-class HandlesOfThreads : public testing::HandlesTest {};
+class HandlesOfThreads : public HandlesTest {};
 
 // Creates, maps, and ends what it made, in either order, while `more` of its rounds.
 template <typename More>
@@ -22,14 +21,14 @@ void work(int thread, More more) {
   for (int i = 0; more(i); ++i) {
     const std::uint64_t bytes = static_cast<std::uint64_t>((i * 37 + thread) % 40 + 1) * 2 * kMiB;
     Handle number = 0;
-    if (testing::HandlesTest::try_create(number, bytes) != CUDA_SUCCESS) continue;
+    if (HandlesTest::try_create(number, bytes) != CUDA_SUCCESS) continue;
     CUdeviceptr at = 0;
     EXPECT_EQ(g_driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
-    EXPECT_EQ(testing::HandlesTest::map(at, bytes, number), CUDA_SUCCESS);
-    EXPECT_EQ(testing::HandlesTest::access(at, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(HandlesTest::map(at, bytes, number), CUDA_SUCCESS);
+    EXPECT_EQ(HandlesTest::access(at, bytes), CUDA_SUCCESS);
     const bool first = i % 2 == 0;
-    const auto unmap = [&] { return testing::HandlesTest::unmap(at, bytes); };
-    const auto release = [&] { return testing::HandlesTest::release(number); };
+    const auto unmap = [&] { return HandlesTest::unmap(at, bytes); };
+    const auto release = [&] { return HandlesTest::release(number); };
     EXPECT_EQ(first ? release() : unmap(), CUDA_SUCCESS);
     EXPECT_EQ(first ? unmap() : release(), CUDA_SUCCESS);
     EXPECT_EQ(g_driver.cuMemAddressFree(at, bytes), CUDA_SUCCESS);

@@ -12,10 +12,10 @@
 
 namespace switchyard::shim::testing {
 
+using swap::Handle;
+
 class HandlesTest : public SwapTest {
  public:
-  using Handle = swap::Handle;
-
   static CUmemAllocationProp properties(CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE);
   // The driver itself is not to be asked.
   static CUresult try_create(Handle& handle, std::uint64_t bytes,

@@ -10,11 +10,9 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kMiB;
-using testing::pool_at;
-using testing::stream_number;
+using namespace testing;
 
-class SwappablePoolsEnd : public testing::PooledTest {};
+class SwappablePoolsEnd : public PooledTest {};
 
 TEST_F(SwappablePoolsEnd, InACaptureOnlyTheSameStreamHasItAgain) {
   free(allocate(8 * kMiB));
@@ -132,8 +130,7 @@ TEST_F(SwappablePoolsEnd, WhatTheDriverDoesNotDestroyGoesOn) {
 }
 
 TEST_F(SwappablePoolsEnd, NoEventOutlivesItsContext) {
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   const CUdeviceptr live = allocate(8 * kMiB);
   const CUdeviceptr done = allocate(6 * kMiB);
   free(done);
@@ -158,13 +155,12 @@ TEST_F(SwappablePoolsEnd, AfterAGreenContextTheDriverAllocates) {
   free(at);
   EXPECT_TRUE(pooled_.events.empty());
   EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{testing::kPrimary}) << "a green one ends unseen";
+  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{kPrimary}) << "a green one ends unseen";
   empty();
 }
 
 TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   memory::context_gone(mine);
   swap_.ended.insert(mine);
@@ -175,8 +171,7 @@ TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
 }
 
 TEST_F(SwappablePoolsEnd, WhatTheDriverSaysAgainstAWaitLeavesItToThePool) {
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(SwapTest::free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -206,8 +201,7 @@ TEST_F(SwappablePoolsEnd, ItsPoolIsAnAttributeAndItsContextIsNone) {
 
 TEST_F(SwappablePoolsEnd, NoContextEndsWhileItsEventIsWaitedFor) {
   set_quota(12 * kMiB);
-  const CUcontext mine = use_context(0x2000);
-  memory::context_created(0, mine);
+  const CUcontext mine = make_context(0x2000);
   free(allocate(12 * kMiB));
   std::atomic<bool> ended{false};
   std::thread other;
@@ -230,26 +224,22 @@ TEST_F(SwappablePoolsEnd, NoContextEndsWhileItsEventIsWaitedFor) {
 
 TEST_F(SwappablePoolsEnd, ManyThreadsEndAtNothing) {
   set_quota(300 * kMiB);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([t, this] {
-      t_lane = 0;
-      for (int i = 0; i < 200; ++i) {
-        CUdeviceptr at = 0;
-        if (try_allocate(static_cast<std::uint64_t>((i * 7 + t) % 9 + 2) * kMiB, at) !=
-            CUDA_SUCCESS) {
-          continue;
-        }
-        if (i % 11 == 0) {
-          EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
-        } else {
-          free(at);
-        }
-        if (i % 13 == 0) synchronise();
+  in_threads(4, [this](int t) {
+    t_lane = 0;
+    for (int i = 0; i < 200; ++i) {
+      CUdeviceptr at = 0;
+      if (try_allocate(static_cast<std::uint64_t>((i * 7 + t) % 9 + 2) * kMiB, at) !=
+          CUDA_SUCCESS) {
+        continue;
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      if (i % 11 == 0) {
+        EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
+      } else {
+        free(at);
+      }
+      if (i % 13 == 0) synchronise();
+    }
+  });
   empty();
   expect_balanced();
 }

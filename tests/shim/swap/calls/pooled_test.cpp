@@ -7,11 +7,9 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kMiB;
-using testing::pool_at;
-using testing::stream_number;
+using namespace testing;
 
-class SwappablePool : public testing::PooledTest {};
+class SwappablePool : public PooledTest {};
 
 // The driver's own, for what isn't ours.
 CUresult driver_async(CUdeviceptr* out, size_t, CUstream) {
@@ -254,8 +252,7 @@ TEST_F(SwappablePool, EachCallFailingInTurnLeavesNothing) {
 
 TEST_F(SwappablePool, AFreeOfWhatIsAwayEndsItAtOnce) {
   const CUdeviceptr at = allocate(40 * kMiB);
-  take_away(at);
-  ASSERT_TRUE(swap::admission::shut());
+  take_away_and_shut(at);
   free(at);
   EXPECT_TRUE(pooled_.recorded.empty());
   expect_nothing_left();

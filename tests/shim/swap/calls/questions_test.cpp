@@ -7,9 +7,9 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kMiB;
+using namespace testing;
 
-class SwappableQuestions : public testing::SwapTest {};
+class SwappableQuestions : public SwapTest {};
 
 // A driver that sees mappings and no context.
 CUresult driver_attribute(void* out, CUpointer_attribute which, CUdeviceptr at) {

@@ -36,13 +36,13 @@ namespace {
 
 namespace pinned_pool = swap::pinned_pool;
 namespace host_memory_limits = swap::host_memory_limits;
-using testing::kMiB;
+using namespace testing;
 
 constexpr std::uint64_t kGiB = 1024 * kMiB;
 constexpr std::uint64_t kSlab = 256 * kMiB;
 
 // A machine of files.
-class HostRoom : public testing::SwapTest {
+class HostRoom : public SwapTest {
  protected:
   HostRoom() {
     char pattern[] = "/tmp/host_room.XXXXXX";

@@ -15,12 +15,12 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::Chunk;
 using swap::Range;
 using swap::RangesLock;
-using testing::kMiB;
 
-class Ranges : public testing::SwapTest {
+class Ranges : public SwapTest {
  protected:
   static constexpr CUdeviceptr kBase = 0x10000000;
   static Range range(CUdeviceptr address, std::uint64_t bytes) {
@@ -31,6 +31,16 @@ class Ranges : public testing::SwapTest {
     CUdeviceptr at = 0;
     EXPECT_EQ(g_driver.cuMemAddressReserve(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
     return at;
+  }
+  // The driver exports memory under this number.
+  static void exports_as(int descriptor) {
+    static int exported;
+    exported = descriptor;
+    g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle,
+                                               CUmemAllocationHandleType, unsigned long long) {
+      *static_cast<int*>(out) = exported;
+      return CUDA_SUCCESS;
+    };
   }
   RangesLock held_;
 };
@@ -48,11 +58,7 @@ TEST_F(Ranges, AreFoundByEveryAddressInThem) {
 
 // A program that the job starts would keep the memory.
 TEST_F(Ranges, AnExportedDescriptorEndsWithExec) {
-  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle,
-                                             CUmemAllocationHandleType, unsigned long long) {
-    *static_cast<int*>(out) = ::memfd_create("memory", 0);
-    return CUDA_SUCCESS;
-  };
+  exports_as(::memfd_create("memory", 0));
   int fd = -1;
   ASSERT_EQ(swap::export_chunk({}, fd), CUDA_SUCCESS);
   EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
@@ -60,11 +66,7 @@ TEST_F(Ranges, AnExportedDescriptorEndsWithExec) {
 }
 
 TEST_F(Ranges, AnExportWhoseDescriptorWouldOutliveExecFails) {
-  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle,
-                                             CUmemAllocationHandleType, unsigned long long) {
-    *static_cast<int*>(out) = 1'000'000;  // open nowhere: nothing can be set on it
-    return CUDA_SUCCESS;
-  };
+  exports_as(1'000'000);  // open nowhere: nothing can be set on it
   int fd = -1;
   EXPECT_EQ(swap::export_chunk({}, fd), CUDA_ERROR_OPERATING_SYSTEM);
 }
@@ -130,7 +132,7 @@ TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
   EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
 }
 
-using Forks = testing::SwapTest;
+using Forks = SwapTest;
 
 // An exit handler of the child may free what the parent had allocated.
 TEST_F(Forks, AForkedChildIsNotHeldByALockOfItsParent) {

@@ -8,15 +8,12 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kAll;
-using testing::kMiB2;
-using testing::kMs;
-using testing::kSecond;
+using namespace testing;
 
 namespace pinned_pool = swap::pinned_pool;
 constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 
-class MoverBetween : public testing::MoverTest {
+class MoverBetween : public MoverTest {
  protected:
   // What a thread is answered that wants the allocation `number` whole.
   CUresult wants(swap::Handle number) {

@@ -6,13 +6,9 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::WorkGuard;
-using testing::kAll;
-using testing::kMiB2;
-using testing::kMs;
-using testing::kSecond;
+using namespace testing;
 
-class MoverFails : public testing::MoverTest {
+class MoverFails : public MoverTest {
  protected:
   // The service thread's part: the accepted work did not end in time.
   void overrule_late() {
@@ -230,11 +226,7 @@ TEST_F(MoverFails, AFailureWhileAPartIsAwayKeepsWorkHeldAndIsTold) {
   g_driver.cuMemUnmap = no_unmap;
   limit(0);
   run_for(10 * kMs);
-  EXPECT_EQ(phase(), abi::kAbsent);
-  EXPECT_EQ(error(), abi::kSwapFailed);
-  EXPECT_FALSE(admits());
-  EXPECT_EQ(resident(), 3 * kMiB2);
-  expect_told_right();
+  expect_held(abi::kAbsent, abi::kSwapFailed, 3 * kMiB2);
   g_driver.cuMemUnmap = unmap;
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);

@@ -8,12 +8,10 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::residency::State;
-using testing::kAll;
-using testing::kMiB2;
-using testing::kSecond;
 
-class MoverLaws : public testing::MoverTest {
+class MoverLaws : public MoverTest {
  protected:
   static State state() { return swap::residency::executor().state(); }
 

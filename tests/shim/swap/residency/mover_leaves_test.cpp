@@ -5,13 +5,22 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::WorkGuard;
-using testing::kAll;
-using testing::kMiB2;
-using testing::kMs;
-using testing::kSecond;
+using namespace testing;
 
-using MoverLeaves = testing::MoverTest;
+class MoverLeaves : public MoverTest {
+ protected:
+  // The monitor says what is handed over when its turn ends, and the mover offers it.
+  void offer_what_leaves_soon() {
+    words().gives.store(77);
+    words().soon_bytes.store(3 * kMiB2);
+    run_for(100 * kMs);
+  }
+  // Offered once, and no longer.
+  void expect_withdrawn() {
+    ASSERT_EQ(mover_.told.size(), 2u);
+    EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+  }
+};
 
 TEST_F(MoverLeaves, NothingMovesUntilItIsTold) {
   run_for(kSecond);
@@ -47,7 +56,7 @@ TEST_F(MoverLeaves, WorkIsHeldAndItSaysSoWhileTheAcceptedWorkEnds) {
   };
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_EQ(mover_.waits, (std::vector{testing::kPrimary}));
+  EXPECT_EQ(mover_.waits, (std::vector{kPrimary}));
 }
 
 TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
@@ -56,8 +65,7 @@ TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   const std::set<CUcontext> waits(mover_.waits.begin(), mover_.waits.end());
-  EXPECT_EQ(waits, (std::set{testing::kPrimary, testing::context_number(0xB1),
-                             testing::context_number(0xB2)}));
+  EXPECT_EQ(waits, (std::set{kPrimary, context_number(0xB1), context_number(0xB2)}));
   end_context(0xB1);
   end_context(0xB2);
 }
@@ -160,8 +168,8 @@ TEST_F(MoverLeaves, ItFindsAContextThatTheProgramMadeWhereThePrimaryIsNotActive)
   end_primary();
   make_context(0xB1);
   make_context(0xB2);
-  mover_.refused.insert(testing::context_number(0xB1));
-  mover_.refused.insert(testing::context_number(0xB2));
+  mover_.refused.insert(context_number(0xB1));
+  mover_.refused.insert(context_number(0xB2));
   limit(0);
   run_for(kSecond);
   EXPECT_EQ(resident(), kAll);
@@ -183,32 +191,25 @@ TEST_F(MoverLeaves, WhatIsHandedOverIsOfferedDuringTheWaitAndNoLongerAfterTheMov
   limit(2 * kMiB2);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
   EXPECT_EQ(mover_.waits.size(), 1u);
-  ASSERT_EQ(mover_.told.size(), 2u);
-  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+  expect_withdrawn();
 }
 
 TEST_F(MoverLeaves, WhatLeavesSoonIsOfferedWhileWorkGoesOnAndWithdrawnWhenItStays) {
-  words().gives.store(77);
-  words().soon_bytes.store(3 * kMiB2);
-  run_for(100 * kMs);
+  offer_what_leaves_soon();
   ASSERT_EQ(mover_.told.size(), 1u);
   EXPECT_EQ(mover_.told[0], (std::pair{wire::kShare, 1 + 3}));
   EXPECT_TRUE(admits());
   EXPECT_EQ(resident(), kAll);
   words().soon_bytes.store(0);
   run_for(kSecond);
-  ASSERT_EQ(mover_.told.size(), 2u);
-  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+  expect_withdrawn();
 }
 
 TEST_F(MoverLeaves, WhatWasOfferedIsNotOfferedAgainWhenItLeaves) {
-  words().gives.store(77);
-  words().soon_bytes.store(3 * kMiB2);
-  run_for(100 * kMs);
+  offer_what_leaves_soon();
   limit(2 * kMiB2);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
-  ASSERT_EQ(mover_.told.size(), 2u);
-  EXPECT_EQ(mover_.told[1].first, wire::kEndShare);
+  expect_withdrawn();
 }
 
 TEST_F(MoverLeaves, WithoutAMonitorNothingIsOffered) {

@@ -4,12 +4,9 @@
 namespace switchyard::shim {
 namespace {
 
-using testing::kAll;
-using testing::kMiB2;
-using testing::kMs;
-using testing::kSecond;
+using namespace testing;
 
-class MoverReturns : public testing::MoverTest {
+class MoverReturns : public MoverTest {
  protected:
   void go_away() {
     limit(0);
@@ -121,11 +118,7 @@ TEST_F(MoverReturns, WithoutRoomOnTheDeviceWorkStaysHeldAndItIsTriedAgain) {
   leave_room_for(2);
   lift();
   run_for(10 * kMs);
-  EXPECT_EQ(phase(), abi::kReturning);
-  EXPECT_EQ(error(), abi::kSwapNoDeviceRoom);
-  EXPECT_FALSE(admits());
-  EXPECT_EQ(resident(), 2 * kMiB2);
-  expect_told_right();
+  expect_held(abi::kReturning, abi::kSwapNoDeviceRoom, 2 * kMiB2);
   run_for(10 * kSecond);
   EXPECT_EQ(resident(), 2 * kMiB2) << "what has come stays: the monitor keeps order";
   room = 100;
@@ -249,7 +242,7 @@ TEST_F(MoverReturns, WithoutAMonitorAndRoomItMakesWayNowAndThen) {
 }
 
 TEST_F(MoverReturns, AFreshPageOfAnotherMonitorFindsTheTruth) {
-  allow_host(512 * testing::kMiB);
+  allow_host(512 * kMiB);
   limit(3 * kMiB2);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
   leave_room_for(0);
@@ -270,7 +263,7 @@ TEST_F(MoverReturns, AFreshPageOfAnotherMonitorFindsTheTruth) {
   EXPECT_EQ(told.taken_bytes.load(), 99u);
   EXPECT_EQ(told.limited.load(), 1u) << "until the new monitor has made up its mind";
   EXPECT_EQ(told.limit_bytes.load(), kAll);
-  EXPECT_EQ(told.host_limit_bytes.load(), 512 * testing::kMiB);
+  EXPECT_EQ(told.host_limit_bytes.load(), 512 * kMiB);
   EXPECT_EQ(fresh->memories[0].moved_out_bytes.load(), 2 * kMiB2);
   EXPECT_EQ(fresh->memories[0].moved_in_bytes.load(), 0u);
   EXPECT_EQ(fresh->memories[0].spared_bytes.load(), 77u);

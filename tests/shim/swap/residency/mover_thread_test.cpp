@@ -18,7 +18,7 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 namespace switchyard::shim {
 namespace {
 
-using testing::kAll;
+using namespace testing;
 
 // Runs `act` in a child and expects that it says true there.
 template <typename Act>
@@ -31,7 +31,7 @@ void in_a_child(Act act) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
-class InAChild : public testing::MoverTest {
+class InAChild : public MoverTest {
  public:
   virtual bool run() = 0;
 
@@ -113,7 +113,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
  public:
   bool run() override {
     swap::mover::start();
-    limit(2 * testing::kMiB2);
+    limit(2 * kMiB2);
     swap::mover::poke();
     EXPECT_TRUE(eventually([&] { return phase() == abi::kAbsent; }));
     in_a_child([&] {

@@ -176,5 +176,14 @@ void MoverTest::expect_told_right() {
   EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes());
 }
 
+void MoverTest::expect_held(std::uint32_t in_phase, std::uint32_t for_error,
+                            std::uint64_t resident_bytes) {
+  EXPECT_EQ(phase(), in_phase);
+  EXPECT_EQ(error(), for_error);
+  EXPECT_FALSE(admits());
+  EXPECT_EQ(resident(), resident_bytes);
+  expect_told_right();
+}
+
 }  // namespace testing
 }  // namespace switchyard::shim

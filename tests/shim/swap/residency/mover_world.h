@@ -31,6 +31,8 @@ inline constexpr std::uint64_t kSecond = 1'000 * kMs;
 // Of the pipeline's world: five chunks of 2 MiB.
 inline constexpr std::uint64_t kAll = 5 * kMiB2;
 
+using swap::WorkGuard;
+
 struct MoverWorld {
   // --- the clock ---
   std::atomic<std::uint64_t> now_ns{1'000 * kSecond};
@@ -92,6 +94,8 @@ class MoverTest : public PipelineTest {
   std::uint64_t now() { return mover_.now_ns.load(); }
   // No byte is lost, and the page tells what is where.
   void expect_told_right();
+  // The same, while work is held for that reason.
+  void expect_held(std::uint32_t in_phase, std::uint32_t for_error, std::uint64_t resident_bytes);
 
   MoverWorld mover_;
 };

@@ -9,13 +9,13 @@ namespace switchyard::shim {
 namespace {
 
 namespace pinned_pool = swap::pinned_pool;
-using testing::kMiB;
+using namespace testing;
 
 constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 constexpr std::uint64_t kChunk = swap::kChunk;
 
 // Three slabs, and memory whose copies are put into them by hand.
-class Shrink : public testing::SwapTest {
+class Shrink : public SwapTest {
  protected:
   static int unregistered;
   static CUresult result;

@@ -14,8 +14,7 @@
 namespace switchyard::shim {
 namespace {
 
-using swap::Handle;
-using testing::kMiB;
+using namespace testing;
 
 constexpr auto kTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 constexpr std::uint64_t kBytes = 80 * kMiB;
@@ -30,7 +29,7 @@ CUresult copies() {
 
 // The mover holds work and calls make(). A copy to the host says in its first word where it is
 // from, and may go nowhere else.
-class Whole : public testing::HandlesTest {
+class Whole : public HandlesTest {
  protected:
   Whole() {
     g_copies_until_failure = -1;
@@ -63,11 +62,18 @@ class Whole : public testing::HandlesTest {
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
       const swap::RangesLock held;
-      return swap::consolidation::make(
-          *swap::vmm_allocations::find(number), [](unsigned, std::int64_t bytes) {
-            testing::g_swap->resident += static_cast<std::uint64_t>(bytes);
-          });
+      return swap::consolidation::make(*swap::vmm_allocations::find(number),
+                                       [](unsigned, std::int64_t bytes) {
+                                         g_swap->resident += static_cast<std::uint64_t>(bytes);
+                                       });
     };
+  }
+
+  // Where it is mapped, and not accessible yet.
+  CUdeviceptr mapped(Handle number) {
+    const CUdeviceptr at = reserve(kBytes);
+    EXPECT_EQ(map(at, kBytes, number), CUDA_SUCCESS);
+    return at;
   }
 
   // One handle of the kind that was asked for, mapped at `at`; 0: nowhere.
@@ -183,8 +189,7 @@ TEST_F(Whole, NeverMappedItHasNothingToCopy) {
   const Handle number = create(kBytes, kTypes);
   EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(0);
-  const CUdeviceptr at = reserve(kBytes);
-  EXPECT_EQ(map(at, kBytes, number), CUDA_SUCCESS);
+  const CUdeviceptr at = mapped(number);
   EXPECT_EQ(access(at, kBytes), CUDA_SUCCESS);
   expect_whole(at);
   EXPECT_EQ(g_arrived, 0);
@@ -192,8 +197,7 @@ TEST_F(Whole, NeverMappedItHasNothingToCopy) {
 
 TEST_F(Whole, NeverAccessibleItKeepsItsPlaces) {
   const Handle number = create(kBytes, kTypes);
-  const CUdeviceptr at = reserve(kBytes);
-  EXPECT_EQ(map(at, kBytes, number), CUDA_SUCCESS);
+  const CUdeviceptr at = mapped(number);
   EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(at);
   EXPECT_EQ(g_arrived, 0);
@@ -201,8 +205,7 @@ TEST_F(Whole, NeverAccessibleItKeepsItsPlaces) {
 
 TEST_F(Whole, EachCallFailingInTurnLeavesWhatWasNeverAccessibleInParts) {
   const Handle number = create(kBytes, kTypes);
-  const CUdeviceptr at = reserve(kBytes);
-  EXPECT_EQ(map(at, kBytes, number), CUDA_SUCCESS);
+  const CUdeviceptr at = mapped(number);
   for (int call = 0; call < 2; ++call) {
     swap_.calls_until_failure = call;
     EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_ERROR_OUT_OF_MEMORY) << call;
@@ -321,7 +324,7 @@ TEST_F(Whole, TypesThatTheDriverRefusesAreRefusedAtTheMaking) {
 
 TEST_F(Whole, TheApplicationSeesTheTypesThatItAskedFor) {
   g_driver.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* out, Handle handle) {
-    *out = testing::g_swap->kinds.at(handle);
+    *out = g_swap->kinds.at(handle);
     return CUDA_SUCCESS;
   };
   const CUdeviceptr at = make(kBytes, kTypes);

@@ -36,8 +36,7 @@ class Offer {
   void end() { swap::handover::end_offer(); }
 };
 
-using testing::g_resident;
-using testing::kMiB2;
+using namespace testing;
 
 constexpr unsigned kDonor = 0;
 constexpr unsigned kRecipient = 1;
@@ -65,10 +64,10 @@ CUresult import_memory(CUmemGenericAllocationHandle* out, void*, CUmemAllocation
   return result;
 }
 
-class HandedOver : public testing::PipelineTest {
+class HandedOver : public PipelineTest {
  protected:
   HandedOver() {
-    testing::g_ipc = &world_;
+    g_ipc = &world_;
     g_exports = 0;
     g_fails_export = false;
     g_imported.clear();
@@ -98,7 +97,7 @@ class HandedOver : public testing::PipelineTest {
     for (auto& [key, kept] : world_.shares) {
       for (const int fd : kept) ::close(fd);
     }
-    testing::g_ipc = nullptr;
+    g_ipc = nullptr;
   }
 
   static std::size_t open_files() {
@@ -128,7 +127,7 @@ class HandedOver : public testing::PipelineTest {
     return come(recipient);
   }
 
-  testing::IpcWorld world_;
+  IpcWorld world_;
   std::size_t files_ = 0;
 };
 

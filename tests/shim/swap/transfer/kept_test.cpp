@@ -5,11 +5,11 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::Stop;
-using testing::kMiB2;
 namespace pinned_pool = swap::pinned_pool;
 
-class Kept : public testing::PipelineTest {
+class Kept : public PipelineTest {
  protected:
   ~Kept() override {
     for (auto& piece : taken_) pinned_pool::give_back(piece);

@@ -5,11 +5,10 @@
 namespace switchyard::shim {
 namespace {
 
+using namespace testing;
 using swap::Stop;
-using testing::g_resident;
-using testing::kMiB2;
 
-using Pipeline = testing::PipelineTest;
+using Pipeline = PipelineTest;
 
 TEST_F(Pipeline, NoMoreComesBackThanIsAllowed) {
   out();
