@@ -18,6 +18,22 @@ class Capture : public Gpu {
     EXPECT_OK(CU(cuGraphGetNodes)(graph, nullptr, &count));
     return count;
   }
+  // What comes to `to` from now on waits for what `from` has, so both are one capture's.
+  void join(CUstream from, CUstream to) {
+    CUevent edge = event(CU_EVENT_DISABLE_TIMING);
+    ASSERT_CU(CU(cuEventRecord)(edge, from));
+    ASSERT_CU(CU(cuStreamWaitEvent)(to, edge, 0));
+  }
+  // The end of a capture whose graph nobody wants, and of one that a call has spoilt.
+  static void expect_ends(CUstream s) {
+    CUgraph graph = nullptr;
+    EXPECT_OK(CU(cuStreamEndCapture)(s, &graph));
+    EXPECT_OK(CU(cuGraphDestroy)(graph));
+  }
+  static void expect_invalidated(CUstream s) {
+    CUgraph graph = nullptr;
+    EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CU(cuStreamEndCapture)(s, &graph));
+  }
   void run(CUgraph graph, CUstream s, int times = 1) {
     CUgraphExec exec = nullptr;
     ASSERT_CU(CU(cuGraphInstantiate)(&exec, graph, 0));
@@ -73,17 +89,14 @@ TEST_F(Capture, TakesCopiesSetsHostFunctionsAndValues) {
 
 TEST_F(Capture, ForksAndJoinsByEvents) {
   CUstream a = stream(), b = stream();
-  CUevent fork = event(CU_EVENT_DISABLE_TIMING), join = event(CU_EVENT_DISABLE_TIMING);
   CUdeviceptr memory = alloc(4096);
   ASSERT_CU(CU(cuStreamBeginCapture)(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
   ASSERT_CU(CU(cuMemsetD32Async)(memory, 1, 1024, a));
-  ASSERT_CU(CU(cuEventRecord)(fork, a));
-  ASSERT_CU(CU(cuStreamWaitEvent)(b, fork, 0));
+  join(a, b);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status_of(b));
   ASSERT_CU(launch(b, "add_words", memory, 1u, std::uint64_t{512}));
   ASSERT_CU(launch(a, "add_words", CUdeviceptr{memory + 2048}, 2u, std::uint64_t{512}));
-  ASSERT_CU(CU(cuEventRecord)(join, b));
-  ASSERT_CU(CU(cuStreamWaitEvent)(a, join, 0));
+  join(b, a);
   ASSERT_CU(launch(a, "add_words", memory, 10u, std::uint64_t{1024}));
   CUgraph graph = nullptr;
   ASSERT_CU(CU(cuStreamEndCapture)(a, &graph));
@@ -100,10 +113,8 @@ TEST_F(Capture, ForksAndJoinsByEvents) {
 
 TEST_F(Capture, UnjoinedWorkIsRefused) {
   CUstream a = stream(), b = stream();
-  CUevent fork = event(CU_EVENT_DISABLE_TIMING);
   ASSERT_CU(CU(cuStreamBeginCapture)(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  ASSERT_CU(CU(cuEventRecord)(fork, a));
-  ASSERT_CU(CU(cuStreamWaitEvent)(b, fork, 0));
+  join(a, b);
   ASSERT_CU(launch(b, "nop"));
   CUgraph graph = nullptr;
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CU(cuStreamEndCapture)(a, &graph));
@@ -122,8 +133,7 @@ TEST_F(Capture, GlobalModeRefusesUnsafeCallsOfEveryThread) {
   }).join();
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, theirs);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status_of(s));
-  CUgraph graph = nullptr;
-  EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CU(cuStreamEndCapture)(s, &graph));
+  expect_invalidated(s);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_NONE, status_of(s));
 }
 
@@ -140,8 +150,7 @@ TEST_F(Capture, ThreadLocalModeRefusesItsOwnThreadOnly) {
   EXPECT_OK(theirs);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status_of(s));
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CU(cuMemAlloc)(&memory, 64 << 20));
-  CUgraph graph = nullptr;
-  EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CU(cuStreamEndCapture)(s, &graph));
+  expect_invalidated(s);
 }
 
 TEST_F(Capture, RelaxedModeRefusesNothingUnsafe) {
@@ -150,9 +159,7 @@ TEST_F(Capture, RelaxedModeRefusesNothingUnsafe) {
   CUdeviceptr memory = 0;
   EXPECT_OK(CU(cuMemAlloc)(&memory, 64 << 20));
   EXPECT_OK(CU(cuMemFree)(memory));
-  CUgraph graph = nullptr;
-  EXPECT_OK(CU(cuStreamEndCapture)(s, &graph));
-  EXPECT_OK(CU(cuGraphDestroy)(graph));
+  expect_ends(s);
 }
 
 TEST_F(Capture, ARelaxedThreadMayDoUnsafeThings) {
@@ -168,25 +175,21 @@ TEST_F(Capture, ARelaxedThreadMayDoUnsafeThings) {
     if (theirs == CUDA_SUCCESS) theirs = CU(cuMemFree)(memory);
   }).join();
   EXPECT_OK(theirs);
-  CUgraph graph = nullptr;
-  EXPECT_OK(CU(cuStreamEndCapture)(s, &graph));
-  EXPECT_OK(CU(cuGraphDestroy)(graph));
+  expect_ends(s);
 }
 
 TEST_F(Capture, WaitingForACapturingStreamIsRefused) {
   CUstream s = stream();
   ASSERT_CU(CU(cuStreamBeginCapture)(s, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CU(cuStreamSynchronize)(s));
-  CUgraph graph = nullptr;
-  EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CU(cuStreamEndCapture)(s, &graph));
+  expect_invalidated(s);
 }
 
 TEST_F(Capture, TheLegacyStreamMayNotMeetABlockingCapture) {
   CUstream s = stream(CU_STREAM_DEFAULT);
   ASSERT_CU(CU(cuStreamBeginCapture)(s, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, launch(CU_STREAM_LEGACY, "nop"));
-  CUgraph graph = nullptr;
-  EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CU(cuStreamEndCapture)(s, &graph));
+  expect_invalidated(s);
 }
 
 TEST_F(Capture, TheLegacyStreamIsNotCaptured) {
@@ -196,10 +199,8 @@ TEST_F(Capture, TheLegacyStreamIsNotCaptured) {
 
 TEST_F(Capture, EndsOnlyWhereItBegan) {
   CUstream a = stream(), b = stream();
-  CUevent fork = event(CU_EVENT_DISABLE_TIMING);
   ASSERT_CU(CU(cuStreamBeginCapture)(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  ASSERT_CU(CU(cuEventRecord)(fork, a));
-  ASSERT_CU(CU(cuStreamWaitEvent)(b, fork, 0));
+  join(a, b);
   CUgraph graph = nullptr;
   EXPECT_CU(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, CU(cuStreamEndCapture)(b, &graph));
   EXPECT_NE(CUDA_SUCCESS, CU(cuStreamEndCapture)(a, &graph));

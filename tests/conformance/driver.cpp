@@ -120,6 +120,12 @@ void Gpu::hold(CUstream stream, std::uint32_t* word) {
   ASSERT_CU(CU(cuStreamWaitValue32)(stream, address, 1, CU_STREAM_WAIT_VALUE_EQ));
 }
 
+Opener Gpu::held(CUstream stream) {
+  std::uint32_t* word = pinned(1);
+  hold(stream, word);
+  return {word};
+}
+
 int run_child(const std::string& name, const std::string& input) {
   int ends[2];
   if (pipe(ends) != 0) return -1;

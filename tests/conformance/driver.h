@@ -31,6 +31,13 @@ Type call(const char* symbol) {
 
 std::string error_name(CUresult code);
 
+// Opens a held stream even when an assertion ends the test early.
+struct Opener {
+  std::uint32_t* word;
+  void open() const { __atomic_store_n(word, 1u, __ATOMIC_RELEASE); }
+  ~Opener() { open(); }
+};
+
 // A GPU with its primary context current and the kernels of kernels.ptx loaded.
 class Gpu : public testing::Test {
  protected:
@@ -54,6 +61,7 @@ class Gpu : public testing::Test {
   std::uint64_t free_bytes();
   // Work already queued keeps a stream busy until *word becomes 1.
   void hold(CUstream stream, std::uint32_t* word);
+  Opener held(CUstream stream);  // by a word of its own
 
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
@@ -64,13 +72,6 @@ class Gpu : public testing::Test {
   std::vector<void*> host_;
   std::vector<CUstream> streams_;
   std::vector<CUevent> events_;
-};
-
-// Opens a held stream even when an assertion ends the test early.
-struct Opener {
-  std::uint32_t* word;
-  void open() const { __atomic_store_n(word, 1u, __ATOMIC_RELEASE); }
-  ~Opener() { open(); }
 };
 
 // Runs this program again with --child=NAME and the text on its standard input; its exit status.

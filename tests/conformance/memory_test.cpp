@@ -234,64 +234,62 @@ TEST_F(Copies, SetsOfEveryWidth) {
   EXPECT_EQ(0x11111111u, words[512]);
 }
 
+// A copy of so many rows, and its end in the host.
+CUDA_MEMCPY2D rows(std::size_t bytes, std::size_t count) {
+  CUDA_MEMCPY2D copy{};
+  copy.WidthInBytes = bytes;
+  copy.Height = count;
+  return copy;
+}
+void from_host(CUDA_MEMCPY2D& copy, const std::vector<std::uint32_t>& words, std::size_t pitch) {
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = words.data();
+  copy.srcPitch = pitch;
+}
+void to_host(CUDA_MEMCPY2D& copy, std::vector<std::uint32_t>& words, std::size_t pitch) {
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = words.data();
+  copy.dstPitch = pitch;
+}
+
 TEST_F(Copies, TwoDimensionsGoRowByRow) {
   std::vector<std::uint32_t> in(16 * 16), out(8 * 8);
   std::iota(in.begin(), in.end(), 0u);
   CUdeviceptr memory = alloc(64 * 16);
-  CUDA_MEMCPY2D up{};
-  up.srcMemoryType = CU_MEMORYTYPE_HOST;
-  up.srcHost = in.data();
-  up.srcPitch = 64;
+  CUDA_MEMCPY2D up = rows(64, 16);
+  from_host(up, in, 64);
   up.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   up.dstDevice = memory;
   up.dstPitch = 64;
-  up.WidthInBytes = 64;
-  up.Height = 16;
   ASSERT_CU(CU(cuMemcpy2D)(&up));
-  CUDA_MEMCPY2D down{};
+  CUDA_MEMCPY2D down = rows(32, 8);
   down.srcMemoryType = CU_MEMORYTYPE_DEVICE;
   down.srcDevice = memory;
   down.srcPitch = 64;
   down.srcXInBytes = 16;
   down.srcY = 2;
-  down.dstMemoryType = CU_MEMORYTYPE_HOST;
-  down.dstHost = out.data();
-  down.dstPitch = 32;
-  down.WidthInBytes = 32;
-  down.Height = 8;
+  to_host(down, out, 32);
   ASSERT_CU(CU(cuMemcpy2D)(&down));
   EXPECT_EQ(2u * 16 + 4, out[0]);
   EXPECT_EQ(9u * 16 + 11, out[63]);
 }
 
 TEST_F(Copies, ArraysKeepTheirTexels) {
-  CUDA_ARRAY_DESCRIPTOR shape{};
-  shape.Width = 32;
-  shape.Height = 16;
-  shape.Format = CU_AD_FORMAT_UNSIGNED_INT32;
-  shape.NumChannels = 1;
+  const CUDA_ARRAY_DESCRIPTOR shape = {32, 16, CU_AD_FORMAT_UNSIGNED_INT32, 1};
   CUarray array = nullptr;
   ASSERT_CU(CU(cuArrayCreate)(&array, &shape));
   std::vector<std::uint32_t> in(32 * 16), out(32 * 16);
   std::iota(in.begin(), in.end(), 0u);
-  CUDA_MEMCPY2D copy{};
-  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-  copy.srcHost = in.data();
-  copy.srcPitch = 128;
-  copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-  copy.dstArray = array;
-  copy.WidthInBytes = 128;
-  copy.Height = 16;
-  ASSERT_CU(CU(cuMemcpy2D)(&copy));
-  copy = {};
-  copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  copy.srcArray = array;
-  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-  copy.dstHost = out.data();
-  copy.dstPitch = 128;
-  copy.WidthInBytes = 128;
-  copy.Height = 16;
-  ASSERT_CU(CU(cuMemcpy2D)(&copy));
+  CUDA_MEMCPY2D up = rows(128, 16);
+  from_host(up, in, 128);
+  up.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  up.dstArray = array;
+  ASSERT_CU(CU(cuMemcpy2D)(&up));
+  CUDA_MEMCPY2D down = rows(128, 16);
+  down.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  down.srcArray = array;
+  to_host(down, out, 128);
+  ASSERT_CU(CU(cuMemcpy2D)(&down));
   EXPECT_EQ(in, out);
   CUDA_ARRAY_DESCRIPTOR told{};
   EXPECT_OK(CU(cuArrayGetDescriptor)(&told, array));
@@ -300,11 +298,7 @@ TEST_F(Copies, ArraysKeepTheirTexels) {
 }
 
 TEST_F(Copies, MipmappedArraysHaveLevels) {
-  CUDA_ARRAY3D_DESCRIPTOR shape{};
-  shape.Width = 256;
-  shape.Height = 256;
-  shape.Format = CU_AD_FORMAT_FLOAT;
-  shape.NumChannels = 1;
+  const CUDA_ARRAY3D_DESCRIPTOR shape = {256, 256, 0, CU_AD_FORMAT_FLOAT, 1, 0};
   CUmipmappedArray mipmapped = nullptr;
   ASSERT_CU(CU(cuMipmappedArrayCreate)(&mipmapped, &shape, 3));
   CUarray level = nullptr;

@@ -31,9 +31,7 @@ class ProcAddress : public Gpu {
 constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
 TEST_F(ProcAddress, GivesTheNewestTheVersionKnows) {
-  expect("cuMemAlloc_v2", "cuMemAlloc", 11000);
-  expect("cuMemAlloc_v2", "cuMemAlloc", 12000);
-  expect("cuMemAlloc_v2", "cuMemAlloc", 13000);
+  for (const int version : {11000, 12000, 13000}) expect("cuMemAlloc_v2", "cuMemAlloc", version);
   expect("cuMemGetInfo_v2", "cuMemGetInfo", 12000);
   expect("cuLaunchKernel", "cuLaunchKernel", 12000);
   expect("cuInit", "cuInit", 12000);

@@ -88,10 +88,8 @@ TEST_F(Launches, LibrariesGiveTheSameKernels) {
 
 TEST_F(Launches, HostFunctionsRunInOrder) {
   CUstream s = stream();
-  std::uint32_t* word = pinned(1);
   std::atomic<int> calls{0};
-  Opener opener{word};
-  hold(s, word);
+  const Opener opener = held(s);
   ASSERT_CU(CU(cuLaunchHostFunc)(
       s, [](void* at) { ++*static_cast<std::atomic<int>*>(at); }, &calls));
   EXPECT_EQ(0, calls);
@@ -105,24 +103,20 @@ TEST_F(Launches, HostFunctionsRunInOrder) {
 }
 
 TEST_F(Streams, AreIndependentWhenNonBlocking) {
-  CUstream held = stream(), free_one = stream();
-  std::uint32_t* word = pinned(1);
-  Opener opener{word};
-  hold(held, word);
-  ASSERT_CU(launch(held, "nop"));
+  CUstream full = stream(), free_one = stream();
+  const Opener opener = held(full);
+  ASSERT_CU(launch(full, "nop"));
   ASSERT_CU(launch(free_one, "nop"));
   EXPECT_OK(CU(cuStreamSynchronize)(free_one));
-  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(held));
+  EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(full));
   opener.open();
-  EXPECT_OK(CU(cuStreamSynchronize)(held));
-  EXPECT_OK(CU(cuStreamQuery)(held));
+  EXPECT_OK(CU(cuStreamSynchronize)(full));
+  EXPECT_OK(CU(cuStreamQuery)(full));
 }
 
 TEST_F(Streams, TheLegacyStreamWaitsForBlockingOnes) {
   CUstream blocking = stream(CU_STREAM_DEFAULT);
-  std::uint32_t* word = pinned(1);
-  Opener opener{word};
-  hold(blocking, word);
+  const Opener opener = held(blocking);
   ASSERT_CU(launch(nullptr, "nop"));
   EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(nullptr));
   opener.open();
@@ -131,9 +125,7 @@ TEST_F(Streams, TheLegacyStreamWaitsForBlockingOnes) {
 
 TEST_F(Streams, BlockingOnesWaitForTheLegacyStream) {
   CUstream blocking = stream(CU_STREAM_DEFAULT), other = stream(CU_STREAM_NON_BLOCKING);
-  std::uint32_t* word = pinned(1);
-  Opener opener{word};
-  hold(CU_STREAM_LEGACY, word);
+  const Opener opener = held(CU_STREAM_LEGACY);
   ASSERT_CU(launch(blocking, "nop"));
   ASSERT_CU(launch(other, "nop"));
   EXPECT_OK(CU(cuStreamSynchronize)(other));
@@ -143,9 +135,7 @@ TEST_F(Streams, BlockingOnesWaitForTheLegacyStream) {
 }
 
 TEST_F(Streams, PerThreadOnesDiffer) {
-  std::uint32_t* word = pinned(1);
-  Opener opener{word};
-  hold(CU_STREAM_PER_THREAD, word);
+  const Opener opener = held(CU_STREAM_PER_THREAD);
   EXPECT_CU(CUDA_ERROR_NOT_READY, CU(cuStreamQuery)(CU_STREAM_PER_THREAD));
   CUresult theirs = CUDA_ERROR_UNKNOWN;
   std::thread([&] {
@@ -188,9 +178,7 @@ TEST_F(Streams, ManyLaunchesKeepTheirOrder) {
 
 TEST_F(Streams, AFullQueueBlocksTheLauncherUntilItDrains) {
   CUstream s = stream();
-  std::uint32_t* word = pinned(1);
-  Opener opener{word};
-  hold(s, word);
+  const Opener opener = held(s);
   std::atomic<int> launched{0};
   std::atomic<bool> ended{false};
   std::thread launcher([&] {
