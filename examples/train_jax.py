@@ -8,10 +8,11 @@ it sees when it starts: under a quota, three quarters of the quota.
 """
 
 import argparse
-import time
 
 import jax
 import jax.numpy as jnp
+
+import steps
 
 
 def loss_of(weights, x, wanted):
@@ -39,17 +40,12 @@ def main():
     limit = (device.memory_stats() or {}).get("bytes_limit", 0)
     print(f"JAX has taken a pool of {limit >> 20} MiB", flush=True)
 
-    begun = said = time.monotonic()
-    steps = 0
-    while time.monotonic() - begun < options.seconds:
+    def one():
+        nonlocal weights
         weights, loss = step(weights, x, wanted)
-        steps += 1
-        value = float(loss)
-        now = time.monotonic()
-        if now - said >= 1:
-            print(f"step {steps}, loss {value:.4f}, {steps / (now - begun):.1f} steps/s", flush=True)
-            said = now
-    print(f"{steps} steps", flush=True)
+        return float(loss)
+
+    steps.repeat(one, options.seconds)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@
 """
 
 import argparse
-import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import steps
 
 
 def main():
@@ -28,21 +29,15 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     x, wanted = torch.randn(2, 32, 256, 512, device="cuda")
 
-    begun = said = time.monotonic()
-    steps = 0
-    while time.monotonic() - begun < options.seconds:
+    def one():
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = F.mse_loss(model(x), wanted)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        steps += 1
-        value = loss.item()
-        now = time.monotonic()
-        if now - said >= 1:
-            print(f"step {steps}, loss {value:.4f}, {steps / (now - begun):.1f} steps/s", flush=True)
-            said = now
-    print(f"{steps} steps", flush=True)
+        return loss.item()
+
+    steps.repeat(one, options.seconds)
 
 
 if __name__ == "__main__":
