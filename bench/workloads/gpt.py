@@ -70,7 +70,6 @@ class Training(Torch):
 
     def __init__(self, options):
         super().__init__(options)
-        self.options = options
         self.units_per_step = options.batch * options.length
 
     def prepare(self):
@@ -83,9 +82,7 @@ class Training(Torch):
                         for _ in range(4)]
         self.turn = 0
         self.make_events()
-        for _ in range(o.warm):
-            self.enqueue()
-        self.synchronize()
+        self.warm_up()
 
     def enqueue(self):
         tokens = self.batches[self.turn % len(self.batches)]
@@ -98,10 +95,6 @@ class Inference(Torch):
     unit = "requests"
     ahead = 1
 
-    def __init__(self, options):
-        super().__init__(options)
-        self.options = options
-
     def prepare(self):
         o = self.options
         torch.manual_seed(0)
@@ -110,9 +103,7 @@ class Inference(Torch):
             self.model.to(torch.bfloat16)
         self.tokens = torch.randint(0, o.vocabulary, (o.batch, o.length), device=self.device)
         self.make_events()
-        for _ in range(o.warm):
-            self.enqueue()
-        self.synchronize()
+        self.warm_up()
 
     def enqueue(self):
         with torch.no_grad():

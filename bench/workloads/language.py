@@ -50,7 +50,6 @@ class Language(Torch):
 
     def __init__(self, options):
         super().__init__(options)
-        self.options = options
         self.name = f"language-{self.mode}"
         self.answers, self.firsts, self.gaps = [], [], []
         self.asked = 0

@@ -21,7 +21,6 @@ class Network(Torch):
 
     def __init__(self, options):
         super().__init__(options)
-        self.options = options
         self.name = f"{options.model}-{self.mode}"
         self.units_per_step = options.batch
 
@@ -38,9 +37,7 @@ class Network(Torch):
 
     def prepare(self):
         self.build()
-        for _ in range(self.options.warm):
-            self.enqueue()
-        self.synchronize()
+        self.warm_up()
 
 
 class Training(Network):
@@ -107,9 +104,7 @@ class Graph(Network):
             with torch.cuda.graph(self.graph):
                 self.logits = self.model(self.inputs)
             self.replay = self.graph.replay
-        for _ in range(self.options.warm):
-            self.enqueue()
-        self.synchronize()
+        self.warm_up()
 
     def enqueue(self):
         self.replay()

@@ -16,6 +16,7 @@ import harness
 
 class Torch(harness.Workload):
     def __init__(self, options):
+        self.options = options
         self.device = torch.device(options.device)
         self.on_gpu = self.device.type == "cuda"
         self.events = []
@@ -30,6 +31,11 @@ class Torch(harness.Workload):
 
     def enqueue(self):
         raise NotImplementedError
+
+    def warm_up(self):
+        for _ in range(self.options.warm):
+            self.enqueue()
+        self.synchronize()
 
     def step(self):
         self.enqueue()
