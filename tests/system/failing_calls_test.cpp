@@ -52,9 +52,7 @@ TEST_P(FailingCalls, CostTheJobNothing) {
   tell(3, "launch 10");
   EXPECT_TRUE(held(1));
   monitor_->open();
-  await(3, "launch");
-  done(3, "sync");
-  EXPECT_EQ(count(), launched + 10);
+  expect_launched(3, launched + 10);
   EXPECT_TRUE(std::filesystem::exists(in_folder("failed"))) << "the call was never refused";
 }
 

@@ -74,6 +74,32 @@ class GateScene : public Scene {
       answers_.push_back(next);
     }
   }
+  // The gate closes over a queue that is nearly full, and another thread is held.
+  void close_behind_the_queue(std::uint32_t why) {
+    done(3, "hold", "launch " + std::to_string(kFit));
+    monitor_->close(why);
+    release();
+    tell(4, "launch 5");
+    EXPECT_TRUE(held(1));
+  }
+  // All of them have run.
+  void expect_queue_and_held_launched() {
+    await(4, "launch");
+    done(4, "sync");
+    done(3, "sync");
+    EXPECT_EQ(count(), kFit + 5);
+  }
+  // Nothing has run, however long that takes here.
+  void expect_nothing_runs() {
+    give_it_time();
+    EXPECT_EQ(count(), 0);
+  }
+  // Its launch, which was held, has run, and `kernels` in all.
+  void expect_launched(int thread, long kernels) {
+    await(thread, "launch");
+    done(thread, "sync");
+    EXPECT_EQ(count(), kernels);
+  }
   bool answered(int thread, const std::string& command) {
     count();  // whatever was said before it is read
     return std::find(answers_.begin(), answers_.end(),

@@ -21,8 +21,7 @@ TEST_F(Gate, AThousandQueuedLaunchesStopAndGoOnWithTheRightResult) {
   for (const int thread : {3, 4, 5, 6}) done(thread, "hold", "launch 250");
   monitor_->close(abi::kClosedByPause);
   release();
-  give_it_time();
-  EXPECT_EQ(count(), 0);
+  expect_nothing_runs();
   monitor_->open();
   for (const int thread : {3, 4, 5, 6}) done(thread, "sync");
   EXPECT_EQ(count(), 1000);
@@ -63,8 +62,7 @@ TEST_F(Gate, AFullQueueAndWhatWaitsForItWithTheDriversLocksOutliveAClosedGate) {
   release();
   tell(5, "free");
   tell(6, "all");
-  give_it_time();
-  EXPECT_EQ(count(), 0);
+  expect_nothing_runs();
   EXPECT_FALSE(answered(3, "launch"));
   monitor_->open();
   await(3, "launch");
@@ -118,9 +116,7 @@ TEST_F(Gate, ACaptureGoesOnAtAClosedGateAndOpensNothing) {
   EXPECT_EQ(monitor_->gate().held_threads.load(), 1u);
   EXPECT_EQ(count(), 0);
   monitor_->open();
-  await(3, "launch");
-  done(3, "sync");
-  EXPECT_EQ(count(), 5);
+  expect_launched(3, 5);
 }
 
 TEST_F(Gate, NumbersAreEqualOnceTheCpuHasWaited) {
@@ -141,27 +137,15 @@ TEST_F(Gate, NumbersAreEqualOnceTheCpuHasWaited) {
 
 TEST_F(Gate, WhenTheMonitorDiesATurnIsNobodysAndTheJobGoesOn) {
   begin();
-  done(3, "hold", "launch " + std::to_string(kFit));
-  monitor_->close(abi::kClosedByTurn | abi::kClosedByLimit);
-  release();
-  tell(4, "launch 5");
-  EXPECT_TRUE(held(1));
-  give_it_time();
-  EXPECT_EQ(count(), 0);
+  close_behind_the_queue(abi::kClosedByTurn | abi::kClosedByLimit);
+  expect_nothing_runs();
   monitor_->vanish();
-  await(4, "launch");
-  done(4, "sync");
-  done(3, "sync");
-  EXPECT_EQ(count(), kFit + 5);
+  expect_queue_and_held_launched();
 }
 
 TEST_F(Gate, APauseOutlivesTheMonitorAndTheNextOneEndsIt) {
   begin();
-  done(3, "hold", "launch " + std::to_string(kFit));
-  monitor_->close(abi::kClosedByPause | abi::kClosedByTurn);
-  release();
-  tell(4, "launch 5");
-  EXPECT_TRUE(held(1));
+  close_behind_the_queue(abi::kClosedByPause | abi::kClosedByTurn);
   const auto dead = std::exchange(monitor_, nullptr);
   dead->vanish();
   EXPECT_TRUE(eventually([&] { return dead->gate().closed.load() == abi::kClosedByPause; }));
@@ -170,14 +154,10 @@ TEST_F(Gate, APauseOutlivesTheMonitorAndTheNextOneEndsIt) {
   EXPECT_EQ(monitor_->hello().flags, wire::kRejoin);
   EXPECT_EQ(monitor_->hello().paused, 1u);
   EXPECT_TRUE(held(1));  // now before the new page
-  give_it_time();
-  EXPECT_EQ(count(), 0);
+  expect_nothing_runs();
   EXPECT_FALSE(answered(4, "launch"));
   monitor_->open();
-  await(4, "launch");
-  done(4, "sync");
-  done(3, "sync");
-  EXPECT_EQ(count(), kFit + 5);
+  expect_queue_and_held_launched();
   // And the new page's gate is in force.
   done(3, "launch 50", "sync");
   EXPECT_EQ(monitor_->gate().state.load(), abi::kGateReady);
@@ -214,9 +194,7 @@ TEST_F(Gate, APauseWithATimeOutEndsWithoutAMonitor) {
   tell(3, "launch 5");
   EXPECT_TRUE(held(1));
   monitor_->vanish();
-  await(3, "launch");
-  done(3, "sync");
-  EXPECT_EQ(count(), 5);
+  expect_launched(3, 5);
 }
 
 TEST_F(Gate, AfterAFullQueueTheNextMonitorIsFoundThoughTheDriversLocksAreHeld) {
@@ -234,9 +212,7 @@ TEST_F(Gate, AfterAFullQueueTheNextMonitorIsFoundThoughTheDriversLocksAreHeld) {
       [&] { return monitor_->joined() && monitor_->gate().closed.load() == abi::kClosedByPause; }));
   EXPECT_EQ(count(), 0);
   monitor_->open();
-  await(3, "launch");
-  done(3, "sync");
-  EXPECT_EQ(count(), 5000);
+  expect_launched(3, 5000);
 }
 
 }  // namespace

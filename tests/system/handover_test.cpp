@@ -44,14 +44,6 @@ class HandedOver : public ReleaseInParts {
   bool moved(const char* name, std::uint64_t times) {
     return eventually([&] { return times_out(name) >= times; });
   }
-  void expect_all_right() {
-    EXPECT_TRUE(advances(0));
-    EXPECT_TRUE(advances(1));
-    for (const std::size_t each : {0, 1}) {
-      EXPECT_EQ(tell(each, "end"), "did end");
-      EXPECT_EQ(tell(each, "check"), "right");
-    }
-  }
 };
 
 // And goes on so, turn after turn: who comes doesn't begin with memory of its own.
@@ -90,8 +82,7 @@ TEST_F(HandedOver, WhoeverIsKilledMeanwhileTheOtherGoesOn) {
     ::kill(jobs_[killed]->pid(), SIGKILL);
     const std::size_t left = 1 - killed;
     EXPECT_TRUE(advances(left));
-    EXPECT_EQ(tell(left, "end"), "did end");
-    EXPECT_EQ(tell(left, "check"), "right");
+    expect_right_in_the_end(left);
     EXPECT_TRUE(eventually([&] {
       return whole_gpu().value("memory_used_bytes", 0ull) < 200 * kMiB;
     })) << "the other's memory is nobody's";

@@ -33,6 +33,10 @@ class Peer {
     const std::string said = ask("export " + std::to_string(index) + " " + std::to_string(at));
     return said.rfind("handle ", 0) == 0 ? said.substr(7) : said;
   }
+  // Whether it opens the handle as its memory number `index`.
+  bool opens(const std::string& handle, int index) {
+    return ask("open " + handle).rfind("opened " + std::to_string(index) + " ", 0) == 0;
+  }
   void kill() { ::kill(child_.pid(), SIGKILL); }
 
  private:
@@ -76,7 +80,7 @@ class Ipc : public Scene {
     return gpu_of(job).value("memory_used_bytes", 0ull) / kMiB;
   }
   void expect_shared(Peer& maker, Peer& opener, const std::string& handle) {
-    ASSERT_EQ(opener.ask("open " + handle).rfind("opened 0 ", 0), 0u);
+    ASSERT_TRUE(opener.opens(handle, 0));
     EXPECT_EQ(opener.ask("check 0 1"), "right");
     EXPECT_EQ(opener.ask("fill 0 2"), "did fill");
     EXPECT_EQ(maker.ask("check 0 2"), "right");
@@ -139,18 +143,18 @@ TEST_F(Ipc, WhatIsOpenIsCountedAndTheLastCloseEndsIt) {
   EXPECT_EQ(b.ask("check 1 1"), "right");
   EXPECT_EQ(b.ask("close 1"), "did close");
   EXPECT_EQ(b.ask("close 1"), std::string("failed close") + kInvalidValue);
-  EXPECT_EQ(b.ask("open " + handle).rfind("opened 2", 0), 0u);
+  EXPECT_TRUE(b.opens(handle, 2));
   EXPECT_EQ(b.ask("check 2 1"), "right");
 }
 
 TEST_F(Ipc, WhatAContextOpenedEndsWithIt) {
   Peer a = maker(), b = peer("opener");
   const std::string handle = a.handle(0);
-  ASSERT_EQ(b.ask("open " + handle).rfind("opened 0", 0), 0u);
+  ASSERT_TRUE(b.opens(handle, 0));
   EXPECT_EQ(b.ask("reset"), "did reset");
   EXPECT_EQ(b.ask("renew"), "did renew");
   EXPECT_EQ(b.ask("close 0"), std::string("failed close") + kInvalidValue);
-  EXPECT_EQ(b.ask("open " + handle).rfind("opened 1", 0), 0u);
+  EXPECT_TRUE(b.opens(handle, 1));
   EXPECT_EQ(b.ask("check 1 1"), "right");
 }
 
@@ -168,7 +172,7 @@ TEST_F(Ipc, AHandleThatNobodyGaveIsRefused) {
   other = handle;
   other.replace(64, 16, "ffffffffffffffff");  // of its size
   EXPECT_EQ(b.ask("open " + other), std::string("failed open") + kInvalidValue);
-  EXPECT_EQ(b.ask("open " + handle).rfind("opened 2", 0), 0u);
+  EXPECT_TRUE(b.opens(handle, 2));
 }
 
 TEST_F(Ipc, SmallMemoryIsTheDrivers) {
@@ -215,7 +219,7 @@ TEST_F(Ipc, AKilledExportersMemoryLivesUntilItsOpenersCloseIt) {
     Peer a = maker();
     handle = a.handle(0);
     EXPECT_GE(descriptors_of_monitor(), before + 3) << "a descriptor for each chunk";
-    ASSERT_EQ(b.ask("open " + handle).rfind("opened 1", 0), 0u);
+    ASSERT_TRUE(b.opens(handle, 1));
     a.kill();
     EXPECT_TRUE(eventually([&] { return job_named("maker").is_null(); }));
   }
@@ -231,7 +235,7 @@ TEST_F(Ipc, WhatItsMakerFreesNobodyOpensAnyMore) {
   Peer a = maker(), b = peer("opener"), c = peer("late");
   const std::size_t before = descriptors_of_monitor();
   const std::string handle = a.handle(0);
-  ASSERT_EQ(b.ask("open " + handle).rfind("opened 0", 0), 0u);
+  ASSERT_TRUE(b.opens(handle, 0));
   const std::uint64_t held = used("maker");
   EXPECT_EQ(a.ask("free 0"), "did free");
   EXPECT_EQ(descriptors_of_monitor(), before) << "at once: they would keep the memory";

@@ -94,6 +94,17 @@ class ReleaseInParts : public Release {
     return eventually([&] { return tell(index, "count") != before; });
   }
 
+  // Both go on, and every word is where they left it.
+  void expect_all_right() {
+    EXPECT_TRUE(advances(0));
+    EXPECT_TRUE(advances(1));
+    for (const std::size_t each : {0, 1}) expect_right_in_the_end(each);
+  }
+  void expect_right_in_the_end(std::size_t index) {
+    EXPECT_EQ(tell(index, "end"), "did end");
+    EXPECT_EQ(tell(index, "check"), "right");
+  }
+
   std::optional<Child> owner_;
   std::vector<std::unique_ptr<Child>> jobs_;
 };

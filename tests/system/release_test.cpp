@@ -155,12 +155,7 @@ TEST_F(ReleaseInParts, OnlyWhatIsLackingLeavesAndEveryWordIsRight) {
   EXPECT_TRUE(moved("one"));
   EXPECT_TRUE(moved("two"));
   EXPECT_FALSE(whole) << "20 MiB would have been enough";
-  EXPECT_TRUE(advances(0));
-  EXPECT_TRUE(advances(1));
-  for (const std::size_t each : {0, 1}) {
-    EXPECT_EQ(tell(each, "end"), "did end");
-    EXPECT_EQ(tell(each, "check"), "right");
-  }
+  expect_all_right();
 }
 
 TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndAnewInTurns) {
@@ -177,10 +172,7 @@ TEST_F(ReleaseInParts, WhenTheMonitorIsKilledInAMoveTheyGoOnOneAfterTheOtherAndA
     EXPECT_TRUE(advances(0));
     EXPECT_TRUE(advances(1));
   }
-  for (const std::size_t each : {0, 1}) {
-    EXPECT_EQ(tell(each, "end"), "did end");
-    EXPECT_EQ(tell(each, "check"), "right");
-  }
+  expect_all_right();
 }
 
 TEST_F(Release, AJobKilledWhileItsMemoryIsAwayLeavesNothing) {

@@ -34,20 +34,16 @@ TEST_F(SwapOfOwnMemory, MovesBesideAllocationsOfTheDrivers) {
 TEST_F(SwapOfOwnMemory, WhatWasAwayIsUnmappedAndMappedAgain) {
   begin_own();
   ask("launch 6");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_out());
+  ASSERT_TRUE(swapped_in());
   for (const char* index : {"0", "1", "2"}) {
     EXPECT_EQ(ask(std::string("remap ") + index), "did remap");
   }
   for (unsigned why = 0; why < kStays; ++why) EXPECT_EQ(stays(static_cast<Stays>(why)), 0u) << why;
   EXPECT_EQ(words().total_bytes.load(), 132 * kMiB);
   EXPECT_EQ(ask("check"), "right");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_out());
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
 }
 
@@ -62,24 +58,20 @@ TEST_F(SwapOfOwnMemory, WhatIsAwayAndHasNoHandleEndsAtOnce) {
   for (const char* index : {"0", "1", "2"}) {
     EXPECT_EQ(ask(std::string("drop ") + index), "did drop");
   }
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(ask("free 0"), "did free");
   EXPECT_EQ(ask("free 2"), "did free");
   EXPECT_EQ(words().total_bytes.load(), 6 * kMiB);
   EXPECT_EQ(words().phase.load(), abi::kAbsent);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
 }
 
 TEST_F(SwapOfOwnMemory, HandlesAreReleasedWhileTheMemoryIsAway) {
   begin_own();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(ask("drop 0"), "did drop");
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
   EXPECT_EQ(ask("free 0"), "did free");
   EXPECT_EQ(words().total_bytes.load(), 86 * kMiB);
@@ -87,12 +79,7 @@ TEST_F(SwapOfOwnMemory, HandlesAreReleasedWhileTheMemoryIsAway) {
 
 TEST_F(SwapOfOwnMemory, ANewAllocationWaitsWhileMemoryIsAway) {
   begin_own();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  ASSERT_TRUE(child_->write_line("alloc " + own(4 * kMiB, 2 * kMiB)));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did alloc 3");
+  EXPECT_EQ(said_once_it_is_back("alloc " + own(4 * kMiB, 2 * kMiB)), "did alloc 3");
   EXPECT_EQ(ask("check"), "right");
 }
 
@@ -100,9 +87,8 @@ TEST_F(SwapOfOwnMemory, ANewAllocationWaitsWhileMemoryIsAway) {
 TEST_F(SwapOfOwnMemory, WithoutAnyContextNobodyIsHeldForEver) {
   begin_own();
   ask("begin");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
+  ASSERT_TRUE(swapped_out());
+  EXPECT_TRUE(one_is_held());
   EXPECT_EQ(ask("reset"), "did reset");
   in();
   EXPECT_EQ(ask("end").rfind("failed end", 0), 0u);
@@ -120,10 +106,8 @@ TEST_F(SwapOfOwnMemory, AnyContextMovesIt) {
     EXPECT_EQ(ask("reset"), "did reset");
     EXPECT_EQ(ask(makes), std::string("did ") + makes);
     EXPECT_EQ(ask("launch 6"), "did launch");
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_out());
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(ask("check"), "right");
   }
 }

@@ -30,14 +30,10 @@ TEST_F(SwapOfPooledMemory, MovesBesideTheOtherKinds) {
 
 TEST_F(SwapOfPooledMemory, WhatIsAwayIsFreedAtOnceAndANewAllocationWaits) {
   begin_pooled();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(ask("free 0"), "did free");
   EXPECT_EQ(words().total_bytes.load(), 4 * kMiB);
-  ASSERT_TRUE(child_->write_line("alloc " + ordered(8 * kMiB)));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did alloc 3");
+  EXPECT_EQ(said_after_the_wait("alloc " + ordered(8 * kMiB)), "did alloc 3");
   EXPECT_EQ(ask("check"), "right");
   EXPECT_EQ(words().total_bytes.load(), 12 * kMiB);
 }
@@ -46,12 +42,10 @@ TEST_F(SwapOfPooledMemory, WhatIsCachedIsGivenBackAndNotMoved) {
   begin_pooled();
   EXPECT_EQ(ask("free 0"), "did free");
   EXPECT_EQ(words().total_bytes.load(), 38 * kMiB) << "nothing was synchronised";
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(words().total_bytes.load(), 4 * kMiB);
   EXPECT_EQ(words().moved_bytes.load(), 4 * kMiB);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
 }
 
@@ -62,10 +56,8 @@ TEST_F(SwapOfPooledMemory, IsUsedAgainAfterItCameBack) {
     EXPECT_EQ(ask("alloc " + ordered(34 * kMiB)), "did alloc " + std::to_string(3 + round));
     EXPECT_EQ(words().total_bytes.load(), 38 * kMiB);
     ask("launch 3");
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_out());
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(ask("check"), "right");
   }
 }
@@ -116,6 +108,7 @@ class PoolOfASwappableJob : public Swap {
     const std::string answer = ask("alloc " + std::to_string(mib) + " " + std::to_string(stream));
     return answer.substr(answer.find(' ') + 1);
   }
+  void sync(int stream) { EXPECT_EQ(ask("sync " + std::to_string(stream)), "did sync"); }
   std::uint64_t used() { return monitor_->lane().used_bytes.load(); }
 };
 
@@ -132,14 +125,14 @@ TEST_F(PoolOfASwappableJob, TheSameStreamHasAFreedPieceAgainAtOnce) {
   EXPECT_EQ(ask("fill 2 6 0"), "did fill");
   EXPECT_EQ(used(), 16 * kMiB);
   EXPECT_EQ(ask("let"), "did let");
-  EXPECT_EQ(ask("sync 0"), "did sync");
-  EXPECT_EQ(ask("sync 1"), "did sync");
+  sync(0);
+  sync(1);
   EXPECT_EQ(ask("check 1 9"), "right");
   EXPECT_EQ(ask("check 2 6"), "right");
   EXPECT_EQ(ask("free 1 0"), "did free");
   EXPECT_EQ(ask("free 2 3"), "did free");
-  EXPECT_EQ(ask("sync 0"), "did sync");
-  EXPECT_EQ(ask("sync 3"), "did sync");
+  sync(0);
+  sync(3);
   EXPECT_EQ(used(), 0u);
 }
 
@@ -151,7 +144,7 @@ TEST_F(PoolOfASwappableJob, KeepsWhatItsThresholdSays) {
   for (const char* index : {"0", "1", "2"}) ask(std::string("free ") + index + " 0");
   EXPECT_EQ(ask("pool"), "0 16 16 16");
   EXPECT_EQ(used(), 16 * kMiB);
-  EXPECT_EQ(ask("sync 0"), "did sync");
+  sync(0);
   EXPECT_LE(used(), 8 * kMiB);
   EXPECT_GT(used(), 0u);
   EXPECT_EQ(ask("reset"), "did reset");
@@ -171,11 +164,11 @@ TEST_F(PoolOfASwappableJob, IsTheOneThatTheDriverNames) {
   EXPECT_EQ(ask("destroy"), "did destroy");
   EXPECT_EQ(used(), 12 * kMiB);
   EXPECT_EQ(ask("fill 1 3 0"), "did fill") << "it lives on";
-  EXPECT_EQ(ask("sync 0"), "did sync");
+  sync(0);
   EXPECT_EQ(ask("check 1 3"), "right");
   EXPECT_EQ(ask("free 1 0"), "did free");
   EXPECT_EQ(ask("drop 0"), "did drop");
-  EXPECT_EQ(ask("sync 0"), "did sync");
+  sync(0);
   EXPECT_EQ(used(), 0u);
 }
 
@@ -193,8 +186,8 @@ TEST_F(PoolOfASwappableJob, ACaptureBesideWhatIsCachedGoesOn) {
   EXPECT_EQ(alloc(4, 1), other);
   EXPECT_EQ(ask("end 0"), "did end");
   EXPECT_EQ(ask("free 2 1"), "did free");
-  EXPECT_EQ(ask("sync 0"), "did sync");
-  EXPECT_EQ(ask("sync 1"), "did sync");
+  sync(0);
+  sync(1);
   EXPECT_EQ(words().total_bytes.load(), 0u);
 }
 

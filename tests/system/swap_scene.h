@@ -59,42 +59,56 @@ class Swap : public Scene {
   bool becomes(std::uint32_t phase) {
     return eventually([&] { return words().phase.load() == phase; });
   }
+  bool swapped_out(std::uint64_t limit = 0) {
+    out(limit);
+    return becomes(abi::kAbsent);
+  }
+  bool swapped_in() {
+    in();
+    return becomes(abi::kResident);
+  }
+  bool one_is_held() {
+    return eventually([&] { return words().held_threads.load() == 1; });
+  }
   bool fails(std::uint32_t error) {
     return eventually([&] { return words().error.load() == error; });
   }
 
   std::string line() { return line_of(*child_); }
   std::string ask(const std::string& command) { return system_tests::ask(*child_, command); }
+  // The job ends what it began, and every word is as it was left.
+  void expect_right_in_the_end() {
+    EXPECT_EQ(ask("end"), "did end");
+    EXPECT_EQ(ask("check"), "right");
+  }
   // All leaves and comes back, as it was.
   void out_and_in() {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
+    ASSERT_TRUE(swapped_out());
     EXPECT_EQ(words().resident_bytes.load(), 0u);
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(ask("check"), "right");
   }
   // The same three times while the job launches. `bytes`: all that moves, each time anew.
   void out_and_in_under_work(std::uint64_t bytes) {
     ask("begin");
     for (int round = 0; round < 3; ++round) {
-      out();
-      ASSERT_TRUE(becomes(abi::kAbsent));
+      ASSERT_TRUE(swapped_out());
       EXPECT_EQ(words().resident_bytes.load(), 0u);
       const std::string held = count();
-      in();
-      ASSERT_TRUE(becomes(abi::kResident));
+      ASSERT_TRUE(swapped_in());
       EXPECT_TRUE(eventually([&] { return count() != held; }));
     }
-    EXPECT_EQ(ask("end"), "did end");
-    EXPECT_EQ(ask("check"), "right");
+    expect_right_in_the_end();
     EXPECT_EQ(words().moved_bytes.load(), 6 * bytes);
   }
-  // What the job says to `command` that waits while its memory is away.
+  // What the job says to `command`, which waits while its memory is away.
   std::string said_once_it_is_back(const std::string& command) {
-    out();
-    if (!becomes(abi::kAbsent) || !child_->write_line(command)) return "it did not leave";
-    EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
+    return swapped_out() ? said_after_the_wait(command) : "it did not leave";
+  }
+  // The same when it is away already.
+  std::string said_after_the_wait(const std::string& command) {
+    EXPECT_TRUE(child_->write_line(command));
+    EXPECT_TRUE(one_is_held());
     in();
     return line();
   }
@@ -112,8 +126,7 @@ class Swap : public Scene {
                words().resident_bytes.load() == words().total_bytes.load();
       }));
     }
-    EXPECT_EQ(ask("end"), "did end");
-    EXPECT_EQ(ask("check"), "right");
+    expect_right_in_the_end();
     EXPECT_TRUE(std::filesystem::exists(in_folder("failed"))) << "the call was never refused";
   }
 

@@ -28,15 +28,12 @@ class SwapOfSharedMemory : public Swap {
 TEST_F(SwapOfSharedMemory, LeavesAndComesInParts) {
   begin_with({own("x")}, 80 * kMiB);
   ask("begin");
-  out(70 * kMiB);
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out(70 * kMiB));
   EXPECT_EQ(words().resident_bytes.load(), 64 * kMiB);
   out();
   EXPECT_TRUE(eventually([&] { return words().resident_bytes.load() == 0; }));
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
+  ASSERT_TRUE(swapped_in());
+  expect_right_in_the_end();
 }
 
 TEST_F(SwapOfSharedMemory, ExportedItIsOnePieceThatItsImporterSees) {
@@ -56,8 +53,7 @@ TEST_F(SwapOfSharedMemory, ExportedUnderARunningJobItKeepsEveryWord) {
   EXPECT_EQ(ask("export 0"), "did export");
   const std::string then = count();
   EXPECT_TRUE(eventually([&] { return count() != then; }));
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
+  expect_right_in_the_end();
   expect_shared();
 }
 
@@ -76,8 +72,7 @@ TEST_F(SwapOfSharedMemory, ExportedWhileItBeginsToLeaveItIsRight) {
   EXPECT_TRUE(eventually([&] { return words().resident_bytes.load() == 0; }));
   in();
   EXPECT_EQ(line(), "did export");
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
+  expect_right_in_the_end();
   expect_shared();
 }
 

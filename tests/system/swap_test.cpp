@@ -12,20 +12,17 @@ TEST_F(Swap, OutAndInUnderARunningJobKeepsEveryWord) {
   begin();
   ask("begin");
   for (int round = 0; round < 3; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
+    ASSERT_TRUE(swapped_out());
     EXPECT_EQ(words().resident_bytes.load(), 0u);
     EXPECT_GE(words().host_bytes.load(), 38 * kMiB);
     const std::string held = count();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(count(), held) << "a kernel was admitted while its memory was away";
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(words().resident_bytes.load(), 38 * kMiB);
     EXPECT_TRUE(eventually([&] { return count() != held; }));
   }
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
+  expect_right_in_the_end();
   EXPECT_EQ(words().moves.load(), 6u);
   EXPECT_LE(words().moved_bytes.load(), 6 * 38 * kMiB);
 }
@@ -33,13 +30,11 @@ TEST_F(Swap, OutAndInUnderARunningJobKeepsEveryWord) {
 TEST_F(Swap, MemoryThatStaysAsItWasIsCopiedOutOnce) {
   begin();
   for (int round = 0; round < 2; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
+    ASSERT_TRUE(swapped_out());
     EXPECT_EQ(words().resident_bytes.load(), 0u);
     EXPECT_EQ(words().moved_bytes.load(), static_cast<unsigned>(1 + round) * 38 * kMiB);
     EXPECT_EQ(memory().times_out.load(), static_cast<unsigned>(1 + round));
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(ask("check"), "right");
   }
   EXPECT_EQ(words().moved_bytes.load(), 3 * 38 * kMiB) << "once out, twice in";
@@ -47,11 +42,9 @@ TEST_F(Swap, MemoryThatStaysAsItWasIsCopiedOutOnce) {
   EXPECT_EQ(memory().moved_in_bytes.load(), 2 * 38 * kMiB);
   EXPECT_EQ(memory().spared_bytes.load(), 38 * kMiB);
   EXPECT_EQ(ask("launch 3"), "did launch");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(words().moved_bytes.load(), 4 * 38 * kMiB);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
 }
 
@@ -82,10 +75,8 @@ TEST_F(Swap, ZerosAreNotCopied) {
   begin();
   for (const char* before : {"sync", "zero 0"}) {  // at first nothing is believed
     EXPECT_NE(ask(before), "");
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_out());
+    ASSERT_TRUE(swapped_in());
   }
   EXPECT_EQ(words().moved_bytes.load(), 2 * 38 * kMiB + 4 * kMiB);
   EXPECT_EQ(memory().moved_out_bytes.load() + memory().moved_in_bytes.load(),
@@ -98,10 +89,8 @@ TEST_F(Swap, ZerosAreNotCopied) {
 TEST_F(Swap, WithoutDigestsAllIsCopied) {
   begin({{"SWITCHYARD_SWAP_DIGEST", "0"}});
   for (int round = 0; round < 2; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_out());
+    ASSERT_TRUE(swapped_in());
   }
   EXPECT_EQ(words().moved_bytes.load(), 4 * 38 * kMiB);
   EXPECT_EQ(ask("check"), "right");
@@ -112,11 +101,9 @@ TEST_F(Swap, WhatIsKeptInTheHostIsRoomForTheNextMove) {
   words().host_limit_bytes.store(256 * kMiB);
   EXPECT_EQ(ask("alloc " + std::to_string(150 * kMiB)), "did alloc 3");
   for (int round = 0; round < 2; ++round) {
-    out();
-    ASSERT_TRUE(becomes(abi::kAbsent));
+    ASSERT_TRUE(swapped_out());
     EXPECT_EQ(words().host_bytes.load(), 256 * kMiB);
-    in();
-    ASSERT_TRUE(becomes(abi::kResident));
+    ASSERT_TRUE(swapped_in());
     EXPECT_EQ(ask("launch 1"), "did launch");
   }
   EXPECT_EQ(ask("check"), "right");
@@ -130,21 +117,18 @@ TEST_F(Swap, HostMemoryBeyondTheLimitIsGivenBackWhileTheJobWorks) {
   words().host_limit_bytes.store(256 * kMiB);
   EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 256 * kMiB; }));
   EXPECT_EQ(words().phase.load(), abi::kResident);
-  EXPECT_EQ(ask("end"), "did end");
-  EXPECT_EQ(ask("check"), "right");
+  expect_right_in_the_end();
   EXPECT_EQ(words().error.load(), abi::kSwapFine);
 }
 
 TEST_F(Swap, OfHostMemoryBeyondTheLimitWhatIsAwayStays) {
   begin();
   EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 256 * kMiB; }));
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   words().host_limit_bytes.store(0);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_EQ(words().host_bytes.load(), 256 * kMiB);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_TRUE(eventually([&] { return words().host_bytes.load() == 0; }))
       << "its copies were only kept";
   EXPECT_EQ(ask("launch 1"), "did launch");
@@ -155,10 +139,8 @@ TEST_F(Swap, AGraphGoesOnOverMemoryThatCameBack) {
   begin();
   EXPECT_EQ(ask("graph"), "did graph");
   EXPECT_EQ(ask("replay 3"), "did replay");
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_out());
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("replay 2"), "did replay");
   EXPECT_EQ(ask("sync"), "did sync");
   EXPECT_EQ(ask("check"), "right");
@@ -166,31 +148,24 @@ TEST_F(Swap, AGraphGoesOnOverMemoryThatCameBack) {
 
 TEST_F(Swap, OnlyTheExcessLeaves) {
   begin();
-  out(34 * kMiB);
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out(34 * kMiB));
   EXPECT_LE(words().resident_bytes.load(), 34 * kMiB);
   EXPECT_GT(words().resident_bytes.load(), 0u);
-  in();
-  ASSERT_TRUE(becomes(abi::kResident));
+  ASSERT_TRUE(swapped_in());
   EXPECT_EQ(ask("check"), "right");
 }
 
 TEST_F(Swap, WithALimitAboveAllItIsHeldAndNothingLeaves) {
   begin();
-  out(1024 * kMiB);
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out(1024 * kMiB));
   EXPECT_EQ(words().resident_bytes.load(), 38 * kMiB);
-  ASSERT_TRUE(child_->write_line("launch 10"));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did launch");
+  EXPECT_EQ(said_after_the_wait("launch 10"), "did launch");
   EXPECT_EQ(ask("check"), "right");
 }
 
 TEST_F(Swap, ItComesInPartsAndGoesOnOnceThereIsNoLimit) {
   begin();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   ASSERT_TRUE(child_->write_line("launch 10"));
   const auto there = [&](std::uint64_t bytes) {
     return eventually([&] { return words().resident_bytes.load() == bytes; });
@@ -210,22 +185,17 @@ TEST_F(Swap, ItComesInPartsAndGoesOnOnceThereIsNoLimit) {
 
 TEST_F(Swap, WhatIsAwayCanBeFreedAndANewAllocationWaits) {
   begin();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   EXPECT_EQ(ask("free 1"), "did free");
   EXPECT_EQ(words().total_bytes.load(), 34 * kMiB);
-  ASSERT_TRUE(child_->write_line("alloc " + std::to_string(4 * kMiB)));
-  EXPECT_TRUE(eventually([&] { return words().held_threads.load() == 1; }));
-  in();
-  EXPECT_EQ(line(), "did alloc 3");
+  EXPECT_EQ(said_after_the_wait("alloc " + std::to_string(4 * kMiB)), "did alloc 3");
   EXPECT_EQ(ask("check"), "right");
   EXPECT_EQ(words().total_bytes.load(), 38 * kMiB);
 }
 
 TEST_F(Swap, AJobWhoseMemoryIsAwayCanEnd) {
   begin();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   ASSERT_TRUE(child_->write_line("quit"));
   EXPECT_EQ(child_->finish(kLimit).status, 0);
 }
@@ -242,8 +212,7 @@ TEST_F(Swap, WithoutRoomInTheHostTheJobGoesOn) {
 
 TEST_F(Swap, WhenTheMonitorDiesMemoryComesBackByItself) {
   begin();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   ASSERT_TRUE(child_->write_line("launch 10"));
   monitor_->vanish();
   EXPECT_EQ(line(), "did launch");
@@ -252,8 +221,7 @@ TEST_F(Swap, WhenTheMonitorDiesMemoryComesBackByItself) {
 
 TEST_F(Swap, WhenTheMonitorDiesWhatAPersonReleasedStaysAway) {
   begin();
-  out();
-  ASSERT_TRUE(becomes(abi::kAbsent));
+  ASSERT_TRUE(swapped_out());
   monitor_->gate().pause_until_ns.store(0);
   monitor_->close(abi::kClosedByPause);
   ASSERT_TRUE(child_->write_line("launch 10"));
