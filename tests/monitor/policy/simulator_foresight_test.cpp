@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <random>
 
-#include "bench/simulate/simulation.h"
+#include "tests/monitor/policy/regimes.h"
 
 namespace switchyard::simulate {
 namespace {
@@ -71,38 +70,21 @@ TEST(SimulatorForesight, RandomNumbersOfLaunchesAreServedBySlices) {
   EXPECT_LE(p50(foreseen), 1.05 * p50(slices));
 }
 
-// A prompt, then tokens; a batch that grows; a server that begins to use graphs.
 TEST(SimulatorForesight, AHundredChangesAreFollowedWithinASecondAndNothingSwings) {
-  std::mt19937_64 random(16);
-  const auto between = [&](double least, double most) {
-    return std::uniform_real_distribution<double>(least, most)(random);
-  };
-  JobSpec server = job("high:eager:launches=300,cpu_ms=8,gpu_ms=1");
-  Settings how;
-  how.rules.foresee = true;
-  how.sample_s = 0.02;
-  how.seconds = 3;
-  for (int change = 0; change < 100; ++change) {
-    if (change % 2 == 1) {
-      const double cpu_ms = between(3, 20);
-      server.phases.push_back({how.seconds, cpu_ms, between(0.05, 0.2) * cpu_ms,
-                               200 + static_cast<unsigned>(random() % 300)});
-    } else {
-      const double gpu_ms = between(0.8, 8);
-      server.phases.push_back({how.seconds, between(0.3, 0.6) * gpu_ms, gpu_ms, 1});
-    }
-    how.seconds += between(1.5, 4);
-  }
-  const Result result = simulate({server, training()}, how);
+  Regimes it(job("high:eager:launches=300,cpu_ms=8,gpu_ms=1"));
+  it.how.rules.foresee = true;
+  it.change([&]() -> Phase {
+    const double cpu_ms = it.between(3, 20);
+    return {it.how.seconds, cpu_ms, it.between(0.05, 0.2) * cpu_ms,
+            200 + static_cast<unsigned>(it.random() % 300)};
+  });
+  const Result result = simulate({it.server, training()}, it.how);
   const std::vector<std::uint32_t>& slices = result.jobs[1].slices_us;
-  for (std::size_t at = 0; at < server.phases.size(); ++at) {
-    const Phase& phase = server.phases[at];
-    const double end = at + 1 < server.phases.size() ? server.phases[at + 1].from_s : how.seconds;
-    const auto first = static_cast<std::size_t>((phase.from_s + 1) / how.sample_s) + 1;
-    for (std::size_t i = first; static_cast<double>(i) * how.sample_s < end; ++i) {
-      ASSERT_EQ(slices[i] >= 1000, phase.launches > 1) << "change " << at << ", sample " << i;
+  it.each_phase([&](const Phase& phase, std::size_t first, std::size_t past) {
+    for (std::size_t i = first; i < past; ++i) {
+      ASSERT_EQ(slices[i] >= 1000, phase.launches > 1) << phase.from_s << " s, sample " << i;
     }
-  }
+  });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <random>
 #include <tuple>
 
-#include "bench/simulate/simulation.h"
+#include "tests/monitor/policy/regimes.h"
 
 namespace switchyard::simulate {
 namespace {
@@ -188,40 +188,23 @@ TEST_P(SimulatorPromise, TwoServersByGatesAlone) {
 INSTANTIATE_TEST_SUITE_P(Loads, SimulatorPromise,
                          testing::Combine(testing::Range<std::uint64_t>(1, 13), testing::Bool()));
 
-// A prompt, then tokens; a batch that grows; a server that begins to use graphs.
 TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) {
-  std::mt19937_64 random(16);
-  const auto between = [&](double least, double most) {
-    return std::uniform_real_distribution<double>(least, most)(random);
-  };
-  JobSpec server = eager(8, 1, 20);
-  Settings how;
-  how.sample_s = 0.02;
-  how.seconds = 3;
-  for (int change = 0; change < 100; ++change) {
-    if (change % 2 == 1) {
-      server.phases.push_back({how.seconds, between(3, 30), between(0.2, 0.5), 20});
-    } else {
-      const double gpu_ms = between(0.8, 8);  // and it rests: one that never does is a greedy one
-      server.phases.push_back({how.seconds, between(0.3, 0.6) * gpu_ms, gpu_ms, 1});
-    }
-    how.seconds += between(1.5, 4);
-  }
-  const Result result = simulate({server, training()}, how);
+  Regimes it(eager(8, 1, 20));
+  it.change([&]() -> Phase {
+    return {it.how.seconds, it.between(3, 30), it.between(0.2, 0.5), 20};
+  });
+  const Result result = simulate({it.server, training()}, it.how);
   const std::vector<std::uint32_t>& slices = result.jobs[1].slices_us;
-  for (std::size_t at = 0; at < server.phases.size(); ++at) {
-    const Phase& phase = server.phases[at];
-    const double end = at + 1 < server.phases.size() ? server.phases[at + 1].from_s : how.seconds;
+  it.each_phase([&](const Phase& phase, std::size_t first, std::size_t past) {
     const double allowed = phase.launches > 1 ? 0.03 * phase.cpu_ms * 1e3 : 20;
     unsigned changes = 0;
-    const auto first = static_cast<std::size_t>((phase.from_s + 1) / how.sample_s) + 1;
-    for (std::size_t i = first; static_cast<double>(i) * how.sample_s < end; ++i) {
-      ASSERT_GE(slices[i] * 2.0, allowed) << "change " << at << ", sample " << i;
-      ASSERT_LE(slices[i], 2 * allowed) << "change " << at << ", sample " << i;
+    for (std::size_t i = first; i < past; ++i) {
+      ASSERT_GE(slices[i] * 2.0, allowed) << phase.from_s << " s, sample " << i;
+      ASSERT_LE(slices[i], 2 * allowed) << phase.from_s << " s, sample " << i;
       changes += slices[i] != slices[i - 1] ? 1 : 0;
     }
-    EXPECT_LE(changes, 1u) << "change " << at;
-  }
+    EXPECT_LE(changes, 1u) << phase.from_s << " s";
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Loads, SimulatorServing,
