@@ -16,8 +16,10 @@ namespace {
 
 constexpr char kSoname[] = "libcuda.so.1";
 
-std::atomic<void*> g_handle{nullptr};
-pthread_mutex_t g_once = PTHREAD_MUTEX_INITIALIZER;
+constinit std::atomic<void*> g_handle{nullptr};
+// The C library knows of a fork in the middle: the child, which lacks the thread that fills, begins
+// anew. A mutex would be locked there for ever, and no fork handler is registered that early.
+constinit pthread_once_t g_filled = PTHREAD_ONCE_INIT;
 
 void* find_library(bool load) {
   void* handle = g_handle.load(std::memory_order_acquire);
@@ -35,6 +37,20 @@ void take(Dlsym find, void* handle, const char* name, Function*& out) {
   out = reinterpret_cast<Function*>(find(handle, name));
 }
 
+// pre: the library and its dlsym are found.
+void fill() {
+  void* handle = g_handle.load(std::memory_order_acquire);
+  Dlsym find = real_dlsym();
+#define CUDA_CALL(name, rule) take(find, handle, #name, g_driver.name);
+#define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
+#include "filtered/calls.def"
+#include "filtered/driver.def"
+#undef CUDA_CALL
+#undef DRIVER_CALL
+  index_table();
+  g_resolved.store(true, std::memory_order_release);
+}
+
 }  // namespace
 
 bool driver_loaded() { return find_library(false) != nullptr; }
@@ -44,21 +60,8 @@ void* driver_handle() { return find_library(false); }
 bool resolve(bool load) {
   if (resolved()) return true;
   // dlopen runs constructors, which may call us again: never under our lock.
-  void* handle = find_library(load);
-  Dlsym find = real_dlsym();
-  if (handle == nullptr || find == nullptr) return false;
-  ::pthread_mutex_lock(&g_once);
-  if (!g_resolved.load(std::memory_order_relaxed)) {
-#define CUDA_CALL(name, rule) take(find, handle, #name, g_driver.name);
-#define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
-#include "filtered/calls.def"
-#include "filtered/driver.def"
-#undef CUDA_CALL
-#undef DRIVER_CALL
-    index_table();
-    g_resolved.store(true, std::memory_order_release);
-  }
-  ::pthread_mutex_unlock(&g_once);
+  if (find_library(load) == nullptr || real_dlsym() == nullptr) return false;
+  ::pthread_once(&g_filled, fill);
   return true;
 }
 

@@ -7,7 +7,7 @@
 
 namespace switchyard::shim {
 
-// Builds the look-ups. pre: g_driver is filled; called once, by resolve().
+// Builds the look-ups. pre: g_driver is filled; called by resolve(), once in a process.
 void index_table();
 
 // Our entry for an exact exported name of libcuda.so.1, or null when we don't intercept it.

@@ -2,6 +2,8 @@
 #include "shim/driver.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -49,6 +51,34 @@ TEST(DriverTable, ACallWaitsUntilAnotherThreadHasFilledAllOfIt) {
   EXPECT_EQ(Init::call(0), CUDA_SUCCESS);
   other.join();
   EXPECT_EQ(answer, static_cast<int>(CUDA_SUCCESS));
+}
+
+// A child that finds the table half filled by a thread that it does not have.
+int child_calls() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);  // a child that hangs dies of it
+    g_in_the_middle = nullptr;
+    ::_exit(Init::call(0) == CUDA_SUCCESS ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(DriverTable, AForkedChildFillsTheTableThatAnotherThreadLeftHalfFilled) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer's pthread_once knows nothing of forks";
+#endif
+  // In a process that begins anew: a table is filled once.
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        int status = -1;
+        g_in_the_middle = [&] { std::thread([&] { status = child_calls(); }).join(); };
+        ::_exit(Init::call(0) == CUDA_SUCCESS && status == 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(DriverTable, ACallThatTheDriverLacksIsRefused) {
