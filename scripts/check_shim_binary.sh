@@ -48,7 +48,7 @@ done < <(readelf -WS "$library" |
 # --- what a forked child forgets (shim/reset.h) ---
 entries="$(readelf -WS "$library" |
   sed -nE 's/^ *\[ *[0-9]+\] switchyard_resets +[A-Z_]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+).*/\1/p')"
-resets="$(grep -rhc --include='*.cpp' '^SWITCHYARD_RESET(' "$(dirname "$0")/../shim" |
+resets="$(grep -rhc --include='*.cpp' -E '^SWITCHYARD_(RESET|RENEW)\(' "$(dirname "$0")/../shim" |
   awk '{sum += $1} END {print sum}')"
 [ "$((0x${entries:-0} / 16))" = "$resets" ] ||
   complain "holds $((0x${entries:-0} / 16)) resets for a forked child, and its sources have $resets"

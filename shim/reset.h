@@ -8,11 +8,16 @@
 // not exist in the child may have held any lock, and any table may be half changed. So the order
 // inside a stage means nothing.
 //
+// A module keeps what may change in one struct, `State`, and one object of it. Where a child
+// forgets all of it, SWITCHYARD_RENEW makes the object anew: a new field cannot be missed.
+//
 // Threading: the child's only thread; only calls that are async-signal-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <type_traits>
 
 namespace switchyard::shim {
 
@@ -58,6 +63,13 @@ inline void run_resets() {
   }
 }
 
+// A fresh value where the old one stands. Locks and atomics cannot be assigned.
+template <typename State>
+void renew(State& state) {
+  static_assert(std::is_trivially_destructible_v<State>, "what it owns is the parent's, too");
+  ::new (static_cast<void*>(&state)) State();
+}
+
 }  // namespace switchyard::shim
 
 // Once in a file, in a namespace inside of switchyard::shim. `function` is a void().
@@ -67,3 +79,7 @@ inline void run_resets() {
       function, ResetStage::stage};                                                     \
   }                                                                                     \
   static_assert(true)
+
+// The same for a file that forgets all of its state.
+#define SWITCHYARD_RENEW(stage, state) \
+  SWITCHYARD_RESET(stage, [] { ::switchyard::shim::renew(state); })

@@ -45,18 +45,21 @@ struct Slab {
   }
 };
 
-constinit Slab g_slabs[kMostSlabs];
-constinit unsigned g_count = 0;
-constinit std::uint64_t g_free_pages = 0;
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  Slab slabs[kMostSlabs];
+  unsigned count = 0;
+  std::uint64_t free_pages = 0;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 unsigned pages_of(std::uint64_t bytes) {
   return static_cast<unsigned>((bytes + kPage - 1) / kPage);
 }
 
-// g_slabs + g_count: none.
+// What is behind the last: none.
 Slab* find(const void* at) {
-  return std::find_if(g_slabs, g_slabs + g_count,
+  return std::find_if(g_state.slabs, g_state.slabs + g_state.count,
                       [at](const Slab& slab) { return slab.holds(at); });
 }
 
@@ -126,7 +129,7 @@ bool unpin(unsigned char* slab) {
 void hand_out_all(Slab& slab, bool out) {
   slab.flip(0, kPages);
   slab.free_pages = out ? 0 : kPages;
-  g_free_pages = out ? g_free_pages - kPages : g_free_pages + kPages;
+  g_state.free_pages = out ? g_state.free_pages - kPages : g_state.free_pages + kPages;
 }
 
 }  // namespace
@@ -134,15 +137,15 @@ void hand_out_all(Slab& slab, bool out) {
 Piece take(std::uint64_t bytes) {
   const unsigned pages = pages_of(bytes);
   if (pages == 0) return {};
-  const Locked locked(g_lock);
-  for (unsigned i = 0; i < g_count; ++i) {
-    Slab& slab = g_slabs[i];
+  const Locked locked(g_state.lock);
+  for (unsigned i = 0; i < g_state.count; ++i) {
+    Slab& slab = g_state.slabs[i];
     if (slab.free_pages < pages) continue;
     const unsigned first = slab.find_run(pages);
     if (first == kPages) continue;
     slab.flip(first, pages);
     slab.free_pages -= pages;
-    g_free_pages -= pages;
+    g_state.free_pages -= pages;
     return {slab.base + first * kPage, pages * kPage};
   }
   return {};
@@ -150,26 +153,26 @@ Piece take(std::uint64_t bytes) {
 
 void give_back(Piece& piece) {
   if (!piece) return;
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   auto* at = static_cast<unsigned char*>(piece.at);
   Slab* slab = find(at);
-  if (slab != g_slabs + g_count) {
+  if (slab != g_state.slabs + g_state.count) {
     const unsigned pages = pages_of(piece.bytes);
     slab->flip(static_cast<unsigned>(static_cast<std::uint64_t>(at - slab->base) / kPage), pages);
     slab->free_pages += pages;
-    g_free_pages += pages;
+    g_state.free_pages += pages;
   }
   piece = {};
 }
 
 std::uint64_t pinned_bytes() {
-  const Locked locked(g_lock);
-  return g_count * kSlab;
+  const Locked locked(g_state.lock);
+  return g_state.count * kSlab;
 }
 
 std::uint64_t free_bytes() {
-  const Locked locked(g_lock);
-  return g_free_pages * kPage;
+  const Locked locked(g_state.lock);
+  return g_state.free_pages * kPage;
 }
 
 std::uint64_t room_bytes() { return host_memory_limits::bytes(); }
@@ -189,51 +192,47 @@ bool grow(std::uint64_t limit_bytes) {
     ::munmap(base, kSlab);
     return false;
   }
-  const Locked locked(g_lock);
-  g_slabs[g_count] = {.base = base, .free_pages = kPages};
-  ++g_count;
-  g_free_pages += kPages;
+  const Locked locked(g_state.lock);
+  g_state.slabs[g_state.count] = {.base = base, .free_pages = kPages};
+  ++g_state.count;
+  g_state.free_pages += kPages;
   return true;
 }
 
 unsigned slabs() {
-  const Locked locked(g_lock);
-  return g_count;
+  const Locked locked(g_state.lock);
+  return g_state.count;
 }
 
 unsigned slab_of(const Piece& piece) {
-  const Locked locked(g_lock);
-  return static_cast<unsigned>(find(piece.at) - g_slabs);
+  const Locked locked(g_state.lock);
+  return static_cast<unsigned>(find(piece.at) - g_state.slabs);
 }
 
 std::uint64_t free_bytes_of(unsigned slab) {
-  const Locked locked(g_lock);
-  return g_slabs[slab].free_pages * kPage;
+  const Locked locked(g_state.lock);
+  return g_state.slabs[slab].free_pages * kPage;
 }
 
 bool drop(unsigned number) {
-  Slab& slab = g_slabs[number];
+  Slab& slab = g_state.slabs[number];
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     if (slab.free_pages != kPages) return false;
     hand_out_all(slab, true);
   }
   const bool let_go = unpin(slab.base);
   if (let_go) ::munmap(slab.base, kSlab);
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   hand_out_all(slab, false);
   if (!let_go) return false;
-  std::move(&slab + 1, g_slabs + g_count, &slab);
-  --g_count;
-  g_free_pages -= kPages;
+  std::move(&slab + 1, g_state.slabs + g_state.count, &slab);
+  --g_state.count;
+  g_state.free_pages -= kPages;
   return true;
 }
 
-void clear() {
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_count = 0;
-  g_free_pages = 0;
-}
+void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::pinned_pool

@@ -15,17 +15,20 @@
 namespace switchyard::shim::swap::consolidation_request {
 namespace {
 
-enum State : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
+enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
 
-constinit std::atomic<std::uint32_t> g_state{kNone};
-constinit std::atomic<Handle> g_number{0};
-constinit std::atomic<CUresult> g_result{CUDA_SUCCESS};
-pthread_mutex_t g_asking = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  std::atomic<std::uint32_t> stage{kNone};
+  std::atomic<Handle> number{0};
+  std::atomic<CUresult> result{CUDA_SUCCESS};
+  pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
-bool is(State state) { return g_state.load(std::memory_order_acquire) == state; }
+bool is(Stage stage) { return g_state.stage.load(std::memory_order_acquire) == stage; }
 
-bool change(std::uint32_t from, State to) {
-  return g_state.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+bool change(std::uint32_t from, Stage to) {
+  return g_state.stage.compare_exchange_strong(from, to, std::memory_order_acq_rel);
 }
 
 }  // namespace
@@ -33,9 +36,9 @@ bool change(std::uint32_t from, State to) {
 CUresult ask(Handle number, std::uint64_t limit_ns) {
   if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (admission::inside()) return CUDA_ERROR_NOT_READY;
-  const Locked alone(g_asking);
-  g_number.store(number);
-  g_state.store(kAsked, std::memory_order_release);
+  const Locked alone(g_state.asking);
+  g_state.number.store(number);
+  g_state.stage.store(kAsked, std::memory_order_release);
   mover::poke();
   std::uint64_t end = monotonic_ns() + limit_ns;
   while (!is(kAnswered)) {
@@ -47,27 +50,21 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
     sleep_ns(pause ? 10'000'000 : 50'000);
   }
-  g_state.store(kNone);
-  return g_result.load();
+  g_state.stage.store(kNone);
+  return g_state.result.load();
 }
 
 bool is_asked() { return is(kAsked); }
 bool take() { return change(kAsked, kTaken); }
 bool is_taken() { return is(kTaken); }
 bool begin() { return change(kTaken, kBegun); }
-Handle number() { return g_number.load(); }
+Handle number() { return g_state.number.load(); }
 
 void answer(CUresult result) {
-  g_result.store(result);
-  g_state.store(kAnswered, std::memory_order_release);
+  g_state.result.store(result);
+  g_state.stage.store(kAnswered, std::memory_order_release);
 }
 
-namespace {
-void forget() {
-  g_state.store(kNone);
-  g_asking = PTHREAD_MUTEX_INITIALIZER;
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::swap::consolidation_request

@@ -23,22 +23,22 @@ constexpr int kFirst = 1024;
 constexpr int kEnd = 8192;
 constexpr int kBits = 64;
 
-// Which are kept: a forked child finds no table in a state to be read.
-std::atomic<std::uint64_t> g_kept[kEnd / kBits] = {};
-
-// What was kept there.
-constinit OpenFile g_files[kEnd];
-
-// Two, in this order: the first is held around frames and the ranges' lock, and the second, of what
-// is kept, inside that lock, by whoever frees.
-pthread_mutex_t g_forking = PTHREAD_MUTEX_INITIALIZER;
-pthread_mutex_t g_keeping = PTHREAD_MUTEX_INITIALIZER;
-pthread_once_t g_registered = PTHREAD_ONCE_INIT;
+struct State {
+  // Which are kept: a forked child finds no table in a state to be read.
+  std::atomic<std::uint64_t> kept[kEnd / kBits] = {};
+  OpenFile files[kEnd];  // what was kept there
+  // Two, in this order: the first is held around frames and the ranges' lock, and the second, of
+  // what is kept, inside that lock, by whoever frees.
+  pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+  pthread_once_t registered = PTHREAD_ONCE_INIT;
+};
+constinit State g_state;
 
 std::uint64_t bit(int number) { return std::uint64_t{1} << (number % kBits); }
 
 bool is_kept(int number) {
-  return (g_kept[number / kBits].load(std::memory_order_relaxed) & bit(number)) != 0;
+  return (g_state.kept[number / kBits].load(std::memory_order_relaxed) & bit(number)) != 0;
 }
 
 int lowest() {
@@ -48,29 +48,29 @@ int lowest() {
 }
 
 void before_fork() {
-  ::pthread_mutex_lock(&g_forking);
-  ::pthread_mutex_lock(&g_keeping);
+  ::pthread_mutex_lock(&g_state.forking);
+  ::pthread_mutex_lock(&g_state.keeping);
 }
 void in_parent() {
-  ::pthread_mutex_unlock(&g_keeping);
-  ::pthread_mutex_unlock(&g_forking);
+  ::pthread_mutex_unlock(&g_state.keeping);
+  ::pthread_mutex_unlock(&g_state.forking);
 }
 
 // The program may have closed the number, and opened a file of its own there. A likely match is
 // closed, too: the memory would never be freed. Files of one device look the same; these are the
 // driver's.
 void close_if_kept(int number) {
-  if (g_files[number].match(number) != OpenFile::Match::kOther) ::close(number);
+  if (g_state.files[number].match(number) != OpenFile::Match::kOther) ::close(number);
 }
 
 // The numbers are the parent's still: nothing has run in the child before.
 void in_child() {
-  g_forking = PTHREAD_MUTEX_INITIALIZER;
-  g_keeping = PTHREAD_MUTEX_INITIALIZER;
+  g_state.forking = PTHREAD_MUTEX_INITIALIZER;
+  g_state.keeping = PTHREAD_MUTEX_INITIALIZER;
   for (int number = 0; number < kEnd; ++number) {
     if (!is_kept(number)) continue;
     close_if_kept(number);
-    g_kept[number / kBits].fetch_and(~bit(number), std::memory_order_relaxed);
+    g_state.kept[number / kBits].fetch_and(~bit(number), std::memory_order_relaxed);
   }
 }
 
@@ -79,23 +79,23 @@ void register_once() { ::__register_atfork(before_fork, in_parent, in_child, nul
 }  // namespace
 
 NoFork::NoFork() {
-  ::pthread_once(&g_registered, register_once);
-  ::pthread_mutex_lock(&g_forking);
+  ::pthread_once(&g_state.registered, register_once);
+  ::pthread_mutex_lock(&g_state.forking);
 }
 
-NoFork::~NoFork() { ::pthread_mutex_unlock(&g_forking); }
+NoFork::~NoFork() { ::pthread_mutex_unlock(&g_state.forking); }
 
 int keep(int fd) {
-  ::pthread_once(&g_registered, register_once);
-  const Locked locked(g_keeping);
+  ::pthread_once(&g_state.registered, register_once);
+  const Locked locked(g_state.keeping);
   int from = std::max(lowest(), 1);
   for (;;) {
     const int kept = ::fcntl(fd, F_DUPFD_CLOEXEC, from);
     if (kept < 0) return 0;
     // The program closed a number that is kept: its keeper has it still, and will close it.
     const bool again = kept < kEnd && is_kept(kept);
-    if (!again && kept < kEnd && g_files[kept].look(kept)) {
-      g_kept[kept / kBits].fetch_or(bit(kept), std::memory_order_relaxed);
+    if (!again && kept < kEnd && g_state.files[kept].look(kept)) {
+      g_state.kept[kept / kBits].fetch_or(bit(kept), std::memory_order_relaxed);
       return kept;
     }
     ::close(kept);
@@ -105,16 +105,16 @@ int keep(int fd) {
 }
 
 int copy(int kept) {
-  const Locked locked(g_keeping);
+  const Locked locked(g_state.keeping);
   const int copied = ::fcntl(kept, F_DUPFD_CLOEXEC, 0);
-  if (copied < 0 || g_files[kept].match(copied) != OpenFile::Match::kOther) return copied;
+  if (copied < 0 || g_state.files[kept].match(copied) != OpenFile::Match::kOther) return copied;
   ::close(copied);
   return -1;
 }
 
 void close(int kept) {
-  const Locked locked(g_keeping);
-  g_kept[kept / kBits].fetch_and(~bit(kept), std::memory_order_relaxed);
+  const Locked locked(g_state.keeping);
+  g_state.kept[kept / kBits].fetch_and(~bit(kept), std::memory_order_relaxed);
   close_if_kept(kept);
 }
 

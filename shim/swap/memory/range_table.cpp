@@ -12,10 +12,13 @@
 namespace switchyard::shim::swap {
 namespace {
 
-constinit FlatMap<Range> g_ranges;
-std::uint64_t g_taken_out = 0;
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-Later* g_later = nullptr;  // of the RangesLock that lives
+struct State {
+  FlatMap<Range> ranges;
+  std::uint64_t taken_out = 0;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  Later* later = nullptr;  // of the RangesLock that lives
+};
+constinit State g_state;
 
 // So that other processes can open it (ipc/exported.h), as they can what cuMemAlloc gives. It costs
 // nothing until it is exported.
@@ -30,11 +33,11 @@ CUmemAllocationHandleType handle_types(int device) {
 
 }  // namespace
 
-RangesLock::RangesLock() { ::pthread_mutex_lock(&g_lock); }
+RangesLock::RangesLock() { ::pthread_mutex_lock(&g_state.lock); }
 RangesLock::~RangesLock() {
-  Later* later = g_later;
-  g_later = nullptr;
-  ::pthread_mutex_unlock(&g_lock);
+  Later* later = g_state.later;
+  g_state.later = nullptr;
+  ::pthread_mutex_unlock(&g_state.lock);
   while (later != nullptr) {
     Later* const next = later->next;
     later->act(later);
@@ -43,27 +46,27 @@ RangesLock::~RangesLock() {
 }
 
 void act_later(Later* later) {
-  later->next = g_later;
-  g_later = later;
+  later->next = g_state.later;
+  g_state.later = later;
 }
 
-std::size_t count() { return g_ranges.count(); }
-Range& at(std::size_t index) { return g_ranges.at(index); }
+std::size_t count() { return g_state.ranges.count(); }
+Range& at(std::size_t index) { return g_state.ranges.at(index); }
 
 Range* find(CUdeviceptr address) {
-  const std::size_t behind = g_ranges.up_to(address);
+  const std::size_t behind = g_state.ranges.up_to(address);
   if (behind == 0) return nullptr;
-  Range& range = g_ranges.at(behind - 1);
+  Range& range = g_state.ranges.at(behind - 1);
   return address - range.address < range.bytes ? &range : nullptr;
 }
 
-bool add(const Range& range) { return g_ranges.add(range); }
+bool add(const Range& range) { return g_state.ranges.add(range); }
 
-std::uint64_t taken_out() { return g_taken_out; }
+std::uint64_t taken_out() { return g_state.taken_out; }
 
 Range take(std::size_t index) {
-  ++g_taken_out;
-  Range range = g_ranges.take(index);
+  ++g_state.taken_out;
+  Range range = g_state.ranges.take(index);
   CUdeviceptr address = range.address;
   for (unsigned c = 0; c < range.count; ++c) {
     Chunk& chunk = range.chunks[c];
@@ -180,8 +183,8 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
 }
 
 bool anything_away() {
-  for (std::size_t i = 0; i < g_ranges.count(); ++i) {
-    const Range& range = g_ranges.at(i);
+  for (std::size_t i = 0; i < g_state.ranges.count(); ++i) {
+    const Range& range = g_state.ranges.at(i);
     for (unsigned c = 0; c < range.count; ++c) {
       if (range.chunks[c].handle == 0 || range.chunks[c].contents_pending) return true;
     }
@@ -205,15 +208,8 @@ bool give_up_kept() {
   });
 }
 
-namespace {
-void forget() {
-  // Another thread of the parent may have held the lock at the fork, with the table half changed:
-  // both start anew, and the parent's table is left where it is.
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_later = nullptr;
-  g_ranges.forget();
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+// Another thread of the parent may have held the lock at the fork, with the table half changed:
+// both start anew, and the parent's table is left where it is.
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::swap

@@ -18,9 +18,12 @@ struct Numbered {
   std::uint64_t key() const { return allocation->number; }
 };
 
-constinit FlatMap<Numbered> g_allocations;
-constinit FlatMap<Mapping> g_places;
-constinit Handle g_last = kTag << 48;  // never given twice: a stale number is known for one
+struct State {
+  FlatMap<Numbered> allocations;
+  FlatMap<Mapping> places;
+  Handle last = kTag << 48;  // never given twice: a stale number is known for one
+};
+constinit State g_state;
 
 // Why it can't leave as things are.
 Stays why_it_stays(const VmmAllocation& allocation) {
@@ -81,9 +84,9 @@ void be_no_range(VmmAllocation& allocation) {
 
 // The place around `address`, or the next one behind it.
 std::size_t first_meeting(CUdeviceptr address) {
-  const std::size_t behind = g_places.up_to(address);
+  const std::size_t behind = g_state.places.up_to(address);
   if (behind == 0) return 0;
-  const Mapping& before = g_places.at(behind - 1);
+  const Mapping& before = g_state.places.at(behind - 1);
   return address - before.address < before.allocation->bytes ? behind - 1 : behind;
 }
 
@@ -181,41 +184,41 @@ CUresult unmap_chunks(const VmmAllocation& allocation, CUdeviceptr address, unsi
 }
 
 bool add(VmmAllocation& allocation) {
-  allocation.number = ++g_last;
-  if (!g_allocations.add({&allocation})) return false;
+  allocation.number = ++g_state.last;
+  if (!g_state.allocations.add({&allocation})) return false;
   settle(allocation);
   return true;
 }
 
 VmmAllocation* find(Handle number) {
-  const std::size_t behind = g_allocations.up_to(number);
+  const std::size_t behind = g_state.allocations.up_to(number);
   if (behind == 0) return nullptr;
-  VmmAllocation* allocation = g_allocations.at(behind - 1).allocation;
+  VmmAllocation* allocation = g_state.allocations.at(behind - 1).allocation;
   return allocation->number == number && allocation->references != 0 ? allocation : nullptr;
 }
 
 Mapping* mapping_of(CUdeviceptr address) {
   const std::size_t index = first_meeting(address);
-  if (index == g_places.count() || g_places.at(index).address > address) return nullptr;
-  return &g_places.at(index);
+  if (index == g_state.places.count() || g_state.places.at(index).address > address) return nullptr;
+  return &g_state.places.at(index);
 }
 
 Span span_of(CUdeviceptr address, std::uint64_t size) {
   Span span;
   const CUdeviceptr end = address + size;
   span.first = span.last = first_meeting(address);
-  while (span.last < g_places.count() && g_places.at(span.last).address < end) {
-    const Mapping& place = g_places.at(span.last++);
+  while (span.last < g_state.places.count() && g_state.places.at(span.last).address < end) {
+    const Mapping& place = g_state.places.at(span.last++);
     if (place.address < address || place.address + place.allocation->bytes > end)
       span.whole = false;
   }
   return span;
 }
 
-Mapping& mapping_at(std::size_t index) { return g_places.at(index); }
+Mapping& mapping_at(std::size_t index) { return g_state.places.at(index); }
 
 bool add_mapping(VmmAllocation& allocation, CUdeviceptr address) {
-  if (!g_places.add({.address = address, .allocation = &allocation})) return false;
+  if (!g_state.places.add({.address = address, .allocation = &allocation})) return false;
   ++allocation.places;
   allocation.sum += address;
   settle(allocation);
@@ -223,7 +226,7 @@ bool add_mapping(VmmAllocation& allocation, CUdeviceptr address) {
 }
 
 void end_mapping(std::size_t index) {
-  const Mapping gone = g_places.take(index);
+  const Mapping gone = g_state.places.take(index);
   VmmAllocation& allocation = *gone.allocation;
   --allocation.places;
   allocation.sum -= gone.address;
@@ -245,14 +248,14 @@ void settle(VmmAllocation& allocation) {
 
 CUresult end_if_unused(VmmAllocation& allocation) {
   if (allocation.references != 0 || allocation.places != 0) return CUDA_SUCCESS;
-  g_allocations.take(g_allocations.up_to(allocation.number) - 1);
+  g_state.allocations.take(g_state.allocations.up_to(allocation.number) - 1);
   tell(allocation, Stays::kLeaves);
   return destroy(&allocation);
 }
 
 void clear() {
-  g_allocations.forget();
-  g_places.forget();
+  g_state.allocations.forget();
+  g_state.places.forget();
 }
 SWITCHYARD_RESET(kState, clear);
 

@@ -26,27 +26,28 @@ namespace {
 // The driver compiles the digest's kernel on it: as large as a program's first thread's.
 constexpr std::size_t kStackBytes = 8u << 20;
 
-std::atomic<std::int32_t> g_thread_of{0};  // the process that has a mover
-std::atomic<std::uint32_t> g_pokes{0};     // a futex word
+struct State {
+  std::atomic<std::int32_t> thread_of{0};               // the process that has a mover
+  std::atomic<std::uint32_t> pokes{0};                  // a futex word
+  pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  // held by the mover while it uses a context
+};
+constinit State g_state;
 
 void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
   const timespec limit{static_cast<time_t>(ns / 1'000'000'000),
                        static_cast<long>(ns % 1'000'000'000)};
-  ::syscall(SYS_futex, &g_pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
+  ::syscall(SYS_futex, &g_state.pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
 }
-
-// Held by the mover while it uses a context.
-pthread_mutex_t g_at_work = PTHREAD_MUTEX_INITIALIZER;
 
 void* run(void*) {
   // What another thread captures must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   residency::Executor& executor = residency::executor();
   for (;;) {
-    const std::uint32_t seen = g_pokes.load(std::memory_order_acquire);
+    const std::uint32_t seen = g_state.pokes.load(std::memory_order_acquire);
     std::uint64_t wait_ns = 0;
     {
-      const Locked at_work(g_at_work);
+      const Locked at_work(g_state.at_work);
       wait_ns = executor.look();
       executor.pause();
     }
@@ -59,8 +60,8 @@ void* run(void*) {
 void start() {
   // A forked child has the parent's word but not its thread.
   const auto self = static_cast<std::int32_t>(::getpid());
-  std::int32_t owner = g_thread_of.load(std::memory_order_acquire);
-  if (owner == self || !g_thread_of.compare_exchange_strong(owner, self)) return;
+  std::int32_t owner = g_state.thread_of.load(std::memory_order_acquire);
+  if (owner == self || !g_state.thread_of.compare_exchange_strong(owner, self)) return;
   swap_digest();  // the environment is read on a thread of the application's
   if (!start_thread(run, kStackBytes)) {
     log_line(Level::kError, "no thread to move memory with: it stays on the device");
@@ -68,28 +69,25 @@ void start() {
 }
 
 void poke() {
-  g_pokes.fetch_add(1, std::memory_order_release);
-  ::syscall(SYS_futex, &g_pokes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  g_state.pokes.fetch_add(1, std::memory_order_release);
+  ::syscall(SYS_futex, &g_state.pokes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 Standstill::Standstill() : locked_(on()) {
-  if (locked_) ::pthread_mutex_lock(&g_at_work);
+  if (locked_) ::pthread_mutex_lock(&g_state.at_work);
 }
 
 Standstill::~Standstill() {
-  if (locked_) ::pthread_mutex_unlock(&g_at_work);
+  if (locked_) ::pthread_mutex_unlock(&g_state.at_work);
 }
 
 void context_made() {
   if (!on()) return;
   // The mover may be about to find that there is none: it sees this one, or we see that.
-  const Locked at_work(g_at_work);
+  const Locked at_work(g_state.at_work);
   if (residency::executor().context_made()) poke();
 }
 
-namespace {
-void forget() { g_at_work = PTHREAD_MUTEX_INITIALIZER; }
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::swap::mover

@@ -18,30 +18,33 @@
 namespace switchyard::shim::swap::residency_page {
 namespace {
 
-std::atomic<std::uint64_t> g_total[abi::kMaxGpus] = {};
-std::atomic<std::uint64_t> g_resident[abi::kMaxGpus] = {};
-pthread_mutex_t g_publishing = PTHREAD_MUTEX_INITIALIZER;
-
-// What the mover said last, and the order that it works on. pre of both: g_publishing is held.
+// What the mover said last, and the order that it works on.
 struct Said {
   std::uint32_t phase = abi::kResident;
   std::uint32_t error = abi::kSwapFine;
   std::uint32_t answered = abi::kAnswersNone;
   std::uint32_t heeded = abi::kAnswersNone;
 };
-constinit Said g_said[abi::kMaxGpus];
 
-// The numbers of another monitor mean nothing to this one. pre: g_publishing is held.
+struct State {
+  std::atomic<std::uint64_t> total[abi::kMaxGpus] = {};
+  std::atomic<std::uint64_t> resident[abi::kMaxGpus] = {};
+  Said said[abi::kMaxGpus];  // under `publishing`
+  pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
+
+// The numbers of another monitor mean nothing to this one. pre: `publishing` is held.
 void forget_orders() {
-  for (Said& said : g_said) said.answered = said.heeded = abi::kAnswersNone;
+  for (Said& said : g_state.said) said.answered = said.heeded = abi::kAnswersNone;
 }
 
-// pre: g_publishing is held.
+// pre: `publishing` is held.
 void write(unsigned lane) {
-  const Said& said = g_said[lane];
+  const Said& said = g_state.said[lane];
   abi::Residency& words = page().residencies[lane];
-  words.total_bytes.store(g_total[lane].load(), std::memory_order_relaxed);
-  words.resident_bytes.store(g_resident[lane].load(), std::memory_order_relaxed);
+  words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
   words.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
@@ -69,30 +72,30 @@ void choose_swappable(unsigned gpus) {
   page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 
-std::uint64_t total(unsigned lane) { return g_total[lane].load(); }
-std::uint64_t resident(unsigned lane) { return g_resident[lane].load(); }
+std::uint64_t total(unsigned lane) { return g_state.total[lane].load(); }
+std::uint64_t resident(unsigned lane) { return g_state.resident[lane].load(); }
 
 void publish(unsigned lane) {
-  const Locked locked(g_publishing);
+  const Locked locked(g_state.publishing);
   write(lane);
 }
 
 void resident_changes(unsigned lane, std::int64_t bytes) {
-  g_resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
+  g_state.resident[lane].fetch_add(static_cast<std::uint64_t>(bytes));
   publish(lane);
   wake_monitor();
 }
 
 void heed(unsigned lane) {
-  const Locked locked(g_publishing);
+  const Locked locked(g_state.publishing);
   const std::uint32_t order = page().residencies[lane].order.load(std::memory_order_acquire);
-  g_said[lane].heeded = order != 0 ? order : abi::kAnswersNone;
+  g_state.said[lane].heeded = order != 0 ? order : abi::kAnswersNone;
 }
 
 void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
   {
-    const Locked locked(g_publishing);
-    Said& said = g_said[lane];
+    const Locked locked(g_state.publishing);
+    Said& said = g_state.said[lane];
     said.phase = phase;
     said.error = error;
     said.answered = said.heeded;
@@ -102,8 +105,9 @@ void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
 }
 
 bool has_said(unsigned lane, std::uint32_t phase) {
-  const Locked locked(g_publishing);
-  return g_said[lane].phase == phase && g_said[lane].answered == g_said[lane].heeded;
+  const Locked locked(g_state.publishing);
+  return g_state.said[lane].phase == phase &&
+         g_state.said[lane].answered == g_state.said[lane].heeded;
 }
 
 void failed_with(unsigned lane, CUresult result) {
@@ -152,10 +156,10 @@ void carry_over(abi::Page& fresh) {
   if (!on()) return;
   const abi::Residency& from = page().residencies[0];
   abi::Residency& to = fresh.residencies[0];
-  const Locked locked(g_publishing);
+  const Locked locked(g_state.publishing);
   forget_orders();
-  to.phase.store(g_said[0].phase, std::memory_order_relaxed);
-  to.error.store(g_said[0].error, std::memory_order_relaxed);
+  to.phase.store(g_state.said[0].phase, std::memory_order_relaxed);
+  to.error.store(g_state.said[0].error, std::memory_order_relaxed);
   to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   copy_word(to.swap_result, from.swap_result);
   copy_word(to.moved_bytes, from.moved_bytes);
@@ -170,45 +174,35 @@ void carry_over(abi::Page& fresh) {
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
-  to.total_bytes.store(g_total[0].load(), std::memory_order_relaxed);
-  to.resident_bytes.store(g_resident[0].load(), std::memory_order_relaxed);
+  to.total_bytes.store(g_state.total[0].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_state.resident[0].load(), std::memory_order_relaxed);
   to.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
   fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 
 void moved_to_fresh_page() {
   if (!on()) return;
-  const Locked locked(g_publishing);
+  const Locked locked(g_state.publishing);
   forget_orders();
   write(0);
 }
 
-namespace {
 // The parent's memory is not ours.
-void forget() {
-  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    g_total[lane].store(0);
-    g_resident[lane].store(0);
-    g_said[lane] = {};
-  }
-  g_publishing = PTHREAD_MUTEX_INITIALIZER;
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::swap::residency_page
 
 namespace switchyard::shim::swap::mover {
 
 void allocated(unsigned lane, std::uint64_t bytes) {
-  residency_page::g_total[lane].fetch_add(bytes);
-  residency_page::g_resident[lane].fetch_add(bytes);
+  residency_page::g_state.total[lane].fetch_add(bytes);
+  residency_page::g_state.resident[lane].fetch_add(bytes);
   residency_page::publish(lane);
 }
 
 void freed(unsigned lane, std::uint64_t bytes, std::uint64_t resident_bytes) {
-  residency_page::g_total[lane].fetch_sub(bytes);
-  residency_page::g_resident[lane].fetch_sub(resident_bytes);
+  residency_page::g_state.total[lane].fetch_sub(bytes);
+  residency_page::g_state.resident[lane].fetch_sub(resident_bytes);
   residency_page::publish(lane);
 }
 

@@ -23,12 +23,15 @@ struct Point {
   std::uint64_t shift = 0;
 };
 
-constinit Point g_points[2];
-constinit bool g_drawn = false;
-constinit CUfunction g_kernel = nullptr;
-
 enum class Trust { kUnknown, kRight, kWrong };
-constinit Trust g_trust = Trust::kUnknown;
+
+struct State {
+  Point points[2];
+  bool drawn = false;
+  CUfunction kernel = nullptr;
+  Trust trust = Trust::kUnknown;
+};
+constinit State g_state;
 
 // Each of the field's points is as likely as any other.
 bool draw(Point& point) {
@@ -41,12 +44,12 @@ bool draw(Point& point) {
 }
 
 bool draw_points() {
-  if (!g_drawn) g_drawn = draw(g_points[0]) && draw(g_points[1]);
-  return g_drawn;
+  if (!g_state.drawn) g_state.drawn = draw(g_state.points[0]) && draw(g_state.points[1]);
+  return g_state.drawn;
 }
 
 bool find_kernel() {
-  if (g_kernel != nullptr) return true;
+  if (g_state.kernel != nullptr) return true;
   if (driver().cuLibraryLoadData == nullptr || driver().cuLibraryGetKernel == nullptr) return false;
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
@@ -65,14 +68,14 @@ bool find_kernel() {
     return false;
   }
   // A launch takes either, and finds the context's own by itself.
-  g_kernel = reinterpret_cast<CUfunction>(kernel);
+  g_state.kernel = reinterpret_cast<CUfunction>(kernel);
   return true;
 }
 
 }  // namespace
 
 Digests::Digests(std::uint64_t bytes) {
-  known_ = bytes != 0 && swap_digest() && g_trust != Trust::kWrong && open(bytes);
+  known_ = bytes != 0 && swap_digest() && g_state.trust != Trust::kWrong && open(bytes);
 }
 
 Digests::~Digests() {
@@ -128,11 +131,11 @@ bool Digests::launch_batch() {
   const std::size_t number = launched_ / digest::kBatch;
   if (number >= kMostBatches || asked_ * sizeof(Digest) > results_bytes_) return false;
   CUdeviceptr out = results_there_ + launched_ * sizeof(Digest);
-  void* arguments[] = {&batch_, &g_points[0].r, &g_points[1].r, &out};
+  void* arguments[] = {&batch_, &g_state.points[0].r, &g_state.points[1].r, &out};
   const auto blocks = static_cast<unsigned>(asked_ - launched_);
   launched_ = asked_;
-  return driver().cuLaunchKernel(g_kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream_, arguments,
-                                 nullptr) == CUDA_SUCCESS &&
+  return driver().cuLaunchKernel(g_state.kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream_,
+                                 arguments, nullptr) == CUDA_SUCCESS &&
          driver().cuEventCreate(&marks_[number], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
          driver().cuEventRecord(marks_[number], stream_) == CUDA_SUCCESS;
 }
@@ -165,28 +168,29 @@ bool Digests::answer(std::uint64_t bytes, Digest& digest) {
       give_up();
       return false;
     }
-    all.a = digest::join(all.a, g_points[0].shift, piece.a);
-    all.b = digest::join(all.b, g_points[1].shift, piece.b);
+    all.a = digest::join(all.a, g_state.points[0].shift, piece.a);
+    all.b = digest::join(all.b, g_state.points[1].shift, piece.b);
   }
   digest = all;
   return true;
 }
 
-bool Digests::trusted() { return g_trust == Trust::kRight; }
+bool Digests::trusted() { return g_state.trust == Trust::kRight; }
 
 void Digests::check(const Digest& said, const void* piece) {
-  if (g_trust != Trust::kUnknown || said == Digest{}) return;
+  if (g_state.trust != Trust::kUnknown || said == Digest{}) return;
   const auto* words = static_cast<const std::uint32_t*>(piece);
-  const bool right = said.a == digest::of_words(words, digest::kPieceWords, g_points[0].r) &&
-                     said.b == digest::of_words(words, digest::kPieceWords, g_points[1].r);
-  g_trust = right ? Trust::kRight : Trust::kWrong;
+  const bool right = said.a == digest::of_words(words, digest::kPieceWords, g_state.points[0].r) &&
+                     said.b == digest::of_words(words, digest::kPieceWords, g_state.points[1].r);
+  g_state.trust = right ? Trust::kRight : Trust::kWrong;
   if (right) return;
   log_line(Level::kError, "swap: this GPU computes digests wrongly: all is copied");
 }
 
 void clear_digests() {
-  g_kernel = nullptr;
-  g_trust = Trust::kUnknown;
+  // The points stay: in the child they are as secret.
+  g_state.kernel = nullptr;
+  g_state.trust = Trust::kUnknown;
 }
 SWITCHYARD_RESET(kState, clear_digests);
 

@@ -6,6 +6,7 @@
 
 #include "shim/client/client.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/transfer/handover.h"
 #include "shim/swap/transfer/handover_kind.h"
@@ -21,12 +22,15 @@ struct Given {
   CUmemGenericAllocationHandle handle = 0;
 };
 
-board::Board* g_board = nullptr;    // null: nothing is offered
-std::uint64_t g_number = 0;         // of the last offer: each number is for one
-Given g_given[board::kMostChunks];  // by descending addresses, as they leave
-std::uint32_t g_count = 0;
-std::uint64_t g_taken_out = 0;  // ranges, when it was last seen that all of that is there
-bool g_unsent = false;          // the last offer could not be made while work went on
+struct State {
+  board::Board* board = nullptr;    // null: nothing is offered
+  std::uint64_t number = 0;         // of the last offer: each number is for one
+  Given given[board::kMostChunks];  // by descending addresses, as they leave
+  std::uint32_t count = 0;
+  std::uint64_t taken_out = 0;  // ranges, when it was last seen that all of that is there
+  bool unsent = false;          // the last offer could not be made while work went on
+};
+constinit State g_state;
 
 bool can_offer() {
   return sharing_monitor() != 0 && driver().cuMemExportToShareableHandle != nullptr;
@@ -45,28 +49,28 @@ bool make_board(int& fd) {
     ::close(fd);
     return false;
   }
-  g_board = static_cast<board::Board*>(mapped);
+  g_state.board = static_cast<board::Board*>(mapped);
   return true;
 }
 
 // Writes down what leaves.
 void list(unsigned lane, std::uint64_t bytes) {
   const RangesLock held;
-  g_count = 0;
-  g_taken_out = taken_out();
-  each_leaving(lane, bytes,
-               [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-                 std::uint32_t kind = 0;
-                 // What is only cached is given back, and doesn't leave.
-                 if (g_count == board::kMostChunks || !kind_of(properties, kind) ||
-                     find(address)->use == Use::kCached) {
-                   return;
-                 }
-                 g_board->chunks[g_count].bytes.store(chunk.bytes, std::memory_order_relaxed);
-                 g_board->chunks[g_count].kind.store(kind, std::memory_order_relaxed);
-                 g_given[g_count++] = {address, chunk.handle};
-               });
-  g_board->count.store(g_count, std::memory_order_release);
+  g_state.count = 0;
+  g_state.taken_out = taken_out();
+  each_leaving(
+      lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+        std::uint32_t kind = 0;
+        // What is only cached is given back, and doesn't leave.
+        if (g_state.count == board::kMostChunks || !kind_of(properties, kind) ||
+            find(address)->use == Use::kCached) {
+          return;
+        }
+        g_state.board->chunks[g_state.count].bytes.store(chunk.bytes, std::memory_order_relaxed);
+        g_state.board->chunks[g_state.count].kind.store(kind, std::memory_order_relaxed);
+        g_state.given[g_state.count++] = {address, chunk.handle};
+      });
+  g_state.board->count.store(g_state.count, std::memory_order_release);
 }
 
 // The chunk that was written down, if it is still there. pre: a RangesLock lives.
@@ -79,8 +83,8 @@ const Chunk* chunk_of(const Given& given) {
 
 bool export_some(std::uint32_t first, Descriptors& batch) {
   const RangesLock held;
-  for (std::uint32_t i = first; i < g_count && batch.count < wire::kMostDescriptors; ++i) {
-    const Chunk* chunk = chunk_of(g_given[i]);
+  for (std::uint32_t i = first; i < g_state.count && batch.count < wire::kMostDescriptors; ++i) {
+    const Chunk* chunk = chunk_of(g_state.given[i]);
     int fd = -1;
     if (chunk == nullptr || export_chunk(*chunk, fd) != CUDA_SUCCESS) return false;
     batch.add(fd);
@@ -90,7 +94,7 @@ bool export_some(std::uint32_t first, Descriptors& batch) {
 
 // The board first, then the chunks, as many as go with a frame. Closes `fd`.
 bool send_all(int fd) {
-  const std::uint32_t total = g_count + 1;
+  const std::uint32_t total = g_state.count + 1;
   for (std::uint32_t sent = 0; sent < total;) {
     const memory_fd::NoFork no_fork;
     Descriptors batch;
@@ -98,9 +102,10 @@ bool send_all(int fd) {
     const bool exported = export_some(sent == 0 ? 0 : sent - 1, batch);
     const std::uint32_t count = batch.count;
     wire::Shared answer{};
-    const bool taken = exported &&
-                       share(wire::kShare, {board::key_of(g_number), sent, total}, batch, answer) &&
-                       answer.verdict == wire::kTaken;
+    const bool taken =
+        exported &&
+        share(wire::kShare, {board::key_of(g_state.number), sent, total}, batch, answer) &&
+        answer.verdict == wire::kTaken;
     batch.close();  // all that were not sent
     if (!taken) return false;
     sent += count;
@@ -111,75 +116,71 @@ bool send_all(int fd) {
 // Others count on what was freed, and the device has it once nobody can take it over any more.
 bool is_all_there() {
   const RangesLock held;
-  if (taken_out() == g_taken_out) return true;
-  g_taken_out = taken_out();
-  return std::all_of(g_given, g_given + g_count,
+  if (taken_out() == g_state.taken_out) return true;
+  g_state.taken_out = taken_out();
+  return std::all_of(g_state.given, g_state.given + g_state.count,
                      [](const Given& given) { return chunk_of(given) != nullptr; });
 }
 
 }  // namespace
 
 void end_offer() {
-  if (g_board == nullptr) return;
-  g_board->phase.store(board::kEnded, std::memory_order_release);
-  ::munmap(g_board, board::kBoardBytes);
-  g_board = nullptr;
-  g_count = 0;
+  if (g_state.board == nullptr) return;
+  g_state.board->phase.store(board::kEnded, std::memory_order_release);
+  ::munmap(g_state.board, board::kBoardBytes);
+  g_state.board = nullptr;
+  g_state.count = 0;
   Descriptors none;
   wire::Shared answer{};
-  share(wire::kEndShare, {board::key_of(g_number), 0, 0}, none, answer);
+  share(wire::kEndShare, {board::key_of(g_state.number), 0, 0}, none, answer);
   none.close();
 }
 
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
-  if (g_board != nullptr && number == g_number) {
+  if (g_state.board != nullptr && number == g_state.number) {
     if (is_all_there()) return true;
     end_offer();
     return false;
   }
   end_offer();
   int fd = -1;
-  if (number == 0 || number == g_number || bytes == 0 || !can_offer() || !make_board(fd)) {
+  if (number == 0 || number == g_state.number || bytes == 0 || !can_offer() || !make_board(fd)) {
     return false;
   }
-  g_number = number;
+  g_state.number = number;
   list(lane, bytes);
-  if (g_count == 0) {
+  if (g_state.count == 0) {
     ::close(fd);
     end_offer();
     return false;
   }
-  g_unsent = !send_all(fd);
-  log_line(g_unsent ? Level::kInfo : Level::kDebug, "swap: %u chunks are %s to another job",
-           g_count, g_unsent ? "not offered after all" : "offered");
-  if (g_unsent) end_offer();
-  return !g_unsent;
+  g_state.unsent = !send_all(fd);
+  log_line(g_state.unsent ? Level::kInfo : Level::kDebug, "swap: %u chunks are %s to another job",
+           g_state.count, g_state.unsent ? "not offered after all" : "offered");
+  if (g_state.unsent) end_offer();
+  return !g_state.unsent;
 }
 
 void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
-  if (g_unsent) g_number = 0;
+  if (g_state.unsent) g_state.number = 0;
   prepare(lane, bytes, number);
 }
 
 void begin_offer() {
-  if (g_board != nullptr) g_board->phase.store(board::kBegun, std::memory_order_release);
+  if (g_state.board != nullptr)
+    g_state.board->phase.store(board::kBegun, std::memory_order_release);
 }
 
-void forget_offer() {
-  g_board = nullptr;
-  g_number = 0;
-  g_count = 0;
-  g_unsent = false;
-}
+void forget_offer() { renew(g_state); }
 
 void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle) {
-  if (g_board == nullptr) return;
-  const Given* const end = g_given + g_count;
+  if (g_state.board == nullptr) return;
+  const Given* const end = g_state.given + g_state.count;
   const Given* const found =
-      std::lower_bound(static_cast<const Given*>(g_given), end, address,
+      std::lower_bound(static_cast<const Given*>(g_state.given), end, address,
                        [](const Given& given, CUdeviceptr at) { return given.address > at; });
   if (found == end || found->address != address || found->handle != handle) return;
-  g_board->chunks[found - g_given].left.store(1, std::memory_order_release);
+  g_state.board->chunks[found - g_state.given].left.store(1, std::memory_order_release);
 }
 
 }  // namespace switchyard::shim::swap::handover

@@ -44,19 +44,22 @@ struct Away {
   CUmemLocation location = {};
 };
 
-enum class State { kNothing, kWaiting, kTaken };
+enum class Stage { kNothing, kWaiting, kTaken };
 
-State g_state = State::kNothing;
-std::uint64_t g_number = 0;    // the last that was looked after
-std::uint64_t g_since_ns = 0;  // when that was first heard of,
-std::uint64_t g_ask_ns = 0;    // and when the offer is asked for again
-const board::Board* g_board = nullptr;
-Taken g_taken[board::kMostChunks];
-std::uint32_t g_count = 0;
-bool g_matched = false;        // each has its place, or was given back
-std::uint32_t g_in_place = 0;  // so many of them are mapped, or were found not to be
-std::uint32_t g_first = 0;     // none before it is still to be accepted
-Away g_away[board::kMostChunks];
+struct State {
+  Stage stage = Stage::kNothing;
+  std::uint64_t number = 0;    // the last that was looked after
+  std::uint64_t since_ns = 0;  // when that was first heard of,
+  std::uint64_t ask_ns = 0;    // and when the offer is asked for again
+  const board::Board* board = nullptr;
+  Taken taken[board::kMostChunks];
+  std::uint32_t count = 0;
+  bool matched = false;        // each has its place, or was given back
+  std::uint32_t in_place = 0;  // so many of them are mapped, or were found not to be
+  std::uint32_t first = 0;     // none before it is still to be accepted
+  Away away[board::kMostChunks];
+};
+constinit State g_state;
 
 const board::Board* map_board(int fd) {
   struct stat info {};
@@ -70,8 +73,8 @@ const board::Board* map_board(int fd) {
 }
 
 bool import(int fd) {
-  const board::Offered& offered = g_board->chunks[g_count];
-  Taken& taken = g_taken[g_count];
+  const board::Offered& offered = g_state.board->chunks[g_state.count];
+  Taken& taken = g_state.taken[g_state.count];
   taken = {.handle = 0,
            .bytes = offered.bytes.load(std::memory_order_relaxed),
            .kind = offered.kind.load(std::memory_order_relaxed),
@@ -87,7 +90,7 @@ bool import(int fd) {
     memory_fd::close(taken.descriptor);
     return false;
   }
-  ++g_count;
+  ++g_state.count;
   return true;
 }
 
@@ -100,7 +103,7 @@ Came take_all() {
     Descriptors batch;
     wire::Shared answer{};
     const bool answered =
-        share(wire::kOpenShared, {board::key_of(g_number), first, 0}, batch, answer);
+        share(wire::kOpenShared, {board::key_of(g_state.number), first, 0}, batch, answer);
     const std::uint32_t count = batch.count;
     if (answered && answer.verdict == wire::kNoSuchShare && first == 0) return Came::kNotYet;
     bool right = answered && answer.verdict == wire::kTaken && answer.count == count &&
@@ -108,8 +111,9 @@ Came take_all() {
                  answer.total <= board::kMostChunks + 1 && (first == 0 || answer.total == total);
     if (right && first == 0) {
       total = answer.total;
-      g_board = map_board(batch.fd[0]);
-      right = g_board != nullptr && g_board->count.load(std::memory_order_acquire) == total - 1;
+      g_state.board = map_board(batch.fd[0]);
+      right = g_state.board != nullptr &&
+              g_state.board->count.load(std::memory_order_acquire) == total - 1;
     }
     bool more = right;
     for (std::uint32_t i = first == 0 ? 1 : 0; i < count && more; ++i) more = import(batch.fd[i]);
@@ -139,18 +143,18 @@ std::uint32_t list_away(unsigned lane) {
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
     std::uint32_t kind = 0;
     if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
-    g_away[found++] = {address, chunk.bytes, kind, properties.location};
+    g_state.away[found++] = {address, chunk.bytes, kind, properties.location};
   });
   return found;
 }
 
 // Gives each a place of its own, and back what finds none.
 void match(unsigned lane) {
-  Away* const end = g_away + list_away(lane);
+  Away* const end = g_state.away + list_away(lane);
   std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i < g_count; ++i) {
-    Taken& taken = g_taken[i];
-    Away* const place = std::find_if(static_cast<Away*>(g_away), end, [&](const Away& away) {
+  for (std::uint32_t i = 0; i < g_state.count; ++i) {
+    Taken& taken = g_state.taken[i];
+    Away* const place = std::find_if(static_cast<Away*>(g_state.away), end, [&](const Away& away) {
       return away.address != 0 && away.kind == taken.kind && away.bytes == taken.bytes;
     });
     if (place == end) {
@@ -163,7 +167,7 @@ void match(unsigned lane) {
     ++found;
   }
   log_line(Level::kDebug, "swap: %u chunks of another job find their place among %ld", found,
-           static_cast<long>(end - g_away));
+           static_cast<long>(end - g_state.away));
 }
 
 void take_down(Taken& taken) {
@@ -209,14 +213,14 @@ void drop_now() {
 
 void ask_for_offer(bool due) {
   const std::uint64_t now = monotonic_ns();
-  if (now < g_ask_ns && !due) return;
+  if (now < g_state.ask_ns && !due) return;
   switch (take_all()) {
     case Came::kNotYet:
-      g_ask_ns = now + std::min((now - g_since_ns) / 8, kLongestPauseNs);
+      g_state.ask_ns = now + std::min((now - g_state.since_ns) / 8, kLongestPauseNs);
       return;
     case Came::kAll:
-      log_line(Level::kDebug, "swap: %u chunks of another job can be taken", g_count);
-      g_state = State::kTaken;
+      log_line(Level::kDebug, "swap: %u chunks of another job can be taken", g_state.count);
+      g_state.stage = Stage::kTaken;
       return;
     case Came::kNever:
       log_line(Level::kInfo, "swap: chunks of another job could not be taken: it goes without");
@@ -228,48 +232,49 @@ void ask_for_offer(bool due) {
 }  // namespace
 
 bool follow(std::uint64_t number, bool away, bool due) {
-  if (number != g_number) {
+  if (number != g_state.number) {
     drop_now();
-    g_number = number;
+    g_state.number = number;
     if (number != 0 && driver().cuMemImportFromShareableHandle != nullptr) {
-      g_state = State::kWaiting;
-      g_since_ns = g_ask_ns = monotonic_ns();
+      g_state.stage = Stage::kWaiting;
+      g_state.since_ns = g_state.ask_ns = monotonic_ns();
     }
   }
-  if (!away && g_state != State::kNothing) drop_now();
-  if (g_state == State::kWaiting) ask_for_offer(due);
-  return g_state != State::kNothing;
+  if (!away && g_state.stage != Stage::kNothing) drop_now();
+  if (g_state.stage == Stage::kWaiting) ask_for_offer(due);
+  return g_state.stage != Stage::kNothing;
 }
 
-bool is_taken() { return g_state == State::kTaken; }
+bool is_taken() { return g_state.stage == Stage::kTaken; }
 
 bool begun() {
-  return g_state == State::kTaken &&
-         g_board->phase.load(std::memory_order_acquire) != board::kOffered;
+  return g_state.stage == Stage::kTaken &&
+         g_state.board->phase.load(std::memory_order_acquire) != board::kOffered;
 }
 
 bool ended() {
-  return g_state == State::kTaken &&
-         g_board->phase.load(std::memory_order_acquire) == board::kEnded;
+  return g_state.stage == Stage::kTaken &&
+         g_state.board->phase.load(std::memory_order_acquire) == board::kEnded;
 }
 
 bool put_in_place(unsigned lane) {
-  if (g_state != State::kTaken) return false;
-  if (!g_matched) match(lane);
-  g_matched = true;
-  const std::uint32_t first = g_in_place;
-  g_in_place = std::min(first + kAtATime, g_count);
-  map_all(g_taken + first, g_taken + g_in_place);
-  return first < g_in_place;
+  if (g_state.stage != Stage::kTaken) return false;
+  if (!g_state.matched) match(lane);
+  g_state.matched = true;
+  const std::uint32_t first = g_state.in_place;
+  g_state.in_place = std::min(first + kAtATime, g_state.count);
+  map_all(g_state.taken + first, g_state.taken + g_state.in_place);
+  return first < g_state.in_place;
 }
 
 bool next_arrival(Arrival& arrival) {
-  while (g_first < g_in_place && place_of(g_taken[g_first]) == nullptr) ++g_first;
-  for (std::uint32_t i = g_first; i < g_in_place; ++i) {
-    if (g_board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
-    Chunk* chunk = place_of(g_taken[i]);
+  while (g_state.first < g_state.in_place && place_of(g_state.taken[g_state.first]) == nullptr)
+    ++g_state.first;
+  for (std::uint32_t i = g_state.first; i < g_state.in_place; ++i) {
+    if (g_state.board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
+    Chunk* chunk = place_of(g_state.taken[i]);
     if (chunk == nullptr) continue;
-    arrival = {chunk, g_taken[i].address, i};
+    arrival = {chunk, g_state.taken[i].address, i};
     return true;
   }
   return false;
@@ -277,35 +282,32 @@ bool next_arrival(Arrival& arrival) {
 
 void accept(const Arrival& arrival) {
   accept_preimported(*arrival.chunk);
-  g_taken[arrival.number] = {};
+  g_state.taken[arrival.number] = {};
 }
 
 std::uint64_t expected_bytes() {
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < g_count; ++i) {
-    const bool gone = g_taken[i].stands && place_of(g_taken[i]) == nullptr;
-    if (!gone) bytes += g_taken[i].bytes;
+  for (std::uint32_t i = 0; i < g_state.count; ++i) {
+    const bool gone = g_state.taken[i].stands && place_of(g_state.taken[i]) == nullptr;
+    if (!gone) bytes += g_state.taken[i].bytes;
   }
   return bytes;
 }
 
 void drop() {
-  for (std::uint32_t i = 0; i < g_count; ++i) take_down(g_taken[i]);
-  g_count = g_in_place = g_first = 0;
-  g_matched = false;
-  if (g_board != nullptr) ::munmap(const_cast<board::Board*>(g_board), board::kBoardBytes);
-  g_board = nullptr;
-  g_state = State::kNothing;
+  for (std::uint32_t i = 0; i < g_state.count; ++i) take_down(g_state.taken[i]);
+  g_state.count = g_state.in_place = g_state.first = 0;
+  g_state.matched = false;
+  if (g_state.board != nullptr)
+    ::munmap(const_cast<board::Board*>(g_state.board), board::kBoardBytes);
+  g_state.board = nullptr;
+  g_state.stage = Stage::kNothing;
 }
 
 void clear() {
   forget_offer();
   // The board's mapping and the driver's handles are the parent's: they are left where they are.
-  g_board = nullptr;
-  g_count = g_in_place = g_first = 0;
-  g_matched = false;
-  g_state = State::kNothing;
-  g_number = 0;
+  renew(g_state);
 }
 SWITCHYARD_RESET(kState, clear);
 
