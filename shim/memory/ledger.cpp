@@ -18,12 +18,15 @@ struct Note {
 
 constexpr std::uint64_t kFirstPlaces = 1024;
 
-// Open addressing with linear probing, at most half full; a removal closes its gap, so there are no
-// tombstones and a table that emptied is as fast as a new one.
-Note* g_places = nullptr;
-std::uint64_t g_capacity = 0;  // a power of two, or zero
-std::uint64_t g_count = 0;
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  // Open addressing with linear probing, at most half full. A removal closes its gap, so there are
+  // no tombstones, and a table that emptied is as fast as a new one.
+  Note* places = nullptr;
+  std::uint64_t capacity = 0;  // a power of two, or zero
+  std::uint64_t count = 0;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 std::uint64_t home(Kind kind, std::uint64_t key, std::uint64_t capacity) {
   // Addresses are multiples of large powers of two: only the product's high bits differ.
@@ -41,22 +44,23 @@ std::uint64_t find(const Note* places, std::uint64_t capacity, Kind kind, std::u
 }
 
 bool grow() {
-  const std::uint64_t capacity = g_capacity == 0 ? kFirstPlaces : g_capacity * 2;
+  const std::uint64_t capacity = g_state.capacity == 0 ? kFirstPlaces : g_state.capacity * 2;
   auto* places = static_cast<Note*>(::calloc(capacity, sizeof(Note)));
   if (places == nullptr) return false;
-  for (std::uint64_t i = 0; i < g_capacity; ++i) {
-    if (g_places[i].kind == Kind::kNone) continue;
-    places[find(places, capacity, g_places[i].kind, g_places[i].key)] = g_places[i];
+  for (std::uint64_t i = 0; i < g_state.capacity; ++i) {
+    if (g_state.places[i].kind == Kind::kNone) continue;
+    places[find(places, capacity, g_state.places[i].kind, g_state.places[i].key)] =
+        g_state.places[i];
   }
-  ::free(g_places);
-  g_places = places;
-  g_capacity = capacity;
+  ::free(g_state.places);
+  g_state.places = places;
+  g_state.capacity = capacity;
   return true;
 }
 
 Note* existing(Kind kind, std::uint64_t key) {
-  if (g_capacity == 0) return nullptr;
-  Note& note = g_places[find(g_places, g_capacity, kind, key)];
+  if (g_state.capacity == 0) return nullptr;
+  Note& note = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
   return note.kind == Kind::kNone ? nullptr : &note;
 }
 
@@ -67,7 +71,7 @@ void count(const Charge& charge, int sign) {
 // pre: the place is empty, or has a note of the same key.
 void put(Note& place, const Note& note) {
   if (place.kind == Kind::kNone) {
-    ++g_count;
+    ++g_state.count;
   } else {
     count(place.charge, -1);
   }
@@ -77,17 +81,18 @@ void put(Note& place, const Note& note) {
 
 void remove(Note* note) {
   count(note->charge, -1);
-  auto gap = static_cast<std::uint64_t>(note - g_places);
-  g_places[gap].kind = Kind::kNone;
-  --g_count;
-  const std::uint64_t mask = g_capacity - 1;
-  for (std::uint64_t at = (gap + 1) & mask; g_places[at].kind != Kind::kNone;
+  auto gap = static_cast<std::uint64_t>(note - g_state.places);
+  g_state.places[gap].kind = Kind::kNone;
+  --g_state.count;
+  const std::uint64_t mask = g_state.capacity - 1;
+  for (std::uint64_t at = (gap + 1) & mask; g_state.places[at].kind != Kind::kNone;
        at = (at + 1) & mask) {
     // A note may move back into the gap unless its home lies behind the gap.
-    const std::uint64_t from = home(g_places[at].kind, g_places[at].key, g_capacity);
+    const std::uint64_t from =
+        home(g_state.places[at].kind, g_state.places[at].key, g_state.capacity);
     if (((at - from) & mask) < ((at - gap) & mask)) continue;
-    g_places[gap] = g_places[at];
-    g_places[at].kind = Kind::kNone;
+    g_state.places[gap] = g_state.places[at];
+    g_state.places[at].kind = Kind::kNone;
     gap = at;
   }
 }
@@ -99,15 +104,15 @@ bool hangs_on_context(Kind kind) {
 }  // namespace
 
 bool note(Kind kind, std::uint64_t key, const Charge& charge) {
-  const Locked locked(g_lock);
-  if ((g_count + 1) * 2 > g_capacity && !grow()) return false;
-  Note& place = g_places[find(g_places, g_capacity, kind, key)];
+  const Locked locked(g_state.lock);
+  if ((g_state.count + 1) * 2 > g_state.capacity && !grow()) return false;
+  Note& place = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
   put(place, {key, charge, kind});
   return true;
 }
 
 bool take(Kind kind, std::uint64_t key, Charge& charge) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   Note* found = existing(kind, key);
   if (found == nullptr) return false;
   charge = found->charge;
@@ -116,7 +121,7 @@ bool take(Kind kind, std::uint64_t key, Charge& charge) {
 }
 
 bool look(Kind kind, std::uint64_t key, Charge& charge) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   const Note* found = existing(kind, key);
   if (found == nullptr) return false;
   charge = found->charge;
@@ -124,7 +129,7 @@ bool look(Kind kind, std::uint64_t key, Charge& charge) {
 }
 
 bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   Note* found = existing(Kind::kHandle, handle);
   if (found == nullptr) return false;
   found->charge.handles += static_cast<std::uint32_t>(handles);
@@ -136,10 +141,10 @@ bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, boo
 }
 
 std::uint64_t take_owned(int lane, std::uint64_t owner) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   std::uint64_t bytes = 0;
-  for (std::uint64_t i = 0; i < g_capacity;) {
-    Note& note = g_places[i];
+  for (std::uint64_t i = 0; i < g_state.capacity;) {
+    Note& note = g_state.places[i];
     if (hangs_on_context(note.kind) && note.charge.lane == lane && note.charge.owner == owner) {
       bytes += note.charge.bytes;
       remove(&note);  // another note may have moved into this place: look at it again
@@ -151,49 +156,44 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
 }
 
 std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   std::uint64_t bytes = 0;
-  for (std::uint64_t i = 0; i < g_capacity;) {
-    if (g_places[i].kind != Kind::kPooled || g_places[i].charge.owner != pool) {
+  for (std::uint64_t i = 0; i < g_state.capacity;) {
+    if (g_state.places[i].kind != Kind::kPooled || g_state.places[i].charge.owner != pool) {
       ++i;
       continue;
     }
-    Note moved = g_places[i];
-    remove(&g_places[i]);
+    Note moved = g_state.places[i];
+    remove(&g_state.places[i]);
     moved.kind = Kind::kPointer;
     moved.charge.owner = 0;
     moved.charge.lane = lane;
     moved.charge.why = Stays::kPools;
     bytes += moved.charge.bytes;
-    put(g_places[find(g_places, g_capacity, moved.kind, moved.key)], moved);
+    put(g_state.places[find(g_state.places, g_state.capacity, moved.kind, moved.key)], moved);
   }
   return bytes;
 }
 
 std::size_t keys(Kind kind, int lane, std::uint64_t* out, std::size_t most) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   std::size_t found = 0;
-  for (std::uint64_t i = 0; i < g_capacity; ++i) {
-    if (g_places[i].kind != kind || g_places[i].charge.lane != lane) continue;
-    if (found < most) out[found] = g_places[i].key;
+  for (std::uint64_t i = 0; i < g_state.capacity; ++i) {
+    if (g_state.places[i].kind != kind || g_state.places[i].charge.lane != lane) continue;
+    if (found < most) out[found] = g_state.places[i].key;
     ++found;
   }
   return found;
 }
 
 std::uint64_t size() {
-  const Locked locked(g_lock);
-  return g_count;
+  const Locked locked(g_state.lock);
+  return g_state.count;
 }
 
-void clear() {
-  // Another thread of the parent may have held the lock at the fork, with the table half changed:
-  // both start anew, and the parent's table is left where it is.
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_places = nullptr;
-  g_capacity = 0;
-  g_count = 0;
-}
+// Another thread of the parent may have held the lock at the fork, with the table half changed:
+// both start anew, and the parent's table is left where it is.
+void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::ledger

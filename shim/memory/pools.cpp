@@ -30,9 +30,12 @@ struct Pool {
   std::uint64_t growing;  // their needs
 };
 
-Pool g_pools[kSlots];
-int g_slots = 0;  // slots ever used
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  Pool pools[kSlots] = {};
+  int slots = 0;  // slots ever used
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 // What the account owes to or is owed by a pool after a look at it.
 struct Difference {
@@ -49,8 +52,8 @@ bool apply(const Difference& difference) {
 // pre: Locked, for all of these.
 
 int find(CUmemoryPool handle, int device) {
-  for (int i = 0; i < g_slots; ++i) {
-    const Pool& pool = g_pools[i];
+  for (int i = 0; i < g_state.slots; ++i) {
+    const Pool& pool = g_state.pools[i];
     if (pool.used && pool.handle == handle && (handle != nullptr || pool.device == device)) {
       return i;
     }
@@ -62,9 +65,9 @@ int find_or_add(CUmemoryPool handle, int device) {
   const int found = find(handle, device);
   if (found >= 0 || lane_of_device(device) == nullptr) return found;
   for (int i = 0; i < kSlots; ++i) {
-    if (g_pools[i].used) continue;
-    g_pools[i] = {handle, device, true, 0, 0, 0};
-    g_slots = std::max(g_slots, i + 1);
+    if (g_state.pools[i].used) continue;
+    g_state.pools[i] = {handle, device, true, 0, 0, 0};
+    g_state.slots = std::max(g_state.slots, i + 1);
     return i;
   }
   static Once said;
@@ -139,20 +142,20 @@ CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth) {
   abi::Lane* lane = nullptr;
   {
     const memory::Relaxed relaxed;
-    const Locked locked(g_lock);
-    Pool& pool = g_pools[slot];
+    const Locked locked(g_state.lock);
+    Pool& pool = g_state.pools[slot];
     growth = {slot, bytes, need_of(pool, bytes)};
     pool.pending += bytes;
     lane = lane_of_device(pool.device);
   }
   if (account::reserve(lane, growth.need, reclaim) != CUDA_SUCCESS) {
-    const Locked locked(g_lock);
-    g_pools[slot].pending -= bytes;
+    const Locked locked(g_state.lock);
+    g_state.pools[slot].pending -= bytes;
     growth.slot = -1;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const Locked locked(g_lock);
-  Pool& pool = g_pools[slot];
+  const Locked locked(g_state.lock);
+  Pool& pool = g_state.pools[slot];
   pool.growing += growth.need;
   set_charged(pool, pool.charged + growth.need);
   return CUDA_SUCCESS;
@@ -164,11 +167,11 @@ void each_charged(Which which) {
   for (int i = 0; i < kSlots; ++i) {
     Difference difference;
     {
-      const Locked locked(g_lock);
-      if (i >= g_slots) return;
-      if (!g_pools[i].used || g_pools[i].charged == 0) continue;
-      which(g_pools[i]);
-      difference = look(g_pools[i]);
+      const Locked locked(g_state.lock);
+      if (i >= g_state.slots) return;
+      if (!g_state.pools[i].used || g_state.pools[i].charged == 0) continue;
+      which(g_state.pools[i]);
+      difference = look(g_state.pools[i]);
     }
     apply(difference);
   }
@@ -178,10 +181,10 @@ void settle_slot(CUmemoryPool handle, int device) {
   const memory::Relaxed relaxed;
   Difference difference;
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     const int slot = find(handle, device);
     if (slot < 0) return;
-    difference = look(g_pools[slot]);
+    difference = look(g_state.pools[slot]);
   }
   apply(difference);
 }
@@ -189,14 +192,14 @@ void settle_slot(CUmemoryPool handle, int device) {
 }  // namespace
 
 void learn(CUmemoryPool pool, int device) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   if (pool != nullptr) find_or_add(pool, device);
 }
 
 CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
   int slot = -1;
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     slot = find(pool, -1);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
@@ -205,7 +208,7 @@ CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
 CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth) {
   int slot = -1;
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     slot = find_or_add(nullptr, device);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
@@ -216,8 +219,8 @@ bool end(const Growth& growth) {
   const memory::Relaxed relaxed;
   Difference difference;
   {
-    const Locked locked(g_lock);
-    Pool& pool = g_pools[growth.slot];
+    const Locked locked(g_state.lock);
+    Pool& pool = g_state.pools[growth.slot];
     pool.pending -= growth.bytes;
     pool.growing -= growth.need;
     difference = look(pool);
@@ -228,8 +231,8 @@ bool end(const Growth& growth) {
 CUresult refuse(const Growth& growth) {
   int device = -1;
   {
-    const Locked locked(g_lock);
-    device = g_pools[growth.slot].device;
+    const Locked locked(g_state.lock);
+    device = g_state.pools[growth.slot].device;
   }
   reclaim();
   return account::refuse(lane_of_device(device), growth.bytes);
@@ -249,10 +252,10 @@ void reclaim() {
 }
 
 Forgotten forget(CUmemoryPool handle) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   const int slot = find(handle, -1);
   if (handle == nullptr || slot < 0) return {};
-  Pool& pool = g_pools[slot];
+  Pool& pool = g_state.pools[slot];
   const Forgotten was{pool.device, pool.charged};
   set_charged(pool, 0);
   pool = {};
@@ -270,16 +273,14 @@ void ended(CUmemoryPool handle, const Forgotten& was) {
 
 void restore(CUmemoryPool handle, const Forgotten& was) {
   if (was.device < 0) return;
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   const int slot = find_or_add(handle, was.device);
-  if (slot >= 0) set_charged(g_pools[slot], was.charged);
+  if (slot >= 0) set_charged(g_state.pools[slot], was.charged);
 }
 
 namespace {
 void forget() {
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  for (Pool& pool : g_pools) pool = {};
-  g_slots = 0;
+  renew(g_state);
   g_in_use.store(0);
 }
 }  // namespace
