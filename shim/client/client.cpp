@@ -32,12 +32,16 @@ namespace {
 constexpr int kAnswerSeconds = 2;  // no wait is longer; a slow monitor is as good as none
 enum Fd { kSocket = 0, kDoorbell = 1, kWake = 2, kFds = 3 };
 
-OwnFd g_own[kFds];
-std::atomic<std::uint32_t> g_observer{0};
-std::atomic<std::uint32_t> g_connections{0};  // so far
-std::atomic<std::uint32_t> g_sharing{0};  // the connection, if the monitor shares memory; else 0
-std::uint32_t g_last_id = 1;              // of a request
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  OwnFd own[kFds];
+  std::atomic<std::uint32_t> observer{0};
+  std::atomic<std::uint32_t> connections{0};  // so far
+  std::atomic<std::uint32_t> sharing{0};  // the connection, if the monitor shares memory; else 0
+  std::atomic<bool> refused{false};       // a monitor answered, and its reason was told
+  std::uint32_t last_id = 1;              // of a request
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 // Says once why the socket is not used.
 bool distrusted(const char* path, Distrust distrust) {
@@ -79,9 +83,6 @@ int connect_monitor() {
   return fd;
 }
 
-// A monitor answered, and its reason was told.
-std::atomic<bool> g_refused{false};
-
 // The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
 bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   wire::FrameHeader header{};
@@ -100,7 +101,7 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
       const bool uses_cuda = process().uses_cuda.load(std::memory_order_relaxed) != 0;
       log_line(uses_cuda ? Level::kWarn : Level::kInfo,
                "the monitor refused this process: %s; it runs unmanaged", text);
-      g_refused.store(true, std::memory_order_relaxed);
+      g_state.refused.store(true, std::memory_order_relaxed);
     }
     return false;
   }
@@ -129,7 +130,7 @@ void close_all(int (&fds)[kFds]) {
   }
 }
 
-// pre: g_lock is held. Connects, says Hello and takes the page over.
+// pre: `lock` is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
   const int fd = connect_monitor();
   if (fd < 0) return false;
@@ -146,12 +147,12 @@ bool connect_and_join(std::uint32_t flags) {
   }
   ::close(fds[0]);  // the mapping keeps the page
   fds[kSocket] = fd;
-  g_observer.store(flags & wire::kObserver, std::memory_order_relaxed);
+  g_state.observer.store(flags & wire::kObserver, std::memory_order_relaxed);
   // The socket last: whoever sees it takes the rest for there, too.
-  for (int i = kFds - 1; i >= 0; --i) g_own[i].adopt(fds[i]);
-  const std::uint32_t connection = g_connections.fetch_add(1, std::memory_order_relaxed) + 1;
+  for (int i = kFds - 1; i >= 0; --i) g_state.own[i].adopt(fds[i]);
+  const std::uint32_t connection = g_state.connections.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool shares = (welcome.features & wire::kSharesMemory) != 0;
-  g_sharing.store(shares ? connection : 0, std::memory_order_release);
+  g_state.sharing.store(shares ? connection : 0, std::memory_order_release);
   process().joined.store(1, std::memory_order_release);
   log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, page().card.job);
   return true;
@@ -161,16 +162,16 @@ bool connect_and_join(std::uint32_t flags) {
 // write to one without our lock. The next connection replaces them.
 void close_connection() {
   process().joined.store(0, std::memory_order_release);
-  g_sharing.store(0, std::memory_order_release);
-  g_own[kSocket].close();
+  g_state.sharing.store(0, std::memory_order_release);
+  g_state.own[kSocket].close();
 }
 
-bool is_open() { return g_own[kSocket].get() >= 0; }
+bool is_open() { return g_state.own[kSocket].get() >= 0; }
 
 // Whether a monitor has had this process as a client.
 bool was_client() {
   return page().head.magic.load(std::memory_order_acquire) == abi::kMagic &&
-         g_observer.load(std::memory_order_relaxed) == 0;
+         g_state.observer.load(std::memory_order_relaxed) == 0;
 }
 
 struct Asked {
@@ -186,10 +187,10 @@ struct Answered {
 
 // One bounded round trip. `descriptors` go along, and then are those that came back.
 bool exchange(const Asked& asked, const Answered& answer, Descriptors& descriptors) {
-  const Locked locked(g_lock);
-  const int fd = g_own[kSocket].get();
+  const Locked locked(g_state.lock);
+  const int fd = g_state.own[kSocket].get();
   wire::FrameHeader header{};
-  const std::uint32_t id = ++g_last_id;
+  const std::uint32_t id = ++g_state.last_id;
   const bool sent =
       fd >= 0 && send_frame(fd, asked.kind, id, asked.payload, asked.bytes, descriptors);
   descriptors.close();
@@ -208,7 +209,7 @@ bool exchange(const Asked& asked, const Answered& answer, Descriptors& descripto
 // Once: whoever started the process may count on what it asked for.
 void say_unmanaged() {
   static Once said;
-  if (g_refused.load(std::memory_order_relaxed)) return;
+  if (g_state.refused.load(std::memory_order_relaxed)) return;
   char path[kSocketPathBytes] = "";
   char promises[256] = "";
   socket_path(path);
@@ -233,7 +234,7 @@ bool join() {
   process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     if (is_open() && !observing()) return true;
     // Libraries call cuInit again, also while the monitor is away: what is charged goes along.
     const std::uint32_t flags = was_client() ? wire::kRejoin : 0;
@@ -255,13 +256,13 @@ bool join() {
 bool observe() {
   if (disabled()) return false;
   begin_process();
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   if (is_open()) return true;
   return process().uses_cuda.load(std::memory_order_relaxed) == 0 &&
          connect_and_join(wire::kObserver);
 }
 
-bool observing() { return g_observer.load(std::memory_order_relaxed) != 0; }
+bool observing() { return g_state.observer.load(std::memory_order_relaxed) != 0; }
 
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer) {
   if (process().joined.load(std::memory_order_relaxed) != 0 && !observing()) service::start();
@@ -273,7 +274,7 @@ bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answ
   return answered;
 }
 
-std::uint32_t sharing_monitor() { return g_sharing.load(std::memory_order_acquire); }
+std::uint32_t sharing_monitor() { return g_state.sharing.load(std::memory_order_acquire); }
 
 bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
            wire::Shared& answer) {
@@ -282,7 +283,7 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 }
 
 void wake_monitor() {
-  const int fd = g_own[kWake].get();
+  const int fd = g_state.own[kWake].get();
   if (fd < 0) return;
   const std::uint64_t one = 1;
   // A full queue already means "look". An older monitor sent an eventfd, non-blocking as well.
@@ -293,31 +294,29 @@ void wake_monitor() {
 
 namespace {
 void drop_inherited_connection() {
-  for (OwnFd& own : g_own) own.close();
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_sharing.store(0, std::memory_order_relaxed);
-  g_observer.store(0, std::memory_order_relaxed);
+  for (OwnFd& own : g_state.own) own.close();
+  renew(g_state);
   forget_gpus();
 }
 }  // namespace
 SWITCHYARD_RESET(kConnection, drop_inherited_connection);
 
 Ears ears() {
-  if (!g_own[kSocket].is_set()) return {-1, -1, false};
-  const Ears found{g_own[kSocket].get(), g_own[kDoorbell].get(), false};
-  const bool lost = found.socket < 0 || found.doorbell < 0 || g_own[kWake].get() < 0;
+  if (!g_state.own[kSocket].is_set()) return {-1, -1, false};
+  const Ears found{g_state.own[kSocket].get(), g_state.own[kDoorbell].get(), false};
+  const bool lost = found.socket < 0 || found.doorbell < 0 || g_state.own[kWake].get() < 0;
   return lost ? Ears{-1, -1, true} : found;
 }
 
 void lose_monitor(const char* why) {
-  const Locked locked(g_lock);
-  if (!g_own[kSocket].is_set()) return;
+  const Locked locked(g_state.lock);
+  if (!g_state.own[kSocket].is_set()) return;
   log_line(Level::kWarn, "lost the monitor (%s): the job goes on with its last limits", why);
   close_connection();
 }
 
 bool rejoin() {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   const bool was_joined = page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
   return is_open() || connect_and_join(was_joined ? wire::kRejoin : 0);
 }

@@ -24,9 +24,12 @@ alignas(4096) unsigned char switchyard_wiped_on_fork[4096];
 namespace switchyard::shim {
 namespace {
 
-pthread_once_t g_watched = PTHREAD_ONCE_INIT;
-std::atomic<bool> g_kernel_wipes{false};
-std::atomic<std::int32_t> g_owner{0};  // the process that has begun
+struct State {
+  pthread_once_t watched = PTHREAD_ONCE_INIT;
+  std::atomic<bool> kernel_wipes{false};
+  std::atomic<std::int32_t> owner{0};  // the process that has begun
+};
+constinit State g_state;
 
 // A mapping of the same size is replaced, which takes no memory. Were it to fail, the child's
 // launches would be counted as the parent's until it joins; there is nothing better to do here.
@@ -35,7 +38,7 @@ void drop_page() { map_page(-1); }
 // Nothing of the program has run in the child yet: the descriptors have the parent's numbers still.
 // Not left to begin_process(): an exit handler that frees memory takes locks without it.
 void in_child() {
-  if (!g_kernel_wipes.load(std::memory_order_relaxed)) {
+  if (!g_state.kernel_wipes.load(std::memory_order_relaxed)) {
     ::memset(switchyard_wiped_on_fork, 0, sizeof(switchyard_wiped_on_fork));
   }
   run_resets();
@@ -43,7 +46,7 @@ void in_child() {
 
 // Once per process, and its forked children inherit both.
 void watch_for_forks() {
-  g_kernel_wipes.store(
+  g_state.kernel_wipes.store(
       ::madvise(switchyard_wiped_on_fork, sizeof(switchyard_wiped_on_fork), MADV_WIPEONFORK) == 0,
       std::memory_order_relaxed);
   if (::__register_atfork(nullptr, nullptr, in_child, nullptr) != 0) {
@@ -54,8 +57,8 @@ void watch_for_forks() {
 // Whether this process has begun, and not only its parent.
 bool has_begun() {
   return process().alive.load(std::memory_order_acquire) != 0 &&
-         (g_kernel_wipes.load(std::memory_order_relaxed) ||
-          g_owner.load(std::memory_order_relaxed) == ::getpid());
+         (g_state.kernel_wipes.load(std::memory_order_relaxed) ||
+          g_state.owner.load(std::memory_order_relaxed) == ::getpid());
 }
 
 }  // namespace
@@ -73,7 +76,7 @@ bool map_page(int fd) {
 
 void begin_process() {
   if (has_begun()) return;
-  ::pthread_once(&g_watched, watch_for_forks);
+  ::pthread_once(&g_state.watched, watch_for_forks);
   // A child without handlers, where the kernel doesn't wipe. It has one thread so far.
   if (process().alive.load(std::memory_order_acquire) != 0 && !has_begun()) {
     ::memset(switchyard_wiped_on_fork, 0, sizeof(switchyard_wiped_on_fork));
@@ -82,7 +85,7 @@ void begin_process() {
   if (process().alive.load(std::memory_order_relaxed) != 0) return;
   // Either the first time ever, or a child that may have been made without the fork handlers.
   run_resets();
-  g_owner.store(::getpid(), std::memory_order_relaxed);
+  g_state.owner.store(::getpid(), std::memory_order_relaxed);
   process().alive.store(1, std::memory_order_release);
 }
 

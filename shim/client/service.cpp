@@ -26,9 +26,12 @@ namespace {
 constexpr int kBlindMs = 100;  // between two looks while poll() refuses
 constexpr int kClosed = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
 
-OwnFd g_poke_out;  // where poke() writes,
-OwnFd g_poke_in;   // and the thread listens
-std::atomic<std::uint32_t> g_started{0};
+struct State {
+  OwnFd poke_out;  // where poke() writes,
+  OwnFd poke_in;   // and the thread listens
+  std::atomic<std::uint32_t> started{0};
+};
+constinit State g_state;
 
 std::int64_t now_ms() { return static_cast<std::int64_t>(monotonic_ns() / 1'000'000); }
 
@@ -45,15 +48,15 @@ void drain(int fd) {
 void make_poke() {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return;
-  g_poke_in.adopt(pair[0]);
-  g_poke_out.adopt(pair[1]);
+  g_state.poke_in.adopt(pair[0]);
+  g_state.poke_out.adopt(pair[1]);
 }
 
 // -1: there is none.
 int poke_ear() {
   // The program may have closed either.
-  if (g_poke_in.get() < 0 || g_poke_out.get() < 0) make_poke();
-  return g_poke_in.get();
+  if (g_state.poke_in.get() < 0 || g_state.poke_out.get() < 0) make_poke();
+  return g_state.poke_in.get();
 }
 
 void monitor_gone(Watch& watch, const char* why) {
@@ -110,7 +113,7 @@ void* serve(void*) {
     if ((files[0].revents & kClosed) != 0) {
       make_poke();
     } else if ((files[0].revents & POLLIN) != 0) {
-      drain(g_poke_in.get());
+      drain(g_state.poke_in.get());
     }
     if (ear.socket >= 0 || ear.lost) {
       listen_to_monitor(watch, ear, files);
@@ -123,17 +126,18 @@ void* serve(void*) {
 }  // namespace
 
 void start() {
-  if (g_started.load(std::memory_order_acquire) != 0 || g_started.exchange(1) != 0) return;
+  if (g_state.started.load(std::memory_order_acquire) != 0 || g_state.started.exchange(1) != 0)
+    return;
   make_poke();  // before the thread runs: what is poked meanwhile is not lost
   if (start_thread(serve)) return;
   // The next request to the monitor tries again.
-  g_started.store(0, std::memory_order_release);
+  g_state.started.store(0, std::memory_order_release);
   static Once said;
   log_once(said, Level::kError, "starting the service thread failed: slices stay at the default");
 }
 
 void poke() {
-  const int fd = g_poke_out.get();
+  const int fd = g_state.poke_out.get();
   // A full socket already means "look".
   if (fd >= 0) [[maybe_unused]]
     const ssize_t sent = ::send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -142,9 +146,9 @@ void poke() {
 namespace {
 // A forked child has the parent's descriptors but not its thread.
 void forget() {
-  g_poke_in.close();
-  g_poke_out.close();
-  g_started.store(0, std::memory_order_relaxed);
+  g_state.poke_in.close();
+  g_state.poke_out.close();
+  renew(g_state);
 }
 }  // namespace
 SWITCHYARD_RESET(kConnection, forget);
