@@ -22,10 +22,13 @@ struct Going {
 };
 
 constexpr std::uint32_t kMost = 256;
-Going g_going[kMost];
-std::uint32_t g_count = 0;
-std::uint32_t g_unnoted = 0;  // beyond kMost
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  Going going[kMost] = {};
+  std::uint32_t count = 0;
+  std::uint32_t unnoted = 0;  // beyond kMost
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 bool is_default(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -36,13 +39,14 @@ bool is_of(const Going& going, CUstream stream) {
          (!is_default(stream) || ::pthread_equal(going.thread, ::pthread_self()) != 0);
 }
 
-// Takes out those that `which` is true of, at most `most`. Answers how many. pre: g_lock is held.
+// Takes out those that `which` is true of, at most `most`. Answers how many. pre: g_state.lock is
+// held.
 template <typename Which>
 std::uint32_t take_out(std::uint32_t most, Which which) {
   std::uint32_t taken = 0;
-  for (std::uint32_t i = g_count; i-- != 0 && taken < most;) {
-    if (!which(g_going[i])) continue;
-    g_going[i] = g_going[--g_count];
+  for (std::uint32_t i = g_state.count; i-- != 0 && taken < most;) {
+    if (!which(g_state.going[i])) continue;
+    g_state.going[i] = g_state.going[--g_state.count];
     ++taken;
   }
   process().captures.fetch_sub(taken, std::memory_order_relaxed);
@@ -54,39 +58,36 @@ std::uint32_t take_out(std::uint32_t most, Which which) {
 namespace capture {
 
 void begins(CUstream stream, int lane, std::uint64_t owner) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   process().captures.fetch_add(1, std::memory_order_seq_cst);
-  if (g_count == kMost) {
-    ++g_unnoted;
+  if (g_state.count == kMost) {
+    ++g_state.unnoted;
   } else {
-    g_going[g_count++] = {stream, ::pthread_self(), lane, owner};
+    g_state.going[g_state.count++] = {stream, ::pthread_self(), lane, owner};
   }
 }
 
 void ended(CUstream stream) {
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   if (take_out(1, [&](const Going& going) { return is_of(going, stream); }) != 0) return;
-  if (g_unnoted == 0) return;
-  --g_unnoted;
+  if (g_state.unnoted == 0) return;
+  --g_state.unnoted;
   process().captures.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void stream_gone(CUstream stream) {
   if (process().captures.load(std::memory_order_relaxed) == 0) return;
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   take_out(kMost, [&](const Going& going) { return is_of(going, stream); });
 }
 
 void owner_gone(int lane, std::uint64_t owner) {
   if (process().captures.load(std::memory_order_relaxed) == 0) return;
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   take_out(kMost, [&](const Going& going) { return going.lane == lane && going.owner == owner; });
 }
 
-void clear() {
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_count = g_unnoted = 0;
-}
+void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);
 
 }  // namespace capture

@@ -26,19 +26,26 @@ struct Sink {
   OpenFile error_file;  // stderr, as it was at the first line
 };
 
-Sink g_sink;
-pthread_once_t g_opened = PTHREAD_ONCE_INIT;
+constexpr int kKinds = 64;
+
+struct State {
+  Sink sink;
+  pthread_once_t opened = PTHREAD_ONCE_INIT;
+  // The kinds that were said, by their format, whose address is the place in the source.
+  std::atomic<const char*> said[kKinds] = {};
+};
+constinit State g_state;
 
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
 void open_file(const char* path) {
-  g_sink.has_file = true;
+  g_state.sink.has_file = true;
   const int saved = errno;
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd >= 0) {
-    g_sink.file.adopt(fd);
+    g_state.sink.file.adopt(fd);
   } else {
-    g_sink.level = Level::kOff;
+    g_state.sink.level = Level::kOff;
   }
   errno = saved;
 }
@@ -47,17 +54,17 @@ void open_sink() {
   const char* wanted = ::getenv("SWITCHYARD_LOG");
   if (wanted == nullptr || wanted[0] == '\0') {
     const int saved = errno;
-    g_sink.error_file.look(STDERR_FILENO);
+    g_state.sink.error_file.look(STDERR_FILENO);
     errno = saved;
     return;
   }
-  g_sink.asked_for = true;
-  g_sink.level = Level::kOff;
+  g_state.sink.asked_for = true;
+  g_state.sink.level = Level::kOff;
   const char* colon = ::strchr(wanted, ':');
   const size_t length = colon != nullptr ? static_cast<size_t>(colon - wanted) : ::strlen(wanted);
   for (int i = 0; i <= static_cast<int>(Level::kDebug); ++i) {
     if (::strlen(kNames[i]) == length && ::strncmp(kNames[i], wanted, length) == 0) {
-      g_sink.level = static_cast<Level>(i);
+      g_state.sink.level = static_cast<Level>(i);
     }
   }
   if (colon != nullptr && colon[1] != '\0') open_file(colon + 1);
@@ -66,19 +73,15 @@ void open_sink() {
 // All numbers belong to the program: it may close ours and open a file of its own there (-1 then).
 // Who asked for lines on stderr gets them wherever the program redirects it.
 int descriptor() {
-  if (g_sink.has_file) return g_sink.file.get();
-  const bool is_stderr =
-      g_sink.asked_for || g_sink.error_file.match(STDERR_FILENO) != OpenFile::Match::kOther;
+  if (g_state.sink.has_file) return g_state.sink.file.get();
+  const bool is_stderr = g_state.sink.asked_for ||
+                         g_state.sink.error_file.match(STDERR_FILENO) != OpenFile::Match::kOther;
   return is_stderr ? STDERR_FILENO : -1;
 }
 
-// The kinds that were said, by their format, whose address is the place in the source.
-constexpr int kKinds = 64;
-std::atomic<const char*> g_said[kKinds];
-
 // False: this kind was said before, or there are more kinds than we can remember.
 bool first_of_its_kind(const char* format) {
-  for (std::atomic<const char*>& said : g_said) {
+  for (std::atomic<const char*>& said : g_state.said) {
     const char* expected = nullptr;
     if (said.compare_exchange_strong(expected, format, std::memory_order_relaxed)) return true;
     if (expected == format) return false;
@@ -87,7 +90,7 @@ bool first_of_its_kind(const char* format) {
 }
 
 int write_prefix(Level level, char* line, size_t size) {
-  if (!g_sink.asked_for) return ::snprintf(line, size, "switchyard[%d]: ", ::getpid());
+  if (!g_state.sink.asked_for) return ::snprintf(line, size, "switchyard[%d]: ", ::getpid());
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return ::snprintf(line, size,
@@ -104,7 +107,7 @@ void make_printable(char* text, int size) {
 }
 
 void write_line(Level level, const char* format, va_list args) {
-  if (!g_sink.asked_for && !first_of_its_kind(format)) return;
+  if (!g_state.sink.asked_for && !first_of_its_kind(format)) return;
   const int saved = errno;  // a log line must not change what the application sees
   char line[1024];
   int used = write_prefix(level, line, sizeof(line));
@@ -122,8 +125,8 @@ void write_line(Level level, const char* format, va_list args) {
 }  // namespace
 
 bool log_enabled(Level level) {
-  ::pthread_once(&g_opened, open_sink);
-  return level <= g_sink.level && level != Level::kOff;
+  ::pthread_once(&g_state.opened, open_sink);
+  return level <= g_state.sink.level && level != Level::kOff;
 }
 
 void log_line(Level level, const char* format, ...) {

@@ -19,7 +19,7 @@
 namespace switchyard::shim::swap {
 namespace {
 
-enum State : std::uint32_t { kOpen, kShut, kDraining, kQuiesced };
+enum Admission : std::uint32_t { kOpen, kShut, kDraining, kQuiesced };
 
 constexpr unsigned kShards = 16;
 constexpr long kNapNs = 100'000'000;
@@ -28,9 +28,13 @@ struct alignas(64) Shard {
   std::atomic<std::uint32_t> inside{0};
 };
 
-constinit Shard g_shards[kShards];
-constinit std::atomic<std::uint32_t> g_state{kOpen};  // a futex word
-constinit std::atomic<std::uint64_t> g_deadline_ns{0};
+struct State {
+  Shard shards[kShards];
+  std::atomic<std::uint32_t> admission{kOpen};  // a futex word
+  std::atomic<std::uint64_t> deadline_ns{0};
+  pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 // Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
 // work that waits for a held thread, or for another GPU.
@@ -38,17 +42,15 @@ constexpr std::uint64_t kShutNs = 5'000'000'000;
 constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
 
-pthread_mutex_t g_capturing = PTHREAD_MUTEX_INITIALIZER;
-
 __thread unsigned t_depth = 0;
 
 Shard& own_shard() {
   const auto thread = reinterpret_cast<std::uintptr_t>(&t_depth);
-  return g_shards[(thread >> 12 ^ thread >> 20) % kShards];
+  return g_state.shards[(thread >> 12 ^ thread >> 20) % kShards];
 }
 
 void wake_all() {
-  ::syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, &g_state.admission, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 CUresult wait_for(CUcontext context) {
@@ -72,7 +74,7 @@ void WorkGuard::enter() {
   for (;;) {
     // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
     shard.inside.fetch_add(1, std::memory_order_seq_cst);
-    if (g_state.load(std::memory_order_seq_cst) == kOpen) return;
+    if (g_state.admission.load(std::memory_order_seq_cst) == kOpen) return;
     shard.inside.fetch_sub(1, std::memory_order_release);
     admission::wait_until_open();
   }
@@ -83,30 +85,30 @@ void WorkGuard::leave() {
 }
 
 NoCapture::NoCapture(bool needed) : needed_(needed) {
-  if (needed_) ::pthread_mutex_lock(&g_capturing);
+  if (needed_) ::pthread_mutex_lock(&g_state.capturing);
 }
 
 NoCapture::~NoCapture() {
-  if (needed_) ::pthread_mutex_unlock(&g_capturing);
+  if (needed_) ::pthread_mutex_unlock(&g_state.capturing);
 }
 
 Askable::Askable()
-    : locked_(::pthread_mutex_trylock(&g_capturing) == 0),
+    : locked_(::pthread_mutex_trylock(&g_state.capturing) == 0),
       yes_(locked_ && process().captures.load(std::memory_order_seq_cst) == 0) {}
 
 Askable::~Askable() {
-  if (locked_) ::pthread_mutex_unlock(&g_capturing);
+  if (locked_) ::pthread_mutex_unlock(&g_state.capturing);
 }
 
 namespace admission {
 
 void wait_until_open() {
   for (;;) {
-    const std::uint32_t state = g_state.load(std::memory_order_acquire);
+    const std::uint32_t state = g_state.admission.load(std::memory_order_acquire);
     if (state == kOpen) return;
     if (held_threads().fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
     const timespec limit{0, kNapNs};
-    ::syscall(SYS_futex, &g_state, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
+    ::syscall(SYS_futex, &g_state.admission, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
     // The page may be another monitor's by now, so the count never goes below zero.
     std::uint32_t now = held_threads().load(std::memory_order_relaxed);
     while (now != 0 && !held_threads().compare_exchange_weak(now, now - 1)) {
@@ -114,56 +116,55 @@ void wait_until_open() {
   }
 }
 
-bool is_open() { return g_state.load(std::memory_order_acquire) == kOpen; }
+bool is_open() { return g_state.admission.load(std::memory_order_acquire) == kOpen; }
 
 bool inside() { return t_depth != 0; }
 
 bool shut() {
   std::uint32_t expected = kOpen;
-  return g_state.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
+  return g_state.admission.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
 }
 
 bool empty() {
-  for (const Shard& shard : g_shards) {
+  for (const Shard& shard : g_state.shards) {
     if (shard.inside.load(std::memory_order_seq_cst) != 0) return false;
   }
   return true;
 }
 
 void drain_until(std::uint64_t deadline_ns) {
-  g_deadline_ns.store(deadline_ns, std::memory_order_relaxed);
+  g_state.deadline_ns.store(deadline_ns, std::memory_order_relaxed);
   std::uint32_t expected = kShut;
-  g_state.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
+  g_state.admission.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
 }
 
-bool draining() { return g_state.load(std::memory_order_acquire) == kDraining; }
+bool draining() { return g_state.admission.load(std::memory_order_acquire) == kDraining; }
 
 bool mark_quiesced() {
   std::uint32_t expected = kDraining;
-  return g_state.compare_exchange_strong(expected, kQuiesced, std::memory_order_acq_rel);
+  return g_state.admission.compare_exchange_strong(expected, kQuiesced, std::memory_order_acq_rel);
 }
 
-bool is_quiesced() { return g_state.load(std::memory_order_acquire) == kQuiesced; }
+bool is_quiesced() { return g_state.admission.load(std::memory_order_acquire) == kQuiesced; }
 
 void open() {
-  g_state.store(kOpen, std::memory_order_release);
+  g_state.admission.store(kOpen, std::memory_order_release);
   wake_all();
 }
 
 bool overrule(std::uint64_t now_ns) {
-  if (g_state.load(std::memory_order_acquire) != kDraining) return false;
-  if (now_ns < g_deadline_ns.load(std::memory_order_relaxed)) return true;
+  if (g_state.admission.load(std::memory_order_acquire) != kDraining) return false;
+  if (now_ns < g_state.deadline_ns.load(std::memory_order_relaxed)) return true;
   std::uint32_t expected = kDraining;
   // No store of ours may come later than that: the mover may have begun anew.
-  if (g_state.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel)) wake_all();
+  if (g_state.admission.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel))
+    wake_all();
   return false;
 }
 
 namespace {
 void forget() {
-  g_state.store(kOpen, std::memory_order_relaxed);
-  for (Shard& shard : g_shards) shard.inside.store(0, std::memory_order_relaxed);
-  g_capturing = PTHREAD_MUTEX_INITIALIZER;
+  renew(g_state);
   t_depth = 0;
 }
 }  // namespace

@@ -33,22 +33,24 @@ struct Mapped {
   std::uint64_t key() const { return address; }
 };
 
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-constinit swap::FlatMap<Mapped> g_mapped;
-// Of g_mapped: who has opened nothing takes no lock.
-constinit std::atomic<std::uint32_t> g_count{0};
+struct State {
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  swap::FlatMap<Mapped> mapped;
+  std::atomic<std::uint32_t> count{0};  // of `mapped`: who has opened nothing takes no lock
+};
+constinit State g_state;
 
-// The one around `address`; null: none. pre: g_lock is held.
+// The one around `address`; null: none. pre: `lock` is held.
 Mapped* find(CUdeviceptr address) {
-  const std::size_t behind = g_mapped.up_to(address);
+  const std::size_t behind = g_state.mapped.up_to(address);
   if (behind == 0) return nullptr;
-  Mapped& mapped = g_mapped.at(behind - 1);
+  Mapped& mapped = g_state.mapped.at(behind - 1);
   return address - mapped.address < mapped.handle.bytes ? &mapped : nullptr;
 }
 
 Mapped* find(const wire::Key& key) {
-  for (std::size_t i = 0; i < g_mapped.count(); ++i) {
-    if (g_mapped.at(i).handle.key == key) return &g_mapped.at(i);
+  for (std::size_t i = 0; i < g_state.mapped.count(); ++i) {
+    if (g_state.mapped.at(i).handle.key == key) return &g_state.mapped.at(i);
   }
   return nullptr;
 }
@@ -119,15 +121,15 @@ void unmap(const Mapped& mapped, CUdeviceptr end) {
   driver().cuMemAddressFree(mapped.address, mapped.handle.bytes);
 }
 
-// pre: g_lock is held.
+// pre: `lock` is held.
 void end(const Mapped* mapped) {
-  const Mapped gone = g_mapped.take(static_cast<std::size_t>(mapped - &g_mapped.at(0)));
-  g_count.fetch_sub(1, std::memory_order_relaxed);
+  const Mapped gone = g_state.mapped.take(static_cast<std::size_t>(mapped - &g_state.mapped.at(0)));
+  g_state.count.fetch_sub(1, std::memory_order_relaxed);
   memory::stays(gone.lane, Stays::kIpcImported, -static_cast<std::int64_t>(gone.handle.bytes));
   unmap(gone, gone.address + gone.handle.bytes);
 }
 
-// pre: g_lock is held.
+// pre: `lock` is held.
 CUresult map(Mapped& mapped) {
   const Handle& handle = mapped.handle;
   CUdeviceptr end = 0;
@@ -135,9 +137,9 @@ CUresult map(Mapped& mapped) {
   if (result != CUDA_SUCCESS) return result;
   result = import_all(handle, mapped.address, end);
   if (result == CUDA_SUCCESS) result = give_access(handle, mapped.address);
-  if (result == CUDA_SUCCESS && !g_mapped.add(mapped)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS && !g_state.mapped.add(mapped)) result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
-    g_count.fetch_add(1, std::memory_order_relaxed);
+    g_state.count.fetch_add(1, std::memory_order_relaxed);
     memory::stays(mapped.lane, Stays::kIpcImported, static_cast<std::int64_t>(handle.bytes));
   } else {
     unmap(mapped, end);
@@ -160,7 +162,7 @@ CUresult open_ours(CUdeviceptr& address, const Handle& handle) {
   fresh.lane = lane != nullptr ? lane_index(lane) : -1;
   fresh.owner = memory::current_owner();
   fresh.opens = 1;
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   if (Mapped* known = find(handle.key)) {
     result = give_access(known->handle, known->address);  // perhaps of another device
     if (result == CUDA_SUCCESS) ++known->opens;
@@ -184,11 +186,11 @@ bool open(CUdeviceptr* address, const CUipcMemHandle& given, unsigned flags, CUr
 }
 
 bool close(CUdeviceptr address, CUresult& result) {
-  if (g_count.load(std::memory_order_relaxed) == 0) return false;
+  if (g_state.count.load(std::memory_order_relaxed) == 0) return false;
   CUcontext context = nullptr;
   std::uint32_t turn = 0;
   {
-    const Locked locked(g_lock);
+    const Locked locked(g_state.lock);
     Mapped* mapped = find(address);
     if (mapped == nullptr) return false;
     result =
@@ -201,7 +203,7 @@ bool close(CUdeviceptr address, CUresult& result) {
     const gate::Waiting waiting(gate::Waiting::kContext);
     result = swap::wait_unless_captured(context);
   }
-  const Locked locked(g_lock);
+  const Locked locked(g_state.lock);
   Mapped* mapped = find(address);
   // Opened again meanwhile, or gone with its context: there is nothing left to do.
   const bool over =
@@ -217,8 +219,8 @@ bool close(CUdeviceptr address, CUresult& result) {
 }
 
 bool opened(CUdeviceptr address, Bounds& bounds) {
-  if (g_count.load(std::memory_order_relaxed) == 0) return false;
-  const Locked locked(g_lock);
+  if (g_state.count.load(std::memory_order_relaxed) == 0) return false;
+  const Locked locked(g_state.lock);
   const Mapped* mapped = find(address);
   if (mapped == nullptr) return false;
   bounds = {mapped->address, mapped->handle.asked, mapped->context};
@@ -226,22 +228,15 @@ bool opened(CUdeviceptr address, Bounds& bounds) {
 }
 
 void close_owned(int lane, std::uint64_t owner) {
-  if (g_count.load(std::memory_order_relaxed) == 0) return;
-  const Locked locked(g_lock);
-  for (std::size_t i = g_mapped.count(); i-- > 0;) {
-    const Mapped& mapped = g_mapped.at(i);
+  if (g_state.count.load(std::memory_order_relaxed) == 0) return;
+  const Locked locked(g_state.lock);
+  for (std::size_t i = g_state.mapped.count(); i-- > 0;) {
+    const Mapped& mapped = g_state.mapped.at(i);
     if (mapped.lane == lane && mapped.owner == owner) end(&mapped);
   }
 }
 
-namespace {
 // The parent's mappings are not ours.
-void forget() {
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-  g_mapped.forget();
-  g_count.store(0, std::memory_order_relaxed);
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::ipc

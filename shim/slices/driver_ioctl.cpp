@@ -13,25 +13,28 @@ namespace switchyard::shim::rm {
 namespace {
 
 using Ioctl = int (*)(int, unsigned long, ...);
-std::atomic<Ioctl> g_next{nullptr};
-std::atomic<Ioctl> g_drivers{nullptr};
+struct State {
+  std::atomic<Ioctl> next{nullptr};
+  std::atomic<Ioctl> drivers{nullptr};
+};
+constinit State g_state;
 
 // Only RM's requests are looked up through the driver; everything else goes where it always went.
 // Each is looked up once: dlsym takes the loader's lock, which a thread that stands in the driver
 // behind a closed gate may hold.
 Ioctl find_ioctl(bool for_driver) {
   if (for_driver && driver_handle() != nullptr && real_dlsym() != nullptr) {
-    Ioctl drivers = g_drivers.load(std::memory_order_relaxed);
+    Ioctl drivers = g_state.drivers.load(std::memory_order_relaxed);
     if (drivers == nullptr) {
       drivers = reinterpret_cast<Ioctl>(real_dlsym()(driver_handle(), "ioctl"));
-      g_drivers.store(drivers, std::memory_order_relaxed);
+      g_state.drivers.store(drivers, std::memory_order_relaxed);
     }
     return drivers;
   }
-  Ioctl next = g_next.load(std::memory_order_relaxed);
+  Ioctl next = g_state.next.load(std::memory_order_relaxed);
   if (next == nullptr && real_dlsym() != nullptr) {
     next = reinterpret_cast<Ioctl>(real_dlsym()(RTLD_NEXT, "ioctl"));
-    g_next.store(next, std::memory_order_relaxed);
+    g_state.next.store(next, std::memory_order_relaxed);
   }
   return next;
 }

@@ -39,8 +39,11 @@ struct Group {
   std::uint32_t set_by_driver;  // how often libcuda set a slice itself
 };
 
-Group g_groups[kMaxGroups];
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  Group groups[kMaxGroups] = {};
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 constinit thread_local int t_making = kNoDevice;
 
 // Not fstat(): its symbol is younger than the glibc that we promise to load on.
@@ -60,7 +63,7 @@ bool same_file(const Group& group) {
 
 int device_of(std::uint32_t client, std::uint32_t parent) {
   if (t_making != kNoDevice) return t_making;
-  for (const Group& group : g_groups) {
+  for (const Group& group : g_state.groups) {
     if (group.live && group.client == client && group.parent == parent) return group.device;
   }
   return kNoDevice;
@@ -70,7 +73,7 @@ int device_of(std::uint32_t client, std::uint32_t parent) {
 void publish_counts() {
   std::uint32_t compute[abi::kMaxGpus] = {};
   std::uint32_t copy[abi::kMaxGpus] = {};
-  for (const Group& group : g_groups) {
+  for (const Group& group : g_state.groups) {
     if (!group.live || group.device < 0 || group.device >= static_cast<int>(abi::kMaxGpus))
       continue;
     ++(group.compute ? compute : copy)[group.device];
@@ -85,8 +88,8 @@ void born(int fd, const rm::AllocHead& head) {
   rm::GroupParams params{};
   if (head.params == 0) return;
   std::memcpy(&params, reinterpret_cast<const void*>(head.params), sizeof(params));
-  const Locked locked(g_lock);
-  for (Group& group : g_groups) {
+  const Locked locked(g_state.lock);
+  for (Group& group : g_state.groups) {
     if (group.live) continue;
     group = Group{};
     if (!identify(fd, group)) return;
@@ -106,8 +109,8 @@ void born(int fd, const rm::AllocHead& head) {
 // An object's end is also the end of its children.
 void freed(const rm::Free& request) {
   bool changed = false;
-  const Locked locked(g_lock);
-  for (Group& group : g_groups) {
+  const Locked locked(g_state.lock);
+  for (Group& group : g_state.groups) {
     if (!group.live || group.client != request.root) continue;
     if (request.object == group.object || request.object == group.parent ||
         request.object == group.client) {
@@ -124,8 +127,8 @@ bool sliced(const rm::Control& control) {
   bool ours = false;
   std::uint64_t microseconds = 0;
   std::memcpy(&microseconds, reinterpret_cast<const void*>(control.params), sizeof(microseconds));
-  const Locked locked(g_lock);
-  for (Group& group : g_groups) {
+  const Locked locked(g_state.lock);
+  for (Group& group : g_state.groups) {
     if (group.live && group.client == control.client && group.object == control.object) {
       group.in_force = static_cast<std::uint32_t>(microseconds);
       ++group.set_by_driver;
@@ -180,8 +183,8 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
   int count = 0;
   int compute_groups = 0;
   {
-    const Locked locked(g_lock);
-    for (const Group& group : g_groups) {
+    const Locked locked(g_state.lock);
+    for (const Group& group : g_state.groups) {
       if (!group.live || group.device != device) continue;
       mine[count++] = group;
       if (group.compute) ++compute_groups;
@@ -208,8 +211,8 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
       }
       log_accepted(group, target, lane, began_ns);  // before anybody is told
       lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
-      const Locked locked(g_lock);
-      for (Group& live : g_groups) {
+      const Locked locked(g_state.lock);
+      for (Group& live : g_state.groups) {
         // Where libcuda set its own meanwhile, nobody knows which came last: ask for ours again.
         if (live.live && live.client == group.client && live.object == group.object &&
             live.set_by_driver == group.set_by_driver) {
@@ -286,11 +289,8 @@ void restore_default() {
   }
 }
 
-void clear() {
-  for (Group& group : g_groups) group.live = false;
-  // The lock may have been held by a thread that does not exist here.
-  g_lock = PTHREAD_MUTEX_INITIALIZER;
-}
+// The lock may have been held by a thread that does not exist here.
+void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::groups
