@@ -12,8 +12,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
-#include "shim/memory/ledger.h"
-#include "shim/primary_context.h"
+#include "shim/contexts.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::swap {
@@ -187,17 +186,14 @@ bool block_new_work() {
 }
 
 CUresult drain(unsigned lane) {
-  constexpr std::size_t kMost = 64;
-  std::uint64_t contexts[kMost];
-  const std::size_t found =
-      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
-  if (found > kMost) return CUDA_ERROR_NOT_SUPPORTED;
+  const MadeContexts made(lane);
+  if (!made.all) return CUDA_ERROR_NOT_SUPPORTED;
   admission::drain_until(monotonic_ns() + kDrainNs);
   CUresult result = wait_for_primary(lane);
-  for (std::size_t i = 0; i < found && result == CUDA_SUCCESS; ++i) {
+  for (CUcontext context : made) {
     // Opened meanwhile: somebody may capture again, which a wait would end.
-    if (!admission::draining()) return CUDA_SUCCESS;
-    result = wait_for(reinterpret_cast<CUcontext>(contexts[i]));
+    if (result != CUDA_SUCCESS || !admission::draining()) break;
+    result = wait_for(context);
   }
   return result;
 }

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "shim/capture.h"
+#include "shim/contexts.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
-#include "shim/primary_context.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::swap::pooled {

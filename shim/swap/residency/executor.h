@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "shim/swap/residency/mover_context.h"
+#include "shim/contexts.h"
 #include "shim/swap/residency/state.h"
 #include "shim/swap/transfer/pipeline.h"
 

@@ -1,5 +1,5 @@
 // The mover's context: however often it is entered, one reference is held, and none afterwards.
-#include "shim/swap/residency/mover_context.h"
+#include "shim/contexts.h"
 
 #include <algorithm>
 

@@ -1,10 +1,24 @@
-#include "shim/swap/residency/mover_context.h"
+#include "shim/contexts.h"
+
+#include <algorithm>
+#include <cstdint>
 
 #include "shim/memory/ledger.h"
-#include "shim/primary_context.h"
 
 namespace switchyard::shim::swap {
 namespace {
+
+// Null, without an error: it isn't active. Else a reference is the caller's.
+CUresult retain_active_primary(CUdevice device, CUcontext& context) {
+  context = nullptr;
+  unsigned flags = 0;
+  int active = 0;
+  const Driver& calls = driver();
+  if (calls.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) {
+    return CUDA_SUCCESS;
+  }
+  return calls.cuDevicePrimaryCtxRetain(&context, device);
+}
 
 bool use(CUcontext context, unsigned lane) {
   CUdevice device = -1;
@@ -13,18 +27,24 @@ bool use(CUcontext context, unsigned lane) {
          driver().cuCtxGetDevice(&device) == CUDA_SUCCESS && device == static_cast<int>(lane);
 }
 
-bool use_one_made(unsigned lane) {
-  constexpr std::size_t kMost = 64;
-  std::uint64_t contexts[kMost];
-  const std::size_t found =
-      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), contexts, kMost);
-  for (std::size_t i = 0; i < found && i < kMost; ++i) {
-    if (use(reinterpret_cast<CUcontext>(contexts[i]), lane)) return true;
-  }
-  return false;
+}  // namespace
+
+PrimaryContext::PrimaryContext(CUdevice device)
+    : device_(device), result_(retain_active_primary(device, context_)) {}
+
+PrimaryContext::~PrimaryContext() {
+  if (get() != nullptr) driver().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
-}  // namespace
+MadeContexts::MadeContexts(unsigned lane) {
+  std::uint64_t keys[kMost];
+  const std::size_t found =
+      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), keys, kMost);
+  all = found <= kMost;
+  for (; count < std::min(found, kMost); ++count) {
+    context[count] = reinterpret_cast<CUcontext>(keys[count]);
+  }
+}
 
 bool MoverContext::enter(unsigned lane) {
   CUcontext primary = nullptr;
@@ -39,7 +59,8 @@ bool MoverContext::enter(unsigned lane) {
   } else if (result == CUDA_SUCCESS) {
     retained_ = false;  // it was reset, and our reference with it
   }
-  return use_one_made(lane);
+  const MadeContexts made(lane);
+  return std::any_of(made.begin(), made.end(), [lane](CUcontext one) { return use(one, lane); });
 }
 
 void MoverContext::leave() {

@@ -1,0 +1,63 @@
+// A GPU's contexts, used by the library on its own account.
+//
+// Concept. The primary context is retained only while it is active: to retain it else would make
+// one, and take memory. Each reference is given back, else the context outlives the application's
+// last one. Of the contexts that the process made only the living are known (memory/owner.h); what
+// an allocation was made in may have ended unseen, as a green context does, and to touch it then is
+// undefined.
+//
+// Threading: any thread, except MoverContext.
+#pragma once
+
+#include <cstddef>
+
+#include "shim/driver.h"
+#include "shim/no_copy.h"
+
+namespace switchyard::shim::swap {
+
+class PrimaryContext : NoCopy {
+ public:
+  explicit PrimaryContext(CUdevice device);
+  ~PrimaryContext();
+
+  CUresult result() const { return result_; }
+  // Null: it isn't active, or could not be retained.
+  CUcontext get() const { return result_ == CUDA_SUCCESS ? context_ : nullptr; }
+
+ private:
+  CUdevice device_;
+  CUcontext context_ = nullptr;
+  CUresult result_;
+};
+
+// The contexts that the process made on a GPU.
+struct MadeContexts {
+  static constexpr std::size_t kMost = 64;
+
+  explicit MadeContexts(unsigned lane);
+  const CUcontext* begin() const { return context; }
+  const CUcontext* end() const { return context + count; }
+
+  CUcontext context[kMost];
+  std::size_t count = 0;
+  bool all = true;  // there are no more
+};
+
+// What the mover copies by: to the driver, memory that moves belongs to no context, so any of the
+// GPU's will do. The primary context if it is active, else one that the process made.
+//
+// Threading: the mover's thread alone, while no context can end (swap/mover.h: Standstill).
+class MoverContext {
+ public:
+  // Makes one current to the calling thread, until leave(). False: there is none. May be called
+  // again before leave().
+  bool enter(unsigned lane);
+  void leave();
+
+ private:
+  bool retained_ = false;
+  CUdevice device_ = 0;
+};
+
+}  // namespace switchyard::shim::swap
