@@ -78,10 +78,13 @@ Error error_of(Stop stop) {
   return Error::kFailed;
 }
 
-Handoff handoff_now(bool follows) {
-  if (!follows) return Handoff::kNone;
-  if (handover::begun()) return Handoff::kBegun;
-  return handover::is_taken() ? Handoff::kTaken : Handoff::kAwaited;
+// `kept`: what the pipeline gives up where it finds no room.
+bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
+  // The limit may fall meanwhile.
+  while (pinned_pool::free_bytes() + kept < bytes) {
+    if (!pinned_pool::grow(residency_page::host_limit(lane))) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -131,11 +134,19 @@ Seen Executor::observe() {
             .quiesced = admission::is_quiesced(),
             .answered = residency_page::has_said(lane_, phase_of(State::kSwappedOut)),
             .asked = consolidation_request::is_asked() && !paused().paused};
-  const std::uint64_t takes = residency_page::takes(lane_);
-  const bool wants = takes != 0 && wants_handoff(now_, seen) && context_.enter(lane_);
-  seen.handoff = handoff_now(handover::follow(takes, wants, has_room(now_, seen)));
+  seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
+}
+
+Handoff Executor::follow(const Seen& seen) {
+  const std::uint64_t takes = residency_page::takes(lane_);
+  if (takes == 0 && !following_) return Handoff::kNone;
+  following_ = takes != 0;
+  const bool wants = following_ && wants_handoff(now_, seen) && context_.enter(lane_);
+  if (!handover::follow(takes, wants, has_room(now_, seen))) return Handoff::kNone;
+  if (handover::begun()) return Handoff::kBegun;
+  return handover::is_taken() ? Handoff::kTaken : Handoff::kAwaited;
 }
 
 Step Executor::decide(Input& input) {
@@ -159,7 +170,7 @@ void Executor::adopt(const Step& step) {
   if (state == State::kSwappingIn) admission::shut();  // it is, but for a second attempt
   if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
     handover::end_offer();
-    offering_ = false;
+    offering_ = offered_ = false;
   }
   if (step.says)
     residency_page::say(lane_, phase_of(state), static_cast<std::uint32_t>(step.error));
@@ -196,7 +207,8 @@ std::uint64_t Executor::finish(const Step& step) {
 Event Executor::find_host_room(const Seen& seen) {
   const std::uint64_t there = wanted_now(lane_);
   const std::uint64_t excess = there - std::min(there, seen.limit);
-  const bool found = excess == 0 || find_room(excess + spare_, kept_now()) || has_host_room(excess);
+  const bool found =
+      excess == 0 || find_room(lane_, excess + spare_, kept_now()) || has_host_room(excess);
   result_ = CUDA_SUCCESS;
   return found ? Event::kHostRoom : Event::kNoHostRoom;
 }
@@ -207,15 +219,16 @@ Event Executor::quiesce(Seen& seen) {
   if (!quiesced && !block_new_work()) return Event::kLate;
   // Exported while the accepted work ends.
   const std::uint64_t there = residency_page::resident(lane_);
-  offering_ = true;
-  handover::offer(lane_, there - std::min(there, seen.limit), residency_page::gives(lane_));
+  const std::uint64_t gives = residency_page::gives(lane_);
+  offering_ = offered_ = offered_ || gives != 0;
+  if (offering_) handover::offer(lane_, there - std::min(there, seen.limit), gives);
   if (!quiesced) {
     const CUresult held = finish_work();
     if (held == kLate) return Event::kLate;
     result_ = held;
     if (held != CUDA_SUCCESS) return Event::kFailed;
   }
-  handover::begin_offer();
+  if (offering_) handover::begin_offer();
   // Draining may have taken long.
   residency_page::heed(lane_);
   const residency_page::Told told = residency_page::told(lane_);
@@ -287,7 +300,7 @@ Input Executor::consolidate(const Seen& seen) {
   Input input{.event = Event::kConsolidated, .seen = seen};
   asked_ = false;
   if (!consolidation_request::take()) return input;
-  handover::prepare(lane_, 0, 0);  // what is offered isn't free when it has left
+  offered_ = offered_ && handover::prepare(lane_, 0, 0);  // it isn't free when it has left
   result_ = ready_for_whole(bytes_of(consolidation_request::number()));
   if (result_ == CUDA_SUCCESS && consolidation_request::is_taken()) result_ = hold();
   asked_ = consolidation_request::begin();
@@ -313,7 +326,9 @@ bool Executor::prepare_to_leave() {
   const std::uint64_t number = soon != 0 ? residency_page::gives(lane_) : 0;
   // It has just been told to: that is the next look's.
   if (residency_page::told(lane_).limited && residency_page::total(lane_) != 0) return true;
-  return (number == 0 || context_.enter(lane_)) && handover::prepare(lane_, soon, number);
+  if (number == 0 ? !offered_ : !context_.enter(lane_)) return false;
+  offered_ = handover::prepare(lane_, soon, number);
+  return offered_;
 }
 
 bool Executor::stands_ready() const {
@@ -324,7 +339,7 @@ bool Executor::stands_ready() const {
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
   const RangesLock held;
-  if (!find_room(residency_page::resident(lane_) + spare_, kept_bytes())) return;
+  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes())) return;
   residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
 }
 
@@ -338,7 +353,7 @@ CUresult Executor::finish_work() {
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {
   if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
-  return find_room(bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return find_room(lane_, bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool Executor::context_made() {

@@ -48,6 +48,8 @@ class Executor {
   void make_way();
   bool stands_ready() const;
   bool prepare_to_leave();
+  // Without a hand-over none of this is asked.
+  Handoff follow(const Seen& seen);
 
   // Work is held and done. kLate: not in time.
   CUresult hold();
@@ -58,9 +60,7 @@ class Executor {
   void count_in(const Moved& moved, std::uint64_t begun) const;
   void note(const char* way, const Moved& moved, std::uint64_t begun) const;
 
-  // The host pool (executor_pool.cpp).
-  // `kept`: what the pipeline gives up where it finds no room.
-  bool find_room(std::uint64_t bytes, std::uint64_t kept);
+  // The host pool between moves (executor_pool.cpp).
   // The next move shall find its room.
   bool grow_pool();
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
@@ -71,7 +71,9 @@ class Executor {
   Residency now_;
   MoverContext context_;
   CUresult result_ = CUDA_SUCCESS;  // of what failed last
-  bool offering_ = false;           // what leaves is offered to another job until it has left
+  bool offered_ = false;            // to another job: what leaves soon, or leaves now
+  bool offering_ = false;           // the same, until it has left
+  bool following_ = false;          // a hand-over in which memory comes, or came until now
   bool asked_ = false;              // somebody waits for `result_`
   std::uint64_t shrink_ns_ = 0;     // not before
   std::uint64_t spare_ = 0;  // host memory beyond the sum of all chunks, because pieces don't fit

@@ -25,14 +25,6 @@ constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be
 
 }  // namespace
 
-bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) {
-  // The limit may fall meanwhile.
-  while (pinned_pool::free_bytes() + kept < bytes) {
-    if (!pinned_pool::grow(residency_page::host_limit(lane_))) return false;
-  }
-  return true;
-}
-
 bool Executor::grow_pool() {
   const std::uint64_t most = residency_page::host_limit(lane_);
   const std::uint64_t pinned = pinned_pool::pinned_bytes();
