@@ -21,6 +21,7 @@
 #include "shim/client/process.h"
 #include "shim/driver.h"
 #include "switchyard/wire.h"
+#include "tests/shim/engine/faults.h"
 
 namespace switchyard::shim::testing {
 
@@ -47,6 +48,7 @@ struct World {
   std::function<void()> before_answer;
 
   // --- the driver ---
+  Faults faults;  // of the calls that a world watches
   int device = 0;
   CUcontext context = reinterpret_cast<CUcontext>(0x1000);
   CUcontext pushed = nullptr;  // what was current before a push
@@ -63,6 +65,7 @@ class EngineTest : public ::testing::Test {
   EngineTest();
   ~EngineTest() override;
 
+  Faults& faults() { return world_.faults; }
   abi::Lane& lane() { return page().lanes[0]; }
   std::uint64_t used() { return process().used_bytes[0].load(); }
   std::uint64_t debt() { return process().debt_bytes[0].load(); }

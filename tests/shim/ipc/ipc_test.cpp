@@ -174,9 +174,9 @@ TEST_F(LegacyIpc, WhicheverCallFailsNothingIsLeftBehind) {
   CUdeviceptr opened = 0;
   int failing = 0;
   for (;; ++failing) {
-    swap_.calls_until_failure = failing;
+    faults().fail(failing);
     const CUresult result = open(opened, handle);
-    swap_.calls_until_failure = -1;
+    faults().none();
     if (result == CUDA_SUCCESS) break;
     EXPECT_EQ(result, CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(mapped_now(), mapped);

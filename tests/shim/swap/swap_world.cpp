@@ -53,11 +53,6 @@ namespace {
 
 using Handle = CUmemGenericAllocationHandle;
 
-CUresult may_fail() {
-  if (g_swap->calls_until_failure < 0 || g_swap->calls_until_failure-- > 0) return CUDA_SUCCESS;
-  return g_swap->failure;
-}
-
 bool inside_a_reservation(CUdeviceptr address, size_t bytes) {
   auto found = g_swap->reserved.upper_bound(address);
   if (found == g_swap->reserved.begin()) return false;
@@ -67,7 +62,6 @@ bool inside_a_reservation(CUdeviceptr address, size_t bytes) {
 
 CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
   const std::lock_guard hold(g_world->lock);
-  if (const CUresult result = may_fail()) return result;
   static CUdeviceptr next = 0x7f0000000000;
   const auto used_before = g_swap->again.extract(bytes);
   *out = used_before.empty() ? next : used_before.mapped();
@@ -93,7 +87,6 @@ CUresult create(Handle* out, size_t bytes, const CUmemAllocationProp* properties
                 unsigned long long) {
   const std::lock_guard hold(g_world->lock);
   if (bytes % swap::kSmallestChunk != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = may_fail()) return result;
   if ((static_cast<unsigned>(properties->requestedHandleTypes) & g_swap->refused_types) != 0) {
     return CUDA_ERROR_NOT_PERMITTED;
   }
@@ -112,7 +105,6 @@ CUresult release(Handle handle) {
 
 CUresult map(CUdeviceptr address, size_t bytes, size_t offset, Handle handle, unsigned long long) {
   const std::lock_guard hold(g_world->lock);
-  if (const CUresult result = may_fail()) return result;
   const auto found = g_swap->handles.find(handle);
   if (found == g_swap->handles.end() || !inside_a_reservation(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -145,7 +137,6 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
 CUresult give_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
                      size_t count) {
   const std::lock_guard hold(g_world->lock);
-  if (const CUresult result = may_fail()) return result;
   const std::vector<CUdeviceptr> places = exactly(address, bytes);
   for (const CUdeviceptr place : places) {
     g_swap->mapped[place].accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -201,6 +192,10 @@ SwapTest::SwapTest() {
   g_driver.cuCtxPushCurrent_v2 = push;
   g_driver.cuCtxPopCurrent_v2 = pop;
   g_driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+  SWITCHYARD_WATCH(faults(), cuMemAddressReserve);
+  SWITCHYARD_WATCH(faults(), cuMemCreate);
+  SWITCHYARD_WATCH(faults(), cuMemMap);
+  SWITCHYARD_WATCH(faults(), cuMemSetAccess);
   process().swappable.store(1);
 }
 

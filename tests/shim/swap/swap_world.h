@@ -2,7 +2,8 @@
 // mover's side of the accounts without its thread.
 //
 // Concept. Addresses and handles are numbers: nothing stands behind them. The made-up driver
-// refuses what the real one does, remembers what lives, and fails at the call that a test names.
+// refuses what the real one does, and remembers what lives. Reserve, create, map and access are
+// watched (engine/faults.h).
 //
 // Threading: locked by the world's lock, except what a test sets before it begins.
 #pragma once
@@ -29,8 +30,6 @@ struct SwapWorld {
   unsigned refused_types = 0;        // handle types that it makes no memory for
   CUmemAllocationProp properties{};  // of the last that was created
   bool rdma = false;
-  int calls_until_failure = -1;  // of reserve, create, map and access; -1: none fails
-  CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
   std::vector<CUcontext> waits;  // contexts that were synchronised
   CUresult wait_result = CUDA_SUCCESS;
   std::function<void()> during_wait;

@@ -47,14 +47,13 @@ TEST_F(SwappableAllocation, EachCallFailingInTurnLeavesNothing) {
   constexpr int kCalls = 1 + 3 * 2 + 1;  // the reservation; create and map of three chunks; access
   for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     for (int call = 0; call < kCalls; ++call) {
-      swap_.failure = failure;
-      swap_.calls_until_failure = call;
+      faults().fail(call, failure);
       CUdeviceptr at = 0;
       EXPECT_EQ(rules::allocate(never, &at, size_t{80 * kMiB}), failure) << "call " << call;
       expect_nothing_left();
     }
   }
-  swap_.calls_until_failure = kCalls;
+  faults().fail(kCalls);
   allocate(80 * kMiB);
 }
 

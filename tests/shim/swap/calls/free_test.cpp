@@ -112,7 +112,7 @@ TEST_F(SwappableFree, IsRefusedAsTheDriverDoesWhereACaptureForbidsIt) {
 TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   const CUdeviceptr at = allocate(8 * kMiB);
   free_in_a_capture(at);
-  swap_.calls_until_failure = 1;  // the reservation goes, the memory doesn't
+  faults().fail(1);  // the reservation goes, the memory doesn't
   const CUdeviceptr other = allocate(2 * kMiB);
   EXPECT_NE(other, 0u);
   EXPECT_EQ(swap_.waits.size(), 1u);

@@ -85,16 +85,16 @@ TEST_F(Handles, ForeignOnesGoToTheDriverAsTheyAre) {
 
 TEST_F(Handles, EachCallFailingInTurnLeavesNothing) {
   for (int call = 0; call < 3; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     Handle number = 0;
     EXPECT_EQ(try_create(number, 80 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
-    swap_.calls_until_failure = -1;
+    faults().none();
     expect_nothing_left();
   }
   const Handle number = create(80 * kMiB);
   const CUdeviceptr at = reserve(80 * kMiB);
   for (int call = 0; call < 3; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     EXPECT_EQ(map(at, 80 * kMiB, number), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_TRUE(swap_.mapped.empty());
   }

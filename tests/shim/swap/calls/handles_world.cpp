@@ -6,7 +6,7 @@
 namespace switchyard::shim::testing {
 
 HandlesTest::~HandlesTest() {
-  swap_.calls_until_failure = -1;
+  faults().none();
   swap::admission::open();
   for (const auto& [at, bytes] : sizes_) {
     for (CUdeviceptr address = at; address < at + bytes; address += swap::kSmallestChunk) {

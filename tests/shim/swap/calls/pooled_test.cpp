@@ -215,11 +215,11 @@ TEST_F(SwappablePool, PastTheQuotaItWaitsForWhatIsCached) {
 
 TEST_F(SwappablePool, WhereTheDeviceHasNoRoomItWaitsForWhatIsCached) {
   free(allocate(12 * kMiB));
-  swap_.calls_until_failure = 1;  // the reservation goes, the memory doesn't
+  faults().fail(1);  // the reservation goes, the memory doesn't
   const CUdeviceptr at = allocate(16 * kMiB);
   EXPECT_EQ(pooled_.waits, 1);
   EXPECT_EQ(swap_.total, 16 * kMiB);
-  swap_.calls_until_failure = 1;
+  faults().fail(1);
   CUdeviceptr other = 0;
   EXPECT_EQ(try_allocate(4 * kMiB, other), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(used(), 16 * kMiB);
@@ -243,7 +243,7 @@ TEST_F(SwappablePool, ASmallOneWaitsForWhatIsCachedToo) {
 TEST_F(SwappablePool, EachCallFailingInTurnLeavesNothing) {
   // The reservation; create and map of two chunks; access.
   for (int call = 0; call < 1 + 2 * 2 + 1; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     CUdeviceptr at = 0;
     EXPECT_EQ(try_allocate(64 * kMiB, at), CUDA_ERROR_OUT_OF_MEMORY) << "call " << call;
     expect_nothing_left();

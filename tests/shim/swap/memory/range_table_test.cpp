@@ -122,13 +122,13 @@ TEST_F(Ranges, EachCallFailingInTurnLeavesNothingOfAChunk) {
   const CUdeviceptr at = reserve(2 * kMiB);
   Chunk chunk{.bytes = 2 * kMiB};
   for (int call = 0; call < 2; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(chunk.handle, 0u);
     EXPECT_TRUE(swap_.mapped.empty());
     EXPECT_TRUE(swap_.handles.empty());
   }
-  swap_.calls_until_failure = 2;
+  faults().fail(2);
   EXPECT_EQ(swap::bring(chunk, at, swap::plain_memory(0)), CUDA_SUCCESS);
 }
 

@@ -247,19 +247,18 @@ TEST_F(MoverFails, WhereThereIsNoContextNothingLeavesUntilOneIsMade) {
 TEST_F(MoverFails, EachCallFailingInTurnLosesNothingAndEndsWell) {
   for (int n = 0; n < 60; n += 3) {
     swap::clear_digests();
-    driven_.failure = CUDA_ERROR_UNKNOWN;
-    driven_.calls_until_failure = n;
+    faults().fail(n, CUDA_ERROR_UNKNOWN);
     limit(0);
     look();
     expect_told_right();
-    driven_.calls_until_failure = -1;
+    faults().none();
     ASSERT_TRUE(run_until([&] { return is_away(); })) << n;
     expect_told_right();
-    driven_.calls_until_failure = n;
+    faults().fail(n, CUDA_ERROR_UNKNOWN);
     lift();
     look();
     expect_told_right();
-    driven_.calls_until_failure = -1;
+    faults().none();
     ASSERT_TRUE(run_until([&] { return is_back(); })) << n;
     EXPECT_EQ(error(), abi::kSwapFine);
     expect_told_right();

@@ -30,10 +30,11 @@ class MoverLaws : public MoverTest {
       case 3:
         allow_host(roll(2) * swap::pinned_pool::kSlab);
         break;
-      case 4:
-        driven_.failure = roll(2) == 0 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
-        driven_.calls_until_failure = static_cast<int>(roll(30));
+      case 4: {
+        const CUresult error = roll(2) == 0 ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OUT_OF_MEMORY;
+        faults().fail(static_cast<int>(roll(30)), error);
         break;
+      }
       case 5:
         mover_.wait_result = roll(2) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
         break;
@@ -89,7 +90,7 @@ class MoverLaws : public MoverTest {
   void calm() {
     mover_.during_wait = nullptr;
     mover_.wait_result = CUDA_SUCCESS;
-    driven_.calls_until_failure = -1;
+    faults().none();
     process().joined.store(1);
     allow_host(swap::pinned_pool::kSlab);
     lift();

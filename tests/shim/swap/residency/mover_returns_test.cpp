@@ -142,15 +142,14 @@ TEST_F(MoverReturns, UnderALimitWithoutRoomTheReasonIsToldAndItStaysAway) {
 TEST_F(MoverReturns, WhatEndsTheContextLetsWorkOnForItsOwnError) {
   for (const CUresult failure : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT}) {
     go_away();
-    driven_.failure = failure;
-    driven_.calls_until_failure = 0;
+    faults().fail(0, failure);
     lift();
     look();
     EXPECT_TRUE(admits());
     EXPECT_EQ(phase(), abi::kResident);
     EXPECT_EQ(error(), abi::kSwapFailed);
     EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(failure));
-    driven_.calls_until_failure = -1;
+    faults().none();
     swap::mover::context_made();
     EXPECT_FALSE(admits()) << "nobody works in the new one before all is back";
     ASSERT_TRUE(run_until([&] { return is_back(); }));

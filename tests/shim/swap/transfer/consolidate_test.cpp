@@ -19,20 +19,13 @@ using namespace testing;
 constexpr auto kTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 constexpr std::uint64_t kBytes = 80 * kMiB;
 
-int g_copies_until_failure = -1;
 int g_arrived = 0;
-
-CUresult copies() {
-  if (g_copies_until_failure < 0 || g_copies_until_failure-- > 0) return CUDA_SUCCESS;
-  return CUDA_ERROR_LAUNCH_FAILED;
-}
 
 // The mover holds work and calls make(). A copy to the host says in its first word where it is
 // from, and may go nowhere else.
 class Whole : public HandlesTest {
  protected:
   Whole() {
-    g_copies_until_failure = -1;
     g_arrived = 0;
     swap::clear_digests();
     g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
@@ -49,12 +42,12 @@ class Whole : public HandlesTest {
     g_driver.cuLibraryLoadData = nullptr;
     g_driver.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, size_t, CUstream) {
       *static_cast<CUdeviceptr*>(to) = from;
-      return copies();
+      return CUDA_SUCCESS;
     };
     g_driver.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, size_t, CUstream) {
       EXPECT_EQ(*static_cast<const CUdeviceptr*>(from), to);
       ++g_arrived;
-      return copies();
+      return CUDA_SUCCESS;
     };
     while (swap::pinned_pool::free_bytes() < 128 * kMiB) {
       if (!swap::pinned_pool::grow(UINT64_MAX)) break;
@@ -207,12 +200,12 @@ TEST_F(Whole, EachCallFailingInTurnLeavesWhatWasNeverAccessibleInParts) {
   const Handle number = create(kBytes, kTypes);
   const CUdeviceptr at = mapped(number);
   for (int call = 0; call < 2; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_ERROR_OUT_OF_MEMORY) << call;
     EXPECT_EQ(swap_.handles.size(), 3u);
     EXPECT_EQ(swap_.mapped.size(), 3u);
   }
-  swap_.calls_until_failure = -1;
+  faults().none();
   EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(at);
 }
@@ -221,13 +214,13 @@ TEST_F(Whole, UnmappedAgainItKeepsItsContents) {
   const CUdeviceptr at = make(kBytes, kTypes);
   EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
   for (int call = 0; call < 5; ++call) {
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_OUT_OF_MEMORY) << call;
     EXPECT_EQ(swap_.handles.size(), 3u);
     EXPECT_TRUE(swap_.mapped.empty());
     EXPECT_EQ(swap_.total, 0u);
   }
-  swap_.calls_until_failure = -1;
+  faults().none();
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(0);
   EXPECT_EQ(g_arrived, 3);
@@ -236,9 +229,9 @@ TEST_F(Whole, UnmappedAgainItKeepsItsContents) {
 TEST_F(Whole, EachCallFailingInTurnLosesNothing) {
   for (int call = 0; call < 3; ++call) {  // to create, to map, to give access
     const CUdeviceptr at = make(kBytes, kTypes);
-    swap_.calls_until_failure = call;
+    faults().fail(call);
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_OUT_OF_MEMORY);
-    swap_.calls_until_failure = -1;
+    faults().none();
     expect_nothing_lost(at);
     EXPECT_EQ(swap_.resident, kBytes) << "all has come back at once";
     EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
@@ -247,11 +240,13 @@ TEST_F(Whole, EachCallFailingInTurnLosesNothing) {
 }
 
 TEST_F(Whole, EachCopyFailingInTurnLosesNothing) {
+  SWITCHYARD_WATCH(faults(), cuMemcpyDtoHAsync_v2);
+  SWITCHYARD_WATCH(faults(), cuMemcpyHtoDAsync_v2);
   for (int copy = 0; copy < 6; ++copy) {
     const CUdeviceptr at = make(kBytes, kTypes);
-    g_copies_until_failure = copy;
+    faults().fail("cuMemcpy", copy, CUDA_ERROR_LAUNCH_FAILED);
     EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_ERROR_LAUNCH_FAILED);
-    g_copies_until_failure = -1;
+    faults().none();
     expect_nothing_lost(at);
     EXPECT_EQ(swap_.resident, kBytes);
     EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
@@ -268,9 +263,9 @@ TEST_F(Whole, EachCallFailingInTurnLosesNoPlaceOfWhatIsMappedTwice) {
   EXPECT_EQ(access(other, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 2), CUDA_SUCCESS);
   int failed = 0;
   for (CUresult result = CUDA_ERROR_UNKNOWN; result != CUDA_SUCCESS; ++failed) {
-    swap_.calls_until_failure = failed;
+    faults().fail(failed);
     result = lend(last(1), CUDA_SUCCESS);
-    swap_.calls_until_failure = -1;
+    faults().none();
     ASSERT_LT(failed, 100);
     const std::size_t chunks = result == CUDA_SUCCESS ? 1 : 3;
     EXPECT_EQ(swap_.handles.size(), chunks) << failed;

@@ -259,9 +259,10 @@ TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
   ASSERT_TRUE(swap::handover::follow(kNumber, true));
   const RangesLock held;
   while (swap::handover::put_in_place(kRecipient)) continue;
-  driven_.calls_until_failure = 0;
+  SWITCHYARD_WATCH(faults(), cuMemUnmap);
+  faults().refuse("cuMemUnmap", CUDA_ERROR_UNKNOWN);
   swap::handover::drop();
-  driven_.calls_until_failure = -1;
+  faults().none();
   for (unsigned c = 0; c < range_of(kRecipient).count; ++c) {
     EXPECT_EQ(range_of(kRecipient).chunks[c].handle, 0u);
   }
@@ -363,7 +364,7 @@ TEST_F(HandedOver, WhicheverCallFailsNothingIsLost) {
   for (int call = 0; call < 60; ++call) {
     SCOPED_TRACE(call);
     leave(kRecipient);
-    driven_.calls_until_failure = call;
+    faults().fail(call);
     {
       const std::uint64_t number = 1 + static_cast<std::uint64_t>(call);
       Offer offer(kDonor, 3 * kMiB2, number);
@@ -372,7 +373,7 @@ TEST_F(HandedOver, WhicheverCallFailsNothingIsLost) {
       leave(kDonor);
       taken += come(kRecipient).taken;
     }
-    driven_.calls_until_failure = -1;
+    faults().none();
     expect_nothing_lost();
     swap::handover::follow(0, true);
     come(kRecipient);

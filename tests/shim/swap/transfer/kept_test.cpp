@@ -167,11 +167,11 @@ TEST_F(Kept, WithoutADigestAllIsCopied) {
     out();
     in();
     swap::clear_digests();
-    driven_.calls_until_failure = n;
+    faults().fail(n);
     const swap::Moved moved = out(2 * kMiB2);
     EXPECT_EQ(moved.stop, Stop::kNothing) << "call " << n;
     EXPECT_EQ(moved.copied, 2 * kMiB2) << "call " << n;
-    driven_.calls_until_failure = -1;
+    faults().none();
     expect_nothing_lost();
     in();
   }

@@ -57,11 +57,11 @@ TEST_F(Pipeline, AccessIsPermittedToMoreAndMoreChunksInOneGo) {
 
 TEST_F(Pipeline, WhereAccessIsRefusedWhatCameBeforeIsKept) {
   out();
-  driven_.calls_until_failure = 5 + 4 + 4;  // stream and events; a chunk; two are brought
+  faults().fail(5 + 4 + 4);  // stream and events; a chunk; two are brought
   EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
   EXPECT_EQ(driven_.live_handles, 2) << "but for the one between";
   expect_nothing_lost();
-  driven_.calls_until_failure = -1;
+  faults().none();
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
 }
@@ -88,22 +88,22 @@ TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
 
 TEST_F(Pipeline, WithoutRoomOnTheDeviceTheRestIsTriedAgain) {
   out();
-  driven_.calls_until_failure = 5 + 4 + 3;  // stream and events; a chunk; most of the second
+  faults().fail(5 + 4 + 3);  // stream and events; a chunk; most of the second
   EXPECT_EQ(in().stop, Stop::kNoDeviceRoom);
   EXPECT_EQ(driven_.live_handles, 2);
   expect_nothing_lost();
-  driven_.calls_until_failure = -1;
+  faults().none();
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
 }
 
 TEST_F(Pipeline, WhatTheDriverDoesNotUnmapStays) {
-  const auto unmap = g_driver.cuMemUnmap;
-  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  SWITCHYARD_WATCH(faults(), cuMemUnmap);
+  faults().refuse("cuMemUnmap", CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(out().stop, Stop::kDriver);
   EXPECT_EQ(driven_.live_handles, 5);
   expect_nothing_lost();
-  g_driver.cuMemUnmap = unmap;
+  faults().none();
   EXPECT_EQ(out().stop, Stop::kNothing);
   expect_nothing_lost();
 }
@@ -113,11 +113,11 @@ TEST_F(Pipeline, ZerosThatTheDriverDoesNotUnmapAreOnTheDevice) {
   in();  // the digests have been seen to be right
   for (const unsigned chunk : {0, 1, 2}) zero(0, chunk);
   for (const unsigned chunk : {0, 1}) zero(1, chunk);
-  const auto unmap = g_driver.cuMemUnmap;
-  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
+  SWITCHYARD_WATCH(faults(), cuMemUnmap);
+  faults().refuse("cuMemUnmap", CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(out().stop, Stop::kDriver);
   expect_nothing_lost();
-  g_driver.cuMemUnmap = unmap;
+  faults().none();
   EXPECT_EQ(out().skipped, 5 * kMiB2);
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
@@ -125,15 +125,13 @@ TEST_F(Pipeline, ZerosThatTheDriverDoesNotUnmapAreOnTheDevice) {
 
 TEST_F(Pipeline, WhatNeverArrivedLeavesAsItWas) {
   out();
-  const auto unmap = g_driver.cuMemUnmap;
-  g_driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_ERROR_UNKNOWN; };
-  driven_.calls_until_failure = 5 + 3;  // the first copy
-  driven_.failure = CUDA_ERROR_UNKNOWN;
+  SWITCHYARD_WATCH(faults(), cuMemUnmap);
+  faults().refuse("cuMemUnmap", CUDA_ERROR_UNKNOWN);
+  faults().fail("cuMemcpyHtoDAsync_v2", 0, CUDA_ERROR_UNKNOWN);
   EXPECT_EQ(in().stop, Stop::kDriver);
   EXPECT_EQ(driven_.live_handles, 1);
   expect_nothing_lost();
-  driven_.calls_until_failure = -1;
-  g_driver.cuMemUnmap = unmap;
+  faults().none();
   EXPECT_EQ(out().copied, 0u) << "rubbish over the only copy";
   EXPECT_EQ(driven_.live_handles, 0);
   expect_nothing_lost();
@@ -144,22 +142,21 @@ TEST_F(Pipeline, WhatNeverArrivedLeavesAsItWas) {
 TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
   zero(0, 0);
   for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
-    driven_.failure = failure;
     for (int n = 0; n < 40; ++n) {
       swap::clear_digests();
-      driven_.calls_until_failure = n;
+      faults().fail(n, failure);
       out();
       expect_nothing_lost();
-      driven_.calls_until_failure = -1;
+      faults().none();
       EXPECT_EQ(in().stop, Stop::kNothing);
       EXPECT_EQ(driven_.live_handles, 5);
       change(0, 2, static_cast<std::uint64_t>(n));
       change(1, 0, static_cast<std::uint64_t>(n));
       out();
-      driven_.calls_until_failure = n;
+      faults().fail(n, failure);
       in();
       expect_nothing_lost();
-      driven_.calls_until_failure = -1;
+      faults().none();
       EXPECT_EQ(in().stop, Stop::kNothing);
       expect_nothing_lost();
       change(1, 1, static_cast<std::uint64_t>(n));

@@ -3,8 +3,8 @@
 //
 // Concept. Memory that comes is full of rubbish, and so is what has left. Copies and sets happen
 // only when the stream, or an event behind them, is waited for; so work that is not waited for
-// reads and writes what is rubbish by then. Kernels of digests are computed at the launch. Each
-// call that may fail is counted, so that a test has any of them fail.
+// reads and writes what is rubbish by then. Kernels of digests are computed at the launch. The
+// calls that may fail are watched (engine/faults.h).
 //
 // Threading: none.
 #pragma once
@@ -25,8 +25,6 @@ namespace switchyard::shim::testing {
 inline constexpr std::uint64_t kMiB2 = swap::kSmallestChunk;
 
 struct Driven {
-  int calls_until_failure = -1;  // of those that may fail; -1: none does
-  CUresult failure = CUDA_ERROR_OUT_OF_MEMORY;
   int live_handles = 0;
   int copies_in = 0;
   int sets = 0;
@@ -42,11 +40,6 @@ struct Driven {
     for (std::size_t i = 0; i < most; ++i) queued[i]();
     queued.erase(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(most));
     for (auto& [event, behind] : recorded) behind = behind > most ? behind - most : 0;
-  }
-
-  CUresult next() {
-    if (calls_until_failure < 0 || calls_until_failure-- > 0) return CUDA_SUCCESS;
-    return failure;
   }
 };
 
