@@ -127,13 +127,11 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
   return views;
 }
 
-// It goes on without a part of its memory, so without all of its threads.
+// It goes on without a part of its memory, so without all of its threads. What it keeps on another
+// GPU is another call's, of the same look.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
   for_lanes(registry_, giver, [&](const Client& client, unsigned, Client::Lane& lane) {
-    if (lane.gpu != gpu) {
-      if (!is_out(giver)) lane.kept_bytes = 0;
-      return;
-    }
+    if (lane.gpu != gpu) return;
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);
     const std::uint64_t part = std::min(bytes, there);
     lane.kept_bytes = there - part;

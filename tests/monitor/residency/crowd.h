@@ -14,8 +14,8 @@ namespace switchyard::monitor::test {
 
 struct Crowd : Rig {
   // 4 GiB, and what is kept for overhead.
-  explicit Crowd(std::uint64_t host_pool = 64 * kGiB)
-      : Rig(1, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1), with_host_pool(host_pool)) {}
+  explicit Crowd(std::uint64_t host_pool = 64 * kGiB, unsigned gpu_count = 1)
+      : Rig(gpu_count, 4 * kGiB + 4 * kGiB / (kKeptForOverhead - 1), with_host_pool(host_pool)) {}
 
   Joined oversubscriber(const std::string& name, Ask wanted = {}, uid_t uid = 1000) {
     wanted.name = name;

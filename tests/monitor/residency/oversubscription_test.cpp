@@ -103,6 +103,30 @@ TEST(Oversubscription, OfSeveralProcessesNoMoreComesInAllThanThereIsRoom) {
   EXPECT_EQ(rig.may_have(rig.one) + rig.may_have(rig.two), 2 * kGiB) << "one GiB has become free";
 }
 
+// Two jobs ask in one look, one on each of a's GPUs.
+TEST(Oversubscription, OnEachOfItsGpusOnlyWhatIsLackingLeaves) {
+  Crowd rig(64 * kGiB, 2);
+  const Joined a = rig.join({.name = "a", .oversubscribe = "yes"}, 1000, 2);
+  for (const unsigned gpu : {0u, 1u}) {
+    a.shim.open_context(gpu);
+    a.shim.launch(gpu);
+    rig.charge(a, 3 * kGiB, gpu);
+    ASSERT_TRUE(a.shim.allocate(3 * kGiB, gpu));
+    rig.gpus.uses[gpu][a.client->peer.pid] = 3 * kGiB;
+    a.shim.swappable(3 * kGiB, gpu);
+  }
+  const Joined b = rig.join({.name = "b", .oversubscribe = "yes"}, 1000, 2);
+  const Joined c = rig.join({.name = "c", .oversubscribe = "yes"}, 1000, 2);
+  rig.live(seconds(10));
+  EXPECT_EQ(rig.charge(b, 2 * kGiB, 0).verdict, wire::kWait);
+  EXPECT_EQ(rig.charge(c, 2 * kGiB, 1).verdict, wire::kWait);
+  rig.pass(milliseconds(50));
+  for (const unsigned gpu : {0u, 1u}) {
+    EXPECT_TRUE(a.shim.told_to_leave(gpu));
+    EXPECT_EQ(a.shim.residency(gpu).limit_bytes, 2 * kGiB) << "one GiB is lacking on GPU " << gpu;
+  }
+}
+
 TEST(Oversubscription, WhomAPersonSwapsOutKeepsNothing) {
   TurnOfB rig;
   ASSERT_EQ(rig.may_have(rig.a), kGiB);
