@@ -83,7 +83,9 @@ inline constexpr std::size_t kResidenciesOffset = 12288;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
-static_assert(Word32::is_always_lock_free && Word64::is_always_lock_free,
+using Word16 = std::atomic<std::uint16_t>;
+static_assert(Word16::is_always_lock_free && Word32::is_always_lock_free &&
+                  Word64::is_always_lock_free,
               "the page needs address-free atomics");
 
 // Frozen for ever, so that any two versions can tell each other apart.
@@ -109,6 +111,10 @@ inline constexpr std::uint32_t kBurstBegins = 1u
                                               << 6;  // the next launch is the first since a
                                                      // wait, with kTimeBursts; the client's alone
 
+// With kTimeBursts: ring when a wait of the CPU begins or ends, and for Gate::ring_after; the
+// monitor's alone.
+inline constexpr std::uint32_t kTellWaits = 1u << 7;
+
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
 // A slice below this is *short*. Two short slices on one GPU bring everybody to a standstill.
@@ -120,6 +126,11 @@ inline constexpr std::uint32_t kDefaultSpacingUs = 1000;
 inline constexpr std::uint32_t kClosedByPause = 1u << 0;  // a person; outlives the monitor
 inline constexpr std::uint32_t kClosedByTurn = 1u << 1;   // another's turn, or a higher class works
 inline constexpr std::uint32_t kClosedByLimit = 1u << 2;  // it has had its --limit
+
+// Of Gate::ring_after: the next wait is foreseen, so nobody rings when it begins.
+inline constexpr std::uint32_t kWaitForeseen = 1u << 31;
+// The launches of so many bursts are kept in Gate::counts.
+inline constexpr unsigned kCountedBursts = 8;
 
 // Gate::state
 inline constexpr std::uint32_t kGateUnready = 0;  // the GPU can't see the gate (yet): only the CPU
@@ -186,7 +197,9 @@ struct alignas(64) Gate {
   Word32 closed;          // kClosed* bits; 0: open. A futex word.
   Word32 spacing_us;      // GPU work that may stand between two waits; 0: kDefaultSpacingUs
   Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
-  std::uint8_t reserved_monitor[48];
+  Word32 ring_after;  // with kTellWaits: ring once with so many launches since the last wait; 0:
+                      // for none. The highest bit is kWaitForeseen
+  std::uint8_t reserved_monitor[44];
 
   // --- client → monitor ---
   alignas(64) Word32 state;  // kGate* above
@@ -199,14 +212,17 @@ struct alignas(64) Gate {
   Word32 bursts;
   Word64 waited_ns;  // for which the CPU waited for the GPU
   Word64 burst_ns;
-  std::uint8_t reserved_client[24];
+  Word32 launched;  // the low half of all launches, graphs too, when the last wait ended
+  Word32 waiting;   // 1: a thread waits now
+  // The launches of burst n (as `bursts` counts) at n % kCountedBursts, at least 1.
+  Word16 counts[kCountedBursts];
 
   // --- client → monitor, then GPU → monitor: numbers per slot, equal when done; `done` grows ---
   alignas(64) Word32 submitted[kProgressSlots];
   alignas(64) Word32 done[kProgressSlots];
 };
-static_assert(sizeof(Gate) == 256 && offsetof(Gate, submitted) == 128 &&
-                  offsetof(Gate, done) == 192,
+static_assert(sizeof(Gate) == 256 && offsetof(Gate, bursts) == 84 &&
+                  offsetof(Gate, submitted) == 128 && offsetof(Gate, done) == 192,
               "the gate's layout changed: raise kLayoutVersion");
 
 // Residency::phase

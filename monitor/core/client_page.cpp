@@ -186,9 +186,17 @@ GateReport ClientPage::gate(unsigned at) const {
     out.done = out.done && done == get(from.submitted[slot]);
     out.progress += done;
   }
-  out.bursts = get(from.bursts);
+  // Acquire: what is counted was stored before.
+  out.bursts = from.bursts.load(std::memory_order_acquire);
   out.waited_ns = get(from.waited_ns);
   out.burst_ns = get(from.burst_ns);
+  // First of the two: it is never above the launches.
+  const std::uint32_t launched = from.launched.load(std::memory_order_acquire);
+  const abi::Lane& counters = lane(at);
+  out.launched =
+      static_cast<std::uint32_t>(get(counters.launches) + get(counters.graph_launches)) - launched;
+  out.waiting = get(from.waiting) != 0;
+  for (unsigned i = 0; i < abi::kCountedBursts; ++i) out.counts[i] = get(from.counts[i]);
   return out;
 }
 
@@ -197,10 +205,12 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
   abi::Word32& attention = lane(at).attention;
   store_if_other(to.spacing_us, order.spacing_us);
   store_if_other(to.pause_until_ns, order.pause_until_ns);
-  const std::uint32_t wanted = (order.armed || order.closed != 0 ? abi::kGateArmed : 0) |
-                               (order.watch || order.linger ? abi::kProgress : 0) |
-                               (order.linger ? abi::kLinger : 0) |
-                               (order.time_bursts ? abi::kTimeBursts : 0);
+  store_if_other(to.ring_after, (order.ring_after & ~abi::kWaitForeseen) |
+                                    (order.wait_foreseen ? abi::kWaitForeseen : 0));
+  const std::uint32_t wanted =
+      (order.armed || order.closed != 0 ? abi::kGateArmed : 0) |
+      (order.watch || order.linger ? abi::kProgress : 0) | (order.linger ? abi::kLinger : 0) |
+      (order.time_bursts ? abi::kTimeBursts : 0) | (order.tell_waits ? abi::kTellWaits : 0);
   const std::uint32_t seen = attention.load(std::memory_order_relaxed);
   // The launch path looks at `attention` alone: it must say so before the gate is closed. Or, and
   // and: kWakeMonitor belongs to both sides.
@@ -210,7 +220,8 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
     wake_all(to.closed);
   }
   const std::uint32_t off =
-      (abi::kGateArmed | abi::kProgress | abi::kLinger | abi::kTimeBursts) & ~wanted;
+      (abi::kGateArmed | abi::kProgress | abi::kLinger | abi::kTimeBursts | abi::kTellWaits) &
+      ~wanted;
   if ((seen & off) != 0) attention.fetch_and(~off, std::memory_order_release);
 }
 

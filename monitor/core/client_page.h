@@ -57,6 +57,9 @@ struct GateReport {
   std::uint64_t progress = 0;  // moves with every number that is done
   std::uint32_t bursts = 0;    // counted while bursts are timed, as the two below
   std::uint64_t waited_ns = 0, burst_ns = 0;
+  std::uint32_t launched = 0;                               // since the last wait
+  bool waiting = false;                                     // the CPU does now
+  std::array<std::uint16_t, abi::kCountedBursts> counts{};  // launches (abi.h)
   bool operator==(const GateReport&) const = default;
 };
 
@@ -69,6 +72,9 @@ struct GateOrder {
   std::uint32_t spacing_us = 0;      // 0: the client's default
   std::uint64_t pause_until_ns = 0;  // 0: never
   bool time_bursts = false;          // waits of the CPU are timed
+  bool tell_waits = false;           // they are told when they begin and end, with the two below
+  bool wait_foreseen = false;        // the next may begin untold
+  std::uint32_t ring_after = 0;      // launches since the last wait; 0: not for launches
   // Whether the client writes numbers, which tell if it has work on the GPU.
   bool numbered() const { return armed || watch || linger || closed != 0; }
   bool operator==(const GateOrder&) const = default;

@@ -13,6 +13,9 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.watch = means.gates && plan.watch;
   out.linger = means.slices && plan.linger;
   out.time_bursts = means.slices && plan.time_bursts;
+  out.tell_waits = means.slices && means.gates && plan.tell_waits;
+  out.wait_foreseen = plan.wait_foreseen;
+  out.ring_after = plan.ring_after;
   out.spacing_us = plan.spacing_us;
   const bool timed = job.pause.on && job.pause.until > Time{0};
   out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;

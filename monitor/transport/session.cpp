@@ -52,7 +52,8 @@ Session::Session(Local::socket socket, Admission admission, EventLoop& event_loo
 Time pause_after_wake(const Client& client) {
   // While memory moves, each chunk that has left is the next one's room.
   const bool asked = std::any_of(client.lanes.begin(), client.lanes.end(), [](const auto& lane) {
-    return lane.second.asked_to_wake || !lane.second.residency.resident();
+    return lane.second.asked_to_wake || lane.second.order.tell_waits ||
+           !lane.second.residency.resident();
   });
   return asked ? Time(kAskedPause) : Time(kUnaskedPause);
 }

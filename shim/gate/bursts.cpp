@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/reset.h"
@@ -16,6 +17,17 @@ constexpr std::uint64_t kCopyWaitsNs = 20'000;
 constexpr std::uint64_t kLongestBurstNs = 500'000'000;
 
 std::atomic<std::uint64_t> g_began_ns[abi::kMaxGpus];  // of the burst; 0: nothing was launched
+std::atomic<std::uint32_t> g_rang_for[abi::kMaxGpus];  // ring_after, since the last wait
+
+bool told(const abi::Lane& lane) {
+  return (lane.attention.load(std::memory_order_relaxed) & abi::kTellWaits) != 0;
+}
+
+// The low half: differences are right all the same.
+std::uint32_t launches(const abi::Lane& lane) {
+  return static_cast<std::uint32_t>(lane.launches.load(std::memory_order_relaxed) +
+                                    lane.graph_launches.load(std::memory_order_relaxed));
+}
 
 void add(abi::Word64& sum, std::uint64_t more) { sum.fetch_add(more, std::memory_order_relaxed); }
 
@@ -26,7 +38,41 @@ void begin(abi::Lane& lane) {
   g_began_ns[lane_index(&lane)].store(monotonic_ns(), std::memory_order_relaxed);
 }
 
+void ring_if_due(abi::Lane& lane) {
+  const int index = lane_index(&lane);
+  const abi::Gate& gate = page().gates[index];
+  const std::uint32_t after = gate.ring_after.load(std::memory_order_relaxed) & ~abi::kWaitForeseen;
+  if (after == 0 || g_rang_for[index].load(std::memory_order_relaxed) == after) return;
+  if (launches(lane) - gate.launched.load(std::memory_order_relaxed) < after) return;
+  g_rang_for[index].store(after, std::memory_order_relaxed);
+  wake_monitor();
+}
+
 void drop(unsigned lane) { g_began_ns[lane].store(0, std::memory_order_relaxed); }
+
+void wait_begins(abi::Lane& lane) {
+  abi::Gate& gate = page().gates[lane_index(&lane)];
+  gate.waiting.store(1, std::memory_order_relaxed);
+  const std::uint32_t after = gate.ring_after.load(std::memory_order_relaxed);
+  if (told(lane) && (after & abi::kWaitForeseen) == 0) wake_monitor();
+}
+
+namespace {
+
+// The monitor reads the counts after `bursts`, so that of the burst itself comes first.
+void count_launches(abi::Lane& lane, abi::Gate& gate, bool counts) {
+  const std::uint32_t now = launches(lane);
+  const std::uint32_t burst = now - gate.launched.load(std::memory_order_relaxed);
+  gate.launched.store(now, std::memory_order_relaxed);
+  gate.waiting.store(0, std::memory_order_relaxed);
+  if (!counts) return;
+  const std::uint32_t number = gate.bursts.load(std::memory_order_relaxed) + 1;
+  gate.counts[number % abi::kCountedBursts].store(
+      static_cast<std::uint16_t>(std::clamp(burst, 1u, 0xffffu)), std::memory_order_relaxed);
+  gate.bursts.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace
 
 void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   const int index = lane_index(&lane);
@@ -39,8 +85,10 @@ void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   // Bursts first, and the monitor reads them last: it never sees more waiting than burst.
   add(gate.burst_ns, counts ? burst : waited);
   add(gate.waited_ns, waited);
-  if (counts) gate.bursts.fetch_add(1, std::memory_order_relaxed);
+  count_launches(lane, gate, counts);
+  g_rang_for[index].store(0, std::memory_order_relaxed);
   lane.attention.fetch_or(abi::kBurstBegins, std::memory_order_relaxed);
+  if (told(lane)) wake_monitor();
 }
 
 void copy_ended(abi::Lane& lane, std::uint64_t began_ns) {
@@ -50,6 +98,7 @@ void copy_ended(abi::Lane& lane, std::uint64_t began_ns) {
 namespace {
 void forget() {
   for (auto& began : g_began_ns) began.store(0);
+  for (auto& rang_for : g_rang_for) rang_for.store(0);
 }
 }  // namespace
 SWITCHYARD_RESET(kState, forget);

@@ -67,7 +67,9 @@ void Waiting::before(What what) {
     again_ = !numbers::settle(lane) && what != kEnd;
     hold(lane);
   }
-  if ((asked & abi::kTimeBursts) != 0 && what != kEnd) began_ns_ = monotonic_ns();
+  if ((asked & abi::kTimeBursts) == 0 || what == kEnd) return;
+  began_ns_ = monotonic_ns();
+  bursts::wait_begins(*lane_);
 }
 
 void Waiting::after() const {

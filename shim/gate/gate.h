@@ -41,15 +41,16 @@ inline abi::Lane* attentive_beside(abi::Lane* lane) {
 }
 // When the gate has anything to do for it.
 inline constexpr std::uint32_t kNotTheGates =
-    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins;
+    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins | abi::kTellWaits;
 inline abi::Lane* attentive(abi::Lane* lane) { return attentive_beside<kNotTheGates>(lane); }
 inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 
 // Before a launch, and behind its Passage if there is one.
-inline void begin_burst(abi::Lane& lane) {
-  if ((lane.attention.load(std::memory_order_relaxed) & abi::kBurstBegins) != 0) {
-    bursts::begin(lane);
-  }
+inline constexpr std::uint32_t kOfBursts = abi::kBurstBegins | abi::kTellWaits;
+inline void note_launch(abi::Lane& lane) {
+  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed);
+  if ((asked & abi::kBurstBegins) != 0) bursts::begin(lane);
+  if ((asked & abi::kTellWaits) != 0) bursts::ring_if_due(lane);
 }
 
 // Does what the monitor asked for, once.

@@ -3,7 +3,8 @@
 // Concept. This is the hot path: one thread-local read, one relaxed add into the page, one relaxed
 // load. No getenv, no allocation, no lock, no system call, except while the monitor has something
 // to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
-// for the times of waits alone (gate/bursts.h), and launches don't heed it.
+// for the times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring
+// after so many launches: a few loads each.
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing: it is not
 // counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
@@ -30,12 +31,12 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
   const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts;
   if (asked == 0) [[likely]]
     return call();
-  if (asked == abi::kBurstBegins) {
-    gate::begin_burst(lane);
+  if ((asked & ~gate::kOfBursts) == 0) {
+    gate::note_launch(lane);
     return call();
   }
   const gate::Passage passage(lane, stream, per_thread, work);
-  gate::begin_burst(lane);
+  gate::note_launch(lane);
   return call();
 }
 

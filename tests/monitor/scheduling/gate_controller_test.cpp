@@ -55,6 +55,26 @@ TEST_F(GatePage, BurstsAreTimedWithoutNumbers) {
   EXPECT_EQ(shim.lane().attention, abi::kBurstBegins);
 }
 
+TEST_F(GatePage, WaitsAreToldAndTheLaunchesSinceTheLast) {
+  page->write_gate(0, {.time_bursts = true, .tell_waits = true, .ring_after = 300});
+  EXPECT_EQ(shim.lane().attention, abi::kTimeBursts | abi::kTellWaits);
+  EXPECT_EQ(shim.gate(0).ring_after, 300u);
+  page->write_gate(0, {.time_bursts = true, .tell_waits = true, .wait_foreseen = true});
+  EXPECT_EQ(shim.gate(0).ring_after, abi::kWaitForeseen);
+  shim.lane().launches = 0x1'0000'0005;
+  shim.lane().graph_launches = 2;
+  shim.gate(0).launched = 0xffff'fffe;
+  shim.gate(0).waiting = 7;
+  shim.gate(0).counts[3] = 99;
+  const GateReport said = page->gate(0);
+  EXPECT_EQ(said.launched, 9u);
+  EXPECT_TRUE(said.waiting);
+  EXPECT_EQ(said.counts[3], 99u);
+  page->write_gate(0, {});
+  EXPECT_EQ(shim.lane().attention, 0u);
+  EXPECT_EQ(shim.gate(0).ring_after, 0u);
+}
+
 TEST_F(GatePage, AClosedGateIsArmedWhateverIsSaid) {
   page->write_gate(0, {.closed = abi::kClosedByPause});
   EXPECT_TRUE(shim.armed());

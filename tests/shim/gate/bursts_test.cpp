@@ -154,6 +154,98 @@ TEST_F(Bursts, ALaunchLongAgoIsNoBeginning) {
   EXPECT_EQ(waited(), burst());
 }
 
+TEST_F(Bursts, LaunchesOfEachBurstAreCountedGraphsToo) {
+  arm(abi::kTimeBursts);
+  wait_for(0us);
+  for (const int launches : {3, 1, 20}) {
+    launch(first_, launches);
+    wait_for(0us);
+  }
+  EXPECT_EQ(gate().bursts.load(), 3u);
+  EXPECT_EQ(gate().counts[1].load(), 3u);
+  EXPECT_EQ(gate().counts[2].load(), 1u);
+  EXPECT_EQ(gate().counts[3].load(), 20u);
+  lane().graph_launches.fetch_add(2);
+  launch(first_, 1);
+  EXPECT_EQ(lane().launches.load() + lane().graph_launches.load() - gate().launched.load(), 3u);
+  wait_for(0us);
+  EXPECT_EQ(gate().counts[4].load(), 3u);
+}
+
+TEST_F(Bursts, ThePageSaysThatTheCpuWaits) {
+  arm(abi::kTimeBursts);
+  {
+    const gate::Waiting waiting(gate::Waiting::kStream);
+    EXPECT_EQ(gate().waiting.load(), 1u);
+  }
+  EXPECT_EQ(gate().waiting.load(), 0u);
+}
+
+TEST_F(Bursts, NobodyRingsUnasked) {
+  arm(abi::kTimeBursts);
+  gate().ring_after.store(2);
+  wait_for(0us);
+  launch(first_, 5);
+  wait_for(0us);
+  EXPECT_EQ(world_.wakes, 0);
+}
+
+TEST_F(Bursts, TheMonitorHearsAWaitBeginAndEnd) {
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  {
+    const gate::Waiting waiting(gate::Waiting::kStream);
+    EXPECT_EQ(world_.wakes, 1);
+  }
+  EXPECT_EQ(world_.wakes, 2);
+}
+
+TEST_F(Bursts, AForeseenWaitBeginsWithoutARing) {
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  gate().ring_after.store(abi::kWaitForeseen | 100);
+  {
+    const gate::Waiting waiting(gate::Waiting::kStream);
+    EXPECT_EQ(world_.wakes, 0);
+  }
+  EXPECT_EQ(world_.wakes, 1);
+}
+
+TEST_F(Bursts, ItRingsOnceAfterSoManyLaunchesSinceEachWait) {
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  gate().ring_after.store(abi::kWaitForeseen | 5);
+  for (int burst = 0; burst < 3; ++burst) {
+    wait_for(0us);
+    const int before = world_.wakes;
+    launch(first_, 4);
+    EXPECT_EQ(world_.wakes, before);
+    launch(first_, 1);
+    EXPECT_EQ(world_.wakes, before + 1);
+    launch(first_, 10);
+    EXPECT_EQ(world_.wakes, before + 1);
+  }
+}
+
+TEST_F(Bursts, AnotherNumberIsRungForInTheSameBurst) {
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  wait_for(0us);
+  const int before = world_.wakes;
+  gate().ring_after.store(2);
+  launch(first_, 3);
+  gate().ring_after.store(5);
+  launch(first_, 1);
+  EXPECT_EQ(world_.wakes, before + 1);
+  launch(first_, 1);
+  EXPECT_EQ(world_.wakes, before + 2);
+}
+
+TEST_F(Bursts, RingsPutNothingIntoStreams) {
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  gate().ring_after.store(2);
+  launch(first_, 3);
+  wait_for(0us);
+  EXPECT_EQ(log(first_), Log(3, "launch"));
+  EXPECT_EQ(gpu_.registrations, 0);
+}
+
 TEST_F(Bursts, AContextsEndIsNoWait) {
   arm(abi::kTimeBursts);
   wait_for(1ms, gate::Waiting::kEnd);
