@@ -30,7 +30,7 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 struct Texts {
   std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
-  std::string policy = "priority", minimum, backend, old_backend, wait_for_gpu;
+  std::string policy = "priority", minimum, waits = "slices", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
   std::vector<unsigned> allow_high;
   bool persist = false, foreground = false, system = false;
@@ -100,6 +100,9 @@ bool understand_choices(const Texts& texts, Settings& settings) {
     if (!minimum) return complain("--minimum", texts.minimum, kMinimumForms);
     settings.rules.minimum = *minimum;
   }
+  const auto waits = position_of(texts.waits, kWaitsNames);
+  if (!waits) return complain("--waits", texts.waits, kWaitsForms);
+  settings.rules.foresee = *waits == 1;
   const Choice backend = backend_choice(texts);
   const auto means = position_of(backend.text, kMeansNames);
   if (!means) return complain(backend.origin.c_str(), backend.text, kMeansForms);
@@ -194,6 +197,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option(
       "--minimum", texts.minimum,
       "the part of the GPU's time that jobs of high priority leave to the others (default: 2%)");
+  app.add_option("--waits", texts.waits,
+                 std::string("how a high job that waits for its CPU is served: ") + kWaitsForms +
+                     "; foreseen: not yet measured on a GPU (default: slices)");
   app.add_option("--backend", texts.backend,
                  std::string("what enforces shares: ") + kMeansForms +
                      " (default: $SWITCHYARD_BACKEND, else auto)");

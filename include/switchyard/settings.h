@@ -212,6 +212,9 @@ inline std::optional<std::chrono::nanoseconds> parse_pause(std::string_view text
 // What the owner of a monitor may choose.
 inline constexpr std::string_view kPolicyNames[] = {"priority", "fair", "exclusive", "deadline"};
 inline constexpr std::string_view kMeansNames[] = {"auto", "slice", "gate", "none"};
+// How a high job that waits for its CPU is served beside a lower one.
+inline constexpr std::string_view kWaitsNames[] = {"slices", "foreseen"};
+inline constexpr char kWaitsForms[] = "slices or foreseen";
 inline constexpr char kPolicyForms[] = "priority, fair, exclusive or deadline";
 inline constexpr char kMeansForms[] = "auto, slice, gate or none";
 inline constexpr char kMinimumForms[] =

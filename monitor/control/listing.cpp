@@ -372,7 +372,8 @@ json list_status(Monitor& monitor, Time now) {
         {"uptime_seconds", seconds(now - monitor.started())},
         {"means", means_name(monitor.scheduler().chosen())},
         {"policy", policy_name(monitor.scheduler().rules().kind)},
-        {"minimum_ratio", monitor.scheduler().rules().minimum}}},
+        {"minimum_ratio", monitor.scheduler().rules().minimum},
+        {"waits", waits_name(monitor.scheduler().rules())}}},
       {"gpus", std::move(gpus)},
   };
   if (const std::string problem = monitor.door().problem(); !problem.empty()) {

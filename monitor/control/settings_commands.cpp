@@ -21,11 +21,16 @@ json not_yours(const std::string& what) {
 }  // namespace
 
 static_assert(kPolicyNames[static_cast<std::size_t>(policy::Kind::kDeadline)] == "deadline" &&
-                  kMeansNames[static_cast<std::size_t>(Means::kNone)] == "none",
+                  kMeansNames[static_cast<std::size_t>(Means::kNone)] == "none" &&
+                  kWaitsNames[1] == "foreseen",
               "the names are in the order of the enumerations");
 
 std::string policy_name(policy::Kind kind) {
   return std::string(kPolicyNames[static_cast<std::size_t>(kind)]);
+}
+
+std::string waits_name(const policy::Rules& rules) {
+  return std::string(kWaitsNames[rules.foresee ? 1 : 0]);
 }
 
 std::string means_name(Means means) {
@@ -73,6 +78,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
   policy::Rules rules = monitor.scheduler().rules();
   const auto wanted = text_of(request, "policy");
   const auto minimum = text_of(request, "minimum");
+  const auto waits = text_of(request, "waits");
   if (wanted) {
     const auto kind = position_of(*wanted, kPolicyNames);
     if (!kind) return nonsense("policy", *wanted, kPolicyForms);
@@ -83,7 +89,12 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
     if (!ratio) return nonsense("minimum", *minimum, kMinimumForms);
     rules.minimum = *ratio;
   }
-  if (wanted || minimum) {
+  if (waits) {
+    const auto position = position_of(*waits, kWaitsNames);
+    if (!position) return nonsense("waits", *waits, kWaitsForms);
+    rules.foresee = *position == 1;
+  }
+  if (wanted || minimum || waits) {
     if (!owns_the_monitor(peer)) return not_yours("change its policy");
     monitor.scheduler().choose(rules);
     monitor.look(now);
@@ -91,6 +102,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
   json out = success();
   out["policy"] = policy_name(rules.kind);
   out["minimum_ratio"] = rules.minimum;
+  out["waits"] = waits_name(rules);
   return out;
 }
 

@@ -35,7 +35,7 @@ TEST_F(Listing, StatusHasEveryKeyThatItPromises) {
   const json all = listing("status");
   EXPECT_EQ(all["schema_version"], kSchemaVersion);
   expect_keys(all["monitor"], {"pid", "uid", "user", "version", "socket", "persist",
-                               "uptime_seconds", "means", "policy", "minimum_ratio"});
+                               "uptime_seconds", "means", "policy", "minimum_ratio", "waits"});
   EXPECT_EQ(all["monitor"]["socket"], socket());
   const json& gpu = all["gpus"][0];
   expect_keys(gpu, {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",

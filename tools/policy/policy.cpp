@@ -13,6 +13,7 @@ namespace {
 struct Options {
   std::string wanted;
   std::string minimum;
+  std::string waits;
   bool json = false;
 };
 
@@ -27,6 +28,9 @@ constexpr char kExamples[] = R"(Examples:
       the job with the nearest --deadline is scheduled first
   switchyard policy priority --minimum 5%
       priorities and weights, the default; a busy high job leaves 5 % to the others
+  switchyard policy --waits foreseen
+      a low job has long slices, and its gate closes before a high job's CPU waits; not yet
+      measured on a GPU; 'slices' is the default
 
 The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
 policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,
@@ -46,13 +50,20 @@ int policy(const Options& options) {
     }
     request["minimum"] = options.minimum;
   }
+  if (!options.waits.empty()) {
+    if (!position_of(options.waits, kWaitsNames)) {
+      return fail(bad_value("--waits", options.waits, kWaitsForms));
+    }
+    request["waits"] = options.waits;
+  }
   auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
     return kOk;
   }
-  fmt::print("{}, minimum {}\n", text_of(*reply, "policy"), percent_of(*reply, "minimum_ratio"));
+  fmt::print("{}, minimum {}{}\n", text_of(*reply, "policy"), percent_of(*reply, "minimum_ratio"),
+             text_of(*reply, "waits") == "foreseen" ? ", waits foreseen" : "");
   return kOk;
 }
 
@@ -65,6 +76,10 @@ void add_policy(CommandLine& line) {
             fmt::format("{}; without it, shows the policy in force", kPolicyForms))
       .option("--minimum", "PART", options->minimum,
               "the part of the GPU's time that high jobs leave to the others")
+      .option("--waits", "HOW", options->waits,
+              fmt::format("how a high job that waits for its CPU is served: {}; foreseen: not yet "
+                          "measured on a GPU",
+                          kWaitsForms))
       .monitor_options(options->json)
       .acts([options] { return policy(*options); });
 }

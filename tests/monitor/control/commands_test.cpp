@@ -323,7 +323,7 @@ TEST(Commands, StatusHasItsKeys) {
   rig.join({.memory = "1GiB"});
   const json reply = rig.ask({{"op", "status"}});
   for (const char* key : {"pid", "uid", "user", "version", "socket", "persist", "uptime_seconds",
-                          "means", "policy", "minimum_ratio"}) {
+                          "means", "policy", "minimum_ratio", "waits"}) {
     EXPECT_TRUE(reply["monitor"].contains(key)) << key;
   }
   ASSERT_EQ(reply["gpus"].size(), 1u);
@@ -371,6 +371,38 @@ TEST(Commands, ListingsSayForWhatAHighJobWaitsAndWhatFollows) {
   EXPECT_EQ(gpu()["yield_slice_us"], nullptr);
   EXPECT_EQ(gpu()["yield_reason"], "slices are not in use here");
   EXPECT_EQ(waits_for(), nullptr);
+}
+
+TEST(Commands, ForeseenWaitsAreAskedOfTheServerAndSaidInTheStatus) {
+  Rig rig;
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"waits", "foreseen"}})["waits"], "foreseen");
+  const Joined high = rig.runs({.name = "server", .priority = "high"});
+  const Joined low = rig.runs({.name = "training", .priority = "low"});
+  rig.settle({&high, &low});
+  for (int i = 0; i < 30; ++i) {
+    for (auto& count : high.shim.gate(0).counts) count = 300;
+    high.lane().launches += 5 * 300;
+    high.shim.gate(0).launched = static_cast<std::uint32_t>(high.lane().launches);
+    wait_for_the_cpu(high);
+    rig.pass(std::chrono::milliseconds(50));
+    rig.settle({&high, &low});
+  }
+  const auto gpu = [&rig] { return rig.ask({{"op", "status"}})["gpus"][0]; };
+  EXPECT_EQ(rig.ask({{"op", "status"}})["monitor"]["waits"], "foreseen");
+  EXPECT_NE(gpu()["yield_reason"].get<std::string>().find("foreseen"), std::string::npos);
+  EXPECT_GE(gpu()["yield_slice_us"], 1000);
+  EXPECT_NE(high.lane().attention & abi::kTellWaits, 0u);
+  EXPECT_GT(high.shim.gate(0).ring_after, 100u);
+  EXPECT_LT(high.shim.gate(0).ring_after, 300u);
+  EXPECT_NE(low.lane().attention & abi::kGateArmed, 0u);
+  EXPECT_EQ(low.shim.gate(0).closed, 0u);
+  high.shim.gate(0).launched = static_cast<std::uint32_t>(high.lane().launches);
+  high.lane().launches += 299;
+  rig.pass(std::chrono::milliseconds(0));
+  EXPECT_EQ(low.shim.gate(0).closed, abi::kClosedByTurn);
+  rig.ask({{"op", "policy"}, {"waits", "slices"}});
+  EXPECT_EQ(low.shim.gate(0).closed, 0u);
+  EXPECT_EQ(high.lane().attention & abi::kTellWaits, 0u);
 }
 
 TEST(Commands, StatusWithoutAGpuSaysWhy) {

@@ -229,13 +229,18 @@ TEST(PolicyChosen, IsToldToEverybodyAndChangedByTheOwner) {
   told = rig.ask({{"op", "policy"}, {"policy", "deadline"}, {"minimum", "5%"}});
   EXPECT_EQ(told["policy"], "deadline");
   EXPECT_EQ(told["minimum_ratio"], 0.05);
+  EXPECT_EQ(told["waits"], "slices");
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"waits", "foreseen"}})["waits"], "foreseen");
+  EXPECT_TRUE(rig.monitor.scheduler().rules().foresee);
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"waits", "slices"}}, stranger)["code"], kNoPermission);
   EXPECT_EQ(rig.monitor.scheduler().rules().kind, policy::Kind::kDeadline);
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"minimum", 0}})["policy"], "deadline");
   EXPECT_EQ(rig.monitor.scheduler().rules().minimum, 0);
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"policy", "fair"}}, stranger)["code"], kNoPermission);
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"minimum", "1%"}}, stranger)["code"], kNoPermission);
-  for (const json& bad : {json{{"policy", "chance"}}, json{{"policy", 7}}, json{{"minimum", "51%"}},
-                          json{{"minimum", "-1%"}}, json{{"minimum", json::array()}}}) {
+  for (const json& bad :
+       {json{{"waits", "auto"}}, json{{"policy", "chance"}}, json{{"policy", 7}},
+        json{{"minimum", "51%"}}, json{{"minimum", "-1%"}}, json{{"minimum", json::array()}}}) {
     json request = {{"op", "policy"}};
     request.update(bad);
     EXPECT_EQ(rig.ask(request)["code"], kUsage) << bad;
