@@ -3,7 +3,8 @@
 Services: a language model in eager mode and by CUDA graphs (first token, time per token), ResNet-50
 at batch 1 in eager mode, and `latency`'s graph replay. Low: GPT training, ResNet-50 training and
 copies. Each service is asked alone, by the driver's default, under Switchyard (the same warm processes,
-alternated) and, beside the first low, under MPS (its own). Requests come one at a time, each a
+alternated) and, beside the first low, under MPS (its own). With `--foreseen` Switchyard also serves
+by foreseen waits, so that one run compares both rules. Requests come one at a time, each a
 random pause after the answer to the last. No job is ever to be worse off than by default.
 
 The eager model answers with few tokens and has longer cells, because a 99th percentile of first
@@ -44,6 +45,8 @@ def arguments(parser):
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--slices", action="store_true",
                         help="one more column: Switchyard by slices alone, without gates")
+    parser.add_argument("--foreseen", action="store_true",
+                        help="one more column: Switchyard by foreseen waits")
 
 
 def chosen(all_of_them, names):
@@ -91,16 +94,17 @@ def ask(rig, name, service, part=1.0):
 
 
 def beside(rig, services, low, keys, cells, part=1.0):
-    """All services beside one low, which runs all the while. `keys`: means of each column."""
+    """All services beside one low, which runs all the while. `keys`: each column, and the commands
+    that put it in force."""
     low_name = low.name.removesuffix("-mps")
     part *= next(each[3] for each in LOWS if each[0] == low_name)
     low.start()
     begun = []
     try:
         for name, service in services.items():
-            for key, means in keys:
-                if means:
-                    rig.cli("backend", means)
+            for key, commands in keys:
+                for command in commands:
+                    rig.cli(*command)
                 rig.say(f"{name} beside {low.name}: {key}")
                 cell = ask(rig, name, service, part)
                 cells[name][low_name][key] = cell
@@ -123,7 +127,7 @@ def run_mps(rig, pair, cells):
     services, lows = pair
     for low in list(lows.values())[:1]:
         beside(rig, {name: each for name, each in services.items() if name in cells}, low,
-               [("mps", "")], cells, 0.7)
+               [("mps", [])], cells, 0.7)
 
 
 def measure(rig, cells, solo):
@@ -134,8 +138,12 @@ def measure(rig, cells, solo):
     for name in services:
         cells[name] = {"alone": [], **{low: {} for low in lows}}
 
-    columns = [("default", "none"), *([("slices", "slice")] if rig.options.slices else []),
-               ("switchyard", "auto")]
+    columns = [(key, [["backend", means], ["policy", "--waits", waits]])
+               for key, means, waits in (("default", "none", "slices"),
+                                         ("slices", "slice", "slices"),
+                                         ("foreseen", "auto", "foreseen"),
+                                         ("switchyard", "auto", "slices"))
+               if getattr(rig.options, key, True)]
 
     def alone():
         for name, service in services.items():
