@@ -19,6 +19,13 @@
 #include <new>
 #include <type_traits>
 
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
 namespace switchyard::shim {
 
 // In this order.
@@ -67,7 +74,14 @@ inline void run_resets() {
 template <typename State>
 void renew(State& state) {
   static_assert(std::is_trivially_destructible_v<State>, "what it owns is the parent's, too");
+#ifdef __SANITIZE_THREAD__
+  // ThreadSanitizer does not know that the parent's other threads ended with the fork.
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
   ::new (static_cast<void*>(&state)) State();
+#ifdef __SANITIZE_THREAD__
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+#endif
 }
 
 }  // namespace switchyard::shim
