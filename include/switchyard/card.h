@@ -12,7 +12,7 @@ namespace switchyard {
 
 // KNOB(field, ENVIRONMENT SUFFIX, capacity of its text with the terminating zero, default text,
 //      kind of value (settings.h), option of `run` or null, the value's name in --help; null: a
-//      flag, which means "yes",  whether `set` may change it, what it means to a person)
+//      flag, which means "yes", whether `set` may change it, what it means to a person)
 // What expands the list names the columns that it needs, and ends with `...`.
 #define SWITCHYARD_KNOBS(KNOB)                                                                 \
   KNOB(job, "JOB", 64, "", Name, nullptr, "ID", false, "")                                     \

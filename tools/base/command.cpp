@@ -10,19 +10,23 @@
 namespace switchyard::tools {
 namespace {
 
+std::string see_help(const std::string& subcommand) {
+  return "; see `switchyard " + subcommand + (subcommand.empty() ? "" : " ") + "--help`";
+}
+
 // What stands where nothing may stand, in the order in which it was written.
 std::string unexpected(const std::string& subcommand, const std::vector<std::string>& extras) {
   for (const std::string& extra : extras) {
     const std::string option = extra.substr(0, extra.find('='));
     for (const Knob& knob : knobs()) {
-      if (subcommand == "set " && knob.option != nullptr && option == knob.option) {
-        return option + " is fixed when the job starts";
+      if (subcommand == "set" && knob.option != nullptr && option == knob.option) {
+        return option + " is fixed when the job starts: see `switchyard run --help`";
       }
     }
   }
   std::string text = extras.size() == 1 ? "unexpected argument" : "unexpected arguments";
   for (const std::string& extra : extras) text += " '" + extra + "'";
-  return text;
+  return text + see_help(subcommand);
 }
 
 }  // namespace
@@ -120,10 +124,10 @@ std::vector<std::string> CommandLine::names() const {
 int CommandLine::run(std::vector<std::string> arguments) {
   std::string subcommand;
   for (const std::string& name : names()) {
-    if (!arguments.empty() && name == arguments.front()) subcommand = name + " ";
+    if (!arguments.empty() && name == arguments.front()) subcommand = name;
   }
   const auto usage = [&](const std::string& text) {
-    complain(text + "; see `switchyard " + subcommand + "--help`");
+    complain(text);
     return kUsage;
   };
   try {
@@ -133,7 +137,7 @@ int CommandLine::run(std::vector<std::string> arguments) {
     return usage(unexpected(subcommand, app_->remaining(true)));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help and --version
-    return usage(error.what());
+    return usage(error.what() + see_help(subcommand));
   }
   return code_;
 }
