@@ -95,7 +95,8 @@ TEST_F(BadInput, AnErrorOfASubcommandPointsToItsHelpAndKeepsTheOrderOfTheWords) 
   EXPECT_TRUE(says(missing, "see `switchyard set --help`")) << missing.err;
   const auto fixed = cli({"set", "train", "--swappable"});
   EXPECT_EQ(fixed.status, 2);
-  EXPECT_TRUE(says(fixed, "--swappable is fixed when the job starts")) << fixed.err;
+  EXPECT_TRUE(says(fixed, "--swappable is fixed when the job starts: see `switchyard run --help`"))
+      << fixed.err;
 }
 
 TEST_F(BadInput, AControlCharacterInAnArgumentIsNotEchoed) {
