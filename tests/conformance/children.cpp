@@ -1,6 +1,7 @@
 #include "children.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,24 @@ int fork_after_init() {
   return WEXITSTATUS(status);
 }
 
+// CUDA_VISIBLE_DEVICES chooses and orders: the last GPU alone, by its UUID.
+int visible_one() {
+  CHECK(1, CU(cuInit)(0) == CUDA_SUCCESS);
+  int count = 0;
+  CUuuid uuid{};
+  CHECK(2, CU(cuDeviceGetCount)(&count) == CUDA_SUCCESS && count == 1);
+  CHECK(3, CU(cuDeviceGetUuid)(&uuid, 0) == CUDA_SUCCESS);
+  CUuuid wanted{};
+  CHECK(4, ::read(0, &wanted, sizeof wanted) == static_cast<ssize_t>(sizeof wanted));
+  CHECK(5, memcmp(&uuid, &wanted, sizeof uuid) == 0);
+  return use_gpu();
+}
+
+int visible_none() {
+  CHECK(1, CU(cuInit)(0) == CUDA_ERROR_NO_DEVICE);
+  return 0;
+}
+
 // Reads an IPC handle, checks the 1024 words behind it, and changes them.
 int ipc() {
   CUipcMemHandle handle;
@@ -111,6 +130,8 @@ int child_main(const std::string& name) {
   if (name == "fork-before-init") return fork_before_init();
   if (name == "fork-after-init") return fork_after_init();
   if (name == "ipc") return ipc();
+  if (name == "visible-one") return visible_one();
+  if (name == "visible-none") return visible_none();
   if (name == "die") return die();
   return 126;
 }

@@ -46,13 +46,13 @@ CUresult start_driver() {
   if (only.initialised) return CUDA_SUCCESS;
   only.state = State::get(false);
   if (!only.state) return CUDA_ERROR_SYSTEM_NOT_READY;
-  if (only.state->file().gpu_count == 0) return CUDA_ERROR_NO_DEVICE;
+  if (only.state->devices() == 0) return CUDA_ERROR_NO_DEVICE;
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   only.initialised = true;
   return CUDA_SUCCESS;
 }
 
-int gpu_count() { return the_driver().state->file().gpu_count; }
+int gpu_count() { return the_driver().state->devices(); }
 
 CUresult make_context(int gpu, unsigned flags, Context** out) {
   Driver& fake = the_driver();
@@ -74,7 +74,7 @@ CUresult make_context(int gpu, unsigned flags, Context** out) {
   context->legacy_stream.id = next_id++;
   {
     Locked locked(*fake.state);
-    ++fake.state->file().processes[fake.state->self()].contexts[gpu];
+    ++fake.state->file().processes[fake.state->self()].contexts[fake.state->gpu_of(gpu)];
   }
   std::lock_guard held(ops_lock());
   fake.contexts.insert(context);
@@ -99,7 +99,7 @@ void destroy_context(Context* context) {
   control::close_groups(context->groups);
   fake.state->uncharge(context->gpu, kContextBytes);
   Locked locked(*fake.state);
-  --fake.state->file().processes[fake.state->self()].contexts[context->gpu];
+  --fake.state->file().processes[fake.state->self()].contexts[fake.state->gpu_of(context->gpu)];
 }
 
 bool living(Context* context) {

@@ -133,7 +133,7 @@ std::uint32_t control_object(Device& control, const Nvos54& call) {
   if (call.command != kSetTimeslice || call.params_size != 8 || !call.params) return kBadArgument;
   const std::uint64_t us = *reinterpret_cast<const std::uint64_t*>(call.params);
   if (us == 0 || us > 10'000'000) return kBadArgument;
-  control.state->file().gpus[object.gpu].engines[object.engine].groups[object.entry].slice_us =
+  control.state->gpu(object.gpu).engines[object.engine].groups[object.entry].slice_us =
       static_cast<std::uint32_t>(us);
   return kOk;
 }

@@ -74,7 +74,7 @@ int attribute(CUdevice_attribute which, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
       return 0;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return 1 + device;
+      return 1 + driver()->state->gpu_of(device);
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
@@ -219,14 +219,15 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-  return about(device, uuid,
-               [&] { gpu_uuid(device, reinterpret_cast<unsigned char*>(uuid->bytes)); });
+  return about(device, uuid, [&] {
+    gpu_uuid(driver()->state->gpu_of(device), reinterpret_cast<unsigned char*>(uuid->bytes));
+  });
 }
 
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
 
 CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-  return about(device, bytes, [&] { *bytes = driver()->state->file().gpus[device].total_bytes; });
+  return about(device, bytes, [&] { *bytes = driver()->state->gpu(device).total_bytes; });
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice device) {
@@ -242,7 +243,8 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return about(device, text && length > 0, [&] {
-    snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", 1 + device);
+    snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
+             1 + driver()->state->gpu_of(device));
   });
 }
 
@@ -250,10 +252,10 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   FAKE_NEED_DRIVER();
   if (!device || !text) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain = 0, bus = 0;
-  if (sscanf(text, "%x:%x", &domain, &bus) != 2 || !valid(static_cast<int>(bus) - 1)) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
-  *device = static_cast<int>(bus) - 1;
+  if (sscanf(text, "%x:%x", &domain, &bus) != 2) return CUDA_ERROR_INVALID_DEVICE;
+  const int found = driver()->state->device_of(static_cast<int>(bus) - 1);
+  if (found < 0) return CUDA_ERROR_INVALID_DEVICE;
+  *device = found;
   return CUDA_SUCCESS;
 }
 

@@ -16,7 +16,7 @@ constexpr std::uint64_t kStoppedNs = 500'000 * kUs;
 Seat::Seat(State& state, int gpu, Engine engine, int group)
     : state_(state),
       kind_(engine),
-      engine_(state.file().gpus[gpu].engines[engine]),
+      engine_(state.gpu(gpu).engines[engine]),
       group_(engine_.groups[group]),
       index_(group) {}
 

@@ -70,7 +70,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   memset(&handle, 0, sizeof handle);  // its padding, too: handles are compared
   handle.magic = kIpcMagic;
   handle.pid = getpid();
-  handle.gpu = range.gpu;
+  handle.gpu = driver()->state->gpu_of(range.gpu);
   handle.asked = range.bytes;
   if (range.kind == RangeKind::kSmall) {
     const BackingRef block = block_of(range.start, &handle.within);
@@ -100,13 +100,15 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
     *out = known;
     return CUDA_SUCCESS;
   }
+  const int device = driver()->state->device_of(handle.gpu);
+  if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
   auto backing = std::make_shared<Backing>();
   backing->fd = open(path, O_RDWR | O_CLOEXEC);
   if (backing->fd < 0) return CUDA_ERROR_MAP_FAILED;
   backing->owns_fd = true;
-  backing->gpu = handle.gpu;
+  backing->gpu = device;
   backing->offset = handle.offset;
   backing->bytes = handle.bytes;
   void* at = map_backing(backing, nullptr, 0, handle.bytes, PROT_READ | PROT_WRITE);
@@ -116,7 +118,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
   range.bytes = handle.asked;
   range.kind = RangeKind::kIpc;
   range.context = context;
-  range.gpu = handle.gpu;
+  range.gpu = device;
   range.backing = backing;
   range.within = handle.within;
   Ranges::all().add(range);

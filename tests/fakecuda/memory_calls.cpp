@@ -106,11 +106,11 @@ extern "C" {
 
 CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total_bytes) {
   FAKE_NEED_CONTEXT(context);
-  const std::uint64_t total = fake->state->file().gpus[context->gpu].total_bytes;
+  const std::uint64_t total = fake->state->gpu(context->gpu).total_bytes;
   if (free_bytes) {
     Locked locked(*fake->state);
     fake->state->reap_locked();
-    *free_bytes = total - std::min(total, fake->state->used(context->gpu));
+    *free_bytes = total - std::min(total, fake->state->used(fake->state->gpu_of(context->gpu)));
   }
   if (total_bytes) *total_bytes = total;
   return CUDA_SUCCESS;

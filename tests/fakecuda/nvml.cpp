@@ -27,14 +27,6 @@ bool valid(State* from, nvmlDevice_t device) {
   return gpu_of(device) >= 0 && gpu_of(device) < from->file().gpu_count;
 }
 
-void uuid_text(int gpu, char out[48]) {
-  unsigned char b[16];
-  gpu_uuid(gpu, b);
-  snprintf(out, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-           b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-           b[14], b[15]);
-}
-
 struct Usage {
   int pid;
   int process;

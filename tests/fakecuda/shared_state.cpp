@@ -17,6 +17,8 @@
 #include <mutex>
 #include <set>
 
+#include "visible.h"
+
 namespace fakecuda {
 namespace {
 
@@ -147,6 +149,7 @@ bool State::attach(bool observer) {
   bool first = true;
   for (auto& process : file_->processes) first &= !process.in_use;
   if (first || !known) set_up();
+  visible_ = visible_gpus(observer ? nullptr : getenv("CUDA_VISIBLE_DEVICES"), file_->gpu_count);
   for (int i = 0; i < kMaxProcesses; ++i) {
     ProcessEntry& entry = file_->processes[i];
     if (entry.in_use || !lock_byte(i)) continue;
@@ -265,7 +268,12 @@ std::uint64_t State::used(int gpu) {
   return sum;
 }
 
-int State::export_memory(int fd, int gpu, std::uint64_t bytes) {
+int State::device_of(int gpu) const {
+  const auto found = std::find(visible_.begin(), visible_.end(), gpu);
+  return found != visible_.end() ? static_cast<int>(found - visible_.begin()) : -1;
+}
+
+int State::export_memory(int fd, int device, std::uint64_t bytes) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   // An open file of its own: duplicates share its lock, the maker's own descriptor does not.
@@ -288,11 +296,22 @@ int State::export_memory(int fd, int gpu, std::uint64_t bytes) {
     close(out);
     return -1;
   }
-  *free = {status.st_ino, bytes, gpu, self_, 1};
+  *free = {status.st_ino, bytes, gpu_of(device), self_, 1};
   return out;
 }
 
-bool State::charge(int gpu, std::uint64_t bytes) {
+int State::device_of_exported(int fd) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) return 0;
+  Locked locked(*this);
+  for (const ExportedEntry& entry : file_->exported) {
+    if (entry.in_use && entry.inode == status.st_ino) return std::max(device_of(entry.gpu), 0);
+  }
+  return 0;
+}
+
+bool State::charge(int device, std::uint64_t bytes) {
+  const int gpu = gpu_of(device);
   Locked locked(*this);
   const std::uint64_t total = file_->gpus[gpu].total_bytes;
   if (bytes > total) return false;
@@ -302,20 +321,20 @@ bool State::charge(int gpu, std::uint64_t bytes) {
   return true;
 }
 
-void State::uncharge(int gpu, std::uint64_t bytes, int fd) {
+void State::uncharge(int device, std::uint64_t bytes, int fd) {
   struct stat status {};
   const bool known = fd >= 0 && fstat(fd, &status) == 0;
   Locked locked(*this);
-  file_->processes[self_].used_bytes[gpu] -= bytes;
+  file_->processes[self_].used_bytes[gpu_of(device)] -= bytes;
   for (ExportedEntry& entry : file_->exported) {
     if (known && entry.in_use && entry.inode == status.st_ino) entry.maker = -1;
   }
   if (known) reap_exported_locked();
 }
 
-int State::add_group(int gpu, Engine engine) {
+int State::add_group(int device, Engine engine) {
   Locked locked(*this);
-  EngineEntry& entry = file_->gpus[gpu].engines[engine];
+  EngineEntry& entry = gpu(device).engines[engine];
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (int g = 0; g < kMaxGroups; ++g) {
       GroupEntry& group = entry.groups[g];
@@ -335,9 +354,9 @@ int State::add_group(int gpu, Engine engine) {
   return -1;
 }
 
-void State::remove_group(int gpu, Engine engine, int group) {
+void State::remove_group(int device, Engine engine, int group) {
   Locked locked(*this);
-  EngineEntry& entry = file_->gpus[gpu].engines[engine];
+  EngineEntry& entry = gpu(device).engines[engine];
   if (entry.resident == group) entry.resident = -1;
   entry.groups[group].in_use = 0;
 }
@@ -355,6 +374,14 @@ void gpu_uuid(int index, unsigned char out[16]) {
     memcpy(out + 10, &hash, sizeof hash);
   }
   out[15] = static_cast<unsigned char>(index);
+}
+
+void uuid_text(int index, char out[48]) {
+  unsigned char b[16];
+  gpu_uuid(index, b);
+  snprintf(out, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+           b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+           b[14], b[15]);
 }
 
 std::uint64_t monotonic_ns() {

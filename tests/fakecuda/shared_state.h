@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "slice_rule.h"
 
@@ -93,6 +94,12 @@ class State {
   static const char* why();
 
   StateFile& file() { return *file_; }
+  // The devices of this process (visible.h): how many, the GPU behind one, and the device that a
+  // GPU is; -1: it does not see that GPU. An observer sees all GPUs.
+  int devices() const { return static_cast<int>(visible_.size()); }
+  int gpu_of(int device) const { return visible_[static_cast<std::size_t>(device)]; }
+  int device_of(int gpu) const;
+  GpuEntry& gpu(int device) { return file_->gpus[gpu_of(device)]; }
   int self() const { return self_; }
   const char* path() const { return path_; }
 
@@ -101,21 +108,24 @@ class State {
   // Its pid as this process sees it.
   int pid_of(int process);
 
-  // Charges memory of a GPU to this process; false when there isn't enough.
-  bool charge(int gpu, std::uint64_t bytes);
+  // Charges memory of a device to this process; false when there isn't enough.
+  bool charge(int device, std::uint64_t bytes);
   // `fd`: by which it may have been exported.
-  void uncharge(int gpu, std::uint64_t bytes, int fd = -1);
+  void uncharge(int device, std::uint64_t bytes, int fd = -1);
+  // Of a GPU as NVML numbers it.
   std::uint64_t used(int gpu);
   // Removes the entries of the dead, and of what no descriptor keeps any more. REQUIRES: locked.
   void reap_locked();
 
   // A new descriptor of memory of this process; -1 when there is none. What it is passed on as
   // keeps the memory, too.
-  int export_memory(int fd, int gpu, std::uint64_t bytes);
+  int export_memory(int fd, int device, std::uint64_t bytes);
+  // The device that exported memory is of, by its descriptor; 0: not known.
+  int device_of_exported(int fd);
 
-  // A channel group of this process on an engine; -1 when there are none left.
-  int add_group(int gpu, Engine engine);
-  void remove_group(int gpu, Engine engine, int group);
+  // A channel group of this process on an engine of a device; -1 when there are none left.
+  int add_group(int device, Engine engine);
+  void remove_group(int device, Engine engine, int group);
 
   void lock();
   void unlock();
@@ -132,6 +142,7 @@ class State {
   int locks_fd_ = -1;
   int self_ = -1;
   char path_[256] = {};
+  std::vector<int> visible_;
 };
 
 class Locked {
@@ -151,6 +162,7 @@ std::uint64_t environment_bytes(const char* name, std::uint64_t otherwise);
 // The name and UUID of GPU `index`, the same in the driver and in NVML.
 const char* gpu_name();
 void gpu_uuid(int index, unsigned char out[16]);
+void uuid_text(int index, char out[48]);
 
 std::uint64_t monotonic_ns();
 long futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::uint64_t timeout_ns);

@@ -308,8 +308,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void*
   handle->backing->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   handle->backing->owns_fd = true;
   handle->backing->bytes = handle->bytes;
+  handle->backing->gpu = driver()->state->device_of_exported(fd);
   handle->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   handle->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  handle->prop.location.id = handle->backing->gpu;
   handle->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   std::lock_guard guard(vmm().lock);
   *out = add_handle(std::move(handle));
