@@ -221,5 +221,45 @@ TEST_F(RunJob, WhereSharesCannotBeEnforcedItSaysSoInOneLine) {
   EXPECT_EQ(cli({"run", "--", "true"}).err, "");
 }
 
+const Changes kThreeGpus = {{"FAKECUDA_DEVICES", "3"}};
+
+TEST_F(RunJob, SeesTheGpusThatItIsGivenAlone) {
+  auto daemon = monitor({}, kThreeGpus);
+  auto child =
+      job({"--name", "chosen", "--gpus", "2", "--memory", "1GiB"}, {loop_program()}, kThreeGpus);
+  ASSERT_EQ(line_of(child), "ready");
+  const json gpus = listing("status")["gpus"];
+  ASSERT_EQ(gpus.size(), 3U);
+  const json chosen = gpus[2]["uuid"];
+  EXPECT_TRUE(eventually([&] {
+    const json gpu = gpu_of("chosen");
+    return gpu.is_object() && gpu["uuid"] == chosen && gpu["launches"].get<long>() >= 5;
+  }));
+  EXPECT_EQ(gpus[0]["memory_reserved_bytes"], 0);
+  EXPECT_EQ(gpus[2]["memory_reserved_bytes"], 1 << 30);
+  const auto said =
+      cli({"run", "--gpus", "2,0", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}, kThreeGpus);
+  EXPECT_EQ(said.out,
+            gpus[2]["uuid"].get<std::string>() + "," + gpus[0]["uuid"].get<std::string>() + "\n");
+}
+
+TEST_F(RunJob, GpusThatCannotBeHadAreRefusedBeforeAJobIsMade) {
+  auto daemon = monitor({}, kThreeGpus);
+  const auto status = [&](const char* gpus) {
+    const auto end = cli({"run", "--gpus", gpus, "--", "echo", "started"}, kThreeGpus);
+    EXPECT_EQ(end.out, "");
+    EXPECT_NE(end.err.find("--gpus"), std::string::npos) << end.err;
+    return end.status;
+  };
+  EXPECT_EQ(status("0,x"), 2);
+  EXPECT_EQ(status("1,1"), 2);
+  EXPECT_EQ(status("3"), 125);
+  const auto nested = cli({"run", "--gpus", "0", "--", built("switchyard"), "run", "--gpus", "1",
+                           "--", "echo", "started"},
+                          kThreeGpus);
+  EXPECT_EQ(nested.status, 125);
+  EXPECT_EQ(nested.out, "");
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests

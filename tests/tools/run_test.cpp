@@ -13,6 +13,7 @@
 #include "tools/base/knobs.h"
 #include "tools/base/places.h"
 #include "tools/run/environment.h"
+#include "tools/run/gpus.h"
 #include "tools/run/program.h"
 #include "tools/run/request.h"
 
@@ -198,6 +199,43 @@ TEST_F(RunRequest, TheCardTravelsWithoutWhatWasNotAskedFor) {
   EXPECT_EQ(request["pid"], ::getpid());
   EXPECT_EQ(request["card"], (nlohmann::json{{"priority", "low"}}));
   EXPECT_EQ(request["cuda_visible_devices"], "1");
+}
+
+std::vector<NvmlGpu> three_gpus() {
+  std::vector<NvmlGpu> gpus(3);
+  for (unsigned i = 0; i < 3; ++i) {
+    gpus[i].index = i;
+    gpus[i].uuid = "GPU-aaaa0000-000" + std::to_string(i);
+  }
+  return gpus;
+}
+
+TEST(RunGpus, AreNamedByIndexOrTheBeginningOfAUuid) {
+  const auto by_index = choose_gpus("2,0", three_gpus());
+  ASSERT_TRUE(by_index);
+  EXPECT_EQ(*by_index, "GPU-aaaa0000-0002,GPU-aaaa0000-0000");
+  const auto by_uuid = choose_gpus("GPU-aaaa0000-0001", three_gpus());
+  ASSERT_TRUE(by_uuid);
+  EXPECT_EQ(*by_uuid, "GPU-aaaa0000-0001");
+}
+
+TEST(RunGpus, WhatIsNoListOfGpusIsAMistakeOfUsage) {
+  for (const char* text : {"", ",", "0,", "one", "-1", "0;1", "GPU-", "99999999999", "0,0",
+                           "1,GPU-aaaa0000-0001", "GPU-aaaa", "MIG-1"}) {
+    const auto chosen = choose_gpus(text, three_gpus());
+    ASSERT_FALSE(chosen) << text;
+    EXPECT_EQ(chosen.error().code, kUsage) << text;
+    EXPECT_NE(chosen.error().text.find("--gpus"), std::string::npos) << text;
+  }
+}
+
+TEST(RunGpus, AGpuThatIsNotThereIsRefusedWithThoseThatAre) {
+  for (const char* text : {"3", "0,7", "GPU-bbbb"}) {
+    const auto chosen = choose_gpus(text, three_gpus());
+    ASSERT_FALSE(chosen) << text;
+    EXPECT_EQ(chosen.error().code, kRunRefused) << text;
+    EXPECT_NE(chosen.error().text.find("0, 1, 2"), std::string::npos) << chosen.error().text;
+  }
 }
 
 TEST(RunProgram, FoundAsAShellFindsIt) {

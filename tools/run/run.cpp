@@ -17,6 +17,7 @@
 #include "tools/base/places.h"
 #include "tools/run/autostart.h"
 #include "tools/run/environment.h"
+#include "tools/run/gpus.h"
 #include "tools/run/program.h"
 #include "tools/run/request.h"
 
@@ -25,6 +26,7 @@ namespace {
 
 struct Options {
   Card card;
+  std::optional<std::string> gpus;
   bool require = false;
   bool best_effort = false;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
@@ -54,6 +56,8 @@ constexpr char kExamples[] = R"(Examples:
       its memory is swapped out after 10 idle minutes, and in again at its next CUDA call
   switchyard run --oversubscribe -- python train.py
       alternate on the GPU with other such jobs when their memory does not fit together
+  switchyard run --gpus 0,2 --memory 40GiB -- torchrun train.py
+      the job sees GPUs 0 and 2 alone; 40 GiB are reserved on each of them
 
 A job without settings starts unmanaged, with a message, where Switchyard cannot manage it: without
 a monitor or a GPU. A job with --memory, --priority, --limit or another setting is refused there
@@ -228,6 +232,14 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (!card) return fail(card.error());
   Options checked = options;
   checked.promises = promises_of(options.card);
+  if (inside_job() && options.gpus) {
+    return fail({kRunRefused,
+                 "inside a job --gpus cannot be given: the outer run has chosen the "
+                 "GPUs; set CUDA_VISIBLE_DEVICES to use some of them"});
+  }
+  if (options.gpus) {
+    if (auto refused = show_gpus(*options.gpus)) return fail(*refused);
+  }
   if (auto refused = refuse_program(command[0])) return fail(*refused);
   warn_of_unknown_variable();
   const char* off = std::getenv("SWITCHYARD_DISABLE");
@@ -297,6 +309,9 @@ void add_run(CommandLine& line) {
     };
     sub.option(knob.option, knob.type_name, take, help);
   }
+  sub.option(
+      "--gpus", "LIST", [options](const std::string& text) { options->gpus = text; },
+      "the GPUs that it sees, by index or UUID, as in 0,2; sets CUDA_VISIBLE_DEVICES");
   sub.flag("--require", options->require, "fail (exit 125) instead of running unmanaged")
       .flag("--best-effort", options->best_effort,
             "start unmanaged where the settings cannot be enforced")

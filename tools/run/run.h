@@ -1,7 +1,7 @@
 // `switchyard run`: prepares a job and becomes it.
 //
-//   check the knobs (2) → find the program (127, 126) → a monitor that answers, started if need be
-//   → create the job, quota reserved (125) → environment → execvp
+//   check the knobs (2) → choose the GPUs (2, 125) → find the program (127, 126) → a monitor that
+//   answers, started if need be → create the job, quota reserved (125) → environment → execvp
 //
 // Where no monitor manages the job, it starts unmanaged only if it was promised nothing. Inside
 // another run the command joins the outer job.
