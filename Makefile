@@ -4,8 +4,6 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
 # What the demo runs: itself, Switchyard, and the simulated GPU for machines without one.
 DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
-# Tests wait now and then, so one more of them runs than there are CPUs.
-CTEST  := ctest --output-on-failure --no-tests=error
 .DEFAULT_GOAL := all
 .PHONY: all demo test gpu-test bench asan ubsan tsan lint format install clean help
 
@@ -19,10 +17,10 @@ demo: ## requests beside a busy neighbour: the driver's default against Switchya
 	$(BUILD)/demo/demo
 
 test: all ## build and run every test; needs neither a GPU nor a CUDA toolkit
-	$(CTEST) --test-dir $(BUILD) -j $$(($(JOBS) + 1))
+	scripts/run_tests.sh $(BUILD) $(JOBS)
 
 gpu-test: all ## run the tests that need a real GPU; without one they fail
-	SWITCHYARD_REQUIRE_GPU=1 $(CTEST) --test-dir $(BUILD) -L gpu
+	SWITCHYARD_REQUIRE_GPU=1 ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -L gpu
 
 bench: all ## measure on a real GPU (bench/README.md says what and how long)
 	python3 bench/run.py all --build $(BUILD)

@@ -28,4 +28,4 @@ export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:die
 # doesn't promise. Where a sandbox forbids to switch that off, it has to do without.
 fixed=()
 if [ "$1" = tsan ] && setarch -R true 2> /dev/null; then fixed=(setarch -R); fi
-"${fixed[@]}" ctest --test-dir "$2" --output-on-failure --no-tests=error -j "$(($3 + 1))" -LE preload
+"${fixed[@]}" scripts/run_tests.sh "$2" "$3" -LE preload
