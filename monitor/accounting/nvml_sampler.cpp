@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "monitor/core/minus.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -11,8 +13,6 @@ constexpr Time kMeasureEvery = std::chrono::seconds(1);
 constexpr Time kOldReading = std::chrono::milliseconds(50);
 // More than an idle driver has, less than a context takes.
 constexpr std::uint64_t kForeignBytes = 128ull << 20;
-
-std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 // What may come may be there already or not, so a reading says only between which bounds it is:
 // what was known before stands between them.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "monitor/core/minus.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -10,8 +12,6 @@ constexpr std::uint64_t kMiB = 1ull << 20;
 // Below this what is left of a quota is handed out as asked for, not in chunks.
 constexpr std::uint64_t kChunkFrom = 256 * kMiB;
 constexpr std::uint64_t kFreeChunk = 256 * kMiB;
-
-std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 // Sums of what hostile clients claim must not wrap around.
 std::uint64_t plus(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~0ull : a + b; }

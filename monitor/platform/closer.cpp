@@ -18,15 +18,14 @@ namespace {
 // A thread that has nothing to do ends after so long.
 constexpr auto kIdle = std::chrono::seconds(1);
 
-struct Batch {
-  std::vector<Fd> descriptors;
-  std::shared_ptr<void> keeps;
-  std::function<void()> then;
-};
-
 }  // namespace
 
 struct Closer::Shared {
+  struct Batch {
+    std::vector<Fd> descriptors;
+    std::shared_ptr<void> keeps;
+    std::function<void()> then;
+  };
   struct Lane {
     std::deque<Batch> waiting;
     std::condition_variable more;
@@ -75,9 +74,9 @@ void Closer::close(uid_t uid, std::vector<Fd> descriptors, std::shared_ptr<void>
   try {
     std::thread([shared = shared_, uid] { shared->serve(uid); }).detach();
   } catch (const std::system_error&) {
-    auto* left = new std::deque<Batch>(std::move(lane.waiting));
+    auto* left = new std::deque<Shared::Batch>(std::move(lane.waiting));
     shared_->lanes.erase(uid);
-    for (Batch& batch : *left) {
+    for (Shared::Batch& batch : *left) {
       if (batch.then) shared_->finished.push_back(std::move(batch.then));
     }
     ::eventfd_write(shared_->event.get(), 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "monitor/core/minus.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/oversubscription.h"
 #include "monitor/residency/way_back.h"
@@ -13,8 +14,6 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
-
-std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 // A client that rejoined has said by then where its memory is, and the others have rejoined, too.
 constexpr Time kClaimChecked = std::chrono::seconds(5);

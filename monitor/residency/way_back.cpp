@@ -4,6 +4,7 @@
 #include <map>
 
 #include "monitor/core/lanes.h"
+#include "monitor/core/minus.h"
 #include "monitor/policy/host_pool.h"
 #include "monitor/residency/residency.h"
 
@@ -13,8 +14,6 @@ namespace {
 // Of what a job was granted its library says that it may be moved once it is there. Two that start
 // together ask for theirs at the same moment.
 constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
-
-std::uint64_t minus(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 // What a job has on a GPU, wherever it is.
 struct Has {

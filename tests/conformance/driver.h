@@ -18,6 +18,8 @@
 
 namespace conformance {
 
+inline constexpr std::size_t kMiB = 1 << 20;
+
 // The library, or null. why_no_gpu() is empty once cuInit succeeded and there is a device.
 void* driver();
 std::string why_no_gpu();

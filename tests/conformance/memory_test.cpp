@@ -11,7 +11,6 @@ namespace {
 
 using Memory = Gpu;
 using Copies = Gpu;
-constexpr std::size_t kMiB = 1 << 20;
 
 TEST_F(Memory, IsAlignedAndFreedToWhereItWas) {
   CUdeviceptr warm = 0;

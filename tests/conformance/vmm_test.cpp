@@ -6,8 +6,6 @@
 namespace conformance {
 namespace {
 
-constexpr std::size_t kMiB = 1 << 20;
-
 class Vmm : public Gpu {
  protected:
   void SetUp() override {

@@ -95,6 +95,7 @@ struct Driver {
 Driver* driver();
 CUresult start_driver();
 int gpu_count();
+inline bool valid(CUdevice device) { return device >= 0 && device < gpu_count(); }
 // FAKE_NEED_DRIVER for a helper of several calls. `call`: the name of the one that uses it.
 inline CUresult need_driver(const char* call) {
   return driver() ? wanted_failure(call) : CUDA_ERROR_NOT_INITIALIZED;

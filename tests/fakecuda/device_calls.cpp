@@ -9,8 +9,6 @@ using namespace fakecuda;
 
 namespace {
 
-bool valid(CUdevice device) { return device >= 0 && device < gpu_count(); }
-
 constexpr int kMpsEnabled = 133;  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, of newer headers
 
 bool under_mps() {

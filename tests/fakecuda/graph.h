@@ -42,6 +42,10 @@ struct GraphExec {
   ExecNode* of(GraphNode* origin);
 };
 
+inline Graph* from(CUgraph handle) { return reinterpret_cast<Graph*>(handle); }
+inline GraphNode* from(CUgraphNode handle) { return reinterpret_cast<GraphNode*>(handle); }
+inline GraphExec* from(CUgraphExec handle) { return reinterpret_cast<GraphExec*>(handle); }
+
 bool known(Graph* graph);
 bool known(GraphNode* node);
 bool known(GraphExec* exec);

@@ -9,10 +9,6 @@ using namespace fakecuda;
 
 namespace {
 
-Graph* from(CUgraph handle) { return reinterpret_cast<Graph*>(handle); }
-GraphNode* from(CUgraphNode handle) { return reinterpret_cast<GraphNode*>(handle); }
-GraphExec* from(CUgraphExec handle) { return reinterpret_cast<GraphExec*>(handle); }
-
 // Gives a list by the driver's rule: null asks for the count; what is over is zero.
 CUresult give(const std::vector<GraphNode*>& list, CUgraphNode* out, std::size_t* count) {
   if (!count) return CUDA_ERROR_INVALID_VALUE;

@@ -10,10 +10,6 @@ using namespace fakecuda;
 
 namespace {
 
-Graph* from(CUgraph handle) { return reinterpret_cast<Graph*>(handle); }
-GraphNode* from(CUgraphNode handle) { return reinterpret_cast<GraphNode*>(handle); }
-GraphExec* from(CUgraphExec handle) { return reinterpret_cast<GraphExec*>(handle); }
-
 CUresult add(CUgraphNode* out, CUgraph graph, const CUgraphNode* before, std::size_t count,
              const Work& work) {
   FAKE_NEED_DRIVER();

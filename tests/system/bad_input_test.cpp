@@ -11,10 +11,6 @@ namespace {
 
 using BadInput = Scene;
 
-bool says(const Child::End& end, const std::string& text) {
-  return end.err.find(text) != std::string::npos;
-}
-
 // One line, and nothing on stdout.
 void expect_one_line(const Child::End& end) {
   EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;

@@ -13,10 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool says(const Child::End& end, const std::string& text) {
-  return end.err.find(text) != std::string::npos;
-}
-
 // `unshare FLAGS`, also for who is not root.
 Words unshare(const Words& flags) {
   Words command{"unshare"};

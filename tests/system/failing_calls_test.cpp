@@ -8,7 +8,7 @@ namespace switchyard::system_tests {
 namespace {
 
 // The job's own calls of these names come before ours, or don't matter (job_gate.cpp).
-constexpr const char* kFailures[] = {
+constexpr const char* kGateFailures[] = {
     "cuMemHostRegister_v2:1+",
     "cuMemHostRegister_v2:1+=801",
     "cuMemHostGetDevicePointer_v2:1+",
@@ -70,7 +70,7 @@ std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Driver, FailingCalls, ::testing::ValuesIn(kFailures), name_of);
+INSTANTIATE_TEST_SUITE_P(Driver, FailingCalls, ::testing::ValuesIn(kGateFailures), name_of);
 
 }  // namespace
 }  // namespace switchyard::system_tests

@@ -49,6 +49,12 @@ void end_all_descendants() {
 
 std::string built(const std::string& name) { return std::string(SWITCHYARD_BUILD) + "/" + name; }
 
+std::string loop_program() { return built("tests/jobs/job_loop"); }
+
+bool says(const Child::End& end, const std::string& text) {
+  return end.err.find(text) != std::string::npos;
+}
+
 void Scene::SetUp() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   char folder[] = "/tmp/switchyard-system-XXXXXX";
@@ -125,7 +131,7 @@ Child Scene::job(const Words& options, const Words& command, const Changes& chan
 }
 
 Child Scene::loop(const Words& options, const Words& loop_options, const Changes& changes) {
-  Words command{built("tests/jobs/job_loop")};
+  Words command{loop_program()};
   command.insert(command.end(), loop_options.begin(), loop_options.end());
   Child child = job(options, command, changes);
   std::string line;

@@ -29,6 +29,9 @@ inline constexpr std::chrono::seconds kLimit{180};
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."
+std::string loop_program();                  // job_loop
+// Whether what the program wrote on stderr has this text in it.
+bool says(const Child::End& end, const std::string& text);
 
 class Scene : public ::testing::Test {
  protected:

@@ -10,8 +10,6 @@ namespace {
 
 using Processes = Scene;
 
-std::string loop_program() { return built("tests/jobs/job_loop"); }
-
 TEST_F(Processes, AChildForkedBeforeTheFirstCallJoinsByItself) {
   const auto end =
       cli({"run", "--require", "--", loop_program(), "--count", "5", "--fork", "before"});

@@ -8,8 +8,6 @@ namespace {
 
 using RunJob = Scene;
 
-std::string loop_program() { return built("tests/jobs/job_loop"); }
-
 TEST_F(RunJob, TheStatusIsTheJobsOwn) {
   for (const int status : {0, 1, 3, 125, 255}) {
     EXPECT_EQ(cli({"run", "--", "sh", "-c", "exit " + std::to_string(status)}).status, status);

@@ -113,7 +113,7 @@ TEST_F(SwapOfOwnMemory, AnyContextMovesIt) {
 }
 
 // The first nine pieces of memory are the job's making.
-constexpr const char* kFailures[] = {
+constexpr const char* kOwnMemoryFailures[] = {
     "cuMemCreate:11=2",       "cuMemMap:11",
     "cuMemSetAccess:5",       "cuMemUnmap:2",
     "cuMemcpyDtoHAsync_v2:3", "cuMemcpyHtoDAsync_v2:5",
@@ -127,7 +127,8 @@ TEST_P(FailingSwapOfOwnMemory, LosesNothing) {
   expect_nothing_lost();
 }
 
-INSTANTIATE_TEST_SUITE_P(Driver, FailingSwapOfOwnMemory, ::testing::ValuesIn(kFailures), name_of);
+INSTANTIATE_TEST_SUITE_P(Driver, FailingSwapOfOwnMemory, ::testing::ValuesIn(kOwnMemoryFailures),
+                         name_of);
 
 }  // namespace
 }  // namespace switchyard::system_tests

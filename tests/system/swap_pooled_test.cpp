@@ -73,7 +73,7 @@ TEST_F(SwapOfPooledMemory, TheAccountIsAtZeroInTheEnd) {
   EXPECT_EQ(words().total_bytes.load(), 0u);
 }
 
-constexpr const char* kFailures[] = {
+constexpr const char* kPooledMemoryFailures[] = {
     "cuMemCreate:4=2",        "cuMemMap:4",   "cuMemSetAccess:4",
     "cuMemcpyDtoHAsync_v2:2", "cuMemUnmap:2", "cuMemcpyHtoDAsync_v2:2",
 };
@@ -86,8 +86,8 @@ TEST_P(FailingSwapOfPooledMemory, LosesNothing) {
   expect_nothing_lost();
 }
 
-INSTANTIATE_TEST_SUITE_P(Driver, FailingSwapOfPooledMemory, ::testing::ValuesIn(kFailures),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Driver, FailingSwapOfPooledMemory,
+                         ::testing::ValuesIn(kPooledMemoryFailures), name_of);
 
 // What an application sees of its pool.
 class PoolOfASwappableJob : public Swap {

@@ -127,7 +127,7 @@ TEST_F(SwapOfSharedMemory, WhatTheDriverRefusesToMakeIsRefused) {
 }
 
 // Five pieces of memory are made before.
-constexpr const char* kFailures[] = {
+constexpr const char* kExportFailures[] = {
     "cuMemCreate:6=2",        "cuMemCreate:6=800", "cuMemMap:6",
     "cuMemSetAccess:3",       "cuMemUnmap:2",      "cuMemcpyDtoHAsync_v2:2",
     "cuMemcpyHtoDAsync_v2:2", "cuStreamCreate:3",
@@ -150,7 +150,7 @@ TEST_P(FailingExport, LosesNothing) {
   expect_shared();
 }
 
-INSTANTIATE_TEST_SUITE_P(Driver, FailingExport, ::testing::ValuesIn(kFailures), name_of);
+INSTANTIATE_TEST_SUITE_P(Driver, FailingExport, ::testing::ValuesIn(kExportFailures), name_of);
 
 }  // namespace
 }  // namespace switchyard::system_tests

@@ -232,7 +232,7 @@ TEST_F(Swap, WhenTheMonitorDiesWhatAPersonReleasedStaysAway) {
 }
 
 // What only we ask of the driver.
-constexpr const char* kFailures[] = {
+constexpr const char* kSwapFailures[] = {
     "cuMemcpyDtoHAsync_v2:1", "cuMemcpyDtoHAsync_v2:2",
     "cuMemcpyHtoDAsync_v2:1", "cuMemcpyHtoDAsync_v2:3",
     "cuMemCreate:6=2",        "cuMemMap:6",
@@ -249,7 +249,7 @@ TEST_P(FailingSwap, LosesNothing) {
   expect_nothing_lost();
 }
 
-INSTANTIATE_TEST_SUITE_P(Driver, FailingSwap, ::testing::ValuesIn(kFailures), name_of);
+INSTANTIATE_TEST_SUITE_P(Driver, FailingSwap, ::testing::ValuesIn(kSwapFailures), name_of);
 
 }  // namespace
 }  // namespace switchyard::system_tests

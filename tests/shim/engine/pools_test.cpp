@@ -11,8 +11,6 @@ namespace {
 
 using namespace testing;
 
-// Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
-constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 constexpr std::uint64_t kChunk = 32 * kMiB;  // what the made-up driver grows a pool by
 
 class Pools : public EngineTest {

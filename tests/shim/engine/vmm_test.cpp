@@ -8,8 +8,6 @@ namespace {
 using namespace testing;
 using Handle = CUmemGenericAllocationHandle;
 
-// Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
-constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 constexpr CUdeviceptr kVa = 0x700000000000;
 
 class Vmm : public EngineTest {

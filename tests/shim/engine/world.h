@@ -26,6 +26,8 @@
 namespace switchyard::shim::testing {
 
 inline constexpr std::uint64_t kMiB = 1u << 20;
+// Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
+inline constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 
 // A pool of the made-up driver.
 struct FakePool {
