@@ -10,8 +10,10 @@
 namespace switchyard::shim::bursts {
 namespace {
 
-// A copy that took longer has waited for the GPU: to enqueue one takes a few microseconds.
-constexpr std::uint64_t kCopyWaitsNs = 20'000;
+// A copy that took longer has waited for the GPU: to enqueue one takes a few microseconds, or, with
+// pageable memory and on a slow CPU, up to 30. At 20 the bursts of one server had now one, now two
+// numbers of launches.
+constexpr std::uint64_t kCopyWaitsNs = 60'000;
 
 // A thread that launches and does nothing for so long does not work meanwhile.
 constexpr std::uint64_t kLongestBurstNs = 500'000'000;

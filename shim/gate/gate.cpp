@@ -80,6 +80,32 @@ void Waiting::after() const {
   if (again_) numbers::settle(lane);  // there is room now
 }
 
+namespace {
+// Memory that the driver does not know is pageable. Its own word, because a program may have got
+// pinned memory by any of a dozen calls.
+bool pageable(const void* to) {
+  CUmemorytype type = {};
+  return driver().cuPointerGetAttribute != nullptr &&
+         driver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        reinterpret_cast<CUdeviceptr>(to)) ==
+             CUDA_ERROR_INVALID_VALUE;
+}
+}  // namespace
+
+void Copying::before(const void* to) {
+  waits_ = to != nullptr && pageable(to);
+  began_ns_ = monotonic_ns();
+  if (waits_) bursts::wait_begins(lane_);
+}
+
+void Copying::after() const {
+  if (waits_) {
+    bursts::wait_ended(lane_, began_ns_);
+  } else {
+    bursts::copy_ended(lane_, began_ns_);
+  }
+}
+
 void asking(abi::Lane& lane) {
   // Behind a closed gate the queue may be full, and a question never blocks.
   if (!closed(index_of(lane))) numbers::settle(index_of(lane));

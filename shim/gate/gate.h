@@ -100,23 +100,29 @@ class Waiting {
   std::uint64_t began_ns_ = 0;  // 0: it isn't timed
 };
 
-// Around a copy into a stream, in which the driver may wait for the GPU.
+// Around a copy into a stream, in which the driver may wait for the GPU. It does where the copy goes
+// to pageable memory of the host, so there the wait is told when it begins.
 class Copying {
  public:
-  explicit Copying(abi::Lane& lane) : lane_(lane) {
+  // `to`: where the copy goes, if that may be memory of the host; else null.
+  Copying(abi::Lane& lane, const void* to) : lane_(lane) {
     if ((lane.attention.load(std::memory_order_relaxed) & abi::kTimeBursts) != 0) [[unlikely]]
-      began_ns_ = monotonic_ns();
+      before(to);
   }
   ~Copying() {
     if (began_ns_ != 0) [[unlikely]]
-      bursts::copy_ended(lane_, began_ns_);
+      after();
   }
   Copying(const Copying&) = delete;
   Copying& operator=(const Copying&) = delete;
 
  private:
+  void before(const void* to);
+  void after() const;
+
   abi::Lane& lane_;
-  std::uint64_t began_ns_ = 0;
+  std::uint64_t began_ns_ = 0;  // 0: it isn't timed
+  bool waits_ = false;
 };
 
 // Before a call that asks whether the GPU is done.

@@ -134,14 +134,15 @@ CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream 
 
 // Copies and sets keep a class active. Those with a stream (always the last argument) are work for
 // it; in the others the CPU waits.
+// `to`: where they go, if that may be memory of the host.
 template <typename Original, typename... Args>
-CUresult count_copy(bool per_thread, Original original, Args... args) {
+CUresult count_copy(bool per_thread, const void* to, Original original, Args... args) {
   abi::Lane* lane = current_lane();
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
     return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, [&] {
-      const gate::Copying copying(*lane);
+      const gate::Copying copying(*lane, to);
       return original(args...);
     });
   } else {
@@ -153,12 +154,23 @@ CUresult count_copy(bool per_thread, Original original, Args... args) {
 
 template <typename Original, typename... Args>
 CUresult copy(Original original, Args... args) {
-  return count_copy(false, original, args...);
+  return count_copy(false, nullptr, original, args...);
 }
 
 template <typename Original, typename... Args>
 CUresult copy_per_thread(Original original, Args... args) {
-  return count_copy(true, original, args...);
+  return count_copy(true, nullptr, original, args...);
+}
+
+// Those whose first argument may name memory of the host: cuMemcpy...ToH..., and cuMemcpyAsync.
+template <typename Original, typename To, typename... Args>
+CUresult copy_to(Original original, To to, Args... args) {
+  return count_copy(false, reinterpret_cast<const void*>(to), original, to, args...);
+}
+
+template <typename Original, typename To, typename... Args>
+CUresult copy_to_per_thread(Original original, To to, Args... args) {
+  return count_copy(true, reinterpret_cast<const void*>(to), original, to, args...);
 }
 
 // What touches memory in a stream's order and is neither work nor a copy.

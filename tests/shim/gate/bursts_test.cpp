@@ -136,6 +136,47 @@ TEST_F(Bursts, ACopyInWhichTheDriverWaitsIsAWait) {
   EXPECT_GE(waited(), 2'000'000u);
 }
 
+// The driver returns from such a copy when it is done, so it waits for all before it.
+TEST_F(Bursts, ACopyToPageableMemoryIsAWaitThatIsToldWhenItBegins) {
+  g_driver.cuPointerGetAttribute = [](void*, CUpointer_attribute, CUdeviceptr) {
+    return CUDA_ERROR_INVALID_VALUE;  // the driver does not know it
+  };
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  wait_for(0us);
+  launch(first_, 3);
+  const int before = world_.wakes;
+  char to = 0;
+  rules::copy_to(
+      [&](char*, CUstream) {
+        EXPECT_EQ(gate().waiting.load(), 1u);
+        EXPECT_EQ(world_.wakes, before + 1);
+        return CUDA_SUCCESS;
+      },
+      &to, first_);
+  EXPECT_EQ(world_.wakes, before + 2);
+  EXPECT_EQ(gate().waiting.load(), 0u);
+  EXPECT_EQ(gate().bursts.load(), 1u) << "however short it was";
+  EXPECT_EQ(gate().counts[1].load(), 3u);
+}
+
+TEST_F(Bursts, ACopyToPinnedMemoryIsNoWait) {
+  g_driver.cuPointerGetAttribute = [](void*, CUpointer_attribute, CUdeviceptr) {
+    return CUDA_SUCCESS;
+  };
+  arm(abi::kTimeBursts | abi::kTellWaits);
+  wait_for(0us);
+  launch(first_, 1);
+  const int before = world_.wakes;
+  char to = 0;
+  rules::copy_to(
+      [&](char*, CUstream) {
+        EXPECT_EQ(gate().waiting.load(), 0u);
+        EXPECT_EQ(world_.wakes, before);
+        return CUDA_SUCCESS;
+      },
+      &to, first_);
+}
+
 TEST_F(Bursts, AWaitWithoutALaunchIsNoBurst) {
   arm(abi::kTimeBursts);
   wait_for(1ms);
