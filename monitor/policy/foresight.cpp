@@ -18,7 +18,9 @@
 //                         a wait begins, unforeseen                        -> waiting
 //     awaiting   yes      a wait begins                                    -> waiting
 //                         the launches pass the span                       -> working
-//                         that takes twice as long as it should            -> given up
+//                         that takes twice as long as it should            -> late
+//     late       no       a wait begins                                    -> waiting
+//                         the launches pass the span                       -> working
 //     waiting    yes      the wait has ended                               -> working, awaiting
 //                         it takes longer than a client may be kept out    -> given up
 //     given up   no       a wait has ended                                 -> working, awaiting
@@ -136,9 +138,10 @@ void enter(Foresight& foresight, Phase phase, Time now) {
 // A wait has ended, or the launches have passed a span.
 void work_on(Foresight& foresight, const std::optional<Span>& span, std::uint32_t launched,
              Time now) {
+  const bool awaits = foresight.phase == Phase::kAwaiting || foresight.phase == Phase::kLate;
   if (!span || launched < span->from) {
     if (foresight.phase != Phase::kWorking) enter(foresight, Phase::kWorking, now);
-  } else if (foresight.phase != Phase::kAwaiting || foresight.span_to != span->to) {
+  } else if (!awaits || foresight.span_to != span->to) {
     foresight.span_to = span->to;
     foresight.closed_ns = (span->to - span->from) * foresight.launch_ns;
     enter(foresight, Phase::kAwaiting, now);
@@ -161,7 +164,8 @@ void follow(Foresight& foresight, const std::optional<Span>& span, const Bursts&
     work_on(foresight, span, seen.launched, now);
   }
   if (closed(foresight) && now - foresight.since >= longest(foresight)) {
-    enter(foresight, Phase::kGivenUp, now);
+    const bool waits = foresight.phase == Phase::kWaiting;
+    enter(foresight, waits ? Phase::kGivenUp : Phase::kLate, now);
   }
 }
 

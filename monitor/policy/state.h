@@ -48,8 +48,9 @@ struct Foresight {
     kOff,       // served by a slice
     kWorking,   // no wait is near
     kAwaiting,  // one is: the gate of the low job is closed
+    kLate,      // it did not come in time, so the gate is open until it begins
     kWaiting,   // it has come: likewise
-    kGivenUp,   // closed for too long: open until the next wait has ended
+    kGivenUp,   // it lasts too long: the gate is open until it has ended
   };
   WaitHistory history;
   Phase phase = Phase::kOff;

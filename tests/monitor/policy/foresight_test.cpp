@@ -188,6 +188,21 @@ TEST(Foresight, OneThatStopsBeforeItsWaitOpensTheGateSoon) {
   EXPECT_TRUE(it.closed()) << "the next wait is foreseen again";
 }
 
+// The first wait after a pause between two requests.
+TEST(Foresight, AWaitThatComesLateClosesTheGateWhenItBegins) {
+  Served it;
+  it.go(seconds(2), 300);
+  it.launches(299);
+  it.pass(milliseconds(20));
+  ASSERT_FALSE(it.closed());
+  it.launches(1);
+  EXPECT_FALSE(it.closed()) << "it is still late";
+  it.begin_wait();
+  EXPECT_TRUE(it.closed());
+  it.end_wait(it.wait);
+  EXPECT_FALSE(it.closed());
+}
+
 TEST(Foresight, AWaitThatDoesNotEndKeepsTheLowJobOutForAMomentOnly) {
   Served it;
   it.go(seconds(2), 300);
