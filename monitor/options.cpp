@@ -30,7 +30,7 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 struct Texts {
   std::string socket, capacity, host_pool, log = "warn", log_file;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
-  std::string policy = "priority", minimum, waits = "slices", backend, old_backend, wait_for_gpu;
+  std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
   std::vector<unsigned> allow_high;
   bool persist = false, foreground = false, system = false;
@@ -199,7 +199,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       "the part of the GPU's time that jobs of high priority leave to the others (default: 2%)");
   app.add_option("--waits", texts.waits,
                  std::string("how a high job that waits for its CPU is served: ") + kWaitsForms +
-                     "; foreseen: not yet measured on a GPU (default: slices)");
+                     " (default: foreseen)");
   app.add_option("--backend", texts.backend,
                  std::string("what enforces shares: ") + kMeansForms +
                      " (default: $SWITCHYARD_BACKEND, else auto)");

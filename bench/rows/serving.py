@@ -3,8 +3,8 @@
 Services: a language model in eager mode and by CUDA graphs (first token, time per token), ResNet-50
 at batch 1 in eager mode, and `latency`'s graph replay. Low: GPT training, ResNet-50 training and
 copies. Each service is asked alone, by the driver's default, under Switchyard (the same warm processes,
-alternated) and, beside the first low, under MPS (its own). With `--foreseen` Switchyard also serves
-by foreseen waits, so that one run compares both rules. Requests come one at a time, each a
+alternated) and, beside the first low, under MPS (its own). With `--by-slices` Switchyard also serves
+without foreseen waits, so that one run compares both rules. Requests come one at a time, each a
 random pause after the answer to the last. No job is ever to be worse off than by default.
 
 The eager model answers with few tokens and has longer cells, because a 99th percentile of first
@@ -45,8 +45,8 @@ def arguments(parser):
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--slices", action="store_true",
                         help="one more column: Switchyard by slices alone, without gates")
-    parser.add_argument("--foreseen", action="store_true",
-                        help="one more column: Switchyard by foreseen waits")
+    parser.add_argument("--by-slices", action="store_true", dest="by_slices",
+                        help="one more column: Switchyard without foreseen waits")
 
 
 def chosen(all_of_them, names):
@@ -139,10 +139,10 @@ def measure(rig, cells, solo):
         cells[name] = {"alone": [], **{low: {} for low in lows}}
 
     columns = [(key, [["backend", means], ["policy", "--waits", waits]])
-               for key, means, waits in (("default", "none", "slices"),
-                                         ("slices", "slice", "slices"),
-                                         ("foreseen", "auto", "foreseen"),
-                                         ("switchyard", "auto", "slices"))
+               for key, means, waits in (("default", "none", "foreseen"),
+                                         ("slices", "slice", "foreseen"),
+                                         ("by_slices", "auto", "slices"),
+                                         ("switchyard", "auto", "foreseen"))
                if getattr(rig.options, key, True)]
 
     def alone():

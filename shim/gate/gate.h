@@ -100,8 +100,8 @@ class Waiting {
   std::uint64_t began_ns_ = 0;  // 0: it isn't timed
 };
 
-// Around a copy into a stream, in which the driver may wait for the GPU. It does where the copy goes
-// to pageable memory of the host, so there the wait is told when it begins.
+// Around a copy into a stream, in which the driver may wait for the GPU. It does where the copy
+// goes to pageable memory of the host, so there the wait is told when it begins.
 class Copying {
  public:
   // `to`: where the copy goes, if that may be memory of the host; else null.

@@ -177,10 +177,10 @@ TEST_F(Limits, TheRulesAreChosenAndShown) {
   EXPECT_EQ(about["minimum_ratio"], 0.03);
   EXPECT_EQ(about["means"], "gate");
   EXPECT_EQ(listing("status")["gpus"][0]["means"], "gate");
-  EXPECT_EQ(about["waits"], "slices");
+  EXPECT_EQ(about["waits"], "foreseen");
   EXPECT_EQ(cli({"policy", "exclusive", "--minimum", "0.05"}).out, "exclusive, minimum 5%\n");
-  EXPECT_EQ(cli({"policy", "--waits", "foreseen"}).out, "exclusive, minimum 5%, waits foreseen\n");
-  EXPECT_EQ(cli({"policy", "--waits", "slices"}).out, "exclusive, minimum 5%\n");
+  EXPECT_EQ(cli({"policy", "--waits", "slices"}).out, "exclusive, minimum 5%, waits slices\n");
+  EXPECT_EQ(cli({"policy", "--waits", "foreseen"}).out, "exclusive, minimum 5%\n");
   EXPECT_EQ(cli({"backend", "slice"}).status, 0);
   about = listing("status")["monitor"];
   EXPECT_EQ(about["policy"], "exclusive");

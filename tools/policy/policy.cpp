@@ -28,9 +28,9 @@ constexpr char kExamples[] = R"(Examples:
       the job with the nearest --deadline is scheduled first
   switchyard policy priority --minimum 5%
       priorities and weights, the default; a busy high job leaves 5 % to the others
-  switchyard policy --waits foreseen
-      a low job has long slices, and its gate closes before a high job's CPU waits; not yet
-      measured on a GPU; 'slices' is the default
+  switchyard policy --waits slices
+      beside a high job whose CPU waits, a low job has slices shorter than 2 ms; by default it has
+      long ones, and its gate closes before each wait
 
 The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
 policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,
@@ -63,7 +63,7 @@ int policy(const Options& options) {
     return kOk;
   }
   fmt::print("{}, minimum {}{}\n", text_of(*reply, "policy"), percent_of(*reply, "minimum_ratio"),
-             text_of(*reply, "waits") == "foreseen" ? ", waits foreseen" : "");
+             text_of(*reply, "waits") == "slices" ? ", waits slices" : "");
   return kOk;
 }
 
@@ -77,9 +77,7 @@ void add_policy(CommandLine& line) {
       .option("--minimum", "PART", options->minimum,
               "the part of the GPU's time that high jobs leave to the others")
       .option("--waits", "HOW", options->waits,
-              fmt::format("how a high job that waits for its CPU is served: {}; foreseen: not yet "
-                          "measured on a GPU",
-                          kWaitsForms))
+              fmt::format("how a high job that waits for its CPU is served: {}", kWaitsForms))
       .monitor_options(options->json)
       .acts([options] { return policy(*options); });
 }

@@ -27,7 +27,7 @@ void print_monitor(const nlohmann::json& monitor) {
   fmt::print("socket  {}\n", text_of(monitor, "socket"));
   fmt::print("policy  {}, minimum {}{}\n", text_of(monitor, "policy"),
              percent_of(monitor, "minimum_ratio"),
-             text_of(monitor, "waits") == "foreseen" ? ", waits foreseen" : "");
+             text_of(monitor, "waits") == "slices" ? ", waits slices" : "");
   const std::string means = text_of(monitor, "means");
   if (means == "none") {
     fmt::print("{}\n", paint(Tone::kWarning,
