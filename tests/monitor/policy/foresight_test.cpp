@@ -193,10 +193,12 @@ TEST(Foresight, AWaitThatComesLateClosesTheGateWhenItBegins) {
   Served it;
   it.go(seconds(2), 300);
   it.launches(299);
+  ASSERT_TRUE(it.closed());
   it.pass(milliseconds(20));
   ASSERT_FALSE(it.closed());
-  it.launches(1);
+  it.look();
   EXPECT_FALSE(it.closed()) << "it is still late";
+  it.launches(1);
   it.begin_wait();
   EXPECT_TRUE(it.closed());
   it.end_wait(it.wait);

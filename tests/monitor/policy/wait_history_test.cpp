@@ -101,6 +101,16 @@ TEST(WaitHistory, AnotherNumberIsTrustedSoon) {
   EXPECT_EQ(seen.next().from, 250 - kMargin);
 }
 
+// The first step of a request, once in a while: its launches came in other parts.
+TEST(WaitHistory, OneStepOfOtherNumbersDoesNotEndTrust) {
+  Seen seen;
+  seen.go(10, {950, 2, 5});
+  const double before = trust(seen.history);
+  seen.go(1, {1, 1, 1, 1, 5, 6, 550, 40, 320});
+  EXPECT_LT(trust(seen.history), before);
+  EXPECT_GT(trust(seen.history), 0.6);
+}
+
 TEST(WaitHistory, BurstsThatWereMissedBreakTheOrderAndNotWhatIsKnown) {
   Seen seen;
   seen.go(4, {400, 6, 200});
