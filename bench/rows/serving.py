@@ -45,7 +45,7 @@ def arguments(parser):
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--slices", action="store_true",
                         help="one more column: Switchyard by slices alone, without gates")
-    parser.add_argument("--by-slices", action="store_true", dest="by_slices",
+    parser.add_argument("--by-slices", action="store_true",
                         help="one more column: Switchyard without foreseen waits")
 
 

@@ -75,7 +75,7 @@ struct Rules {
   bool gates = true;      // gates may be used
   double minimum = 0.02;  // what a busy high class leaves to the lower ones, together
   // A high job that waits for its CPU is served by foreseen waits (wait_history.h), where they can
-  // be foreseen, instead of by a slice alone.
+  // be foreseen, instead of by a slice alone. A monitor asks for it unless told otherwise.
   bool foresee = false;
 };
 

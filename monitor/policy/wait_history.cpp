@@ -9,7 +9,7 @@ namespace switchyard::monitor::policy {
 namespace {
 
 constexpr unsigned kEnough = 6;    // bursts
-constexpr double kFades = 0.95;    // the weight of what is known, at each new burst
+constexpr double kFades = 0.95;    // a burst keeps this part of its weight at each new one
 constexpr double kInOrder = 0.75;  // of the launches: their order recurs
 constexpr unsigned kRecurs = 3;    // times
 constexpr std::uint16_t kGap = 0;  // stands for bursts of which nothing is known

@@ -81,8 +81,8 @@ void Waiting::after() const {
 }
 
 namespace {
-// Memory that the driver does not know is pageable. Its own word, because a program may have got
-// pinned memory by any of a dozen calls.
+// Memory that the driver does not know is pageable. We ask the driver, because there are a dozen
+// calls by which a program gets pinned memory.
 bool pageable(const void* to) {
   CUmemorytype type = {};
   return driver().cuPointerGetAttribute != nullptr &&

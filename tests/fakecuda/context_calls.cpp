@@ -8,6 +8,7 @@ namespace {
 
 Context* from(CUcontext handle) { return reinterpret_cast<Context*>(handle); }
 CUcontext to(Context* context) { return reinterpret_cast<CUcontext>(context); }
+
 CUresult create(CUcontext* out, unsigned flags, CUdevice device) {
   FAKE_NEED_DRIVER();
   if (!out) return CUDA_ERROR_INVALID_VALUE;

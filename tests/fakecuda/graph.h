@@ -42,6 +42,7 @@ struct GraphExec {
   ExecNode* of(GraphNode* origin);
 };
 
+// What the driver's handles stand for.
 inline Graph* from(CUgraph handle) { return reinterpret_cast<Graph*>(handle); }
 inline GraphNode* from(CUgraphNode handle) { return reinterpret_cast<GraphNode*>(handle); }
 inline GraphExec* from(CUgraphExec handle) { return reinterpret_cast<GraphExec*>(handle); }

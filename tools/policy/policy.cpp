@@ -29,8 +29,8 @@ constexpr char kExamples[] = R"(Examples:
   switchyard policy priority --minimum 5%
       priorities and weights, the default; a busy high job leaves 5 % to the others
   switchyard policy --waits slices
-      beside a high job whose CPU waits, a low job has slices shorter than 2 ms; by default it has
-      long ones, and its gate closes before each wait
+      a low job beside a high one that waits for its CPU has slices of at most 2 ms; by default it
+      has longer ones, and its gate closes before the high job's CPU waits
 
 The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
 policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,

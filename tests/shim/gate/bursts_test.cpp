@@ -23,6 +23,20 @@ class Bursts : public GateTest {
         },
         1, first_);
   }
+  // A copy to memory of the host, of which the driver says `known`. `during` runs within it.
+  template <typename During>
+  void copy_to_host(CUresult known, During during) {
+    static CUresult answer;
+    answer = known;
+    g_driver.cuPointerGetAttribute = [](void*, CUpointer_attribute, CUdeviceptr) { return answer; };
+    char to = 0;
+    rules::copy_to(
+        [during](char*, CUstream) {
+          during();
+          return CUDA_SUCCESS;
+        },
+        &to, first_);
+  }
   // Another thread comes to the closed gate, which opens after a while. When it was opened.
   template <typename Work>
   std::uint64_t held(Work work) {
@@ -138,21 +152,14 @@ TEST_F(Bursts, ACopyInWhichTheDriverWaitsIsAWait) {
 
 // The driver returns from such a copy when it is done, so it waits for all before it.
 TEST_F(Bursts, ACopyToPageableMemoryIsAWaitThatIsToldWhenItBegins) {
-  g_driver.cuPointerGetAttribute = [](void*, CUpointer_attribute, CUdeviceptr) {
-    return CUDA_ERROR_INVALID_VALUE;  // the driver does not know it
-  };
   arm(abi::kTimeBursts | abi::kTellWaits);
   wait_for(0us);
   launch(first_, 3);
   const int before = world_.wakes;
-  char to = 0;
-  rules::copy_to(
-      [&](char*, CUstream) {
-        EXPECT_EQ(gate().waiting.load(), 1u);
-        EXPECT_EQ(world_.wakes, before + 1);
-        return CUDA_SUCCESS;
-      },
-      &to, first_);
+  copy_to_host(CUDA_ERROR_INVALID_VALUE, [&] {
+    EXPECT_EQ(gate().waiting.load(), 1u);
+    EXPECT_EQ(world_.wakes, before + 1);
+  });
   EXPECT_EQ(world_.wakes, before + 2);
   EXPECT_EQ(gate().waiting.load(), 0u);
   EXPECT_EQ(gate().bursts.load(), 1u) << "however short it was";
@@ -160,21 +167,14 @@ TEST_F(Bursts, ACopyToPageableMemoryIsAWaitThatIsToldWhenItBegins) {
 }
 
 TEST_F(Bursts, ACopyToPinnedMemoryIsNoWait) {
-  g_driver.cuPointerGetAttribute = [](void*, CUpointer_attribute, CUdeviceptr) {
-    return CUDA_SUCCESS;
-  };
   arm(abi::kTimeBursts | abi::kTellWaits);
   wait_for(0us);
   launch(first_, 1);
   const int before = world_.wakes;
-  char to = 0;
-  rules::copy_to(
-      [&](char*, CUstream) {
-        EXPECT_EQ(gate().waiting.load(), 0u);
-        EXPECT_EQ(world_.wakes, before);
-        return CUDA_SUCCESS;
-      },
-      &to, first_);
+  copy_to_host(CUDA_SUCCESS, [&] {
+    EXPECT_EQ(gate().waiting.load(), 0u);
+    EXPECT_EQ(world_.wakes, before);
+  });
 }
 
 TEST_F(Bursts, AWaitWithoutALaunchIsNoBurst) {
