@@ -33,13 +33,14 @@ bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
       {"gpu_ms", &job.gpu_ms},  {"cpu_ms", &job.cpu_ms}, {"kernel_ms", &job.kernel_ms},
       {"on_s", &job.on_s},      {"off_s", &job.off_s},   {"start_s", &job.start_s},
       {"stop_s", &job.stop_s},  {"work_s", &job.work_s}, {"deadline_s", &job.deadline_s},
-      {"scatter", &job.scatter}};
+      {"scatter", &job.scatter},   {"token_ms", &job.token_ms},
+      {"token_cpu_ms", &job.token_cpu_ms}, {"rest_ms", &job.rest_ms}};
   if (const auto found = plain.find(key); found != plain.end()) {
     *found->second = *value;
     return true;
   }
-  if (key == "tail" && *value <= 100) {
-    job.tail = static_cast<unsigned>(*value);
+  if ((key == "tail" || key == "tokens") && *value <= 1000) {
+    (key == "tail" ? job.tail : job.tokens) = static_cast<unsigned>(*value);
     return true;
   }
   unsigned* const whole = key == "processes"  ? &job.processes

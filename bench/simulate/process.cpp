@@ -123,7 +123,7 @@ Time Process::random_step() {
 void Process::begin_burst(Time now) {
   launched_at_ = now;
   if (waits_ > 0) {
-    burst_ = kTailLaunches;
+    burst_ = in_token() ? 1 : kTailLaunches;
     return;
   }
   arrived_ = now;
@@ -138,7 +138,7 @@ void Process::begin_burst(Time now) {
 void Process::launch_one(Time now) {
   if (launched_ == 0) begin_burst(now);
   catch_up();
-  left_ += from_ms(phase_.gpu_ms / phase_.launches);
+  left_ += from_ms(in_token() ? spec_.token_ms : phase_.gpu_ms / phase_.launches);
   ++launches_;
   if (std::exchange(wake_, false)) rings_ = true;
   const bool last = ++launched_ == burst_;
@@ -156,12 +156,25 @@ void Process::end_step(Time now, JobResult& result) {
 
 void Process::end_burst(Time now, Time waits_since) {
   ++bursts_.count;
-  bursts_.counts[bursts_.count % bursts_.counts.size()] =
-      static_cast<std::uint16_t>(std::max(1u, launched_));
+  const auto us = [](Time span) {
+    return static_cast<std::uint16_t>(std::clamp<Time::rep>(span.count() / 1000, 1, 0xffff));
+  };
+  bursts_.number(bursts_.count) = {static_cast<std::uint16_t>(std::max(1u, launched_)),
+                                   us(waits_since - launched_at_), us(now - waits_since)};
   rings_ = rings_ || tells_waits_;
   ring_due_ = true;
   bursts_.waited_ns += static_cast<std::uint64_t>((now - waits_since).count());
   bursts_.burst_ns += static_cast<std::uint64_t>((now - launched_at_).count());
+}
+
+// What the CPU does after a wait of an eager server.
+void Process::end_wait(Time now, JobResult& result) {
+  const bool last = waits_++ == spec_.tail + spec_.tokens;
+  if (spec_.tokens == 0 ? last : waits_ > spec_.tail + 1) end_step(now, result);
+  if (last) waits_ = 0;
+  arrived_ = now;  // the next token is waited for since then
+  next_ = now + (in_token() ? from_ms(spec_.token_cpu_ms) : random_step());
+  if (last && spec_.rest_ms > 0) next_ += random_span(1e-3 * spec_.rest_ms);
 }
 
 void Process::arrive(Time now) {
@@ -190,11 +203,7 @@ void Process::ran_out(Time now, JobResult& result) {
     if (waits_since_ == kNever) return;  // the GPU is quicker than the CPU
     end_burst(now, std::exchange(waits_since_, kNever));
     launched_ = 0;
-    if (waits_++ == spec_.tail) {
-      waits_ = 0;
-      end_step(now, result);
-    }
-    next_ = now + random_step();
+    end_wait(now, result);
     return;
   }
   end_burst(now, launched_at_);

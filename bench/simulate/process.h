@@ -53,6 +53,8 @@ class Process {
   void begin_burst(Time now);
   void end_burst(Time now, Time waits_since);
   void end_step(Time now, JobResult& result);
+  void end_wait(Time now, JobResult& result);
+  bool in_token() const { return waits_ > spec_.tail && spec_.tokens > 0; }
 
   const JobSpec& spec_;
   std::size_t job_;

@@ -129,7 +129,7 @@ inline constexpr std::uint32_t kClosedByLimit = 1u << 2;  // it has had its --li
 
 // Of Gate::ring_after: the next wait is foreseen, so nobody rings when it begins.
 inline constexpr std::uint32_t kWaitForeseen = 1u << 31;
-// The launches of so many bursts are kept in Gate::counts.
+// Of so many bursts the page keeps what they were: Gate::counts, Lane::burst_*.
 inline constexpr unsigned kCountedBursts = 8;
 
 // Gate::state
@@ -182,7 +182,11 @@ struct alignas(64) Lane {
   Word64 refusals;      // allocations refused because of the quota
   Word64 peak_bytes;    // the largest used_bytes so far
   Word32 under_mps;     // 1: the driver says so (CU_DEVICE_ATTRIBUTE_MPS_ENABLED)
-  std::uint8_t reserved_cold[44];
+  // Of burst n (as Gate::bursts counts) at n % kCountedBursts, in microseconds and at most 65,535:
+  // for how long the CPU worked, at least 1, and then waited. Not of a burst that counts for nothing.
+  Word16 burst_cpu_us[kCountedBursts];
+  Word16 burst_waited_us[kCountedBursts];
+  std::uint8_t reserved_cold[12];
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");

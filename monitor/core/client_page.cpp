@@ -186,17 +186,28 @@ GateReport ClientPage::gate(unsigned at) const {
     out.done = out.done && done == get(from.submitted[slot]);
     out.progress += done;
   }
+  out.bursts = bursts(at);
+  return out;
+}
+
+policy::Bursts ClientPage::bursts(unsigned at) const {
+  const abi::Gate& from = page().gates[at];
+  const abi::Lane& counters = lane(at);
+  const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+  policy::Bursts out;
   // Acquire: what is counted was stored before.
-  out.bursts = from.bursts.load(std::memory_order_acquire);
+  out.count = from.bursts.load(std::memory_order_acquire);
   out.waited_ns = get(from.waited_ns);
   out.burst_ns = get(from.burst_ns);
   // First of the two: it is never above the launches.
   const std::uint32_t launched = from.launched.load(std::memory_order_acquire);
-  const abi::Lane& counters = lane(at);
   out.launched =
       static_cast<std::uint32_t>(get(counters.launches) + get(counters.graph_launches)) - launched;
   out.waiting = get(from.waiting) != 0;
-  for (unsigned i = 0; i < abi::kCountedBursts; ++i) out.counts[i] = get(from.counts[i]);
+  for (unsigned i = 0; i < abi::kCountedBursts; ++i) {
+    out.last[i] = {get(from.counts[i]), get(counters.burst_cpu_us[i]),
+                   get(counters.burst_waited_us[i])};
+  }
   return out;
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/policy/bursts.h"
 #include "monitor/policy/slices.h"
 #include "switchyard/abi.h"
 #include "switchyard/fd.h"
@@ -55,11 +56,7 @@ struct GateReport {
   std::uint32_t waits = 0;
   bool done = true;            // nothing that has a number is left on the GPU
   std::uint64_t progress = 0;  // moves with every number that is done
-  std::uint32_t bursts = 0;    // counted while bursts are timed, as the two below
-  std::uint64_t waited_ns = 0, burst_ns = 0;
-  std::uint32_t launched = 0;                               // since the last wait
-  bool waiting = false;                                     // the CPU does now
-  std::array<std::uint16_t, abi::kCountedBursts> counts{};  // launches (abi.h)
+  policy::Bursts bursts;       // counted while bursts are timed
   bool operator==(const GateReport&) const = default;
 };
 
@@ -195,6 +192,7 @@ class ClientPage {
 
  private:
   ClientPage() = default;
+  policy::Bursts bursts(unsigned lane) const;
   abi::Page& page() const { return *static_cast<abi::Page*>(region_.get_address()); }
   abi::Lane& lane(unsigned at) const { return page().lanes[at]; }
 

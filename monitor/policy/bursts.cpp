@@ -51,18 +51,10 @@ double slice_us(const HighState& high) {
 void begin_window(const Rider& rider, Time now) {
   BurstState& state = rider.state->bursts;
   const Bursts& seen = rider.view->bursts;
-  rider.state->foresight.kernels = rider.kernels();
   state.count = seen.count;
   state.waited_ns = seen.waited_ns;
   state.burst_ns = seen.burst_ns;
   state.since = now;
-}
-
-// How long a wait is at most where the GPU has caught up: each high job is switched to once.
-double caught_up_ns(const Tick& tick) {
-  const auto highs = std::count_if(tick.riders.begin(), tick.riders.end(),
-                                   [](const Rider& r) { return r.high && r.active; });
-  return kSwitchNs * static_cast<double>(highs) + slice_us(tick.state.high) * 1e3;
 }
 
 // Whether the client is bound by the GPU, by the mean wait of its last window.
@@ -72,7 +64,7 @@ void classify(BurstState& state, double wait_ns, const Tick& tick) {
   const double caught_up = caught_up_ns(tick);
   if (!state.gpu_bound && wait_ns > caught_up) {
     state.gpu_bound = true;
-    // While waits are foreseen it is not in force, and foresight judges by itself.
+    // While waits are foreseen it is not in force, and margin.cpp judges by itself.
     const bool by_us =
         high.yield_us != 0 && high.foreseen_us == 0 && now - high.grew_at < kSoonAfterChange;
     state.distrust =
@@ -95,12 +87,9 @@ void close_window(const Rider& rider, const Tick& tick) {
   // A client can say anything: sums that fall, or more time than its threads may have had.
   if (waited <= burst && burst <= most) {
     const double cpu = static_cast<double>(burst - waited) / count;
-    state.last_cpu_ns = cpu;
     state.cpu_ns = state.cpu_ns < 0 ? cpu : state.cpu_ns + kNewest * (cpu - state.cpu_ns);
     state.known_at = now;
-    const double wait = static_cast<double>(waited) / count;
-    if (!steerable(rider.state->foresight, state.cpu_ns)) classify(state, wait, tick);
-    steer(rider.state->foresight, wait, state.cpu_ns, count, rider.kernels(), now);
+    classify(state, static_cast<double>(waited) / count, tick);
   }
   begin_window(rider, now);
 }
@@ -192,19 +181,27 @@ void forget_windows(State& state) {
   for (auto& [id, client] : state.clients) client.bursts.since = Time{0};
 }
 
-bool waits_for_gpu(const Tick& tick) { return tick.state.high.yield_us == 0; }
+double caught_up_ns(const Tick& tick) {
+  const auto highs = std::count_if(tick.riders.begin(), tick.riders.end(), active_high);
+  const double us = tick.rules.slices ? slice_us(tick.state.high) : abi::kDefaultSliceUs;
+  return kSwitchNs * static_cast<double>(highs) + us * 1e3;
+}
+
+bool waits_for_gpu(const Tick& tick) {
+  return tick.state.high.yield_us == 0 && tick.state.high.foreseen_us == 0;
+}
 
 Yielding yielding(const HighState& high) {
   if (high.given_us == 0) return {0, "no job yields to a high one"};
   if (high.greedy)
     return {high.given_us, "the high jobs never rest, so the others get the minimum"};
-  if (high.yield_us == 0) {
-    return {high.given_us, "a high job waits for the GPU, or does not say for what it waits"};
-  }
   if (high.foreseen_us != 0) {
     return {high.given_us,
             "the high job's waits are foreseen by its launches, and the low job's "
             "gate closes before each"};
+  }
+  if (high.yield_us == 0) {
+    return {high.given_us, "a high job waits for the GPU, or does not say for what it waits"};
   }
   return {high.given_us, "the high jobs wait for their CPU, and the GPU is idle meanwhile"};
 }
@@ -215,8 +212,7 @@ const char* waits_for(const BurstState& bursts) {
 }
 
 Slices yielding_slices(const Tick& tick) {
-  const HighState& high = tick.state.high;
-  const std::uint32_t us = high.foreseen_us != 0 ? high.foreseen_us : high.yield_us;
+  const std::uint32_t us = tick.state.high.yield_us;
   return us == 0 ? kYieldShort : Slices{us, kYieldShort.copy_us};
 }
 

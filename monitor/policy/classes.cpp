@@ -169,6 +169,17 @@ void yield_to_high(Tick& tick, double highs_us) {
   }
 }
 
+// While waits are foreseen, none of those that yield is short; copies of a single one are put off.
+void share_foreseen(Tick& tick) {
+  const bool in_turns = tick.state.turns.phase != Turns::Phase::kNone;
+  const Rider* chosen = in_turns ? nullptr : choose_short(tick);
+  tick.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
+  const std::uint32_t us = tick.state.high.given_us = tick.state.high.foreseen_us;
+  for (Rider& rider : tick.riders) {
+    if (!rider.high) rider.plan->slices = {us, &rider == chosen ? kYieldShort.copy_us : us};
+  }
+}
+
 void share_by_weight(Tick& tick) {
   tick.state.short_holder = 0;
   tick.state.high.given_us = 0;
@@ -255,7 +266,9 @@ void give_slices(Tick& tick) {
   }
   const double highs_us = give_highs_long_slices(tick, tick.state.high.greedy);
   tick.state.high.round_us = highs_us;
-  if (high_active || (high_there && active_yielders < 2)) {
+  if (tick.state.high.foreseen_us != 0) {
+    share_foreseen(tick);
+  } else if (high_active || (high_there && active_yielders < 2)) {
     yield_to_high(tick, highs_us);
   } else {
     share_by_weight(tick);

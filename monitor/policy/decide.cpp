@@ -75,7 +75,17 @@ std::optional<TurnRules> turns_by_weight(const Tick& tick, bool held) {
   return turns;
 }
 
-std::optional<TurnRules> turns_for(Tick& tick) {
+// One of the lower jobs at a time has what is left: after each close the GPU begins with the same
+// one, so by slices it would have nearly all.
+TurnRules turns_while_foreseen(Foreseen foreseen) {
+  TurnRules turns;
+  turns.suspended = foreseen == Foreseen::kClosed;
+  turns.spacing_us = kHighSpacingUs;
+  return turns;
+}
+
+std::optional<TurnRules> turns_for(Tick& tick, Foreseen foreseen) {
+  if (foreseen != Foreseen::kNot) return turns_while_foreseen(foreseen);
   if (tick.rules.kind == Kind::kExclusive) {
     TurnRules turns;
     turns.highs = turns.by_class = true;
@@ -116,15 +126,15 @@ void shorten_copies(const Tick& tick) {
 // More than one rides: slices, turns and held gates, as the rules have it. A rider whose gate is
 // refused takes no part in turns; that is its client's word, so it changes nothing for the others.
 void share(Tick& tick) {
-  if (tick.rules.slices) {
+  if (tick.rules.slices || (tick.rules.foresee && tick.rules.gates)) {
     follow_bursts(tick);
   } else {
     forget_windows(tick.state);
   }
-  const auto turns = tick.rules.gates ? turns_for(tick) : std::nullopt;
+  const Foreseen foreseen = foresee_waits(tick);
+  const auto turns = tick.rules.gates ? turns_for(tick, foreseen) : std::nullopt;
   if (turns) arm_newcomers(tick, *turns);
   if (!turns || !take_turns(tick, *turns)) tick.state.turns.phase = Turns::Phase::kNone;
-  foresee_waits(tick);
   if (tick.rules.slices) {
     give_slices(tick);
     shorten_copies(tick);

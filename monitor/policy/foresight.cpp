@@ -8,10 +8,6 @@
 //     low's gate   open ........................ | closed                | open ............
 //                                                |< margin >|
 //
-// The margin is what the low job's accepted work and its slice take to drain, and what the high job
-// has queued meanwhile takes to run. It is steered by the waits: it grows by what they are too
-// long, and shrinks by a part while they are short.
-//
 //     phase      closed   leaves it when
 //     off        no       the high job's waits can be foreseen             -> working
 //     working    no       the launches reach a span                        -> awaiting
@@ -24,10 +20,14 @@
 //     waiting    yes      the wait has ended                               -> working, awaiting
 //                         it takes longer than a client may be kept out    -> given up
 //     given up   no       a wait has ended                                 -> working, awaiting
-//     any                 waits can't be foreseen, two high jobs work,
-//                         or not just one client yields                    -> off
+//     any                 the waits of one of the high jobs can't be
+//                         foreseen, or a gate can't be closed              -> off
 //                         it does not help: the high job waits for the GPU
 //                         all the same, or the low job is hardly let in    -> off, for a while
+//
+// Each high job that works has a phase of its own; while one of them says closed, every lower gate
+// is. Several lower jobs take turns while the gates are open (turns.cpp). A burst with few launches is behind the closed gate as a whole: so a server that replays a
+// graph for each token has the GPU to itself from the first token to the last.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -45,19 +45,15 @@ using Phase = Foresight::Phase;
 constexpr double kTrusted = 0.75;
 constexpr double kDistrusted = 0.5;
 // Below it a burst is hardly longer than the low job takes to leave the GPU.
-constexpr double kLeastCpuNs = 1e6;
-constexpr double kFirstMarginNs = 1.2e6;  // and at most
-constexpr double kFirstMargin = 0.5;      // of what the CPU does
-constexpr double kLeastMarginNs = 100e3;
-constexpr double kShrinks = 0.95;    // at each window
-constexpr double kAllowedNs = 20e3;  // of a wait, beyond what is its own,
-constexpr double kAllowed = 0.005;   // and that part of what the CPU does
-constexpr double kTried = 3;         // times the margin, to find what no margin takes away,
-constexpr Time kTryAgain = std::chrono::seconds(8);  // so often
+constexpr double kLeastBurstNs = 1e6;
+// A server that has had only short bursts for so long does something else now.
+constexpr double kStaleNs = 600e6;
 constexpr Time kFirstBar = std::chrono::seconds(4);
 constexpr Time kLongestBar = std::chrono::seconds(64);
 constexpr Time kHasHelped = std::chrono::seconds(16);
-constexpr double kShutOut = 0.9;  // of the time
+constexpr double kShutOut = 0.95;  // of the time
+constexpr double kHopeless = 0.3;  // of the waits
+constexpr double kNewestWait = 0.125;
 constexpr double kSmoothOverNs = 1e9;
 constexpr Time kLongestAwait = milliseconds(1);
 constexpr Time kLongestWait = milliseconds(20);
@@ -66,73 +62,76 @@ constexpr double kShortestLongUs = 1000;
 constexpr double kLongestLongUs = 8000;
 constexpr double kNear = 1.5;  // a slice stays while what is wanted is near
 
-struct Pair {
-  const Rider* high = nullptr;
-  const Rider* low = nullptr;
-};
-
-// One high client that works beside one that yields, whose gate can be closed.
-std::optional<Pair> pair_of(const Tick& tick) {
-  Pair pair;
-  for (const Rider& rider : tick.riders) {
-    if (!rider.active) continue;
-    const Rider*& place = rider.high ? pair.high : pair.low;
-    if (place != nullptr) return std::nullopt;
-    place = &rider;
-  }
-  if (pair.high == nullptr || pair.low == nullptr || !pair.low->view->gateable) return std::nullopt;
-  return pair;
-}
-
-double most_margin_ns(double cpu_ns) { return std::max(kLeastMarginNs, kMostClosed * cpu_ns); }
-
-double tried_margin_ns(const Foresight& foresight, double cpu_ns) {
-  return std::min(most_margin_ns(cpu_ns), kTried * foresight.margin_ns);
-}
-
-std::uint32_t in_launches(double ns, const Foresight& foresight) {
-  if (foresight.launch_ns <= 0) return 0;
-  const double launches = std::ceil(ns / foresight.launch_ns);
-  return static_cast<std::uint32_t>(std::clamp(launches, 1.0, 65'535.0));
-}
-
 bool on(const Foresight& foresight) { return foresight.phase != Phase::kOff; }
 
 bool closed(const Foresight& foresight) {
   return foresight.phase == Phase::kAwaiting || foresight.phase == Phase::kWaiting;
 }
 
-bool can_foresee(const Foresight& foresight, const BurstState& bursts, const Tick& tick) {
-  const double cpu_ns = (on(foresight) ? 0.7 : 1) * kLeastCpuNs;
-  const double trusted = on(foresight) ? kDistrusted : kTrusted;
-  return tick.state.high.yield_us != 0 && bursts.cpu_ns >= cpu_ns && foresight.launch_ns > 0 &&
-         tick.now >= foresight.barred_until && trust(foresight.history) >= trusted;
+// Somebody works at high and somebody below, and all who do below can be held.
+bool can_close(const Tick& tick) {
+  return any_rider(tick, active_high) && any_rider(tick, active_low) && !one_is_not_held(tick);
 }
 
 // Where it doesn't help, it is tried again more and more rarely.
-void judge(Foresight& foresight, const BurstState& bursts, const Tick& tick) {
+void judge(Foresight& foresight, const Tick& tick) {
   if (!on(foresight)) return;
   const double part = 1 - std::exp(-tick.dt_ns / kSmoothOverNs);
   foresight.closed += part * ((closed(foresight) ? 1 : 0) - foresight.closed);
   if (tick.now - foresight.began_at >= kHasHelped) foresight.barred_for = Time{0};
   // Who does something else by now was not made to wait by this.
-  const double changed = bursts.last_cpu_ns / foresight.began_cpu_ns;
-  const bool helpless = bursts.gpu_bound && changed > 0.5 && changed < 2;
-  if (!helpless && foresight.closed < kShutOut) return;
+  const double changed = foresight.margin.burst_ns / foresight.began_burst_ns;
+  const bool bound = foresight.margin.gpu_bound && changed > 0.5 && changed < 2;
+  if (!bound && foresight.given_up < kHopeless && foresight.closed < kShutOut) return;
   foresight.barred_for = std::clamp(2 * foresight.barred_for, kFirstBar, kLongestBar);
   foresight.barred_until = tick.now + foresight.barred_for;
 }
 
+void observe_high(const Rider& rider, const Tick& tick) {
+  Foresight& foresight = rider.state->foresight;
+  const Bursts& seen = rider.view->bursts;
+  const std::uint32_t fresh = learn(foresight.history, seen, usual_launches(foresight.margin));
+  follow_long_bursts(foresight.margin, seen, fresh, on(foresight), tick);
+  judge(foresight, tick);
+}
+
+bool can_foresee(const Rider& rider, const Tick& tick) {
+  const Foresight& foresight = rider.state->foresight;
+  const Margin& margin = foresight.margin;
+  const double trusted = on(foresight) ? kDistrusted : kTrusted;
+  return rider.state->bursts.cpu_ns >= 0 && !margin.gpu_bound && margin.short_ns < kStaleNs &&
+         margin.burst_ns >= (on(foresight) ? 0 : kLeastBurstNs) &&
+         tick.now >= foresight.barred_until && trust(foresight.history) >= trusted;
+}
+
 // As long as may be: until the gate closes nobody waits for the GPU, and each switch costs the low
 // job more than the high one gains. But what the high job launches meanwhile must fit its queue.
-std::uint32_t slice_us(const Foresight& foresight) {
-  const double us = kQueuedLaunches * foresight.launch_ns / 1e3;
-  return static_cast<std::uint32_t>(std::clamp(us, kShortestLongUs, kLongestLongUs));
+double slice_us(const Margin& margin) {
+  return std::clamp(kQueuedLaunches * margin.launch_ns / 1e3, kShortestLongUs, kLongestLongUs);
+}
+
+void choose_slice(Tick& tick) {
+  double us = kLongestLongUs;
+  for (const Rider& rider : tick.riders) {
+    if (active_high(rider)) us = std::min(us, slice_us(rider.state->foresight.margin));
+  }
+  std::uint32_t& now_us = tick.state.high.foreseen_us;
+  const bool near = us < now_us * kNear && us * kNear > now_us;
+  if (!near) now_us = static_cast<std::uint32_t>(us);
 }
 
 void enter(Foresight& foresight, Phase phase, Time now) {
   foresight.phase = phase;
   foresight.since = now;
+}
+
+void start(Foresight& foresight, const Bursts& seen, Time now) {
+  foresight.began_at = now;
+  foresight.began_burst_ns = foresight.margin.burst_ns;
+  foresight.bursts = seen.count;
+  try_margins(foresight.margin);
+  foresight.closed = foresight.given_up = 0;
+  enter(foresight, Phase::kWorking, now);
 }
 
 // A wait has ended, or the launches have passed a span.
@@ -143,7 +142,7 @@ void work_on(Foresight& foresight, const std::optional<Span>& span, std::uint32_
     if (foresight.phase != Phase::kWorking) enter(foresight, Phase::kWorking, now);
   } else if (!awaits || foresight.span_to != span->to) {
     foresight.span_to = span->to;
-    foresight.closed_ns = (span->to - span->from) * foresight.launch_ns;
+    foresight.closed_ns = (span->to - span->from) * foresight.margin.launch_ns;
     enter(foresight, Phase::kAwaiting, now);
   }
 }
@@ -153,10 +152,15 @@ Time longest(const Foresight& foresight) {
   return kLongestAwait + Time(static_cast<Time::rep>(2 * foresight.closed_ns));
 }
 
+void note_end(Foresight& foresight, Time now) {
+  const double given_up = foresight.phase == Phase::kGivenUp ? 1 : 0;
+  foresight.given_up += kNewestWait * (given_up - foresight.given_up);
+  enter(foresight, Phase::kWorking, now);
+}
+
 void follow(Foresight& foresight, const std::optional<Span>& span, const Bursts& seen, Time now) {
-  const bool ended = seen.count != foresight.bursts;
+  if (seen.count != foresight.bursts) note_end(foresight, now);
   foresight.bursts = seen.count;
-  if (ended) enter(foresight, Phase::kWorking, now);
   if (foresight.phase == Phase::kGivenUp) return;
   if (seen.waiting) {
     if (foresight.phase != Phase::kWaiting) enter(foresight, Phase::kWaiting, now);
@@ -169,26 +173,26 @@ void follow(Foresight& foresight, const std::optional<Span>& span, const Bursts&
   }
 }
 
-void order(Tick& tick, const Pair& pair, const std::optional<Span>& span) {
-  const Foresight& foresight = pair.high->state->foresight;
-  ClientPlan& plan = *pair.high->plan;
+// True: the gates are closed for this one.
+bool follow_high(const Rider& rider, Tick& tick) {
+  Foresight& foresight = rider.state->foresight;
+  const Bursts& seen = rider.view->bursts;
+  const auto span = next_span(foresight.history, seen.launched, launches_now(foresight.margin));
+  follow(foresight, span, seen, tick.now);
+  ClientPlan& plan = *rider.plan;
   plan.tell_waits = true;
   plan.wait_foreseen = closed(foresight);
-  if (span) plan.ring_after = foresight.phase == Phase::kAwaiting ? span->to : span->from;
-  pair.low->arm(kHighSpacingUs);
-  if (!closed(foresight)) return;
-  pair.low->close(abi::kClosedByTurn);
-  tick.again_at(foresight.since + longest(foresight));
+  if (span) plan.ring_after = seen.launched >= span->from ? span->to : span->from;
+  if (closed(foresight)) tick.again_at(foresight.since + longest(foresight));
+  return closed(foresight);
 }
 
-void start(Foresight& foresight, const Bursts& seen, double cpu_ns, const Tick& tick) {
-  tick.state.high.foreseen_since = tick.now;
-  foresight.began_at = tick.now;
-  foresight.began_cpu_ns = cpu_ns;
-  foresight.bursts = seen.count;
-  foresight.trying = true;
-  foresight.closed = 0;
-  enter(foresight, Phase::kWorking, tick.now);
+void hold_lower(const Tick& tick, bool close) {
+  for (const Rider& rider : tick.riders) {
+    if (rider.high || !rider.view->gateable) continue;
+    rider.arm(kHighSpacingUs);
+    if (close) rider.close(abi::kClosedByTurn);
+  }
 }
 
 void stop(Tick& tick) {
@@ -200,58 +204,34 @@ void stop(Tick& tick) {
 
 }  // namespace
 
-void foresee_waits(Tick& tick) {
+Foreseen foresee_waits(Tick& tick) {
+  bool can = tick.rules.foresee && tick.rules.gates && tick.rules.kind != Kind::kExclusive &&
+             can_close(tick);
+  for (const Rider& rider : tick.riders) {
+    if (!can || !active_high(rider)) continue;
+    observe_high(rider, tick);
+  }
+  can = can && !any_rider(tick, [&tick](const Rider& rider) {
+    return active_high(rider) && !can_foresee(rider, tick);
+  });
+  if (!can) {
+    stop(tick);
+    return Foreseen::kNot;
+  }
   HighState& high = tick.state.high;
-  const bool wanted = tick.rules.foresee && tick.rules.slices && tick.rules.gates;
-  const auto pair =
-      wanted && tick.state.turns.phase == Turns::Phase::kNone ? pair_of(tick) : std::nullopt;
-  if (!pair) return stop(tick);
-  Foresight& foresight = pair->high->state->foresight;
-  const BurstState& bursts = pair->high->state->bursts;
-  const Bursts& seen = pair->high->view->bursts;
-  learn(foresight.history, seen, in_launches(foresight.margin_ns, foresight));
-  judge(foresight, bursts, tick);
-  if (!can_foresee(foresight, bursts, tick)) return stop(tick);
-  if (!on(foresight)) start(foresight, seen, bursts.cpu_ns, tick);
-  const std::uint32_t us = slice_us(foresight);
-  const bool near = us < high.foreseen_us * kNear && us * kNear > high.foreseen_us;
-  if (!near) high.foreseen_us = us;
-  const double margin_ns =
-      foresight.trying ? tried_margin_ns(foresight, bursts.cpu_ns) : foresight.margin_ns;
-  const auto span = next_span(foresight.history, seen.launched, in_launches(margin_ns, foresight));
-  follow(foresight, span, seen, tick.now);
-  order(tick, *pair, span);
-}
-
-void steer(Foresight& foresight, double wait_ns, double cpu_ns, std::uint32_t bursts,
-           std::uint64_t kernels, Time now) {
-  const std::uint64_t launched = kernels - foresight.kernels;
-  if (launched != 0 && launched < (std::uint64_t{1} << 32)) {
-    const double each = cpu_ns * bursts / static_cast<double>(launched);
-    foresight.launch_ns =
-        foresight.launch_ns <= 0 ? each : foresight.launch_ns + 0.5 * (each - foresight.launch_ns);
+  if (high.foreseen_us == 0) high.foreseen_since = tick.now;
+  high.greedy = false;
+  high.busy = 0;
+  choose_slice(tick);
+  bool close = false;
+  for (const Rider& rider : tick.riders) {
+    if (!active_high(rider)) continue;
+    Foresight& foresight = rider.state->foresight;
+    if (!on(foresight)) start(foresight, rider.view->bursts, tick.now);
+    close = follow_high(rider, tick) || close;
   }
-  const double most = most_margin_ns(cpu_ns);
-  if (!on(foresight)) {
-    if (foresight.margin_ns <= 0) foresight.margin_ns = kFirstMarginNs;
-    foresight.margin_ns = std::min(foresight.margin_ns, kFirstMargin * cpu_ns);
-    return;
-  }
-  if (foresight.trying) {
-    foresight.trying = false;
-    foresight.own_ns = wait_ns;
-    foresight.tried_at = now;
-    return;
-  }
-  foresight.own_ns = std::min(foresight.own_ns, wait_ns);
-  const double over = wait_ns - foresight.own_ns - kAllowedNs - kAllowed * cpu_ns;
-  const double wanted = over > 0 ? foresight.margin_ns + over : foresight.margin_ns * kShrinks;
-  foresight.margin_ns = std::clamp(wanted, kLeastMarginNs, most);
-  foresight.trying = now - foresight.tried_at >= kTryAgain;
-}
-
-bool steerable(const Foresight& foresight, double cpu_ns) {
-  return on(foresight) && foresight.margin_ns < most_margin_ns(cpu_ns);
+  hold_lower(tick, close);
+  return close ? Foreseen::kClosed : Foreseen::kOpen;
 }
 
 }  // namespace switchyard::monitor::policy

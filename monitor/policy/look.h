@@ -57,6 +57,9 @@ bool any_rider(const Tick& tick, Test test) {
   return std::any_of(tick.riders.begin(), tick.riders.end(), test);
 }
 
+inline bool active_high(const Rider& rider) { return rider.high && rider.active; }
+inline bool active_low(const Rider& rider) { return !rider.high && rider.active; }
+
 // A yielder works that nothing holds back. Beside it nobody may be short: it would have nearly all
 // that the yielders have together.
 inline bool one_is_not_held(const Tick& tick) {
@@ -111,18 +114,28 @@ void follow_bursts(Tick& tick);
 void forget_windows(State& state);
 // The high class waits for the GPU, as far as one can tell: lingering and numbers are worth it.
 bool waits_for_gpu(const Tick& tick);
+// How long a wait is at most where the GPU has caught up when it begins: each high job is switched
+// to once, after what is left of the other's slice.
+double caught_up_ns(const Tick& tick);
 // What the one that yields gets instead of the shortest slice.
 Slices yielding_slices(const Tick& tick);
 
 // --- foresight.cpp ---
-// Closes the low job's gate before the high job's next wait, where that can be foreseen.
-void foresee_waits(Tick& tick);
-// A window of bursts has ended (bursts.cpp): the mean wait in it, and what the CPU did for each.
-void steer(Foresight& foresight, double wait_ns, double cpu_ns, std::uint32_t bursts,
-           std::uint64_t kernels, Time now);
+// Closes the lower class's gates before the next wait of a high job, where it can be foreseen.
+enum class Foreseen : std::uint8_t { kNot, kOpen, kClosed };
+Foreseen foresee_waits(Tick& tick);
 
-// Longer waits can be mended by closing the gate earlier.
-bool steerable(const Foresight& foresight, double cpu_ns);
+// --- margin.cpp ---
+// Follows how long the waits of long bursts are; `fresh`: so many of the last bursts are new; `on`:
+// waits are foreseen now.
+void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh, bool on,
+                        const Tick& tick);
+// The margin as so many launches as the CPU makes in that time; 0: not known. It is a longer one
+// now and then.
+std::uint32_t usual_launches(const Margin& margin);
+std::uint32_t launches_now(const Margin& margin);
+// Finds anew, by longer margins, what a wait has of its own.
+void try_margins(Margin& margin);
 
 // --- holding.cpp ---
 // By gates alone: the lower class waits while the high one works. True: it waits now.

@@ -33,11 +33,11 @@
 // Threading: pure functions over plain values.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "monitor/platform/time.h"
+#include "monitor/policy/bursts.h"
 #include "monitor/policy/slices.h"
 #include "monitor/policy/state.h"
 #include "switchyard/abi.h"
@@ -77,19 +77,6 @@ struct Rules {
   // A high job that waits for its CPU is served by foreseen waits (wait_history.h), where they can
   // be foreseen, instead of by a slice alone. A monitor asks for it unless told otherwise.
   bool foresee = false;
-};
-
-// Sums of what the library timed (shim/gate/bursts.h). A burst is what the CPU does from the first
-// launch after a wait to the end of the next wait.
-struct Bursts {
-  std::uint32_t count = 0;  // these may begin anew at 0
-  std::uint64_t waited_ns = 0;
-  std::uint64_t burst_ns = 0;
-  // The launches of the last bursts: those of burst n stand at n % 8. 0: an older library, which
-  // does not count them.
-  std::array<std::uint16_t, 8> counts{};
-  std::uint32_t launched = 0;  // since the last wait
-  bool waiting = false;        // the CPU waits now
 };
 
 struct ClientView {

@@ -22,7 +22,6 @@ struct BurstState {
   bool untimed = false;    // its first burst may have begun before bursts were timed
   Time known_at{0};        // when a window last closed
   double cpu_ns = -1;      // the CPU's part of a burst, smoothed over windows; -1: not known
-  double last_cpu_ns = 0;  // in the last one
   bool gpu_bound = false;  // its waits are longer than it takes to switch to it
   Time bound_since{0};
   Time distrust{0};  // for so long it stays bound by the GPU, whatever its waits say
@@ -35,11 +34,31 @@ struct WaitHistory {
   bool began = false;
   std::array<std::uint16_t, kKept> launches{};  // the newest last
   unsigned kept = 0;
-  // Sums over the last bursts, in launches: of all, of those whose wait was foreseen, and of those
-  // whose place in the order foretold it.
+  // Sums over the last bursts that were judged, in launches: of all, of those whose wait was
+  // foreseen, and of those whose place in the order foretold it.
   double all = 0;
   double foreseen = 0;
   double in_order = 0;
+  unsigned judged = 0;  // so many were; it stops where that is enough
+};
+
+// What a client's long bursts were, and how long before their waits the gate closes (margin.cpp).
+struct Margin {
+  // Sums of the window: of long bursts, whose CPU works for so long that the low job may come in.
+  Time since{0};
+  std::uint32_t count = 0;
+  std::uint64_t launches = 0;
+  double cpu_ns = 0;
+  double waited_ns = 0;
+  // What came out.
+  double burst_ns = -1;   // the CPU's part of a long burst, in the last window; -1: not known
+  double launch_ns = 0;   // CPU time of a launch, smoothed over windows
+  double ns = 0;          // so long before a wait the gate closes
+  double own_ns = 0;      // of a wait: what no margin takes away
+  double tried = 0;       // that is tried now, with so many times the margin; 0: it is known
+  Time tried_at{0};       // when it was last
+  bool gpu_bound = false; // the waits are long, whatever the margin is
+  double short_ns = 0;    // that its short bursts took since the last long one
 };
 
 // When a client's next wait comes (foresight.cpp).
@@ -58,15 +77,11 @@ struct Foresight {
   std::uint32_t span_to = 0;  // launches at which kAwaiting ends without a wait,
   double closed_ns = 0;       // and how long that should take
   std::uint32_t bursts = 0;   // as they were counted at the last look
-  std::uint64_t kernels = 0;  // as it stood when the window began
-  double launch_ns = 0;       // CPU time of a launch, smoothed over windows
-  double margin_ns = 0;       // so long before a wait the gate closes
-  double own_ns = 0;          // of a wait: what no margin takes away
+  Margin margin;
   Time began_at{0};           // it is on since then,
-  double began_cpu_ns = 0;    // when the CPU's part of a burst was this
-  Time tried_at{0};           // when that was last tried, with the longest margin
-  bool trying = false;        // now
+  double began_burst_ns = 0;  // when the CPU's part of a long burst was this
   double closed = 0;          // of the time, smoothed over a second
+  double given_up = 0;        // of the waits, smoothed likewise
   Time barred_until{0};       // it did not help: off until then
   Time barred_for{0};         // longer each time
 };

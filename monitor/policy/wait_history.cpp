@@ -10,6 +10,7 @@ namespace {
 
 constexpr unsigned kEnough = 6;    // bursts
 constexpr double kFades = 0.95;    // a burst keeps this part of its weight at each new one
+constexpr unsigned kRepeats = 3;   // of one number in a row are kept
 constexpr double kInOrder = 0.75;  // of the launches: their order recurs
 constexpr unsigned kRecurs = 3;    // times
 constexpr std::uint16_t kGap = 0;  // stands for bursts of which nothing is known
@@ -61,15 +62,31 @@ bool foreseen(const WaitHistory& history, std::uint32_t launches, std::uint32_t 
   return closed <= kMostClosed * launches;
 }
 
+// A burst that is shorter than the margin is behind the closed gate from its begin, so there is
+// nothing to foresee.
+void judge(WaitHistory& history, std::uint16_t launches, std::uint32_t margin) {
+  if (history.kept < 2 || launches <= margin) return;
+  const auto expected = by_order(history);
+  const bool in_order = expected && same(*expected, launches);
+  const bool was_foreseen = foreseen(history, launches, margin);
+  history.all = kFades * history.all + launches;
+  history.in_order = kFades * history.in_order + (in_order ? launches : 0);
+  history.foreseen = kFades * history.foreseen + (was_foreseen ? launches : 0);
+  history.judged = std::min(history.judged + 1, kEnough);
+}
+
+// A server that replays a graph for each token has hundreds of bursts with one launch. The few with
+// many must not be forgotten for them.
+bool repeats(const WaitHistory& history, std::uint16_t launches) {
+  const auto end = history.launches.begin() + history.kept;
+  return launches != kGap && history.kept >= kRepeats &&
+         std::all_of(end - kRepeats, end,
+                     [launches](std::uint16_t each) { return same(each, launches); });
+}
+
 void add(WaitHistory& history, std::uint16_t launches, std::uint32_t margin) {
-  if (history.kept >= 2 && launches != kGap) {
-    const auto expected = by_order(history);
-    const bool in_order = expected && same(*expected, launches);
-    const bool was_foreseen = foreseen(history, launches, margin);
-    history.all = kFades * history.all + launches;
-    history.in_order = kFades * history.in_order + (in_order ? launches : 0);
-    history.foreseen = kFades * history.foreseen + (was_foreseen ? launches : 0);
-  }
+  judge(history, launches, margin);
+  if (repeats(history, launches)) return;
   if (history.kept == WaitHistory::kKept) {
     std::move(history.launches.begin() + 1, history.launches.end(), history.launches.begin());
     --history.kept;
@@ -93,23 +110,24 @@ std::optional<Span> next_span(const WaitHistory& history, std::uint32_t launched
   return recurring ? std::optional(around(*recurring)) : std::nullopt;
 }
 
-void learn(WaitHistory& history, const Bursts& seen, std::uint32_t margin) {
-  const std::uint32_t fresh = seen.count - history.count;
-  if (!history.began || fresh > seen.counts.size()) {
+std::uint32_t learn(WaitHistory& history, const Bursts& seen, std::uint32_t margin) {
+  const auto last = static_cast<std::uint32_t>(seen.last.size());
+  std::uint32_t fresh = seen.count - history.count;
+  if (!history.began || fresh > last) {
     add(history, kGap, 0);
     history.began = true;
   }
-  const auto last = static_cast<std::uint32_t>(seen.counts.size());
-  for (std::uint32_t i = std::min({fresh, seen.count, last}); i-- > 0;) {
-    const std::uint16_t launches = seen.counts[(seen.count - i) % last];
-    if (launches != 0) add(history, launches, margin);
+  fresh = std::min({fresh, seen.count, last});
+  for (std::uint32_t i = fresh; i-- > 0;) {
+    const Burst& burst = seen.number(seen.count - i);
+    if (burst.launches != 0 && burst.cpu_us != 0) add(history, burst.launches, margin);
   }
   history.count = seen.count;
+  return fresh;
 }
 
 double trust(const WaitHistory& history) {
-  if (history.kept < kEnough || history.all <= 0) return 0;
-  return history.foreseen / history.all;
+  return history.judged < kEnough ? 0 : history.foreseen / history.all;
 }
 
 }  // namespace switchyard::monitor::policy

@@ -14,11 +14,10 @@
 
 #include <optional>
 
+#include "monitor/policy/bursts.h"
 #include "monitor/policy/state.h"
 
 namespace switchyard::monitor::policy {
-
-struct Bursts;
 
 // Of a burst: with more of it behind a closed gate its wait was not foreseen, only awaited.
 inline constexpr double kMostClosed = 0.8;
@@ -32,10 +31,11 @@ struct Span {
 std::optional<Span> next_span(const WaitHistory& history, std::uint32_t launched,
                               std::uint32_t margin);
 
-// Reads the bursts that are new, and judges what was foreseen of each.
-void learn(WaitHistory& history, const Bursts& seen, std::uint32_t margin);
+// Reads the bursts that are new, and judges what was foreseen of each that is longer than the
+// margin. Answers how many of the last ones are new.
+std::uint32_t learn(WaitHistory& history, const Bursts& seen, std::uint32_t margin);
 
-// The part of the launches whose wait was foreseen; 0 while too few are known.
+// The part of these bursts' launches whose wait was foreseen; 0 while too few are known.
 double trust(const WaitHistory& history);
 
 }  // namespace switchyard::monitor::policy

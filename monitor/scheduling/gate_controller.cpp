@@ -12,8 +12,8 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.armed = means.gates ? plan.armed : out.closed != 0;
   out.watch = means.gates && plan.watch;
   out.linger = means.slices && plan.linger;
-  out.time_bursts = means.slices && plan.time_bursts;
-  out.tell_waits = means.slices && means.gates && plan.tell_waits;
+  out.time_bursts = plan.time_bursts;
+  out.tell_waits = means.gates && plan.tell_waits;
   out.wait_foreseen = plan.wait_foreseen;
   out.ring_after = plan.ring_after;
   out.spacing_us = plan.spacing_us;

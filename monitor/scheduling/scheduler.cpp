@@ -73,8 +73,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.busy = busy(lane, report, lane.gate);
   view.progress = lane.gate.progress;
   view.held = lane.gate.held_threads > 0;
-  view.bursts = {lane.gate.bursts, lane.gate.waited_ns, lane.gate.burst_ns,
-                 lane.gate.counts, lane.gate.launched,  lane.gate.waiting};
+  view.bursts = lane.gate.bursts;
   view.slices_in_force = slice_controller_.in_force(gpu, client.id);
   view.paused = job.pause.on;
   view.moves = lane.residency_order.limited || !lane.residency.resident();

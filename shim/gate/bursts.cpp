@@ -61,16 +61,23 @@ void wait_begins(abi::Lane& lane) {
 
 namespace {
 
-// The monitor reads the counts after `bursts`, so that of the burst itself comes first.
-void count_launches(abi::Lane& lane, abi::Gate& gate, bool counts) {
+std::uint16_t bounded(std::uint64_t value, std::uint64_t least) {
+  return static_cast<std::uint16_t>(std::clamp<std::uint64_t>(value, least, 0xffff));
+}
+
+// The monitor reads what a burst was after `bursts`, so all of it comes first.
+void note_burst(abi::Lane& lane, abi::Gate& gate, bool counts, std::uint64_t cpu_ns,
+                std::uint64_t waited_ns) {
   const std::uint32_t now = launches(lane);
   const std::uint32_t burst = now - gate.launched.load(std::memory_order_relaxed);
   gate.launched.store(now, std::memory_order_relaxed);
   gate.waiting.store(0, std::memory_order_relaxed);
   if (!counts) return;
-  const std::uint32_t number = gate.bursts.load(std::memory_order_relaxed) + 1;
-  gate.counts[number % abi::kCountedBursts].store(
-      static_cast<std::uint16_t>(std::clamp(burst, 1u, 0xffffu)), std::memory_order_relaxed);
+  const std::uint32_t at =
+      (gate.bursts.load(std::memory_order_relaxed) + 1) % abi::kCountedBursts;
+  gate.counts[at].store(bounded(burst, 1), std::memory_order_relaxed);
+  lane.burst_cpu_us[at].store(bounded(cpu_ns / 1000, 1), std::memory_order_relaxed);
+  lane.burst_waited_us[at].store(bounded(waited_ns / 1000, 0), std::memory_order_relaxed);
   gate.bursts.fetch_add(1, std::memory_order_release);
 }
 
@@ -87,7 +94,7 @@ void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   // Bursts first, and the monitor reads them last: it never sees more waiting than burst.
   add(gate.burst_ns, counts ? burst : waited);
   add(gate.waited_ns, waited);
-  count_launches(lane, gate, counts);
+  note_burst(lane, gate, counts, burst - waited, waited);
   g_rang_for[index].store(0, std::memory_order_relaxed);
   lane.attention.fetch_or(abi::kBurstBegins, std::memory_order_relaxed);
   if (told(lane)) wake_monitor();

@@ -380,7 +380,11 @@ TEST(Commands, ForeseenWaitsAreAskedOfTheServerAndSaidInTheStatus) {
   const Joined low = rig.runs({.name = "training", .priority = "low"});
   rig.settle({&high, &low});
   for (int i = 0; i < 30; ++i) {
-    for (auto& count : high.shim.gate(0).counts) count = 300;
+    for (unsigned at = 0; at < abi::kCountedBursts; ++at) {
+      high.shim.gate(0).counts[at] = 300;
+      high.lane().burst_cpu_us[at] = 7850;
+      high.lane().burst_waited_us[at] = 150;
+    }
     high.lane().launches += 5 * 300;
     high.shim.gate(0).launched = static_cast<std::uint32_t>(high.lane().launches);
     wait_for_the_cpu(high);

@@ -20,7 +20,7 @@ struct Seen {
 
   void end(unsigned launches) {
     ++bursts.count;
-    bursts.counts[bursts.count % bursts.counts.size()] = static_cast<std::uint16_t>(launches);
+    bursts.number(bursts.count) = {static_cast<std::uint16_t>(launches), 1000, 50};
   }
   void look() { learn(history, bursts, kMargin); }
   void go(unsigned rounds, std::initializer_list<unsigned> launches) {
@@ -117,7 +117,7 @@ TEST(WaitHistory, BurstsThatWereMissedBreakTheOrderAndNotWhatIsKnown) {
   for (const unsigned each : {400, 6, 200, 400, 6, 200, 400, 6, 200, 400}) seen.end(each);
   seen.look();  // the first two of these are gone
   EXPECT_LT(seen.next().to, 20u);
-  seen.go(6, {6, 200, 400});
+  seen.go(9, {6, 200, 400});
   EXPECT_GT(trust(seen.history), 0.9);
 }
 

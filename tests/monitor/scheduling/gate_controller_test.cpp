@@ -48,9 +48,9 @@ TEST_F(GatePage, BurstsAreTimedWithoutNumbers) {
   shim.gate(0).waited_ns = 40;
   shim.gate(0).burst_ns = 70;
   const GateReport said = page->gate(0);
-  EXPECT_EQ(said.bursts, 3u);
-  EXPECT_EQ(said.waited_ns, 40u);
-  EXPECT_EQ(said.burst_ns, 70u);
+  EXPECT_EQ(said.bursts.count, 3u);
+  EXPECT_EQ(said.bursts.waited_ns, 40u);
+  EXPECT_EQ(said.bursts.burst_ns, 70u);
   page->write_gate(0, {});
   EXPECT_EQ(shim.lane().attention, abi::kBurstBegins);
 }
@@ -66,10 +66,12 @@ TEST_F(GatePage, WaitsAreToldAndTheLaunchesSinceTheLast) {
   shim.gate(0).launched = 0xffff'fffe;
   shim.gate(0).waiting = 7;
   shim.gate(0).counts[3] = 99;
+  shim.lane().burst_cpu_us[3] = 700;
+  shim.lane().burst_waited_us[3] = 40;
   const GateReport said = page->gate(0);
-  EXPECT_EQ(said.launched, 9u);
-  EXPECT_TRUE(said.waiting);
-  EXPECT_EQ(said.counts[3], 99u);
+  EXPECT_EQ(said.bursts.launched, 9u);
+  EXPECT_TRUE(said.bursts.waiting);
+  EXPECT_EQ(said.bursts.number(3), (policy::Burst{99, 700, 40}));
   page->write_gate(0, {});
   EXPECT_EQ(shim.lane().attention, 0u);
   EXPECT_EQ(shim.gate(0).ring_after, 0u);

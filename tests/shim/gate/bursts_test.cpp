@@ -195,6 +195,21 @@ TEST_F(Bursts, ALaunchLongAgoIsNoBeginning) {
   EXPECT_EQ(waited(), burst());
 }
 
+TEST_F(Bursts, OfEachBurstItIsSaidHowLongTheCpuWorkedAndWaited) {
+  arm(abi::kTimeBursts);
+  wait_for(0us);
+  launch(first_, 1);
+  std::this_thread::sleep_for(3ms);
+  wait_for(2ms);
+  EXPECT_GE(lane().burst_cpu_us[1].load(), 3000u);
+  EXPECT_GE(lane().burst_waited_us[1].load(), 2000u);
+  EXPECT_LE(lane().burst_cpu_us[1].load() + lane().burst_waited_us[1].load(), burst() / 1000);
+  launch(first_, 1);
+  wait_for(70ms);
+  EXPECT_GE(lane().burst_cpu_us[2].load(), 1u) << "0 would be an older library";
+  EXPECT_EQ(lane().burst_waited_us[2].load(), 65'535u) << "it has room for no more";
+}
+
 TEST_F(Bursts, LaunchesOfEachBurstAreCountedGraphsToo) {
   arm(abi::kTimeBursts);
   wait_for(0us);

@@ -1,0 +1,144 @@
+// How long before a wait of the high job the low job's gate closes.
+//
+// This *margin* is what the low job's accepted work and its slice take to drain, and what the high
+// job has queued meanwhile takes to run. It is steered by the waits: it grows by what they are too
+// long, and shrinks by a part while they are short.
+//
+// Only *long bursts* say anything of it, those whose CPU works for about a millisecond or more. A
+// server that launches its first token kernel by kernel, and replays a graph for each other one, has
+// both sorts. Its waits for a graph are as long as the graph takes, whatever the margin is.
+#include <algorithm>
+#include <cmath>
+
+#include "monitor/policy/look.h"
+#include "monitor/policy/wait_history.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint16_t kLongUs = 700;
+// A window of so long has enough bursts to be believed.
+constexpr Time kWindow = milliseconds(100);
+constexpr std::uint32_t kFewBursts = 3;
+constexpr Time kLongWindow = milliseconds(400);
+constexpr double kNewest = 0.5;  // weight of the last window
+
+constexpr double kFirstMarginNs = 1.2e6;  // and at most
+constexpr double kFirstMargin = 0.5;      // of what the CPU does
+constexpr double kLeastMarginNs = 100e3;
+constexpr double kShrinks = 0.95;    // at each window
+constexpr double kAllowedNs = 20e3;  // of a wait, beyond what is its own,
+constexpr double kAllowed = 0.005;   // and that part of what the CPU does
+constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
+constexpr double kTryFactor = 3;
+constexpr double kCaughtUp = 0.75;  // of the longest wait of a GPU that has caught up
+
+double most_ns(const Margin& margin) {
+  return std::max(kLeastMarginNs, kMostClosed * margin.burst_ns);
+}
+
+std::uint32_t in_launches(double ns, const Margin& margin) {
+  if (margin.launch_ns <= 0) return 0;
+  const double launches = std::ceil(ns / margin.launch_ns);
+  return static_cast<std::uint32_t>(std::clamp(launches, 1.0, 65'535.0));
+}
+
+void begin_window(Margin& margin, Time now) {
+  margin.since = now;
+  margin.count = 0;
+  margin.launches = 0;
+  margin.cpu_ns = margin.waited_ns = 0;
+}
+
+void add(Margin& margin, const Burst& burst) {
+  if (burst.launches == 0 || burst.cpu_us == 0) return;
+  if (burst.cpu_us < kLongUs) {
+    margin.short_ns += 1e3 * (burst.cpu_us + burst.waited_us);
+    return;
+  }
+  margin.short_ns = 0;
+  ++margin.count;
+  margin.launches += burst.launches;
+  margin.cpu_ns += 1e3 * burst.cpu_us;
+  margin.waited_ns += 1e3 * burst.waited_us;
+}
+
+double tried_ns(const Margin& margin) {
+  return std::min(most_ns(margin), margin.tried * margin.ns);
+}
+
+void classify(Margin& margin, double wait_ns, const Tick& tick) {
+  const double caught_up = caught_up_ns(tick);
+  if (wait_ns > caught_up) margin.gpu_bound = true;
+  if (wait_ns < kCaughtUp * caught_up) margin.gpu_bound = false;
+}
+
+// What a wait has of its own, by a margin that leaves nothing else in it.
+void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
+  if (wait_ns > caught_up_ns(tick)) {
+    if (tried_ns(margin) < most_ns(margin)) {
+      margin.tried *= kTryFactor;
+      return;
+    }
+    margin.gpu_bound = true;
+  }
+  margin.tried = 0;
+  margin.own_ns = wait_ns;
+  margin.tried_at = tick.now;
+}
+
+void steer(Margin& margin, double wait_ns, const Tick& tick) {
+  if (margin.tried > 0) return try_longer(margin, wait_ns, tick);
+  if (margin.ns >= most_ns(margin)) classify(margin, wait_ns, tick);
+  margin.own_ns = std::min(margin.own_ns, wait_ns);
+  const double over = wait_ns - margin.own_ns - kAllowedNs - kAllowed * margin.burst_ns;
+  const double wanted = over > 0 ? margin.ns + over : margin.ns * kShrinks;
+  margin.ns = std::clamp(wanted, kLeastMarginNs, most_ns(margin));
+  if (tick.now - margin.tried_at >= kTryAgain) try_margins(margin);
+}
+
+void close_window(Margin& margin, bool on, const Tick& tick) {
+  margin.burst_ns = margin.cpu_ns / margin.count;
+  const double each = margin.cpu_ns / static_cast<double>(margin.launches);
+  margin.launch_ns =
+      margin.launch_ns <= 0 ? each : margin.launch_ns + kNewest * (each - margin.launch_ns);
+  const double wait_ns = margin.waited_ns / margin.count;
+  if (on) {
+    steer(margin, wait_ns, tick);
+  } else {
+    classify(margin, wait_ns, tick);
+    if (margin.ns <= 0) margin.ns = kFirstMarginNs;
+    margin.ns = std::min(margin.ns, kFirstMargin * margin.burst_ns);
+  }
+  begin_window(margin, tick.now);
+}
+
+}  // namespace
+
+void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh, bool on,
+                        const Tick& tick) {
+  for (std::uint32_t i = fresh; i-- > 0;) add(margin, seen.number(seen.count - i));
+  // What was seen with another slice says nothing of this one.
+  const HighState& high = tick.state.high;
+  if (margin.since == Time{0} || margin.since < std::max(high.yield_since, high.foreseen_since)) {
+    begin_window(margin, tick.now);
+    return;
+  }
+  const Time span = tick.now - margin.since;
+  if ((span >= kWindow && margin.count >= kFewBursts) ||
+      (span >= kLongWindow && margin.count > 0)) {
+    close_window(margin, on, tick);
+  }
+}
+
+std::uint32_t usual_launches(const Margin& margin) { return in_launches(margin.ns, margin); }
+
+std::uint32_t launches_now(const Margin& margin) {
+  return margin.tried > 0 ? in_launches(tried_ns(margin), margin) : usual_launches(margin);
+}
+
+void try_margins(Margin& margin) { margin.tried = kTryFactor; }
+
+}  // namespace switchyard::monitor::policy
