@@ -5,6 +5,7 @@ token names the next by construction (Language.chain), so that equal prompts hav
 
 `--mode eager`: transformers' own generate with a growing cache; every kernel is launched by Python.
 `--mode graph`: a static cache; a token is one replay of a CUDA graph.
+`--mode either`: now the one, now the other, as it is told between two conversations.
 
 A conversation's answer has beside the latencies "first_ms" (from the moment when the request was to
 begin), "token_ms" (of each later token) and "tokens" (of each request, from the first on).
@@ -199,7 +200,32 @@ class Graph(Language):
         return stamps
 
 
-MODES = {"eager": Eager, "graph": Graph}
+class Either(Graph):
+    """`do` "eager": kernel by kernel. `do` "replay": tokens by the graph alone, without a prompt."""
+
+    mode = "either"
+    eager = True
+
+    def do(self, what):
+        if what not in ("eager", "replay"):
+            return super().do(what)
+        self.eager = what == "eager"
+        return {"mode": what}
+
+    def answer(self, prompt):
+        if self.eager:
+            return Eager.answer(self, prompt)
+        stamps = Stamps()
+        stamps.prompted = True
+        self.restart()
+        self.position.zero_()
+        for _ in range(self.options.out):
+            self.replay()
+            stamps.put(self.token.cpu())
+        return stamps
+
+
+MODES = {"eager": Eager, "graph": Graph, "either": Either}
 
 
 def arguments(parser):
