@@ -42,7 +42,7 @@ def interval(values, figure=median, draws=2000):
     return drawn[int(0.025 * draws)], drawn[int(0.975 * draws)]
 
 
-def stretches(alone, beside, length=50):
+def stretches(alone, beside, length=25):
     """[(alone, beside), ...]: two lists of latencies of the same arrivals, in stretches. Requests
     that are near each other may have waited for one another, so a bootstrap draws stretches."""
     return [(alone[at:at + length], beside[at:at + length])
