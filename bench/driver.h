@@ -43,7 +43,8 @@ Functions loaded() {
 #define BENCH_CALLS(CALL) \
   CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) \
   CALL(cuModuleLoadData) CALL(cuModuleGetFunction) CALL(cuStreamCreate) CALL(cuEventCreate) \
-  CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel)
+  CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel) \
+  CALL(cuStreamQuery) CALL(cuStreamSynchronize)
 // clang-format on
 SWITCHYARD_CUDA_FUNCTIONS(Driver, BENCH_CALLS);
 

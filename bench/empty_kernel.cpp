@@ -1,17 +1,13 @@
-// Nanoseconds that the preload library adds to one launch of an empty kernel: batches through the
-// address that dlsym gives and batches through the driver's own address take turns in one process,
-// so that both meet the same CPU, caches and neighbours. Batches never fill the queue: a full queue
-// would measure the GPU. Prints one JSON line. Without the library both are the same address.
+// Nanoseconds that the preload library adds to one launch of an empty kernel (both_ways.h). Batches
+// never fill the queue: a full queue would measure the GPU. Prints one JSON line.
 //
 // With KiB, so much memory is walked before each launch, as a framework's own work between two
 // launches does: then what the library touches comes from farther away than the nearest cache.
 //
 //   empty_kernel [pairs of batches] [launches in a batch] [KiB]
-#include <algorithm>
-#include <string>
 #include <vector>
 
-#include "driver.h"
+#include "both_ways.h"
 
 using namespace switchyard::bench;
 
@@ -44,11 +40,6 @@ double cold_batch_ns(Launch launch, CUfunction function, int launches,
   return static_cast<double>(total) / launches;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -63,13 +54,8 @@ int main(int argc, char** argv) {
   const CUmodule module = load_module();
   CUfunction function = nullptr;
   check(driver().cuModuleGetFunction(&function, module, "nop"), "cuModuleGetFunction");
-  const auto found = driver().cuLaunchKernel;
-  const auto own = reinterpret_cast<Launch>(own_symbol(SWITCHYARD_CUDA_SYMBOL(cuLaunchKernel)));
+  const auto launches_by = BENCH_BOTH_WAYS(cuLaunchKernel);
   const auto synchronize = driver().cuCtxSynchronize;
-  if (own == nullptr) {
-    std::fprintf(stderr, "empty_kernel: the driver's symbol table has no cuLaunchKernel\n");
-    return 1;
-  }
 
   std::vector<double> added;
   std::vector<double> direct;
@@ -79,7 +65,7 @@ int main(int argc, char** argv) {
     double ns[2] = {};
     for (int turn = 0; turn < 2; ++turn) {
       const int side = (pair + turn) % 2;  // A B, B A, ...
-      const Launch launch = side == 0 ? own : found;
+      const Launch launch = launches_by.by(side == 1);
       ns[side] = memory.empty() ? batch_ns(launch, function, launches)
                                 : cold_batch_ns(launch, function, launches, memory);
       check(synchronize(), "cuCtxSynchronize");
@@ -89,6 +75,7 @@ int main(int argc, char** argv) {
     added.push_back(ns[1] - ns[0]);
   }
   std::printf("{\"added_ns\": %.2f, \"direct_ns\": %.2f, \"pairs\": %d, \"same\": %s}\n",
-              median(added), median(direct), pairs, own == found ? "true" : "false");
+              median(added), median(direct), pairs,
+              launches_by.own == launches_by.found ? "true" : "false");
   return 0;
 }

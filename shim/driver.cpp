@@ -16,19 +16,23 @@ namespace {
 
 constexpr char kSoname[] = "libcuda.so.1";
 
-constinit std::atomic<void*> g_handle{nullptr};
-// The C library knows of a fork in the middle: the child, which lacks the thread that fills, begins
-// anew. A mutex would be locked there for ever, and no fork handler is registered that early.
-constinit pthread_once_t g_filled = PTHREAD_ONCE_INIT;
+struct State {
+  std::atomic<void*> handle{nullptr};
+  // The C library knows of a fork in the middle: the child, which lacks the thread that fills,
+  // begins anew. A mutex would be locked there for ever, and no fork handler is registered that
+  // early.
+  pthread_once_t filled = PTHREAD_ONCE_INIT;
+};
+constinit State g_state;
 
 void* find_library(bool load) {
-  void* handle = g_handle.load(std::memory_order_acquire);
+  void* handle = g_state.handle.load(std::memory_order_acquire);
   if (handle != nullptr) return handle;
   // By soname, so that a copy opened by an absolute path is found too.
   handle = ::dlopen(kSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr && load) handle = ::dlopen(kSoname, RTLD_LAZY);
   // Keep the reference: our table holds addresses of this library until the process ends.
-  if (handle != nullptr) g_handle.store(handle, std::memory_order_release);
+  if (handle != nullptr) g_state.handle.store(handle, std::memory_order_release);
   return handle;
 }
 
@@ -39,7 +43,7 @@ void take(Dlsym find, void* handle, const char* name, Function*& out) {
 
 // pre: the library and its dlsym are found.
 void fill() {
-  void* handle = g_handle.load(std::memory_order_acquire);
+  void* handle = g_state.handle.load(std::memory_order_acquire);
   Dlsym find = real_dlsym();
 #define CUDA_CALL(name, rule) take(find, handle, #name, g_driver.name);
 #define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
@@ -61,7 +65,7 @@ bool resolve(bool load) {
   if (resolved()) return true;
   // dlopen runs constructors, which may call us again: never under our lock.
   if (find_library(load) == nullptr || real_dlsym() == nullptr) return false;
-  ::pthread_once(&g_filled, fill);
+  ::pthread_once(&g_state.filled, fill);
   return true;
 }
 

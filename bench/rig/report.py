@@ -26,11 +26,33 @@ def percentile(values, fraction):
     return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
-def interval(values, draws=2000):
-    """A 95 % bootstrap interval of the median."""
+def tail(values, fraction=0.99, width=0.005):
+    """A percentile as the mean of the values around it: half the spread of the single value, which
+    rests on a few requests, and no systematic error that such a spread would show."""
+    ordered = sorted(values)
+    first = int((fraction - width) * len(ordered))
+    part = ordered[first:max(first + 1, int((fraction + width) * len(ordered)))]
+    return sum(part) / len(part)
+
+
+def interval(values, figure=median, draws=2000):
+    """A 95 % bootstrap interval of a figure of `values`: of their median, if nothing is said."""
     rng = random.Random(7)
-    medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(draws))
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    drawn = sorted(figure(rng.choices(values, k=len(values))) for _ in range(draws))
+    return drawn[int(0.025 * draws)], drawn[int(0.975 * draws)]
+
+
+def stretches(alone, beside, length=25):
+    """[(alone, beside), ...]: two lists of latencies of the same arrivals, in stretches. Requests
+    that are near each other may have waited for one another, so a bootstrap draws stretches."""
+    return [(alone[at:at + length], beside[at:at + length])
+            for at in range(0, len(alone), length)]
+
+
+def tail_ratio(pairs):
+    """The p99 of all that is beside over the p99 of all that is alone."""
+    alone, beside = ([value for pair in pairs for value in pair[side]] for side in (0, 1))
+    return tail(beside) / tail(alone)
 
 
 class Report:
@@ -56,6 +78,13 @@ class Report:
 
     def at_least(self, what, value, limit, form="{:.3f}"):
         self.judge(what, form.format(value), "at least " + form.format(limit), value >= limit)
+
+    def ends(self, ends, limit, remark="", form="{:.3f}"):
+        """The 95 % interval of the figure above, which had this bound."""
+        low, high = ends
+        decided = not low <= limit <= high
+        self.note("  95 % interval", f"{form.format(low)} .. {form.format(high)}",
+                  ", ".join(filter(None, [remark, "" if decided else "not decided"])))
 
     def keep(self, **raw):
         self.raw.update(raw)

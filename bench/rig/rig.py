@@ -222,7 +222,10 @@ class Rig:
 
     def output_of(self, name, argv, timeout=60, **how):
         """Runs a program that ends by itself."""
-        process = self.once(name, argv, **how)
+        return self.wait_for(name, self.once(name, argv, **how), timeout)
+
+    def wait_for(self, name, process, timeout=60):
+        """The output of what once() has started."""
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

@@ -15,8 +15,7 @@ TITLE = "High inference beside three low trainings"
 
 
 def arguments(parser):
-    latency.arguments(parser)
-    parser.set_defaults(requests=1500, default_requests=600)
+    latency.pair_arguments(parser, requests=1500, default_requests=600)
 
 
 def cell(rig, high, lows, requests, seed):

@@ -16,8 +16,9 @@ TITLE = "Gates alone, and under MPS"
 
 
 def arguments(parser):
-    latency.arguments(parser)
-    parser.set_defaults(requests=900, default_requests=400)
+    latency.pair_arguments(parser, requests=900, default_requests=400)
+    parser.add_argument("--solo-seconds", type=float, default=9)
+    parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--settle-seconds", type=float, default=3)
     parser.add_argument("--pair-seconds", type=float, default=10)
     parser.add_argument("--only-mps", action="store_true", help="beside alone and solo")

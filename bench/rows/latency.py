@@ -2,33 +2,44 @@
 
 The service answers 50 requests a second (ResNet-50, batch 4, CUDA-graph replay, Poisson arrivals,
 each timed from its scheduled arrival); the training is the 24-layer GPT. Default and Switchyard
-run on the same warm processes, in the order alone, Switchyard, default, solo, twice.
+run on the same warm processes. A round has all cells: alone; then one run of the training, by
+itself, under the default and under Switchyard. In a round alone and Switchyard serve the same
+arrivals, and the training is compared with itself a few seconds before. A p99 is that of the
+requests of all rounds (rig/report.py: tail), and its ratio is drawn anew from pairs of stretches.
 """
 
 import time
 
 from rig.process import WorkloadFailed, rate_between
-from rig.report import Report, median, percentile
+from rig.report import Report, interval, median, percentile, stretches, tail, tail_ratio
 from rig.rig import ACTIVITY_WINDOW
 
 TITLE = "High inference beside low training"
 
 
-def arguments(parser):
+def pair_arguments(parser, requests, default_requests):
+    """Of the service and the training, for other rows as well."""
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
-    parser.add_argument("--requests", type=int, default=3000, help="for alone and Switchyard each")
-    parser.add_argument("--default-requests", type=int, default=1000)
-    parser.add_argument("--mps-requests", type=int, default=700)
-    parser.add_argument("--solo-seconds", type=float, default=9, help="each of two")
+    parser.add_argument("--requests", type=int, default=requests,
+                        help="for alone and Switchyard each")
+    parser.add_argument("--default-requests", type=int, default=default_requests)
     parser.add_argument("--even", action="store_true",
                         help="evenly spaced arrivals: without the queue that Poisson's make")
-    parser.add_argument("--no-mps", action="store_true")
-    parser.add_argument("--plain", action="store_true",
-                        help="the default's cells in processes without the preload library")
     parser.add_argument("--high", choices=["graph", "gpt"], default="graph",
                         help="graph: ResNet-50 by graph replay; gpt: eager GPT, batch 1 x 128")
     parser.add_argument("--low", choices=["gpt", "resnet"], default="gpt",
                         help="the training: the 24-layer GPT, or ResNet-50 at batch 256")
+
+
+def arguments(parser):
+    pair_arguments(parser, requests=2400, default_requests=480)
+    parser.add_argument("--rounds", type=int, default=4,
+                        help="which share the requests: 33 s each at 2400")
+    parser.add_argument("--mps-requests", type=int, default=700)
+    parser.add_argument("--solo-seconds", type=float, default=4, help="of each round")
+    parser.add_argument("--no-mps", action="store_true")
+    parser.add_argument("--plain", action="store_true",
+                        help="the default's cells in processes without the preload library")
 
 
 def tiny(rig):
@@ -83,40 +94,78 @@ def mps_cell(rig, pair, cells):
         rig.say(f"MPS: {failure}")
 
 
+def training_run(rig, pair, requests, seed, default_requests, cells):
+    """One run of the training: by itself, beside the default's service, beside Switchyard's. Without
+    `default_requests` the default has no cell here."""
+    o = rig.options
+    high, low = pair
+    rig.means("none")
+    low.start()
+    time.sleep(rig.scaled(ACTIVITY_WINDOW))
+    begin = time.monotonic()
+    time.sleep(rig.scaled(o.solo_seconds))
+    end = time.monotonic()
+    served = []
+    if default_requests:
+        rig.say(f"default {seed}")
+        served.append(high.serve(o.rate, default_requests, seed=seed, even=o.even))
+    rig.means("auto")
+    rig.say(f"switchyard {seed}")
+    served.append(high.serve(o.rate, requests, seed=seed, even=o.even))
+    cells["jobs"].append(rig.listing("ps")["jobs"])
+    trained = low.stop()
+    solo = rate_between(trained, begin, end)
+    for cell in served:
+        cell["solo_steps_per_second"] = solo
+        cell["training_steps_per_second"] = rate_between(trained, cell["begun"], cell["ended"])
+    return served
+
+
+def one_round(rig, pair, plain, seed, cells):
+    o = rig.options
+    requests = rig.counted(o.requests / o.rounds)
+    default_requests = rig.counted(o.default_requests / o.rounds)
+
+    def alone():
+        rig.say(f"alone {seed}")
+        time.sleep(rig.scaled(ACTIVITY_WINDOW))
+        cells["alone"].append(pair[0].serve(o.rate, requests, seed=seed, even=o.even))
+
+    def trained():
+        rig.say(f"solo {seed}")
+        *default, switchyard = training_run(rig, pair, requests, seed,
+                                            0 if plain else default_requests, cells)
+        cells["switchyard"].append(switchyard)
+        cells["default"] += default
+
+    for part in (alone, trained) if seed % 2 else (trained, alone):
+        part()
+    if plain:
+        rig.say(f"default {seed}")
+        cells["default"].append(beside(rig, *plain, default_requests, seed))
+        cells["default"][-1]["solo_steps_per_second"] = cells["switchyard"][-1][
+            "solo_steps_per_second"]
+
+
 def measure(rig, cells):
     o = rig.options
     low = training(rig, "train", priority="low")
     high = service(rig, "serve", priority="high")
     pair = (high, low)
-    default = pair
+    plain = ()
     if o.plain:
-        default = (service(rig, "serve-plain", under="plain"),
-                   training(rig, "train-plain", under="plain"))
-    mps = None
+        plain = (service(rig, "serve-plain", under="plain"),
+                 training(rig, "train-plain", under="plain"))
+    mps = ()
     if not o.no_mps:
         mps = (service(rig, "serve-mps", under="mps", hold=True),
                training(rig, "train-mps", under="mps", hold=True))
-        for warm in mps:
-            warm.ready()  # holding: the frameworks are imported, the GPU is untouched
-    for warm in {*pair, *default}:
-        warm.ready()
+    for warm in (*mps, *pair, *plain):
+        warm.ready()  # MPS's hold: the frameworks are imported, the GPU is untouched
     rig.say(f"warm: {high.about} {low.about}")
     gpu_ms = high.ask(gpu_time=200)["gpu_time_ms"]
-    for seed in (1, 2):
-        rig.say(f"alone {seed}")
-        cells["alone"].append(
-            high.serve(o.rate, rig.counted(o.requests / 2), seed=seed, even=o.even))
-        rig.say(f"switchyard {seed}")
-        cells["switchyard"].append(beside(rig, *pair, rig.counted(o.requests / 2), seed))
-        cells["jobs"].append(rig.listing("ps")["jobs"])
-        rig.say(f"default {seed}")
-        rig.means("none")
-        cells["default"].append(
-            beside(rig, *default, rig.counted(o.default_requests / 2), seed))
-        rig.say(f"solo {seed}")
-        time.sleep(rig.scaled(ACTIVITY_WINDOW))
-        cells["solo"].append(low.run(rig.scaled(o.solo_seconds)))
-        rig.means("auto")
+    for number in range(o.rounds):
+        one_round(rig, pair, plain, number + 1, cells)
     if mps:
         mps_cell(rig, mps, cells)
     return gpu_ms
@@ -126,30 +175,42 @@ def latencies(cells):
     return [value for cell in cells for value in cell["latencies_ms"]]
 
 
+def over_solo(cells):
+    """Of each cell of the training that has a neighbour by itself."""
+    return [cell["training_steps_per_second"] / cell["solo_steps_per_second"] for cell in cells]
+
+
 def run(rig, report: Report):
-    cells = {key: [] for key in ("alone", "switchyard", "default", "mps", "solo", "jobs")}
+    cells = {key: [] for key in ("alone", "switchyard", "default", "mps", "jobs")}
     report.keep(cells=cells)
     gpu_ms = measure(rig, cells)
-    solo = median([cell["steps_per_second"] for cell in cells["solo"]])
-    alone = latencies(cells["alone"])
     report.keep(gpu_time_ms=gpu_ms)
+    solos = [cell["solo_steps_per_second"] for cell in cells["switchyard"]]
+    for cell in cells["mps"]:
+        cell["solo_steps_per_second"] = median(solos)
     report.note("GPU time of a request, alone", f"{gpu_ms:.3f} ms")
-    report.note("training alone", f"{solo:.3f} steps/s",
-                " ".join(f"{cell['steps_per_second']:.3f}" for cell in cells["solo"]))
-    report.note("alone: p50 / p99", f"{median(alone):.3f} / {percentile(alone, 0.99):.3f} ms",
-                f"{len(alone)} requests")
-    trained = {}
+    report.note("training alone", f"{median(solos):.3f} steps/s",
+                " ".join(f"{rate:.3f}" for rate in solos))
+    alone = latencies(cells["alone"])
+    report.note("alone: p50 / p99", f"{median(alone):.3f} / {tail(alone):.3f} ms",
+                f"{len(alone)} requests, the single p99 {percentile(alone, 0.99):.3f} ms")
     for key in ("default", "mps", "switchyard"):
         if not cells[key]:
             report.note(f"{key}: p50 / p99", "not run")
             continue
         values = latencies(cells[key])
-        trained[key] = median([c["training_steps_per_second"] for c in cells[key]]) / solo
-        report.note(f"{key}: p50 / p99",
-                    f"{median(values):.3f} / {percentile(values, 0.99):.3f} ms",
-                    f"{percentile(values, 0.99) / percentile(alone, 0.99):.2f} x alone, "
-                    f"{len(values)} requests, training {100 * trained[key]:.1f} % of solo")
-    p99 = percentile(latencies(cells["switchyard"]), 0.99) / percentile(alone, 0.99)
-    report.at_most("switchyard: p99 over p99 alone", p99, 1.10)
-    left = 1 - rig.options.rate * gpu_ms / 1e3
-    report.at_least("switchyard: training over solo", trained["switchyard"], 0.99 * left)
+        report.note(f"{key}: p50 / p99", f"{median(values):.3f} / {tail(values):.3f} ms",
+                    f"{tail(values) / tail(alone):.2f} x alone, {len(values)} requests, "
+                    f"training {100 * median(over_solo(cells[key])):.1f} % of solo")
+    judge(report, cells, 0.99 * (1 - rig.options.rate * gpu_ms / 1e3))
+
+
+def judge(report, cells, left):
+    """`left`: of the training's rate."""
+    pairs = [stretch for alone, beside in zip(cells["alone"], cells["switchyard"])
+             for stretch in stretches(alone["latencies_ms"], beside["latencies_ms"])]
+    report.at_most("switchyard: p99 over p99 alone", tail_ratio(pairs), 1.10)
+    report.ends(interval(pairs, tail_ratio, draws=1000), 1.10, f"{len(pairs)} stretches")
+    trained = over_solo(cells["switchyard"])
+    report.at_least("switchyard: training over solo", median(trained), left)
+    report.ends(interval(trained), left, " ".join(f"{ratio:.3f}" for ratio in trained))

@@ -1,34 +1,36 @@
 """Weighted shares: two equal trainings, two at 4 : 1, three at 70 / 20 / 10, on warm processes.
 
-A job's share is its part of what all of them complete in one common window; the sum is over the
-mean of each job's own rate alone, measured before, between and after.
+A job's share is its part of what all of them complete in one common window. The sum is over one
+training alone: that of the windows right before and right after, each of another job. So a GPU
+whose clock wanders slows both, and a process that is slower than its copy counts on both sides.
 """
 
 import time
 
 from rig.process import rate_between
-from rig.report import Report, median
+from rig.report import Report, interval, median
 from rig.rig import ACTIVITY_WINDOW
 from rows.latency import training_arguments
 
 TITLE = "Shares of equal trainings"
-CELLS = (("equal", (1, 1)), ("4 : 1", (4, 1)), ("70 / 20 / 10", (7, 2, 1)))
+# name, weights, windows. Two equal ones lose the most to switches.
+CELLS = (("equal", (1, 1), 3), ("4 : 1", (4, 1), 2), ("70 / 20 / 10", (7, 2, 1), 2))
 
 
 def arguments(parser):
-    parser.add_argument("--seconds", type=float, default=24, help="of each cell under Switchyard")
-    parser.add_argument("--default-seconds", type=float, default=12)
-    parser.add_argument("--solo-seconds", type=float, default=7)
+    parser.add_argument("--seconds", type=float, default=7, help="of each window, Switchyard")
+    parser.add_argument("--default-seconds", type=float, default=6)
+    parser.add_argument("--solo-seconds", type=float, default=3)
     parser.add_argument("--mps", action="store_true", help="two equal trainings under MPS as well")
     parser.add_argument("--settle-seconds", type=float, default=3,
                         help="before a cell's window opens")
 
 
-def together(rig, jobs, seconds):
+def together(rig, jobs, seconds, settle=None):
     """Rates of the jobs in one common window, in steps per second."""
     for job in jobs:
         job.start()
-    time.sleep(rig.scaled(rig.options.settle_seconds))
+    time.sleep(rig.scaled(rig.options.settle_seconds if settle is None else settle))
     begin = time.monotonic()
     time.sleep(rig.scaled(seconds))
     end = time.monotonic()
@@ -44,69 +46,84 @@ def idle(rig):
     time.sleep(rig.scaled(ACTIVITY_WINDOW))
 
 
+class Solos:
+    """One training alone, again and again: each job in its turn."""
+
+    def __init__(self, rig, jobs):
+        self.rig = rig
+        self.jobs = jobs
+        self.rates = []
+
+    def measure(self):
+        job = self.jobs[len(self.rates) % len(self.jobs)]
+        idle(self.rig)
+        self.rig.say(f"solo of {job.name}")
+        # By a window inside of a run, as a share is measured.
+        rates, _ = together(self.rig, [job], self.rig.options.solo_seconds, settle=1)
+        self.rates += rates
+
+
 def run(rig, report: Report):
     jobs = [rig.start(f"train-{index}", "gpt.py", *training_arguments(rig)) for index in range(3)]
     clients = [rig.start(f"train-mps-{index}", "gpt.py", *training_arguments(rig), under="mps",
                          hold=True) for index in range(2 if rig.options.mps else 0)]
     for job in (*jobs, *clients):
         job.ready()
-    solos = [[], [], []]
+    solos = Solos(rig, jobs)
     cells = []
-    report.keep(solos=solos, cells=cells)
+    report.keep(solos=solos.rates, cells=cells)
 
-    def solo():
-        index = sum(map(len, solos)) % len(jobs)  # each in its turn
-        idle(rig)
-        rig.say(f"solo of job {index}")
-        solos[index].append(jobs[index].run(rig.scaled(rig.options.solo_seconds))
-                            ["steps_per_second"])
+    def cell(name, some, weights, means, seconds):
+        rig.say(f"{name}, {means}")
+        rates, listing = together(rig, some, seconds)
+        cells.append({"cell": name, "weights": weights, "means": means, "rates": rates,
+                      "jobs": listing, "solos_before": len(solos.rates)})
 
-    solo()
-    for name, weights in CELLS:
+    solos.measure()
+    for name, weights, windows in CELLS:
         some = jobs[: len(weights)]
         for job, weight in zip(some, weights):
             rig.set(job.name, share=weight)
-        idle(rig)
-        rig.say(f"{name}, Switchyard")
-        rates, listing = together(rig, some, rig.options.seconds)
-        cells.append({"cell": name, "weights": weights, "means": "auto", "rates": rates,
-                      "jobs": listing})
+        for _ in range(windows):
+            cell(name, some, weights, "auto", rig.options.seconds)
+            solos.measure()
         if name != "4 : 1":  # the default knows no weights: two and three jobs say it all
             rig.means("none")
-            idle(rig)
-            rig.say(f"{len(some)} jobs, default")
-            rates, listing = together(rig, some, rig.options.default_seconds)
-            cells.append({"cell": f"{len(some)} jobs", "weights": weights, "means": "none",
-                          "rates": rates, "jobs": listing})
+            cell(f"{len(some)} jobs", some, weights, "none", rig.options.default_seconds)
             rig.means("auto")
-        solo()
-    solo()
+            solos.measure()
     if clients and rig.start_mps():  # last: its server stays while any client lives
         for client in clients:
             client.send(init=True)
         for client in clients:
             client.ready()
-        rig.say("2 jobs, MPS")
-        rates, listing = together(rig, clients, rig.options.default_seconds)
-        cells.append({"cell": "2 jobs", "weights": (1, 1), "means": "mps", "rates": rates,
-                      "jobs": listing})
-    judge(report, cells, solos)
+        cell("2 jobs", clients, (1, 1), "mps", rig.options.default_seconds)
+    judge(report, cells, solos.rates)
+
+
+def sum_over_solo(cell, solos):
+    """In percent of the neighbours: the window before, and the one after unless it was the last."""
+    near = solos[cell["solos_before"] - 1:cell["solos_before"] + 1]
+    return 100 * sum(cell["rates"]) * len(near) / sum(near)
 
 
 def judge(report, cells, solos):
-    alone = median([rate for rates in solos for rate in rates])
-    report.note("one training alone", f"{alone:.3f} steps/s",
-                " ".join(f"{rate:.3f}" for rates in solos for rate in rates))
-    for cell in cells:
-        total = sum(cell["rates"])
-        got = [100 * rate / total for rate in cell["rates"]]
+    report.note("one training alone", f"{median(solos):.3f} steps/s",
+                " ".join(f"{rate:.3f}" for rate in solos))
+    for name, means in dict.fromkeys((cell["cell"], cell["means"]) for cell in cells):
+        same = [cell for cell in cells if (cell["cell"], cell["means"]) == (name, means)]
+        sums = [sum_over_solo(cell, solos) for cell in same]
+        totals = [sum(rates) for rates in zip(*(cell["rates"] for cell in same))]
+        got = [100 * total / sum(totals) for total in totals]
         text = " / ".join(f"{value:.1f}" for value in got)
-        if cell["means"] != "auto":
-            under = {"none": "default", "mps": "MPS"}[cell["means"]]
-            report.note(f"{under}, {cell['cell']}: shares", f"{text} %",
-                        f"sum {100 * total / alone:.1f} % of solo")
+        if means != "auto":
+            under = {"none": "default", "mps": "MPS"}[means]
+            report.note(f"{under}, {name}: shares", f"{text} %",
+                        f"sum {median(sums):.1f} % of solo")
             continue
-        wanted = [100 * weight / sum(cell["weights"]) for weight in cell["weights"]]
+        weights = same[0]["weights"]
+        wanted = [100 * weight / sum(weights) for weight in weights]
         off = max(abs(a - b) for a, b in zip(got, wanted))
-        report.judge(f"{cell['cell']}: shares", f"{text} %", "each within 1 point", off <= 1)
-        report.at_least(f"{cell['cell']}: sum, % of solo", 100 * total / alone, 99, "{:.1f}")
+        report.judge(f"{name}: shares", f"{text} %", "each within 1 point", off <= 1)
+        report.at_least(f"{name}: sum, % of solo", median(sums), 99, "{:.1f}")
+        report.ends(interval(sums), 99, " ".join(f"{value:.1f}" for value in sums), "{:.1f}")

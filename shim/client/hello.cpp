@@ -12,7 +12,10 @@
 namespace switchyard::shim {
 namespace {
 
-Gpus g_gpus;
+struct State {
+  Gpus gpus = {};
+};
+constinit State g_state;
 
 // The GPU's contexts of this process will be the MPS server's. Older drivers don't know the
 // question, older headers not its name.
@@ -24,9 +27,9 @@ std::uint32_t under_mps(CUdevice device) {
 }
 
 void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
-  hello.lane_count = g_gpus.count;
-  for (std::uint32_t i = 0; i < g_gpus.count; ++i) {
-    ::memcpy(hello.uuid[i], g_gpus.uuid[i], sizeof(hello.uuid[i]));
+  hello.lane_count = g_state.gpus.count;
+  for (std::uint32_t i = 0; i < g_state.gpus.count; ++i) {
+    ::memcpy(hello.uuid[i], g_state.gpus.uuid[i], sizeof(hello.uuid[i]));
     // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
     if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
   }
@@ -44,13 +47,13 @@ void read_process_name(wire::Hello& hello) {
 
 }  // namespace
 
-const Gpus& known_gpus() { return g_gpus; }
+const Gpus& known_gpus() { return g_state.gpus; }
 
-void forget_gpus() { g_gpus.count = 0; }
+void forget_gpus() { g_state.gpus.count = 0; }
 
 void ask_for_gpus() {
   int count = 0;
-  if (g_gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
+  if (g_state.gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
       driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
     return;
   }
@@ -62,9 +65,9 @@ void ask_for_gpus() {
         driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
       break;
     }
-    ::memcpy(g_gpus.uuid[i], &uuid, sizeof(g_gpus.uuid[i]));
-    g_gpus.under_mps[i] = under_mps(device);
-    g_gpus.count = static_cast<std::uint32_t>(i) + 1;
+    ::memcpy(g_state.gpus.uuid[i], &uuid, sizeof(g_state.gpus.uuid[i]));
+    g_state.gpus.under_mps[i] = under_mps(device);
+    g_state.gpus.count = static_cast<std::uint32_t>(i) + 1;
   }
 }
 

@@ -28,8 +28,6 @@ void joined(unsigned gpus);
 
 // At each turn. True: look again soon.
 bool look(std::uint64_t now_ns);
-// The monitor rang.
-void rang();
 // There is a monitor: its wishes are done.
 void heed_monitor();
 // There is none: gates that are closed for others' sake open.

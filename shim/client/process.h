@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "shim/wake_word.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim {
@@ -35,6 +36,9 @@ struct PerProcess {
   std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
   std::atomic<std::uint32_t> swappable;  // 1: the job's memory may be moved (swap/)
+  // What moves it sleeps on this (swap/mover.h). The service thread wakes it when the monitor
+  // rings.
+  WakeWord mover;
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];
   std::atomic<std::uint64_t> debt_bytes[abi::kMaxGpus];  // charged without credit

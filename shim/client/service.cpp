@@ -76,7 +76,7 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
   } else {
     if ((files[2].revents & POLLIN) != 0) {
       drain(ears().doorbell);
-      neighbours::rang();
+      process().mover.wake();
     }
     neighbours::heed_monitor();
   }

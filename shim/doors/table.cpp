@@ -72,11 +72,11 @@ constexpr std::size_t kBuckets = 2048;
 static_assert(std::size(kLines) * 2 < kBuckets, "keep the hash tables at most half full");
 
 // Bucket → line + 1. Filled by index_table() before anybody may look.
-struct Index {
+struct State {
   std::uint16_t by_name[kBuckets] = {};
   std::uint16_t by_original[kBuckets] = {};
 };
-constinit Index g_index;
+constinit State g_state;
 
 std::size_t hash_name(const char* name) {
   std::uint32_t hash = 2166136261u;
@@ -98,21 +98,21 @@ void insert(std::uint16_t* table, std::size_t bucket, std::size_t line) {
 }  // namespace
 
 void index_table() {
-  g_index = {};  // a forked child may find half of the parent's
+  g_state = {};  // a forked child may find half of the parent's
   for (std::size_t i = 0; i < std::size(kLines); ++i) {
     void* original = original_of(kLines[i]);
     if (original == nullptr) continue;  // not in this driver: neither name nor address is ours
-    insert(g_index.by_name, hash_name(kLines[i].name), i);
+    insert(g_state.by_name, hash_name(kLines[i].name), i);
     // Where two names are one function in the driver, the first row answers for both.
     if (entry_by_original(original) == nullptr)
-      insert(g_index.by_original, hash_address(original), i);
+      insert(g_state.by_original, hash_address(original), i);
   }
 }
 
 void* entry_by_name(const char* name) {
-  for (std::size_t bucket = hash_name(name); g_index.by_name[bucket] != 0;
+  for (std::size_t bucket = hash_name(name); g_state.by_name[bucket] != 0;
        bucket = (bucket + 1) % kBuckets) {
-    const Line& line = kLines[g_index.by_name[bucket] - 1];
+    const Line& line = kLines[g_state.by_name[bucket] - 1];
     if (std::strcmp(line.name, name) == 0) return reinterpret_cast<void*>(line.entry);
   }
   return nullptr;
@@ -126,9 +126,9 @@ bool is_ours(const char* name) {
 }
 
 void* entry_by_original(const void* original) {
-  for (std::size_t bucket = hash_address(original); g_index.by_original[bucket] != 0;
+  for (std::size_t bucket = hash_address(original); g_state.by_original[bucket] != 0;
        bucket = (bucket + 1) % kBuckets) {
-    const Line& line = kLines[g_index.by_original[bucket] - 1];
+    const Line& line = kLines[g_state.by_original[bucket] - 1];
     if (original_of(line) == original) return reinterpret_cast<void*>(line.entry);
   }
   return nullptr;

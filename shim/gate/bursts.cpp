@@ -18,8 +18,11 @@ constexpr std::uint64_t kCopyWaitsNs = 60'000;
 // A thread that launches and does nothing for so long does not work meanwhile.
 constexpr std::uint64_t kLongestBurstNs = 500'000'000;
 
-std::atomic<std::uint64_t> g_began_ns[abi::kMaxGpus];  // of the burst; 0: nothing was launched
-std::atomic<std::uint32_t> g_rang_for[abi::kMaxGpus];  // ring_after, since the last wait
+struct State {
+  std::atomic<std::uint64_t> began_ns[abi::kMaxGpus] = {};  // of the burst; 0: nothing was launched
+  std::atomic<std::uint32_t> rang_for[abi::kMaxGpus] = {};  // ring_after, since the last wait
+};
+constinit State g_state;
 
 bool told(const abi::Lane& lane) {
   return (lane.attention.load(std::memory_order_relaxed) & abi::kTellWaits) != 0;
@@ -37,20 +40,20 @@ void add(abi::Word64& sum, std::uint64_t more) { sum.fetch_add(more, std::memory
 
 void begin(abi::Lane& lane) {
   lane.attention.fetch_and(~abi::kBurstBegins, std::memory_order_relaxed);
-  g_began_ns[lane_index(&lane)].store(monotonic_ns(), std::memory_order_relaxed);
+  g_state.began_ns[lane_index(&lane)].store(monotonic_ns(), std::memory_order_relaxed);
 }
 
 void ring_if_due(abi::Lane& lane) {
   const int index = lane_index(&lane);
   const abi::Gate& gate = page().gates[index];
   const std::uint32_t after = gate.ring_after.load(std::memory_order_relaxed) & ~abi::kWaitForeseen;
-  if (after == 0 || g_rang_for[index].load(std::memory_order_relaxed) == after) return;
+  if (after == 0 || g_state.rang_for[index].load(std::memory_order_relaxed) == after) return;
   if (launches(lane) - gate.launched.load(std::memory_order_relaxed) < after) return;
-  g_rang_for[index].store(after, std::memory_order_relaxed);
+  g_state.rang_for[index].store(after, std::memory_order_relaxed);
   wake_monitor();
 }
 
-void drop(unsigned lane) { g_began_ns[lane].store(0, std::memory_order_relaxed); }
+void drop(unsigned lane) { g_state.began_ns[lane].store(0, std::memory_order_relaxed); }
 
 void wait_begins(abi::Lane& lane) {
   abi::Gate& gate = page().gates[lane_index(&lane)];
@@ -87,7 +90,7 @@ void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   const int index = lane_index(&lane);
   abi::Gate& gate = page().gates[index];
   const std::uint64_t now = monotonic_ns();
-  const std::uint64_t first = g_began_ns[index].exchange(0, std::memory_order_relaxed);
+  const std::uint64_t first = g_state.began_ns[index].exchange(0, std::memory_order_relaxed);
   const std::uint64_t waited = now - std::min(began_ns, now);
   const std::uint64_t burst = std::max(waited, now - std::min(first, now));
   const bool counts = first != 0 && burst - waited < kLongestBurstNs;
@@ -95,7 +98,7 @@ void wait_ended(abi::Lane& lane, std::uint64_t began_ns) {
   add(gate.burst_ns, counts ? burst : waited);
   add(gate.waited_ns, waited);
   note_burst(lane, gate, counts, burst - waited, waited);
-  g_rang_for[index].store(0, std::memory_order_relaxed);
+  g_state.rang_for[index].store(0, std::memory_order_relaxed);
   lane.attention.fetch_or(abi::kBurstBegins, std::memory_order_relaxed);
   if (told(lane)) wake_monitor();
 }
@@ -104,12 +107,6 @@ void copy_ended(abi::Lane& lane, std::uint64_t began_ns) {
   if (monotonic_ns() - began_ns >= kCopyWaitsNs) wait_ended(lane, began_ns);
 }
 
-namespace {
-void forget() {
-  for (auto& began : g_began_ns) began.store(0);
-  for (auto& rang_for : g_rang_for) rang_for.store(0);
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::bursts

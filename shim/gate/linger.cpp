@@ -37,8 +37,11 @@ struct Ours {
   bool refused = false;
 };
 
-Ours g_ours[abi::kMaxGpus];
-pthread_mutex_t g_locks[abi::kMaxGpus];
+struct State {
+  Ours ours[abi::kMaxGpus];
+  pthread_mutex_t locks[abi::kMaxGpus] = {};
+};
+constinit State g_state;
 
 bool complete() {
   const Driver& calls = driver();
@@ -133,8 +136,8 @@ CUresult put_behind(Ours& ours, unsigned lane, CUdeviceptr word, bool lingers) {
 
 void behind_latest(unsigned lane) {
   view::View* view = view::usable(lane);
-  if (view == nullptr || ::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
-  Ours& ours = g_ours[lane];
+  if (view == nullptr || ::pthread_mutex_trylock(&g_state.locks[lane]) != 0) return;
+  Ours& ours = g_state.ours[lane];
   const abi::Word32& word = view->gates[lane].lingered;
   if (ours.view != view) {
     ours.view = view;
@@ -146,22 +149,15 @@ void behind_latest(unsigned lane) {
     const CUresult result = put_behind(ours, lane, at, pending < kMostPending);
     if (result != CUDA_SUCCESS) refuse(ours, result);
   }
-  ::pthread_mutex_unlock(&g_locks[lane]);
+  ::pthread_mutex_unlock(&g_state.locks[lane]);
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {
-  const Locked locked(g_locks[lane]);
-  if (g_ours[lane].context != nullptr && g_ours[lane].owner == owner) g_ours[lane] = {};
+  const Locked locked(g_state.locks[lane]);
+  if (g_state.ours[lane].context != nullptr && g_state.ours[lane].owner == owner)
+    g_state.ours[lane] = {};
 }
 
-namespace {
-void forget() {
-  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    g_ours[lane] = {};
-    g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
-  }
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::linger

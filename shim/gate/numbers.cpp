@@ -20,7 +20,10 @@ constexpr std::uint64_t kMostDrainNs = 2'000'000'000;
 // A stream's queue holds about 1000 entries, and not all of them are ours to know.
 constexpr std::uint32_t kMostEntries = 512;
 
-std::atomic<unsigned> g_latest[abi::kMaxGpus];  // the slot that was launched into last
+struct State {
+  std::atomic<unsigned> latest[abi::kMaxGpus] = {};  // the slot that was launched into last
+};
+constinit State g_state;
 
 std::uint64_t spacing_ns(unsigned lane) {
   const std::uint32_t us = page().gates[lane].spacing_us.load(std::memory_order_relaxed);
@@ -179,8 +182,8 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   Slot& slot = *found;
   const bool graph = work.kind == Kind::kGraph;
   const costs::Cost cost = armed ? cost_of(slot, work) : costs::Cost{};
-  g_latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
-                             std::memory_order_relaxed);
+  g_state.latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
+                                   std::memory_order_relaxed);
   bool waits = armed;
   if (ends_before(slot, graph, cost)) {
     if (armed && turn_over(slot, view)) {
@@ -244,7 +247,7 @@ bool settle(unsigned lane, const Place* named) {
 
 Latest::Latest(unsigned lane, CUcontext context) {
   if (process().captures.load(std::memory_order_seq_cst) != 0) return;  // as in settle()
-  Slot& slot = g_slots[lane][g_latest[lane].load(std::memory_order_relaxed)];
+  Slot& slot = g_slots[lane][g_state.latest[lane].load(std::memory_order_relaxed)];
   if (::pthread_mutex_trylock(&slot.lock) != 0) return;
   if (reachable(slot, context) && !may_be_full(slot)) {
     slot_ = &slot;

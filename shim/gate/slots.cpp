@@ -10,7 +10,10 @@
 namespace switchyard::shim::numbers {
 namespace {
 
-pthread_mutex_t g_taking[abi::kMaxGpus];
+struct State {
+  pthread_mutex_t taking[abi::kMaxGpus] = {};
+};
+constinit State g_state;
 
 // pre: the slot's lock, for both.
 
@@ -65,7 +68,7 @@ Slot* find(unsigned lane, std::uint64_t key) {
 }
 
 Slot* take(const Place& place, std::uint64_t key) {
-  const Locked taking(g_taking[place.lane]);
+  const Locked taking(g_state.taking[place.lane]);
   if (Slot* slot = find(place.lane, key)) return slot;
   for (const bool free : {true, false}) {
     for (Slot& slot : g_slots[place.lane]) {
@@ -106,7 +109,7 @@ void clear() {
       slot.number = slot.lent = 0;
     }
   }
-  for (auto& lock : g_taking) lock = PTHREAD_MUTEX_INITIALIZER;
+  renew(g_state);
 }
 SWITCHYARD_RESET(kState, clear);
 

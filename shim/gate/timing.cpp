@@ -17,12 +17,12 @@ namespace {
 
 constexpr unsigned kTimers = 64;  // launches that may be on their way at once
 
-enum class State { kHeld, kPassing, kSpoilt };
+enum class Stage { kHeld, kPassing, kSpoilt };
 
 struct Timer {
   CUevent before = nullptr, after = nullptr;
   std::uint64_t key = 0;
-  State state = State::kHeld;
+  Stage stage = Stage::kHeld;
 };
 
 // A ring: timers are read in the order in which they were begun.
@@ -37,9 +37,12 @@ struct Pool {
   Timer timers[kTimers];
 };
 
-constinit Pool g_pools[abi::kMaxGpus];
-pthread_mutex_t g_locks[abi::kMaxGpus];
-constinit costs::Table g_tables[abi::kMaxGpus];
+struct State {
+  Pool pools[abi::kMaxGpus];
+  pthread_mutex_t locks[abi::kMaxGpus] = {};
+  costs::Table tables[abi::kMaxGpus];
+};
+constinit State g_state;
 
 bool complete() {
   const Driver& calls = driver();
@@ -88,8 +91,8 @@ Timer* take(Pool& pool, CUcontext context) {
 // What the oldest took. False: the GPU, or the launching thread, is not that far.
 bool read_oldest(Pool& pool, costs::Table& table) {
   const Timer& timer = pool.timers[pool.oldest];
-  if (timer.state == State::kHeld) return false;
-  if (timer.state == State::kPassing) {
+  if (timer.stage == Stage::kHeld) return false;
+  if (timer.stage == Stage::kPassing) {
     float ms = 0;
     CUresult result = driver().cuEventQuery(timer.after);
     if (result == CUDA_ERROR_NOT_READY) return false;
@@ -119,8 +122,8 @@ void read(Pool& pool, costs::Table& table) {
 
 // Kernels go with their context, and their handles may come again as others.
 void reset(unsigned lane) {
-  Pool& pool = g_pools[lane];
-  g_tables[lane].forget();
+  Pool& pool = g_state.pools[lane];
+  g_state.tables[lane].forget();
   pool.context = nullptr;
   ++pool.generation;
   pool.refused = false;
@@ -135,34 +138,34 @@ bool is_of(const Pool& pool, std::uint64_t owner) {
 }
 
 void passed(const Timed& timed, CUresult result) {
-  const Locked locked(g_locks[timed.lane]);
-  Pool& pool = g_pools[timed.lane];
+  const Locked locked(g_state.locks[timed.lane]);
+  Pool& pool = g_state.pools[timed.lane];
   if (pool.generation != timed.generation) return;
-  pool.timers[timed.index].state = result == CUDA_SUCCESS ? State::kPassing : State::kSpoilt;
+  pool.timers[timed.index].stage = result == CUDA_SUCCESS ? Stage::kPassing : Stage::kSpoilt;
 }
 
 }  // namespace
 
-costs::Cost cost(unsigned lane, std::uint64_t key) { return g_tables[lane].look(key); }
+costs::Cost cost(unsigned lane, std::uint64_t key) { return g_state.tables[lane].look(key); }
 
 Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream stream) {
-  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return {};
-  Pool& pool = g_pools[lane];
+  if (::pthread_mutex_trylock(&g_state.locks[lane]) != 0) return {};
+  Pool& pool = g_state.pools[lane];
   // A program may poll and never wait. What is not known at all comes before what is timed again.
   const unsigned room = cost.ns == 0 ? kTimers : kTimers / 2;
-  if (pool.count.load(std::memory_order_relaxed) >= room) read(pool, g_tables[lane]);
+  if (pool.count.load(std::memory_order_relaxed) >= room) read(pool, g_state.tables[lane]);
   Timer* timer = pool.count.load(std::memory_order_relaxed) < room ? take(pool, context) : nullptr;
   Timed timed{};
   CUevent before = nullptr;
-  if (timer != nullptr && g_tables[lane].expect(cost.key)) {
+  if (timer != nullptr && g_state.tables[lane].expect(cost.key)) {
     timer->key = cost.key;
-    timer->state = State::kHeld;
+    timer->stage = Stage::kHeld;
     before = timer->before;
     timed = {timer->after, stream, lane, static_cast<unsigned>(timer - pool.timers),
              pool.generation};
     pool.count.fetch_add(1, std::memory_order_relaxed);
   }
-  ::pthread_mutex_unlock(&g_locks[lane]);
+  ::pthread_mutex_unlock(&g_state.locks[lane]);
   if (before == nullptr) return {};
   // Outside the lock: where the queue is full the driver waits here.
   const CUresult result = driver().cuEventRecord(before, stream);
@@ -177,31 +180,31 @@ void end(const Timed& timed) {
 }
 
 void collect(unsigned lane) {
-  Pool& pool = g_pools[lane];
+  Pool& pool = g_state.pools[lane];
   if (pool.count.load(std::memory_order_relaxed) == 0) return;
-  if (::pthread_mutex_trylock(&g_locks[lane]) != 0) return;
-  read(pool, g_tables[lane]);
-  ::pthread_mutex_unlock(&g_locks[lane]);
+  if (::pthread_mutex_trylock(&g_state.locks[lane]) != 0) return;
+  read(pool, g_state.tables[lane]);
+  ::pthread_mutex_unlock(&g_state.locks[lane]);
 }
 
 void suspend(unsigned lane, std::uint64_t owner) {
-  const Locked locked(g_locks[lane]);
-  if (is_of(g_pools[lane], owner)) g_pools[lane].suspended = true;
+  const Locked locked(g_state.locks[lane]);
+  if (is_of(g_state.pools[lane], owner)) g_state.pools[lane].suspended = true;
 }
 
 void lives_on(unsigned lane, std::uint64_t owner) {
-  const Locked locked(g_locks[lane]);
-  if (is_of(g_pools[lane], owner)) g_pools[lane].suspended = false;
+  const Locked locked(g_state.locks[lane]);
+  if (is_of(g_state.pools[lane], owner)) g_state.pools[lane].suspended = false;
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {
-  const Locked locked(g_locks[lane]);
-  if (is_of(g_pools[lane], owner)) reset(lane);
+  const Locked locked(g_state.locks[lane]);
+  if (is_of(g_state.pools[lane], owner)) reset(lane);
 }
 
 void clear() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    g_locks[lane] = PTHREAD_MUTEX_INITIALIZER;
+    g_state.locks[lane] = PTHREAD_MUTEX_INITIALIZER;
     reset(lane);
   }
 }

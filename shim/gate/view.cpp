@@ -27,9 +27,12 @@ constexpr std::uint64_t kMotionlessNs = 60'000'000'000;
 
 enum Stage : std::uint32_t { kFresh = 0, kAtIt = 1, kRegistered = 2 };
 
-View g_views[kMost];
-std::atomic<unsigned> g_count{0};
-std::atomic<View*> g_current{nullptr};
+struct State {
+  View views[kMost];
+  std::atomic<unsigned> count{0};
+  std::atomic<View*> current{nullptr};
+};
+constinit State g_state;
 
 // Makes the GPU of `lane` see the view. pre: this thread alone is at it.
 CUresult show_to(View& view, unsigned lane) {
@@ -123,8 +126,8 @@ void follow_page(View& view) {
 }  // namespace
 
 void make(int fd) {
-  View* before = g_current.load(std::memory_order_relaxed);
-  const unsigned index = g_count.load(std::memory_order_relaxed);
+  View* before = g_state.current.load(std::memory_order_relaxed);
+  const unsigned index = g_state.count.load(std::memory_order_relaxed);
   View* made = nullptr;
   if (index < kMost) {
     void* mapped =
@@ -133,22 +136,22 @@ void make(int fd) {
       // The GPU work of the parent isn't in a forked child, which needs no mapping of the parent's
       // gate. Where the kernel refuses this, the child has the mapping and forgets it (clear()).
       (void)::madvise(mapped, kBytes, MADV_DONTFORK);
-      made = &g_views[index];
+      made = &g_state.views[index];
       made->gates = static_cast<abi::Gate*>(mapped);
-      g_count.store(index + 1, std::memory_order_release);
+      g_state.count.store(index + 1, std::memory_order_release);
     }
   }
   if (made == nullptr) {
     log_line(Level::kWarn, "gate: no second mapping of page %u: only threads are held", index);
   }
-  g_current.store(made, std::memory_order_release);
+  g_state.current.store(made, std::memory_order_release);
   if (before == nullptr) return;
   before->followed.store(true, std::memory_order_release);
   // Whoever sleeps on the old page's word sleeps on a word that nobody wakes any more.
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) wake_held(before->gates[lane].closed);
 }
 
-View* current() { return g_current.load(std::memory_order_acquire); }
+View* current() { return g_state.current.load(std::memory_order_acquire); }
 
 View* usable(unsigned lane) {
   View* view = current();
@@ -219,9 +222,9 @@ void context_gone(unsigned lane, std::uint64_t owner) {
 
 bool follow(std::uint64_t now_ns) {
   bool pending = false;
-  const unsigned count = g_count.load(std::memory_order_acquire);
+  const unsigned count = g_state.count.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i) {
-    View& view = g_views[i];
+    View& view = g_state.views[i];
     if (!view.followed.load(std::memory_order_acquire)) continue;
     follow_page(view);
     if (has_work(view) && moves(view, now_ns)) {
@@ -235,12 +238,12 @@ bool follow(std::uint64_t now_ns) {
 }
 
 namespace {
-// The parent's views are not mapped here.
+// The parent's views are not mapped here. Most of them were never used, so not all are renewed.
 void forget() {
-  const unsigned count = g_count.exchange(0);
-  g_current.store(nullptr);
+  const unsigned count = g_state.count.exchange(0);
+  g_state.current.store(nullptr);
   for (unsigned i = 0; i < count; ++i) {
-    ::new (static_cast<void*>(&g_views[i])) View;
+    ::new (static_cast<void*>(&g_state.views[i])) View;
   }
 }
 }  // namespace

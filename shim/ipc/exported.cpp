@@ -172,7 +172,10 @@ bool is_exportable(CUdeviceptr address) {
   return exportable(address) != nullptr;
 }
 
-pthread_mutex_t g_exporting = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  pthread_mutex_t exporting = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 }  // namespace
 
@@ -182,7 +185,7 @@ bool get_handle(CUipcMemHandle* out, CUdeviceptr address, CUresult& result) {
   if (driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return false;
   const swap::WorkGuard entry;
   const memory::Relaxed relaxed;
-  const Locked one_at_a_time(g_exporting);
+  const Locked one_at_a_time(g_state.exporting);
   result = export_range(*out, address);
   return true;
 }
@@ -208,9 +211,6 @@ void ended(const Range& range) {
   swap::act_later(&taking->later);
 }
 
-namespace {
-void forget() { g_exporting = PTHREAD_MUTEX_INITIALIZER; }
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::ipc

@@ -21,7 +21,10 @@ constexpr timespec kAskAgain = {0, 100 * 1000 * 1000};
 // Somebody else may take what was just granted to us. So often in a row, it is not chance.
 constexpr int kMostGrants = 64;
 
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+struct State {
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 std::atomic<std::uint64_t>& used_of(const abi::Lane& lane) {
   return process().used_bytes[lane_index(&lane)];
@@ -204,7 +207,7 @@ std::uint64_t available_bytes(const abi::Lane& lane) {
   return debt > all ? 0 : all - debt;
 }
 
-Frozen::Frozen() : locked_(g_lock) {}
+Frozen::Frozen() : locked_(g_state.lock) {}
 
 void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh) {
   const std::uint64_t used = process().used_bytes[index].load(std::memory_order_relaxed);
@@ -218,9 +221,6 @@ void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane& fresh) {
   fresh.used_bytes.store(used, std::memory_order_relaxed);
 }
 
-namespace {
-void forget() { g_lock = PTHREAD_MUTEX_INITIALIZER; }
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::account

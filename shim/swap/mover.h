@@ -30,7 +30,8 @@ namespace switchyard::shim::swap::mover {
 // Makes the thread, once per process.
 void start();
 
-// The page, or what is allocated, has changed.
+// The page, or what is allocated, has changed. When the monitor rings, the client itself wakes the
+// mover (client/process.h).
 void poke();
 
 // Around the end of a context: the mover uses none meanwhile.

@@ -75,8 +75,6 @@ bool look(std::uint64_t now_ns) {
   return follows || drains;
 }
 
-void rang() { swap::mover::poke(); }
-
 void heed_monitor() { groups::apply_wanted(); }
 
 void without_monitor() { open_without_monitor(); }

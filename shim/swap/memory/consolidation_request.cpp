@@ -13,22 +13,22 @@
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::consolidation_request {
+
+std::atomic<std::uint32_t> g_stage{kNone};
+
 namespace {
 
-enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
-
 struct State {
-  std::atomic<std::uint32_t> stage{kNone};
   std::atomic<Handle> number{0};
   std::atomic<CUresult> result{CUDA_SUCCESS};
   pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
 
-bool is(Stage stage) { return g_state.stage.load(std::memory_order_acquire) == stage; }
+bool is(Stage stage) { return g_stage.load(std::memory_order_acquire) == stage; }
 
 bool change(std::uint32_t from, Stage to) {
-  return g_state.stage.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+  return g_stage.compare_exchange_strong(from, to, std::memory_order_acq_rel);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
   if (admission::inside()) return CUDA_ERROR_NOT_READY;
   const Locked alone(g_state.asking);
   g_state.number.store(number);
-  g_state.stage.store(kAsked, std::memory_order_release);
+  g_stage.store(kAsked, std::memory_order_release);
   mover::poke();
   std::uint64_t end = monotonic_ns() + limit_ns;
   while (!is(kAnswered)) {
@@ -50,11 +50,10 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
     sleep_ns(pause ? 10'000'000 : 50'000);
   }
-  g_state.stage.store(kNone);
+  g_stage.store(kNone);
   return g_state.result.load();
 }
 
-bool is_asked() { return is(kAsked); }
 bool take() { return change(kAsked, kTaken); }
 bool is_taken() { return is(kTaken); }
 bool begin() { return change(kTaken, kBegun); }
@@ -62,9 +61,15 @@ Handle number() { return g_state.number.load(); }
 
 void answer(CUresult result) {
   g_state.result.store(result);
-  g_state.stage.store(kAnswered, std::memory_order_release);
+  g_stage.store(kAnswered, std::memory_order_release);
 }
 
-SWITCHYARD_RENEW(kState, g_state);
+namespace {
+void forget() {
+  renew(g_state);
+  g_stage.store(kNone, std::memory_order_relaxed);
+}
+}  // namespace
+SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::consolidation_request

@@ -11,6 +11,7 @@
 // Threading: ask() from any thread; the rest is the mover's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/swap/memory/vmm_allocation.h"
@@ -24,7 +25,9 @@ inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 // calling thread's own. pre: outside of any WorkGuard, and nothing of ours is held.
 CUresult ask(Handle number, std::uint64_t limit_ns = kLimitNs);
 
-bool is_asked();
+enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
+extern std::atomic<std::uint32_t> g_stage;
+inline bool is_asked() { return g_stage.load(std::memory_order_acquire) == kAsked; }
 // False: it was withdrawn.
 bool take();
 bool is_taken();

@@ -52,7 +52,8 @@ std::uint64_t kept_now() {
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
   const RangesLock held;
-  return residency_page::resident(lane) - cache::resident_on(lane);
+  const std::uint64_t there = residency_page::resident(lane);
+  return cache::any() ? there - cache::resident_on(lane) : there;
 }
 
 // Whether the host has room for so much as far as is known without trying.
@@ -242,7 +243,7 @@ Input Executor::swap_out(const Seen& seen) {
   Moved out;
   {
     const RangesLock held;
-    cache::drop_all(lane_);
+    if (cache::any()) cache::drop_all(lane_);
     const std::uint64_t there = residency_page::resident(lane_);
     if (there > seen.limit)
       out = move_out(lane_, there - seen.limit, residency_page::resident_changes);

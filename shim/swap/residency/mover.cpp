@@ -1,14 +1,11 @@
 #include "shim/swap/mover.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
+#include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/lock.h"
 #include "shim/log.h"
@@ -28,30 +25,23 @@ constexpr std::size_t kStackBytes = 8u << 20;
 
 struct State {
   std::atomic<std::int32_t> thread_of{0};               // the process that has a mover
-  std::atomic<std::uint32_t> pokes{0};                  // a futex word
   pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  // held by the mover while it uses a context
 };
 constinit State g_state;
-
-void sleep_until_poked(std::uint32_t seen, std::uint64_t ns) {
-  const timespec limit{static_cast<time_t>(ns / 1'000'000'000),
-                       static_cast<long>(ns % 1'000'000'000)};
-  ::syscall(SYS_futex, &g_state.pokes, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
-}
 
 void* run(void*) {
   // What another thread captures must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   residency::Executor& executor = residency::executor();
   for (;;) {
-    const std::uint32_t seen = g_state.pokes.load(std::memory_order_acquire);
+    const std::uint32_t seen = process().mover.seen();
     std::uint64_t wait_ns = 0;
     {
       const Locked at_work(g_state.at_work);
       wait_ns = executor.look();
       executor.pause();
     }
-    if (wait_ns != 0) sleep_until_poked(seen, wait_ns);
+    if (wait_ns != 0) process().mover.sleep(seen, wait_ns);
   }
 }
 
@@ -68,10 +58,7 @@ void start() {
   }
 }
 
-void poke() {
-  g_state.pokes.fetch_add(1, std::memory_order_release);
-  ::syscall(SYS_futex, &g_state.pokes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
+void poke() { process().mover.wake(); }
 
 Standstill::Standstill() : locked_(on()) {
   if (locked_) ::pthread_mutex_lock(&g_state.at_work);

@@ -2,7 +2,6 @@
 
 #include "shim/clock.h"
 #include "shim/swap/host/pinned_pool.h"
-#include "shim/swap/transfer/copy_stream.h"
 #include "shim/swap/transfer/digest.h"
 #include "shim/swap/transfer/handover.h"
 #include "shim/swap/transfer/pipeline.h"

@@ -1,5 +1,4 @@
 #include "shim/swap/host/pinned_pool.h"
-#include "shim/swap/transfer/copy_stream.h"
 #include "shim/swap/transfer/digest.h"
 #include "shim/swap/transfer/handover.h"
 #include "shim/swap/transfer/pipeline.h"

@@ -61,7 +61,7 @@ void groups::restore_default() {
   ++g_neighbours.restored;
 }
 
-void swap::mover::poke() { ++g_neighbours.mover_pokes; }
+void swap::mover::poke() { process().mover.wake(); }
 bool swap::admission::overrule(std::uint64_t) { return false; }
 void swap::residency_page::carry_over(abi::Page&) { ++g_neighbours.residencies_carried; }
 void swap::residency_page::moved_to_fresh_page() {}

@@ -24,8 +24,7 @@ struct Neighbours {
   std::atomic<int> restored{0};           // slices
   std::atomic<int> opened_at_restore{0};  // gates come first: that needs nobody
   std::atomic<int> applied{0};            // slices
-  std::atomic<int> mover_pokes{0};
-  std::atomic<int> looks{0};  // of the service thread
+  std::atomic<int> looks{0};              // of the service thread
   std::atomic<int> views{0};
   std::atomic<int> pauses_carried{0};
   std::atomic<int> residencies_carried{0};
@@ -38,6 +37,9 @@ struct Neighbours {
   std::atomic<unsigned> nvml_gpus{1};
 };
 extern Neighbours g_neighbours;
+
+// How often the mover was woken.
+inline std::uint32_t mover_pokes() { return process().mover.seen(); }
 
 // The stages of the resets that ran in this process, in their order: p, c, s (shim/reset.h).
 extern std::string g_forgotten;

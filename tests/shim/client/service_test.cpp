@@ -32,11 +32,11 @@ class Service : public ClientTest {
   struct Seen {
     int opened = g_neighbours.opened;
     int restored = g_neighbours.restored;
-    int mover_pokes = g_neighbours.mover_pokes;
+    std::uint32_t pokes = mover_pokes();
   };
   static bool freed_since(const Seen& before) {
     return g_neighbours.opened > before.opened && g_neighbours.restored > before.restored &&
-           g_neighbours.mover_pokes > before.mover_pokes;
+           mover_pokes() > before.pokes;
   }
 };
 
@@ -45,10 +45,10 @@ TEST_F(Service, ADoorbellMeansALookAtThePage) {
   join_it();
   for (int round = 0; round < 3; ++round) {
     const int applied = g_neighbours.applied;
-    const int pokes = g_neighbours.mover_pokes;
+    const std::uint32_t pokes = mover_pokes();
     current().ring();
-    EXPECT_TRUE(eventually(
-        [&] { return g_neighbours.applied > applied && g_neighbours.mover_pokes > pokes; }));
+    EXPECT_TRUE(
+        eventually([&] { return g_neighbours.applied > applied && mover_pokes() > pokes; }));
   }
 }
 
@@ -57,13 +57,13 @@ TEST_F(Service, APokeMeansALookAtTheSlices) {
   monitor();
   join_it();
   ASSERT_TRUE(eventually([] { return g_neighbours.applied > 0; }));
-  const int pokes = g_neighbours.mover_pokes;
+  const std::uint32_t pokes = mover_pokes();
   for (int round = 0; round < 3; ++round) {
     const int applied = g_neighbours.applied;
     service::poke();
     EXPECT_TRUE(eventually([&] { return g_neighbours.applied > applied; }));
   }
-  EXPECT_EQ(g_neighbours.mover_pokes, pokes);
+  EXPECT_EQ(mover_pokes(), pokes);
 }
 
 TEST_F(Service, ADoorbellIsHeardOnce) {
@@ -147,9 +147,9 @@ TEST_F(Service, ItOutlivesAPollThatFails) {
   service::poke();
   const int looks = g_neighbours.looks;
   EXPECT_TRUE(eventually([&] { return g_neighbours.looks > looks + 3; }));
-  const int pokes = g_neighbours.mover_pokes;
+  const std::uint32_t pokes = mover_pokes();
   current().ring();
-  EXPECT_TRUE(eventually([&] { return g_neighbours.mover_pokes > pokes; }));
+  EXPECT_TRUE(eventually([&] { return mover_pokes() > pokes; }));
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(current().welcomed(), 1);
   current().hang_up();

@@ -86,7 +86,7 @@ TEST_F(Account, ALastResortIsTriedOnceBeforeARefusal) {
 TEST_F(Account, UnderWaitItAsksUntilMemoryComes) {
   set_quota(10 * kMiB);
   account::reserve(&lane(), 8 * kMiB, nullptr);
-  world_.waits = 1000;
+  world_.waits_first = 1000;
   int asked = 0;
   world_.before_answer = [&] {
     if (++asked == 3) account::release(&lane(), 8 * kMiB);
@@ -99,7 +99,7 @@ TEST_F(Account, UnderWaitItAsksUntilMemoryComes) {
 TEST_F(Account, UnderWaitTheMonitorEndsAWaitInVain) {
   set_quota(10 * kMiB);
   account::reserve(&lane(), 8 * kMiB, nullptr);
-  world_.waits = 2;
+  world_.waits_first = 2;
   EXPECT_EQ(account::reserve(&lane(), 10 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   expect_balanced();
 }

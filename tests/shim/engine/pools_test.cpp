@@ -175,10 +175,8 @@ TEST_F(Pools, ADestroyedPoolsAllocationsStayChargedUntilTheyAreFreed) {
 
 TEST_F(Pools, CapturedAllocationsAreNodesAndChargedNothing) {
   process().captures.store(1);
-  g_driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
-    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-  };
+  use_streams();
+  world_.all_captured = true;
   CUdeviceptr at = 0;
   ASSERT_EQ(rules::allocate_async<false>(async, &at, kMiB, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(used(), 0u);

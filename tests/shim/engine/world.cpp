@@ -27,7 +27,7 @@ bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answ
   const std::uint64_t missing = bytes > has ? bytes - has : 0;
   const std::uint64_t left = world.quota > world.granted ? world.quota - world.granted : 0;
   if (world.quota != 0 && missing > left) {
-    answer.verdict = world.waits-- > 0 ? wire::kWait : wire::kOverQuota;
+    answer.verdict = world.waits_first-- > 0 ? wire::kWait : wire::kOverQuota;
     answer.lacks = world.lacks;
     return true;
   }
@@ -49,73 +49,11 @@ namespace switchyard::shim::testing {
 
 World* g_world = nullptr;
 
-namespace {
-
-CUresult current_device(CUdevice* device) {
-  *device = g_world->device;
-  return g_world->device >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult current_context(CUcontext* context) {
-  *context = g_world->context;
-  return CUDA_SUCCESS;
-}
-
-CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) {
-  const std::lock_guard hold(g_world->lock);
-  const auto found = g_world->pools.find(pool);
-  if (found == g_world->pools.end()) return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<cuuint64_t*>(value) =
-      which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? found->second.used : found->second.reserved;
-  return CUDA_SUCCESS;
-}
-
-CUresult graph_attribute(CUdevice, CUgraphMem_attribute which, void* value) {
-  const std::lock_guard hold(g_world->lock);
-  *static_cast<cuuint64_t*>(value) =
-      which == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ? g_world->graphs.used : g_world->graphs.reserved;
-  return CUDA_SUCCESS;
-}
-
-CUresult trim_pool(CUmemoryPool pool, size_t keep) {
-  const std::lock_guard hold(g_world->lock);
-  ++g_world->trims;
-  FakePool& state = g_world->pools[pool];
-  state.reserved = std::min(state.reserved, std::max<std::uint64_t>(state.used, keep));
-  return CUDA_SUCCESS;
-}
-
-CUresult trim_graphs(CUdevice) {
-  const std::lock_guard hold(g_world->lock);
-  ++g_world->trims;
-  g_world->graphs.reserved = g_world->graphs.used;
-  return CUDA_SUCCESS;
-}
-
-CUresult free_async(CUdeviceptr address, CUstream) {
-  g_world->freed_async.push_back(address);
-  return CUDA_SUCCESS;
-}
-
-CUresult current_pool(CUmemoryPool* pool, CUdevice) {
-  *pool = pool_number(1);
-  return CUDA_SUCCESS;
-}
-
-}  // namespace
-
 EngineTest::EngineTest() {
   g_world = &world_;
   g_driver = {};
-  g_driver.cuCtxGetDevice = current_device;
-  g_driver.cuCtxGetCurrent = current_context;
-  g_driver.cuMemPoolGetAttribute = pool_attribute;
-  g_driver.cuDeviceGetGraphMemAttribute = graph_attribute;
-  g_driver.cuMemPoolTrimTo = trim_pool;
-  g_driver.cuDeviceGraphMemTrim = trim_graphs;
-  g_driver.cuMemFreeAsync = free_async;
-  g_driver.cuDeviceGetMemPool = current_pool;
-  world_.pools[pool_number(1)] = {};
+  use_current_context();
+  use_pools();
   process().alive.store(0);  // as a process that begins
   process().joined.store(0);
   process().captures.store(0);

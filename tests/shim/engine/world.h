@@ -21,7 +21,7 @@
 #include "shim/client/process.h"
 #include "shim/driver.h"
 #include "switchyard/wire.h"
-#include "tests/shim/engine/faults.h"
+#include "tests/shim/engine/fake_driver.h"
 
 namespace switchyard::shim::testing {
 
@@ -29,15 +29,8 @@ inline constexpr std::uint64_t kMiB = 1u << 20;
 // Older headers lack CU_MEM_LOCATION_TYPE_HOST_NUMA.
 inline constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);
 
-// A pool of the made-up driver.
-struct FakePool {
-  std::uint64_t used = 0;
-  std::uint64_t reserved = 0;
-};
-
-struct World {
-  // --- the monitor ---
-  std::mutex lock;
+// The monitor, and the driver.
+struct World : FakeDriver {
   bool present = true;
   std::uint64_t quota = 0;  // of lane 0; 0: none
   std::uint64_t granted = 0;
@@ -45,19 +38,9 @@ struct World {
   int charges = 0;    // kCharge requests
   int refreshes = 0;  // kRefresh requests
   std::atomic<int> wakes{0};
-  int waits = 0;                           // answer kWait so often before a refusal
+  int waits_first = 0;                     // answer kWait so often before a refusal
   wire::Lacks lacks = wire::kDeviceLacks;  // the reason of refusals
   std::function<void()> before_answer;
-
-  // --- the driver ---
-  Faults faults;  // of the calls that a world watches
-  int device = 0;
-  CUcontext context = reinterpret_cast<CUcontext>(0x1000);
-  CUcontext pushed = nullptr;  // what was current before a push
-  std::map<CUmemoryPool, FakePool> pools;
-  FakePool graphs;
-  int trims = 0;
-  std::vector<CUdeviceptr> freed_async;
 };
 
 extern World* g_world;
@@ -92,7 +75,5 @@ void in_threads(int count, const Body& body) {
   for (int t = 0; t < count; ++t) threads.emplace_back(body, t);
   for (std::thread& thread : threads) thread.join();
 }
-
-inline CUmemoryPool pool_number(std::uintptr_t n) { return reinterpret_cast<CUmemoryPool>(n); }
 
 }  // namespace switchyard::shim::testing

@@ -94,12 +94,12 @@ TEST_F(Gate, NothingIsPutIntoACapturedStream) {
   arm();
   launch(second_, 1);
   rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, first_);
-  gpu_.captured.insert(first_);
+  world_.captured.insert(first_);
   launch(first_, 10);
   EXPECT_EQ(log(first_), Log(10, "launch"));
   // The other stream joins the capture with its batch open.
   launch(second_, 1);
-  gpu_.captured.insert(second_);
+  world_.captured.insert(second_);
   synchronise();
   EXPECT_EQ(log(second_), (Log{"wait", "launch", "write 1", "wait", "launch"}));
 }
@@ -107,7 +107,7 @@ TEST_F(Gate, NothingIsPutIntoACapturedStream) {
 TEST_F(Gate, TheLegacyStreamIsLeftAloneWhileTheDriverWouldRefuseIt) {
   arm();
   rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, first_);
-  gpu_.legacy_untouchable = true;
+  world_.legacy_untouchable = true;
   launch(nullptr);
   EXPECT_TRUE(log(CU_STREAM_LEGACY).empty());
 }
@@ -115,7 +115,7 @@ TEST_F(Gate, TheLegacyStreamIsLeftAloneWhileTheDriverWouldRefuseIt) {
 TEST_F(Gate, AnotherThreadsCaptureOpensNothing) {
   arm();
   rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, first_);
-  gpu_.captured.insert(first_);
+  world_.captured.insert(first_);
   gate().closed.store(abi::kClosedByTurn);
   std::atomic<bool> through{false};
   std::thread other([&] {

@@ -61,15 +61,6 @@ CUresult device_pointer(CUdeviceptr* out, void* pointer, unsigned) {
   return CUDA_SUCCESS;
 }
 
-CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
-  if (g_gate_world->legacy_untouchable && (stream == nullptr || stream == CU_STREAM_LEGACY)) {
-    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  }
-  const bool captured = g_gate_world->captured.contains(stream);
-  *status = captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
-}
-
 CUresult original_launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                          unsigned, CUstream stream, void**, void**) {
   if (g_gate_world->during_launch) g_gate_world->during_launch(stream);
@@ -86,8 +77,7 @@ GateTest::GateTest() {
   g_driver.cuStreamBatchMemOp_v2 = write_and_wait;
   g_driver.cuMemHostRegister_v2 = register_memory;
   g_driver.cuMemHostGetDevicePointer_v2 = device_pointer;
-  g_driver.cuStreamIsCapturing = is_capturing;
-  g_driver.cuStreamIsCapturing_ptsz = is_capturing;
+  use_streams();
   new_page();
 }
 

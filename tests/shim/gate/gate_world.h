@@ -29,8 +29,6 @@ struct GateWorld {
   int batches = 0;
   CUresult register_result = CUDA_SUCCESS;
   int registrations = 0;
-  std::set<CUstream> captured;
-  bool legacy_untouchable = false;
   std::function<void(CUstream)> during_launch;
   std::function<void()> during_wait;  // while a wait is put into a stream
 };

@@ -147,7 +147,7 @@ TEST_F(Linger, ANumberThatCannotBeLentGoesIntoTheStreamItself) {
 
 TEST_F(Linger, PutsNothingIntoACapturedStream) {
   launch(first_, 1);
-  gpu_.captured.insert(first_);
+  world_.captured.insert(first_);
   process().captures.store(1);
   wait_for(gate::Waiting::kStream);
   process().captures.store(0);

@@ -277,7 +277,7 @@ TEST_F(AbandonedNumbers, WhenNobodyEndsABatch) {
 TEST_F(AbandonedNumbers, WhenTheStreamIsDestroyedWhereNothingCanBePut) {
   put_one_and_begin_another();
   process().captures.store(1);
-  gpu_.captured.insert(first_);
+  world_.captured.insert(first_);
   gate::forget(first_);
   process().captures.store(0);
   expect_the_first_alone_is_awaited();

@@ -225,7 +225,7 @@ TEST_F(Timing, WithNumbersAloneNothingIsTimed) {
 }
 
 TEST_F(Timing, ACapturedLaunchIsNotTimed) {
-  gpu_.captured.insert(first_);
+  world_.captured.insert(first_);
   process().captures.store(1);
   launch_grid(kLight);
   process().captures.store(0);

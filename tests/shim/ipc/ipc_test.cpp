@@ -198,13 +198,13 @@ TEST_F(LegacyIpc, TheLastCloseWaitsForTheContextAndMayBeTooLate) {
   EXPECT_EQ(open(again, handle), CUDA_SUCCESS);
   EXPECT_EQ(again, opened);
   EXPECT_EQ(close(opened), CUDA_SUCCESS);
-  EXPECT_TRUE(swap_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   // Another thread opens it while this one waits to unmap it.
-  swap_.during_wait = [&] { EXPECT_EQ(open(again, handle), CUDA_SUCCESS); };
+  world_.during_wait = [&] { EXPECT_EQ(open(again, handle), CUDA_SUCCESS); };
   EXPECT_EQ(close(opened), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_EQ(mapped_now(), mapped + 3);
-  swap_.during_wait = nullptr;
+  world_.during_wait = nullptr;
   process().captures.store(1);
   EXPECT_EQ(close(opened), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   process().captures.store(0);

@@ -150,26 +150,6 @@ CUresult attribute(int* value, CUdevice_attribute, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-CUresult synchronise() {
-  if (g_swap->during_wait) g_swap->during_wait();
-  const std::lock_guard hold(g_world->lock);
-  g_swap->waits.push_back(g_world->context);
-  return g_swap->wait_result;
-}
-
-CUresult push(CUcontext context) {
-  if (g_swap->ended.contains(context)) return CUDA_ERROR_INVALID_CONTEXT;
-  std::swap(g_world->pushed, g_world->context);
-  g_world->context = context;
-  return CUDA_SUCCESS;
-}
-
-CUresult pop(CUcontext* context) {
-  *context = g_world->context;
-  g_world->context = g_world->pushed;
-  return CUDA_SUCCESS;
-}
-
 CUresult exchange_mode(CUstreamCaptureMode* mode) {
   ++g_swap->relaxed;
   std::swap(*mode, g_swap->capture_mode);
@@ -180,6 +160,7 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) {
 
 SwapTest::SwapTest() {
   g_swap = &swap_;
+  use_contexts();
   g_driver.cuMemAddressReserve = reserve;
   g_driver.cuMemAddressFree = unreserve;
   g_driver.cuMemCreate = create;
@@ -188,9 +169,6 @@ SwapTest::SwapTest() {
   g_driver.cuMemUnmap = unmap;
   g_driver.cuMemSetAccess = give_access;
   g_driver.cuDeviceGetAttribute = attribute;
-  g_driver.cuCtxSynchronize = synchronise;
-  g_driver.cuCtxPushCurrent_v2 = push;
-  g_driver.cuCtxPopCurrent_v2 = pop;
   g_driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
   SWITCHYARD_WATCH(faults(), cuMemAddressReserve);
   SWITCHYARD_WATCH(faults(), cuMemCreate);

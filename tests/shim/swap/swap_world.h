@@ -30,13 +30,9 @@ struct SwapWorld {
   unsigned refused_types = 0;        // handle types that it makes no memory for
   CUmemAllocationProp properties{};  // of the last that was created
   bool rdma = false;
-  std::vector<CUcontext> waits;  // contexts that were synchronised
-  CUresult wait_result = CUDA_SUCCESS;
-  std::function<void()> during_wait;
   int relaxed = 0;  // how often a thread changed its capture mode
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // every thread's
-  std::set<CUcontext> ended;
-  std::vector<CUdeviceptr> freed;  // by the driver's own free
+  std::vector<CUdeviceptr> freed;                                     // by the driver's own free
 
   // --- what the mover was told ---
   std::atomic<int> started{0};

@@ -63,7 +63,7 @@ TEST_F(SwappableAllocation, SmallOnesStayTheDrivers) {
   EXPECT_TRUE(swap_.reserved.empty());
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   EXPECT_EQ(swap_.freed, std::vector<CUdeviceptr>{at});
-  EXPECT_EQ(swap_.waits.size(), 0u);
+  EXPECT_EQ(world_.waits.size(), 0u);
   expect_nothing_left();
 }
 
@@ -160,7 +160,7 @@ TEST_F(SwappableAllocation, InsideAnEntryDoesNotWait) {
   ASSERT_TRUE(swap::admission::shut());
   const CUdeviceptr at = allocate(8 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_TRUE(swap_.waits.empty());  // nor for the GPU: the mover would wait for the waiter
+  EXPECT_TRUE(world_.waits.empty());  // nor for the GPU: the mover would wait for the waiter
 }
 
 TEST_F(SwappableAllocation, GoesOnInACaptureInRelaxedMode) {

@@ -30,7 +30,7 @@ TEST_F(SwappableFree, WaitsForTheContextsWork) {
   const CUcontext mine = use_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{mine});
+  EXPECT_EQ(world_.waits, std::vector<CUcontext>{mine});
   expect_nothing_left();
 }
 
@@ -39,14 +39,14 @@ TEST_F(SwappableFree, WaitsForTheContextItWasMadeInWhateverIsCurrent) {
   const CUdeviceptr at = allocate(8 * kMiB);
   const CUcontext other = use_context(0x3000);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{mine});
+  EXPECT_EQ(world_.waits, std::vector<CUcontext>{mine});
   EXPECT_EQ(world_.context, other);
 }
 
 TEST_F(SwappableFree, WaitsWithNothingHeldAndTheMemoryStillThere) {
   const CUdeviceptr at = allocate(8 * kMiB);
   bool came = false;
-  swap_.during_wait = [&] {
+  world_.during_wait = [&] {
     const RangesLock held;
     came = true;
     EXPECT_EQ(swap_.mapped.size(), 1u);
@@ -59,7 +59,7 @@ TEST_F(SwappableFree, WaitsWithNothingHeldAndTheMemoryStillThere) {
 
 TEST_F(SwappableFree, MayMoveWhileAFreeWaits) {
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.during_wait = [&] { take_away(at); };
+  world_.during_wait = [&] { take_away(at); };
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   expect_nothing_left();
 }
@@ -70,7 +70,7 @@ TEST_F(SwappableFree, OfWhatIsAwayWaitsForNothing) {
   lane().attention.fetch_or(abi::kGateArmed);
   page().gates[0].closed.store(abi::kClosedByTurn);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_TRUE(swap_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   expect_nothing_left();
 }
 
@@ -80,7 +80,7 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   process().captures.store(1);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   EXPECT_EQ(free(other), CUDA_SUCCESS);
-  EXPECT_TRUE(swap_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   EXPECT_EQ(swap_.mapped.size(), 2u);
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(swap::context_of(at), nullptr) << "the application's it is no more";
@@ -90,7 +90,7 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   const CUdeviceptr last = allocate(2 * kMiB);
   EXPECT_EQ(swap_.mapped.size(), 4u) << "an allocation doesn't wait for the GPU";
   EXPECT_EQ(free(last), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 3u);
+  EXPECT_EQ(world_.waits.size(), 3u);
   EXPECT_EQ(swap_.mapped.size(), 1u);
 }
 
@@ -115,7 +115,7 @@ TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   faults().fail(1);  // the reservation goes, the memory doesn't
   const CUdeviceptr other = allocate(2 * kMiB);
   EXPECT_NE(other, 0u);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_EQ(swap_.mapped.size(), 1u);
   EXPECT_EQ(free(other), CUDA_SUCCESS);
   expect_nothing_left();
@@ -124,21 +124,21 @@ TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
 TEST_F(SwappableFree, WhatIsKeptAsideAndCannotBeWaitedForStaysSo) {
   const CUdeviceptr at = allocate(8 * kMiB);
   free_in_a_capture(at);
-  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(free(0), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_EQ(swap::context_of(at), nullptr) << "the application has freed it";
-  swap_.wait_result = CUDA_SUCCESS;
+  world_.wait_result = CUDA_SUCCESS;
   EXPECT_EQ(free(0), CUDA_SUCCESS);
   expect_nothing_left();
 }
 
 TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.wait_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  world_.wait_result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   EXPECT_EQ(swap_.mapped.size(), 1u);
-  swap_.wait_result = CUDA_SUCCESS;
+  world_.wait_result = CUDA_SUCCESS;
   EXPECT_EQ(free(0), CUDA_SUCCESS);
   expect_nothing_left();
 }
@@ -146,7 +146,7 @@ TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {
 TEST_F(SwappableFree, NoCaptureBeginsWhileItWaits) {
   const CUdeviceptr at = allocate(8 * kMiB);
   std::thread other;
-  swap_.during_wait = [&] {
+  world_.during_wait = [&] {
     other = std::thread([] {
       const auto begin = [](CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; };
       rules::begin_capture(begin, CUstream{nullptr}, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -163,11 +163,11 @@ TEST_F(SwappableFree, NoCaptureBeginsWhileItWaits) {
 
 TEST_F(SwappableFree, WhatTheDriverSaysAgainstTheWaitIsSaidAndNothingIsFreed) {
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(used(), 8 * kMiB);
   EXPECT_NE(swap::context_of(at), nullptr);
-  swap_.wait_result = CUDA_SUCCESS;
+  world_.wait_result = CUDA_SUCCESS;
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   expect_nothing_left();
 }
@@ -194,10 +194,10 @@ TEST_F(SwappableFree, AFreeInStreamOrderDoesNotWait) {
     return CUDA_ERROR_INVALID_VALUE;
   };
   EXPECT_EQ(rules::free_async<false>(never, at, CUstream{nullptr}), CUDA_SUCCESS);
-  EXPECT_TRUE(swap_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(free(0), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   expect_nothing_left();
 }
 
@@ -207,11 +207,11 @@ TEST_F(SwappableFree, AContextsEndFreesWhatItOwned) {
   allocate(8 * kMiB);
   const CUdeviceptr aside = allocate(4 * kMiB);
   free_in_a_capture(aside);
-  swap_.ended.insert(mine);
+  world_.refused.insert(mine);
   memory::context_gone(mine);
   EXPECT_EQ(swap_.total, 2 * kMiB);
   EXPECT_EQ(used(), 2 * kMiB);
-  EXPECT_TRUE(swap_.waits.empty()) << "its end has waited";
+  EXPECT_TRUE(world_.waits.empty()) << "its end has waited";
   EXPECT_TRUE(swap_.mapped.contains(primary));
   memory::primary_gone(0);
   expect_nothing_left();
@@ -220,8 +220,8 @@ TEST_F(SwappableFree, AContextsEndFreesWhatItOwned) {
 TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.wait_result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  swap_.during_wait = [&] { memory::context_gone(mine); };
+  world_.wait_result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  world_.during_wait = [&] { memory::context_gone(mine); };
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   expect_nothing_left();
 }
@@ -229,14 +229,14 @@ TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
 TEST_F(SwappableFree, WhatComesToTheAddressMeanwhileIsAnothers) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.during_wait = [&] {
+  world_.during_wait = [&] {
     memory::context_gone(mine);
     use_context(0x3000);
     EXPECT_EQ(allocate(8 * kMiB), at);
   };
   EXPECT_EQ(swap::context_of(at), mine);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  swap_.during_wait = nullptr;
+  world_.during_wait = nullptr;
   EXPECT_EQ(swap::context_of(at), world_.context);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   expect_nothing_left();

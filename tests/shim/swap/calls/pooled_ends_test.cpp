@@ -32,10 +32,7 @@ TEST_F(SwappablePoolsEnd, InACaptureOnlyTheSameStreamHasItAgain) {
 
 TEST_F(SwappablePoolsEnd, WhatIsCapturedIsTheGraphs) {
   process().captures.store(1);
-  g_driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
-    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-  };
+  world_.all_captured = true;
   const auto captured = [](CUdeviceptr* out, size_t, CUstream) {
     *out = 0x600000000000;
     return CUDA_SUCCESS;
@@ -54,14 +51,14 @@ TEST_F(SwappablePoolsEnd, WhereNoEventCanBePutItIsKeptAside) {
   EXPECT_TRUE(pooled_.events.empty());
   EXPECT_EQ(used(), 8 * kMiB);
   EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   expect_nothing_left();
 }
 
 TEST_F(SwappablePoolsEnd, AFreeThatWaitsEndsIt) {
   const CUdeviceptr at = allocate(8 * kMiB);
   EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   expect_nothing_left();
   expect_balanced();
 }
@@ -104,7 +101,7 @@ TEST_F(SwappablePoolsEnd, APoolThatAnotherDeviceHasAccessToStaysFromThenOn) {
 
 TEST_F(SwappablePoolsEnd, ADestroyedPoolsMemoryLivesUntilItIsFreed) {
   const CUmemoryPool pool = create(2, plain());
-  pooled_.threshold[pool] = UINT64_MAX;
+  world_.pools[pool].threshold = UINT64_MAX;
   const CUdeviceptr at = allocate_from(pool, 8 * kMiB);
   free(allocate_from(pool, 4 * kMiB));
   all_have_come();
@@ -117,7 +114,7 @@ TEST_F(SwappablePoolsEnd, ADestroyedPoolsMemoryLivesUntilItIsFreed) {
   const CUdeviceptr other = allocate_from(pool, 8 * kMiB);
   EXPECT_NE(other, at);
   free(other);
-  pooled_.threshold[pool] = 0;
+  world_.pools[pool].threshold = 0;
   empty();
 }
 
@@ -155,7 +152,7 @@ TEST_F(SwappablePoolsEnd, AfterAGreenContextTheDriverAllocates) {
   free(at);
   EXPECT_TRUE(pooled_.events.empty());
   EXPECT_EQ(SwapTest::free(0), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{kPrimary}) << "a green one ends unseen";
+  EXPECT_EQ(world_.waits, std::vector<CUcontext>{kPrimary}) << "a green one ends unseen";
   empty();
 }
 
@@ -163,17 +160,17 @@ TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   memory::context_gone(mine);
-  swap_.ended.insert(mine);
+  world_.refused.insert(mine);
   const CUcontext other = use_context(0x1000);
   EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
-  EXPECT_EQ(swap_.waits, std::vector<CUcontext>{other});
+  EXPECT_EQ(world_.waits, std::vector<CUcontext>{other});
   empty();
 }
 
 TEST_F(SwappablePoolsEnd, WhatTheDriverSaysAgainstAWaitLeavesItToThePool) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
-  swap_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(SwapTest::free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
   memory::context_gone(mine);
   EXPECT_EQ(swap_.total, 8 * kMiB);

@@ -25,7 +25,7 @@ TEST_F(SwappablePool, AnAllocationIsARangeThatIsChargedOnce) {
   EXPECT_EQ(swap_.started.load(), 1);
   free(at);
   EXPECT_EQ(used(), 82 * kMiB) << "the pool keeps it";
-  EXPECT_TRUE(swap_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   empty();
   expect_balanced();
 }
@@ -139,7 +139,7 @@ TEST_F(SwappablePool, ASynchronisingCallGivesBackWhatIsDone) {
 }
 
 TEST_F(SwappablePool, TheThresholdIsOfBothParts) {
-  pooled_.threshold[pool_at(1)] = 24 * kMiB;
+  world_.pools[pool_at(1)].threshold = 24 * kMiB;
   world_.pools[pool_at(1)].reserved = 8 * kMiB;
   const CUdeviceptr first = allocate(8 * kMiB);
   const CUdeviceptr second = allocate(8 * kMiB);
@@ -151,13 +151,13 @@ TEST_F(SwappablePool, TheThresholdIsOfBothParts) {
   EXPECT_EQ(swap_.total, 16 * kMiB);
   free(third);
   all_have_come();
-  pooled_.threshold[pool_at(1)] = 0;
+  world_.pools[pool_at(1)].threshold = 0;
   world_.pools[pool_at(1)].reserved = 0;
   empty();
 }
 
 TEST_F(SwappablePool, BelowTheThresholdNothingIsAsked) {
-  pooled_.threshold[pool_at(1)] = UINT64_MAX;
+  world_.pools[pool_at(1)].threshold = UINT64_MAX;
   free(allocate(8 * kMiB));
   all_have_come();
   synchronise();
@@ -166,7 +166,7 @@ TEST_F(SwappablePool, BelowTheThresholdNothingIsAsked) {
 }
 
 TEST_F(SwappablePool, ATrimLeavesWhatMayStayToBothParts) {
-  pooled_.threshold[pool_at(1)] = UINT64_MAX;
+  world_.pools[pool_at(1)].threshold = UINT64_MAX;
   world_.pools[pool_at(1)].reserved = 8 * kMiB;
   free(allocate(8 * kMiB));
   const CUdeviceptr at = allocate(4 * kMiB);

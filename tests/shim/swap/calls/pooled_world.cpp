@@ -7,7 +7,6 @@
 namespace switchyard::shim::testing {
 
 PooledWorld* g_pooled = nullptr;
-const CUcontext kPrimary = reinterpret_cast<CUcontext>(0x7000);
 
 namespace {
 
@@ -19,11 +18,6 @@ CUresult stream_context(CUstream stream, CUcontext* context) {
 
 CUresult stream_id(CUstream stream, unsigned long long* id) {
   *id = reinterpret_cast<std::uintptr_t>(stream) + 7;
-  return CUDA_SUCCESS;
-}
-
-CUresult is_capturing(CUstream, CUstreamCaptureStatus* status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
@@ -68,54 +62,20 @@ CUresult event_destroy(CUevent event) {
   return CUDA_SUCCESS;
 }
 
-CUresult primary_state(CUdevice, unsigned*, int* active) {
-  *active = 1;
-  return CUDA_SUCCESS;
-}
-
-CUresult primary_retain(CUcontext* context, CUdevice) {
-  ++g_pooled->retained;
-  *context = kPrimary;
-  return CUDA_SUCCESS;
-}
-
-CUresult primary_release(CUdevice) {
-  --g_pooled->retained;
-  return CUDA_SUCCESS;
-}
-
-CUresult default_pool(CUmemoryPool* pool, CUdevice) {
-  *pool = pool_at(1);
-  return CUDA_SUCCESS;
-}
-
-CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) {
-  const std::lock_guard hold(g_world->lock);
-  const FakePool& state = g_world->pools[pool];
-  auto& out = *static_cast<cuuint64_t*>(value);
-  out = which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD  ? g_pooled->threshold[pool]
-        : which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? state.used
-                                                    : state.reserved;
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 PooledTest::PooledTest() {
   g_pooled = &pooled_;
+  world_.current_pool = pool_at(1);
+  world_.pools = {{pool_at(1), {}}};
+  use_streams();
   g_driver.cuStreamGetCtx = stream_context;
   g_driver.cuStreamGetId = g_driver.cuStreamGetId_ptsz = stream_id;
-  g_driver.cuStreamIsCapturing = g_driver.cuStreamIsCapturing_ptsz = is_capturing;
-  g_driver.cuDevicePrimaryCtxGetState = primary_state;
-  g_driver.cuDevicePrimaryCtxRetain = primary_retain;
-  g_driver.cuDevicePrimaryCtxRelease_v2 = primary_release;
   g_driver.cuEventCreate = event_create;
   g_driver.cuEventRecord = g_driver.cuEventRecord_ptsz = event_record;
   g_driver.cuEventQuery = event_query;
   g_driver.cuEventSynchronize = event_synchronise;
   g_driver.cuEventDestroy_v2 = event_destroy;
-  g_driver.cuDeviceGetMemPool = g_driver.cuDeviceGetDefaultMemPool = default_pool;
-  g_driver.cuMemPoolGetAttribute = pool_attribute;
 }
 
 PooledTest::~PooledTest() {
@@ -178,6 +138,7 @@ CUmemPoolProps PooledTest::plain() {
 CUmemoryPool PooledTest::create(std::uintptr_t number, const CUmemPoolProps& properties) {
   const auto made = [=](CUmemoryPool* out, const CUmemPoolProps*) {
     *out = pool_at(number);
+    g_world->pools[*out] = {};
     return CUDA_SUCCESS;
   };
   CUmemoryPool pool = nullptr;
@@ -205,7 +166,7 @@ void PooledTest::empty() {
   synchronise();
   expect_nothing_left();
   EXPECT_TRUE(pooled_.events.empty());
-  EXPECT_EQ(pooled_.retained, 0);
+  EXPECT_EQ(world_.retained, 0);
 }
 
 }  // namespace switchyard::shim::testing

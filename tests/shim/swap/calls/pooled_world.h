@@ -15,17 +15,14 @@ struct PooledWorld {
   std::map<CUevent, bool> events;          // whether it has come
   std::vector<CUcontext> recorded;         // the contexts that were current at a record
   std::map<CUstream, CUcontext> contexts;  // of streams; the others are of the current one
-  std::map<CUmemoryPool, cuuint64_t> threshold;
   CUresult record_result = CUDA_SUCCESS;
   CUresult query_result = CUDA_ERROR_NOT_READY;  // of an event that hasn't come
   int queries = 0;
   int waits = 0;
-  int retained = 0;  // references to the primary context
   std::function<void()> during_wait;
 };
 
 extern PooledWorld* g_pooled;
-extern const CUcontext kPrimary;
 
 // Aligned, as the driver's are.
 inline CUmemoryPool pool_at(std::uintptr_t n) { return pool_number(n * 0x10); }

@@ -66,7 +66,7 @@ TEST_F(MoverBetween, ThePoolGrowsToWhatCanLeaveAndNotBeyond) {
   run_for(2 * kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   EXPECT_EQ(words().host_bytes.load(), kSlab);
-  EXPECT_TRUE(mover_.waits.empty()) << "nobody is held for that";
+  EXPECT_TRUE(world_.waits.empty()) << "nobody is held for that";
 }
 
 TEST_F(MoverBetween, ThePoolGrowsNotBeyondItsShare) {
@@ -89,11 +89,11 @@ TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
 
 TEST_F(MoverBetween, WhatIsBeyondTheShareIsGivenBackWhileWorkIsHeldForAMoment) {
   allow_host(0);
-  mover_.during_wait = [&] { EXPECT_FALSE(admits()); };
+  world_.during_wait = [&] { EXPECT_FALSE(admits()); };
   run_for(kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
   EXPECT_EQ(words().host_bytes.load(), 0u);
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
   EXPECT_EQ(resident(), kAll);
 }
@@ -102,7 +102,7 @@ TEST_F(MoverBetween, WhatTheDriverDoesNotLetGoOfIsTriedAgainSeldom) {
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_ERROR_UNKNOWN; };
   allow_host(0);
   run_for(9 * kSecond);
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
   EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
@@ -115,7 +115,7 @@ TEST_F(MoverBetween, NothingIsGivenBackWhileAPersonPauses) {
   allow_host(0);
   run_for(3 * kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   pause(false);
   run_for(kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
@@ -124,18 +124,18 @@ TEST_F(MoverBetween, NothingIsGivenBackWhileAPersonPauses) {
 TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  const std::size_t waits = mover_.waits.size();
+  const std::size_t waits = world_.waits.size();
   allow_host(0);
   run_for(3 * kSecond);
   EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(mover_.waits.size(), waits);
+  EXPECT_EQ(world_.waits.size(), waits);
   expect_told_right();
 }
 
 TEST_F(MoverBetween, WhoWantsABodyWholeIsAnsweredWithWorkHeldAndGoesOn) {
-  mover_.during_wait = [&] { EXPECT_FALSE(admits()); };
+  world_.during_wait = [&] { EXPECT_FALSE(admits()); };
   EXPECT_EQ(wants(4711), CUDA_ERROR_INVALID_VALUE) << "there is none of that number";
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_TRUE(admits());
   EXPECT_EQ(resident(), kAll);
 }
@@ -145,12 +145,12 @@ TEST_F(MoverBetween, WhatIsOfferedIsWithdrawnBeforeABodyIsMadeWhole) {
   words().soon_bytes.store(3 * kMiB2);
   run_for(100 * kMs);
   ASSERT_EQ(mover_.told.size(), 1u);
-  mover_.during_wait = [&] {
+  world_.during_wait = [&] {
     EXPECT_EQ(mover_.told.size(), 2u) << "what is offered is not free once it has left";
     EXPECT_EQ(mover_.told.back().first, wire::kEndShare);
   };
   wants(4711);
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
 }
 
 TEST_F(MoverBetween, WithoutAContextWhoWantsABodyWholeIsToldSo) {
@@ -160,7 +160,7 @@ TEST_F(MoverBetween, WithoutAContextWhoWantsABodyWholeIsToldSo) {
 }
 
 TEST_F(MoverBetween, WhoWantsABodyWholeHearsTheErrorOfTheAcceptedWork) {
-  mover_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(wants(4711), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_TRUE(admits());
 }
@@ -177,7 +177,7 @@ TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
   while (!swap::consolidation_request::is_asked()) std::this_thread::yield();
   for (int i = 0; i < 50; ++i) look();
   EXPECT_FALSE(answered.load());
-  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   pause(false);
   while (!answered.load()) {
     if (swap::consolidation_request::is_asked()) look();

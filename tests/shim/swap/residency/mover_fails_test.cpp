@@ -19,9 +19,9 @@ class MoverFails : public MoverTest {
   // The times between attempts to leave, of so many.
   std::vector<std::uint64_t> rests(std::size_t attempts) {
     std::vector<std::uint64_t> times;
-    mover_.during_wait = [&] { times.push_back(now()); };
+    world_.during_wait = [&] { times.push_back(now()); };
     EXPECT_TRUE(run_until([&] { return times.size() >= attempts; }));
-    mover_.during_wait = nullptr;
+    world_.during_wait = nullptr;
     std::vector<std::uint64_t> out;
     for (std::size_t i = 1; i < times.size(); ++i) out.push_back(times[i] - times[i - 1]);
     return out;
@@ -46,13 +46,13 @@ TEST_F(MoverFails, EachOrderIsAnsweredByItsNumber) {
 }
 
 TEST_F(MoverFails, WorkThatDoesNotEndInTimeGoesOnAndItIsTriedAgain) {
-  mover_.during_wait = [&] { overrule_late(); };
+  world_.during_wait = [&] { overrule_late(); };
   limit(0);
   look();
   EXPECT_TRUE(is_back());
   EXPECT_EQ(error(), abi::kSwapBusy);
   EXPECT_EQ(resident(), kAll);
-  mover_.during_wait = nullptr;
+  world_.during_wait = nullptr;
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);
   expect_told_right();
@@ -61,10 +61,10 @@ TEST_F(MoverFails, WorkThatDoesNotEndInTimeGoesOnAndItIsTriedAgain) {
 TEST_F(MoverFails, OnceWorkGoesOnNoOtherContextIsWaitedFor) {
   make_context(0xB1);
   make_context(0xB2);
-  mover_.during_wait = [&] { overrule_late(); };
+  world_.during_wait = [&] { overrule_late(); };
   limit(0);
   look();
-  EXPECT_EQ(mover_.waits.size(), 1u) << "somebody may capture again, which a wait would end";
+  EXPECT_EQ(world_.waits.size(), 1u) << "somebody may capture again, which a wait would end";
   EXPECT_EQ(error(), abi::kSwapBusy);
   end_context(0xB1);
   end_context(0xB2);
@@ -78,13 +78,13 @@ TEST_F(MoverFails, WhoStaysInsideACallIsNotWaitedForForEver) {
   EXPECT_LT(now() - begun, 6 * kSecond);
   EXPECT_TRUE(is_back());
   EXPECT_EQ(error(), abi::kSwapBusy);
-  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   entry.reset();
   EXPECT_TRUE(run_until([&] { return is_away(); }));
 }
 
 TEST_F(MoverFails, AnErrorOfTheAcceptedWorkIsToldAndNothingMoves) {
-  mover_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   limit(0);
   look();
   EXPECT_TRUE(is_back());
@@ -114,7 +114,7 @@ TEST_F(MoverFails, WithoutHostRoomNobodyIsHeld) {
   EXPECT_EQ(error(), abi::kSwapNoHostRoom);
   EXPECT_TRUE(is_back());
   EXPECT_EQ(resident(), kAll);
-  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   allow_host(swap::pinned_pool::kSlab);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);
@@ -124,13 +124,13 @@ TEST_F(MoverFails, WithoutHostRoomNobodyIsHeld) {
 TEST_F(MoverFails, RoomThatALowerLimitTookIsNotAskedForTwiceLater) {
   empty_host_pool();
   allow_host(swap::pinned_pool::kSlab);
-  mover_.during_wait = [&] {
+  world_.during_wait = [&] {
     allow_host(0);
     empty_host_pool();
   };
   limit(0);
   ASSERT_TRUE(run_until([&] { return error() == abi::kSwapNoHostRoom; }));
-  mover_.during_wait = nullptr;
+  world_.during_wait = nullptr;
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   allow_host(swap::pinned_pool::kSlab);
@@ -157,7 +157,7 @@ TEST_F(MoverFails, WhatIsKeptInTheHostIsRoom) {
 TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   // The room that was there when the wait began is another's when it is over.
   std::vector<swap::pinned_pool::Piece> taken;
-  mover_.during_wait = [&] {
+  world_.during_wait = [&] {
     while (swap::pinned_pool::free_bytes() > 3 * kMiB2) {
       taken.push_back(swap::pinned_pool::take(kMiB2));
     }
@@ -239,7 +239,7 @@ TEST_F(MoverFails, WhereThereIsNoContextNothingLeavesUntilOneIsMade) {
   EXPECT_EQ(error(), abi::kSwapFailed);
   EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(CUDA_ERROR_INVALID_CONTEXT));
   EXPECT_TRUE(is_back());
-  mover_.primary = true;
+  world_.primary = true;
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(error(), abi::kSwapFine);
 }

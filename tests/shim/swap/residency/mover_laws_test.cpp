@@ -36,7 +36,7 @@ class MoverLaws : public MoverTest {
         break;
       }
       case 5:
-        mover_.wait_result = roll(2) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        world_.wait_result = roll(2) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
         break;
       case 6:
         set_primary(roll(2) == 0);
@@ -49,19 +49,19 @@ class MoverLaws : public MoverTest {
         break;
       default:
         // The service thread's part, or the order changes while the accepted work ends.
-        mover_.during_wait = [this, late = roll(2) == 0] {
+        world_.during_wait = [this, late = roll(2) == 0] {
           if (!late) return lift();
           mover_.now_ns.fetch_add(11 * kSecond);
           swap::admission::overrule(now());
         };
         return;
     }
-    mover_.during_wait = nullptr;
+    world_.during_wait = nullptr;
   }
 
   void set_primary(bool active) {
-    const bool made = active && !mover_.primary;
-    mover_.primary = active;
+    const bool made = active && !world_.primary;
+    world_.primary = active;
     if (made) swap::mover::context_made();
   }
 
@@ -88,14 +88,14 @@ class MoverLaws : public MoverTest {
   }
 
   void calm() {
-    mover_.during_wait = nullptr;
-    mover_.wait_result = CUDA_SUCCESS;
+    world_.during_wait = nullptr;
+    world_.wait_result = CUDA_SUCCESS;
     faults().none();
     process().joined.store(1);
     allow_host(swap::pinned_pool::kSlab);
     lift();
     // Even where the primary context is there: what ended by its own error needs a new one.
-    mover_.primary = true;
+    world_.primary = true;
     swap::mover::context_made();
   }
 };

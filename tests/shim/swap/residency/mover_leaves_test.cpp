@@ -26,7 +26,7 @@ TEST_F(MoverLeaves, NothingMovesUntilItIsTold) {
   run_for(kSecond);
   EXPECT_TRUE(is_back());
   EXPECT_EQ(resident(), kAll);
-  EXPECT_TRUE(mover_.waits.empty());
+  EXPECT_TRUE(world_.waits.empty());
   EXPECT_EQ(words().moves.load(), 0u);
 }
 
@@ -49,14 +49,14 @@ TEST_F(MoverLeaves, ToldToLeaveAllOfItLeavesAndWorkIsHeld) {
 }
 
 TEST_F(MoverLeaves, WorkIsHeldAndItSaysSoWhileTheAcceptedWorkEnds) {
-  mover_.during_wait = [&] {
+  world_.during_wait = [&] {
     EXPECT_EQ(phase(), abi::kLeaving);
     EXPECT_FALSE(admits());
     EXPECT_EQ(resident(), kAll) << "what is accepted may touch it";
   };
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_EQ(mover_.waits, (std::vector{kPrimary}));
+  EXPECT_EQ(world_.waits, (std::vector{kPrimary}));
 }
 
 TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
@@ -64,7 +64,7 @@ TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
   make_context(0xB2);
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  const std::set<CUcontext> waits(mover_.waits.begin(), mover_.waits.end());
+  const std::set<CUcontext> waits(world_.waits.begin(), world_.waits.end());
   EXPECT_EQ(waits, (std::set{kPrimary, context_number(0xB1), context_number(0xB2)}));
   end_context(0xB1);
   end_context(0xB2);
@@ -82,10 +82,10 @@ TEST_F(MoverLeaves, OnlyWhatIsBeyondTheLimitLeaves) {
 TEST_F(MoverLeaves, MoreLeavesWhenTheLimitFallsWithoutAnotherWait) {
   limit(3 * kMiB2);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
-  const std::size_t waits = mover_.waits.size();
+  const std::size_t waits = world_.waits.size();
   limit(kMiB2);
   ASSERT_TRUE(run_until([&] { return resident() == kMiB2; }));
-  EXPECT_EQ(mover_.waits.size(), waits) << "work is held already";
+  EXPECT_EQ(world_.waits.size(), waits) << "work is held already";
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
   EXPECT_EQ(page().memories[0].times_out.load(), 1u) << "one absence";
@@ -102,19 +102,19 @@ TEST_F(MoverLeaves, ALimitThatAllFitsUnderHoldsWorkAndMovesNothing) {
 }
 
 TEST_F(MoverLeaves, AnOrderThatIsWithdrawnDuringTheWaitMovesNothing) {
-  mover_.during_wait = [&] { lift(); };
+  world_.during_wait = [&] { lift(); };
   limit(0);
-  ASSERT_TRUE(run_until([&] { return !mover_.waits.empty() && is_back(); }));
+  ASSERT_TRUE(run_until([&] { return !world_.waits.empty() && is_back(); }));
   EXPECT_EQ(resident(), kAll);
   EXPECT_EQ(words().moved_bytes.load(), 0u);
   EXPECT_EQ(page().memories[0].times_out.load(), 0u);
   EXPECT_EQ(error(), abi::kSwapFine);
   run_for(kSecond);
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
 }
 
 TEST_F(MoverLeaves, ALimitThatChangesDuringTheWaitIsTheOneThatHolds) {
-  mover_.during_wait = [&] { limit(2 * kMiB2); };
+  world_.during_wait = [&] { limit(2 * kMiB2); };
   limit(0);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
   EXPECT_EQ(resident(), 2 * kMiB2);
@@ -126,7 +126,7 @@ TEST_F(MoverLeaves, WhoIsInsideACallIsWaitedFor) {
   int naps = 0;
   mover_.during_sleep = [&] {
     if (!entry) return;
-    EXPECT_TRUE(mover_.waits.empty()) << "the call may still put work";
+    EXPECT_TRUE(world_.waits.empty()) << "the call may still put work";
     if (++naps == 10) entry.reset();
   };
   limit(0);
@@ -160,7 +160,7 @@ TEST_F(MoverLeaves, ACaptureThatBeginsInsideACallEndsTheAttempt) {
   limit(0);
   look();
   EXPECT_TRUE(admits());
-  EXPECT_TRUE(mover_.waits.empty()) << "a wait for the context would end the capture";
+  EXPECT_TRUE(world_.waits.empty()) << "a wait for the context would end the capture";
   EXPECT_EQ(resident(), kAll);
 }
 
@@ -168,21 +168,21 @@ TEST_F(MoverLeaves, ItFindsAContextThatTheProgramMadeWhereThePrimaryIsNotActive)
   end_primary();
   make_context(0xB1);
   make_context(0xB2);
-  mover_.refused.insert(context_number(0xB1));
-  mover_.refused.insert(context_number(0xB2));
+  world_.refused.insert(context_number(0xB1));
+  world_.refused.insert(context_number(0xB2));
   limit(0);
   run_for(kSecond);
   EXPECT_EQ(resident(), kAll);
   EXPECT_EQ(error(), abi::kSwapFailed);
-  mover_.refused.clear();
+  world_.refused.clear();
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_EQ(mover_.retained, 0) << "to retain the primary context would make one";
+  EXPECT_EQ(world_.retained, 0) << "to retain the primary context would make one";
   end_context(0xB1);
   end_context(0xB2);
 }
 
 TEST_F(MoverLeaves, WhatIsHandedOverIsOfferedDuringTheWaitAndNoLongerAfterTheMove) {
-  mover_.during_wait = [&] {
+  world_.during_wait = [&] {
     ASSERT_EQ(mover_.told.size(), 1u);
     EXPECT_EQ(mover_.told[0].first, wire::kShare);
     EXPECT_EQ(mover_.told[0].second, 1 + 3) << "a board, and what leaves";
@@ -190,7 +190,7 @@ TEST_F(MoverLeaves, WhatIsHandedOverIsOfferedDuringTheWaitAndNoLongerAfterTheMov
   words().gives.store(77);
   limit(2 * kMiB2);
   ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent; }));
-  EXPECT_EQ(mover_.waits.size(), 1u);
+  EXPECT_EQ(world_.waits.size(), 1u);
   expect_withdrawn();
 }
 

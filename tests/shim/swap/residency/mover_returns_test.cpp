@@ -197,7 +197,7 @@ TEST_F(MoverReturns, WithoutAContextUnderALimitItStaysAwayAndSaysWhy) {
   EXPECT_FALSE(admits());
   EXPECT_EQ(phase(), abi::kAbsent);
   EXPECT_EQ(error(), abi::kSwapFailed);
-  mover_.primary = true;
+  world_.primary = true;
   EXPECT_TRUE(run_until([&] { return resident() == kAll; }));
 }
 

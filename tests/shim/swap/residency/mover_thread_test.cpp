@@ -91,13 +91,13 @@ class NoContextIsUsedDuringAStandstillCase : public InAChild {
     swap::mover::start();
     {
       const swap::mover::Standstill standstill;
-      const int retained = mover_.retained;
+      const int retained = world_.retained;
       EXPECT_EQ(retained, 0);
       limit(0);
       swap::mover::poke();
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      EXPECT_EQ(mover_.retained, 0);
-      EXPECT_TRUE(mover_.waits.empty());
+      EXPECT_EQ(world_.retained, 0);
+      EXPECT_TRUE(world_.waits.empty());
       EXPECT_EQ(resident(), kAll);
     }
     swap::mover::poke();

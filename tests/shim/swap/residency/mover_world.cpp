@@ -35,42 +35,6 @@ namespace testing {
 namespace {
 
 MoverWorld g_nobodys;  // before the first test
-__thread CUcontext t_current = nullptr;
-
-CUresult primary_state(CUdevice, unsigned* flags, int* active) {
-  *flags = 0;
-  *active = g_mover->primary ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult retain(CUcontext* out, CUdevice) {
-  ++g_mover->retained;
-  *out = kPrimary;
-  return CUDA_SUCCESS;
-}
-
-CUresult release(CUdevice) {
-  --g_mover->retained;
-  return CUDA_SUCCESS;
-}
-
-CUresult use(CUcontext context) {
-  if (context != nullptr && g_mover->refused.count(context) != 0) return CUDA_ERROR_INVALID_CONTEXT;
-  t_current = context;
-  return CUDA_SUCCESS;
-}
-
-CUresult device_in_use(CUdevice* device) {
-  *device = 0;
-  return t_current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult synchronise() {
-  EXPECT_NE(t_current, nullptr);
-  g_mover->waits.push_back(t_current);
-  if (g_mover->during_wait) g_mover->during_wait();
-  return g_mover->wait_result;
-}
 
 CUresult export_memory(void* out, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
                        unsigned long long) {
@@ -85,12 +49,8 @@ MoverWorld* g_mover = &g_nobodys;
 MoverTest::MoverTest() {
   swap::residency::clear();
   g_mover = &mover_;
-  g_driver.cuDevicePrimaryCtxGetState = primary_state;
-  g_driver.cuDevicePrimaryCtxRetain = retain;
-  g_driver.cuDevicePrimaryCtxRelease_v2 = release;
-  g_driver.cuCtxSetCurrent = use;
-  g_driver.cuCtxGetDevice = device_in_use;
-  g_driver.cuCtxSynchronize = synchronise;
+  use_contexts();
+  world_.context = nullptr;  // none is current on the mover's thread
   g_driver.cuDeviceGet = [](CUdevice* out, int ordinal) {
     *out = ordinal;
     return CUDA_SUCCESS;
@@ -110,7 +70,7 @@ MoverTest::MoverTest() {
 }
 
 MoverTest::~MoverTest() {
-  EXPECT_EQ(mover_.retained, 0);
+  EXPECT_EQ(world_.retained, 0);
   swap::handover::prepare(0, 0, 0);
   process().swappable.store(0);
   process().captures.store(0);

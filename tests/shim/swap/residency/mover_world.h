@@ -38,23 +38,12 @@ struct MoverWorld {
   std::atomic<std::uint64_t> now_ns{1'000 * kSecond};
   std::function<void()> during_sleep;
 
-  // --- the driver ---
-  bool primary = true;           // the device's primary context is active
-  int retained = 0;              // how often the primary context is retained and not released
-  std::set<CUcontext> refused;   // contexts that nothing can be done in
-  std::vector<CUcontext> waits;  // contexts that were synchronised
-  CUresult wait_result = CUDA_SUCCESS;
-  std::function<void()> during_wait;
-
   // --- the monitor ---
   std::uint32_t monitor = 1;                     // 0: it keeps no shared memory
   std::vector<std::pair<wire::Kind, int>> told;  // of shared memory: what, and how many descriptors
 };
 
 extern MoverWorld* g_mover;
-
-inline CUcontext context_number(std::uintptr_t n) { return reinterpret_cast<CUcontext>(n); }
-inline const CUcontext kPrimary = context_number(0xA000);
 
 class MoverTest : public PipelineTest {
  protected:
@@ -69,7 +58,7 @@ class MoverTest : public PipelineTest {
   static void pause(bool paused);
 
   // --- the application ---
-  void end_primary() { mover_.primary = false; }
+  void end_primary() { world_.primary = false; }
   static void make_context(std::uintptr_t number);
   static void end_context(std::uintptr_t number);
   // More ranges of three chunks each.

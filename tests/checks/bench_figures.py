@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The bench's own arithmetic: what a figure is, and when a bound is decided.
+
+    tests/checks/bench_figures.py SOURCE
+"""
+
+import random
+import sys
+import types
+import unittest
+from pathlib import Path
+
+ROOT = Path(sys.argv.pop(1))
+sys.path.insert(0, str(ROOT / "bench"))
+sys.dont_write_bytecode = True
+
+from rig.report import Report, interval, stretches, tail, tail_ratio  # noqa: E402
+from rows import latency, shares  # noqa: E402
+
+
+def queue(seed, requests, added):
+    """Latencies of Poisson arrivals at one server; `added`: by what starts a busy period."""
+    rng, at, free, out = random.Random(seed), 0.0, 0.0, []
+    for _ in range(requests):
+        at += rng.expovariate(50)
+        end = max(at, free) + 1.2e-3 + (added if free <= at else 0)
+        free = end
+        out.append(1e3 * (end - at))
+    return out
+
+
+class Tail(unittest.TestCase):
+    def test_is_the_mean_around_the_percentile(self):
+        self.assertAlmostEqual(tail([float(value) for value in range(1000)]), 989.5)
+        self.assertEqual(tail([3.0]), 3.0)
+
+    def test_nearly_all_intervals_of_a_ratio_have_what_many_more_requests_show(self):
+        def pairs(seeds, requests):
+            return [pair for seed in seeds for pair in stretches(
+                queue(seed, requests, 0), queue(seed, requests, 0.2e-3))]
+        truth = tail_ratio(pairs(range(1000, 1010), 20000))
+        found = [interval(pairs(range(4 * run, 4 * run + 4), 600), tail_ratio, draws=200)
+                 for run in range(20)]
+        self.assertGreaterEqual(sum(low <= truth <= high for low, high in found), 17)
+        self.assertLess(max(high - low for low, high in found), 0.02)
+
+
+class Verdict(unittest.TestCase):
+    def setUp(self):
+        self.report = Report("row", "title", types.SimpleNamespace())
+
+    def test_a_bound_inside_the_interval_is_not_decided(self):
+        self.report.ends((1.0, 1.2), 1.1)
+        self.report.ends((1.0, 1.09), 1.1)
+        self.assertEqual([line[2] for line in self.report.lines], ["not decided", ""])
+
+    def test_training_is_compared_with_its_own_round(self):
+        served = [{"latencies_ms": [1.0] * 100, "solo_steps_per_second": solo,
+                   "training_steps_per_second": 0.9 * solo} for solo in (10, 20, 11)]
+        latency.judge(self.report, {"alone": served, "switchyard": served}, 0.95)
+        self.assertEqual(self.report.misses, 1)
+        self.assertIn(("switchyard: training over solo", "0.900", "at least 0.950", "MISS"),
+                      self.report.lines)
+
+    def test_a_shared_window_is_compared_with_its_neighbours(self):
+        cell = {"rates": [5.0, 5.0], "solos_before": 1}
+        self.assertAlmostEqual(shares.sum_over_solo(cell, [9.9, 10.1, 20.0]), 100)
+        self.assertAlmostEqual(shares.sum_over_solo(cell, [8.0]), 125)  # none came after
+
+
+if __name__ == "__main__":
+    unittest.main()
