@@ -22,7 +22,7 @@ LAUNCH_NS, WAIT_US = 300, 5
 # state: backend, rule for waits, microseconds of GPU work in between, for what it waits then
 STATES = {
     "none": ("none", "foreseen", 0, None),
-    "numbers": ("gate", "foreseen", 0, None),
+    "numbers": ("gate", "slices", 0, None),
     "timed": ("auto", "slices", 0, "cpu"),
     "foreseen": ("auto", "foreseen", 0, "cpu"),
     "linger": ("auto", "slices", 2000, "gpu"),

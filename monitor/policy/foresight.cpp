@@ -70,7 +70,10 @@ bool closed(const Foresight& foresight) {
 
 // Somebody works at high and somebody below, and all who do below can be held.
 bool can_close(const Tick& tick) {
-  return any_rider(tick, active_high) && any_rider(tick, active_low) && !one_is_not_held(tick);
+  const auto computes_below = [&tick](const Rider& rider) {
+    return active_low(rider) && computes(rider, tick.now);
+  };
+  return any_rider(tick, active_high) && any_rider(tick, computes_below) && !one_is_not_held(tick);
 }
 
 // Where it doesn't help, it is tried again more and more rarely.
@@ -189,7 +192,7 @@ bool follow_high(const Rider& rider, Tick& tick) {
 
 void hold_lower(const Tick& tick, bool close) {
   for (const Rider& rider : tick.riders) {
-    if (rider.high || !rider.view->gateable) continue;
+    if (rider.high || !rider.view->gateable || !computes(rider, tick.now)) continue;
     rider.arm(kHighSpacingUs);
     if (close) rider.close(abi::kClosedByTurn);
   }

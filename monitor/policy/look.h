@@ -68,6 +68,11 @@ inline bool one_is_not_held(const Tick& tick) {
   });
 }
 
+// One that only copies never has the compute engine, so there is nothing to keep from it.
+inline bool computes(const Rider& rider, Time now) {
+  return now - rider.state->last_computed < kActiveFor;
+}
+
 inline double ns(Time span) { return static_cast<double>(span.count()); }
 
 // --- activity.cpp ---

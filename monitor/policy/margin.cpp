@@ -33,6 +33,8 @@ constexpr double kAllowedNs = 20e3;  // of a wait, beyond what is its own,
 constexpr double kAllowed = 0.005;   // and that part of what the CPU does
 constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
 constexpr double kTryFactor = 3;
+// The first window may have what the low job had queued before its gate was armed.
+constexpr unsigned kSure = 3;  // windows
 constexpr double kCaughtUp = 0.75;  // of the longest wait of a GPU that has caught up
 
 double most_ns(const Margin& margin) {
@@ -82,8 +84,10 @@ void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
       margin.tried *= kTryFactor;
       return;
     }
+    if (++margin.too_long < kSure) return;
     margin.gpu_bound = true;
   }
+  margin.too_long = 0;
   margin.tried = 0;
   margin.own_ns = wait_ns;
   margin.tried_at = tick.now;

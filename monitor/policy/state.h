@@ -57,6 +57,7 @@ struct Margin {
   double own_ns = 0;      // of a wait: what no margin takes away
   double tried = 0;       // that is tried now, with so many times the margin; 0: it is known
   Time tried_at{0};       // when it was last
+  unsigned too_long = 0;  // windows in a row with the longest margin and long waits all the same
   bool gpu_bound = false; // the waits are long, whatever the margin is
   double short_ns = 0;    // that its short bursts took since the last long one
 };

@@ -22,6 +22,7 @@ struct Served {
   unsigned late = 0;  // waits that began before an open gate
   unsigned waits = 0;
   Time shut{0};
+  bool low_copies = false;  // and does nothing else
 
   Served() {
     event_loop.snapshot.clients = {client(1, Priority::kHigh), client(2, Priority::kLow)};
@@ -39,6 +40,7 @@ struct Served {
   void look() {
     const bool before = !plan.clients.empty() && closed();
     ++low().work;
+    low().copies += low_copies ? 1 : 0;
     plan = event_loop.decide();
     closes += !before && closed() ? 1 : 0;
     EXPECT_LE(shorts(plan), 1u);
@@ -446,6 +448,30 @@ TEST(Foresight, ALowJobWhoseGateIsRefusedIsLeftOpen) {
   it.go(seconds(2), 300);
   EXPECT_FALSE(it.on());
   EXPECT_FALSE(it.closed());
+}
+
+TEST(Foresight, ALowJobThatOnlyCopiesIsLeftOpen) {
+  Served it;
+  it.low_copies = true;
+  it.go(seconds(5), 300);
+  EXPECT_FALSE(it.on());
+  EXPECT_FALSE(it.plan.clients[1].armed);
+  it.low_copies = false;
+  it.go(seconds(1), 300);
+  EXPECT_TRUE(it.on());
+}
+
+// What it had queued before its gate was armed still runs then.
+TEST(Foresight, LongWaitsOfTheFirstWindowsAreNotBelieved) {
+  Served it;
+  while (!it.on()) it.step(150);  // 3 ms: the longest margin is tried at once
+  it.wait = milliseconds(2);
+  it.go(milliseconds(200), 150);
+  EXPECT_TRUE(it.on());
+  it.wait = microseconds(50);
+  it.go(seconds(3), 150);
+  EXPECT_TRUE(it.on());
+  EXPECT_FALSE(it.event_loop.state.clients[1].foresight.margin.gpu_bound);
 }
 
 TEST(Foresight, AnOlderLibraryIsServedBySlices) {
