@@ -29,12 +29,12 @@ bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
   const auto value = number(text);
   if (!value) return false;
   const std::map<std::string_view, double*> plain{
-      {"weight", &job.weight},  {"limit", &job.limit},   {"rate", &job.rate},
-      {"gpu_ms", &job.gpu_ms},  {"cpu_ms", &job.cpu_ms}, {"kernel_ms", &job.kernel_ms},
-      {"on_s", &job.on_s},      {"off_s", &job.off_s},   {"start_s", &job.start_s},
-      {"stop_s", &job.stop_s},  {"work_s", &job.work_s}, {"deadline_s", &job.deadline_s},
-      {"scatter", &job.scatter},   {"token_ms", &job.token_ms},
-      {"token_cpu_ms", &job.token_cpu_ms}, {"rest_ms", &job.rest_ms}};
+      {"weight", &job.weight},   {"limit", &job.limit},       {"rate", &job.rate},
+      {"gpu_ms", &job.gpu_ms},   {"cpu_ms", &job.cpu_ms},     {"kernel_ms", &job.kernel_ms},
+      {"on_s", &job.on_s},       {"off_s", &job.off_s},       {"start_s", &job.start_s},
+      {"stop_s", &job.stop_s},   {"work_s", &job.work_s},     {"deadline_s", &job.deadline_s},
+      {"scatter", &job.scatter}, {"token_ms", &job.token_ms}, {"token_cpu_ms", &job.token_cpu_ms},
+      {"rest_ms", &job.rest_ms}};
   if (const auto found = plain.find(key); found != plain.end()) {
     *found->second = *value;
     return true;

@@ -43,8 +43,8 @@ struct JobSpec {
   double cpu_ms = 0;
   double kernel_ms = 0;  // its longest kernel: what a closing gate can't stop
   double on_s = 5, off_s = 5;
-  unsigned launches = 200;    // of each step of an eager server
-  unsigned tail = 0;          // waits that follow within the step, after a few launches each
+  unsigned launches = 200;  // of each step of an eager server
+  unsigned tail = 0;        // waits that follow within the step, after a few launches each
   // A language model by graphs: a step is followed by so many tokens, each one launch of token_ms
   // after token_cpu_ms of CPU, and then by a rest, for rest_ms on average. Latencies are theirs.
   unsigned tokens = 0;
@@ -66,7 +66,8 @@ inline constexpr char kJobForms[] =
     "CLASS:PATTERN[:KEY=VALUE,...] with high, normal or low, and training, requests, bursty or "
     "eager; "
     "keys: name, weight, limit (such as 30%), rate (per second), gpu_ms, cpu_ms, kernel_ms, on_s, "
-    "off_s, start_s, stop_s, work_s, deadline_s, launches, tail, scatter, tokens, token_ms, token_cpu_ms, rest_ms, processes, count";
+    "off_s, start_s, stop_s, work_s, deadline_s, launches, tail, scatter, tokens, token_ms, "
+    "token_cpu_ms, rest_ms, processes, count";
 
 // Nothing, and a reason, when it can't be understood.
 std::optional<JobSpec> parse_job(std::string_view text, std::string& why);

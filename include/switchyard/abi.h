@@ -183,7 +183,8 @@ struct alignas(64) Lane {
   Word64 peak_bytes;    // the largest used_bytes so far
   Word32 under_mps;     // 1: the driver says so (CU_DEVICE_ATTRIBUTE_MPS_ENABLED)
   // Of burst n (as Gate::bursts counts) at n % kCountedBursts, in microseconds and at most 65,535:
-  // for how long the CPU worked, at least 1, and then waited. Not of a burst that counts for nothing.
+  // for how long the CPU worked, at least 1, and then waited. Not of a burst that counts for
+  // nothing.
   Word16 burst_cpu_us[kCountedBursts];
   Word16 burst_waited_us[kCountedBursts];
   std::uint8_t reserved_cold[12];

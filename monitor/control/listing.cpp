@@ -248,6 +248,8 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"means_reason", means.reason},
       {"yield_slice_us", yielding.slice_us != 0 ? json(yielding.slice_us) : json(nullptr)},
       {"yield_reason", yielding.reason},
+      {"not_foreseen_reason",
+       yielding.not_foreseen != nullptr ? json(yielding.not_foreseen) : json(nullptr)},
       {"mps", monitor.scheduler().facts(gpu).mps},
       {"mig", at.info.mig},
       {"clients", clients},

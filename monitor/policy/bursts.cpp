@@ -182,28 +182,56 @@ void forget_windows(State& state) {
 }
 
 double caught_up_ns(const Tick& tick) {
-  const auto highs = std::count_if(tick.riders.begin(), tick.riders.end(), active_high);
   const double us = tick.rules.slices ? slice_us(tick.state.high) : abi::kDefaultSliceUs;
-  return kSwitchNs * static_cast<double>(highs) + us * 1e3;
+  return kSwitchNs * active_highs(tick) + us * 1e3;
 }
 
 bool waits_for_gpu(const Tick& tick) {
   return tick.state.high.yield_us == 0 && tick.state.high.foreseen_us == 0;
 }
 
-Yielding yielding(const HighState& high) {
-  if (high.given_us == 0) return {0, "no job yields to a high one"};
-  if (high.greedy)
-    return {high.given_us, "the high jobs never rest, so the others get the minimum"};
+namespace {
+
+const char* why_not_foreseen(Obstacle obstacle) {
+  switch (obstacle) {
+    case Obstacle::kNone:
+      return nullptr;
+    case Obstacle::kNotWanted:
+      return "the policy does not ask for it, or gates are not in use";
+    case Obstacle::kNothingBelow:
+      return "no lower job computes, or one can't be held";
+    case Obstacle::kUnknown:
+      return "too little is known of a high job's waits";
+    case Obstacle::kBoundByGpu:
+      return "a high job waits for the GPU, however early the gate closes";
+    case Obstacle::kShortBursts:
+      return "a high job's CPU works too briefly between two waits";
+    case Obstacle::kBarred:
+      return "it did not help, and is tried again later";
+    case Obstacle::kIrregular:
+      return "a high job's launches don't foretell its waits";
+  }
+  return nullptr;
+}
+
+const char* yield_reason(const HighState& high) {
+  if (high.given_us == 0) return "no job yields to a high one";
+  if (high.greedy) return "the high jobs never rest, so the others get the minimum";
   if (high.foreseen_us != 0) {
-    return {high.given_us,
-            "the high job's waits are foreseen by its launches, and the low job's "
-            "gate closes before each"};
+    return "the high job's waits are foreseen by its launches, and the low job's gate closes "
+           "before each";
   }
   if (high.yield_us == 0) {
-    return {high.given_us, "a high job waits for the GPU, or does not say for what it waits"};
+    return "a high job waits for the GPU, or does not say for what it waits";
   }
-  return {high.given_us, "the high jobs wait for their CPU, and the GPU is idle meanwhile"};
+  return "the high jobs wait for their CPU, and the GPU is idle meanwhile";
+}
+
+}  // namespace
+
+Yielding yielding(const HighState& high) {
+  const char* const why = high.given_us == 0 ? nullptr : why_not_foreseen(high.obstacle);
+  return {high.given_us, yield_reason(high), why};
 }
 
 const char* waits_for(const BurstState& bursts) {

@@ -157,9 +157,8 @@ void yield_to_high(Tick& tick, double highs_us) {
   tick.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
   const Slices yielders = slice_for_yielder(tick, highs_us);
   tick.state.high.given_us = yielders.compute_us;
-  const bool beside = any_rider(tick, [&tick](const Rider& rider) {
-    return active_low(rider) && computes(rider, tick.now);
-  });
+  const bool beside = any_rider(
+      tick, [&tick](const Rider& rider) { return active_low(rider) && computes(rider, tick.now); });
   for (Rider& rider : tick.riders) {
     // Who is protected need not wait, between two close requests, for a yielder to come and go.
     rider.plan->linger = rider.high && beside && waits_for_gpu(tick);

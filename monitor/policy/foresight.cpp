@@ -26,8 +26,9 @@
 //                         all the same, or the low job is hardly let in    -> off, for a while
 //
 // Each high job that works has a phase of its own; while one of them says closed, every lower gate
-// is. Several lower jobs take turns while the gates are open (turns.cpp). A burst with few launches is behind the closed gate as a whole: so a server that replays a
-// graph for each token has the GPU to itself from the first token to the last.
+// is. Several lower jobs take turns while the gates are open (turns.cpp). A burst with few launches
+// is behind the closed gate as a whole: so a server that replays a graph for each token has the GPU
+// to itself from the first token to the last.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -98,13 +99,33 @@ void observe_high(const Rider& rider, const Tick& tick) {
   judge(foresight, tick);
 }
 
-bool can_foresee(const Rider& rider, const Tick& tick) {
+Obstacle obstacle_of(const Rider& rider, const Tick& tick) {
   const Foresight& foresight = rider.state->foresight;
   const Margin& margin = foresight.margin;
+  if (rider.state->bursts.cpu_ns < 0 || margin.burst_ns < 0) return Obstacle::kUnknown;
+  if (margin.gpu_bound) return Obstacle::kBoundByGpu;
+  if (tick.now < foresight.barred_until) return Obstacle::kBarred;
+  if (margin.short_ns >= kStaleNs) return Obstacle::kShortBursts;
+  if (!on(foresight) && margin.burst_ns < kLeastBurstNs) return Obstacle::kShortBursts;
   const double trusted = on(foresight) ? kDistrusted : kTrusted;
-  return rider.state->bursts.cpu_ns >= 0 && !margin.gpu_bound && margin.short_ns < kStaleNs &&
-         margin.burst_ns >= (on(foresight) ? 0 : kLeastBurstNs) &&
-         tick.now >= foresight.barred_until && trust(foresight.history) >= trusted;
+  return trust(foresight.history) >= trusted ? Obstacle::kNone : Obstacle::kIrregular;
+}
+
+// The first one of what stands in the way.
+Obstacle obstacle(const Tick& tick) {
+  if (!tick.rules.foresee || !tick.rules.gates || tick.rules.kind == Kind::kExclusive) {
+    return Obstacle::kNotWanted;
+  }
+  if (!can_close(tick)) return Obstacle::kNothingBelow;
+  for (const Rider& rider : tick.riders) {
+    if (active_high(rider)) observe_high(rider, tick);
+  }
+  for (const Rider& rider : tick.riders) {
+    if (!active_high(rider)) continue;
+    const Obstacle found = obstacle_of(rider, tick);
+    if (found != Obstacle::kNone) return found;
+  }
+  return Obstacle::kNone;
 }
 
 // As long as may be: until the gate closes nobody waits for the GPU, and each switch costs the low
@@ -208,20 +229,12 @@ void stop(Tick& tick) {
 }  // namespace
 
 Foreseen foresee_waits(Tick& tick) {
-  bool can = tick.rules.foresee && tick.rules.gates && tick.rules.kind != Kind::kExclusive &&
-             can_close(tick);
-  for (const Rider& rider : tick.riders) {
-    if (!can || !active_high(rider)) continue;
-    observe_high(rider, tick);
-  }
-  can = can && !any_rider(tick, [&tick](const Rider& rider) {
-    return active_high(rider) && !can_foresee(rider, tick);
-  });
-  if (!can) {
+  HighState& high = tick.state.high;
+  high.obstacle = obstacle(tick);
+  if (high.obstacle != Obstacle::kNone) {
     stop(tick);
     return Foreseen::kNot;
   }
-  HighState& high = tick.state.high;
   if (high.foreseen_us == 0) high.foreseen_since = tick.now;
   high.greedy = false;
   high.busy = 0;

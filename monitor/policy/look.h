@@ -59,6 +59,9 @@ bool any_rider(const Tick& tick, Test test) {
 
 inline bool active_high(const Rider& rider) { return rider.high && rider.active; }
 inline bool active_low(const Rider& rider) { return !rider.high && rider.active; }
+inline double active_highs(const Tick& tick) {
+  return static_cast<double>(std::count_if(tick.riders.begin(), tick.riders.end(), active_high));
+}
 
 // A yielder works that nothing holds back. Beside it nobody may be short: it would have nearly all
 // that the yielders have together.

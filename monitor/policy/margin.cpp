@@ -5,8 +5,8 @@
 // long, and shrinks by a part while they are short.
 //
 // Only *long bursts* say anything of it, those whose CPU works for about a millisecond or more. A
-// server that launches its first token kernel by kernel, and replays a graph for each other one, has
-// both sorts. Its waits for a graph are as long as the graph takes, whatever the margin is.
+// server that launches its first token kernel by kernel, and replays a graph for each other one,
+// has both sorts. Its waits for a graph are as long as the graph takes, whatever the margin is.
 #include <algorithm>
 #include <cmath>
 
@@ -28,14 +28,14 @@ constexpr double kNewest = 0.5;  // weight of the last window
 constexpr double kFirstMarginNs = 1.2e6;  // and at most
 constexpr double kFirstMargin = 0.5;      // of what the CPU does
 constexpr double kLeastMarginNs = 100e3;
-constexpr double kShrinks = 0.95;    // at each window
-constexpr double kAllowedNs = 20e3;  // of a wait, beyond what is its own,
-constexpr double kAllowed = 0.005;   // and that part of what the CPU does
+constexpr double kShrinks = 0.95;                    // at each window
+constexpr double kAllowedNs = 20e3;                  // of a wait, beyond what is its own,
+constexpr double kAllowed = 0.005;                   // and that part of what the CPU does
+constexpr double kOtherHighNs = 200e3;               // and this for each other high job
 constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
 constexpr double kTryFactor = 3;
 // The first window may have what the low job had queued before its gate was armed.
 constexpr unsigned kSure = 3;  // windows
-constexpr double kCaughtUp = 0.75;  // of the longest wait of a GPU that has caught up
 
 double most_ns(const Margin& margin) {
   return std::max(kLeastMarginNs, kMostClosed * margin.burst_ns);
@@ -52,9 +52,10 @@ void begin_window(Margin& margin, Time now) {
   margin.count = 0;
   margin.launches = 0;
   margin.cpu_ns = margin.waited_ns = 0;
+  margin.long_waits = 0;
 }
 
-void add(Margin& margin, const Burst& burst) {
+void add(Margin& margin, const Burst& burst, double caught_up) {
   if (burst.launches == 0 || burst.cpu_us == 0) return;
   if (burst.cpu_us < kLongUs) {
     margin.short_ns += 1e3 * (burst.cpu_us + burst.waited_us);
@@ -65,21 +66,25 @@ void add(Margin& margin, const Burst& burst) {
   margin.launches += burst.launches;
   margin.cpu_ns += 1e3 * burst.cpu_us;
   margin.waited_ns += 1e3 * burst.waited_us;
+  margin.long_waits += 1e3 * burst.waited_us > caught_up ? 1 : 0;
 }
 
 double tried_ns(const Margin& margin) {
   return std::min(most_ns(margin), margin.tried * margin.ns);
 }
 
-void classify(Margin& margin, double wait_ns, const Tick& tick) {
-  const double caught_up = caught_up_ns(tick);
-  if (wait_ns > caught_up) margin.gpu_bound = true;
-  if (wait_ns < kCaughtUp * caught_up) margin.gpu_bound = false;
+// Most waits are long. The mean says less: one long kernel of the low job makes one wait in ten ten
+// times as long.
+bool waits_long(const Margin& margin) { return 2 * margin.long_waits > margin.count; }
+
+void classify(Margin& margin) {
+  if (waits_long(margin)) margin.gpu_bound = true;
+  if (4 * margin.long_waits < margin.count) margin.gpu_bound = false;
 }
 
 // What a wait has of its own, by a margin that leaves nothing else in it.
 void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
-  if (wait_ns > caught_up_ns(tick)) {
+  if (waits_long(margin)) {
     if (tried_ns(margin) < most_ns(margin)) {
       margin.tried *= kTryFactor;
       return;
@@ -95,9 +100,12 @@ void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
 
 void steer(Margin& margin, double wait_ns, const Tick& tick) {
   if (margin.tried > 0) return try_longer(margin, wait_ns, tick);
-  if (margin.ns >= most_ns(margin)) classify(margin, wait_ns, tick);
+  if (margin.ns >= most_ns(margin)) classify(margin);
   margin.own_ns = std::min(margin.own_ns, wait_ns);
-  const double over = wait_ns - margin.own_ns - kAllowedNs - kAllowed * margin.burst_ns;
+  // No margin takes away that another high job has the GPU now and then.
+  const double others = kOtherHighNs * (active_highs(tick) - 1);
+  const double allowed = kAllowedNs + kAllowed * margin.burst_ns + others;
+  const double over = wait_ns - margin.own_ns - allowed;
   const double wanted = over > 0 ? margin.ns + over : margin.ns * kShrinks;
   margin.ns = std::clamp(wanted, kLeastMarginNs, most_ns(margin));
   if (tick.now - margin.tried_at >= kTryAgain) try_margins(margin);
@@ -112,7 +120,7 @@ void close_window(Margin& margin, bool on, const Tick& tick) {
   if (on) {
     steer(margin, wait_ns, tick);
   } else {
-    classify(margin, wait_ns, tick);
+    classify(margin);
     if (margin.ns <= 0) margin.ns = kFirstMarginNs;
     margin.ns = std::min(margin.ns, kFirstMargin * margin.burst_ns);
   }
@@ -123,7 +131,8 @@ void close_window(Margin& margin, bool on, const Tick& tick) {
 
 void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh, bool on,
                         const Tick& tick) {
-  for (std::uint32_t i = fresh; i-- > 0;) add(margin, seen.number(seen.count - i));
+  const double caught_up = caught_up_ns(tick);
+  for (std::uint32_t i = fresh; i-- > 0;) add(margin, seen.number(seen.count - i), caught_up);
   // What was seen with another slice says nothing of this one.
   const HighState& high = tick.state.high;
   if (margin.since == Time{0} || margin.since < std::max(high.yield_since, high.foreseen_since)) {

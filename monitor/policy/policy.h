@@ -141,6 +141,7 @@ Plan decide(const Snapshot& snapshot, Time now, State& state);
 struct Yielding {
   std::uint32_t slice_us = 0;
   const char* reason = "";
+  const char* not_foreseen = nullptr;  // why the high jobs' waits aren't; null: they are
 };
 Yielding yielding(const HighState& high);
 // For what a high client waits beside a lower one, "gpu" or "cpu"; null: not known.

@@ -50,16 +50,17 @@ struct Margin {
   std::uint64_t launches = 0;
   double cpu_ns = 0;
   double waited_ns = 0;
+  std::uint32_t long_waits = 0;  // longer than a GPU takes that has caught up
   // What came out.
-  double burst_ns = -1;   // the CPU's part of a long burst, in the last window; -1: not known
-  double launch_ns = 0;   // CPU time of a launch, smoothed over windows
-  double ns = 0;          // so long before a wait the gate closes
-  double own_ns = 0;      // of a wait: what no margin takes away
-  double tried = 0;       // that is tried now, with so many times the margin; 0: it is known
-  Time tried_at{0};       // when it was last
-  unsigned too_long = 0;  // windows in a row with the longest margin and long waits all the same
-  bool gpu_bound = false; // the waits are long, whatever the margin is
-  double short_ns = 0;    // that its short bursts took since the last long one
+  double burst_ns = -1;    // the CPU's part of a long burst, in the last window; -1: not known
+  double launch_ns = 0;    // CPU time of a launch, smoothed over windows
+  double ns = 0;           // so long before a wait the gate closes
+  double own_ns = 0;       // of a wait: what no margin takes away
+  double tried = 0;        // that is tried now, with so many times the margin; 0: it is known
+  Time tried_at{0};        // when it was last
+  unsigned too_long = 0;   // windows in a row with the longest margin and long waits all the same
+  bool gpu_bound = false;  // the waits are long, whatever the margin is
+  double short_ns = 0;     // that its short bursts took since the last long one
 };
 
 // When a client's next wait comes (foresight.cpp).
@@ -156,6 +157,18 @@ struct Turns {
   double lower_owed_ns = 0;       // what they must still get of it
 };
 
+// Why the waits of the high class are not foreseen.
+enum class Obstacle : std::uint8_t {
+  kNone,
+  kNotWanted,     // by the policy's options, or there are no gates
+  kNothingBelow,  // nobody below uses the compute engine, or one who does can't be held
+  kUnknown,       // too little is known, or an older library says nothing
+  kBoundByGpu,    // the waits are long, whatever the margin is
+  kShortBursts,   // the CPU works too briefly between two waits
+  kBarred,        // it did not help, and is tried again later
+  kIrregular,     // the launches don't foretell the waits
+};
+
 // The higher class, where it must be protected by gates or watched for leaving too little.
 struct HighState {
   Time works_since{0};
@@ -169,7 +182,8 @@ struct HighState {
   Time grew_at{0};             // it last did
   // Waits are foreseen, and the slice of the one that yields is so long; 0: they are not.
   std::uint32_t foreseen_us = 0;
-  Time foreseen_since{0};      // or since then they are not
+  Time foreseen_since{0};  // or since then they are not
+  Obstacle obstacle = Obstacle::kNotWanted;
   std::uint32_t given_us = 0;  // what the one that yields gets by this plan; 0: nobody yields
   double owed_ns = 0;          // gates only: what the lower ones must still get of their minimum
   bool repaying = false;       // their gates are open for it

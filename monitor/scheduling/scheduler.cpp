@@ -44,7 +44,7 @@ MeansInForce Scheduler::in_force(std::size_t gpu) const {
 }
 
 policy::Yielding Scheduler::yielding(std::size_t gpu) const {
-  if (!in_force(gpu).slices) return {0, "slices are not in use here"};
+  if (!in_force(gpu).slices) return {0, "slices are not in use here", nullptr};
   return policy::yielding(gpus_[gpu].state.high);
 }
 
@@ -127,8 +127,10 @@ void Scheduler::log_yielding(std::size_t gpu) {
   const policy::Yielding now = yielding(gpu);
   if (now.slice_us == 0 || now.slice_us == gpus_[gpu].logged_us) return;
   gpus_[gpu].logged_us = now.slice_us;
-  spdlog::info("{}: a job that yields to a high one gets slices of {} us: {}",
-               accounts_[gpu].info.uuid_text, now.slice_us, now.reason);
+  const bool foreseen = now.not_foreseen == nullptr;
+  spdlog::info("{}: a job that yields to a high one gets slices of {} us: {}{}{}",
+               accounts_[gpu].info.uuid_text, now.slice_us, now.reason,
+               foreseen ? "" : "; waits are not foreseen: ", foreseen ? "" : now.not_foreseen);
 }
 
 void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {

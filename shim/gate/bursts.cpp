@@ -76,8 +76,7 @@ void note_burst(abi::Lane& lane, abi::Gate& gate, bool counts, std::uint64_t cpu
   gate.launched.store(now, std::memory_order_relaxed);
   gate.waiting.store(0, std::memory_order_relaxed);
   if (!counts) return;
-  const std::uint32_t at =
-      (gate.bursts.load(std::memory_order_relaxed) + 1) % abi::kCountedBursts;
+  const std::uint32_t at = (gate.bursts.load(std::memory_order_relaxed) + 1) % abi::kCountedBursts;
   gate.counts[at].store(bounded(burst, 1), std::memory_order_relaxed);
   lane.burst_cpu_us[at].store(bounded(cpu_ns / 1000, 1), std::memory_order_relaxed);
   lane.burst_waited_us[at].store(bounded(waited_ns / 1000, 0), std::memory_order_relaxed);

@@ -38,10 +38,26 @@ TEST_F(Listing, StatusHasEveryKeyThatItPromises) {
                                "uptime_seconds", "means", "policy", "minimum_ratio", "waits"});
   EXPECT_EQ(all["monitor"]["socket"], socket());
   const json& gpu = all["gpus"][0];
-  expect_keys(gpu, {"uuid", "index", "name", "simulated", "driver_version", "driver_tested",
-                    "memory_total_bytes", "memory_capacity_bytes", "memory_reserved_bytes",
-                    "memory_used_bytes", "memory_outside_bytes", "means", "means_reason", "mps",
-                    "mig", "clients", "jobs", "yield_slice_us", "yield_reason"});
+  expect_keys(gpu, {"uuid",
+                    "index",
+                    "name",
+                    "simulated",
+                    "driver_version",
+                    "driver_tested",
+                    "memory_total_bytes",
+                    "memory_capacity_bytes",
+                    "memory_reserved_bytes",
+                    "memory_used_bytes",
+                    "memory_outside_bytes",
+                    "means",
+                    "means_reason",
+                    "mps",
+                    "mig",
+                    "clients",
+                    "jobs",
+                    "yield_slice_us",
+                    "yield_reason",
+                    "not_foreseen_reason"});
   EXPECT_EQ(gpu["simulated"], true);
   EXPECT_EQ(gpu["memory_total_bytes"], 4L << 30);
   EXPECT_EQ(gpu["memory_reserved_bytes"], 1L << 30);

@@ -57,8 +57,10 @@ std::string notes(const nlohmann::json& gpu) {
 std::string yielding(const nlohmann::json& gpu) {
   const auto slice_us = number_of(gpu, "yield_slice_us");
   if (slice_us == 0) return "";
-  return fmt::format("; a job that yields gets slices of {} us: {}", slice_us,
-                     text_of(gpu, "yield_reason"));
+  const std::string why = text_of(gpu, "not_foreseen_reason", "");
+  return fmt::format("; a job that yields gets slices of {} us: {}{}{}", slice_us,
+                     text_of(gpu, "yield_reason"),
+                     why.empty() ? "" : "; waits not foreseen: ", why);
 }
 
 void print_gpus(const nlohmann::json& gpus) {

@@ -474,6 +474,15 @@ TEST(Foresight, LongWaitsOfTheFirstWindowsAreNotBelieved) {
   EXPECT_FALSE(it.event_loop.state.clients[1].foresight.margin.gpu_bound);
 }
 
+TEST(Foresight, OneLongKernelOfTheLowJobNowAndThenIsNoReasonToStop) {
+  Served it;
+  for (int i = 0; i < 1500; ++i) {
+    it.wait = it.on() && i % 8 == 0 ? milliseconds(6) : Time(microseconds(100));
+    it.step(150);
+    ASSERT_TRUE(it.on() || i < 200) << i;
+  }
+}
+
 TEST(Foresight, AnOlderLibraryIsServedBySlices) {
   Served it;
   for (int i = 0; i < 400; ++i) {
@@ -492,7 +501,26 @@ TEST(Foresight, AListingSaysThatWaitsAreForeseen) {
   EXPECT_STREQ(yielding(it.event_loop.state.high).reason,
                "the high job's waits are foreseen by its launches, and the low job's gate closes "
                "before each");
+  EXPECT_EQ(yielding(it.event_loop.state.high).not_foreseen, nullptr);
   EXPECT_STREQ(waits_for(it.event_loop.state.clients[1].bursts), "cpu");
+}
+
+TEST(Foresight, AListingSaysWhyTheyAreNot) {
+  const auto why = [](unsigned launches, bool foresee, bool copies) {
+    Served it;
+    it.event_loop.snapshot.rules.foresee = foresee;
+    it.low_copies = copies;
+    it.go(seconds(3), launches);
+    return std::string(yielding(it.event_loop.state.high).not_foreseen);
+  };
+  EXPECT_NE(why(300, false, false).find("does not ask"), std::string::npos);
+  EXPECT_NE(why(300, true, true).find("no lower job computes"), std::string::npos);
+  EXPECT_NE(why(40, true, false).find("too briefly"), std::string::npos);
+  Served it;
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 400; ++i) it.step(100 + random() % 3000);
+  EXPECT_STREQ(yielding(it.event_loop.state.high).not_foreseen,
+               "a high job's launches don't foretell its waits");
 }
 
 // Whatever a high job says, the low one gets on.
