@@ -34,8 +34,10 @@ constexpr double kAllowed = 0.005;                   // and that part of what th
 constexpr double kOtherHighNs = 200e3;               // and this for each other high job
 constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
 constexpr double kTryFactor = 3;
-// The first window may have what the low job had queued before its gate was armed.
+// One window may be disturbed.
 constexpr unsigned kSure = 3;  // windows
+// The low job had queued so much before its gate was armed, which no gate stops.
+constexpr Time kUnarmed = milliseconds(600);
 
 double most_ns(const Margin& margin) {
   return std::max(kLeastMarginNs, kMostClosed * margin.burst_ns);
@@ -135,7 +137,8 @@ void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh,
   for (std::uint32_t i = fresh; i-- > 0;) add(margin, seen.number(seen.count - i), caught_up);
   // What was seen with another slice says nothing of this one.
   const HighState& high = tick.state.high;
-  if (margin.since == Time{0} || margin.since < std::max(high.yield_since, high.foreseen_since)) {
+  const Time stopped = high.foreseen_since + (on ? kUnarmed : Time{0});
+  if (margin.since == Time{0} || margin.since < std::max(high.yield_since, stopped)) {
     begin_window(margin, tick.now);
     return;
   }
