@@ -35,9 +35,9 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       slice_controller_(registry_, gpus_,
                         [&] {
                           sampler_.measure_all(now);
-                          const bool strangers =
-                              std::any_of(gpus_.all().begin(), gpus_.all().end(),
-                                          [](const auto& gpu) { return !gpu.outsiders.empty(); });
+                          const bool strangers = std::any_of(
+                              gpus_.all().begin(), gpus_.all().end(),
+                              [](const auto& gpu) { return !gpu.foreign_processes.empty(); });
                           return strangers ? now + kQuietAtStart : now;
                         }()),
       scheduler_(registry_, gpus_, slice_controller_),
@@ -73,12 +73,12 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   return job;
 }
 
-void Monitor::drop_ghosts_of(pid_t pid) {
+void Monitor::forget_departed(pid_t pid) {
   if (pid == 0) return;
-  for (auto it = ghosts_.begin(); it != ghosts_.end();) {
+  for (auto it = departed_.begin(); it != departed_.end();) {
     if (it->second.pid == pid) {
       slice_controller_.died(it->first);
-      it = ghosts_.erase(it);
+      it = departed_.erase(it);
     } else {
       ++it;
     }
@@ -146,10 +146,10 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
     }
   }
   // The same process may have had another connection: what it left in force is this client's now.
-  const bool known = std::any_of(ghosts_.begin(), ghosts_.end(), [&](const auto& ghost) {
-    return ghost.second.pid == peer.pid && peer.pid != 0;
+  const bool known = std::any_of(departed_.begin(), departed_.end(), [&](const auto& departed) {
+    return departed.second.pid == peer.pid && peer.pid != 0;
   });
-  drop_ghosts_of(peer.pid);
+  forget_departed(peer.pid);
   restore_pause(*job, hello, now);
   slice_controller_.join(client, known || (hello.flags & wire::kRejoin) != 0);
   fill_page(client, hello, *job, now);
@@ -195,7 +195,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   slice_controller_.left(*client);
   shared_memory_.left(id);
   const bool watched = client->watched && client->peer.pid != 0;
-  ghosts_[id] = {client->peer.pid, watched, now_ + kUnwatched, std::move(watch)};
+  departed_[id] = {client->peer.pid, watched, now_ + kUnwatched, std::move(watch)};
   registry_.remove(id);
   drop_if_done(job);
 }
@@ -203,7 +203,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
 void Monitor::died(ClientId id) {
   left(id);
   slice_controller_.died(id);
-  ghosts_.erase(id);
+  departed_.erase(id);
 }
 
 Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
@@ -325,9 +325,9 @@ void Monitor::tick(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
-  std::erase_if(ghosts_, [&](const auto& ghost) {
-    const bool over = !ghost.second.watched && now >= ghost.second.until;
-    if (over) slice_controller_.died(ghost.first);
+  std::erase_if(departed_, [&](const auto& departed) {
+    const bool over = !departed.second.watched && now >= departed.second.until;
+    if (over) slice_controller_.died(departed.first);
     return over;
   });
 }

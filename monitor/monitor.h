@@ -104,7 +104,7 @@ class Monitor {
  private:
   Job* job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
   void fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now);
-  void drop_ghosts_of(pid_t pid);
+  void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   Time next_due() const;
 
@@ -122,13 +122,13 @@ class Monitor {
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.
-  struct Ghost {
+  struct Departed {
     pid_t pid = 0;
     bool watched = true;
     Time until{0};  // when a process that nobody watches counts as dead
     std::shared_ptr<void> watch = nullptr;
   };
-  std::map<ClientId, Ghost> ghosts_;
+  std::map<ClientId, Departed> departed_;
   std::uint64_t beat_ = 1;
   Time now_{0};
   Time loads_at_{0};

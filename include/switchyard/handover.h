@@ -4,16 +4,16 @@
 // page tables written, by the engines that copy. So where the monitor says for whom a client leaves
 // (abi.h: Residency::gives, takes), it hands its chunks over as they are: descriptors of them go
 // through the monitor (wire.h: kShare, under the key below), and as the first of them this board.
-// There the giver says what the chunks are and of each when its contents are in the host.
+// There the donor says what the chunks are and of each when its contents are in the host.
 //
-//     giver   works, offers its chunks | its work done: begun | left[0], left[1] .. | ended
-//     taker   imports and maps them    |                      | fills 0, fills 1 .. | drops others
+//     donor      works, offers chunks  | its work done: begun | left[0], left[1] .. | ended
+//     recipient  imports and maps them |                      | fills 0, fills 1 .. | drops others
 //
-// Of what is mapped in both only the giver's work knows, until it is told to leave: the taker's is
-// held until all of its own is there, and the taker fills no chunk that has not left.
+// Of what is mapped in both only the donor's work knows, until it is told to leave: the recipient's
+// is held until all of its own is there, and the recipient fills no chunk that has not left.
 //
-// Trust. The board is sealed against shrinking. The taker copies what it reads and checks it; the
-// giver reads nothing. Both are the same user's, as for everything that goes through kShare.
+// Trust. The board is sealed against shrinking. The recipient copies what it reads and checks it;
+// the donor reads nothing. Both are the same user's, as for everything that goes through kShare.
 //
 // Threading: every word is a lock-free atomic. `left` is stored with release after the contents
 // have left, and loaded with acquire before anything is written there.
@@ -31,13 +31,13 @@ inline constexpr std::uint32_t kMostChunks = 1016;
 
 // Board::phase
 inline constexpr std::uint32_t kOffered = 0;
-inline constexpr std::uint32_t kBegun = 1;  // the giver's accepted work is done: its memory leaves
-inline constexpr std::uint32_t kEnded = 2;  // what has not left by now stays the giver's
+inline constexpr std::uint32_t kBegun = 1;  // the donor's accepted work is done: its memory leaves
+inline constexpr std::uint32_t kEnded = 2;  // what has not left by now stays the donor's
 
 struct Offered {
   abi::Word64 bytes;
   abi::Word32 kind;  // what it was made with: only equal ones can stand for each other
-  abi::Word32 left;  // 1: its contents have left, and the giver has it no more
+  abi::Word32 left;  // 1: its contents have left, and the donor has it no more
 };
 
 struct Board {

@@ -20,7 +20,7 @@ namespace switchyard::monitor {
 
 class GpuAccounts {
  public:
-  struct Outsider {
+  struct ForeignProcess {
     pid_t pid = 0;
     std::uint64_t bytes = 0;
   };
@@ -29,14 +29,14 @@ class GpuAccounts {
     GpuInfo info;
     Account account;
     GpuMemory memory;
-    std::vector<Outsider> outsiders;
+    std::vector<ForeignProcess> foreign_processes;
     bool mps_listed = false;  // NVML names a process of MPS on it
     // Somebody else's jobs may be on it, under another monitor that gives them slices, too.
     bool foreign = false;
     std::vector<ProcessMemory> listed;  // by NVML
     bool lists = false;                 // NVML answered who uses it
     Time measured_at{-3600'000'000'000};
-    bool stale = false;         // somebody left since; what it used may be an outsider's now
+    bool stale = false;         // somebody left since; what it used may be a foreign process's now
     UnattributedMeter nobodys;  // used, but by no process that NVML names
   };
   // A lane of a client that is on a GPU.

@@ -67,13 +67,13 @@ NvmlSampler::Answer NvmlSampler::sort_out(std::size_t gpu, const std::vector<Pro
     }
     out.coming += counted.expected - counted.resident;
   }
-  at.outsiders.clear();
+  at.foreign_processes.clear();
   at.mps_listed = false;
   out.nobodys = at.memory.used_bytes;
   for (const auto& [pid, used] : bytes) {
     out.nobodys = minus(out.nobodys, used);
     if (ours.contains(pid)) continue;
-    at.outsiders.push_back({pid, used});
+    at.foreign_processes.push_back({pid, used});
     at.mps_listed = at.mps_listed || process_name(pid).rfind("nvidia-cuda-mps", 0) == 0;
     out.outside += used;
   }
@@ -112,10 +112,10 @@ bool NvmlSampler::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer)
   // In some sandboxes the clients are named by PIDs that we don't know. Else each is named.
   std::size_t may_be_ours = answer.named.empty() ? answer.unnamed.size() : 0;
   for (const ProcessMemory& process : at.listed) {
-    const bool outsider =
-        std::any_of(at.outsiders.begin(), at.outsiders.end(),
+    const bool is_foreign =
+        std::any_of(at.foreign_processes.begin(), at.foreign_processes.end(),
                     [&process](const auto& other) { return other.pid == process.pid; });
-    if (!outsider || !process.compute || !may_be_managed(process.pid)) continue;
+    if (!is_foreign || !process.compute || !may_be_managed(process.pid)) continue;
     if (may_be_ours == 0) return true;
     --may_be_ours;
   }

@@ -346,7 +346,7 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   }
   json outside = json::array();
   for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
-    for (const GpuAccounts::Outsider& each : gpu.outsiders) {
+    for (const GpuAccounts::ForeignProcess& each : gpu.foreign_processes) {
       outside.push_back({{"pid", each.pid},
                          {"name", process_name(each.pid)},
                          {"gpu_uuid", gpu.info.uuid_text},

@@ -301,11 +301,11 @@ void drop_inherited_connection() {
 }  // namespace
 SWITCHYARD_RESET(kConnection, drop_inherited_connection);
 
-Ears ears() {
+MonitorFds monitor_fds() {
   if (!g_state.own[kSocket].is_set()) return {-1, -1, false};
-  const Ears found{g_state.own[kSocket].get(), g_state.own[kDoorbell].get(), false};
+  const MonitorFds found{g_state.own[kSocket].get(), g_state.own[kDoorbell].get(), false};
   const bool lost = found.socket < 0 || found.doorbell < 0 || g_state.own[kWake].get() < 0;
-  return lost ? Ears{-1, -1, true} : found;
+  return lost ? MonitorFds{-1, -1, true} : found;
 }
 
 void lose_monitor(const char* why) {

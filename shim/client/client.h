@@ -48,12 +48,12 @@ void wake_monitor();
 
 // What the thread waits on; -1 where there is none. `lost`: there was a connection, but the program
 // has closed one of its descriptors.
-struct Ears {
+struct MonitorFds {
   int socket;
   int doorbell;
   bool lost;
 };
-Ears ears();
+MonitorFds monitor_fds();
 
 // Closes the connection after the monitor went away; limits stay as the page has them.
 void lose_monitor(const char* why);

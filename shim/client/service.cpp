@@ -53,7 +53,7 @@ void make_poke() {
 }
 
 // -1: there is none.
-int poke_ear() {
+int poke_fd() {
   // The program may have closed either.
   if (g_state.poke_in.get() < 0 || g_state.poke_out.get() < 0) make_poke();
   return g_state.poke_in.get();
@@ -65,9 +65,9 @@ void monitor_gone(Watch& watch, const char* why) {
   watch.gone(now_ms());
 }
 
-void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) {
+void listen_to_monitor(Watch& watch, const MonitorFds& fds, const pollfd (&files)[3]) {
   const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
-  if (ear.lost) {
+  if (fds.lost) {
     monitor_gone(watch, "the program closed a descriptor of this library");
   } else if (((files[1].revents | files[2].revents) & kClosed) != 0) {
     monitor_gone(watch, "its socket closed");
@@ -75,7 +75,7 @@ void listen_to_monitor(Watch& watch, const Ears& ear, const pollfd (&files)[3]) 
     monitor_gone(watch, "no heartbeat for 2 s");
   } else {
     if ((files[2].revents & POLLIN) != 0) {
-      drain(ears().doorbell);
+      drain(monitor_fds().doorbell);
       process().mover.wake();
     }
     neighbours::heed_monitor();
@@ -105,18 +105,18 @@ void* serve(void*) {
   Watch watch(now_ms());
   for (;;) {
     const bool soon = neighbours::look(monotonic_ns());
-    const int poked = poke_ear();
-    const Ears ear = ears();
-    pollfd files[3] = {{poked, POLLIN, 0}, {ear.socket, POLLRDHUP, 0}, {ear.doorbell, POLLIN, 0}};
-    const int pause = ear.lost ? 0 : watch.sleep_ms(ear.socket >= 0, soon);
+    const int poked = poke_fd();
+    const MonitorFds fds = monitor_fds();
+    pollfd files[3] = {{poked, POLLIN, 0}, {fds.socket, POLLRDHUP, 0}, {fds.doorbell, POLLIN, 0}};
+    const int pause = fds.lost ? 0 : watch.sleep_ms(fds.socket >= 0, soon);
     if (::poll(files, 3, pause) < 0 && errno != EINTR) wait_blindly(pause, files[2]);
     if ((files[0].revents & kClosed) != 0) {
       make_poke();
     } else if ((files[0].revents & POLLIN) != 0) {
       drain(g_state.poke_in.get());
     }
-    if (ear.socket >= 0 || ear.lost) {
-      listen_to_monitor(watch, ear, files);
+    if (fds.socket >= 0 || fds.lost) {
+      listen_to_monitor(watch, fds, files);
     } else {
       look_for_monitor(watch);
     }

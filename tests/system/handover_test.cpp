@@ -59,7 +59,7 @@ TEST_F(HandedOver, WhatLeavesIsTheOthersAsItIsAndComesBackTheSameWay) {
 
 // With an open descriptor it is no process's by NVML, and must not lessen what there is to give
 // out.
-TEST_F(HandedOver, OnAWholeGpuNothingOfItIsAnOutsiders) {
+TEST_F(HandedOver, OnAWholeGpuNothingOfItIsForeign) {
   large_ones_at_work({{"FAKECUDA_MEMORY", "176MiB"}}, {});
   ASSERT_TRUE(eventually([&] { return taken("one") > 0 && taken("two") > 0; }));
   const std::uint64_t then = times_out("one");

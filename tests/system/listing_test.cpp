@@ -188,10 +188,10 @@ TEST_F(Listing, DoctorDoesNotMeasureWhileAJobWorks) {
 
 TEST_F(Listing, DoctorNamesWhatRunsOutsideSwitchyard) {
   auto daemon = monitor();
-  auto outsider = start({built("tests/jobs/job_loop")});
+  auto foreign = start({built("tests/jobs/job_loop")});
   std::string line;
-  ASSERT_TRUE(outsider.read_line(line, kLimit));
-  const std::string said = std::to_string(outsider.pid()) + " (job_loop";
+  ASSERT_TRUE(foreign.read_line(line, kLimit));
+  const std::string said = std::to_string(foreign.pid()) + " (job_loop";
   // The monitor looks for others once a second.
   EXPECT_TRUE(eventually([&] {
     return cli({"doctor", "--no-probe"}).out.find(said) != std::string::npos;

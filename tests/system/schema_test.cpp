@@ -77,7 +77,7 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
 
 TEST_F(Schema, AnUnmanagedProcessIsListed) {
   auto daemon = monitor({"--persist"});
-  auto outsider = start({built("tests/jobs/job_loop")});
+  auto foreign = start({built("tests/jobs/job_loop")});
   ASSERT_TRUE(eventually([this] { return !listing("ps")["outside"].empty(); }));
   EXPECT_EQ(faults(cli({"ps", "--json"}), "ps"), Words{});
 }

@@ -66,7 +66,7 @@ TEST(DoctorDriver, EachWayToHaveNoGpuIsSaidInItsOwnWords) {
   EXPECT_EQ(check_driver(report).verdict, Verdict::kOk);
 }
 
-TEST(DoctorListings, UntestedDriverMpsMigAndOutsidersAreWarnings) {
+TEST(DoctorListings, UntestedDriverMpsMigAndForeignProcessesAreWarnings) {
   const json plain =
       json::array({{{"index", 0}, {"driver_version", "580.1"}, {"driver_tested", true}}});
   EXPECT_EQ(check_driver_version(plain).verdict, Verdict::kOk);

@@ -1,4 +1,4 @@
-// What NVML says: overhead, outsiders, capacity.
+// What NVML says: overhead, foreign processes, capacity.
 #include "monitor/accounting/nvml_sampler.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ void measure(Rig& rig) {
 }
 
 // A process that is no client of the monitor.
-void outsider_uses(Rig& rig, std::uint64_t bytes) {
+void foreign_process_uses(Rig& rig, std::uint64_t bytes) {
   rig.gpus.uses[0][1] = bytes;
   measure(rig);
 }
@@ -118,7 +118,7 @@ TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
 
 TEST(NvmlSampler, OutsideProcessesLessenTheCapacity) {
   Rig rig;
-  outsider_uses(rig, kGiB);
+  foreign_process_uses(rig, kGiB);
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 3 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
@@ -128,7 +128,7 @@ TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {
   Settings settings;
   settings.capacity = 2 * kGiB;
   Rig rig(1, 4 * kGiB, settings);
-  outsider_uses(rig, kGiB);  // beyond the lowered capacity
+  foreign_process_uses(rig, kGiB);  // beyond the lowered capacity
   const Joined a = rig.join({});
   EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
@@ -226,7 +226,7 @@ TEST(NvmlSampler, WhatMayComeToAClientIsNotItsOverheadYet) {
 }
 
 // It has said what it uses, and not yet that it has a context.
-TEST(NvmlSampler, WhereNvmlNamesNobodyWhoRejoinsIsNoOutsider) {
+TEST(NvmlSampler, WhereNvmlNamesNobodyWhoRejoinsIsNotForeign) {
   Rig rig(1, 140 * kGiB);
   rig.gpus.lists_processes = false;
   rig.gpus.uses[0][rig.next_pid] = 100 * kGiB;

@@ -81,7 +81,7 @@ void note(char stage) { testing::g_forgotten += stage; }
 namespace state {
 void forget() {
   // The client's own two came before.
-  note(page().head.magic == 0 && ears().socket < 0 && !ears().lost ? 's' : '?');
+  note(page().head.magic == 0 && monitor_fds().socket < 0 && !monitor_fds().lost ? 's' : '?');
 }
 SWITCHYARD_RESET(kState, forget);
 }  // namespace state

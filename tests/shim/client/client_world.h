@@ -61,7 +61,7 @@ class ClientTest : public ::testing::Test {
   void join_it();
   // The same with a monitor of the usual manner, until the service thread looks.
   void join_and_look();
-  bool connected() const { return ears().socket >= 0; }
+  bool connected() const { return monitor_fds().socket >= 0; }
 
   std::string folder_;
 

@@ -175,11 +175,11 @@ bool FakeMonitor::welcome(const wire::FrameHeader& header) {
     along.pop_back();
   }
   while (along.size() < how.descriptors) along.push_back(::eventfd(0, EFD_CLOEXEC));
+  ++welcomed_;  // before the client knows: it may be asked at once
   const bool sent =
       reply(client_, {wire::kMagic, wire::kWelcome, sizeof(wire::Welcome), header.id},
             wire::Welcome{how.layout_version, how.page_bytes, 4711, how.features}, along);
   has_client_ = how.file_bytes >= abi::kPageBytes;
-  ++welcomed_;
   return sent;
 }
 

@@ -130,7 +130,7 @@ TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
     EXPECT_TRUE(library_descriptors().empty());
     EXPECT_EQ(process().joined, 0U);
     EXPECT_EQ(page().head.magic, 0U);
-    EXPECT_FALSE(ears().lost);
+    EXPECT_FALSE(monitor_fds().lost);
     return HasFailure() ? 1 : 0;
   });
   EXPECT_EQ(status, 0);

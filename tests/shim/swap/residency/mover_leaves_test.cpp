@@ -1,4 +1,5 @@
 // The mover takes memory away: what it was told, what it waits for, and what it tells.
+#include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/residency/residency_page.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
@@ -68,6 +69,21 @@ TEST_F(MoverLeaves, TheWorkOfEveryContextIsWaitedFor) {
   EXPECT_EQ(waits, (std::set{kPrimary, context_number(0xB1), context_number(0xB2)}));
   end_context(0xB1);
   end_context(0xB2);
+}
+
+TEST_F(MoverLeaves, WhatIsOnlyCachedIsGivenBackAndNeedsNoHostMemory) {
+  g_driver.cuMemAddressFree = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  empty_host_pool();
+  allow_host(0);
+  {
+    const swap::RangesLock held;
+    for (std::size_t i = 0; i < swap::count(); ++i) swap::cache::put(swap::at(i), {});
+  }
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return resident() == 0; }));
+  EXPECT_EQ(words().total_bytes.load(), 0u);
+  EXPECT_EQ(page().memories[0].moved_out_bytes.load(), 0u);
+  EXPECT_FALSE(swap::cache::any());
 }
 
 TEST_F(MoverLeaves, OnlyWhatIsBeyondTheLimitLeaves) {
