@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
+#include "monitor/core/lanes.h"
 #include "monitor/core/minus.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/oversubscription.h"
@@ -17,6 +19,10 @@ constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
 
 // A client that rejoined has said by then where its memory is, and the others have rejoined, too.
 constexpr Time kClaimChecked = std::chrono::seconds(5);
+
+// From its first use of a GPU until it is settled which GPUs it uses. Longer than the processes of
+// a job take to begin one after the other.
+constexpr Time kSettles = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -86,12 +92,49 @@ void MemoryBroker::rebalance(std::size_t gpu) {
 }
 
 std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
-  std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
+  std::vector<std::size_t> out;
+  if (job.settled) {
+    std::set_union(job.named.begin(), job.named.end(), job.used.begin(), job.used.end(),
+                   std::back_inserter(out));
+    return out;
+  }
+  out.assign(job.seen.begin(), job.seen.end());
   // Not known yet: it may become any of them.
   if (out.empty()) {
     for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
   }
   return out;
+}
+
+// True: it uses one more.
+bool MemoryBroker::note_use(Job& job) const {
+  const std::size_t before = job.used.size();
+  for_lanes(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    const Account::Holding* holding = gpus_[state.gpu].account.holding(client.id);
+    const bool has_memory = holding != nullptr && holding->used() != 0;
+    if (has_memory || client.page->report(lane).has_context()) job.used.insert(state.gpu);
+  });
+  return job.used.size() != before;
+}
+
+bool MemoryBroker::follow_use(Time now) {
+  bool fewer = false;
+  for (auto& [key, job] : registry_.jobs()) {
+    if (!job.knobs.memory) continue;
+    const bool more = note_use(job);
+    if (job.used.empty()) continue;
+    if (job.used_since == Time{0}) job.used_since = now;
+    const bool settles = !job.settled && now - job.used_since >= kSettles;
+    if (!settles && !(job.settled && more)) continue;
+    job.settled = true;
+    fewer = fewer || settles;
+    std::string why;
+    if (reserve(job, now, why) < gpus_of(job).size()) {
+      spdlog::warn("the memory of job '{}' is not reserved on all GPUs that it uses: {}", job.name,
+                   why);
+    }
+  }
+  return fewer;
 }
 
 bool MemoryBroker::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
@@ -135,12 +178,14 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
-    if (here && !job.knobs.memory && job.ceiling_bytes) {
-      account.set_quota(job.key, {*job.ceiling_bytes, false, true});
+    const auto most = job.knobs.memory ? job.knobs.memory : job.ceiling_bytes;
+    // A job that uses no memory of a GPU yet may do so later, up to its quota.
+    if (!most || !(here || job.seen.count(i) != 0)) {
+      account.clear_quota(job.key);
       continue;
     }
     if (!job.knobs.memory || !here) {
-      account.clear_quota(job.key);
+      account.set_quota(job.key, {*most, false, true});
       continue;
     }
     // Suspended: it is promised again when its memory comes back.
