@@ -182,9 +182,10 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
   return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-bool anything_away() {
+bool anything_away(unsigned lane) {
   for (std::size_t i = 0; i < g_state.ranges.count(); ++i) {
     const Range& range = g_state.ranges.at(i);
+    if (range.lane != lane) continue;
     for (unsigned c = 0; c < range.count; ++c) {
       if (range.chunks[c].handle == 0 || range.chunks[c].contents_pending) return true;
     }
@@ -192,17 +193,17 @@ bool anything_away() {
   return false;
 }
 
-std::uint64_t kept_bytes() {
+std::uint64_t kept_bytes(unsigned lane) {
   std::uint64_t bytes = 0;
-  each_kept([&](Chunk& chunk) {
+  each_kept(lane, [&](Chunk& chunk) {
     bytes += chunk.host.bytes;
     return false;
   });
   return bytes;
 }
 
-bool give_up_kept() {
-  return each_kept([](Chunk& chunk) {
+bool give_up_kept(unsigned lane) {
+  return each_kept(lane, [](Chunk& chunk) {
     pinned_pool::give_back(chunk.host);
     return true;
   });

@@ -181,11 +181,12 @@ CUresult release(Chunk& chunk);
 // A descriptor of it, which is the caller's. The driver's complaint.
 CUresult export_chunk(const Chunk& chunk, int& fd);
 
-// The chunks on the device whose copies are kept: those that leave last come first, until `act`
-// says true of one, which is the answer.
+// The chunks on the GPU whose copies are kept: those that leave last come first, until `act` says
+// true of one, which is the answer.
 template <typename Act>
-bool each_kept(Act act) {
+bool each_kept(unsigned lane, Act act) {
   for (std::size_t i = 0; i < count(); ++i) {
+    if (at(i).lane != lane) continue;
     for (unsigned c = 0; c < at(i).count; ++c) {
       Chunk& chunk = at(i).chunks[c];
       if (chunk.handle != 0 && !chunk.contents_pending && chunk.host && act(chunk)) return true;
@@ -194,10 +195,10 @@ bool each_kept(Act act) {
   return false;
 }
 // What these copies take.
-std::uint64_t kept_bytes();
-// Whether the contents of any chunk are not on the device.
-bool anything_away();
+std::uint64_t kept_bytes(unsigned lane);
+// Whether the contents of any chunk of the GPU are not on it.
+bool anything_away(unsigned lane);
 // Gives one of them up. False: there is none.
-bool give_up_kept();
+bool give_up_kept(unsigned lane);
 
 }  // namespace switchyard::shim::swap

@@ -44,9 +44,9 @@ bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
   }
 }
 
-std::uint64_t kept_now() {
+std::uint64_t kept_now(unsigned lane) {
   const RangesLock held;
-  return kept_bytes();
+  return kept_bytes(lane);
 }
 
 // What a move takes to the host: what is there but only cached is given back instead.
@@ -57,7 +57,9 @@ std::uint64_t wanted_now(unsigned lane) {
 }
 
 // Whether the host has room for so much as far as is known without trying.
-bool has_host_room(std::uint64_t bytes) { return pinned_pool::free_bytes() + kept_now() >= bytes; }
+bool has_host_room(unsigned lane, std::uint64_t bytes) {
+  return pinned_pool::free_bytes(lane) + kept_now(lane) >= bytes;
+}
 
 std::uint64_t bytes_of(Handle number) {
   const RangesLock held;
@@ -82,8 +84,8 @@ Error error_of(Stop stop) {
 // `kept`: what the pipeline gives up where it finds no room.
 bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
   // The limit may fall meanwhile.
-  while (pinned_pool::free_bytes() + kept < bytes) {
-    if (!pinned_pool::grow(residency_page::host_limit(lane))) return false;
+  while (pinned_pool::free_bytes(lane) + kept < bytes) {
+    if (!pinned_pool::grow(lane, residency_page::host_limit(lane))) return false;
   }
   return true;
 }
@@ -145,9 +147,9 @@ Handoff Executor::follow(const Seen& seen) {
   if (takes == 0 && !following_) return Handoff::kNone;
   following_ = takes != 0;
   const bool wants = following_ && wants_handoff(now_, seen) && context_.enter(lane_);
-  if (!handover::follow(takes, wants, has_room(now_, seen))) return Handoff::kNone;
-  if (handover::begun()) return Handoff::kBegun;
-  return handover::is_taken() ? Handoff::kTaken : Handoff::kAwaited;
+  if (!handover::follow(lane_, takes, wants, has_room(now_, seen))) return Handoff::kNone;
+  if (handover::begun(lane_)) return Handoff::kBegun;
+  return handover::is_taken(lane_) ? Handoff::kTaken : Handoff::kAwaited;
 }
 
 Step Executor::decide(Input& input) {
@@ -170,7 +172,7 @@ void Executor::adopt(const Step& step) {
   if (admits(state) && !admission::is_open()) admission::open();
   if (state == State::kSwappingIn) admission::shut();  // it is, but for a second attempt
   if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
-    handover::end_offer();
+    handover::end_offer(lane_);
     offering_ = offered_ = false;
   }
   if (step.says)
@@ -208,8 +210,8 @@ std::uint64_t Executor::finish(const Step& step) {
 Event Executor::find_host_room(const Seen& seen) {
   const std::uint64_t there = wanted_now(lane_);
   const std::uint64_t excess = there - std::min(there, seen.limit);
-  const bool found =
-      excess == 0 || find_room(lane_, excess + spare_, kept_now()) || has_host_room(excess);
+  const bool found = excess == 0 || find_room(lane_, excess + spare_, kept_now(lane_)) ||
+                     has_host_room(lane_, excess);
   result_ = CUDA_SUCCESS;
   return found ? Event::kHostRoom : Event::kNoHostRoom;
 }
@@ -229,7 +231,7 @@ Event Executor::quiesce(Seen& seen) {
     result_ = held;
     if (held != CUDA_SUCCESS) return Event::kFailed;
   }
-  if (offering_) handover::begin_offer();
+  if (offering_) handover::begin_offer(lane_);
   // Draining may have taken long.
   residency_page::heed(lane_);
   const residency_page::Told told = residency_page::told(lane_);
@@ -256,7 +258,7 @@ Input Executor::swap_out(const Seen& seen) {
   } else if (out.stop == Stop::kNoHostRoom) {
     // The pieces did not fit, though there was room. A lower limit is another reason.
     const std::uint64_t rest = wanted_now(lane_);
-    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
+    if (has_host_room(lane_, rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
   }
   return moved(seen, out);
 }
@@ -311,7 +313,7 @@ Input Executor::consolidate(const Seen& seen) {
     result_ = allocation != nullptr
                   ? consolidation::make(*allocation, residency_page::resident_changes)
                   : CUDA_ERROR_INVALID_VALUE;
-    input.away = anything_away();
+    input.away = anything_away(lane_);
   }
   return input;
 }
@@ -340,7 +342,7 @@ bool Executor::stands_ready() const {
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
   const RangesLock held;
-  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes())) return;
+  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes(lane_))) return;
   residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
 }
 
@@ -354,7 +356,8 @@ CUresult Executor::finish_work() {
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {
   if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
-  return find_room(lane_, bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return find_room(lane_, bytes + spare_, kept_now(lane_)) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool Executor::context_made() {
@@ -362,7 +365,7 @@ bool Executor::context_made() {
   Input input{.event = Event::kContextMade, .seen = {}};
   {
     const RangesLock held;
-    input.away = anything_away();
+    input.away = anything_away(lane_);
     if (input.away) admission::shut();  // before anybody works in it
   }
   adopt(next(now_, input, monotonic_ns()));

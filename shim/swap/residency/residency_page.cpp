@@ -45,7 +45,7 @@ void write(unsigned lane) {
   abi::Residency& words = page().residencies[lane];
   words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
   words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
+  words.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
@@ -176,7 +176,7 @@ void carry_over(abi::Page& fresh) {
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
   to.total_bytes.store(g_state.total[0].load(), std::memory_order_relaxed);
   to.resident_bytes.store(g_state.resident[0].load(), std::memory_order_relaxed);
-  to.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
+  to.host_bytes.store(pinned_pool::pinned_bytes(0), std::memory_order_relaxed);
   fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

@@ -87,7 +87,8 @@ CUresult make_empty(VmmAllocation& allocation) {
 CUresult remake(VmmAllocation& allocation, CUdeviceptr address) {
   Backing one{one_chunk(allocation.bytes), 1};
   if (one.chunks == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = result_of(move_out(allocation.chunks, allocation.count, address));
+  CUresult result =
+      result_of(move_out(allocation.lane, allocation.chunks, allocation.count, address));
   const auto bring_one = [&] { return bring(*one.chunks, address, allocation.asked); };
   if (result == CUDA_SUCCESS) result = bring_one();
   // Some of it may just have been offered to another job.

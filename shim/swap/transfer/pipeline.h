@@ -50,9 +50,9 @@ using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
 // come. pre: as above.
 Moved move_in(unsigned lane, MayCome may_come, Resident resident);
 
-// The same for chunks of no range, one behind the other from `address` on; nobody is told. pre: as
-// above.
-Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address);
+// The same for chunks of `lane` that are in no range, one behind the other from `address` on;
+// nobody is told. pre: as above.
+Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address);
 // Copies what they have in the host to what is mapped there instead, and waits for it. pre: all of
 // them are away, and as above.
 CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);

@@ -50,22 +50,22 @@ class SwapIn {
   // What another job hands over, each chunk as soon as it has left there.
   void take_over() {
     std::uint64_t until = monotonic_ns() + kPatienceNs;
-    while (moved_.stop == Stop::kNothing && handover::begun()) {
-      const bool over = handover::ended();
+    while (moved_.stop == Stop::kNothing && handover::begun(lane_)) {
+      const bool over = handover::ended(lane_);
       handover::Arrival next;
-      if (handover::next_arrival(next) && may_come_(lane_, next.chunk->bytes, false)) {
+      if (handover::next_arrival(lane_, next) && may_come_(lane_, next.chunk->bytes, false)) {
         accept(next);
         until = monotonic_ns() + kPatienceNs;
       } else if (handover::put_in_place(lane_)) {
         continue;
-      } else if (over || may_come_(lane_, handover::expected_bytes(), false) ||
+      } else if (over || may_come_(lane_, handover::expected_bytes(lane_), false) ||
                  monotonic_ns() >= until) {
         break;  // nothing more comes, or there is room elsewhere
       } else {
         sleep_ns(50'000);
       }
     }
-    handover::drop();
+    handover::drop(lane_);
   }
 
   Moved finish() {
@@ -104,7 +104,7 @@ class SwapIn {
   void accept(const handover::Arrival& next) {
     Chunk& chunk = *next.chunk;
     resident_(lane_, signed_bytes(chunk));
-    handover::accept(next);
+    handover::accept(lane_, next);
     chunk.contents_pending = true;
     moved_.taken += chunk.bytes;
     begin_to_fill(chunk, next.address);

@@ -122,7 +122,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       begin_process();
       EXPECT_EQ(swap::residency_page::total(0), 0u);
       EXPECT_EQ(swap::residency_page::resident(0), 0u);
-      EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 0u);
+      EXPECT_EQ(swap::pinned_pool::pinned_bytes(0), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
       EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
       {

@@ -107,7 +107,7 @@ void MoverTest::allocate_more(int ranges) {
 }
 
 void MoverTest::empty_host_pool() {
-  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
+  while (swap::pinned_pool::slabs(0) != 0 && swap::pinned_pool::drop(0, 0)) continue;
 }
 
 void MoverTest::look() {
@@ -133,7 +133,7 @@ void MoverTest::expect_told_right() {
   std::uint64_t total = 0;
   for (const std::string& each : contents_) total += each.size();
   EXPECT_EQ(words().total_bytes.load(), total);
-  EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes());
+  EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes(0));
 }
 
 void MoverTest::expect_held(std::uint32_t in_phase, std::uint32_t for_error,

@@ -49,8 +49,8 @@ class Whole : public HandlesTest {
       ++g_arrived;
       return CUDA_SUCCESS;
     };
-    while (swap::pinned_pool::free_bytes() < 128 * kMiB) {
-      if (!swap::pinned_pool::grow(UINT64_MAX)) break;
+    while (swap::pinned_pool::free_bytes(0) < 128 * kMiB) {
+      if (!swap::pinned_pool::grow(0, UINT64_MAX)) break;
     }
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
@@ -112,13 +112,13 @@ class Whole : public HandlesTest {
 };
 
 TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
-  const std::uint64_t free = swap::pinned_pool::free_bytes();
+  const std::uint64_t free = swap::pinned_pool::free_bytes(0);
   const CUdeviceptr at = make(kBytes, kTypes);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(at);
   EXPECT_TRUE(swap_.mapped.at(at).accessible);
   EXPECT_EQ(g_arrived, 3);
-  EXPECT_EQ(swap::pinned_pool::free_bytes(), free);
+  EXPECT_EQ(swap::pinned_pool::free_bytes(0), free);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS) << "again";
   EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(map(at, kBytes, last(1)), CUDA_SUCCESS);

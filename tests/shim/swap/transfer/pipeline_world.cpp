@@ -155,9 +155,7 @@ PipelineTest::PipelineTest() {
   g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
   drive_digests();
   watch_all(faults());
-  while (swap::pinned_pool::free_bytes() < 64 * kMiB) {
-    if (!swap::pinned_pool::grow(UINT64_MAX)) break;
-  }
+  fill_pool(0);
   add({kMiB2, kMiB2, kMiB2});
   add({kMiB2, kMiB2});
   g_resident = static_cast<std::int64_t>(5 * kMiB2);
@@ -174,9 +172,17 @@ PipelineTest::~PipelineTest() {
   }
   // Each is 256 MiB of this machine's memory, and one process may run all tests.
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
-  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
+  for (unsigned lane : {0u, 1u}) {
+    while (swap::pinned_pool::slabs(lane) != 0 && swap::pinned_pool::drop(lane, 0)) continue;
+  }
   for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
   g_driven = nullptr;
+}
+
+void PipelineTest::fill_pool(unsigned lane) {
+  while (swap::pinned_pool::free_bytes(lane) < 64 * kMiB) {
+    if (!swap::pinned_pool::grow(lane, UINT64_MAX)) break;
+  }
 }
 
 void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
@@ -263,7 +269,7 @@ swap::Moved PipelineTest::in(std::uint64_t bytes) {
 
 std::uint64_t PipelineTest::kept() {
   const RangesLock held;
-  return swap::kept_bytes();
+  return swap::kept_bytes(0);
 }
 
 }  // namespace switchyard::shim::testing

@@ -48,6 +48,8 @@ class PipelineTest : public EngineTest {
   PipelineTest();
   ~PipelineTest() override;
 
+  // The GPU's host pool has room for all of it.
+  static void fill_pool(unsigned lane);
   void add(const std::vector<std::uint64_t>& chunks);
 
   // What the application does with its memory.
