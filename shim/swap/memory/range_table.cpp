@@ -15,7 +15,8 @@ namespace {
 struct State {
   FlatMap<Range> ranges;
   std::uint64_t taken_out = 0;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  // Whoever waits for all of it comes before further movers.
+  pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   Later* later = nullptr;  // of the RangesLock that lives
 };
 constinit State g_state;
@@ -33,17 +34,20 @@ CUmemAllocationHandleType handle_types(int device) {
 
 }  // namespace
 
-RangesLock::RangesLock() { ::pthread_mutex_lock(&g_state.lock); }
+RangesLock::RangesLock() { ::pthread_rwlock_wrlock(&g_state.lock); }
 RangesLock::~RangesLock() {
   Later* later = g_state.later;
   g_state.later = nullptr;
-  ::pthread_mutex_unlock(&g_state.lock);
+  ::pthread_rwlock_unlock(&g_state.lock);
   while (later != nullptr) {
     Later* const next = later->next;
     later->act(later);
     later = next;
   }
 }
+
+ChunksLock::ChunksLock() { ::pthread_rwlock_rdlock(&g_state.lock); }
+ChunksLock::~ChunksLock() { ::pthread_rwlock_unlock(&g_state.lock); }
 
 void act_later(Later* later) {
   later->next = g_state.later;

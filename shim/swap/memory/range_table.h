@@ -13,8 +13,9 @@
 // as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
 // reserve: who finds no room takes theirs.
 //
-// Threading: whoever reads or changes any of it holds `RangesLock`. While the mover (mover.h)
-// moves, it holds it all the time: who frees or allocates waits until the move is over.
+// Threading: whoever reads or changes any of it holds `RangesLock`. A mover (mover.h) holds
+// `ChunksLock` instead while it moves, all the time: who frees or allocates waits until the move is
+// over, and the movers of other GPUs do not.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +92,16 @@ class RangesLock : NoCopy {
   ~RangesLock();
 };
 
-// pre: a RangesLock lives, for all below.
+// For a mover: the table held still, and the chunks of its own GPU are its to change. Not while one
+// lives on the same thread.
+class ChunksLock : NoCopy {
+ public:
+  ChunksLock();
+  ~ChunksLock();
+};
+
+// pre: a RangesLock lives, or of what is only read or concerns the mover's own chunks, a
+// ChunksLock, for all below.
 
 // What follows from a change of the table but takes long, as a question to the monitor does. The
 // RangesLock that lives acts on it, on its own thread, once it has let the table go.

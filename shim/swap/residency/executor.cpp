@@ -29,7 +29,13 @@ constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
 static_assert(kLeastPart == kChunk);
 
-constinit Executor g_executor;
+struct Executors {
+  Executor each[abi::kMaxGpus];
+  constexpr Executors() {
+    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) each[lane] = Executor(lane);
+  }
+};
+constinit Executors g_executors;
 
 bool may_always(unsigned, std::uint64_t, bool) { return true; }
 
@@ -45,13 +51,13 @@ bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
 }
 
 std::uint64_t kept_now(unsigned lane) {
-  const RangesLock held;
+  const ChunksLock held;
   return kept_bytes(lane);
 }
 
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
-  const RangesLock held;
+  const ChunksLock held;
   const std::uint64_t there = residency_page::resident(lane);
   return cache::any() ? there - cache::resident_on(lane) : there;
 }
@@ -62,7 +68,7 @@ bool has_host_room(unsigned lane, std::uint64_t bytes) {
 }
 
 std::uint64_t bytes_of(Handle number) {
-  const RangesLock held;
+  const ChunksLock held;
   const VmmAllocation* allocation = vmm_allocations::find(number);
   return allocation != nullptr ? allocation->bytes : 0;
 }
@@ -92,9 +98,9 @@ bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
 
 }  // namespace
 
-Executor& executor() { return g_executor; }
+Executor& executor(unsigned lane) { return g_executors.each[lane]; }
 
-void clear() { g_executor = Executor(); }
+void clear() { g_executors = Executors(); }
 SWITCHYARD_RESET(kState, clear);
 
 std::uint64_t Executor::look() {
@@ -134,9 +140,9 @@ Seen Executor::observe() {
             .total = residency_page::total(lane_),
             .resident = residency_page::resident(lane_),
             .monitored = residency_page::monitored(),
-            .quiesced = admission::is_quiesced(),
+            .quiesced = admission::is_quiesced(lane_),
             .answered = residency_page::has_said(lane_, phase_of(State::kSwappedOut)),
-            .asked = consolidation_request::is_asked() && !paused().paused};
+            .asked = consolidation_request::is_asked(lane_) && !paused().paused};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
@@ -169,8 +175,8 @@ void Executor::adopt(const Step& step) {
   const State state = step.to.state;
   if (step.failed) report_failure(step);
   now_ = step.to;
-  if (admits(state) && !admission::is_open()) admission::open();
-  if (state == State::kSwappingIn) admission::shut();  // it is, but for a second attempt
+  if (admits(state) && !admission::is_open(lane_)) admission::open(lane_);
+  if (state == State::kSwappingIn) admission::shut(lane_);  // it is, but for a second attempt
   if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
     handover::end_offer(lane_);
     offering_ = offered_ = false;
@@ -217,16 +223,16 @@ Event Executor::find_host_room(const Seen& seen) {
 }
 
 Event Executor::quiesce(Seen& seen) {
-  const bool quiesced = admission::is_quiesced();  // it is away in part already
+  const bool quiesced = admission::is_quiesced(lane_);  // it is away in part already
   result_ = CUDA_SUCCESS;
-  if (!quiesced && !block_new_work()) return Event::kLate;
+  if (!quiesced && !block_new_work(lane_)) return Event::kLate;
   // Exported while the accepted work ends.
   const std::uint64_t there = residency_page::resident(lane_);
   const std::uint64_t gives = residency_page::gives(lane_);
   offering_ = offered_ = offered_ || gives != 0;
   if (offering_) handover::offer(lane_, there - std::min(there, seen.limit), gives);
   if (!quiesced) {
-    const CUresult held = finish_work();
+    const CUresult held = drain(lane_);
     if (held == kLate) return Event::kLate;
     result_ = held;
     if (held != CUDA_SUCCESS) return Event::kFailed;
@@ -243,9 +249,12 @@ Event Executor::quiesce(Seen& seen) {
 Input Executor::swap_out(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved out;
-  {
+  if (cache::any()) {
     const RangesLock held;
-    if (cache::any()) cache::drop_all(lane_);
+    cache::drop_all(lane_);
+  }
+  {
+    const ChunksLock held;
     const std::uint64_t there = residency_page::resident(lane_);
     if (there > seen.limit)
       out = move_out(lane_, there - seen.limit, residency_page::resident_changes);
@@ -267,7 +276,7 @@ Input Executor::swap_in(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const RangesLock held;
+    const ChunksLock held;
     // Also where all is counted as there: some of that may lack its contents.
     if (residency_page::total(lane_) != 0)
       in = move_in(lane_, may_always, residency_page::resident_changes);
@@ -285,7 +294,7 @@ Input Executor::swap_in_part(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const RangesLock held;
+    const ChunksLock held;
     in = move_in(lane_, may_come, residency_page::resident_changes);
   }
   count_in(in, begun);
@@ -302,7 +311,7 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
 Input Executor::consolidate(const Seen& seen) {
   Input input{.event = Event::kConsolidated, .seen = seen};
   asked_ = false;
-  if (!consolidation_request::take()) return input;
+  if (!consolidation_request::take(lane_)) return input;
   offered_ = offered_ && handover::prepare(lane_, 0, 0);  // it isn't free when it has left
   result_ = ready_for_whole(bytes_of(consolidation_request::number()));
   if (result_ == CUDA_SUCCESS && consolidation_request::is_taken()) result_ = hold();
@@ -335,24 +344,18 @@ bool Executor::prepare_to_leave() {
 }
 
 bool Executor::stands_ready() const {
-  const RangesLock held;
+  const ChunksLock held;
   return !handover::put_in_place(lane_);
 }
 
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
-  const RangesLock held;
+  const ChunksLock held;
   if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes(lane_))) return;
   residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
 }
 
-CUresult Executor::hold() { return block_new_work() ? finish_work() : kLate; }
-
-CUresult Executor::finish_work() {
-  const CUresult result = drain(lane_);
-  if (result != CUDA_SUCCESS) return result;
-  return admission::mark_quiesced() ? CUDA_SUCCESS : kLate;
-}
+CUresult Executor::hold() { return block_new_work(lane_) ? drain(lane_) : kLate; }
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {
   if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
@@ -364,9 +367,9 @@ bool Executor::context_made() {
   if (now_.state != State::kNoContext) return false;
   Input input{.event = Event::kContextMade, .seen = {}};
   {
-    const RangesLock held;
+    const ChunksLock held;
     input.away = anything_away(lane_);
-    if (input.away) admission::shut();  // before anybody works in it
+    if (input.away) admission::shut(lane_);  // before anybody works in it
   }
   adopt(next(now_, input, monotonic_ns()));
   return true;

@@ -9,22 +9,23 @@
 namespace switchyard::shim::swap {
 namespace {
 
-// Of each slab, as find_next() needs it: under RangesLock.
-constinit std::uint64_t g_kept[pinned_pool::kMostSlabs];
+// Of each slab, as find_next() needs it. Each GPU's is its mover's.
+constinit std::uint64_t g_kept_of[abi::kMaxGpus][pinned_pool::kMostSlabs];
 
 // slabs(): there is none. The last of several, for the first ones are filled first. pre: a
-// RangesLock lives.
+// ChunksLock lives.
 unsigned find_next(unsigned lane) {
   const unsigned slabs = pinned_pool::slabs(lane);
-  std::fill(g_kept, g_kept + slabs, 0);
-  each_kept(lane, [](const Chunk& chunk) {
-    g_kept[pinned_pool::slab_of(chunk.host)] += chunk.host.bytes;
+  std::uint64_t* const kept = g_kept_of[lane];
+  std::fill(kept, kept + slabs, 0);
+  each_kept(lane, [kept](const Chunk& chunk) {
+    kept[pinned_pool::slab_of(chunk.host)] += chunk.host.bytes;
     return false;
   });
   unsigned next = slabs;
   for (unsigned i = 0; i < slabs; ++i) {
-    const bool clears = pinned_pool::free_bytes_of(lane, i) + g_kept[i] == pinned_pool::kSlab;
-    if (clears && (next == slabs || g_kept[i] <= g_kept[next])) next = i;
+    const bool clears = pinned_pool::free_bytes_of(lane, i) + kept[i] == pinned_pool::kSlab;
+    if (clears && (next == slabs || kept[i] <= kept[next])) next = i;
   }
   return next;
 }
@@ -32,10 +33,10 @@ unsigned find_next(unsigned lane) {
 bool drop_next(unsigned lane) {
   unsigned next = 0;
   {
-    const RangesLock held;
+    const ChunksLock held;
     next = find_next(lane);
     if (next == pinned_pool::slabs(lane)) return false;
-    if (g_kept[next] != 0) {
+    if (g_kept_of[lane][next] != 0) {
       each_kept(lane, [next](Chunk& chunk) {
         if (pinned_pool::slab_of(chunk.host) == next) pinned_pool::give_back(chunk.host);
         return false;
@@ -48,7 +49,7 @@ bool drop_next(unsigned lane) {
 }  // namespace
 
 bool can_shrink(unsigned lane) {
-  const RangesLock held;
+  const ChunksLock held;
   return find_next(lane) != pinned_pool::slabs(lane);
 }
 

@@ -67,9 +67,13 @@ void choose_swappable(unsigned gpus) {
     log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
     return;
   }
-  page().residencies[0].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
-  process().swappable.store(1, std::memory_order_release);
-  page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  for (unsigned lane = 0; lane < gpus; ++lane) {
+    page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+  }
+  process().swappable.store(gpus, std::memory_order_release);
+  for (unsigned lane = 0; lane < gpus; ++lane) {
+    page().lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  }
 }
 
 std::uint64_t total(unsigned lane) { return g_state.total[lane].load(); }
@@ -152,39 +156,48 @@ void count_time_out(unsigned lane) {
   page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
 }
 
-void carry_over(abi::Page& fresh) {
-  if (!on()) return;
-  const abi::Residency& from = page().residencies[0];
-  abi::Residency& to = fresh.residencies[0];
-  const Locked locked(g_state.publishing);
-  forget_orders();
-  to.phase.store(g_state.said[0].phase, std::memory_order_relaxed);
-  to.error.store(g_state.said[0].error, std::memory_order_relaxed);
+namespace {
+
+// pre: `publishing` is held.
+void carry_over(unsigned lane, abi::Page& fresh) {
+  const abi::Residency& from = page().residencies[lane];
+  abi::Residency& to = fresh.residencies[lane];
+  to.phase.store(g_state.said[lane].phase, std::memory_order_relaxed);
+  to.error.store(g_state.said[lane].error, std::memory_order_relaxed);
   to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   copy_word(to.swap_result, from.swap_result);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
   copy_word(to.taken_bytes, from.taken_bytes);
-  const abi::Memory& memory = page().memories[0];
-  copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
-  copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
-  copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
-  copy_word(fresh.memories[0].times_out, memory.times_out);
+  const abi::Memory& memory = page().memories[lane];
+  copy_word(fresh.memories[lane].moved_out_bytes, memory.moved_out_bytes);
+  copy_word(fresh.memories[lane].moved_in_bytes, memory.moved_in_bytes);
+  copy_word(fresh.memories[lane].spared_bytes, memory.spared_bytes);
+  copy_word(fresh.memories[lane].times_out, memory.times_out);
   // Until the new monitor has made up its mind, what a person released stays away.
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
-  to.total_bytes.store(g_state.total[0].load(), std::memory_order_relaxed);
-  to.resident_bytes.store(g_state.resident[0].load(), std::memory_order_relaxed);
-  to.host_bytes.store(pinned_pool::pinned_bytes(0), std::memory_order_relaxed);
-  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  to.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
+  to.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
+  fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void carry_over(abi::Page& fresh) {
+  if (!on()) return;
+  const Locked locked(g_state.publishing);
+  forget_orders();
+  for (unsigned lane = 0; lane < lanes(); ++lane) carry_over(lane, fresh);
 }
 
 void moved_to_fresh_page() {
   if (!on()) return;
   const Locked locked(g_state.publishing);
   forget_orders();
-  write(0);
+  for (unsigned lane = 0; lane < lanes(); ++lane) write(lane);
 }
 
 // The parent's memory is not ours.

@@ -55,7 +55,7 @@ bool make_board(State& state, int& fd) {
 
 // Writes down what leaves.
 void list(State& state, unsigned lane, std::uint64_t bytes) {
-  const RangesLock held;
+  const ChunksLock held;
   state.count = 0;
   state.taken_out = taken_out();
   each_leaving(
@@ -73,7 +73,7 @@ void list(State& state, unsigned lane, std::uint64_t bytes) {
   state.board->count.store(state.count, std::memory_order_release);
 }
 
-// The chunk that was written down, if it is still there. pre: a RangesLock lives.
+// The chunk that was written down, if it is still there. pre: a ChunksLock lives.
 const Chunk* chunk_of(const Given& given) {
   const Range* range = find(given.address);
   if (range == nullptr || range->stays) return nullptr;
@@ -82,7 +82,7 @@ const Chunk* chunk_of(const Given& given) {
 }
 
 bool export_some(const State& state, std::uint32_t first, Descriptors& batch) {
-  const RangesLock held;
+  const ChunksLock held;
   for (std::uint32_t i = first; i < state.count && batch.count < wire::kMostDescriptors; ++i) {
     const Chunk* chunk = chunk_of(state.given[i]);
     int fd = -1;
@@ -115,7 +115,7 @@ bool send_all(const State& state, int fd) {
 
 // Others count on what was freed, and the device has it once nobody can take it over any more.
 bool is_all_there(State& state) {
-  const RangesLock held;
+  const ChunksLock held;
   if (taken_out() == state.taken_out) return true;
   state.taken_out = taken_out();
   return std::all_of(state.given, state.given + state.count,

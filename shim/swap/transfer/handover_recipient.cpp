@@ -208,7 +208,7 @@ void map_all(Taken* first, Taken* end) {
 }
 
 void drop_now(unsigned lane) {
-  const RangesLock held;
+  const ChunksLock held;
   drop(lane);
 }
 

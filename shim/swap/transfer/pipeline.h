@@ -13,7 +13,7 @@
 //
 // Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
 //
-// Threading: the mover's thread alone, holding the ranges.
+// Threading: the mover's thread of that GPU alone, holding the ranges.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Moved {
   std::uint64_t taken = 0;         // of what came, in memory that another job handed over
 };
 
-// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a RangesLock
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a ChunksLock
 // lives, no work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 

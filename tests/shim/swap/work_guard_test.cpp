@@ -17,7 +17,7 @@ namespace admission = swap::admission;
 
 class Admission : public testing::EngineTest {
  protected:
-  ~Admission() override { admission::open(); }
+  ~Admission() override { admission::open(0); }
 
   // Another thread that wants in.
   std::thread enters(std::atomic<bool>& in) {
@@ -48,51 +48,51 @@ TEST_F(Admission, AnEntryThatIsNotNeededCountsNothing) {
 }
 
 TEST_F(Admission, WhoComesWhileItIsShutWaitsAndTheMonitorIsRung) {
-  ASSERT_TRUE(admission::shut());
-  EXPECT_FALSE(admission::shut()) << "once";
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::shut(0)) << "once";
   std::atomic<bool> in{false};
   std::thread other = enters(in);
   await_held(1);
   EXPECT_FALSE(in.load());
   EXPECT_TRUE(admission::empty());
   while (world_.wakes.load() == 0) std::this_thread::yield();  // just behind the count
-  admission::open();
+  admission::open(0);
   other.join();
   EXPECT_TRUE(in.load());
 }
 
 TEST_F(Admission, WhoIsInsideMayComeInAgainWhileItIsShut) {
   const WorkGuard outer;
-  ASSERT_TRUE(admission::shut());
+  ASSERT_TRUE(admission::shut(0));
   const WorkGuard inner;  // a callback inside the call
   EXPECT_FALSE(admission::empty());
 }
 
 TEST_F(Admission, ItMovesOnlyAfterItHasDrained) {
-  EXPECT_FALSE(admission::mark_quiesced());
-  ASSERT_TRUE(admission::shut());
-  EXPECT_FALSE(admission::mark_quiesced());
-  admission::drain_until(1000);
-  EXPECT_TRUE(admission::mark_quiesced());
+  EXPECT_FALSE(admission::mark_quiesced(0));
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::mark_quiesced(0));
+  admission::drain_until(0, 1000);
+  EXPECT_TRUE(admission::mark_quiesced(0));
   EXPECT_FALSE(admission::is_open());
 }
 
 TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
-  ASSERT_TRUE(admission::shut());
-  admission::drain_until(1000);
+  ASSERT_TRUE(admission::shut(0));
+  admission::drain_until(0, 1000);
   EXPECT_TRUE(admission::overrule(999)) << "look again soon";
-  EXPECT_TRUE(admission::draining());
+  EXPECT_TRUE(admission::draining(0));
   EXPECT_FALSE(admission::is_open());
   EXPECT_FALSE(admission::overrule(1000));
   EXPECT_TRUE(admission::is_open());
-  EXPECT_FALSE(admission::draining());
-  EXPECT_FALSE(admission::mark_quiesced()) << "new work may be there";
+  EXPECT_FALSE(admission::draining(0));
+  EXPECT_FALSE(admission::mark_quiesced(0)) << "new work may be there";
 }
 
 TEST_F(Admission, WhatMovesIsNotOverruled) {
-  ASSERT_TRUE(admission::shut());
-  admission::drain_until(1000);
-  ASSERT_TRUE(admission::mark_quiesced());
+  ASSERT_TRUE(admission::shut(0));
+  admission::drain_until(0, 1000);
+  ASSERT_TRUE(admission::mark_quiesced(0));
   EXPECT_FALSE(admission::overrule(2000));
   EXPECT_FALSE(admission::is_open());
 }
@@ -111,10 +111,10 @@ TEST_F(Admission, NobodyIsInsideOnceItIsShutAndEmpty) {
     });
   }
   for (int round = 0; round < 200; ++round) {
-    ASSERT_TRUE(admission::shut());
+    ASSERT_TRUE(admission::shut(0));
     while (!admission::empty()) std::this_thread::yield();
     EXPECT_EQ(inside.load(), 0);
-    admission::open();
+    admission::open(0);
   }
   stop.store(true);
   for (std::thread& thread : threads) thread.join();

@@ -7,7 +7,7 @@ namespace switchyard::shim::testing {
 
 HandlesTest::~HandlesTest() {
   faults().none();
-  swap::admission::open();
+  swap::admission::open(0);
   for (const auto& [at, bytes] : sizes_) {
     for (CUdeviceptr address = at; address < at + bytes; address += swap::kSmallestChunk) {
       size_t mapped = 0;

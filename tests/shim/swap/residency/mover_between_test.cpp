@@ -20,11 +20,11 @@ class MoverBetween : public MoverTest {
     std::atomic<bool> answered{false};
     CUresult result = CUDA_SUCCESS;
     std::thread asks([&] {
-      result = swap::consolidation_request::ask(number, 1000 * kSecond);
+      result = swap::consolidation_request::ask(number, 0, 1000 * kSecond);
       answered.store(true);
     });
     while (!answered.load()) {
-      if (swap::consolidation_request::is_asked()) look();
+      if (swap::consolidation_request::is_asked(0)) look();
       std::this_thread::yield();
     }
     asks.join();
@@ -170,17 +170,17 @@ TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
   std::atomic<bool> answered{false};
   // Each sleep of this thread moves the clock, so a short limit may end before the mover looks.
   std::thread asks([&] {
-    EXPECT_EQ(swap::consolidation_request::ask(4711, 1'000'000 * kSecond),
+    EXPECT_EQ(swap::consolidation_request::ask(4711, 0, 1'000'000 * kSecond),
               CUDA_ERROR_INVALID_VALUE);
     answered.store(true);
   });
-  while (!swap::consolidation_request::is_asked()) std::this_thread::yield();
+  while (!swap::consolidation_request::is_asked(0)) std::this_thread::yield();
   for (int i = 0; i < 50; ++i) look();
   EXPECT_FALSE(answered.load());
   EXPECT_TRUE(world_.waits.empty());
   pause(false);
   while (!answered.load()) {
-    if (swap::consolidation_request::is_asked()) look();
+    if (swap::consolidation_request::is_asked(0)) look();
     std::this_thread::yield();
   }
   asks.join();

@@ -65,8 +65,8 @@ class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
   bool run() override {
     allow_host(0);  // the pool is touched by threads
     const int before = threads();
-    swap::mover::start();
-    swap::mover::start();
+    swap::mover::start(0);
+    swap::mover::start(0);
     EXPECT_EQ(threads(), before + 1);
     allow_host(swap::pinned_pool::kSlab);
     limit(0);
@@ -88,7 +88,7 @@ TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
 class NoContextIsUsedDuringAStandstillCase : public InAChild {
  public:
   bool run() override {
-    swap::mover::start();
+    swap::mover::start(0);
     {
       const swap::mover::Standstill standstill;
       const int retained = world_.retained;
@@ -112,7 +112,7 @@ TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
 class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
  public:
   bool run() override {
-    swap::mover::start();
+    swap::mover::start(0);
     limit(2 * kMiB2);
     swap::mover::poke();
     EXPECT_TRUE(eventually([&] { return phase() == abi::kAbsent; }));
@@ -124,14 +124,14 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       EXPECT_EQ(swap::residency_page::resident(0), 0u);
       EXPECT_EQ(swap::pinned_pool::pinned_bytes(0), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
-      EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
+      EXPECT_EQ(swap::residency::executor(0).state(), swap::residency::State::kResident);
       {
         const swap::RangesLock held;
         EXPECT_EQ(swap::count(), 0u);
       }
       process().joined.store(1);
       process().swappable.store(1);
-      swap::mover::start();
+      swap::mover::start(0);
       EXPECT_EQ(threads(), before + 1) << "the parent's mover stayed there";
       limit(0);
       const swap::mover::Standstill standstill;  // the parent's thread may have held this

@@ -75,7 +75,7 @@ MoverTest::~MoverTest() {
   process().swappable.store(0);
   process().captures.store(0);
   swap::residency::clear();
-  swap::admission::open();
+  swap::admission::open(0);
   g_mover = &g_nobodys;
 }
 
@@ -111,8 +111,8 @@ void MoverTest::empty_host_pool() {
 }
 
 void MoverTest::look() {
-  const std::uint64_t wait_ns = swap::residency::executor().look();
-  swap::residency::executor().pause();
+  const std::uint64_t wait_ns = swap::residency::executor(0).look();
+  swap::residency::executor(0).pause();
   // A little more than it asked for, and not always the same part of a microsecond.
   mover_.now_ns.fetch_add(wait_ns + 1'300);
   if (mover_.during_sleep) mover_.during_sleep();
