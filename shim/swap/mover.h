@@ -46,7 +46,7 @@ class Standstill : NoCopy {
 };
 
 // A context of a GPU begins where there was none, perhaps. What was left away there for the lack of
-// one comes back before anybody works in it.
+// one comes back before anybody works in it, and the GPU reaches the memory of the others.
 void context_made(unsigned lane);
 
 // How much there is to move is told by whoever makes and ends it, under RangesLock.

@@ -35,8 +35,10 @@ bool is_default(CUmemoryPool pool) {
 // pre: a RangesLock lives.
 bool moves(CUmemoryPool pool) {
   const Known* known = cache::find_pool(key_of(pool));
-  if (known != nullptr) return !known->stays;
-  return is_default(pool) && cache::add_pool({.pool = key_of(pool)});
+  const auto lane = static_cast<unsigned>(lane_index(current_lane()));
+  // Memory of another GPU's pool is of that GPU, whichever is current.
+  if (known != nullptr) return !known->stays && known->lane == lane;
+  return is_default(pool) && cache::add_pool({.pool = key_of(pool), .lane = lane});
 }
 
 bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const FreePoint& place) {
@@ -120,7 +122,7 @@ void learn(CUmemoryPool pool, const CUmemPoolProps& properties) {
   if (!own || !plain) return;
   const RangesLock held;
   cache::take_pool(key_of(pool));
-  cache::add_pool({.pool = key_of(pool)});
+  cache::add_pool({.pool = key_of(pool), .lane = static_cast<unsigned>(properties.location.id)});
 }
 
 void stays(CUmemoryPool pool) {

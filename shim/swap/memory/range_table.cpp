@@ -8,6 +8,8 @@
 #include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/memory_fd.h"
+#include "shim/swap/memory/peers.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -125,9 +127,26 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& pro
   return CUDA_SUCCESS;
 }
 
-CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location) {
-  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return driver().cuMemSetAccess(address, bytes, &access, 1);
+Access access_of(const Range& range) {
+  return {range.properties.location, range.use != Use::kMapped};
+}
+
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access) {
+  CUmemAccessDesc given[1 + abi::kMaxGpus];
+  std::size_t count = 0;
+  given[count++] = {access.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const std::uint32_t peers = access.peers ? peers::lanes() : 0;
+  for (int lane = 0; lane < static_cast<int>(abi::kMaxGpus); ++lane) {
+    if ((peers >> lane & 1) == 0 || lane == access.location.id) continue;
+    given[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {lane}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  }
+  const CUresult result = driver().cuMemSetAccess(address, bytes, given, count);
+  if (result == CUDA_SUCCESS || count == 1) return result;
+  // Its own GPU is the one that most work needs.
+  static Once said;
+  log_once(said, Level::kError, "swap: other GPUs get no access to the memory at %llx: driver %d",
+           static_cast<unsigned long long>(address), static_cast<int>(result));
+  return driver().cuMemSetAccess(address, bytes, given, 1);
 }
 
 bool send_away(Chunk& chunk, CUdeviceptr address) {

@@ -128,7 +128,7 @@ std::uint64_t taken_out();
 // Takes one out; its chunks are the caller's, and nothing stands by for them any more.
 Range take(std::size_t index);
 
-// All chunks of the GPU, in the order in which they come back: act(chunk, address, properties).
+// All chunks of the GPU, in the order in which they come back: act(chunk, address, range).
 template <typename Act>
 void each_chunk(unsigned lane, Act act) {
   for (std::size_t i = 0; i < count(); ++i) {
@@ -136,7 +136,7 @@ void each_chunk(unsigned lane, Act act) {
     if (range.lane != lane) continue;
     CUdeviceptr address = range.address;
     for (unsigned c = 0; c < range.count; ++c) {
-      act(range.chunks[c], address, range.properties);
+      act(range.chunks[c], address, range);
       address += range.chunks[c].bytes;
     }
   }
@@ -156,7 +156,7 @@ void each_leaving(unsigned lane, std::uint64_t bytes, Act act) {
       if (told >= bytes) return;
       if (chunk.handle == 0) continue;
       told += chunk.bytes;
-      act(chunk, address, range.properties);
+      act(chunk, address, range);
     }
   }
 }
@@ -170,9 +170,16 @@ CUmemAllocationProp plain_memory(int device);
 // Puts memory of the device behind a chunk, which nobody may touch before permit(). On failure
 // nothing is left behind, and the driver's result says why.
 CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
-// Lets its device read and write chunks that have been brought. One call for many: the driver may
-// let it wait for another process's copies, as long as the slice that these have (about 1 ms).
-CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location);
+// Who reads and writes memory: the device that it is of and, with `peers`, the process's others
+// (peers.h).
+struct Access {
+  CUmemLocation location = {};
+  bool peers = false;
+};
+Access access_of(const Range& range);
+// Gives access to chunks that have been brought. One call for many: the driver may let it wait for
+// another process's copies, as long as the slice that these have (about 1 ms).
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);

@@ -11,6 +11,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/reset.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/transfer/digest.h"
@@ -73,6 +74,7 @@ Standstill::~Standstill() {
 
 void context_made(unsigned lane) {
   if (lane >= lanes()) return;
+  peers::context_made(lane);
   // The mover may be about to find that there is none: it sees this one, or we see that.
   const Locked at_work(g_states[lane].at_work);
   if (residency::executor(lane).context_made()) poke();

@@ -12,6 +12,7 @@
 #include "shim/log.h"
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/swap/mover.h"
 #include "shim/work_guard.h"
 
@@ -63,10 +64,7 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
 
 void choose_swappable(unsigned gpus) {
   if (::strcmp(page().card.swappable, "yes") != 0) return;
-  if (gpus != 1) {
-    log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
-    return;
-  }
+  if (!peers::all_reach(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {
     page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   }

@@ -16,8 +16,8 @@
 
 namespace switchyard::shim::swap::residency_page {
 
-// Whether this process's memory may be moved is decided once, before it allocates any. `gpus`: that
-// it sees. pre: joined.
+// Whether this process's memory may be moved is decided once, before it allocates any: not where
+// GPUs that it sees cannot reach each other's, of which there are `gpus`. pre: joined.
 void choose_swappable(unsigned gpus);
 
 // Swappable memory of a GPU, wherever it is, and what of it is on the device.

@@ -94,7 +94,7 @@ CUresult remake(VmmAllocation& allocation, CUdeviceptr address) {
   // Some of it may just have been offered to another job.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) result = retry_on_oom(bring_one);
   if (result == CUDA_SUCCESS) {
-    result = permit(address, allocation.bytes, allocation.asked.location);
+    result = permit(address, allocation.bytes, {.location = allocation.asked.location});
     if (result == CUDA_SUCCESS) result = pour(allocation.chunks, allocation.count, address);
     if (result != CUDA_SUCCESS) send_away(*one.chunks, address);
   }

@@ -58,18 +58,17 @@ void list(State& state, unsigned lane, std::uint64_t bytes) {
   const ChunksLock held;
   state.count = 0;
   state.taken_out = taken_out();
-  each_leaving(
-      lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-        std::uint32_t kind = 0;
-        // What is only cached is given back, and doesn't leave.
-        if (state.count == board::kMostChunks || !kind_of(properties, kind) ||
-            find(address)->use == Use::kCached) {
-          return;
-        }
-        state.board->chunks[state.count].bytes.store(chunk.bytes, std::memory_order_relaxed);
-        state.board->chunks[state.count].kind.store(kind, std::memory_order_relaxed);
-        state.given[state.count++] = {address, chunk.handle};
-      });
+  each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+    std::uint32_t kind = 0;
+    // What is only cached is given back, and doesn't leave.
+    if (state.count == board::kMostChunks || !kind_of(range.properties, kind) ||
+        range.use == Use::kCached) {
+      return;
+    }
+    state.board->chunks[state.count].bytes.store(chunk.bytes, std::memory_order_relaxed);
+    state.board->chunks[state.count].kind.store(kind, std::memory_order_relaxed);
+    state.given[state.count++] = {address, chunk.handle};
+  });
   state.board->count.store(state.count, std::memory_order_release);
 }
 

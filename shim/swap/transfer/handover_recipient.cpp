@@ -32,7 +32,7 @@ struct Taken {
   std::uint32_t kind = 0;
   int descriptor = 0;       // that it came by (memory_fd.h)
   CUdeviceptr address = 0;  // its place; 0: none yet
-  CUmemLocation location = {};
+  Access access = {};
   bool stands = false;  // it stands by there, and whoever ends the range ends it (range_table.h)
 };
 
@@ -41,7 +41,7 @@ struct Away {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
   std::uint32_t kind = 0;
-  CUmemLocation location = {};
+  Access access = {};
 };
 
 enum class Stage { kNothing, kWaiting, kTaken };
@@ -80,7 +80,7 @@ bool import(State& state, int fd) {
            .kind = offered.kind.load(std::memory_order_relaxed),
            .descriptor = memory_fd::keep(fd),
            .address = 0,
-           .location = {},
+           .access = {},
            .stands = false};
   if (taken.descriptor == 0) return false;
   // The driver takes the descriptor as a pointer.
@@ -141,10 +141,11 @@ Chunk* place_of(const Taken& taken) {
 // The GPU's chunks that are away, and of a kind that can be handed over.
 std::uint32_t list_away(State& state, unsigned lane) {
   std::uint32_t found = 0;
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
     std::uint32_t kind = 0;
-    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
-    state.away[found++] = {address, chunk.bytes, kind, properties.location};
+    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(range.properties, kind))
+      return;
+    state.away[found++] = {address, chunk.bytes, kind, access_of(range)};
   });
   return found;
 }
@@ -163,7 +164,7 @@ void match(State& state, unsigned lane) {
       continue;
     }
     taken.address = place->address;
-    taken.location = place->location;
+    taken.access = place->access;
     place->address = 0;
     ++found;
   }
@@ -192,7 +193,7 @@ bool map(Taken& taken) {
 void permit_run(Taken* first, Taken* end) {
   if (first == end) return;
   const CUdeviceptr behind = end[-1].address + end[-1].bytes;
-  if (permit(first->address, behind - first->address, first->location) == CUDA_SUCCESS) return;
+  if (permit(first->address, behind - first->address, first->access) == CUDA_SUCCESS) return;
   for (Taken* each = first; each != end; ++each) take_down(*each);
 }
 
@@ -201,7 +202,9 @@ void map_all(Taken* first, Taken* end) {
   for (Taken* each = first; each != end; ++each) {
     const CUdeviceptr behind = each->address + each->bytes;
     const bool mapped = map(*each);
-    if (mapped && each + 1 != end && each[1].address == behind) continue;
+    const bool goes_on =
+        each + 1 != end && each[1].address == behind && each[1].access.peers == each->access.peers;
+    if (mapped && goes_on) continue;
     permit_run(begins, mapped ? each + 1 : each);
     begins = each + 1;
   }

@@ -34,12 +34,13 @@ class SwapIn {
   }
 
   // One that is away, or arriving.
-  void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+  void put(Chunk& chunk, CUdeviceptr address, const Range& range) {
     if (moved_.stop == Stop::kDriver || stream_.stream() == nullptr) return;
     const bool comes = chunk.handle == 0;
-    if (comes && !bring_one(chunk, address, properties)) return;
-    if (count_ != 0 && address != end()) fill_all();
-    location_ = properties.location;
+    if (comes && !bring_one(chunk, address, range.properties)) return;
+    const Access access = access_of(range);
+    if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
+    access_ = access;
     run_[count_++] = {&chunk, address, comes};
     if (count_ == longest_) {
       fill_all();
@@ -131,7 +132,7 @@ class SwapIn {
 
   void fill_all() {
     if (count_ == 0) return;
-    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, location_);
+    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, access_);
     for (unsigned i = 0; i < count_; ++i) {
       Chunk& chunk = *run_[i].chunk;
       chunk.contents_pending = true;
@@ -155,7 +156,7 @@ class SwapIn {
   Brought run_[kLongestRun];  // they follow each other
   unsigned count_ = 0;
   unsigned longest_ = 1;  // the first shall be copied soon
-  CUmemLocation location_ = {};
+  Access access_ = {};    // of what is in the run
 };
 
 }  // namespace
@@ -176,8 +177,8 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   CopyStream stream;
   SwapIn swap_in(lane, stream, may_come, resident);
   const auto put = [&](auto which) {
-    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-      if (which(chunk)) swap_in.put(chunk, address, properties);
+    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+      if (which(chunk)) swap_in.put(chunk, address, range);
     });
   };
   // One that could not be taken away again after a copy that failed is there already, without its
@@ -192,7 +193,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
     moved.result = arrived;
   }
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
     if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
       (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;

@@ -148,9 +148,8 @@ Moved move_all(unsigned lane, Resident resident, Each each) {
 
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
   return move_all(lane, resident, [&](auto act) {
-    each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
-      act(chunk, address);
-    });
+    each_leaving(lane, bytes,
+                 [&](Chunk& chunk, CUdeviceptr address, const Range&) { act(chunk, address); });
   });
 }
 
