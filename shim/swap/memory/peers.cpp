@@ -72,6 +72,7 @@ void context_made(unsigned lane) {
 
 std::uint32_t lanes() { return g_state.lanes.load(std::memory_order_acquire); }
 
-SWITCHYARD_RENEW(kState, g_state);
+void clear() { renew(g_state); }
+SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::peers

@@ -22,4 +22,7 @@ void context_made(unsigned lane);
 // The GPUs on which contexts were made, as bits.
 std::uint32_t lanes();
 
+// In a forked child: the parent's contexts are not there.
+void clear();
+
 }  // namespace switchyard::shim::swap::peers

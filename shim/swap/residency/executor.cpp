@@ -14,6 +14,7 @@
 #include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/memory/vmm_allocation.h"
+#include "shim/swap/mover.h"
 #include "shim/swap/residency/residency_page.h"
 #include "shim/swap/transfer/consolidate.h"
 #include "shim/swap/transfer/handover.h"
@@ -353,6 +354,8 @@ void Executor::make_way() {
   const ChunksLock held;
   if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes(lane_))) return;
   residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
+  residency_page::made_way(lane_, now_.not_before_ns);
+  mover::poke();
 }
 
 CUresult Executor::hold() { return block_new_work(lane_) ? drain(lane_) : kLate; }

@@ -7,6 +7,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
@@ -31,6 +32,7 @@ struct State {
   std::atomic<std::uint64_t> total[abi::kMaxGpus] = {};
   std::atomic<std::uint64_t> resident[abi::kMaxGpus] = {};
   Said said[abi::kMaxGpus];  // under `publishing`
+  std::atomic<std::uint64_t> made_way_until_ns[abi::kMaxGpus] = {};
   pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -51,6 +53,15 @@ void write(unsigned lane) {
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
   words.phase.store(said.phase, std::memory_order_release);
+}
+
+bool another_made_way(unsigned lane) {
+  const std::uint64_t now = monotonic_ns();
+  for (unsigned other = 0; other < lanes(); ++other) {
+    if (other != lane && now < g_state.made_way_until_ns[other].load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
 }
 
 void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
@@ -122,7 +133,12 @@ Told told(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
   const bool limited =
       words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
+  if (limited) return {true, words.limit_bytes.load(std::memory_order_relaxed)};
+  return !monitored() && another_made_way(lane) ? Told{true, 0} : Told{};
+}
+
+void made_way(unsigned lane, std::uint64_t until_ns) {
+  g_state.made_way_until_ns[lane].store(until_ns, std::memory_order_relaxed);
 }
 
 std::uint64_t gives(unsigned lane) {

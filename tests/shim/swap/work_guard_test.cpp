@@ -17,7 +17,9 @@ namespace admission = swap::admission;
 
 class Admission : public testing::EngineTest {
  protected:
-  ~Admission() override { admission::open(0); }
+  ~Admission() override {
+    for (unsigned lane : {0u, 1u}) admission::open(lane);
+  }
 
   // Another thread that wants in.
   std::thread enters(std::atomic<bool>& in) {
@@ -26,8 +28,8 @@ class Admission : public testing::EngineTest {
       in.store(true);
     });
   }
-  void await_held(unsigned threads) {
-    while (page().residencies[0].held_threads.load() != threads) std::this_thread::yield();
+  void await_held(unsigned threads, unsigned lane = 0) {
+    while (page().residencies[lane].held_threads.load() != threads) std::this_thread::yield();
   }
 };
 
@@ -59,6 +61,37 @@ TEST_F(Admission, WhoComesWhileItIsShutWaitsAndTheMonitorIsRung) {
   admission::open(0);
   other.join();
   EXPECT_TRUE(in.load());
+}
+
+TEST_F(Admission, WorkIsAdmittedWhereTheMemoryOfAllGpusIsThere) {
+  ASSERT_TRUE(admission::shut(1));
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::is_open());
+  admission::open(0);
+  EXPECT_TRUE(admission::is_open(0));
+  std::atomic<bool> in{false};
+  std::thread other = enters(in);
+  await_held(1, 1);  // the monitor sees for which GPU it waits
+  EXPECT_EQ(page().residencies[0].held_threads.load(), 0u);
+  EXPECT_FALSE(in.load());
+  admission::open(1);
+  other.join();
+  EXPECT_EQ(page().residencies[1].held_threads.load(), 0u);
+}
+
+TEST_F(Admission, EachGpuHasADeadlineOfItsOwn) {
+  for (unsigned lane : {0u, 1u}) {
+    ASSERT_TRUE(admission::shut(lane));
+    admission::drain_until(lane, 1000 + lane);
+  }
+  EXPECT_TRUE(admission::overrule(1000)) << "the second is still being drained";
+  EXPECT_TRUE(admission::is_open(0));
+  EXPECT_TRUE(admission::draining(1));
+  EXPECT_FALSE(admission::any_quiesced());
+  ASSERT_TRUE(admission::mark_quiesced(1));
+  EXPECT_TRUE(admission::any_quiesced());
+  EXPECT_FALSE(admission::overrule(2000));
+  EXPECT_FALSE(admission::is_open(1));
 }
 
 TEST_F(Admission, WhoIsInsideMayComeInAgainWhileItIsShut) {

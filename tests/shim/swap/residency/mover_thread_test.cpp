@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "shim/swap/memory/range_table.h"
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
@@ -83,6 +84,73 @@ class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
 
 TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
   run_in_a_child<ThereIsOneAndItMovesWhatItIsPokedForCase>();
+}
+
+// The threads of both GPUs and of the application run side by side.
+class EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBackCase : public InAChild {
+ public:
+  bool run() override {
+    use_two_gpus();
+    keep_contexts_by_thread();
+    for (unsigned lane : {0u, 1u}) allow(lane, 0);  // the pools are touched by threads
+    const int before = threads();
+    for (unsigned lane : {0u, 1u}) swap::mover::start(lane);
+    EXPECT_EQ(threads(), before + 2);
+    std::atomic<bool> ends{false};
+    std::thread application([&] { work_until(ends); });
+    for (int round = 0; round < 5; ++round) {
+      for (unsigned lane : {0u, 1u}) allow(lane, swap::pinned_pool::kSlab);
+      tell_both(1);
+      EXPECT_TRUE(
+          eventually([] { return phase_of(0) == abi::kAbsent && phase_of(1) == abi::kAbsent; }));
+      EXPECT_EQ(resident_on(0) + resident_on(1), 0u);
+      tell_both(0);
+      EXPECT_TRUE(eventually([] { return admits(); }));
+    }
+    ends = true;
+    application.join();
+    EXPECT_TRUE(eventually([] { return resident_on(0) + resident_on(1) == kAll; }));
+    g_resident = static_cast<std::int64_t>(kAll);
+    expect_nothing_lost();
+    return true;
+  }
+
+ private:
+  // As the driver: two movers use contexts of different GPUs.
+  static void keep_contexts_by_thread() {
+    static thread_local CUcontext current = nullptr;
+    g_driver.cuCtxSetCurrent = [](CUcontext context) {
+      current = context;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuCtxGetDevice = [](CUdevice* device) {
+      *device = device_of(current, 0);
+      return current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    };
+    g_driver.cuCtxSynchronize = [] { return CUDA_SUCCESS; };
+  }
+  static abi::Residency& words_of(unsigned lane) { return page().residencies[lane]; }
+  static std::uint32_t phase_of(unsigned lane) { return words_of(lane).phase.load(); }
+  static std::uint64_t resident_on(unsigned lane) { return words_of(lane).resident_bytes.load(); }
+  static void allow(unsigned lane, std::uint64_t bytes) {
+    words_of(lane).host_limit_bytes.store(bytes);
+  }
+  static void tell_both(std::uint32_t limited) {
+    for (unsigned lane : {0u, 1u}) words_of(lane).limited.store(limited);
+    swap::mover::poke();
+  }
+  // Memory of both is there while it is inside.
+  static void work_until(const std::atomic<bool>& ends) {
+    while (!ends) {
+      const WorkGuard entry;
+      const swap::RangesLock held;
+      EXPECT_FALSE(swap::anything_away(0) || swap::anything_away(1));
+    }
+  }
+};
+
+TEST(MoverThread, EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBack) {
+  run_in_a_child<EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBackCase>();
 }
 
 class NoContextIsUsedDuringAStandstillCase : public InAChild {
