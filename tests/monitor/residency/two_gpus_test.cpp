@@ -92,6 +92,18 @@ TEST(TwoGpus, OfAJobThatIsSwappedOutAllMemoryLeaves) {
   EXPECT_EQ(rig.account(0).held(rig.a.client->job) + rig.account(1).held(rig.a.client->job), 0u);
 }
 
+TEST(TwoGpus, TheGatesOfBothAreOpenWhileMemoryLeavesOne) {
+  TwoGpus rig(3 * kGiB, 0);
+  rig.tell("pause", "a");
+  for (unsigned lane : {0u, 1u}) EXPECT_EQ(rig.a.shim.gate(lane).closed, abi::kClosedByPause);
+  rig.tell("swap-out", "a");
+  for (unsigned lane : {0u, 1u}) {
+    EXPECT_EQ(rig.a.shim.gate(lane).closed, 0u) << "what was accepted there may touch it: " << lane;
+  }
+  rig.has_left(rig.a);
+  for (unsigned lane : {0u, 1u}) EXPECT_EQ(rig.a.shim.gate(lane).closed, abi::kClosedByPause);
+}
+
 TEST(TwoGpus, TwoJobsThatNeedOneEachAreServedAtOnce) {
   TwoGpus rig;
   const Joined b = rig.oversubscriber("b");
