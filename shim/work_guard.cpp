@@ -181,16 +181,17 @@ void open(unsigned lane) {
 
 bool overrule(std::uint64_t now_ns) {
   bool drains = false;
+  bool late = false;
   for (unsigned lane = 0; lane < abi::kMaxGpus && !is_open(); ++lane) {
     if (!draining(lane)) continue;
-    if (now_ns < g_state.deadline_ns[lane].load(std::memory_order_relaxed)) {
-      drains = true;
-      // No store of ours may come later than that: the mover may have begun anew.
-    } else if (change(lane, kDraining, kOpen)) {
-      wake_all();
-    }
+    drains = true;
+    late = late || now_ns >= g_state.deadline_ns[lane].load(std::memory_order_relaxed);
   }
-  return drains;
+  if (!late) return drains;
+  // No store of ours may come later than that: the mover may have begun anew.
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) change(lane, kDraining, kOpen);
+  wake_all();
+  return false;
 }
 
 namespace {

@@ -107,8 +107,9 @@ bool any_quiesced();
 // From whatever it is.
 void open(unsigned lane);
 
-// For the service thread, often: opens those whose accepted work was not done in time; the movers'
-// own waits can't end by themselves. True: one is being drained, so look again soon.
+// For the service thread, often: where accepted work was not done in time, opens all that are being
+// drained; the movers' own waits can't end by themselves. All, for the work may wait for a thread
+// that each of them holds. True: one is being drained, so look again soon.
 bool overrule(std::uint64_t now_ns);
 
 }  // namespace admission
