@@ -213,7 +213,8 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   if (!knobs) return nullptr;
   Job* job = registry_.make(card, *knobs, uid, now, why);
   if (job == nullptr) return nullptr;
-  job->seen.insert(gpus.begin(), gpus.end());
+  job->named.insert(gpus.begin(), gpus.end());
+  job->seen = job->named;
   job->creator = creator;
   job->ceiling_bytes = settings_.caps.ceiling(uid);
   if ((knobs->memory || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
@@ -320,6 +321,7 @@ void Monitor::tick(Time now) {
     }
   }
   memory_.check_claims(now);
+  if (memory_.follow_use(now)) residency_.room_came();
   for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {
     gpus_.read_credits(gpu);
     memory_.rebalance(gpu);

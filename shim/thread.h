@@ -15,8 +15,9 @@ namespace switchyard::shim {
 
 inline constexpr std::size_t kSmallStack = 256 * 1024;
 
-// Starts `run(nullptr)`. False: the system refused.
-inline bool start_thread(void* (*run)(void*), std::size_t stack_bytes = kSmallStack) {
+// Starts `run(argument)`. False: the system refused.
+inline bool start_thread(void* (*run)(void*), std::size_t stack_bytes = kSmallStack,
+                         void* argument = nullptr) {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
   ::pthread_attr_setstacksize(&attributes, stack_bytes);
@@ -26,7 +27,7 @@ inline bool start_thread(void* (*run)(void*), std::size_t stack_bytes = kSmallSt
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const int error = ::pthread_create(&thread, &attributes, run, nullptr);
+  const int error = ::pthread_create(&thread, &attributes, run, argument);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_attr_destroy(&attributes);
   return error == 0;

@@ -20,6 +20,21 @@ namespace {
 
 enum Admission : std::uint32_t { kOpen, kShut, kDraining, kQuiesced };
 
+// Of each GPU two bits of one word: so whoever asks whether all are open reads it once.
+constexpr unsigned kBits = 2;
+static_assert(abi::kMaxGpus * kBits <= 32);
+
+constexpr Admission of(std::uint32_t word, unsigned lane) {
+  return static_cast<Admission>(word >> kBits * lane & 3u);
+}
+constexpr std::uint32_t with(std::uint32_t word, unsigned lane, Admission state) {
+  return (word & ~(3u << kBits * lane)) | state << kBits * lane;
+}
+// The first GPU that is not open. pre: the word is not 0.
+unsigned first_shut(std::uint32_t word) {
+  return static_cast<unsigned>(__builtin_ctz(word)) / kBits;
+}
+
 constexpr unsigned kShards = 16;
 constexpr long kNapNs = 100'000'000;
 
@@ -29,8 +44,9 @@ struct alignas(64) Shard {
 
 struct State {
   Shard shards[kShards];
-  std::atomic<std::uint32_t> admission{kOpen};  // a futex word
-  std::atomic<std::uint64_t> deadline_ns{0};
+  std::atomic<std::uint32_t> admission{0};  // a futex word; 0: all are open
+  std::atomic<std::uint64_t> deadline_ns[abi::kMaxGpus] = {};
+  std::atomic<bool> drains{false};  // some mover waits for the GPUs
   pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -62,8 +78,21 @@ CUresult wait_for_primary(unsigned lane) {
   return primary.get() != nullptr ? wait_for(primary.get()) : primary.result();
 }
 
-// What the monitor sees of who waits. A process that is swappable sees one GPU.
-abi::Word32& held_threads() { return page().residencies[0].held_threads; }
+Admission state_of(unsigned lane) {
+  return of(g_state.admission.load(std::memory_order_acquire), lane);
+}
+
+// False: it was in another state.
+bool change(unsigned lane, Admission from, Admission to) {
+  std::uint32_t word = g_state.admission.load(std::memory_order_relaxed);
+  while (of(word, lane) == from) {
+    if (g_state.admission.compare_exchange_weak(word, with(word, lane, to),
+                                                std::memory_order_seq_cst)) {
+      return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -73,7 +102,7 @@ void WorkGuard::enter() {
   for (;;) {
     // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
     shard.inside.fetch_add(1, std::memory_order_seq_cst);
-    if (g_state.admission.load(std::memory_order_seq_cst) == kOpen) return;
+    if (g_state.admission.load(std::memory_order_seq_cst) == 0) return;
     shard.inside.fetch_sub(1, std::memory_order_release);
     admission::wait_until_open();
   }
@@ -103,26 +132,26 @@ namespace admission {
 
 void wait_until_open() {
   for (;;) {
-    const std::uint32_t state = g_state.admission.load(std::memory_order_acquire);
-    if (state == kOpen) return;
-    if (held_threads().fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
+    const std::uint32_t word = g_state.admission.load(std::memory_order_acquire);
+    if (word == 0) return;
+    abi::Word32& held = page().residencies[first_shut(word)].held_threads;
+    if (held.fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
     const timespec limit{0, kNapNs};
-    ::syscall(SYS_futex, &g_state.admission, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
+    ::syscall(SYS_futex, &g_state.admission, FUTEX_WAIT_PRIVATE, word, &limit, nullptr, 0);
     // The page may be another monitor's by now, so the count never goes below zero.
-    std::uint32_t now = held_threads().load(std::memory_order_relaxed);
-    while (now != 0 && !held_threads().compare_exchange_weak(now, now - 1)) {
+    std::uint32_t now = held.load(std::memory_order_relaxed);
+    while (now != 0 && !held.compare_exchange_weak(now, now - 1)) {
     }
   }
 }
 
-bool is_open() { return g_state.admission.load(std::memory_order_acquire) == kOpen; }
+bool is_open() { return g_state.admission.load(std::memory_order_acquire) == 0; }
 
 bool inside() { return t_depth != 0; }
 
-bool shut() {
-  std::uint32_t expected = kOpen;
-  return g_state.admission.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
-}
+bool is_open(unsigned lane) { return state_of(lane) == kOpen; }
+
+bool shut(unsigned lane) { return change(lane, kOpen, kShut); }
 
 bool empty() {
   for (const Shard& shard : g_state.shards) {
@@ -131,33 +160,37 @@ bool empty() {
   return true;
 }
 
-void drain_until(std::uint64_t deadline_ns) {
-  g_state.deadline_ns.store(deadline_ns, std::memory_order_relaxed);
-  std::uint32_t expected = kShut;
-  g_state.admission.compare_exchange_strong(expected, kDraining, std::memory_order_acq_rel);
+void drain_until(unsigned lane, std::uint64_t deadline_ns) {
+  g_state.deadline_ns[lane].store(deadline_ns, std::memory_order_relaxed);
+  change(lane, kShut, kDraining);
 }
 
-bool draining() { return g_state.admission.load(std::memory_order_acquire) == kDraining; }
+bool draining(unsigned lane) { return state_of(lane) == kDraining; }
+bool mark_quiesced(unsigned lane) { return change(lane, kDraining, kQuiesced); }
+bool is_quiesced(unsigned lane) { return state_of(lane) == kQuiesced; }
 
-bool mark_quiesced() {
-  std::uint32_t expected = kDraining;
-  return g_state.admission.compare_exchange_strong(expected, kQuiesced, std::memory_order_acq_rel);
+bool any_quiesced() {
+  const std::uint32_t word = g_state.admission.load(std::memory_order_seq_cst);
+  return (word & word >> 1 & 0x55555555u) != 0;  // both bits of some GPU
 }
 
-bool is_quiesced() { return g_state.admission.load(std::memory_order_acquire) == kQuiesced; }
-
-void open() {
-  g_state.admission.store(kOpen, std::memory_order_release);
+void open(unsigned lane) {
+  g_state.admission.fetch_and(~(3u << kBits * lane), std::memory_order_release);
   wake_all();
 }
 
 bool overrule(std::uint64_t now_ns) {
-  if (g_state.admission.load(std::memory_order_acquire) != kDraining) return false;
-  if (now_ns < g_state.deadline_ns.load(std::memory_order_relaxed)) return true;
-  std::uint32_t expected = kDraining;
+  bool drains = false;
+  bool late = false;
+  for (unsigned lane = 0; lane < abi::kMaxGpus && !is_open(); ++lane) {
+    if (!draining(lane)) continue;
+    drains = true;
+    late = late || now_ns >= g_state.deadline_ns[lane].load(std::memory_order_relaxed);
+  }
+  if (!late) return drains;
   // No store of ours may come later than that: the mover may have begun anew.
-  if (g_state.admission.compare_exchange_strong(expected, kOpen, std::memory_order_acq_rel))
-    wake_all();
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) change(lane, kDraining, kOpen);
+  wake_all();
   return false;
 }
 
@@ -171,31 +204,60 @@ SWITCHYARD_RESET(kState, forget);
 
 }  // namespace admission
 
-bool block_new_work() {
+bool block_new_work(unsigned lane) {
   for (const std::uint64_t limit = monotonic_ns() + kShutNs; monotonic_ns() < limit;) {
     // A context that was made over memory that is away has shut it already.
-    if (process().captures.load() == 0 && (admission::shut() || !admission::is_open())) {
+    if (process().captures.load() == 0 && (admission::shut(lane) || !admission::is_open(lane))) {
       while (!admission::empty() && monotonic_ns() < limit) sleep_ns(kLookNs);
       // A capture begins inside a WorkGuard: none can, from here on.
       if (admission::empty() && process().captures.load() == 0) return true;
-      admission::open();
+      admission::open(lane);
     }
     sleep_ns(kLookNs);
   }
   return false;
 }
 
-CUresult drain(unsigned lane) {
-  const MadeContexts made(lane);
+namespace {
+
+// What a GPU has of accepted work. `lane` is whose memory is being drained.
+CUresult wait_for_gpu(unsigned gpu, unsigned lane) {
+  const MadeContexts made(gpu);
   if (!made.all) return CUDA_ERROR_NOT_SUPPORTED;
-  admission::drain_until(monotonic_ns() + kDrainNs);
-  CUresult result = wait_for_primary(lane);
+  CUresult result = wait_for_primary(gpu);
   for (CUcontext context : made) {
     // Opened meanwhile: somebody may capture again, which a wait would end.
-    if (result != CUDA_SUCCESS || !admission::draining()) break;
+    if (result != CUDA_SUCCESS || !admission::draining(lane)) break;
     result = wait_for(context);
   }
   return result;
+}
+
+// Its own last: one of its contexts is current afterwards.
+CUresult wait_for_all_gpus(unsigned lane) {
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned gpu = 0; gpu < lanes() && result == CUDA_SUCCESS; ++gpu) {
+    if (gpu != lane && admission::draining(lane)) result = wait_for_gpu(gpu, lane);
+  }
+  return result == CUDA_SUCCESS ? wait_for_gpu(lane, lane) : result;
+}
+
+}  // namespace
+
+CUresult drain(unsigned lane) {
+  admission::drain_until(lane, monotonic_ns() + kDrainNs);
+  while (admission::draining(lane) && !admission::any_quiesced()) {
+    if (g_state.drains.exchange(true, std::memory_order_acquire)) {
+      sleep_ns(kLookNs);
+      continue;
+    }
+    CUresult result = wait_for_all_gpus(lane);
+    // Before the next one may wait: it shall find it.
+    if (result == CUDA_SUCCESS && !admission::mark_quiesced(lane)) result = CUDA_ERROR_NOT_READY;
+    g_state.drains.store(false, std::memory_order_release);
+    return result;
+  }
+  return admission::mark_quiesced(lane) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace switchyard::shim::swap

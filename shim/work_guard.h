@@ -5,10 +5,15 @@
 // work that may touch memory does it inside a *WorkGuard*. To move memory the mover shuts the
 // admission, waits until nobody is inside, and then waits for the accepted work:
 //
-//     open ──► shut: nobody new ──► draining: the GPU finishes ──► quiesced ──► open
+//     open ──► shut: nobody new ──► draining: the GPUs finish ──► quiesced ──► open
 //       ▲──────── not in time ──────────┴─ not in time (the service thread)
 //
-// Who arrives while it isn't open sleeps. A process whose memory isn't swappable never comes here:
+// Each GPU has such a state, for its memory leaves and comes by itself. Work may touch memory of
+// any GPU, so it is admitted where all are open, and a drain waits for all GPUs. Once one is
+// quiesced, so is every other that is not open: the first drain has waited for what the second
+// would wait for.
+//
+// Who arrives while one isn't open sleeps. A process whose memory isn't swappable never comes here:
 // one bit of its lanes' `attention` is not set (abi.h: kSwappable).
 //
 // Guards nest: a callback that puts work inside another call is inside already. Around a wait for
@@ -26,8 +31,9 @@
 
 namespace switchyard::shim::swap {
 
-// Whether this process's memory is swappable.
-inline bool on() { return process().swappable.load(std::memory_order_relaxed) != 0; }
+// On how many GPUs this process's memory is swappable: on all that it sees, or on none.
+inline unsigned lanes() { return process().swappable.load(std::memory_order_relaxed); }
+inline bool on() { return lanes() != 0; }
 
 class WorkGuard : NoCopy {
  public:
@@ -75,35 +81,40 @@ class Askable : NoCopy {
 
 namespace admission {
 
-// Sleeps until it is open; it may be shut again when this returns.
+// Sleeps until all are open; one may be shut again when this returns.
 void wait_until_open();
+// Whether all are.
 bool is_open();
 // Whether the calling thread is inside a WorkGuard.
 bool inside();
 
-// --- the mover's side, one thread ---
+// --- the side of a GPU's mover, one thread for each ---
 
+bool is_open(unsigned lane);
 // From open: nobody new is admitted. False: it wasn't open.
-bool shut();
+bool shut(unsigned lane);
 // Whether nobody is inside any more.
 bool empty();
 // The accepted work is waited for now, until `deadline_ns` at most (CLOCK_MONOTONIC).
-void drain_until(std::uint64_t deadline_ns);
+void drain_until(unsigned lane, std::uint64_t deadline_ns);
 // False once it was opened meanwhile.
-bool draining();
+bool draining(unsigned lane);
 // The accepted work is done. False: it was opened meanwhile, so new work may be there.
-bool mark_quiesced();
-bool is_quiesced();
+bool mark_quiesced(unsigned lane);
+bool is_quiesced(unsigned lane);
+// Whether any is. Where `lane` isn't open meanwhile, no work is left that could touch its memory.
+bool any_quiesced();
 // From whatever it is.
-void open();
+void open(unsigned lane);
 
-// For the service thread, often: opens it when the accepted work was not done in time; the mover's
-// own wait can't end by itself. True: it is being drained, so look again soon.
+// For the service thread, often: where accepted work was not done in time, opens all that are being
+// drained; the movers' own waits can't end by themselves. All, for the work may wait for a thread
+// that each of them holds. True: one is being drained, so look again soon.
 bool overrule(std::uint64_t now_ns);
 
 }  // namespace admission
 
-// --- the drain: the mover's thread alone ---
+// --- the drain: the mover's thread of that GPU alone ---
 //
 // Before memory moves nobody is inside a call that puts work, and the GPU has finished what was
 // accepted. Both steps are bounded: a thread inside a call may stand behind work that waits for a
@@ -112,11 +123,12 @@ bool overrule(std::uint64_t now_ns);
 // Nobody new is admitted, and the calls that were have ended. False: not in time. Not while anybody
 // captures: the capture's next call might stand outside, and a wait for the context would end the
 // capture.
-bool block_new_work();
+bool block_new_work(unsigned lane);
 
-// The accepted work has ended: of every context of the GPU, for each can touch the memory. Whether
-// in time says admission::mark_quiesced(). pre: block_new_work(). Another context is current
-// afterwards.
+// The GPU's memory is quiesced: the accepted work has ended, of every context of all GPUs, for each
+// can touch the memory. Not ready: not in time. One drain at a time: a second waits for the first
+// and has its result, else it would wait for the copies that follow the first. pre:
+// block_new_work(lane). Another context of the GPU may be current afterwards.
 CUresult drain(unsigned lane);
 
 }  // namespace switchyard::shim::swap

@@ -49,13 +49,13 @@ std::optional<Time> pause_end(const json& request, Time now, json& out) {
 std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
   if (!nothing_leaves(monitor.registry(), job)) return {};
   std::string why = "none of it is swappable: see 'switchyard ps --memory'";
-  for_lanes(monitor.registry(), job, [&](const Client& client, unsigned, const Client::Lane&) {
+  for_lanes(monitor.registry(), job, [&](const Client& client, unsigned lane, const Client::Lane&) {
     const unsigned sees = client.page->lane_count();
-    if (sees < 2) return;
+    // Its library decided that when it joined.
+    if (sees < 2 || client.page->memory(lane).swappable) return;
     why = fmt::format(
-        "its process {} sees {} GPUs, and memory is swappable only in a process that sees one: "
-        "start "
-        "a process for each GPU, with CUDA_VISIBLE_DEVICES",
+        "its process {} sees {} GPUs that cannot all access each other's memory: start a process "
+        "for each GPU, with CUDA_VISIBLE_DEVICES",
         client.peer.pid, sees);
   });
   return why;

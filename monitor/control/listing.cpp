@@ -145,7 +145,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"memory_resident_bytes", sums.used - sums.away},
       {"memory_swapped_bytes", sums.away},
       {"host_pool_bytes", sums.host_pool},
-      {"residency", to_string(residency_of(monitor.registry(), job))},
+      {"residency", to_string(residency_on(monitor.registry(), job, gpu))},
       {"swap_moves", sums.moves},
       {"swap_error", swap_error(job, sums)},
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
@@ -193,23 +193,47 @@ struct AtWork {
   }
 };
 
+// "GPU 1: ", where the job's memory is elsewhere than `where` on another of its GPUs; else empty.
+std::string where_alone(Monitor& monitor, const Job& job, ResidencyState where) {
+  std::vector<unsigned> there;
+  bool elsewhere = false;
+  for (const std::size_t gpu : job.seen) {
+    if (residency_on(monitor.registry(), job, gpu) == where) {
+      there.push_back(monitor.gpus().all()[gpu].info.index);
+    } else {
+      elsewhere = elsewhere || uses(monitor.registry(), job, gpu);
+    }
+  }
+  if (there.empty() || !elsewhere) return {};
+  return fmt::format("GPU{} {}", there.size() > 1 ? "s" : "", fmt::join(there, ", "));
+}
+
 std::string memory_reason(const Job& job) {
   return job.turn.waits_for.empty() ? "memory" : "memory of " + job.turn.waits_for;
 }
 
-State state_of(const Job& job, ResidencyState where, const AtWork& work) {
+// Both, as far as there are both.
+std::string with_place(const std::string& place, const std::string& reason) {
+  return place.empty() || reason.empty() ? place + reason : place + ": " + reason;
+}
+
+const char* why_swapped(const residency::Reasons& why) {
+  return why.has(residency::Reason::kUser)    ? "swap-out"
+         : why.has(residency::Reason::kIdle)  ? "idle"
+         : why.has(residency::Reason::kYield) ? "another job needs the memory"
+                                              : "";
+}
+
+State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtWork& work) {
   if (job.pause.on) {
     return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
   }
   if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
   if (where == ResidencyState::kSwapped) {
-    const residency::Reasons why = job.memory->wanted_out;
-    return {"swapped", why.has(residency::Reason::kUser)    ? "swap-out"
-                       : why.has(residency::Reason::kIdle)  ? "idle"
-                       : why.has(residency::Reason::kYield) ? "another job needs the memory"
-                                                            : ""};
+    return {"swapped",
+            with_place(where_alone(monitor, job, where), why_swapped(job.memory->wanted_out))};
   }
-  if (where == ResidencyState::kMoving) return {"moving", ""};
+  if (where == ResidencyState::kMoving) return {"moving", where_alone(monitor, job, where)};
   if (work.memory) return {"waiting", memory_reason(job)};
   if (!work.active) return {"idle", ""};
   if (work.open) return {"running", ""};
@@ -280,7 +304,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
   });
   const ResidencyState where = residency_of(monitor.registry(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
-  const State state = state_of(job, where, work);
+  const State state = state_of(monitor, job, where, work);
   return {
       {"job", job.id},
       {"name", job.name},

@@ -3,6 +3,8 @@
 // Threading: one thread, the monitor's.
 #pragma once
 
+#include <algorithm>
+
 #include "monitor/core/registry.h"
 
 namespace switchyard::monitor {
@@ -26,10 +28,14 @@ bool all_lanes(const Registry& registry, const Job& job, Holds holds) {
   return all;
 }
 
-// Whether the memory of a client is on its way out, as of the last look.
-inline bool leaving(const Client::Lane& lane) {
-  const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
-  return told && !lane.residency.away();
+// Whether the memory of a client is on its way out of any GPU, as of the last look. Its accepted
+// work must end on all of them: work of one may touch the memory of another.
+inline bool leaving(const Client& client) {
+  return std::any_of(client.lanes.begin(), client.lanes.end(), [](const auto& each) {
+    const Client::Lane& lane = each.second;
+    const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
+    return told && !lane.residency.away();
+  });
 }
 
 }  // namespace switchyard::monitor

@@ -85,15 +85,6 @@ void MemoryBroker::rebalance(std::size_t gpu) {
   }
 }
 
-std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
-  std::vector<std::size_t> out(job.seen.begin(), job.seen.end());
-  // Not known yet: it may become any of them.
-  if (out.empty()) {
-    for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
-  }
-  return out;
-}
-
 bool MemoryBroker::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now) {
   Account& account = gpus_[gpu].account;
   sampler_.measure_if_old(gpu, now);
@@ -127,95 +118,6 @@ std::string MemoryBroker::who_holds_what(std::size_t gpu, JobKey except, std::ui
   const std::uint64_t left = minus(at.account.capacity().value_or(0), others);
   return out + fmt::format("; {} are left: ask for less{}", bytes_text(left),
                            others > 0 ? ", or end one of these" : "");
-}
-
-std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
-  const auto applies = gpus_of(job);
-  std::size_t promised = 0;
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    Account& account = gpus_[i].account;
-    const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
-    if (here && !job.knobs.memory && job.ceiling_bytes) {
-      account.set_quota(job.key, {*job.ceiling_bytes, false, true});
-      continue;
-    }
-    if (!job.knobs.memory || !here) {
-      account.clear_quota(job.key);
-      continue;
-    }
-    // Suspended: it is promised again when its memory comes back.
-    if (job.memory->state == residency::State::kSwappedOut) {
-      account.set_quota(job.key, {*job.knobs.memory, false});
-      ++promised;
-      continue;
-    }
-    const bool fits = make_room(i, job.key, *job.knobs.memory, now);
-    account.set_quota(job.key, {*job.knobs.memory, fits});
-    if (fits) {
-      ++promised;
-    } else if (why.empty()) {
-      why = who_holds_what(i, job.key, *job.knobs.memory);
-    }
-  }
-  return promised;
-}
-
-bool MemoryBroker::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
-  for (const std::size_t gpu : gpus_of(job)) {
-    const auto quota = gpus_[gpu].account.quota(job.key);
-    // Less than now is always granted: below use it refuses new allocations only.
-    if (quota && !quota->ceiling && bytes <= quota->bytes) continue;
-    if (make_room(gpu, job.key, bytes, now)) continue;
-    why = who_holds_what(gpu, job.key, bytes);
-    return false;
-  }
-  return true;
-}
-
-void MemoryBroker::forget(const Job& job) {
-  for (Gpu& gpu : gpus_.all()) {
-    gpu.account.clear_quota(job.key);
-    gpu.account.set_released(job.key, false);
-  }
-}
-
-void MemoryBroker::release(const Job& job) {
-  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
-}
-
-void MemoryBroker::suspend(const Job& job) {
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    Account& account = gpus_[i].account;
-    if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
-    }
-    gpus_.read_credits(i);
-    for (const ClientId id : job.clients) {
-      if (const Account::Holding* holding = account.holding(id)) take_back(i, id, holding->credit);
-    }
-    // What it says is away and is not shows as overhead before anybody is given it.
-    gpus_[i].stale = true;
-  }
-}
-
-bool MemoryBroker::reclaim(const Job& job, Time now) {
-  const auto applies = gpus_of(job);
-  for (const std::size_t gpu : applies) {
-    gpus_.read_credits(gpu);
-    if (!make_room(gpu, job.key, gpus_[gpu].account.in_full(job.key), now)) return false;
-  }
-  for (const std::size_t gpu : applies) {
-    Account& account = gpus_[gpu].account;
-    if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
-    }
-  }
-  recount(job);
-  return true;
-}
-
-void MemoryBroker::recount(const Job& job) {
-  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
 }
 
 void MemoryBroker::join(Client& client, unsigned lane, std::uint64_t used_bytes) {

@@ -23,8 +23,13 @@ class MemoryBroker {
  public:
   MemoryBroker(Registry& registry, GpuAccounts& gpus, NvmlSampler& sampler);
 
-  // Where the job's quota applies: the GPUs its clients listed; all, before there was a client.
+  // Where the job's quota is promised: on the GPUs that it was created for, and on those that it
+  // uses. Until it is settled which these are, on all that it may use: the processes of a job begin
+  // one after the other.
   std::vector<std::size_t> gpus_of(const Job& job) const;
+  // Notes which GPUs the jobs use, and settles those that have used one for a minute. True: some
+  // quota is promised on fewer GPUs now.
+  bool follow_use(Time now);
   // Promises the job's quota on its GPUs, where it fits; elsewhere the quota is a mere ceiling.
   // Answers how many GPUs promised it. Where none did, `why` names who holds what.
   std::size_t reserve(const Job& job, Time now, std::string& why);
@@ -62,6 +67,7 @@ class MemoryBroker {
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
   // What a client is told that does not get what it lacks: to wait, or the refusal and its reason.
   wire::Charged refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
+  bool note_use(Job& job) const;
   bool everybody_waits(std::size_t gpu, const Client& asking, Time now);
   bool make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now);
   std::string who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked);

@@ -63,6 +63,18 @@ std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_s
   return bytes;
 }
 
+// Who could not be served by anybody's leaving must not keep the others waiting. It comes back to
+// all of its GPUs or to none, so each of them asks this of all: else two jobs could stand before
+// each other, each on one GPU.
+bool Oversubscription::could_return(const Job& job, const HostRoom& host, Time now) const {
+  return std::all_of(job.seen.begin(), job.seen.end(), [&](std::size_t gpu) {
+    const Account& account = gpus_[gpu].account;
+    const std::uint64_t more = account.in_full(job.key) - account.charged(job.key);
+    return fits_alone(registry_, gpus_, {gpu, job, more}, host, Leaves::kAsTheySay, Time::max(),
+                      now);
+  });
+}
+
 policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job,
                                                  const HostRoom& host, Time now) {
   const residency::JobResidency& memory = *job.memory;
@@ -95,10 +107,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     out.waits_since = memory.waits_since;
     const std::uint64_t full = account.in_full(job.key);
     out.lacks_bytes = account.short_of(job.key, full);
-    // Who could not be served by anybody's leaving must not keep the others waiting.
-    const std::uint64_t more = full - account.charged(job.key);
-    out.wants_room = waits && fits_alone(registry_, gpus_, {gpu, job, more}, host,
-                                         Leaves::kAsTheySay, Time::max(), now);
+    out.wants_room = waits && could_return(job, host, now);
     out.asks = false;
   } else {
     // An error of its last try, before it was told to come, says nothing yet.
@@ -127,9 +136,15 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
   return views;
 }
 
-// It goes on without a part of its memory, so without all of its threads. What it keeps on another
-// GPU is another call's, of the same look.
+// It goes on without a part of its memory, so without all of its threads. On its other GPUs it
+// keeps what it has, unless it gives there as well: that is another call, of this look or a later
+// one.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
+  if (!wanted_out(giver) && !is_out(giver)) {
+    for_lanes(registry_, giver, [](const Client&, unsigned, Client::Lane& lane) {
+      lane.kept_bytes = held_bytes(lane.residency, lane.residency_order);
+    });
+  }
   for_lanes(registry_, giver, [&](const Client& client, unsigned, Client::Lane& lane) {
     if (lane.gpu != gpu) return;
     const std::uint64_t there = held_bytes(lane.residency, lane.residency_order);

@@ -36,6 +36,7 @@ class Oversubscription {
   Time follow(Time now);
 
  private:
+  bool could_return(const Job& job, const HostRoom& host, Time now) const;
   policy::Oversubscriber view_of(std::size_t gpu, const Job& job, const HostRoom& host, Time now);
   std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const HostRoom& host, Time now);
   void give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now);

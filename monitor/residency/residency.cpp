@@ -46,6 +46,11 @@ Time longest_move(std::uint64_t bytes) {
   return 2 * kLeavesWithin + std::chrono::seconds(std::min(bytes / kSlowestBytes, kMostSeconds));
 }
 
+// All that was to leave has.
+bool is_away(const Client::Lane& lane) {
+  return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
+}
+
 }  // namespace
 
 void want_out(Job& job, Time now) {
@@ -54,6 +59,14 @@ void want_out(Job& job, Time now) {
 
 void want_in(Job& job, Time now) {
   job.memory.take({.event = Event::kWantedIn, .reasons = residency::kAllReasons}, now);
+}
+
+bool uses(const Registry& registry, const Job& job, std::size_t gpu) {
+  bool any = false;
+  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    any = any || (state.gpu == gpu && client.page->used_bytes(lane) != 0);
+  });
+  return any;
 }
 
 bool nothing_leaves(const Registry& registry, const Job& job) {
@@ -67,9 +80,6 @@ bool nothing_leaves(const Registry& registry, const Job& job) {
 }
 
 ResidencyState residency_of(const Registry& registry, const Job& job) {
-  const auto is_away = [](const Client::Lane& lane) {
-    return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
-  };
   const State state = job.memory->state;
   if (released(state)) {
     if (!wanted_out(job)) return ResidencyState::kWaiting;
@@ -86,6 +96,22 @@ ResidencyState residency_of(const Registry& registry, const Job& job) {
            !answers(lane.residency, lane.residency_order);
   };
   return all_lanes(registry, job, finds_room) ? ResidencyState::kMoving : ResidencyState::kWaiting;
+}
+
+ResidencyState residency_on(const Registry& registry, const Job& job, std::size_t gpu) {
+  const ResidencyState where = residency_of(registry, job);
+  bool any_away = false;
+  bool all_away = true;
+  bool moves = false;
+  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    if (lane.gpu != gpu) return;
+    any_away = any_away || lane.residency.away_bytes() != 0;
+    all_away = all_away && is_away(lane);
+    moves = moves || excess_bytes(lane.residency, lane.residency_order) != 0;
+  });
+  if (!any_away && !moves) return ResidencyState::kResident;
+  const bool has_left = wanted_out(job) && all_away;
+  return where == ResidencyState::kMoving && has_left ? ResidencyState::kSwapped : where;
 }
 
 std::uint32_t failed(const Client::Lane& lane, Time now) {

@@ -32,6 +32,10 @@ namespace switchyard::monitor {
 // never swapped.
 enum class ResidencyState : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
 ResidencyState residency_of(const Registry& registry, const Job& job);
+// The same of its memory on one of its GPUs.
+ResidencyState residency_on(const Registry& registry, const Job& job, std::size_t gpu);
+// Whether the job has memory charged there.
+bool uses(const Registry& registry, const Job& job, std::size_t gpu);
 // Whether the job has memory on its GPUs and none of it is swappable.
 bool nothing_leaves(const Registry& registry, const Job& job);
 constexpr const char* to_string(ResidencyState where) {

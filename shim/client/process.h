@@ -35,7 +35,7 @@ struct PerProcess {
   std::atomic<std::uint32_t> joined;     // 1: a monitor gave us the page
   std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
-  std::atomic<std::uint32_t> swappable;  // 1: the job's memory may be moved (swap/)
+  std::atomic<std::uint32_t> swappable;  // on so many GPUs the job's memory may be moved (swap/)
   // What moves it sleeps on this (swap/mover.h). The service thread wakes it when the monitor
   // rings.
   WakeWord mover;

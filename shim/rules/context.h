@@ -35,7 +35,7 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
   const CUresult result = original(context, device);
   if (result == CUDA_SUCCESS && !before) {
     contexts_changed(device, +1);
-    swap::mover::context_made();
+    swap::mover::context_made(static_cast<unsigned>(device));
   }
   return result;
 }
@@ -75,7 +75,7 @@ CUresult context_create(Original original, Args... args) {
   if (result == CUDA_SUCCESS) {
     memory::context_created(device, *std::get<0>(std::tie(args...)));
     contexts_changed(device, +1);
-    swap::mover::context_made();
+    swap::mover::context_made(static_cast<unsigned>(device));
   }
   return result;
 }

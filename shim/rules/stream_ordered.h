@@ -138,18 +138,13 @@ CUresult pool_set_attribute(Original original, CUmemoryPool pool, CUmemPool_attr
   return result;
 }
 
-// A swappable process sees one GPU. Who else gets access has none to what we made before.
 template <typename Original>
 CUresult pool_access(Original original, CUmemoryPool pool, const CUmemAccessDesc* access,
                      size_t count) {
   const CUresult result = original(pool, access, count);
   // A driver may take null for no list at all.
   if (!swap::on() || result != CUDA_SUCCESS || access == nullptr) return result;
-  for (size_t i = 0; i < count; ++i) {
-    const CUmemLocation& who = access[i].location;
-    const bool own = who.type == CU_MEM_LOCATION_TYPE_DEVICE && who.id == 0;
-    if (!own) swap::pooled::stays(pool);
-  }
+  for (size_t i = 0; i < count; ++i) swap::pooled::access_given(pool, access[i].location);
   return result;
 }
 

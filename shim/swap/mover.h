@@ -1,7 +1,8 @@
-// The mover: the thread that takes a swappable process's memory off the device and brings it back.
+// The movers: the threads that take a swappable process's memory off its GPUs and bring it back,
+// one for each GPU.
 //
-// Concept. The monitor's word is a level, not an order (abi.h: Residency): the mover looks at it
-// whenever it is poked, and works towards it.
+// Concept. The monitor's word is a level, not an order (abi.h: Residency), of each GPU: its mover
+// looks at it whenever it is poked, and works towards it.
 //
 //     limit below what is there    shut the admission, drain, then chunk by chunk: copy to the
 //                                  host, unmap, release
@@ -17,7 +18,7 @@
 // It copies by a context of the process. Where none is left, work is admitted though memory is
 // away: it will fail by itself, and nobody is held for ever. With the next context it comes back.
 //
-// Threading: one thread of its own per process, made with the first swappable allocation; poke()
+// Threading: one thread per process and GPU, made with the first swappable allocation there; poke()
 // from any thread. It holds the ranges (range_table.h) during a move, and no lock while it drains.
 #pragma once
 
@@ -27,26 +28,26 @@
 
 namespace switchyard::shim::swap::mover {
 
-// Makes the thread, once per process.
-void start();
+// Makes the thread of a GPU, once per process.
+void start(unsigned lane);
 
 // The page, or what is allocated, has changed. When the monitor rings, the client itself wakes the
 // mover (client/process.h).
 void poke();
 
-// Around the end of a context: the mover uses none meanwhile.
+// Around the end of a context: no mover uses any meanwhile.
 class Standstill : NoCopy {
  public:
   Standstill();
   ~Standstill();
 
  private:
-  bool locked_;
+  unsigned locked_;  // movers, the first ones
 };
 
-// A context begins where there was none, perhaps. What was left away for the lack of one comes back
-// before anybody works in it.
-void context_made();
+// A context of a GPU begins where there was none, perhaps. What was left away there for the lack of
+// one comes back before anybody works in it, and the GPU reaches the memory of the others.
+void context_made(unsigned lane);
 
 // How much there is to move is told by whoever makes and ends it, under RangesLock.
 void allocated(unsigned lane, std::uint64_t bytes);

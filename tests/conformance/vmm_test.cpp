@@ -221,6 +221,70 @@ TEST_F(Vmm, TellsAccessAndProperties) {
   EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
 }
 
+// Another device that can reach the memory of this one.
+struct Peer {
+  CUmemAccessDesc access{};
+  CUcontext context = nullptr;
+};
+
+std::vector<Peer> peers_of(CUdevice device) {
+  std::vector<Peer> peers;
+  int count = 0;
+  EXPECT_OK(CU(cuDeviceGetCount)(&count));
+  for (CUdevice other = 0; other < count; ++other) {
+    int can = 0;
+    EXPECT_OK(CU(cuDeviceCanAccessPeer)(&can, other, device));
+    if (can == 0) continue;
+    Peer peer;
+    peer.access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
+    peer.access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    EXPECT_OK(CU(cuDevicePrimaryCtxRetain)(&peer.context, other));
+    peers.push_back(peer);
+  }
+  return peers;
+}
+
+unsigned long long access_of(const CUmemLocation& location, CUdeviceptr at) {
+  unsigned long long flags = 9;
+  EXPECT_OK(CU(cuMemGetAccess)(&flags, &location, at));
+  return flags;
+}
+
+TEST_F(Vmm, EachDeviceHasAnAccessOfItsOwn) {
+  constexpr unsigned long long kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  constexpr unsigned long long kBoth = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CUdeviceptr at = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_CU(CU(cuMemAddressReserve)(&at, unit_, 0, 0, 0));
+  ASSERT_CU(CU(cuMemCreate)(&memory, unit_, &prop_, 0));
+  for (const Peer& peer : peers_of(device_)) {
+    ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+    ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &access_, 1));
+    EXPECT_EQ(kNone, access_of(peer.access.location, at));
+    // Given later, it takes nothing from who has it.
+    ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &peer.access, 1));
+    EXPECT_EQ(kBoth, access_of(peer.access.location, at));
+    EXPECT_EQ(kBoth, access_of(access_.location, at));
+    ASSERT_CU(CU(cuCtxSetCurrent)(peer.context));
+    ASSERT_CU(CU(cuMemsetD32)(at, 5, unit_ / 4));
+    ASSERT_CU(CU(cuCtxSynchronize)());
+    ASSERT_CU(CU(cuCtxSetCurrent)(context_));
+    EXPECT_EQ(5u, read(at, 1)[0]);
+    // What is mapped anew is nobody's at first, and one call gives it to both.
+    ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+    ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+    EXPECT_EQ(kNone, access_of(peer.access.location, at));
+    const CUmemAccessDesc both[] = {access_, peer.access};
+    ASSERT_CU(CU(cuMemSetAccess)(at, unit_, both, 2));
+    EXPECT_EQ(kBoth, access_of(peer.access.location, at));
+    EXPECT_EQ(5u, read(at, 1)[0]);
+    ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+    EXPECT_OK(CU(cuDevicePrimaryCtxRelease)(peer.access.location.id));
+  }
+  EXPECT_OK(CU(cuMemRelease)(memory));
+  EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
+}
+
 class Pools : public Gpu {
  protected:
   cuuint64_t get(CUmemoryPool pool, CUmemPool_attribute which) {

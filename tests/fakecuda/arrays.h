@@ -22,7 +22,9 @@ struct Array {
 // Null when the handle isn't a living array.
 const Array* array_of(CUarray handle);
 
+// Which GPU needs access to what is copied.
+enum class CopiedBy { kTheStreamsGpu, kEachOnesOwnGpu };
 // The work of a copy of any shape (copy_calls.cpp).
-CUresult copy_3d(const CUDA_MEMCPY3D& params, Work* work);
+CUresult copy_3d(const CUDA_MEMCPY3D& params, Work* work, CopiedBy by = CopiedBy::kTheStreamsGpu);
 
 }  // namespace fakecuda

@@ -115,8 +115,8 @@ bool is_there(const Side& side, const Span& span) {
 }
 
 CUresult move(const CUDA_MEMCPY3D& p, const Side& from, const Span& read, const Side& to,
-              const Span& written) {
-  Touch touch({});
+              const Span& written, int gpu) {
+  Touch touch(gpu);
   if ((from.known && !touch.add(read)) || (to.known && !touch.add(written))) {
     return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
@@ -137,7 +137,7 @@ Engine engine_for(bool from_device, bool to_device) {
 
 }  // namespace
 
-CUresult fakecuda::copy_3d(const CUDA_MEMCPY3D& p, Work* work) {
+CUresult fakecuda::copy_3d(const CUDA_MEMCPY3D& p, Work* work, CopiedBy by) {
   Side from, to;
   Span read, written;
   const Asked source = source_of(p), target = target_of(p);
@@ -147,9 +147,11 @@ CUresult fakecuda::copy_3d(const CUDA_MEMCPY3D& p, Work* work) {
       !span_of(target, to, p, true, &written) || !is_there(from, read) || !is_there(to, written)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *work =
-      copy_work(p, engine_for(is_device(from), is_device(to)), p.WidthInBytes * p.Height * p.Depth,
-                [=] { return move(p, from, read, to, written); });
+  *work = copy_work(p, engine_for(is_device(from), is_device(to)),
+                    p.WidthInBytes * p.Height * p.Depth, [=](int gpu) {
+                      return move(p, from, read, to, written,
+                                  by == CopiedBy::kEachOnesOwnGpu ? kItsOwnGpu : gpu);
+                    });
   return CUDA_SUCCESS;
 }
 
@@ -193,19 +195,20 @@ CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER& f) {
   return p;
 }
 
-CUresult copy_async(const CUDA_MEMCPY3D& params, CUstream stream, OpRef* last = nullptr) {
+CUresult copy_async(const CUDA_MEMCPY3D& params, CUstream stream, OpRef* last = nullptr,
+                    CopiedBy by = CopiedBy::kTheStreamsGpu) {
   FAKE_NEED_CONTEXT(context);
   if (params.WidthInBytes == 0 || params.Height == 0 || params.Depth == 0) return CUDA_SUCCESS;
   Work work;
-  if (const CUresult status = copy_3d(params, &work)) return status;
+  if (const CUresult status = copy_3d(params, &work, by)) return status;
   return put(stream, work, last);
 }
 
-CUresult copy(const CUDA_MEMCPY3D& params) {
+CUresult copy(const CUDA_MEMCPY3D& params, CopiedBy by = CopiedBy::kTheStreamsGpu) {
   FAKE_NEED_CONTEXT(context);
   FAKE_REFUSE_UNSAFE();
   OpRef last;
-  const CUresult status = copy_async(params, nullptr, &last);
+  const CUresult status = copy_async(params, nullptr, &last, by);
   wait_done(last);
   return status != CUDA_SUCCESS ? status : context->fault.load();
 }
@@ -280,11 +283,11 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t byte
   return copy_async(flat(to, kDevice, from, kDevice, bytes), s);
 }
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t bytes) {
-  return copy(flat(to, kDevice, from, kDevice, bytes));
+  return copy(flat(to, kDevice, from, kDevice, bytes), CopiedBy::kEachOnesOwnGpu);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext,
                            std::size_t bytes, CUstream s) {
-  return copy_async(flat(to, kDevice, from, kDevice, bytes), s);
+  return copy_async(flat(to, kDevice, from, kDevice, bytes), s, nullptr, CopiedBy::kEachOnesOwnGpu);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* p) {
@@ -299,10 +302,11 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* p, CUstream stream) {
   return p ? copy_async(*p, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* p) {
-  return p ? copy(from_peer(*p)) : CUDA_ERROR_INVALID_VALUE;
+  return p ? copy(from_peer(*p), CopiedBy::kEachOnesOwnGpu) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* p, CUstream stream) {
-  return p ? copy_async(from_peer(*p), stream) : CUDA_ERROR_INVALID_VALUE;
+  return p ? copy_async(from_peer(*p), stream, nullptr, CopiedBy::kEachOnesOwnGpu)
+           : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray to, std::size_t x, const void* from, std::size_t bytes) {

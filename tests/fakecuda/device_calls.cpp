@@ -270,7 +270,8 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   FAKE_NEED_DRIVER();
   if (!can) return CUDA_ERROR_INVALID_VALUE;
   if (!valid(device) || !valid(peer)) return CUDA_ERROR_INVALID_DEVICE;
-  *can = device != peer;
+  static const char* peers = getenv("FAKECUDA_PEERS");
+  *can = device != peer && !(peers && strcmp(peers, "no") == 0);
   return CUDA_SUCCESS;
 }
 

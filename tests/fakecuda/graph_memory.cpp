@@ -59,7 +59,7 @@ CUresult alloc_work(CUDA_MEM_ALLOC_NODE_PARAMS* params, Work* work) {
   range.kind = RangeKind::kGraph;
   range.gpu = piece.gpu;
   range.context = current();
-  range.protection = PROT_NONE;
+  range.access = access_for_all(PROT_NONE);
   Ranges::all().add(range);
   std::lock_guard guard(store().lock);
   store().pieces[params->dptr] = std::move(piece);
@@ -94,7 +94,7 @@ CUresult back_graph_memory(CUdeviceptr address) {
     if (!piece.backing) return CUDA_ERROR_OUT_OF_MEMORY;
     map_backing(piece.backing, reinterpret_cast<void*>(address), 0, piece.bytes,
                 PROT_READ | PROT_WRITE);
-    Ranges::all().set_protection(address, 1, PROT_READ | PROT_WRITE);
+    Ranges::all().set_access(address, 1, access_for_all(PROT_READ | PROT_WRITE));
     count(totals, 0, static_cast<std::int64_t>(piece.bytes));
   }
   if (!piece.used) count(totals, static_cast<std::int64_t>(piece.bytes), 0);
@@ -122,7 +122,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
   std::lock_guard guard(store().lock);
   for (auto& [address, piece] : store().pieces) {
     if (piece.gpu != device || piece.used || !piece.backing) continue;
-    Ranges::all().set_protection(address, 1, PROT_NONE);
+    Ranges::all().set_access(address, 1, access_for_all(PROT_NONE));
     make_untouchable(reinterpret_cast<void*>(address), piece.bytes);
     piece.backing = nullptr;
     count(store().totals[device], 0, -static_cast<std::int64_t>(piece.bytes));

@@ -43,11 +43,11 @@ std::uint64_t word_bytes(const Launch& launch, std::size_t index) {
 constexpr bool kRead = false, kWritten = true;
 
 // As shim/swap/transfer/digest.cu.
-CUresult compute_digests(const Launch& launch) {
+CUresult compute_digests(const Launch& launch, int gpu) {
   namespace digest = switchyard::shim::swap::digest;
   const auto batch = argument<digest::Batch>(launch, 0);
   auto* out = reinterpret_cast<digest::Digest*>(argument<std::uint64_t>(launch, 3));
-  Touch touch({span_at(launch, 3, launch.grid[0] * sizeof *out, kWritten)});
+  Touch touch(gpu, {span_at(launch, 3, launch.grid[0] * sizeof *out, kWritten)});
   for (unsigned i = 0; i < launch.grid[0]; ++i) {
     if (!touch.add({batch.address[i], 4 * digest::kPieceWords, kRead})) break;
     const auto* words = reinterpret_cast<const std::uint32_t*>(batch.address[i]);
@@ -57,8 +57,8 @@ CUresult compute_digests(const Launch& launch) {
   return touch ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-CUresult fill(const Launch& l) {
-  const Touch touch({span_at(l, 0, word_bytes(l, 2), kWritten)});
+CUresult fill(const Launch& l, int gpu) {
+  const Touch touch(gpu, {span_at(l, 0, word_bytes(l, 2), kWritten)});
   if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto word = argument<std::uint32_t>(l, 1);
   std::uint32_t* to = words(l, 0);
@@ -66,16 +66,16 @@ CUresult fill(const Launch& l) {
   return CUDA_SUCCESS;
 }
 
-CUresult copy_words(const Launch& l) {
+CUresult copy_words(const Launch& l, int gpu) {
   const Touch touch(
-      {span_at(l, 0, word_bytes(l, 2), kRead), span_at(l, 1, word_bytes(l, 2), kWritten)});
+      gpu, {span_at(l, 0, word_bytes(l, 2), kRead), span_at(l, 1, word_bytes(l, 2), kWritten)});
   if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
   memmove(words(l, 1), words(l, 0), word_bytes(l, 2));
   return CUDA_SUCCESS;
 }
 
-CUresult add_words(const Launch& l) {
-  const Touch touch({span_at(l, 0, word_bytes(l, 2), kWritten)});
+CUresult add_words(const Launch& l, int gpu) {
+  const Touch touch(gpu, {span_at(l, 0, word_bytes(l, 2), kWritten)});
   if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto word = argument<std::uint32_t>(l, 1);
   std::uint32_t* at = words(l, 0);
@@ -89,28 +89,28 @@ std::uint64_t sum_of(const std::uint32_t* at, std::uint64_t count) {
   return sum;
 }
 
-CUresult sum_words(const Launch& l) {
-  const Touch touch({span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 2, 8, kWritten)});
+CUresult sum_words(const Launch& l, int gpu) {
+  const Touch touch(gpu, {span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 2, 8, kWritten)});
   if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
   *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 2)) =
       sum_of(words(l, 0), argument<std::uint64_t>(l, 1));
   return CUDA_SUCCESS;
 }
 
-CUresult use_words(const Launch& l) {
-  const Touch touch({span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 3, 8, kWritten)});
+CUresult use_words(const Launch& l, int gpu) {
+  const Touch touch(gpu, {span_at(l, 0, word_bytes(l, 1), kRead), span_at(l, 3, 8, kWritten)});
   if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
   *reinterpret_cast<std::uint64_t*>(argument<std::uint64_t>(l, 3)) +=
       sum_of(words(l, 0), argument<std::uint64_t>(l, 1)) * l.grid[1];
   return CUDA_SUCCESS;
 }
 
-CUresult nothing(const Launch&) { return CUDA_SUCCESS; }
+CUresult nothing(const Launch&, int) { return CUDA_SUCCESS; }
 
 struct Known {
   const char* name;
   std::uint64_t (*cost_ns)(const Launch&);
-  CUresult (*run)(const Launch&);
+  CUresult (*run)(const Launch&, int gpu);
 };
 
 constexpr Known kKnown[] = {
@@ -148,9 +148,9 @@ std::uint64_t kernel_cost_ns(const Launch& launch) {
   return entry ? entry->cost_ns(launch) : kUnknownKernelNs;
 }
 
-CUresult run_kernel(const Launch& launch) {
+CUresult run_kernel(const Launch& launch, int gpu) {
   const Known* entry = known(launch);
-  return entry ? entry->run(launch) : CUDA_SUCCESS;
+  return entry ? entry->run(launch, gpu) : CUDA_SUCCESS;
 }
 
 }  // namespace fakecuda

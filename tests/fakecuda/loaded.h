@@ -80,4 +80,23 @@ class Simulation : public testing::Test {
   }
 };
 
+// GPUs apart from those of the other tests, for a process that has none yet.
+class OwnGpus {
+ public:
+  explicit OwnGpus(const char* count) : path_(std::string(getenv("FAKECUDA_STATE")) + ".own") {
+    setenv("FAKECUDA_STATE", path_.c_str(), 1);
+    setenv("FAKECUDA_MEMORY", "1GiB", 1);
+    setenv("FAKECUDA_DEVICES", count, 1);
+  }
+  ~OwnGpus() {
+    unlink(path_.c_str());
+    unlink((path_ + ".locks").c_str());
+  }
+  OwnGpus(const OwnGpus&) = delete;
+  OwnGpus& operator=(const OwnGpus&) = delete;
+
+ private:
+  std::string path_;
+};
+
 }  // namespace fakecuda_tests

@@ -275,22 +275,22 @@ bool Ranges::overlaps(CUdeviceptr start, std::size_t bytes) {
   return before.start + before.bytes > start;
 }
 
-void Ranges::set_protection(CUdeviceptr start, std::size_t bytes, int protection) {
+void Ranges::set_access(CUdeviceptr start, std::size_t bytes, const Access& access) {
   std::lock_guard guard(lock_);
   const auto end = ranges_.lower_bound(start + bytes);
-  for (auto it = ranges_.lower_bound(start); it != end; ++it) it->second.protection = protection;
+  for (auto it = ranges_.lower_bound(start); it != end; ++it) it->second.access = access;
 }
 
 bool Ranges::contain(const Span& span) {
   std::lock_guard guard(lock_);
-  return contain_locked(span, false);
+  return contain_locked(span, [](const Range& range) { return !range.retired; });
 }
 
-bool Ranges::contain_locked(const Span& span, bool accessible) const {
+template <typename Meets>
+bool Ranges::contain_locked(const Span& span, Meets meets) const {
   if (span.bytes == 0) return true;
   const CUdeviceptr end = span.start + span.bytes;
   if (end < span.start) return false;
-  const int needed = span.written ? PROT_READ | PROT_WRITE : PROT_READ;
   auto found = ranges_.upper_bound(span.start);
   if (found == ranges_.begin()) return false;
   --found;
@@ -299,7 +299,7 @@ bool Ranges::contain_locked(const Span& span, bool accessible) const {
     const Range& range = found->second;
     const CUdeviceptr range_end = range.start + range.bytes;
     if (reached >= range_end) return false;
-    if (accessible ? (range.protection & needed) != needed : range.retired) return false;
+    if (!meets(range)) return false;
     // Only what a program maps side by side is one to it.
     if (range_end < end && range.kind != RangeKind::kMapped) return false;
     reached = range_end;
@@ -307,14 +307,18 @@ bool Ranges::contain_locked(const Span& span, bool accessible) const {
   return true;
 }
 
-Touch::Touch(std::initializer_list<Span> spans) {
+Touch::Touch(int gpu, std::initializer_list<Span> spans) : gpu_(gpu) {
   for (const Span& span : spans) add(span);
 }
 
 bool Touch::add(const Span& span) {
   Ranges& all = Ranges::all();
   std::lock_guard guard(all.lock_);
-  ok_ = ok_ && all.contain_locked(span, true);
+  const int needed = span.written ? PROT_READ | PROT_WRITE : PROT_READ;
+  ok_ = ok_ && all.contain_locked(span, [&](const Range& range) {
+    const int gpu = gpu_ == kItsOwnGpu ? range.gpu : gpu_;
+    return (range.access[static_cast<std::size_t>(gpu)] & needed) == needed;
+  });
   if (ok_) spans_.push_back(all.touched_.insert(all.touched_.end(), span));
   return ok_;
 }

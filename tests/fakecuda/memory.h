@@ -8,8 +8,10 @@
 // FAKECUDA_PATTERN=1 fills fresh memory with kPattern instead of zeros. FAKECUDA_PINNED=64MiB is
 // all that a process may pin of the host's.
 //
-// Work touches memory inside a Touch, which keeps it mapped meanwhile. Work whose memory has gone
-// fails as it does on a GPU: by an error of its context, never by a signal.
+// Work touches memory inside a Touch, which keeps it mapped meanwhile. Work whose memory has gone,
+// or that runs on a GPU without access to it, fails as it does on a GPU: by an error of its
+// context, never by a signal. Each GPU has access to what cuMemAlloc made on any, as if peer access
+// were enabled everywhere.
 //
 // Threading: any thread. The lock of Ranges is a leaf: nothing else is taken under it but the
 // state.
@@ -17,6 +19,7 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <condition_variable>
 #include <initializer_list>
 #include <list>
@@ -72,6 +75,17 @@ enum class RangeKind {
   kIpc
 };
 
+// What the work of each GPU may do with memory (mmap's PROT_*).
+using Access = std::array<int, kMaxGpus>;
+inline Access access_for_all(int protection) {
+  Access access{};
+  access.fill(protection);
+  return access;
+}
+// As the GPU of a Touch: each range is touched by the GPU that it is on, as a copy between peers
+// does.
+inline constexpr int kItsOwnGpu = -1;
+
 struct Range {
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
@@ -83,7 +97,7 @@ struct Range {
   BackingRef backing;
   void* pool = nullptr;
   std::size_t within = 0;  // kIpc: where in its mapping it begins
-  int protection = PROT_READ | PROT_WRITE;
+  Access access = access_for_all(PROT_READ | PROT_WRITE);
   bool retired = false;  // freed in stream order: only work that was put before may touch it
   // kMapped: the reservation that it is in, and what its handle was asked to be good for.
   CUdeviceptr reserved = 0;
@@ -116,14 +130,15 @@ class Ranges {
   std::vector<Range> of_context(Context* context);
   bool overlaps(CUdeviceptr start, std::size_t bytes);
   // Of each range that begins in [start, start + bytes).
-  void set_protection(CUdeviceptr start, std::size_t bytes, int protection);
+  void set_access(CUdeviceptr start, std::size_t bytes, const Access& access);
   // Whether the span lies in known ranges that follow each other without a gap, accessible or not.
   bool contain(const Span& span);
 
  private:
   friend class Touch;
   friend void wait_untouched(CUdeviceptr at, std::size_t bytes);
-  bool contain_locked(const Span& span, bool accessible) const;
+  template <typename Meets>
+  bool contain_locked(const Span& span, Meets meets) const;
 
   std::mutex lock_;
   std::map<CUdeviceptr, Range> ranges_;
@@ -132,10 +147,11 @@ class Ranges {
   unsigned long long next_id_ = 1;
 };
 
-// Keeps memory mapped while one lives. False: some of it isn't known, or may not be accessed so.
+// Keeps memory mapped while one lives. False: some of it isn't known, or may not be accessed so by
+// the GPU.
 class Touch {
  public:
-  explicit Touch(std::initializer_list<Span> spans);
+  explicit Touch(int gpu, std::initializer_list<Span> spans = {});
   ~Touch();
   Touch(const Touch&) = delete;
   Touch& operator=(const Touch&) = delete;
@@ -144,6 +160,7 @@ class Touch {
   bool add(const Span& span);
 
  private:
+  int gpu_;
   std::vector<std::list<Span>::iterator> spans_;
   bool ok_ = true;
 };

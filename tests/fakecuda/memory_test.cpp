@@ -68,6 +68,30 @@ TEST_F(Simulation, WhatWasUnmappedAndReleasedIsGone) {
             }));
 }
 
+TEST_F(Simulation, WorkOfAGpuWithoutAccessIsAnErrorOfItsContext) {
+  EXPECT_EQ(0, in_process([] {
+              const OwnGpus two("2");
+              Mapped memory;
+              if (!begin(memory)) return 1;
+              CUcontext first = nullptr, second = nullptr;
+              CU(cuCtxGetCurrent)(&first);
+              CU(cuDevicePrimaryCtxRetain)(&second, 1);
+              // By a copy between the two it needs none.
+              CUdeviceptr there = 0;
+              CU(cuCtxSetCurrent)(second);
+              if (CU(cuMemAlloc)(&there, kBytes) != CUDA_SUCCESS) return 2;
+              if (CU(cuMemcpyPeer)(memory.at, first, there, second, kBytes)) return 3;
+              CUmemAccessDesc access{};
+              access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {1}};
+              access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+              if (CU(cuMemSetAccess)(memory.at, kBytes, &access, 1)) return 4;
+              if (CU(cuMemcpyDtoD)(there, memory.at, kBytes)) return 5;
+              if (CU(cuMemsetD8)(memory.at, 1, 1) != CUDA_ERROR_ILLEGAL_ADDRESS) return 6;
+              CU(cuCtxSetCurrent)(first);
+              return CU(cuMemsetD8)(memory.at, 1, 1) == CUDA_SUCCESS ? 0 : 7;
+            }));
+}
+
 TEST_F(Simulation, ACopyPastTheEndIsRefused) {
   EXPECT_EQ(0, in_process([] {
               CUdeviceptr small = 0, at = 0;

@@ -40,8 +40,8 @@ void forget(Module* module);
 
 // What a launch costs on the compute engine, and what it does (kernels.cpp).
 std::uint64_t kernel_cost_ns(const Launch& launch);
-// CUDA_SUCCESS, or what it did wrong.
-CUresult run_kernel(const Launch& launch);
+// On that GPU: CUDA_SUCCESS, or what it did wrong.
+CUresult run_kernel(const Launch& launch, int gpu);
 
 // Packs the arguments of a launch; false when they are missing.
 bool pack_arguments(Launch& launch, void** params, void** extra);

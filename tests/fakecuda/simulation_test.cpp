@@ -212,17 +212,7 @@ TEST_F(Simulation, WithoutAnInterposerTheDriverAnswersItself) {
 
 TEST_F(Simulation, MemoryAndDevicesAreWhatTheFirstProcessSays) {
   EXPECT_EQ(0, in_process([] {
-              const std::string file = state_file() + ".own";
-              setenv("FAKECUDA_STATE", file.c_str(), 1);
-              setenv("FAKECUDA_MEMORY", "1GiB", 1);
-              setenv("FAKECUDA_DEVICES", "3", 1);
-              struct Remove {
-                std::string path;
-                ~Remove() {
-                  unlink(path.c_str());
-                  unlink((path + ".locks").c_str());
-                }
-              } remove_at_end{file};
+              const OwnGpus three("3");
               if (!start_gpu()) return 1;
               int count = 0;
               std::size_t total = 0, free = 0;

@@ -25,7 +25,8 @@ struct Handle {
 struct Mapping {
   std::size_t bytes = 0;
   std::shared_ptr<Handle> handle;
-  unsigned access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  Access access = access_for_all(PROT_NONE);
+  int host = PROT_NONE;  // of the CPU
 };
 
 struct Vmm {
@@ -84,6 +85,17 @@ std::vector<std::map<CUdeviceptr, Mapping>::iterator> exactly(CUdeviceptr at, st
 int protection_of(unsigned access) {
   if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return PROT_READ | PROT_WRITE;
   return access == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
+}
+
+unsigned access_of(int protection) {
+  if (protection == (PROT_READ | PROT_WRITE)) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return protection == PROT_READ ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+// What is said of the memory of one location; null: there is no such GPU.
+int* access_at(Mapping& mapping, const CUmemLocation& location) {
+  if (on_host(location.type)) return &mapping.host;
+  return valid(location.id) ? &mapping.access[static_cast<std::size_t>(location.id)] : nullptr;
 }
 
 }  // namespace
@@ -177,7 +189,7 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   } else if (mmap(to, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->host_fd, 0) == MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  vmm().mapped[at] = {bytes, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  vmm().mapped[at] = {.bytes = bytes, .handle = handle};
   Range range;
   range.start = at;
   range.bytes = bytes;
@@ -186,7 +198,7 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   range.reserved = around->first;
   range.reserved_bytes = around->second;
   range.prop = handle->prop;
-  range.protection = PROT_NONE;
+  range.access = access_for_all(PROT_NONE);
   Ranges::all().add(range);
   return CUDA_SUCCESS;
 }
@@ -218,11 +230,22 @@ CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
   if (!descriptors || count == 0) return CUDA_ERROR_INVALID_VALUE;
   const auto list = exactly(at, bytes);
   if (list.empty()) return CUDA_ERROR_INVALID_VALUE;
-  unsigned access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  for (std::size_t i = 0; i < count; ++i) access |= descriptors[i].flags;
-  for (const auto& it : list) it->second.access = access;
-  mprotect(reinterpret_cast<void*>(at), bytes, protection_of(access));
-  Ranges::all().set_protection(at, bytes, protection_of(access));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!on_host(descriptors[i].location.type) && !valid(descriptors[i].location.id)) {
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
+  }
+  for (const auto& it : list) {
+    Mapping& mapping = it->second;
+    for (std::size_t i = 0; i < count; ++i) {
+      *access_at(mapping, descriptors[i].location) = protection_of(descriptors[i].flags);
+    }
+    // The CPU does the work of all GPUs.
+    int any = mapping.host;
+    for (const int each : mapping.access) any |= each;
+    mprotect(reinterpret_cast<void*>(it->first), mapping.bytes, any);
+    Ranges::all().set_access(it->first, mapping.bytes, mapping.access);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -233,7 +256,11 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   Range range;
   if (!Ranges::all().find(at, &range) || !range.on_device()) return CUDA_ERROR_INVALID_VALUE;
   const auto found = vmm().mapped.find(range.start);
-  *flags = found != vmm().mapped.end() ? found->second.access : 0;  // 0: not of this kind
+  *flags = 0;  // not of this kind
+  if (found == vmm().mapped.end()) return CUDA_SUCCESS;
+  const int* access = access_at(found->second, *location);
+  if (!access) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = access_of(*access);
   return CUDA_SUCCESS;
 }
 

@@ -29,18 +29,18 @@ bool compares(CUdeviceptr address, Word want, unsigned how) {
 }
 
 // A word that is not there any more: a GPU's context would fail, here the stream just goes on.
-bool satisfied(const CUstreamBatchMemOpParams& op) {
+bool satisfied(const CUstreamBatchMemOpParams& op, int gpu) {
   const bool is_32 = op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  const Touch touch({{op.waitValue.address, is_32 ? 4u : 8u, false}});
+  const Touch touch(gpu, {{op.waitValue.address, is_32 ? 4u : 8u, false}});
   if (!touch) return true;
   const unsigned how = op.waitValue.flags & 3u;
   return is_32 ? compares<std::uint32_t>(op.waitValue.address, op.waitValue.value, how)
                : compares<std::uint64_t>(op.waitValue.address, op.waitValue.value64, how);
 }
 
-void write_value(const CUstreamBatchMemOpParams& op) {
+void write_value(const CUstreamBatchMemOpParams& op, int gpu) {
   const bool is_32 = op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  const Touch touch({{op.writeValue.address, is_32 ? 4u : 8u, true}});
+  const Touch touch(gpu, {{op.writeValue.address, is_32 ? 4u : 8u, true}});
   if (!touch) return;
   if (is_32) {
     __atomic_store_n(reinterpret_cast<std::uint32_t*>(op.writeValue.address), op.writeValue.value,
@@ -51,17 +51,17 @@ void write_value(const CUstreamBatchMemOpParams& op) {
   }
 }
 
-OpRef memory_op(const CUstreamBatchMemOpParams& params) {
+OpRef memory_op(const CUstreamBatchMemOpParams& params, int gpu) {
   auto op = std::make_shared<Op>();
   switch (params.operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
       op->where = Where::kPoll;
-      op->condition = [params] { return satisfied(params); };
+      op->condition = [params, gpu] { return satisfied(params, gpu); };
       break;
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      op->effect = [params] { write_value(params); };
+      op->effect = [params, gpu] { write_value(params, gpu); };
       break;
     default:
       break;
@@ -90,9 +90,9 @@ void set_rows_of(const CUDA_MEMSET_NODE_PARAMS& p) {
   }
 }
 
-CUresult set_rows(const CUDA_MEMSET_NODE_PARAMS& params) {
+CUresult set_rows(const CUDA_MEMSET_NODE_PARAMS& params, int gpu) {
   Span span;
-  Touch touch({});
+  Touch touch(gpu);
   if (!span_of(params, &span) || !touch.add(span)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   if (params.elementSize == 1) set_rows_of<std::uint8_t>(params);
   if (params.elementSize == 2) set_rows_of<std::uint16_t>(params);
@@ -130,8 +130,9 @@ Work kernel_work(std::shared_ptr<Launch> launch) {
   work.type = CU_GRAPH_NODE_TYPE_KERNEL;
   work.launch = launch;
   work.make = [launch](Stream* stream) {
-    return std::vector<OpRef>{engine_op(stream, kCompute, kernel_cost_ns(*launch),
-                                        [launch] { return run_kernel(*launch); })};
+    return std::vector<OpRef>{
+        engine_op(stream, kCompute, kernel_cost_ns(*launch),
+                  [launch, gpu = stream->context->gpu] { return run_kernel(*launch, gpu); })};
   };
   return work;
 }
@@ -153,16 +154,16 @@ Work memory_op_work(const CUstreamBatchMemOpParams* ops, unsigned count) {
   Work work;
   work.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   work.memory_ops.assign(ops, ops + count);
-  work.make = [list = work.memory_ops](Stream*) {
+  work.make = [list = work.memory_ops](Stream* stream) {
     std::vector<OpRef> made;
-    for (const auto& params : list) made.push_back(memory_op(params));
+    for (const auto& params : list) made.push_back(memory_op(params, stream->context->gpu));
     return made;
   };
   return work;
 }
 
 Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
-               std::function<CUresult()> effect) {
+               std::function<CUresult(int gpu)> effect) {
   Work work;
   work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   work.copy = params;
@@ -170,7 +171,8 @@ Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
   const std::uint64_t cost =
       kCopyStartNs + static_cast<std::uint64_t>(static_cast<double>(bytes) / speed);
   work.make = [engine, cost, effect = std::move(effect)](Stream* stream) {
-    return std::vector<OpRef>{engine_op(stream, engine, cost, effect)};
+    return std::vector<OpRef>{engine_op(
+        stream, engine, cost, [effect, gpu = stream->context->gpu] { return effect(gpu); })};
   };
   return work;
 }
@@ -183,7 +185,8 @@ Work set_work(const CUDA_MEMSET_NODE_PARAMS& params) {
     const auto bytes = static_cast<double>(params.elementSize * params.width * params.height);
     const std::uint64_t cost = kSetStartNs + static_cast<std::uint64_t>(bytes / kDeviceBytesPerNs);
     return std::vector<OpRef>{
-        engine_op(stream, kCompute, cost, [params] { return set_rows(params); })};
+        engine_op(stream, kCompute, cost,
+                  [params, gpu = stream->context->gpu] { return set_rows(params, gpu); })};
   };
   return work;
 }

@@ -45,9 +45,10 @@ CUresult put(CUstream stream, const Work& work, OpRef* last = nullptr);
 Work kernel_work(std::shared_ptr<Launch> launch);
 Work host_work(CUhostFn function, void* data);
 Work memory_op_work(const CUstreamBatchMemOpParams* ops, unsigned count);
-// A copy of `bytes`, done by `effect` at the speed of the engine that from → to asks for.
+// A copy of `bytes`, done by `effect` on the stream's GPU at the speed of the engine that from → to
+// asks for.
 Work copy_work(const CUDA_MEMCPY3D& params, Engine engine, std::size_t bytes,
-               std::function<CUresult()> effect);
+               std::function<CUresult(int gpu)> effect);
 Work set_work(const CUDA_MEMSET_NODE_PARAMS& params);
 // Whether a set stays in known memory.
 bool set_fits(const CUDA_MEMSET_NODE_PARAMS& params);

@@ -1,7 +1,8 @@
 // job_swap MEMORY...: device memory with known contents, and work over it all, when told to. MEMORY
 // is BYTES, by cuMemAlloc, BYTES/PIECE, made by the job itself (own_memory.h), with an x behind it
 // so that it can be exported, with an e exported before it is mapped; or BYTES@, allocated and
-// freed in the order of the job's stream.
+// freed in the order of the job's stream. BYTES:GPU is by cuMemAlloc on another GPU than the first;
+// then each kernel is launched on a buffer's own GPU and on the next one by turns, as peers do.
 //
 // Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
 // one buffer, by turns. So each word is known at any time, and a kernel that ran without its
@@ -50,19 +51,39 @@ struct Buffer {
   std::uint32_t added = 0;
   OwnMemory own = {};
   bool ordered = false;
+  std::size_t gpu = 0;
+};
+
+// A GPU that the job uses.
+struct Gpu {
+  CUcontext context = nullptr;
+  CUfunction add = nullptr;
+  CUfunction busy = nullptr;
+  CUstream stream = nullptr;
+
+  bool begin() {
+    CUmodule module = nullptr;
+    return cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&add, module, "add_words") == CUDA_SUCCESS &&
+           cuModuleGetFunction(&busy, module, "busy") == CUDA_SUCCESS &&
+           cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+  }
 };
 
 class Memory {
  public:
   bool open() {
-    return cuInit(0) == CUDA_SUCCESS && begin_in(cuDevicePrimaryCtxRetain(&context_, 0));
+    gpus_.resize(1);
+    return cuInit(0) == CUDA_SUCCESS &&
+           begin_in(cuDevicePrimaryCtxRetain(&gpus_.front().context, 0));
   }
   // In a context of its own instead.
   bool create() {
 #if CUDA_VERSION >= 13000
-    return begin_in(cuCtxCreate(&context_, nullptr, 0, 0));
+    return begin_in(cuCtxCreate(&gpus_.front().context, nullptr, 0, 0));
 #else
-    return begin_in(cuCtxCreate(&context_, 0, 0));
+    return begin_in(cuCtxCreate(&gpus_.front().context, 0, 0));
 #endif
   }
 
@@ -71,11 +92,15 @@ class Memory {
     char* end = nullptr;
     buffer.bytes = std::strtoull(memory.c_str(), &end, 10);
     buffer.ordered = *end == '@';
+    buffer.gpu = *end == ':' ? std::strtoull(end + 1, &end, 10) : 0;
+    if (!open_up_to(buffer.gpu)) return CUDA_ERROR_INVALID_DEVICE;
+    use(gpus_[buffer.gpu]);
     const std::size_t piece = *end == '/' ? std::strtoull(end + 1, &end, 10) : 0;
     const auto kind = static_cast<OwnMemory::Kind>(piece != 0 ? *end : '\0');
-    const CUresult bad = piece != 0       ? buffer.own.make(buffer.bytes, piece, kind)
-                         : buffer.ordered ? cuMemAllocAsync(&buffer.address, buffer.bytes, stream_)
-                                          : cuMemAlloc(&buffer.address, buffer.bytes);
+    const CUresult bad = piece != 0 ? buffer.own.make(buffer.bytes, piece, kind)
+                         : buffer.ordered
+                             ? cuMemAllocAsync(&buffer.address, buffer.bytes, first().stream)
+                             : cuMemAlloc(&buffer.address, buffer.bytes);
     if (bad != CUDA_SUCCESS) return bad;
     if (piece != 0) buffer.address = buffer.own.address();
     buffers_.push_back(buffer);
@@ -86,7 +111,7 @@ class Memory {
   CUresult free(std::size_t index) {
     Buffer& buffer = buffers_.at(index);
     const CUresult result = buffer.own.exists() ? buffer.own.end()
-                            : buffer.ordered    ? cuMemFreeAsync(buffer.address, stream_)
+                            : buffer.ordered    ? cuMemFreeAsync(buffer.address, first().stream)
                                                 : cuMemFree(buffer.address);
     if (result == CUDA_SUCCESS) buffer = Buffer{};
     return result;
@@ -106,9 +131,9 @@ class Memory {
   template <typename Call>
   CUresult captured(CUstreamCaptureMode mode, Call call) {
     CUgraph graph = nullptr;
-    if (const CUresult bad = cuStreamBeginCapture(stream_, mode)) return bad;
+    if (const CUresult bad = cuStreamBeginCapture(first().stream, mode)) return bad;
     const CUresult result = call();
-    const CUresult ended = cuStreamEndCapture(stream_, &graph);
+    const CUresult ended = cuStreamEndCapture(first().stream, &graph);
     return result != CUDA_SUCCESS ? result : ended;
   }
   static CUresult reset() { return cuDevicePrimaryCtxReset(0); }
@@ -127,7 +152,8 @@ class Memory {
     Buffer& buffer = buffers_.at(index);
     if (const CUresult bad = sync()) return bad;
     buffer.key = buffer.step = buffer.added = 0;
-    if (const CUresult bad = cuMemsetD8Async(buffer.address, 0, buffer.bytes, stream_)) return bad;
+    if (const CUresult bad = cuMemsetD8Async(buffer.address, 0, buffer.bytes, first().stream))
+      return bad;
     return sync();
   }
 
@@ -142,7 +168,7 @@ class Memory {
     ending_ = false;
     launched_ = CUDA_SUCCESS;
     launcher_ = std::thread([this] {
-      launched_ = cuCtxSetCurrent(context_);
+      launched_ = use(first());
       // Never far ahead: what is queued has to end before memory can move.
       while (!ending_ && launched_ == CUDA_SUCCESS) {
         launched_ = launch(8);
@@ -159,23 +185,23 @@ class Memory {
 
   CUresult capture() {
     CUgraph graph = nullptr;
-    if (const CUresult bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL)) {
+    if (const CUresult bad = cuStreamBeginCapture(first().stream, CU_STREAM_CAPTURE_MODE_GLOBAL)) {
       return bad;
     }
     captured_.clear();
     CUresult result = CUDA_SUCCESS;
     for (std::size_t i = 0; i < buffers_.size() && result == CUDA_SUCCESS; ++i) {
       if (buffers_[i].address == 0) continue;
-      result = add_one(buffers_[i]);
+      result = add_one(first(), buffers_[i]);
       captured_.push_back(i);
     }
-    if (const CUresult bad = cuStreamEndCapture(stream_, &graph)) return bad;
+    if (const CUresult bad = cuStreamEndCapture(first().stream, &graph)) return bad;
     return result != CUDA_SUCCESS ? result : cuGraphInstantiate(&executable_, graph, 0);
   }
 
   CUresult replay(unsigned number) {
     for (unsigned i = 0; i < number; ++i) {
-      if (const CUresult bad = cuGraphLaunch(executable_, stream_)) return bad;
+      if (const CUresult bad = cuGraphLaunch(executable_, first().stream)) return bad;
       for (const std::size_t index : captured_) ++buffers_[index].added;
     }
     return CUDA_SUCCESS;
@@ -183,9 +209,18 @@ class Memory {
 
   CUresult busy(unsigned microseconds) {
     void* parameters[] = {&microseconds};
-    return cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
+    return cuLaunchKernel(first().busy, 1, 1, 1, 1, 1, 1, 0, first().stream, parameters, nullptr);
   }
-  CUresult sync() { return cuStreamSynchronize(stream_); }
+  CUresult sync() {
+    CUresult result = CUDA_SUCCESS;
+    // The first GPU's context is current afterwards.
+    for (std::size_t i = gpus_.size(); i-- > 0 && result == CUDA_SUCCESS;) {
+      result = use(gpus_[i]);
+      if (result == CUDA_SUCCESS) result = cuStreamSynchronize(gpus_[i].stream);
+    }
+    ++synchronised_;
+    return result;
+  }
   unsigned long count() const { return count_; }
 
   // `says`: the answer, when the calls went well.
@@ -220,14 +255,28 @@ class Memory {
  private:
   // `made`: what the context's making said.
   bool begin_in(CUresult made) {
-    CUmodule module = nullptr;
     launched_ = made;
-    return made == CUDA_SUCCESS && cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
-           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
-           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
-           cuModuleGetFunction(&busy_, module, "busy") == CUDA_SUCCESS &&
-           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    return made == CUDA_SUCCESS && first().begin();
   }
+  bool open_up_to(std::size_t gpu) {
+    while (gpus_.size() <= gpu) {
+      Gpu next;
+      const auto device = static_cast<CUdevice>(gpus_.size());
+      if (cuDevicePrimaryCtxRetain(&next.context, device) != CUDA_SUCCESS || !next.begin()) {
+        return false;
+      }
+      for (Gpu& each : gpus_) {
+        use(next);
+        if (cuCtxEnablePeerAccess(each.context, 0) != CUDA_SUCCESS) return false;
+        use(each);
+        if (cuCtxEnablePeerAccess(next.context, 0) != CUDA_SUCCESS) return false;
+      }
+      gpus_.push_back(next);
+    }
+    return true;
+  }
+  static CUresult use(const Gpu& gpu) { return cuCtxSetCurrent(gpu.context); }
+  Gpu& first() { return gpus_.front(); }
 
   static CUresult say(std::string& says, const char* what, std::size_t index, CUdeviceptr at) {
     std::ostringstream text;
@@ -253,19 +302,22 @@ class Memory {
     return at;
   }
 
-  CUresult add_one(const Buffer& buffer) {
+  static CUresult add_one(const Gpu& gpu, const Buffer& buffer) {
     CUdeviceptr at = buffer.address;
     unsigned one = 1;
     unsigned long long words = buffer.bytes / 4;
     void* parameters[] = {&at, &one, &words};
-    return cuLaunchKernel(add_, 8, 1, 1, 256, 1, 1, 0, stream_, parameters, nullptr);
+    return cuLaunchKernel(gpu.add, 8, 1, 1, 256, 1, 1, 0, gpu.stream, parameters, nullptr);
   }
 
   CUresult launch_next() {
     for (std::size_t tried = 0; tried < buffers_.size(); ++tried) {
       Buffer& buffer = buffers_[next_++ % buffers_.size()];
       if (buffer.address == 0) continue;
-      const CUresult result = add_one(buffer);
+      // Until the next synchronisation always on the same one: two at once would not add right.
+      const Gpu& gpu = gpus_[(buffer.gpu + synchronised_) % gpus_.size()];
+      CUresult result = gpus_.size() > 1 ? use(gpu) : CUDA_SUCCESS;
+      if (result == CUDA_SUCCESS) result = add_one(gpu, buffer);
       if (result != CUDA_SUCCESS) return result;
       ++buffer.added;
       ++count_;
@@ -274,10 +326,8 @@ class Memory {
     return CUDA_ERROR_INVALID_VALUE;  // nothing is left
   }
 
-  CUcontext context_ = nullptr;
-  CUfunction add_ = nullptr;
-  CUfunction busy_ = nullptr;
-  CUstream stream_ = nullptr;
+  std::vector<Gpu> gpus_;
+  std::size_t synchronised_ = 0;  // how often
   CUgraphExec executable_ = nullptr;
   std::vector<Buffer> buffers_;  // the launcher's between begin and end
   std::vector<std::size_t> captured_;

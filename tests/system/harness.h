@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,6 +27,7 @@ using Words = std::vector<std::string>;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr std::chrono::seconds kLimit{180};
+inline constexpr std::uint64_t kMiB = 1u << 20;
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."

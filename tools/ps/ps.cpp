@@ -27,7 +27,8 @@ STATE says why a job does not run:
   held (limit)              it has used up its --limit
   waiting (turn)            another job has the GPU
   waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
-  swapped (...), moving     its memory is in the host, or is being copied
+  swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
+                            that of another GPU is still there
 
 --memory shows which memory of each job can be swapped out, and why the rest cannot. USED is the sum
 of SWAPPABLE, OVERHEAD (contexts, modules) and STAYS (not swappable, by reason). ON GPU is the part
@@ -52,6 +53,12 @@ std::string state_text(const nlohmann::json& job, const std::string& state) {
   const auto left = job.find("pause_seconds");
   if (state != "paused" || left == job.end() || !left->is_number()) return text;
   return text + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
+}
+
+// Of the job's further GPUs: where its memory is, unless it is there.
+std::string residency_text(const nlohmann::json& gpu) {
+  const std::string where = text_of(gpu, "residency");
+  return where == "resident" ? "" : where;
 }
 
 // What is left until its deadline; late ones count upwards.
@@ -110,7 +117,8 @@ void add_job(Table& table, const nlohmann::json& job, bool with_resident) {
         first ? name : "",
         first ? text_of(job, "user") : "",
         first ? priority : "",
-        {first ? state_text(job, state) : "", tone_of(state)},
+        {first ? state_text(job, state) : residency_text(gpu),
+         tone_of(first ? state : text_of(gpu, "residency"))},
         placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
         first ? percent_of(job, "limit_ratio") : "",
         first ? deadline(job) : "",

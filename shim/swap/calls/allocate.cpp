@@ -124,7 +124,7 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
 }
 
 CUresult create_where_room(Range& range) {
-  mover::start();
+  mover::start(range.lane);
   CUresult made = create(range);
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
   // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which

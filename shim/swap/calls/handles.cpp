@@ -109,11 +109,12 @@ bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
   return true;
 }
 
-// Without the mover. False: it is needed.
-bool try_make_whole(Handle handle, CUresult& result) {
+// Without the mover. False: it is needed, that of `lane`.
+bool try_make_whole(Handle handle, unsigned& lane, CUresult& result) {
   const WorkGuard entry;
   const RangesLock held;
   VmmAllocation* allocation = vmm_allocations::find(handle);
+  if (allocation != nullptr) lane = allocation->lane;
   // Nobody can be at work in what nobody reaches.
   if (allocation != nullptr && !consolidation::is_whole(*allocation) && allocation->reached)
     return false;
@@ -154,7 +155,7 @@ bool takes(const Handle* handle, std::uint64_t bytes, const CUmemAllocationProp*
 }
 
 CUresult create(Handle* handle, std::uint64_t bytes, const CUmemAllocationProp& properties) {
-  mover::start();
+  mover::start(static_cast<unsigned>(properties.location.id));
   VmmAllocation* allocation = vmm_allocations::make(bytes, properties);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = vmm_allocations::fill(*allocation);
@@ -271,8 +272,9 @@ CUresult real(Handle handle, Handle& driver_handle) {
 
 CUresult make_whole(Handle handle) {
   CUresult result = CUDA_SUCCESS;
-  if (try_make_whole(handle, result)) return result;
-  result = consolidation_request::ask(handle);
+  unsigned lane = 0;
+  if (try_make_whole(handle, lane, result)) return result;
+  result = consolidation_request::ask(handle, lane);
   if (result == CUDA_SUCCESS) return result;
   static Once said;
   log_once(said, Level::kWarn,

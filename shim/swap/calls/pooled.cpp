@@ -26,17 +26,20 @@ using cache::Known;
 // Held while an event is waited for: its context doesn't end meanwhile.
 pthread_mutex_t g_waiting = PTHREAD_MUTEX_INITIALIZER;
 
-bool is_default(CUmemoryPool pool) {
+bool is_default_of(CUdevice device, CUmemoryPool pool) {
   CUmemoryPool own = nullptr;
   const auto ask = driver().cuDeviceGetDefaultMemPool;
-  return ask != nullptr && ask(&own, lane_index(current_lane())) == CUDA_SUCCESS && own == pool;
+  return ask != nullptr && ask(&own, device) == CUDA_SUCCESS && own == pool;
 }
 
 // pre: a RangesLock lives.
 bool moves(CUmemoryPool pool) {
   const Known* known = cache::find_pool(key_of(pool));
-  if (known != nullptr) return !known->stays;
-  return is_default(pool) && cache::add_pool({.pool = key_of(pool)});
+  const auto lane = static_cast<unsigned>(lane_index(current_lane()));
+  // Memory of another GPU's pool is of that GPU, whichever is current.
+  if (known != nullptr) return !known->stays && known->lane == lane;
+  return is_default_of(static_cast<CUdevice>(lane), pool) &&
+         cache::add_pool({.pool = key_of(pool), .lane = lane});
 }
 
 bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const FreePoint& place) {
@@ -120,15 +123,16 @@ void learn(CUmemoryPool pool, const CUmemPoolProps& properties) {
   if (!own || !plain) return;
   const RangesLock held;
   cache::take_pool(key_of(pool));
-  cache::add_pool({.pool = key_of(pool)});
+  cache::add_pool({.pool = key_of(pool), .lane = static_cast<unsigned>(properties.location.id)});
 }
 
-void stays(CUmemoryPool pool) {
+void access_given(CUmemoryPool pool, const CUmemLocation& to) {
+  const bool device = to.type == CU_MEM_LOCATION_TYPE_DEVICE;
   const RangesLock held;
   Known* known = cache::find_pool(key_of(pool));
   if (known != nullptr) {
-    known->stays = true;
-  } else {
+    known->stays = known->stays || !device || to.id != static_cast<int>(known->lane);
+  } else if (!device || !is_default_of(to.id, pool)) {
     cache::add_pool({.pool = key_of(pool), .stays = true});
   }
 }

@@ -36,8 +36,10 @@ namespace switchyard::shim::swap::pooled {
 
 // The application has made a pool.
 void learn(CUmemoryPool pool, const CUmemPoolProps& properties);
-// Others are given access to it: no more of it moves. What was allocated before lacks that access.
-void stays(CUmemoryPool pool);
+// Somebody is given access to it. Unless that is its own GPU, no more of it moves. What was
+// allocated before is reached by the process's other GPUs anyway (memory/peers.h), and by nobody
+// else.
+void access_given(CUmemoryPool pool, const CUmemLocation& to);
 
 // Whether an allocation of `bytes` from `pool` would be swappable. pre: its stream isn't captured.
 bool takes(CUmemoryPool pool, std::uint64_t bytes);

@@ -11,6 +11,7 @@
 #include "shim/memory/relaxed.h"
 #include "shim/reset.h"
 #include "shim/swap/host/host_memory_limits.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::swap::pinned_pool {
 namespace {
@@ -45,22 +46,32 @@ struct Slab {
   }
 };
 
-struct State {
+struct Pool {
   Slab slabs[kMostSlabs];
   unsigned count = 0;
   std::uint64_t free_pages = 0;
+
+  // What is behind the last: none.
+  Slab* find(const void* at) {
+    return std::find_if(slabs, end(), [at](const Slab& slab) { return slab.holds(at); });
+  }
+  Slab* end() { return slabs + count; }
+  // All of a slab, or none of it: so that nobody takes of what is being given back.
+  void hand_out_all(Slab& slab, bool out) {
+    slab.flip(0, kPages);
+    slab.free_pages = out ? 0 : kPages;
+    free_pages = out ? free_pages - kPages : free_pages + kPages;
+  }
+};
+
+struct State {
+  Pool pools[abi::kMaxGpus];
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
 
 unsigned pages_of(std::uint64_t bytes) {
   return static_cast<unsigned>((bytes + kPage - 1) / kPage);
-}
-
-// What is behind the last: none.
-Slab* find(const void* at) {
-  return std::find_if(g_state.slabs, g_state.slabs + g_state.count,
-                      [at](const Slab& slab) { return slab.holds(at); });
 }
 
 // At a multiple of 2 MiB, so that huge pages can stand behind all of it.
@@ -125,28 +136,21 @@ bool unpin(unsigned char* slab) {
          driver().cuMemHostUnregister(slab) == CUDA_SUCCESS;
 }
 
-// All of it, or none of it: so that nobody takes of what is being given back.
-void hand_out_all(Slab& slab, bool out) {
-  slab.flip(0, kPages);
-  slab.free_pages = out ? 0 : kPages;
-  g_state.free_pages = out ? g_state.free_pages - kPages : g_state.free_pages + kPages;
-}
-
 }  // namespace
 
-Piece take(std::uint64_t bytes) {
+Piece take(unsigned lane, std::uint64_t bytes) {
   const unsigned pages = pages_of(bytes);
   if (pages == 0) return {};
   const Locked locked(g_state.lock);
-  for (unsigned i = 0; i < g_state.count; ++i) {
-    Slab& slab = g_state.slabs[i];
-    if (slab.free_pages < pages) continue;
-    const unsigned first = slab.find_run(pages);
+  Pool& pool = g_state.pools[lane];
+  for (Slab* slab = pool.slabs; slab != pool.end(); ++slab) {
+    if (slab->free_pages < pages) continue;
+    const unsigned first = slab->find_run(pages);
     if (first == kPages) continue;
-    slab.flip(first, pages);
-    slab.free_pages -= pages;
-    g_state.free_pages -= pages;
-    return {slab.base + first * kPage, pages * kPage};
+    slab->flip(first, pages);
+    slab->free_pages -= pages;
+    pool.free_pages -= pages;
+    return {slab->base + first * kPage, pages * kPage, lane};
   }
   return {};
 }
@@ -155,30 +159,31 @@ void give_back(Piece& piece) {
   if (!piece) return;
   const Locked locked(g_state.lock);
   auto* at = static_cast<unsigned char*>(piece.at);
-  Slab* slab = find(at);
-  if (slab != g_state.slabs + g_state.count) {
+  Pool& pool = g_state.pools[piece.lane];
+  Slab* slab = pool.find(at);
+  if (slab != pool.end()) {
     const unsigned pages = pages_of(piece.bytes);
     slab->flip(static_cast<unsigned>(static_cast<std::uint64_t>(at - slab->base) / kPage), pages);
     slab->free_pages += pages;
-    g_state.free_pages += pages;
+    pool.free_pages += pages;
   }
   piece = {};
 }
 
-std::uint64_t pinned_bytes() {
+std::uint64_t pinned_bytes(unsigned lane) {
   const Locked locked(g_state.lock);
-  return g_state.count * kSlab;
+  return g_state.pools[lane].count * kSlab;
 }
 
-std::uint64_t free_bytes() {
+std::uint64_t free_bytes(unsigned lane) {
   const Locked locked(g_state.lock);
-  return g_state.free_pages * kPage;
+  return g_state.pools[lane].free_pages * kPage;
 }
 
 std::uint64_t room_bytes() { return host_memory_limits::bytes(); }
 
-bool grow(std::uint64_t limit_bytes) {
-  const std::uint64_t pinned = pinned_bytes();
+bool grow(unsigned lane, std::uint64_t limit_bytes) {
+  const std::uint64_t pinned = pinned_bytes(lane);
   if (pinned / kSlab >= kMostSlabs || pinned + kSlab > limit_bytes) return false;
   if (room_bytes() < kSlab || driver().cuMemHostRegister_v2 == nullptr) return false;
   unsigned char* base = map_slab();
@@ -193,46 +198,55 @@ bool grow(std::uint64_t limit_bytes) {
     return false;
   }
   const Locked locked(g_state.lock);
-  g_state.slabs[g_state.count] = {.base = base, .free_pages = kPages};
-  ++g_state.count;
-  g_state.free_pages += kPages;
+  Pool& pool = g_state.pools[lane];
+  *pool.end() = {.base = base, .free_pages = kPages};
+  ++pool.count;
+  pool.free_pages += kPages;
   return true;
 }
 
-unsigned slabs() {
+unsigned slabs(unsigned lane) {
   const Locked locked(g_state.lock);
-  return g_state.count;
+  return g_state.pools[lane].count;
 }
 
 unsigned slab_of(const Piece& piece) {
   const Locked locked(g_state.lock);
-  return static_cast<unsigned>(find(piece.at) - g_state.slabs);
+  Pool& pool = g_state.pools[piece.lane];
+  return static_cast<unsigned>(pool.find(piece.at) - pool.slabs);
 }
 
-std::uint64_t free_bytes_of(unsigned slab) {
+std::uint64_t free_bytes_of(unsigned lane, unsigned slab) {
   const Locked locked(g_state.lock);
-  return g_state.slabs[slab].free_pages * kPage;
+  return g_state.pools[lane].slabs[slab].free_pages * kPage;
 }
 
-bool drop(unsigned number) {
-  Slab& slab = g_state.slabs[number];
+bool drop(unsigned lane, unsigned number) {
+  Pool& pool = g_state.pools[lane];
+  Slab& slab = pool.slabs[number];
   {
     const Locked locked(g_state.lock);
     if (slab.free_pages != kPages) return false;
-    hand_out_all(slab, true);
+    pool.hand_out_all(slab, true);
   }
   const bool let_go = unpin(slab.base);
   if (let_go) ::munmap(slab.base, kSlab);
   const Locked locked(g_state.lock);
-  hand_out_all(slab, false);
+  pool.hand_out_all(slab, false);
   if (!let_go) return false;
-  std::move(&slab + 1, g_state.slabs + g_state.count, &slab);
-  --g_state.count;
-  g_state.free_pages -= kPages;
+  std::move(&slab + 1, pool.end(), &slab);
+  --pool.count;
+  pool.free_pages -= kPages;
   return true;
 }
 
-void clear() { renew(g_state); }
+void clear() {
+  // Most GPUs have none, and what was never written takes no memory.
+  for (Pool& pool : g_state.pools) {
+    if (pool.count != 0) renew(pool);
+  }
+  renew(g_state.lock);
+}
 SWITCHYARD_RESET(kState, clear);
 
 }  // namespace switchyard::shim::swap::pinned_pool

@@ -1,16 +1,17 @@
 // The host pool: pinned memory of the host, for what is swapped out.
 //
-// Concept. Slabs of 256 MiB, touched by several threads and registered with the driver, in the
-// background while the job runs: pinning is ten times slower than copying. Inside a slab pieces are
-// runs of 2 MiB. Slabs are kept while the job lives, unless another needs them: then those that
-// nothing is in are given back (pool_shrinking.h).
+// Concept. Each GPU has a pool of its own, so that the monitor can divide the host by GPUs and no
+// mover waits for another. Slabs of 256 MiB, touched by several threads and registered with the
+// driver, in the background while the job runs: pinning is ten times slower than copying. Inside a
+// slab pieces are runs of 2 MiB. Slabs are kept while the job lives, unless another needs them:
+// then those that nothing is in are given back (pool_shrinking.h).
 //
 // No slab is made beyond what the monitor allows (abi.h: host_limit_bytes), nor beyond what the
 // machine and this process's own cgroup have to spare: the host's out-of-memory killer takes whole
 // programs.
 //
-// Threading: any thread; one lock. grow(), drop() and the numbers of slabs are for the mover's
-// thread alone.
+// Threading: any thread; one lock. grow(), drop() and the numbers of slabs of a GPU are for its
+// mover's thread alone.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +26,18 @@ inline constexpr unsigned kMostSlabs = 4096;  // 1 TiB
 struct Piece {
   void* at = nullptr;  // null: none
   std::uint64_t bytes = 0;
+  unsigned lane = 0;  // whose pool it is of
   explicit operator bool() const { return at != nullptr; }
 };
 
 // A piece of at least `bytes`, contiguous; without one, a null piece. Never waits, never grows.
 // `bytes` is at most kSlab.
-Piece take(std::uint64_t bytes);
+Piece take(unsigned lane, std::uint64_t bytes);
 void give_back(Piece& piece);
 
 // Pinned in all, and not handed out.
-std::uint64_t pinned_bytes();
-std::uint64_t free_bytes();
+std::uint64_t pinned_bytes(unsigned lane);
+std::uint64_t free_bytes(unsigned lane);
 
 // What growing by `bytes` would be stopped by: the room that the machine and the cgroup have to
 // spare now, less what must stay free (2 GiB or 5 %, the larger).
@@ -43,17 +45,17 @@ std::uint64_t room_bytes();
 
 // Pins one more slab, unless `limit_bytes` or room_bytes() forbids it. pre: a context is current in
 // the calling thread. False: it was forbidden, or the system refused.
-bool grow(std::uint64_t limit_bytes);
+bool grow(unsigned lane, std::uint64_t limit_bytes);
 
 // How many slabs there are, which of them a piece is in, and what of one is not handed out. drop()
 // numbers them anew.
-unsigned slabs();
+unsigned slabs(unsigned lane);
 unsigned slab_of(const Piece& piece);
-std::uint64_t free_bytes_of(unsigned slab);
+std::uint64_t free_bytes_of(unsigned lane, unsigned slab);
 
 // Gives a slab back that nothing is handed out of. The driver waits for all work of the process
 // first. pre: as grow(). False: something is, or the driver refused; all is as it was.
-bool drop(unsigned slab);
+bool drop(unsigned lane, unsigned slab);
 
 // In a forked child: the parent's slabs are not mapped there.
 void clear();

@@ -15,6 +15,7 @@
 namespace switchyard::shim::swap::consolidation_request {
 
 std::atomic<std::uint32_t> g_stage{kNone};
+std::atomic<unsigned> g_lane{0};
 
 namespace {
 
@@ -33,20 +34,21 @@ bool change(std::uint32_t from, Stage to) {
 
 }  // namespace
 
-CUresult ask(Handle number, std::uint64_t limit_ns) {
+CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns) {
   if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (admission::inside()) return CUDA_ERROR_NOT_READY;
   const Locked alone(g_state.asking);
   g_state.number.store(number);
+  g_lane.store(lane, std::memory_order_relaxed);
   g_stage.store(kAsked, std::memory_order_release);
   mover::poke();
   std::uint64_t end = monotonic_ns() + limit_ns;
   while (!is(kAnswered)) {
     // The monitor shall see who waits for what is away.
-    if (admission::is_quiesced() && is(kAsked)) admission::wait_until_open();
+    if (admission::is_quiesced(lane) && is(kAsked)) admission::wait_until_open();
     const std::uint64_t now = monotonic_ns();
     const bool pause = paused().paused;
-    if (pause || admission::is_quiesced()) end = now + limit_ns;
+    if (pause || admission::is_quiesced(lane)) end = now + limit_ns;
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
     sleep_ns(pause ? 10'000'000 : 50'000);
   }
@@ -54,7 +56,13 @@ CUresult ask(Handle number, std::uint64_t limit_ns) {
   return g_state.result.load();
 }
 
-bool take() { return change(kAsked, kTaken); }
+bool take(unsigned lane) {
+  if (!is_asked(lane) || !change(kAsked, kTaken)) return false;
+  if (g_lane.load(std::memory_order_relaxed) == lane) return true;
+  // It was withdrawn, and another mover is asked since.
+  change(kTaken, kAsked);
+  return false;
+}
 bool is_taken() { return is(kTaken); }
 bool begin() { return change(kTaken, kBegun); }
 Handle number() { return g_state.number.load(); }

@@ -8,6 +8,8 @@
 //     none ──► asked ──► taken: work is being held ──► begun ──► answered ──► none
 //       ▲─────── late ─────┴─ late
 //
+// `lane`: of the allocation. The mover of that GPU is asked.
+//
 // Threading: ask() from any thread; the rest is the mover's.
 #pragma once
 
@@ -23,13 +25,17 @@ inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 
 // Not ready: too late. Refused at once while anybody captures: a capture's next call may be the
 // calling thread's own. pre: outside of any WorkGuard, and nothing of ours is held.
-CUresult ask(Handle number, std::uint64_t limit_ns = kLimitNs);
+CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns = kLimitNs);
 
 enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
 extern std::atomic<std::uint32_t> g_stage;
-inline bool is_asked() { return g_stage.load(std::memory_order_acquire) == kAsked; }
+extern std::atomic<unsigned> g_lane;  // whose mover is asked
+inline bool is_asked(unsigned lane) {
+  return g_stage.load(std::memory_order_acquire) == kAsked &&
+         g_lane.load(std::memory_order_relaxed) == lane;
+}
 // False: it was withdrawn.
-bool take();
+bool take(unsigned lane);
 bool is_taken();
 bool begin();
 // What is wanted. pre: it is not answered yet.

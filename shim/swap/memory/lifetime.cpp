@@ -48,7 +48,7 @@ CUresult bring_all(Range& range) {
     const CUresult result = bring(range.chunks[i], range.address + i * kChunk, range.properties);
     if (result != CUDA_SUCCESS) return result;
   }
-  return permit(range.address, range.bytes, range.properties.location);
+  return permit(range.address, range.bytes, access_of(range));
 }
 
 // pre: a RangesLock lives.

@@ -52,6 +52,7 @@ std::uint64_t resident_on(unsigned lane);
 
 struct Known {
   std::uint64_t pool = 0;
+  unsigned lane = 0;   // the GPU whose memory it is
   bool stays = false;  // others may know its memory, so it isn't ours to move
   std::uint64_t used_high = 0;
   std::uint64_t reserved_high = 0;

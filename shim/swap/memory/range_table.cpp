@@ -8,6 +8,8 @@
 #include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/memory_fd.h"
+#include "shim/swap/memory/peers.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -15,7 +17,8 @@ namespace {
 struct State {
   FlatMap<Range> ranges;
   std::uint64_t taken_out = 0;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  // Whoever waits for all of it comes before further movers.
+  pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   Later* later = nullptr;  // of the RangesLock that lives
 };
 constinit State g_state;
@@ -33,17 +36,20 @@ CUmemAllocationHandleType handle_types(int device) {
 
 }  // namespace
 
-RangesLock::RangesLock() { ::pthread_mutex_lock(&g_state.lock); }
+RangesLock::RangesLock() { ::pthread_rwlock_wrlock(&g_state.lock); }
 RangesLock::~RangesLock() {
   Later* later = g_state.later;
   g_state.later = nullptr;
-  ::pthread_mutex_unlock(&g_state.lock);
+  ::pthread_rwlock_unlock(&g_state.lock);
   while (later != nullptr) {
     Later* const next = later->next;
     later->act(later);
     later = next;
   }
 }
+
+ChunksLock::ChunksLock() { ::pthread_rwlock_rdlock(&g_state.lock); }
+ChunksLock::~ChunksLock() { ::pthread_rwlock_unlock(&g_state.lock); }
 
 void act_later(Later* later) {
   later->next = g_state.later;
@@ -121,9 +127,26 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& pro
   return CUDA_SUCCESS;
 }
 
-CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location) {
-  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return driver().cuMemSetAccess(address, bytes, &access, 1);
+Access access_of(const Range& range) {
+  return {range.properties.location, range.use != Use::kMapped};
+}
+
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access) {
+  CUmemAccessDesc given[1 + abi::kMaxGpus];
+  std::size_t count = 0;
+  given[count++] = {access.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const std::uint32_t peers = access.peers ? peers::lanes() : 0;
+  for (int lane = 0; lane < static_cast<int>(abi::kMaxGpus); ++lane) {
+    if ((peers >> lane & 1) == 0 || lane == access.location.id) continue;
+    given[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {lane}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  }
+  const CUresult result = driver().cuMemSetAccess(address, bytes, given, count);
+  if (result == CUDA_SUCCESS || count == 1) return result;
+  // Its own GPU is the one that most work needs.
+  static Once said;
+  log_once(said, Level::kError, "swap: other GPUs get no access to the memory at %llx: driver %d",
+           static_cast<unsigned long long>(address), static_cast<int>(result));
+  return driver().cuMemSetAccess(address, bytes, given, 1);
 }
 
 bool send_away(Chunk& chunk, CUdeviceptr address) {
@@ -182,9 +205,10 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
   return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-bool anything_away() {
+bool anything_away(unsigned lane) {
   for (std::size_t i = 0; i < g_state.ranges.count(); ++i) {
     const Range& range = g_state.ranges.at(i);
+    if (range.lane != lane) continue;
     for (unsigned c = 0; c < range.count; ++c) {
       if (range.chunks[c].handle == 0 || range.chunks[c].contents_pending) return true;
     }
@@ -192,17 +216,17 @@ bool anything_away() {
   return false;
 }
 
-std::uint64_t kept_bytes() {
+std::uint64_t kept_bytes(unsigned lane) {
   std::uint64_t bytes = 0;
-  each_kept([&](Chunk& chunk) {
+  each_kept(lane, [&](Chunk& chunk) {
     bytes += chunk.host.bytes;
     return false;
   });
   return bytes;
 }
 
-bool give_up_kept() {
-  return each_kept([](Chunk& chunk) {
+bool give_up_kept(unsigned lane) {
+  return each_kept(lane, [](Chunk& chunk) {
     pinned_pool::give_back(chunk.host);
     return true;
   });

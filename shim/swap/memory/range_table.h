@@ -13,8 +13,9 @@
 // as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
 // reserve: who finds no room takes theirs.
 //
-// Threading: whoever reads or changes any of it holds `RangesLock`. While the mover (mover.h)
-// moves, it holds it all the time: who frees or allocates waits until the move is over.
+// Threading: whoever reads or changes any of it holds `RangesLock`. A mover (mover.h) holds
+// `ChunksLock` instead while it moves, all the time: who frees or allocates waits until the move is
+// over, and the movers of other GPUs do not.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +92,16 @@ class RangesLock : NoCopy {
   ~RangesLock();
 };
 
-// pre: a RangesLock lives, for all below.
+// For a mover: the table held still, and the chunks of its own GPU are its to change. Not while one
+// lives on the same thread.
+class ChunksLock : NoCopy {
+ public:
+  ChunksLock();
+  ~ChunksLock();
+};
+
+// pre: a RangesLock lives, or of what is only read or concerns the mover's own chunks, a
+// ChunksLock, for all below.
 
 // What follows from a change of the table but takes long, as a question to the monitor does. The
 // RangesLock that lives acts on it, on its own thread, once it has let the table go.
@@ -118,7 +128,7 @@ std::uint64_t taken_out();
 // Takes one out; its chunks are the caller's, and nothing stands by for them any more.
 Range take(std::size_t index);
 
-// All chunks of the GPU, in the order in which they come back: act(chunk, address, properties).
+// All chunks of the GPU, in the order in which they come back: act(chunk, address, range).
 template <typename Act>
 void each_chunk(unsigned lane, Act act) {
   for (std::size_t i = 0; i < count(); ++i) {
@@ -126,7 +136,7 @@ void each_chunk(unsigned lane, Act act) {
     if (range.lane != lane) continue;
     CUdeviceptr address = range.address;
     for (unsigned c = 0; c < range.count; ++c) {
-      act(range.chunks[c], address, range.properties);
+      act(range.chunks[c], address, range);
       address += range.chunks[c].bytes;
     }
   }
@@ -146,7 +156,7 @@ void each_leaving(unsigned lane, std::uint64_t bytes, Act act) {
       if (told >= bytes) return;
       if (chunk.handle == 0) continue;
       told += chunk.bytes;
-      act(chunk, address, range.properties);
+      act(chunk, address, range);
     }
   }
 }
@@ -160,9 +170,16 @@ CUmemAllocationProp plain_memory(int device);
 // Puts memory of the device behind a chunk, which nobody may touch before permit(). On failure
 // nothing is left behind, and the driver's result says why.
 CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
-// Lets its device read and write chunks that have been brought. One call for many: the driver may
-// let it wait for another process's copies, as long as the slice that these have (about 1 ms).
-CUresult permit(CUdeviceptr address, std::uint64_t bytes, const CUmemLocation& location);
+// Who reads and writes memory: the device that it is of and, with `peers`, the process's others
+// (peers.h).
+struct Access {
+  CUmemLocation location = {};
+  bool peers = false;
+};
+Access access_of(const Range& range);
+// Gives access to chunks that have been brought. One call for many: the driver may let it wait for
+// another process's copies, as long as the slice that these have (about 1 ms).
+CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);
@@ -181,11 +198,12 @@ CUresult release(Chunk& chunk);
 // A descriptor of it, which is the caller's. The driver's complaint.
 CUresult export_chunk(const Chunk& chunk, int& fd);
 
-// The chunks on the device whose copies are kept: those that leave last come first, until `act`
-// says true of one, which is the answer.
+// The chunks on the GPU whose copies are kept: those that leave last come first, until `act` says
+// true of one, which is the answer.
 template <typename Act>
-bool each_kept(Act act) {
+bool each_kept(unsigned lane, Act act) {
   for (std::size_t i = 0; i < count(); ++i) {
+    if (at(i).lane != lane) continue;
     for (unsigned c = 0; c < at(i).count; ++c) {
       Chunk& chunk = at(i).chunks[c];
       if (chunk.handle != 0 && !chunk.contents_pending && chunk.host && act(chunk)) return true;
@@ -194,10 +212,10 @@ bool each_kept(Act act) {
   return false;
 }
 // What these copies take.
-std::uint64_t kept_bytes();
-// Whether the contents of any chunk are not on the device.
-bool anything_away();
+std::uint64_t kept_bytes(unsigned lane);
+// Whether the contents of any chunk of the GPU are not on it.
+bool anything_away(unsigned lane);
 // Gives one of them up. False: there is none.
-bool give_up_kept();
+bool give_up_kept(unsigned lane);
 
 }  // namespace switchyard::shim::swap

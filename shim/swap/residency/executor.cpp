@@ -14,6 +14,7 @@
 #include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/memory/vmm_allocation.h"
+#include "shim/swap/mover.h"
 #include "shim/swap/residency/residency_page.h"
 #include "shim/swap/transfer/consolidate.h"
 #include "shim/swap/transfer/handover.h"
@@ -29,7 +30,13 @@ constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
 static_assert(kLeastPart == kChunk);
 
-constinit Executor g_executor;
+struct Executors {
+  Executor each[abi::kMaxGpus];
+  constexpr Executors() {
+    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) each[lane] = Executor(lane);
+  }
+};
+constinit Executors g_executors;
 
 bool may_always(unsigned, std::uint64_t, bool) { return true; }
 
@@ -44,23 +51,25 @@ bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
   }
 }
 
-std::uint64_t kept_now() {
-  const RangesLock held;
-  return kept_bytes();
+std::uint64_t kept_now(unsigned lane) {
+  const ChunksLock held;
+  return kept_bytes(lane);
 }
 
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
-  const RangesLock held;
+  const ChunksLock held;
   const std::uint64_t there = residency_page::resident(lane);
   return cache::any() ? there - cache::resident_on(lane) : there;
 }
 
 // Whether the host has room for so much as far as is known without trying.
-bool has_host_room(std::uint64_t bytes) { return pinned_pool::free_bytes() + kept_now() >= bytes; }
+bool has_host_room(unsigned lane, std::uint64_t bytes) {
+  return pinned_pool::free_bytes(lane) + kept_now(lane) >= bytes;
+}
 
 std::uint64_t bytes_of(Handle number) {
-  const RangesLock held;
+  const ChunksLock held;
   const VmmAllocation* allocation = vmm_allocations::find(number);
   return allocation != nullptr ? allocation->bytes : 0;
 }
@@ -82,17 +91,17 @@ Error error_of(Stop stop) {
 // `kept`: what the pipeline gives up where it finds no room.
 bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
   // The limit may fall meanwhile.
-  while (pinned_pool::free_bytes() + kept < bytes) {
-    if (!pinned_pool::grow(residency_page::host_limit(lane))) return false;
+  while (pinned_pool::free_bytes(lane) + kept < bytes) {
+    if (!pinned_pool::grow(lane, residency_page::host_limit(lane))) return false;
   }
   return true;
 }
 
 }  // namespace
 
-Executor& executor() { return g_executor; }
+Executor& executor(unsigned lane) { return g_executors.each[lane]; }
 
-void clear() { g_executor = Executor(); }
+void clear() { g_executors = Executors(); }
 SWITCHYARD_RESET(kState, clear);
 
 std::uint64_t Executor::look() {
@@ -132,9 +141,9 @@ Seen Executor::observe() {
             .total = residency_page::total(lane_),
             .resident = residency_page::resident(lane_),
             .monitored = residency_page::monitored(),
-            .quiesced = admission::is_quiesced(),
+            .quiesced = admission::is_quiesced(lane_),
             .answered = residency_page::has_said(lane_, phase_of(State::kSwappedOut)),
-            .asked = consolidation_request::is_asked() && !paused().paused};
+            .asked = consolidation_request::is_asked(lane_) && !paused().paused};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
@@ -145,9 +154,9 @@ Handoff Executor::follow(const Seen& seen) {
   if (takes == 0 && !following_) return Handoff::kNone;
   following_ = takes != 0;
   const bool wants = following_ && wants_handoff(now_, seen) && context_.enter(lane_);
-  if (!handover::follow(takes, wants, has_room(now_, seen))) return Handoff::kNone;
-  if (handover::begun()) return Handoff::kBegun;
-  return handover::is_taken() ? Handoff::kTaken : Handoff::kAwaited;
+  if (!handover::follow(lane_, takes, wants, has_room(now_, seen))) return Handoff::kNone;
+  if (handover::begun(lane_)) return Handoff::kBegun;
+  return handover::is_taken(lane_) ? Handoff::kTaken : Handoff::kAwaited;
 }
 
 Step Executor::decide(Input& input) {
@@ -167,10 +176,10 @@ void Executor::adopt(const Step& step) {
   const State state = step.to.state;
   if (step.failed) report_failure(step);
   now_ = step.to;
-  if (admits(state) && !admission::is_open()) admission::open();
-  if (state == State::kSwappingIn) admission::shut();  // it is, but for a second attempt
+  if (admits(state) && !admission::is_open(lane_)) admission::open(lane_);
+  if (state == State::kSwappingIn) admission::shut(lane_);  // it is, but for a second attempt
   if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
-    handover::end_offer();
+    handover::end_offer(lane_);
     offering_ = offered_ = false;
   }
   if (step.says)
@@ -208,28 +217,28 @@ std::uint64_t Executor::finish(const Step& step) {
 Event Executor::find_host_room(const Seen& seen) {
   const std::uint64_t there = wanted_now(lane_);
   const std::uint64_t excess = there - std::min(there, seen.limit);
-  const bool found =
-      excess == 0 || find_room(lane_, excess + spare_, kept_now()) || has_host_room(excess);
+  const bool found = excess == 0 || find_room(lane_, excess + spare_, kept_now(lane_)) ||
+                     has_host_room(lane_, excess);
   result_ = CUDA_SUCCESS;
   return found ? Event::kHostRoom : Event::kNoHostRoom;
 }
 
 Event Executor::quiesce(Seen& seen) {
-  const bool quiesced = admission::is_quiesced();  // it is away in part already
+  const bool quiesced = admission::is_quiesced(lane_);  // it is away in part already
   result_ = CUDA_SUCCESS;
-  if (!quiesced && !block_new_work()) return Event::kLate;
+  if (!quiesced && !block_new_work(lane_)) return Event::kLate;
   // Exported while the accepted work ends.
   const std::uint64_t there = residency_page::resident(lane_);
   const std::uint64_t gives = residency_page::gives(lane_);
   offering_ = offered_ = offered_ || gives != 0;
   if (offering_) handover::offer(lane_, there - std::min(there, seen.limit), gives);
   if (!quiesced) {
-    const CUresult held = finish_work();
+    const CUresult held = drain(lane_);
     if (held == kLate) return Event::kLate;
     result_ = held;
     if (held != CUDA_SUCCESS) return Event::kFailed;
   }
-  if (offering_) handover::begin_offer();
+  if (offering_) handover::begin_offer(lane_);
   // Draining may have taken long.
   residency_page::heed(lane_);
   const residency_page::Told told = residency_page::told(lane_);
@@ -241,9 +250,12 @@ Event Executor::quiesce(Seen& seen) {
 Input Executor::swap_out(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved out;
-  {
+  if (cache::any()) {
     const RangesLock held;
-    if (cache::any()) cache::drop_all(lane_);
+    cache::drop_all(lane_);
+  }
+  {
+    const ChunksLock held;
     const std::uint64_t there = residency_page::resident(lane_);
     if (there > seen.limit)
       out = move_out(lane_, there - seen.limit, residency_page::resident_changes);
@@ -256,7 +268,7 @@ Input Executor::swap_out(const Seen& seen) {
   } else if (out.stop == Stop::kNoHostRoom) {
     // The pieces did not fit, though there was room. A lower limit is another reason.
     const std::uint64_t rest = wanted_now(lane_);
-    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
+    if (has_host_room(lane_, rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
   }
   return moved(seen, out);
 }
@@ -265,7 +277,7 @@ Input Executor::swap_in(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const RangesLock held;
+    const ChunksLock held;
     // Also where all is counted as there: some of that may lack its contents.
     if (residency_page::total(lane_) != 0)
       in = move_in(lane_, may_always, residency_page::resident_changes);
@@ -283,7 +295,7 @@ Input Executor::swap_in_part(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
-    const RangesLock held;
+    const ChunksLock held;
     in = move_in(lane_, may_come, residency_page::resident_changes);
   }
   count_in(in, begun);
@@ -300,7 +312,7 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
 Input Executor::consolidate(const Seen& seen) {
   Input input{.event = Event::kConsolidated, .seen = seen};
   asked_ = false;
-  if (!consolidation_request::take()) return input;
+  if (!consolidation_request::take(lane_)) return input;
   offered_ = offered_ && handover::prepare(lane_, 0, 0);  // it isn't free when it has left
   result_ = ready_for_whole(bytes_of(consolidation_request::number()));
   if (result_ == CUDA_SUCCESS && consolidation_request::is_taken()) result_ = hold();
@@ -311,7 +323,7 @@ Input Executor::consolidate(const Seen& seen) {
     result_ = allocation != nullptr
                   ? consolidation::make(*allocation, residency_page::resident_changes)
                   : CUDA_ERROR_INVALID_VALUE;
-    input.away = anything_away();
+    input.away = anything_away(lane_);
   }
   return input;
 }
@@ -333,37 +345,34 @@ bool Executor::prepare_to_leave() {
 }
 
 bool Executor::stands_ready() const {
-  const RangesLock held;
+  const ChunksLock held;
   return !handover::put_in_place(lane_);
 }
 
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
-  const RangesLock held;
-  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes())) return;
+  const ChunksLock held;
+  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes(lane_))) return;
   residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
+  residency_page::made_way(lane_, now_.not_before_ns);
+  mover::poke();
 }
 
-CUresult Executor::hold() { return block_new_work() ? finish_work() : kLate; }
-
-CUresult Executor::finish_work() {
-  const CUresult result = drain(lane_);
-  if (result != CUDA_SUCCESS) return result;
-  return admission::mark_quiesced() ? CUDA_SUCCESS : kLate;
-}
+CUresult Executor::hold() { return block_new_work(lane_) ? drain(lane_) : kLate; }
 
 CUresult Executor::ready_for_whole(std::uint64_t bytes) {
   if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
-  return find_room(lane_, bytes + spare_, kept_now()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return find_room(lane_, bytes + spare_, kept_now(lane_)) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool Executor::context_made() {
   if (now_.state != State::kNoContext) return false;
   Input input{.event = Event::kContextMade, .seen = {}};
   {
-    const RangesLock held;
-    input.away = anything_away();
-    if (input.away) admission::shut();  // before anybody works in it
+    const ChunksLock held;
+    input.away = anything_away(lane_);
+    if (input.away) admission::shut(lane_);  // before anybody works in it
   }
   adopt(next(now_, input, monotonic_ns()));
   return true;

@@ -4,7 +4,8 @@
 // nothing more to do now. The machine alone decides; here are the driver, the page, the clock, the
 // guard (work_guard.h) and the log. Each action leaves the chunks such that the next one can go on.
 //
-// Threading: the mover's thread, with its lock; what else takes that lock is said (mover.cpp).
+// Threading: the mover's thread of its GPU, with its lock; what else takes that lock is said
+// (mover.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace switchyard::shim::swap::residency {
 
 class Executor {
  public:
-  constexpr Executor() = default;
+  constexpr explicit Executor(unsigned lane = 0) : lane_(lane) {}
 
   // Does what is due. In how many nanoseconds it should look again, unless it is poked; 0: at once.
   std::uint64_t look();
@@ -53,7 +54,6 @@ class Executor {
 
   // Work is held and done. kLate: not in time.
   CUresult hold();
-  CUresult finish_work();
   // Before anything is wanted of work that goes on.
   CUresult ready_for_whole(std::uint64_t bytes);
   Input moved(const Seen& seen, const Moved& moved);
@@ -67,7 +67,7 @@ class Executor {
   // process before it lets go of host memory, work is held as for a move.
   bool shrink_pool();
 
-  unsigned lane_ = 0;
+  unsigned lane_;
   Residency now_;
   MoverContext context_;
   CUresult result_ = CUDA_SUCCESS;  // of what failed last
@@ -79,8 +79,8 @@ class Executor {
   std::uint64_t spare_ = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
 };
 
-// The process's.
-Executor& executor();
+// The process's, of one GPU.
+Executor& executor(unsigned lane);
 // In a forked child.
 void clear();
 

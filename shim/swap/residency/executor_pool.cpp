@@ -27,10 +27,10 @@ constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be
 
 bool Executor::grow_pool() {
   const std::uint64_t most = residency_page::host_limit(lane_);
-  const std::uint64_t pinned = pinned_pool::pinned_bytes();
+  const std::uint64_t pinned = pinned_pool::pinned_bytes(lane_);
   const std::uint64_t total = residency_page::total(lane_);
   if (pinned >= total + total / kWasted + spare_ || pinned >= most || !context_.enter(lane_) ||
-      !pinned_pool::grow(most)) {
+      !pinned_pool::grow(lane_, most)) {
     return false;
   }
   residency_page::publish(lane_);
@@ -40,15 +40,15 @@ bool Executor::grow_pool() {
 bool Executor::shrink_pool() {
   const std::uint64_t most = residency_page::host_limit(lane_);
   const std::uint64_t begun = monotonic_ns();
-  if (pinned_pool::pinned_bytes() <= most || begun < shrink_ns_) return false;
-  const bool away = admission::is_quiesced();
-  if (!away && (!admission::is_open() || paused().paused)) return false;
-  if (!can_shrink() || !context_.enter(lane_)) return false;
+  if (pinned_pool::pinned_bytes(lane_) <= most || begun < shrink_ns_) return false;
+  const bool away = admission::is_quiesced(lane_);
+  if (!away && (!admission::is_open(lane_) || paused().paused)) return false;
+  if (!can_shrink(lane_) || !context_.enter(lane_)) return false;
   unsigned given = 0;
   if (away || hold() == CUDA_SUCCESS) {
-    given = shrink(most, monotonic_ns() + (away ? kShrinkAwayNs : kShrinkNs));
+    given = shrink(lane_, most, monotonic_ns() + (away ? kShrinkAwayNs : kShrinkNs));
   }
-  if (!away) admission::open();
+  if (!away) admission::open(lane_);
   residency_page::publish(lane_);
   const std::uint64_t now = monotonic_ns();
   if (!away) shrink_ns_ = now + kShrinkPart * (now - begun);

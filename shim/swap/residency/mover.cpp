@@ -11,6 +11,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/reset.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/transfer/digest.h"
@@ -27,17 +28,18 @@ struct State {
   std::atomic<std::int32_t> thread_of{0};               // the process that has a mover
   pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  // held by the mover while it uses a context
 };
-constinit State g_state;
+constinit State g_states[abi::kMaxGpus];
 
-void* run(void*) {
+void* run(void* of) {
+  State& state = *static_cast<State*>(of);
   // What another thread captures must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
-  residency::Executor& executor = residency::executor();
+  residency::Executor& executor = residency::executor(static_cast<unsigned>(&state - g_states));
   for (;;) {
     const std::uint32_t seen = process().mover.seen();
     std::uint64_t wait_ns = 0;
     {
-      const Locked at_work(g_state.at_work);
+      const Locked at_work(state.at_work);
       wait_ns = executor.look();
       executor.pause();
     }
@@ -47,34 +49,37 @@ void* run(void*) {
 
 }  // namespace
 
-void start() {
+void start(unsigned lane) {
+  State& state = g_states[lane];
   // A forked child has the parent's word but not its thread.
   const auto self = static_cast<std::int32_t>(::getpid());
-  std::int32_t owner = g_state.thread_of.load(std::memory_order_acquire);
-  if (owner == self || !g_state.thread_of.compare_exchange_strong(owner, self)) return;
+  std::int32_t owner = state.thread_of.load(std::memory_order_acquire);
+  if (owner == self || !state.thread_of.compare_exchange_strong(owner, self)) return;
   swap_digest();  // the environment is read on a thread of the application's
-  if (!start_thread(run, kStackBytes)) {
+  if (!start_thread(run, kStackBytes, &state)) {
     log_line(Level::kError, "no thread to move memory with: it stays on the device");
   }
 }
 
 void poke() { process().mover.wake(); }
 
-Standstill::Standstill() : locked_(on()) {
-  if (locked_) ::pthread_mutex_lock(&g_state.at_work);
+// A mover uses contexts of all GPUs: it waits for the work in them.
+Standstill::Standstill() : locked_(lanes()) {
+  for (unsigned lane = 0; lane < locked_; ++lane) ::pthread_mutex_lock(&g_states[lane].at_work);
 }
 
 Standstill::~Standstill() {
-  if (locked_) ::pthread_mutex_unlock(&g_state.at_work);
+  for (unsigned lane = locked_; lane-- > 0;) ::pthread_mutex_unlock(&g_states[lane].at_work);
 }
 
-void context_made() {
-  if (!on()) return;
+void context_made(unsigned lane) {
+  if (lane >= lanes()) return;
+  peers::context_made(lane);
   // The mover may be about to find that there is none: it sees this one, or we see that.
-  const Locked at_work(g_state.at_work);
-  if (residency::executor().context_made()) poke();
+  const Locked at_work(g_states[lane].at_work);
+  if (residency::executor(lane).context_made()) poke();
 }
 
-SWITCHYARD_RENEW(kState, g_state);
+SWITCHYARD_RENEW(kState, g_states);
 
 }  // namespace switchyard::shim::swap::mover

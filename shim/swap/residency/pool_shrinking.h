@@ -11,12 +11,12 @@
 
 namespace switchyard::shim::swap {
 
-// Whether a slab could be given back.
-bool can_shrink();
+// Whether a slab of the GPU's pool could be given back.
+bool can_shrink(unsigned lane);
 
-// Gives slabs back until no more than `limit_bytes` are pinned, with what was kept in them; begins
-// none after `end_ns` (CLOCK_MONOTONIC). The driver waits for all work: pre: work is held and done,
-// and a context is current. How many.
-unsigned shrink(std::uint64_t limit_bytes, std::uint64_t end_ns);
+// Gives slabs of it back until no more than `limit_bytes` are pinned, with what was kept in them;
+// begins none after `end_ns` (CLOCK_MONOTONIC). The driver waits for all work: pre: work is held
+// and done, and a context is current. How many.
+unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns);
 
 }  // namespace switchyard::shim::swap

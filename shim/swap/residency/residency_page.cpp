@@ -7,11 +7,13 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/swap/mover.h"
 #include "shim/work_guard.h"
 
@@ -30,6 +32,7 @@ struct State {
   std::atomic<std::uint64_t> total[abi::kMaxGpus] = {};
   std::atomic<std::uint64_t> resident[abi::kMaxGpus] = {};
   Said said[abi::kMaxGpus];  // under `publishing`
+  std::atomic<std::uint64_t> made_way_until_ns[abi::kMaxGpus] = {};
   pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -45,11 +48,20 @@ void write(unsigned lane) {
   abi::Residency& words = page().residencies[lane];
   words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
   words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
+  words.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
   words.phase.store(said.phase, std::memory_order_release);
+}
+
+bool another_made_way(unsigned lane) {
+  const std::uint64_t now = monotonic_ns();
+  for (unsigned other = 0; other < lanes(); ++other) {
+    if (other != lane && now < g_state.made_way_until_ns[other].load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
 }
 
 void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
@@ -63,13 +75,14 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
 
 void choose_swappable(unsigned gpus) {
   if (::strcmp(page().card.swappable, "yes") != 0) return;
-  if (gpus != 1) {
-    log_line(Level::kWarn, "the process sees %u GPUs: memory is swappable where it sees one", gpus);
-    return;
+  if (!peers::all_reach(gpus)) return;
+  for (unsigned lane = 0; lane < gpus; ++lane) {
+    page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   }
-  page().residencies[0].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
-  process().swappable.store(1, std::memory_order_release);
-  page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  process().swappable.store(gpus, std::memory_order_release);
+  for (unsigned lane = 0; lane < gpus; ++lane) {
+    page().lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  }
 }
 
 std::uint64_t total(unsigned lane) { return g_state.total[lane].load(); }
@@ -120,7 +133,12 @@ Told told(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
   const bool limited =
       words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
+  if (limited) return {true, words.limit_bytes.load(std::memory_order_relaxed)};
+  return !monitored() && another_made_way(lane) ? Told{true, 0} : Told{};
+}
+
+void made_way(unsigned lane, std::uint64_t until_ns) {
+  g_state.made_way_until_ns[lane].store(until_ns, std::memory_order_relaxed);
 }
 
 std::uint64_t gives(unsigned lane) {
@@ -152,39 +170,48 @@ void count_time_out(unsigned lane) {
   page().memories[lane].times_out.fetch_add(1, std::memory_order_relaxed);
 }
 
-void carry_over(abi::Page& fresh) {
-  if (!on()) return;
-  const abi::Residency& from = page().residencies[0];
-  abi::Residency& to = fresh.residencies[0];
-  const Locked locked(g_state.publishing);
-  forget_orders();
-  to.phase.store(g_state.said[0].phase, std::memory_order_relaxed);
-  to.error.store(g_state.said[0].error, std::memory_order_relaxed);
+namespace {
+
+// pre: `publishing` is held.
+void carry_over(unsigned lane, abi::Page& fresh) {
+  const abi::Residency& from = page().residencies[lane];
+  abi::Residency& to = fresh.residencies[lane];
+  to.phase.store(g_state.said[lane].phase, std::memory_order_relaxed);
+  to.error.store(g_state.said[lane].error, std::memory_order_relaxed);
   to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   copy_word(to.swap_result, from.swap_result);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
   copy_word(to.taken_bytes, from.taken_bytes);
-  const abi::Memory& memory = page().memories[0];
-  copy_word(fresh.memories[0].moved_out_bytes, memory.moved_out_bytes);
-  copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
-  copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
-  copy_word(fresh.memories[0].times_out, memory.times_out);
+  const abi::Memory& memory = page().memories[lane];
+  copy_word(fresh.memories[lane].moved_out_bytes, memory.moved_out_bytes);
+  copy_word(fresh.memories[lane].moved_in_bytes, memory.moved_in_bytes);
+  copy_word(fresh.memories[lane].spared_bytes, memory.spared_bytes);
+  copy_word(fresh.memories[lane].times_out, memory.times_out);
   // Until the new monitor has made up its mind, what a person released stays away.
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
-  to.total_bytes.store(g_state.total[0].load(), std::memory_order_relaxed);
-  to.resident_bytes.store(g_state.resident[0].load(), std::memory_order_relaxed);
-  to.host_bytes.store(pinned_pool::pinned_bytes(), std::memory_order_relaxed);
-  fresh.lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+  to.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
+  to.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
+  to.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
+  fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void carry_over(abi::Page& fresh) {
+  if (!on()) return;
+  const Locked locked(g_state.publishing);
+  forget_orders();
+  for (unsigned lane = 0; lane < lanes(); ++lane) carry_over(lane, fresh);
 }
 
 void moved_to_fresh_page() {
   if (!on()) return;
   const Locked locked(g_state.publishing);
   forget_orders();
-  write(0);
+  for (unsigned lane = 0; lane < lanes(); ++lane) write(lane);
 }
 
 // The parent's memory is not ours.

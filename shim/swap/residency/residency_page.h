@@ -16,8 +16,8 @@
 
 namespace switchyard::shim::swap::residency_page {
 
-// Whether this process's memory may be moved is decided once, before it allocates any. `gpus`: that
-// it sees. pre: joined.
+// Whether this process's memory may be moved is decided once, before it allocates any: not where
+// GPUs that it sees cannot reach each other's, of which there are `gpus`. pre: joined.
 void choose_swappable(unsigned gpus);
 
 // Swappable memory of a GPU, wherever it is, and what of it is on the device.
@@ -31,12 +31,17 @@ void publish(unsigned lane);
 // Whether there is a monitor.
 bool monitored();
 // Whether work is to be held, and what may be on the device meanwhile. Without a monitor there is
-// nobody to make room for, unless a person's release still stands.
+// nobody to make room for, unless a person's release still stands, or the memory of another GPU has
+// made way.
 struct Told {
   bool limited = false;
   std::uint64_t limit = UINT64_MAX;
 };
 Told told(unsigned lane);
+// Without a monitor: the GPU's memory lacks room and has made way, until it is tried again. That of
+// the process's other GPUs makes way meanwhile, or two processes could each keep one GPU and wait
+// for the other.
+void made_way(unsigned lane, std::uint64_t until_ns);
 // The hand-overs in which it may give and take (handover.h); 0: none.
 std::uint64_t gives(unsigned lane);
 std::uint64_t takes(unsigned lane);

@@ -87,13 +87,14 @@ CUresult make_empty(VmmAllocation& allocation) {
 CUresult remake(VmmAllocation& allocation, CUdeviceptr address) {
   Backing one{one_chunk(allocation.bytes), 1};
   if (one.chunks == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = result_of(move_out(allocation.chunks, allocation.count, address));
+  CUresult result =
+      result_of(move_out(allocation.lane, allocation.chunks, allocation.count, address));
   const auto bring_one = [&] { return bring(*one.chunks, address, allocation.asked); };
   if (result == CUDA_SUCCESS) result = bring_one();
   // Some of it may just have been offered to another job.
   if (result == CUDA_ERROR_OUT_OF_MEMORY) result = retry_on_oom(bring_one);
   if (result == CUDA_SUCCESS) {
-    result = permit(address, allocation.bytes, allocation.asked.location);
+    result = permit(address, allocation.bytes, {.location = allocation.asked.location});
     if (result == CUDA_SUCCESS) result = pour(allocation.chunks, allocation.count, address);
     if (result != CUDA_SUCCESS) send_away(*one.chunks, address);
   }

@@ -9,6 +9,7 @@
 #include "shim/client/settings.h"
 #include "shim/log.h"
 #include "shim/reset.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -31,7 +32,7 @@ struct State {
   CUfunction kernel = nullptr;
   Trust trust = Trust::kUnknown;
 };
-constinit State g_state;
+constinit State g_states[abi::kMaxGpus];  // each its mover's own
 
 // Each of the field's points is as likely as any other.
 bool draw(Point& point) {
@@ -43,13 +44,13 @@ bool draw(Point& point) {
   return true;
 }
 
-bool draw_points() {
-  if (!g_state.drawn) g_state.drawn = draw(g_state.points[0]) && draw(g_state.points[1]);
-  return g_state.drawn;
+bool draw_points(State& state) {
+  if (!state.drawn) state.drawn = draw(state.points[0]) && draw(state.points[1]);
+  return state.drawn;
 }
 
-bool find_kernel() {
-  if (g_state.kernel != nullptr) return true;
+bool find_kernel(State& state) {
+  if (state.kernel != nullptr) return true;
   if (driver().cuLibraryLoadData == nullptr || driver().cuLibraryGetKernel == nullptr) return false;
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
@@ -68,14 +69,14 @@ bool find_kernel() {
     return false;
   }
   // A launch takes either, and finds the context's own by itself.
-  g_state.kernel = reinterpret_cast<CUfunction>(kernel);
+  state.kernel = reinterpret_cast<CUfunction>(kernel);
   return true;
 }
 
 }  // namespace
 
-Digests::Digests(std::uint64_t bytes) {
-  known_ = bytes != 0 && swap_digest() && g_state.trust != Trust::kWrong && open(bytes);
+Digests::Digests(unsigned lane, std::uint64_t bytes) : lane_(lane) {
+  known_ = bytes != 0 && swap_digest() && g_states[lane].trust != Trust::kWrong && open(bytes);
 }
 
 Digests::~Digests() {
@@ -91,7 +92,7 @@ Digests::~Digests() {
 
 bool Digests::open(std::uint64_t bytes) {
   return driver().cuEventDestroy_v2 != nullptr && driver().cuStreamDestroy_v2 != nullptr &&
-         draw_points() && find_kernel() && map_results(bytes) &&
+         draw_points(g_states[lane_]) && find_kernel(g_states[lane_]) && map_results(bytes) &&
          driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
 }
 
@@ -131,11 +132,12 @@ bool Digests::launch_batch() {
   const std::size_t number = launched_ / digest::kBatch;
   if (number >= kMostBatches || asked_ * sizeof(Digest) > results_bytes_) return false;
   CUdeviceptr out = results_there_ + launched_ * sizeof(Digest);
-  void* arguments[] = {&batch_, &g_state.points[0].r, &g_state.points[1].r, &out};
+  State& state = g_states[lane_];
+  void* arguments[] = {&batch_, &state.points[0].r, &state.points[1].r, &out};
   const auto blocks = static_cast<unsigned>(asked_ - launched_);
   launched_ = asked_;
-  return driver().cuLaunchKernel(g_state.kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream_,
-                                 arguments, nullptr) == CUDA_SUCCESS &&
+  return driver().cuLaunchKernel(state.kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream_, arguments,
+                                 nullptr) == CUDA_SUCCESS &&
          driver().cuEventCreate(&marks_[number], CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
          driver().cuEventRecord(marks_[number], stream_) == CUDA_SUCCESS;
 }
@@ -161,6 +163,7 @@ bool Digests::answer(std::uint64_t bytes, Digest& digest) {
   if (known_ && !wait_for(answered_ + pieces)) give_up();
   if (!known_) return false;
   if (pieces != 0) first_ = results_[answered_];
+  const State& state = g_states[lane_];
   Digest all;
   for (const std::size_t end = answered_ + pieces; answered_ < end; ++answered_) {
     const Digest& piece = results_[answered_];
@@ -168,29 +171,32 @@ bool Digests::answer(std::uint64_t bytes, Digest& digest) {
       give_up();
       return false;
     }
-    all.a = digest::join(all.a, g_state.points[0].shift, piece.a);
-    all.b = digest::join(all.b, g_state.points[1].shift, piece.b);
+    all.a = digest::join(all.a, state.points[0].shift, piece.a);
+    all.b = digest::join(all.b, state.points[1].shift, piece.b);
   }
   digest = all;
   return true;
 }
 
-bool Digests::trusted() { return g_state.trust == Trust::kRight; }
+bool Digests::trusted() const { return g_states[lane_].trust == Trust::kRight; }
 
-void Digests::check(const Digest& said, const void* piece) {
-  if (g_state.trust != Trust::kUnknown || said == Digest{}) return;
+void Digests::check(const Digest& said, const void* piece) const {
+  State& state = g_states[lane_];
+  if (state.trust != Trust::kUnknown || said == Digest{}) return;
   const auto* words = static_cast<const std::uint32_t*>(piece);
-  const bool right = said.a == digest::of_words(words, digest::kPieceWords, g_state.points[0].r) &&
-                     said.b == digest::of_words(words, digest::kPieceWords, g_state.points[1].r);
-  g_state.trust = right ? Trust::kRight : Trust::kWrong;
+  const bool right = said.a == digest::of_words(words, digest::kPieceWords, state.points[0].r) &&
+                     said.b == digest::of_words(words, digest::kPieceWords, state.points[1].r);
+  state.trust = right ? Trust::kRight : Trust::kWrong;
   if (right) return;
-  log_line(Level::kError, "swap: this GPU computes digests wrongly: all is copied");
+  log_line(Level::kError, "swap: GPU %u computes digests wrongly: all is copied", lane_);
 }
 
 void clear_digests() {
   // The points stay: in the child they are as secret.
-  g_state.kernel = nullptr;
-  g_state.trust = Trust::kUnknown;
+  for (State& state : g_states) {
+    state.kernel = nullptr;
+    state.trust = Trust::kUnknown;
+  }
 }
 SWITCHYARD_RESET(kState, clear_digests);
 

@@ -7,9 +7,9 @@
 //     ask ask ask ... launch │ answer → copy ▓▓▓▓ answer → nothing to copy, answer → copy ▓▓▓▓
 //
 // The arithmetic, and how sure an answer is, stands in digest_math.h. The points are drawn once per
-// process and told nobody.
+// process and GPU and told nobody.
 //
-// Nothing is left uncopied before this GPU has been seen to compute right in this process: the
+// Nothing is left uncopied before that GPU has been seen to compute right in this process: the
 // first piece that is copied is computed here, too.
 //
 // An answer may be "not known", from which a move learns nothing and copies: so no failure here is
@@ -18,7 +18,7 @@
 // context, and where that waits for a thread that waits for the driver, for ever. It is loaded as a
 // library, which outlives contexts, and compiles on the caller's stack, which must not be small.
 //
-// Threading: the mover's thread alone.
+// Threading: the mover's thread of that GPU alone.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ using digest::Digest;
 
 class Digests : NoCopy {
  public:
-  // For chunks of `bytes` in all. pre: the context of their GPU is current, and idle.
-  explicit Digests(std::uint64_t bytes);
+  // For chunks of `lane`, of `bytes` in all. pre: a context of their GPU is current, and idle.
+  Digests(unsigned lane, std::uint64_t bytes);
   // None of the kernels runs any more.
   ~Digests();
 
@@ -49,10 +49,10 @@ class Digests : NoCopy {
   const Digest& first() const { return first_; }
 
   // Whether what it answers may be relied on: once a check found it right.
-  static bool trusted();
+  bool trusted() const;
   // Compares what was said of a piece with what it holds; says nothing of zeros. Found wrong, all
   // is copied from here on.
-  static void check(const Digest& said, const void* piece);
+  void check(const Digest& said, const void* piece) const;
 
  private:
   // More than any GPU has.
@@ -64,6 +64,7 @@ class Digests : NoCopy {
   bool wait_for(std::size_t pieces);
   void give_up();
 
+  unsigned lane_;
   bool known_ = false;  // false from the first failure on
   CUstream stream_ = nullptr;
   digest::Batch batch_;

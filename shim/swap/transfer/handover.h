@@ -9,7 +9,8 @@
 // All of it is a short cut: whatever fails, and whatever isn't equal, is given back to the driver
 // and made anew, as if there were no hand-over.
 //
-// Threading: the mover's thread. What is mapped can be freed by others: it belongs to the ranges.
+// Threading: the mover's thread of `lane`. What is mapped can be freed by others: it belongs to the
+// ranges.
 #pragma once
 
 #include <cstdint>
@@ -22,40 +23,40 @@ namespace switchyard::shim::swap::handover {
 
 // Offers what would leave next of the GPU's memory, `bytes` in all, in the monitor's hand-over
 // `number`, unless that was done; nothing with number 0. An offer in another one ends. Work may go
-// on: an offer of which something has been freed ends, too. Whether one stands. pre: no RangesLock
+// on: an offer of which something has been freed ends, too. Whether one stands. pre: no ChunksLock
 // lives.
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 
 // The offer while it leaves: prepared before, or now. Until end_offer() has_left() tells the other.
-// pre: nobody new is admitted, and no RangesLock lives.
+// pre: nobody new is admitted, and no ChunksLock lives.
 void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 // The accepted work is done.
-void begin_offer();
+void begin_offer(unsigned lane);
 // What has not left by now stays. Before anything is made anew: what is offered isn't free.
-void end_offer();
+void end_offer(unsigned lane);
 
 // A chunk's contents are safe, and `handle`, which was mapped there, is released.
-void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle);
+void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle handle);
 
 // --- the recipient ---
 
 // Whether there is an offer to wait for. Looks after `number`, which the monitor told last: takes
 // what is offered in it as soon as that can be had, at once if it is `due`, and drops it once it
-// can't be used any more. pre: no RangesLock lives; if this process's memory isn't `away`, it wants
+// can't be used any more. pre: no ChunksLock lives; if this process's memory isn't `away`, it wants
 // none.
-bool follow(std::uint64_t number, bool away, bool due = false);
+bool follow(unsigned lane, std::uint64_t number, bool away, bool due = false);
 // Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
 // twice.
-bool is_taken();
+bool is_taken(unsigned lane);
 // Whether the donor's memory leaves now.
-bool begun();
+bool begun(unsigned lane);
 
 // Whether the donor gives no more than what is free now.
-bool ended();
+bool ended(unsigned lane);
 
 // Puts some of what was taken in its place: mapped where equal chunks of the GPU are away, in the
 // order in which it leaves the donor. What finds no place is given back. False: all was done.
-// pre: a RangesLock lives, and a context is current.
+// pre: a ChunksLock lives, and a context is current.
 bool put_in_place(unsigned lane);
 
 // A chunk whose memory is in its place and has left the donor. Once accepted it is the chunk's own,
@@ -65,13 +66,13 @@ struct Arrival {
   CUdeviceptr address = 0;
   std::uint32_t number = 0;
 };
-// pre: a RangesLock lives, for these.
-bool next_arrival(Arrival& arrival);
-void accept(const Arrival& arrival);
+// pre: a ChunksLock lives, for these.
+bool next_arrival(unsigned lane, Arrival& arrival);
+void accept(unsigned lane, const Arrival& arrival);
 // What is or will be in its place, and has not been accepted.
-std::uint64_t expected_bytes();
+std::uint64_t expected_bytes(unsigned lane);
 // Gives back whatever was taken and not accepted, mapped or not.
-void drop();
+void drop(unsigned lane);
 
 // In a forked child: the parent's memory is not ours.
 void clear();

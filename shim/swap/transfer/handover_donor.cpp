@@ -30,14 +30,14 @@ struct State {
   std::uint64_t taken_out = 0;  // ranges, when it was last seen that all of that is there
   bool unsent = false;          // the last offer could not be made while work went on
 };
-constinit State g_state;
+constinit State g_states[abi::kMaxGpus];  // each its mover's own
 
 bool can_offer() {
   return sharing_monitor() != 0 && driver().cuMemExportToShareableHandle != nullptr;
 }
 
 // The board, and in `fd` its file. False: the system has none.
-bool make_board(int& fd) {
+bool make_board(State& state, int& fd) {
   fd = ::memfd_create("switchyard-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return false;
   void* mapped = MAP_FAILED;
@@ -49,31 +49,30 @@ bool make_board(int& fd) {
     ::close(fd);
     return false;
   }
-  g_state.board = static_cast<board::Board*>(mapped);
+  state.board = static_cast<board::Board*>(mapped);
   return true;
 }
 
 // Writes down what leaves.
-void list(unsigned lane, std::uint64_t bytes) {
-  const RangesLock held;
-  g_state.count = 0;
-  g_state.taken_out = taken_out();
-  each_leaving(
-      lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-        std::uint32_t kind = 0;
-        // What is only cached is given back, and doesn't leave.
-        if (g_state.count == board::kMostChunks || !kind_of(properties, kind) ||
-            find(address)->use == Use::kCached) {
-          return;
-        }
-        g_state.board->chunks[g_state.count].bytes.store(chunk.bytes, std::memory_order_relaxed);
-        g_state.board->chunks[g_state.count].kind.store(kind, std::memory_order_relaxed);
-        g_state.given[g_state.count++] = {address, chunk.handle};
-      });
-  g_state.board->count.store(g_state.count, std::memory_order_release);
+void list(State& state, unsigned lane, std::uint64_t bytes) {
+  const ChunksLock held;
+  state.count = 0;
+  state.taken_out = taken_out();
+  each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+    std::uint32_t kind = 0;
+    // What is only cached is given back, and doesn't leave.
+    if (state.count == board::kMostChunks || !kind_of(range.properties, kind) ||
+        range.use == Use::kCached) {
+      return;
+    }
+    state.board->chunks[state.count].bytes.store(chunk.bytes, std::memory_order_relaxed);
+    state.board->chunks[state.count].kind.store(kind, std::memory_order_relaxed);
+    state.given[state.count++] = {address, chunk.handle};
+  });
+  state.board->count.store(state.count, std::memory_order_release);
 }
 
-// The chunk that was written down, if it is still there. pre: a RangesLock lives.
+// The chunk that was written down, if it is still there. pre: a ChunksLock lives.
 const Chunk* chunk_of(const Given& given) {
   const Range* range = find(given.address);
   if (range == nullptr || range->stays) return nullptr;
@@ -81,10 +80,10 @@ const Chunk* chunk_of(const Given& given) {
   return chunk != nullptr && chunk->handle == given.handle ? chunk : nullptr;
 }
 
-bool export_some(std::uint32_t first, Descriptors& batch) {
-  const RangesLock held;
-  for (std::uint32_t i = first; i < g_state.count && batch.count < wire::kMostDescriptors; ++i) {
-    const Chunk* chunk = chunk_of(g_state.given[i]);
+bool export_some(const State& state, std::uint32_t first, Descriptors& batch) {
+  const ChunksLock held;
+  for (std::uint32_t i = first; i < state.count && batch.count < wire::kMostDescriptors; ++i) {
+    const Chunk* chunk = chunk_of(state.given[i]);
     int fd = -1;
     if (chunk == nullptr || export_chunk(*chunk, fd) != CUDA_SUCCESS) return false;
     batch.add(fd);
@@ -93,18 +92,18 @@ bool export_some(std::uint32_t first, Descriptors& batch) {
 }
 
 // The board first, then the chunks, as many as go with a frame. Closes `fd`.
-bool send_all(int fd) {
-  const std::uint32_t total = g_state.count + 1;
+bool send_all(const State& state, int fd) {
+  const std::uint32_t total = state.count + 1;
   for (std::uint32_t sent = 0; sent < total;) {
     const memory_fd::NoFork no_fork;
     Descriptors batch;
     if (sent == 0) batch.add(fd);
-    const bool exported = export_some(sent == 0 ? 0 : sent - 1, batch);
+    const bool exported = export_some(state, sent == 0 ? 0 : sent - 1, batch);
     const std::uint32_t count = batch.count;
     wire::Shared answer{};
     const bool taken =
         exported &&
-        share(wire::kShare, {board::key_of(g_state.number), sent, total}, batch, answer) &&
+        share(wire::kShare, {board::key_of(state.number), sent, total}, batch, answer) &&
         answer.verdict == wire::kTaken;
     batch.close();  // all that were not sent
     if (!taken) return false;
@@ -114,73 +113,83 @@ bool send_all(int fd) {
 }
 
 // Others count on what was freed, and the device has it once nobody can take it over any more.
-bool is_all_there() {
-  const RangesLock held;
-  if (taken_out() == g_state.taken_out) return true;
-  g_state.taken_out = taken_out();
-  return std::all_of(g_state.given, g_state.given + g_state.count,
+bool is_all_there(State& state) {
+  const ChunksLock held;
+  if (taken_out() == state.taken_out) return true;
+  state.taken_out = taken_out();
+  return std::all_of(state.given, state.given + state.count,
                      [](const Given& given) { return chunk_of(given) != nullptr; });
 }
 
 }  // namespace
 
-void end_offer() {
-  if (g_state.board == nullptr) return;
-  g_state.board->phase.store(board::kEnded, std::memory_order_release);
-  ::munmap(g_state.board, board::kBoardBytes);
-  g_state.board = nullptr;
-  g_state.count = 0;
+void end_offer(unsigned lane) {
+  State& state = g_states[lane];
+  if (state.board == nullptr) return;
+  state.board->phase.store(board::kEnded, std::memory_order_release);
+  ::munmap(state.board, board::kBoardBytes);
+  state.board = nullptr;
+  state.count = 0;
   Descriptors none;
   wire::Shared answer{};
-  share(wire::kEndShare, {board::key_of(g_state.number), 0, 0}, none, answer);
+  share(wire::kEndShare, {board::key_of(state.number), 0, 0}, none, answer);
   none.close();
 }
 
 bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
-  if (g_state.board != nullptr && number == g_state.number) {
-    if (is_all_there()) return true;
-    end_offer();
+  State& state = g_states[lane];
+  if (state.board != nullptr && number == state.number) {
+    if (is_all_there(state)) return true;
+    end_offer(lane);
     return false;
   }
-  end_offer();
+  end_offer(lane);
   int fd = -1;
-  if (number == 0 || number == g_state.number || bytes == 0 || !can_offer() || !make_board(fd)) {
+  if (number == 0 || number == state.number || bytes == 0 || !can_offer() ||
+      !make_board(state, fd)) {
     return false;
   }
-  g_state.number = number;
-  list(lane, bytes);
-  if (g_state.count == 0) {
+  state.number = number;
+  list(state, lane, bytes);
+  if (state.count == 0) {
     ::close(fd);
-    end_offer();
+    end_offer(lane);
     return false;
   }
-  g_state.unsent = !send_all(fd);
-  log_line(g_state.unsent ? Level::kInfo : Level::kDebug, "swap: %u chunks are %s to another job",
-           g_state.count, g_state.unsent ? "not offered after all" : "offered");
-  if (g_state.unsent) end_offer();
-  return !g_state.unsent;
+  state.unsent = !send_all(state, fd);
+  log_line(state.unsent ? Level::kInfo : Level::kDebug, "swap: %u chunks are %s to another job",
+           state.count, state.unsent ? "not offered after all" : "offered");
+  if (state.unsent) end_offer(lane);
+  return !state.unsent;
 }
 
 void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
-  if (g_state.unsent) g_state.number = 0;
+  State& state = g_states[lane];
+  if (state.unsent) state.number = 0;
   prepare(lane, bytes, number);
 }
 
-void begin_offer() {
-  if (g_state.board != nullptr)
-    g_state.board->phase.store(board::kBegun, std::memory_order_release);
+void begin_offer(unsigned lane) {
+  State& state = g_states[lane];
+  if (state.board != nullptr) state.board->phase.store(board::kBegun, std::memory_order_release);
 }
 
-void forget_offer() { renew(g_state); }
+void forget_offer() {
+  // Most GPUs had none, and what was never written takes no memory.
+  for (State& state : g_states) {
+    if (state.board != nullptr || state.number != 0) renew(state);
+  }
+}
 
-void has_left(CUdeviceptr address, CUmemGenericAllocationHandle handle) {
-  if (g_state.board == nullptr) return;
-  const Given* const end = g_state.given + g_state.count;
+void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle handle) {
+  State& state = g_states[lane];
+  if (state.board == nullptr) return;
+  const Given* const end = state.given + state.count;
   const Given* const found =
-      std::lower_bound(static_cast<const Given*>(g_state.given), end, address,
+      std::lower_bound(static_cast<const Given*>(state.given), end, address,
                        [](const Given& given, CUdeviceptr at) { return given.address > at; });
   if (found == end || found->address != address || found->handle != handle) return;
-  g_state.board->chunks[found - g_state.given].left.store(1, std::memory_order_release);
+  state.board->chunks[found - state.given].left.store(1, std::memory_order_release);
 }
 
 }  // namespace switchyard::shim::swap::handover

@@ -32,7 +32,7 @@ struct Taken {
   std::uint32_t kind = 0;
   int descriptor = 0;       // that it came by (memory_fd.h)
   CUdeviceptr address = 0;  // its place; 0: none yet
-  CUmemLocation location = {};
+  Access access = {};
   bool stands = false;  // it stands by there, and whoever ends the range ends it (range_table.h)
 };
 
@@ -41,7 +41,7 @@ struct Away {
   CUdeviceptr address = 0;
   std::uint64_t bytes = 0;
   std::uint32_t kind = 0;
-  CUmemLocation location = {};
+  Access access = {};
 };
 
 enum class Stage { kNothing, kWaiting, kTaken };
@@ -59,7 +59,7 @@ struct State {
   std::uint32_t first = 0;     // none before it is still to be accepted
   Away away[board::kMostChunks];
 };
-constinit State g_state;
+constinit State g_states[abi::kMaxGpus];  // each its mover's own
 
 const board::Board* map_board(int fd) {
   struct stat info {};
@@ -72,15 +72,15 @@ const board::Board* map_board(int fd) {
   return mapped != MAP_FAILED ? static_cast<const board::Board*>(mapped) : nullptr;
 }
 
-bool import(int fd) {
-  const board::Offered& offered = g_state.board->chunks[g_state.count];
-  Taken& taken = g_state.taken[g_state.count];
+bool import(State& state, int fd) {
+  const board::Offered& offered = state.board->chunks[state.count];
+  Taken& taken = state.taken[state.count];
   taken = {.handle = 0,
            .bytes = offered.bytes.load(std::memory_order_relaxed),
            .kind = offered.kind.load(std::memory_order_relaxed),
            .descriptor = memory_fd::keep(fd),
            .address = 0,
-           .location = {},
+           .access = {},
            .stands = false};
   if (taken.descriptor == 0) return false;
   // The driver takes the descriptor as a pointer.
@@ -90,20 +90,20 @@ bool import(int fd) {
     memory_fd::close(taken.descriptor);
     return false;
   }
-  ++g_state.count;
+  ++state.count;
   return true;
 }
 
 enum class Came { kNotYet, kAll, kNever };
 
-Came take_all() {
+Came take_all(State& state) {
   std::uint32_t total = 1;
   for (std::uint32_t first = 0; first < total;) {
     const memory_fd::NoFork no_fork;
     Descriptors batch;
     wire::Shared answer{};
     const bool answered =
-        share(wire::kOpenShared, {board::key_of(g_state.number), first, 0}, batch, answer);
+        share(wire::kOpenShared, {board::key_of(state.number), first, 0}, batch, answer);
     const std::uint32_t count = batch.count;
     if (answered && answer.verdict == wire::kNoSuchShare && first == 0) return Came::kNotYet;
     bool right = answered && answer.verdict == wire::kTaken && answer.count == count &&
@@ -111,12 +111,13 @@ Came take_all() {
                  answer.total <= board::kMostChunks + 1 && (first == 0 || answer.total == total);
     if (right && first == 0) {
       total = answer.total;
-      g_state.board = map_board(batch.fd[0]);
-      right = g_state.board != nullptr &&
-              g_state.board->count.load(std::memory_order_acquire) == total - 1;
+      state.board = map_board(batch.fd[0]);
+      right =
+          state.board != nullptr && state.board->count.load(std::memory_order_acquire) == total - 1;
     }
     bool more = right;
-    for (std::uint32_t i = first == 0 ? 1 : 0; i < count && more; ++i) more = import(batch.fd[i]);
+    for (std::uint32_t i = first == 0 ? 1 : 0; i < count && more; ++i)
+      more = import(state, batch.fd[i]);
     batch.close();
     if (!right) return Came::kNever;
     if (!more) break;  // what was imported so far serves as well
@@ -138,23 +139,24 @@ Chunk* place_of(const Taken& taken) {
 }
 
 // The GPU's chunks that are away, and of a kind that can be handed over.
-std::uint32_t list_away(unsigned lane) {
+std::uint32_t list_away(State& state, unsigned lane) {
   std::uint32_t found = 0;
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
     std::uint32_t kind = 0;
-    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(properties, kind)) return;
-    g_state.away[found++] = {address, chunk.bytes, kind, properties.location};
+    if (chunk.handle != 0 || found == board::kMostChunks || !kind_of(range.properties, kind))
+      return;
+    state.away[found++] = {address, chunk.bytes, kind, access_of(range)};
   });
   return found;
 }
 
 // Gives each a place of its own, and back what finds none.
-void match(unsigned lane) {
-  Away* const end = g_state.away + list_away(lane);
+void match(State& state, unsigned lane) {
+  Away* const end = state.away + list_away(state, lane);
   std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i < g_state.count; ++i) {
-    Taken& taken = g_state.taken[i];
-    Away* const place = std::find_if(static_cast<Away*>(g_state.away), end, [&](const Away& away) {
+  for (std::uint32_t i = 0; i < state.count; ++i) {
+    Taken& taken = state.taken[i];
+    Away* const place = std::find_if(static_cast<Away*>(state.away), end, [&](const Away& away) {
       return away.address != 0 && away.kind == taken.kind && away.bytes == taken.bytes;
     });
     if (place == end) {
@@ -162,12 +164,12 @@ void match(unsigned lane) {
       continue;
     }
     taken.address = place->address;
-    taken.location = place->location;
+    taken.access = place->access;
     place->address = 0;
     ++found;
   }
   log_line(Level::kDebug, "swap: %u chunks of another job find their place among %ld", found,
-           static_cast<long>(end - g_state.away));
+           static_cast<long>(end - state.away));
 }
 
 void take_down(Taken& taken) {
@@ -191,7 +193,7 @@ bool map(Taken& taken) {
 void permit_run(Taken* first, Taken* end) {
   if (first == end) return;
   const CUdeviceptr behind = end[-1].address + end[-1].bytes;
-  if (permit(first->address, behind - first->address, first->location) == CUDA_SUCCESS) return;
+  if (permit(first->address, behind - first->address, first->access) == CUDA_SUCCESS) return;
   for (Taken* each = first; each != end; ++each) take_down(*each);
 }
 
@@ -200,114 +202,125 @@ void map_all(Taken* first, Taken* end) {
   for (Taken* each = first; each != end; ++each) {
     const CUdeviceptr behind = each->address + each->bytes;
     const bool mapped = map(*each);
-    if (mapped && each + 1 != end && each[1].address == behind) continue;
+    const bool goes_on =
+        each + 1 != end && each[1].address == behind && each[1].access.peers == each->access.peers;
+    if (mapped && goes_on) continue;
     permit_run(begins, mapped ? each + 1 : each);
     begins = each + 1;
   }
 }
 
-void drop_now() {
-  const RangesLock held;
-  drop();
+void drop_now(unsigned lane) {
+  const ChunksLock held;
+  drop(lane);
 }
 
-void ask_for_offer(bool due) {
+void ask_for_offer(unsigned lane, bool due) {
+  State& state = g_states[lane];
   const std::uint64_t now = monotonic_ns();
-  if (now < g_state.ask_ns && !due) return;
-  switch (take_all()) {
+  if (now < state.ask_ns && !due) return;
+  switch (take_all(state)) {
     case Came::kNotYet:
-      g_state.ask_ns = now + std::min((now - g_state.since_ns) / 8, kLongestPauseNs);
+      state.ask_ns = now + std::min((now - state.since_ns) / 8, kLongestPauseNs);
       return;
     case Came::kAll:
-      log_line(Level::kDebug, "swap: %u chunks of another job can be taken", g_state.count);
-      g_state.stage = Stage::kTaken;
+      log_line(Level::kDebug, "swap: %u chunks of another job can be taken", state.count);
+      state.stage = Stage::kTaken;
       return;
     case Came::kNever:
       log_line(Level::kInfo, "swap: chunks of another job could not be taken: it goes without");
-      drop_now();
+      drop_now(lane);
       return;
   }
 }
 
 }  // namespace
 
-bool follow(std::uint64_t number, bool away, bool due) {
-  if (number != g_state.number) {
-    drop_now();
-    g_state.number = number;
+bool follow(unsigned lane, std::uint64_t number, bool away, bool due) {
+  State& state = g_states[lane];
+  if (number != state.number) {
+    drop_now(lane);
+    state.number = number;
     if (number != 0 && driver().cuMemImportFromShareableHandle != nullptr) {
-      g_state.stage = Stage::kWaiting;
-      g_state.since_ns = g_state.ask_ns = monotonic_ns();
+      state.stage = Stage::kWaiting;
+      state.since_ns = state.ask_ns = monotonic_ns();
     }
   }
-  if (!away && g_state.stage != Stage::kNothing) drop_now();
-  if (g_state.stage == Stage::kWaiting) ask_for_offer(due);
-  return g_state.stage != Stage::kNothing;
+  if (!away && state.stage != Stage::kNothing) drop_now(lane);
+  if (state.stage == Stage::kWaiting) ask_for_offer(lane, due);
+  return state.stage != Stage::kNothing;
 }
 
-bool is_taken() { return g_state.stage == Stage::kTaken; }
+bool is_taken(unsigned lane) { return g_states[lane].stage == Stage::kTaken; }
 
-bool begun() {
-  return g_state.stage == Stage::kTaken &&
-         g_state.board->phase.load(std::memory_order_acquire) != board::kOffered;
+bool begun(unsigned lane) {
+  const State& state = g_states[lane];
+  return state.stage == Stage::kTaken &&
+         state.board->phase.load(std::memory_order_acquire) != board::kOffered;
 }
 
-bool ended() {
-  return g_state.stage == Stage::kTaken &&
-         g_state.board->phase.load(std::memory_order_acquire) == board::kEnded;
+bool ended(unsigned lane) {
+  const State& state = g_states[lane];
+  return state.stage == Stage::kTaken &&
+         state.board->phase.load(std::memory_order_acquire) == board::kEnded;
 }
 
 bool put_in_place(unsigned lane) {
-  if (g_state.stage != Stage::kTaken) return false;
-  if (!g_state.matched) match(lane);
-  g_state.matched = true;
-  const std::uint32_t first = g_state.in_place;
-  g_state.in_place = std::min(first + kAtATime, g_state.count);
-  map_all(g_state.taken + first, g_state.taken + g_state.in_place);
-  return first < g_state.in_place;
+  State& state = g_states[lane];
+  if (state.stage != Stage::kTaken) return false;
+  if (!state.matched) match(state, lane);
+  state.matched = true;
+  const std::uint32_t first = state.in_place;
+  state.in_place = std::min(first + kAtATime, state.count);
+  map_all(state.taken + first, state.taken + state.in_place);
+  return first < state.in_place;
 }
 
-bool next_arrival(Arrival& arrival) {
-  while (g_state.first < g_state.in_place && place_of(g_state.taken[g_state.first]) == nullptr)
-    ++g_state.first;
-  for (std::uint32_t i = g_state.first; i < g_state.in_place; ++i) {
-    if (g_state.board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
-    Chunk* chunk = place_of(g_state.taken[i]);
+bool next_arrival(unsigned lane, Arrival& arrival) {
+  State& state = g_states[lane];
+  while (state.first < state.in_place && place_of(state.taken[state.first]) == nullptr)
+    ++state.first;
+  for (std::uint32_t i = state.first; i < state.in_place; ++i) {
+    if (state.board->chunks[i].left.load(std::memory_order_acquire) == 0) continue;
+    Chunk* chunk = place_of(state.taken[i]);
     if (chunk == nullptr) continue;
-    arrival = {chunk, g_state.taken[i].address, i};
+    arrival = {chunk, state.taken[i].address, i};
     return true;
   }
   return false;
 }
 
-void accept(const Arrival& arrival) {
+void accept(unsigned lane, const Arrival& arrival) {
   accept_preimported(*arrival.chunk);
-  g_state.taken[arrival.number] = {};
+  g_states[lane].taken[arrival.number] = {};
 }
 
-std::uint64_t expected_bytes() {
+std::uint64_t expected_bytes(unsigned lane) {
+  const State& state = g_states[lane];
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < g_state.count; ++i) {
-    const bool gone = g_state.taken[i].stands && place_of(g_state.taken[i]) == nullptr;
-    if (!gone) bytes += g_state.taken[i].bytes;
+  for (std::uint32_t i = 0; i < state.count; ++i) {
+    const bool gone = state.taken[i].stands && place_of(state.taken[i]) == nullptr;
+    if (!gone) bytes += state.taken[i].bytes;
   }
   return bytes;
 }
 
-void drop() {
-  for (std::uint32_t i = 0; i < g_state.count; ++i) take_down(g_state.taken[i]);
-  g_state.count = g_state.in_place = g_state.first = 0;
-  g_state.matched = false;
-  if (g_state.board != nullptr)
-    ::munmap(const_cast<board::Board*>(g_state.board), board::kBoardBytes);
-  g_state.board = nullptr;
-  g_state.stage = Stage::kNothing;
+void drop(unsigned lane) {
+  State& state = g_states[lane];
+  for (std::uint32_t i = 0; i < state.count; ++i) take_down(state.taken[i]);
+  state.count = state.in_place = state.first = 0;
+  state.matched = false;
+  if (state.board != nullptr) ::munmap(const_cast<board::Board*>(state.board), board::kBoardBytes);
+  state.board = nullptr;
+  state.stage = Stage::kNothing;
 }
 
 void clear() {
   forget_offer();
   // The board's mapping and the driver's handles are the parent's: they are left where they are.
-  renew(g_state);
+  for (State& state : g_states) {
+    if (state.number != 0) renew(state);
+  }
 }
 SWITCHYARD_RESET(kState, clear);
 

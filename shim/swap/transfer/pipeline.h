@@ -13,7 +13,7 @@
 //
 // Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
 //
-// Threading: the mover's thread alone, holding the ranges.
+// Threading: the mover's thread of that GPU alone, holding the ranges.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Moved {
   std::uint64_t taken = 0;         // of what came, in memory that another job handed over
 };
 
-// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a RangesLock
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a ChunksLock
 // lives, no work can touch them, and a context of that GPU is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
 
@@ -50,9 +50,9 @@ using MayCome = bool (*)(unsigned lane, std::uint64_t bytes, bool waits);
 // come. pre: as above.
 Moved move_in(unsigned lane, MayCome may_come, Resident resident);
 
-// The same for chunks of no range, one behind the other from `address` on; nobody is told. pre: as
-// above.
-Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address);
+// The same for chunks of `lane` that are in no range, one behind the other from `address` on;
+// nobody is told. pre: as above.
+Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address);
 // Copies what they have in the host to what is mapped there instead, and waits for it. pre: all of
 // them are away, and as above.
 CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);

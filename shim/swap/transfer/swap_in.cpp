@@ -34,12 +34,13 @@ class SwapIn {
   }
 
   // One that is away, or arriving.
-  void put(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
+  void put(Chunk& chunk, CUdeviceptr address, const Range& range) {
     if (moved_.stop == Stop::kDriver || stream_.stream() == nullptr) return;
     const bool comes = chunk.handle == 0;
-    if (comes && !bring_one(chunk, address, properties)) return;
-    if (count_ != 0 && address != end()) fill_all();
-    location_ = properties.location;
+    if (comes && !bring_one(chunk, address, range.properties)) return;
+    const Access access = access_of(range);
+    if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
+    access_ = access;
     run_[count_++] = {&chunk, address, comes};
     if (count_ == longest_) {
       fill_all();
@@ -50,22 +51,22 @@ class SwapIn {
   // What another job hands over, each chunk as soon as it has left there.
   void take_over() {
     std::uint64_t until = monotonic_ns() + kPatienceNs;
-    while (moved_.stop == Stop::kNothing && handover::begun()) {
-      const bool over = handover::ended();
+    while (moved_.stop == Stop::kNothing && handover::begun(lane_)) {
+      const bool over = handover::ended(lane_);
       handover::Arrival next;
-      if (handover::next_arrival(next) && may_come_(lane_, next.chunk->bytes, false)) {
+      if (handover::next_arrival(lane_, next) && may_come_(lane_, next.chunk->bytes, false)) {
         accept(next);
         until = monotonic_ns() + kPatienceNs;
       } else if (handover::put_in_place(lane_)) {
         continue;
-      } else if (over || may_come_(lane_, handover::expected_bytes(), false) ||
+      } else if (over || may_come_(lane_, handover::expected_bytes(lane_), false) ||
                  monotonic_ns() >= until) {
         break;  // nothing more comes, or there is room elsewhere
       } else {
         sleep_ns(50'000);
       }
     }
-    handover::drop();
+    handover::drop(lane_);
   }
 
   Moved finish() {
@@ -104,7 +105,7 @@ class SwapIn {
   void accept(const handover::Arrival& next) {
     Chunk& chunk = *next.chunk;
     resident_(lane_, signed_bytes(chunk));
-    handover::accept(next);
+    handover::accept(lane_, next);
     chunk.contents_pending = true;
     moved_.taken += chunk.bytes;
     begin_to_fill(chunk, next.address);
@@ -131,7 +132,7 @@ class SwapIn {
 
   void fill_all() {
     if (count_ == 0) return;
-    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, location_);
+    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, access_);
     for (unsigned i = 0; i < count_; ++i) {
       Chunk& chunk = *run_[i].chunk;
       chunk.contents_pending = true;
@@ -155,7 +156,7 @@ class SwapIn {
   Brought run_[kLongestRun];  // they follow each other
   unsigned count_ = 0;
   unsigned longest_ = 1;  // the first shall be copied soon
-  CUmemLocation location_ = {};
+  Access access_ = {};    // of what is in the run
 };
 
 }  // namespace
@@ -176,8 +177,8 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   CopyStream stream;
   SwapIn swap_in(lane, stream, may_come, resident);
   const auto put = [&](auto which) {
-    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties) {
-      if (which(chunk)) swap_in.put(chunk, address, properties);
+    each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+      if (which(chunk)) swap_in.put(chunk, address, range);
     });
   };
   // One that could not be taken away again after a copy that failed is there already, without its
@@ -192,7 +193,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
     moved.result = arrived;
   }
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
-  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
+  each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
     if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
       (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;

@@ -18,9 +18,9 @@ struct Flight {
 };
 
 // A piece for a chunk that must be copied. What is kept of others gives way.
-pinned_pool::Piece find_piece(std::uint64_t bytes) {
-  pinned_pool::Piece piece = pinned_pool::take(bytes);
-  while (!piece && give_up_kept()) piece = pinned_pool::take(bytes);
+pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
+  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
+  while (!piece && give_up_kept(lane)) piece = pinned_pool::take(lane, bytes);
   return piece;
 }
 
@@ -35,7 +35,7 @@ class SwapOut {
     if (failed()) return;
     Digest now;
     const bool known = digests_.answer(chunk.bytes, now);
-    if (is_in_host(chunk, known && Digests::trusted(), now)) {
+    if (is_in_host(chunk, known && digests_.trusted(), now)) {
       if (leave(chunk, address)) moved_.skipped += chunk.bytes;
     } else {
       copy(chunk, address, now);
@@ -74,7 +74,7 @@ class SwapOut {
                   .digest = now,
                   .first = digests_.first()};
     chunk.host = {};
-    if (!flight.to) flight.to = find_piece(chunk.bytes);
+    if (!flight.to) flight.to = find_piece(lane_, chunk.bytes);
     if (!flight.to) {
       moved_.stop = Stop::kNoHostRoom;
       return;
@@ -85,7 +85,7 @@ class SwapOut {
     flights_[next_++ % kDepth] = flight;
     fail(result);
     // What follows may be left out as soon as the GPU has been seen to compute right.
-    if (!Digests::trusted() && flight.first != Digest{}) land();
+    if (!digests_.trusted() && flight.first != Digest{}) land();
   }
 
   // The oldest copy has arrived, or failed: then its chunk stays.
@@ -98,7 +98,7 @@ class SwapOut {
       pinned_pool::give_back(flight.to);
       return;
     }
-    Digests::check(flight.first, flight.to.at);
+    digests_.check(flight.first, flight.to.at);
     flight.chunk->host = flight.to;
     flight.chunk->digest = flight.digest;
     if (leave(*flight.chunk, flight.address)) {
@@ -116,7 +116,7 @@ class SwapOut {
       return false;
     }
     chunk.contents_pending = false;
-    handover::has_left(address, handle);
+    handover::has_left(lane_, address, handle);
     resident_(lane_, -signed_bytes(chunk));
     return true;
   }
@@ -136,7 +136,7 @@ template <typename Each>
 Moved move_all(unsigned lane, Resident resident, Each each) {
   std::uint64_t bytes = 0;
   each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
-  Digests digests(bytes);
+  Digests digests(lane, bytes);
   each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
   SwapOut swap_out(lane, digests, resident);
@@ -148,15 +148,14 @@ Moved move_all(unsigned lane, Resident resident, Each each) {
 
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
   return move_all(lane, resident, [&](auto act) {
-    each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp&) {
-      act(chunk, address);
-    });
+    each_leaving(lane, bytes,
+                 [&](Chunk& chunk, CUdeviceptr address, const Range&) { act(chunk, address); });
   });
 }
 
-Moved move_out(Chunk* chunks, unsigned count, CUdeviceptr address) {
+Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address) {
   const auto nobody = [](unsigned, std::int64_t) {};
-  return move_all(0, nobody, [&](auto act) {
+  return move_all(lane, nobody, [&](auto act) {
     CUdeviceptr at = address;
     for (unsigned i = 0; i < count; ++i) {
       act(chunks[i], at);

@@ -8,7 +8,7 @@ namespace switchyard::shim::testing {
 namespace {
 
 CUresult device_in_use(CUdevice* device) {
-  *device = g_world->device;
+  *device = device_of(g_world->context, g_world->device);
   return g_world->device >= 0 && g_world->context != nullptr ? CUDA_SUCCESS
                                                              : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -53,13 +53,15 @@ CUresult primary_state(CUdevice, unsigned* flags, int* active) {
   return CUDA_SUCCESS;
 }
 
-CUresult retain_primary(CUcontext* out, CUdevice) {
+CUresult retain_primary(CUcontext* out, CUdevice device) {
+  const std::lock_guard hold(g_world->lock);
   ++g_world->retained;
-  *out = kPrimary;
+  *out = primary_of(device);
   return CUDA_SUCCESS;
 }
 
 CUresult release_primary(CUdevice) {
+  const std::lock_guard hold(g_world->lock);
   --g_world->retained;
   g_world->fewest_retained = std::min(g_world->fewest_retained, g_world->retained);
   return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-// The made-up driver of all worlds: one GPU with its contexts, streams that may be captured, and
+// The made-up driver of all worlds: GPUs with their contexts, streams that may be captured, and
 // pools. A world adds what its own tests are about, and has calls fail by its faults (faults.h).
 //
 // Concept. A driver that lacks a call is a case of its own, so each group of calls is there only
@@ -16,12 +16,23 @@
 #include <vector>
 
 #include "shim/driver.h"
+#include "switchyard/abi.h"
 #include "tests/shim/engine/faults.h"
 
 namespace switchyard::shim::testing {
 
 inline CUcontext context_number(std::uintptr_t n) { return reinterpret_cast<CUcontext>(n); }
-inline const CUcontext kPrimary = context_number(0xA000);
+// The primary contexts, by GPU, of which the first is the one that most tests have.
+inline CUcontext primary_of(int device) {
+  return context_number(0xA000 + static_cast<std::uintptr_t>(device));
+}
+inline const CUcontext kPrimary = primary_of(0);
+// The GPU of a primary context of a further GPU; `first` of any other context.
+inline int device_of(CUcontext context, int first) {
+  const std::uintptr_t device =
+      reinterpret_cast<std::uintptr_t>(context) - reinterpret_cast<std::uintptr_t>(kPrimary);
+  return device != 0 && device < abi::kMaxGpus ? static_cast<int>(device) : first;
+}
 inline CUmemoryPool pool_number(std::uintptr_t n) { return reinterpret_cast<CUmemoryPool>(n); }
 
 // A pool of the made-up driver.
@@ -36,12 +47,12 @@ struct FakeDriver {
   Faults faults;  // of the calls that a world watches
 
   // --- contexts ---
-  int device = 0;  // of the current context; -1: none is current
+  int device = 0;  // of the current context, if not of a further GPU; -1: none is current
   CUcontext context = context_number(0x1000);
   CUcontext pushed = nullptr;    // what was current before a push
   std::set<CUcontext> refused;   // that nothing can be done in
-  bool primary = true;           // the primary context is active
-  int retained = 0;              // how often it is retained and not released
+  bool primary = true;           // the primary contexts are active
+  int retained = 0;              // how often one is retained and not released
   int fewest_retained = 0;       // ever
   std::vector<CUcontext> waits;  // contexts that were synchronised
   CUresult wait_result = CUDA_SUCCESS;

@@ -18,11 +18,11 @@ namespace switchyard::shim::swap {
 
 namespace mover {
 
-void start() {
+void start(unsigned) {
   if (testing::g_swap != nullptr) ++testing::g_swap->started;
 }
 void poke() {
-  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !consolidation_request::take())
+  if (testing::g_swap == nullptr || !testing::g_swap->make_whole || !consolidation_request::take(0))
     return;
   EXPECT_TRUE(consolidation_request::is_taken());
   EXPECT_TRUE(consolidation_request::begin());
@@ -180,7 +180,7 @@ SwapTest::SwapTest() {
 SwapTest::~SwapTest() {
   process().swappable.store(0);
   process().captures.store(0);
-  swap::admission::open();
+  swap::admission::open(0);
   {
     // Not cleared: that is for a forked child, which leaves the parent's table where it is.
     const swap::RangesLock held;
@@ -233,7 +233,7 @@ void SwapTest::take_away(CUdeviceptr address) {
 
 void SwapTest::take_away_and_shut(CUdeviceptr address) {
   take_away(address);
-  ASSERT_TRUE(swap::admission::shut());
+  ASSERT_TRUE(swap::admission::shut(0));
 }
 
 CUcontext SwapTest::use_context(std::uintptr_t number) {

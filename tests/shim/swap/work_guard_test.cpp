@@ -17,7 +17,9 @@ namespace admission = swap::admission;
 
 class Admission : public testing::EngineTest {
  protected:
-  ~Admission() override { admission::open(); }
+  ~Admission() override {
+    for (unsigned lane : {0u, 1u}) admission::open(lane);
+  }
 
   // Another thread that wants in.
   std::thread enters(std::atomic<bool>& in) {
@@ -26,8 +28,8 @@ class Admission : public testing::EngineTest {
       in.store(true);
     });
   }
-  void await_held(unsigned threads) {
-    while (page().residencies[0].held_threads.load() != threads) std::this_thread::yield();
+  void await_held(unsigned threads, unsigned lane = 0) {
+    while (page().residencies[lane].held_threads.load() != threads) std::this_thread::yield();
   }
 };
 
@@ -48,51 +50,91 @@ TEST_F(Admission, AnEntryThatIsNotNeededCountsNothing) {
 }
 
 TEST_F(Admission, WhoComesWhileItIsShutWaitsAndTheMonitorIsRung) {
-  ASSERT_TRUE(admission::shut());
-  EXPECT_FALSE(admission::shut()) << "once";
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::shut(0)) << "once";
   std::atomic<bool> in{false};
   std::thread other = enters(in);
   await_held(1);
   EXPECT_FALSE(in.load());
   EXPECT_TRUE(admission::empty());
   while (world_.wakes.load() == 0) std::this_thread::yield();  // just behind the count
-  admission::open();
+  admission::open(0);
   other.join();
   EXPECT_TRUE(in.load());
 }
 
+TEST_F(Admission, WorkIsAdmittedWhereTheMemoryOfAllGpusIsThere) {
+  ASSERT_TRUE(admission::shut(1));
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::is_open());
+  admission::open(0);
+  EXPECT_TRUE(admission::is_open(0));
+  std::atomic<bool> in{false};
+  std::thread other = enters(in);
+  await_held(1, 1);  // the monitor sees for which GPU it waits
+  EXPECT_EQ(page().residencies[0].held_threads.load(), 0u);
+  EXPECT_FALSE(in.load());
+  admission::open(1);
+  other.join();
+  EXPECT_EQ(page().residencies[1].held_threads.load(), 0u);
+}
+
+// Else the next would be shut again before the last is open, and nobody ever admitted.
+TEST_F(Admission, TheFirstDrainThatIsLateEndsAll) {
+  for (unsigned lane : {0u, 1u}) {
+    ASSERT_TRUE(admission::shut(lane));
+    admission::drain_until(lane, 1000 + lane);
+  }
+  EXPECT_TRUE(admission::overrule(999));
+  EXPECT_FALSE(admission::overrule(1000));
+  EXPECT_TRUE(admission::is_open());
+}
+
+TEST_F(Admission, WhatIsQuiescedOnOneGpuIsNotOverruledWithTheOthers) {
+  for (unsigned lane : {0u, 1u}) {
+    ASSERT_TRUE(admission::shut(lane));
+    admission::drain_until(lane, 1000);
+  }
+  EXPECT_FALSE(admission::any_quiesced());
+  ASSERT_TRUE(admission::mark_quiesced(1));
+  EXPECT_TRUE(admission::any_quiesced());
+  EXPECT_FALSE(admission::overrule(2000));
+  EXPECT_TRUE(admission::is_open(0));
+  EXPECT_TRUE(admission::is_quiesced(1));
+}
+
 TEST_F(Admission, WhoIsInsideMayComeInAgainWhileItIsShut) {
   const WorkGuard outer;
-  ASSERT_TRUE(admission::shut());
+  ASSERT_TRUE(admission::shut(0));
   const WorkGuard inner;  // a callback inside the call
   EXPECT_FALSE(admission::empty());
 }
 
 TEST_F(Admission, ItMovesOnlyAfterItHasDrained) {
-  EXPECT_FALSE(admission::mark_quiesced());
-  ASSERT_TRUE(admission::shut());
-  EXPECT_FALSE(admission::mark_quiesced());
-  admission::drain_until(1000);
-  EXPECT_TRUE(admission::mark_quiesced());
+  EXPECT_FALSE(admission::mark_quiesced(0));
+  ASSERT_TRUE(admission::shut(0));
+  EXPECT_FALSE(admission::mark_quiesced(0));
+  admission::drain_until(0, 1000);
+  EXPECT_TRUE(admission::mark_quiesced(0));
   EXPECT_FALSE(admission::is_open());
 }
 
 TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
-  ASSERT_TRUE(admission::shut());
-  admission::drain_until(1000);
+  ASSERT_TRUE(admission::shut(0));
+  admission::drain_until(0, 1000);
   EXPECT_TRUE(admission::overrule(999)) << "look again soon";
-  EXPECT_TRUE(admission::draining());
+  EXPECT_TRUE(admission::draining(0));
   EXPECT_FALSE(admission::is_open());
   EXPECT_FALSE(admission::overrule(1000));
   EXPECT_TRUE(admission::is_open());
-  EXPECT_FALSE(admission::draining());
-  EXPECT_FALSE(admission::mark_quiesced()) << "new work may be there";
+  EXPECT_FALSE(admission::draining(0));
+  EXPECT_FALSE(admission::mark_quiesced(0)) << "new work may be there";
 }
 
 TEST_F(Admission, WhatMovesIsNotOverruled) {
-  ASSERT_TRUE(admission::shut());
-  admission::drain_until(1000);
-  ASSERT_TRUE(admission::mark_quiesced());
+  ASSERT_TRUE(admission::shut(0));
+  admission::drain_until(0, 1000);
+  ASSERT_TRUE(admission::mark_quiesced(0));
   EXPECT_FALSE(admission::overrule(2000));
   EXPECT_FALSE(admission::is_open());
 }
@@ -111,10 +153,10 @@ TEST_F(Admission, NobodyIsInsideOnceItIsShutAndEmpty) {
     });
   }
   for (int round = 0; round < 200; ++round) {
-    ASSERT_TRUE(admission::shut());
+    ASSERT_TRUE(admission::shut(0));
     while (!admission::empty()) std::this_thread::yield();
     EXPECT_EQ(inside.load(), 0);
-    admission::open();
+    admission::open(0);
   }
   stop.store(true);
   for (std::thread& thread : threads) thread.join();

@@ -122,7 +122,7 @@ TEST_F(SwappableAllocation, RowsOfAPitchedOneAre512Apart) {
 }
 
 TEST_F(SwappableAllocation, WaitsUntilMemoryHasMoved) {
-  ASSERT_TRUE(swap::admission::shut());
+  ASSERT_TRUE(swap::admission::shut(0));
   std::thread other([] {
     t_lane = 0;
     CUdeviceptr at = 0;
@@ -131,7 +131,7 @@ TEST_F(SwappableAllocation, WaitsUntilMemoryHasMoved) {
   while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
   EXPECT_EQ(swap_.total, 0u);
   { const RangesLock held; }  // it waits with nothing held
-  swap::admission::open();
+  swap::admission::open(0);
   other.join();
   EXPECT_EQ(swap_.total, 8 * kMiB);
 }
@@ -146,18 +146,18 @@ TEST_F(SwappableAllocation, WaitsAgainWhenAMoveBeganBeforeItHeldTheRanges) {
       EXPECT_EQ(rules::allocate(never, &at, size_t{8 * kMiB}), CUDA_SUCCESS);
     });
     while (swap_.started.load() == 0) std::this_thread::yield();
-    ASSERT_TRUE(swap::admission::shut());
+    ASSERT_TRUE(swap::admission::shut(0));
   }
   while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
   EXPECT_EQ(swap_.total, 0u);
-  swap::admission::open();
+  swap::admission::open(0);
   other.join();
   EXPECT_EQ(swap_.total, 8 * kMiB);
 }
 
 TEST_F(SwappableAllocation, InsideAnEntryDoesNotWait) {
   const swap::WorkGuard entry;
-  ASSERT_TRUE(swap::admission::shut());
+  ASSERT_TRUE(swap::admission::shut(0));
   const CUdeviceptr at = allocate(8 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   EXPECT_TRUE(world_.waits.empty());  // nor for the GPU: the mover would wait for the waiter

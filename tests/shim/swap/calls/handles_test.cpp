@@ -209,7 +209,7 @@ TEST_F(Handles, OneUnmapEndsWhatIsAwayBesideWhatIsThere) {
     release(last(1));
   }
   take_away(at + 40 * kMiB);
-  ASSERT_TRUE(swap::admission::shut());
+  ASSERT_TRUE(swap::admission::shut(0));
   EXPECT_EQ(unmap(at, 48 * kMiB), CUDA_SUCCESS);
   EXPECT_EQ(free_addresses(at), CUDA_SUCCESS);
   expect_nothing_left();
@@ -222,7 +222,7 @@ TEST_F(Handles, UnmappingWhatIsAwayAndStillReferredToWaitsUntilItIsBack) {
   while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
   EXPECT_EQ(swap_.total, 40 * kMiB);
   bring_back(at);
-  swap::admission::open();
+  swap::admission::open(0);
   other.join();
   EXPECT_EQ(swap_.handles.size(), 2u) << "its contents stay";
   EXPECT_EQ(swap_.total, 0u);
@@ -259,11 +259,11 @@ TEST_F(Handles, CallsThatNeedTheMemoryWaitUntilItIsBack) {
       [&] { EXPECT_EQ(lend(number, CUDA_SUCCESS), CUDA_SUCCESS); },
   };
   for (const auto& call : calls) {
-    ASSERT_TRUE(swap::admission::shut());
+    ASSERT_TRUE(swap::admission::shut(0));
     std::thread other(call);
     while (page().residencies[0].held_threads.load() == 0) std::this_thread::yield();
     { const swap::RangesLock held; }  // it waits with nothing held
-    swap::admission::open();
+    swap::admission::open(0);
     other.join();
   }
 }

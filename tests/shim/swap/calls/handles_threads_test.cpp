@@ -78,12 +78,12 @@ TEST_F(HandlesOfThreads, MemoryMovesWhileManyThreadsComeAndGo) {
   int out = 0;
   int in = 0;
   while (out < kMoves || in < kMoves) {
-    ASSERT_TRUE(swap::admission::shut());
+    ASSERT_TRUE(swap::admission::shut(0));
     while (!swap::admission::empty()) std::this_thread::yield();
     out += move_all(true, swap_.resident);
     std::this_thread::yield();
     in += move_all(false, swap_.resident);
-    swap::admission::open();
+    swap::admission::open(0);
     std::this_thread::yield();
   }
   working = false;

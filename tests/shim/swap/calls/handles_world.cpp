@@ -7,7 +7,7 @@ namespace switchyard::shim::testing {
 
 HandlesTest::~HandlesTest() {
   faults().none();
-  swap::admission::open();
+  swap::admission::open(0);
   for (const auto& [at, bytes] : sizes_) {
     for (CUdeviceptr address = at; address < at + bytes; address += swap::kSmallestChunk) {
       size_t mapped = 0;
@@ -101,7 +101,7 @@ void HandlesTest::bring_back(CUdeviceptr at) {
   CUdeviceptr address = at;
   for (unsigned i = 0; i < range.count; ++i) {
     EXPECT_EQ(swap::bring(range.chunks[i], address, range.properties), CUDA_SUCCESS);
-    EXPECT_EQ(swap::permit(address, range.chunks[i].bytes, range.properties.location),
+    EXPECT_EQ(swap::permit(address, range.chunks[i].bytes, {.location = range.properties.location}),
               CUDA_SUCCESS);
     address += range.chunks[i].bytes;
     swap_.resident += range.chunks[i].bytes;

@@ -41,6 +41,24 @@ TEST_F(SwappablePool, SmallOnesStayTheDriversPools) {
   EXPECT_EQ(frees, 1);
 }
 
+// What stood in for it would be memory of the current GPU.
+TEST_F(SwappablePool, APoolOfAnotherGpuIsTakenWhereThatIsCurrent) {
+  CUmemPoolProps other = plain();
+  other.location.id = 1;
+  const CUmemoryPool pool = create(3, other);
+  EXPECT_FALSE(swap::pooled::takes(pool, 8 * kMiB));
+  world_.device = 1;
+  forget_lane();
+  EXPECT_TRUE(swap::pooled::takes(pool, 8 * kMiB));
+  EXPECT_FALSE(swap::pooled::takes(create(4, plain()), 8 * kMiB));
+  swap::pooled::access_given(pool, {CU_MEM_LOCATION_TYPE_DEVICE, {1}});
+  EXPECT_TRUE(swap::pooled::takes(pool, 8 * kMiB)) << "that GPU has it anyway";
+  swap::pooled::access_given(pool, {CU_MEM_LOCATION_TYPE_DEVICE, {0}});
+  EXPECT_FALSE(swap::pooled::takes(pool, 8 * kMiB));
+  world_.device = 0;
+  forget_lane();
+}
+
 TEST_F(SwappablePool, ANullListThatTheDriverTakesIsNotRead) {
   const auto takes_all = [](CUmemoryPool, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; };
   EXPECT_EQ(rules::pool_access(takes_all, pool_at(1), nullptr, 3), CUDA_SUCCESS);

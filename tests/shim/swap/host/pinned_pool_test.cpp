@@ -181,9 +181,9 @@ class HostPool : public HostRoom {
   ~HostPool() override {
     g_refused_advice = -1;
     own_.unregister_result = CUDA_SUCCESS;
-    while (pinned_pool::slabs() != 0 && pinned_pool::drop(0)) {
+    while (pinned_pool::slabs(0) != 0 && pinned_pool::drop(0, 0)) {
     }
-    if (pinned_pool::pinned_bytes() != 0) ::munmap(own_.at, kSlab);
+    if (pinned_pool::pinned_bytes(0) != 0) ::munmap(own_.at, kSlab);
     pinned_pool::clear();
   }
   static bool is_mapped(const void* at) {
@@ -196,156 +196,170 @@ class HostPool : public HostRoom {
 HostPool::Registered* HostPool::registered_ = nullptr;
 
 TEST_F(HostPool, WithoutASlabThereIsNothingToTake) {
-  EXPECT_FALSE(pinned_pool::take(2 * kMiB));
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_FALSE(pinned_pool::take(0, 2 * kMiB));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
   EXPECT_EQ(own_.calls, 0);
 }
 
 TEST_F(HostPool, ASlabIsPinnedForAllContextsOutsideOfCaptures) {
-  ASSERT_TRUE(pinned_pool::grow(kSlab));
+  ASSERT_TRUE(pinned_pool::grow(0, kSlab));
   EXPECT_EQ(own_.flags, static_cast<unsigned>(CU_MEMHOSTREGISTER_PORTABLE));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(own_.at) % (2 * kMiB), 0u);
   EXPECT_EQ(swap_.relaxed, 2);  // and back
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
 }
 
 TEST_F(HostPool, NothingIsPinnedBeyondWhatIsAllowed) {
-  EXPECT_FALSE(pinned_pool::grow(kSlab - 1));
+  EXPECT_FALSE(pinned_pool::grow(0, kSlab - 1));
   set_machine(100 * kGiB, 5 * kGiB + kSlab - 1024);
-  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(0, UINT64_MAX));
   EXPECT_EQ(own_.calls, 0);
   set_machine(100 * kGiB, 5 * kGiB + kSlab);
-  EXPECT_TRUE(pinned_pool::grow(UINT64_MAX));
-  EXPECT_FALSE(pinned_pool::grow(kSlab)) << "that much there is already";
+  EXPECT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(0, kSlab)) << "that much there is already";
 }
 
 TEST_F(HostPool, WhatTheDriverRefusesToPinIsGivenBack) {
   own_.result = CUDA_ERROR_OUT_OF_MEMORY;
-  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
-  EXPECT_FALSE(pinned_pool::take(2 * kMiB));
+  EXPECT_FALSE(pinned_pool::grow(0, UINT64_MAX));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
+  EXPECT_FALSE(pinned_pool::take(0, 2 * kMiB));
 }
 
 // A forked child that has the memory, too, would leave the parent with other pages than the GPU's.
 TEST_F(HostPool, WhatCannotBeKeptFromForkedChildrenIsNotPinned) {
   g_refused_advice = MADV_DONTFORK;
-  EXPECT_FALSE(pinned_pool::grow(UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::grow(0, UINT64_MAX));
   EXPECT_EQ(own_.calls, 0);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
 }
 
 TEST_F(HostPool, WithoutHugePagesItIsOnlySlower) {
   for (const int advice : {MADV_HUGEPAGE, MADV_DONTDUMP}) {
     g_refused_advice = advice;
-    EXPECT_TRUE(pinned_pool::grow(UINT64_MAX)) << advice;
+    EXPECT_TRUE(pinned_pool::grow(0, UINT64_MAX)) << advice;
   }
 }
 
 TEST_F(HostPool, PiecesAreTheFirstRunsThatFit) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
-  pinned_pool::Piece a = pinned_pool::take(3 * kMiB);
-  pinned_pool::Piece b = pinned_pool::take(32 * kMiB);
-  pinned_pool::Piece c = pinned_pool::take(2 * kMiB);
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::Piece a = pinned_pool::take(0, 3 * kMiB);
+  pinned_pool::Piece b = pinned_pool::take(0, 32 * kMiB);
+  pinned_pool::Piece c = pinned_pool::take(0, 2 * kMiB);
   EXPECT_EQ(a.at, own_.at);
   EXPECT_EQ(a.bytes, 4 * kMiB);
   EXPECT_EQ(b.at, own_.at + 4 * kMiB);
   EXPECT_EQ(c.at, own_.at + 36 * kMiB);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab - 38 * kMiB);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab - 38 * kMiB);
   std::memset(b.at, 0x5A, b.bytes);
   pinned_pool::give_back(b);
   EXPECT_FALSE(b);
-  EXPECT_EQ(pinned_pool::take(32 * kMiB).at, own_.at + 4 * kMiB);
-  EXPECT_EQ(pinned_pool::take(32 * kMiB).at, own_.at + 38 * kMiB);
+  EXPECT_EQ(pinned_pool::take(0, 32 * kMiB).at, own_.at + 4 * kMiB);
+  EXPECT_EQ(pinned_pool::take(0, 32 * kMiB).at, own_.at + 38 * kMiB);
+}
+
+TEST_F(HostPool, EachGpuHasAPoolOfItsOwn) {
+  ASSERT_TRUE(pinned_pool::grow(1, UINT64_MAX));
+  EXPECT_FALSE(pinned_pool::take(0, 2 * kMiB));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(1), kSlab);
+  pinned_pool::Piece piece = pinned_pool::take(1, 2 * kMiB);
+  ASSERT_EQ(piece.at, own_.at);
+  EXPECT_EQ(pinned_pool::free_bytes(1), kSlab - 2 * kMiB);
+  EXPECT_FALSE(pinned_pool::drop(1, pinned_pool::slab_of(piece)));
+  pinned_pool::give_back(piece);
+  EXPECT_EQ(pinned_pool::free_bytes_of(1, 0), kSlab);
+  EXPECT_TRUE(pinned_pool::drop(1, 0));
 }
 
 TEST_F(HostPool, ARunThatIsNotInOnePieceIsNone) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   std::vector<pinned_pool::Piece> pieces;
-  while (pinned_pool::Piece piece = pinned_pool::take(2 * kMiB)) pieces.push_back(piece);
+  while (pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB)) pieces.push_back(piece);
   ASSERT_EQ(pieces.size(), kSlab / (2 * kMiB));
   for (std::size_t i = 0; i < pieces.size(); i += 2) pinned_pool::give_back(pieces[i]);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab / 2);
-  EXPECT_FALSE(pinned_pool::take(4 * kMiB));
-  EXPECT_TRUE(pinned_pool::take(2 * kMiB));
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab / 2);
+  EXPECT_FALSE(pinned_pool::take(0, 4 * kMiB));
+  EXPECT_TRUE(pinned_pool::take(0, 2 * kMiB));
   pinned_pool::give_back(pieces[63]);
-  EXPECT_EQ(pinned_pool::take(6 * kMiB).at, own_.at + 62 * 2 * kMiB);
+  EXPECT_EQ(pinned_pool::take(0, 6 * kMiB).at, own_.at + 62 * 2 * kMiB);
 }
 
 TEST_F(HostPool, AFreedAllocationThatIsAwayGivesItsPiecesBack) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   const CUdeviceptr at = allocate(40 * kMiB);
   take_away(at);
   {
     const swap::RangesLock held;
     const swap::Range& range = *swap::find(at);
     for (unsigned i = 0; i < range.count; ++i) {
-      range.chunks[i].host = pinned_pool::take(range.chunks[i].bytes);
+      range.chunks[i].host = pinned_pool::take(0, range.chunks[i].bytes);
     }
   }
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab - 40 * kMiB);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab - 40 * kMiB);
   EXPECT_EQ(free(at), CUDA_SUCCESS);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
   expect_nothing_left();
 }
 
 TEST_F(HostPool, AWholeSlabIsOnePiece) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
-  pinned_pool::Piece all = pinned_pool::take(kSlab);
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::Piece all = pinned_pool::take(0, kSlab);
   EXPECT_EQ(all.bytes, kSlab);
-  EXPECT_EQ(pinned_pool::free_bytes(), 0u);
-  EXPECT_FALSE(pinned_pool::take(1));
+  EXPECT_EQ(pinned_pool::free_bytes(0), 0u);
+  EXPECT_FALSE(pinned_pool::take(0, 1));
   pinned_pool::give_back(all);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
   pinned_pool::give_back(all);  // none
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
 }
 
 TEST_F(HostPool, ASlabThatNothingIsInIsGivenBack) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   unsigned char* first = own_.at;
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   unsigned char* second = own_.at;
   swap_.relaxed = 0;
-  EXPECT_TRUE(pinned_pool::drop(0));
+  EXPECT_TRUE(pinned_pool::drop(0, 0));
   EXPECT_EQ(own_.unregistered, std::vector<void*>{first});
   EXPECT_EQ(swap_.relaxed, 2) << "outside of captures, and back";
   EXPECT_FALSE(is_mapped(first));
   EXPECT_TRUE(is_mapped(second));
-  EXPECT_EQ(pinned_pool::slabs(), 1u);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
-  pinned_pool::Piece piece = pinned_pool::take(kSlab);
+  EXPECT_EQ(pinned_pool::slabs(0), 1u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
+  pinned_pool::Piece piece = pinned_pool::take(0, kSlab);
   EXPECT_EQ(piece.at, second);
-  EXPECT_FALSE(pinned_pool::take(1));
+  EXPECT_FALSE(pinned_pool::take(0, 1));
   pinned_pool::give_back(piece);
 }
 
 TEST_F(HostPool, ASlabWithAPieceInUseStays) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
-  pinned_pool::Piece piece = pinned_pool::take(2 * kMiB);
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB);
   EXPECT_EQ(pinned_pool::slab_of(piece), 0u);
-  EXPECT_EQ(pinned_pool::free_bytes_of(0), kSlab - 2 * kMiB);
-  EXPECT_FALSE(pinned_pool::drop(0));
+  EXPECT_EQ(pinned_pool::free_bytes_of(0, 0), kSlab - 2 * kMiB);
+  EXPECT_FALSE(pinned_pool::drop(0, 0));
   EXPECT_TRUE(own_.unregistered.empty());
   pinned_pool::give_back(piece);
-  EXPECT_EQ(pinned_pool::free_bytes_of(0), kSlab);
-  EXPECT_TRUE(pinned_pool::drop(0));
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
-  EXPECT_EQ(pinned_pool::free_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::free_bytes_of(0, 0), kSlab);
+  EXPECT_TRUE(pinned_pool::drop(0, 0));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
+  EXPECT_EQ(pinned_pool::free_bytes(0), 0u);
 }
 
 TEST_F(HostPool, ASlabThatTheDriverDoesNotLetGoOfStaysInUse) {
-  ASSERT_TRUE(pinned_pool::grow(UINT64_MAX));
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   own_.unregister_result = CUDA_ERROR_UNKNOWN;
-  EXPECT_FALSE(pinned_pool::drop(0));
+  EXPECT_FALSE(pinned_pool::drop(0, 0));
   EXPECT_EQ(own_.unregistered.size(), 1u);
   g_driver.cuMemHostUnregister = nullptr;
-  EXPECT_FALSE(pinned_pool::drop(0));
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_EQ(pinned_pool::free_bytes(), kSlab);
+  EXPECT_FALSE(pinned_pool::drop(0, 0));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
   EXPECT_TRUE(is_mapped(own_.at));
-  pinned_pool::Piece piece = pinned_pool::take(kSlab);
+  pinned_pool::Piece piece = pinned_pool::take(0, kSlab);
   EXPECT_EQ(piece.at, own_.at);
   pinned_pool::give_back(piece);
 }

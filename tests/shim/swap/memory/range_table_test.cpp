@@ -99,7 +99,7 @@ TEST_F(Ranges, AChunkIsMappedWholeForItsDevice) {
   ASSERT_EQ(swap::bring(chunk, at, swap::plain_memory(3)), CUDA_SUCCESS);
   EXPECT_EQ(swap_.mapped[at].handle, chunk.handle);
   EXPECT_FALSE(swap_.mapped[at].accessible);
-  ASSERT_EQ(swap::permit(at, chunk.bytes, swap_.properties.location), CUDA_SUCCESS);
+  ASSERT_EQ(swap::permit(at, chunk.bytes, {.location = swap_.properties.location}), CUDA_SUCCESS);
   EXPECT_TRUE(swap_.mapped[at].accessible);
   EXPECT_EQ(swap_.properties.location.id, 3);
   EXPECT_EQ(swap_.properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);

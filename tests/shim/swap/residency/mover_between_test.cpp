@@ -20,11 +20,11 @@ class MoverBetween : public MoverTest {
     std::atomic<bool> answered{false};
     CUresult result = CUDA_SUCCESS;
     std::thread asks([&] {
-      result = swap::consolidation_request::ask(number, 1000 * kSecond);
+      result = swap::consolidation_request::ask(number, 0, 1000 * kSecond);
       answered.store(true);
     });
     while (!answered.load()) {
-      if (swap::consolidation_request::is_asked()) look();
+      if (swap::consolidation_request::is_asked(0)) look();
       std::this_thread::yield();
     }
     asks.join();
@@ -64,7 +64,7 @@ TEST_F(MoverBetween, ThePoolGrowsToWhatCanLeaveAndNotBeyond) {
   empty_host_pool();
   allow_host(4 * kSlab);
   run_for(2 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   EXPECT_EQ(words().host_bytes.load(), kSlab);
   EXPECT_TRUE(world_.waits.empty()) << "nobody is held for that";
 }
@@ -73,7 +73,7 @@ TEST_F(MoverBetween, ThePoolGrowsNotBeyondItsShare) {
   empty_host_pool();
   allow_host(kSlab - 1);
   run_for(2 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
 }
 
 TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
@@ -83,7 +83,7 @@ TEST_F(MoverBetween, ThePoolGrowsNotWhileMemoryIsAway) {
   swap::residency_page::resident_changes(0, -static_cast<std::int64_t>(kSlab));
   allow_host(4 * kSlab);
   run_for(2 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   swap::mover::freed(0, kSlab, 0);
 }
 
@@ -91,7 +91,7 @@ TEST_F(MoverBetween, WhatIsBeyondTheShareIsGivenBackWhileWorkIsHeldForAMoment) {
   allow_host(0);
   world_.during_wait = [&] { EXPECT_FALSE(admits()); };
   run_for(kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
   EXPECT_EQ(words().host_bytes.load(), 0u);
   EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
@@ -104,21 +104,21 @@ TEST_F(MoverBetween, WhatTheDriverDoesNotLetGoOfIsTriedAgainSeldom) {
   run_for(9 * kSecond);
   EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_TRUE(is_back());
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
   run_for(3 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
 }
 
 TEST_F(MoverBetween, NothingIsGivenBackWhileAPersonPauses) {
   pause(true);
   allow_host(0);
   run_for(3 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   EXPECT_TRUE(world_.waits.empty());
   pause(false);
   run_for(kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
 }
 
 TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
@@ -127,7 +127,7 @@ TEST_F(MoverBetween, WhatHoldsMemoryThatIsAwayIsNotGivenBack) {
   const std::size_t waits = world_.waits.size();
   allow_host(0);
   run_for(3 * kSecond);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   EXPECT_EQ(world_.waits.size(), waits);
   expect_told_right();
 }
@@ -170,17 +170,17 @@ TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
   std::atomic<bool> answered{false};
   // Each sleep of this thread moves the clock, so a short limit may end before the mover looks.
   std::thread asks([&] {
-    EXPECT_EQ(swap::consolidation_request::ask(4711, 1'000'000 * kSecond),
+    EXPECT_EQ(swap::consolidation_request::ask(4711, 0, 1'000'000 * kSecond),
               CUDA_ERROR_INVALID_VALUE);
     answered.store(true);
   });
-  while (!swap::consolidation_request::is_asked()) std::this_thread::yield();
+  while (!swap::consolidation_request::is_asked(0)) std::this_thread::yield();
   for (int i = 0; i < 50; ++i) look();
   EXPECT_FALSE(answered.load());
   EXPECT_TRUE(world_.waits.empty());
   pause(false);
   while (!answered.load()) {
-    if (swap::consolidation_request::is_asked()) look();
+    if (swap::consolidation_request::is_asked(0)) look();
     std::this_thread::yield();
   }
   asks.join();

@@ -146,7 +146,7 @@ TEST_F(MoverFails, WhatIsKeptInTheHostIsRoom) {
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   ASSERT_EQ(kept(), kAll);
   std::vector<swap::pinned_pool::Piece> taken;
-  while (swap::pinned_pool::free_bytes() != 0) taken.push_back(swap::pinned_pool::take(kMiB2));
+  while (swap::pinned_pool::free_bytes(0) != 0) taken.push_back(swap::pinned_pool::take(0, kMiB2));
   allow_host(0);
   limit(0);
   EXPECT_TRUE(run_until([&] { return is_away(); }, 20 * kSecond));
@@ -158,8 +158,8 @@ TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   // The room that was there when the wait began is another's when it is over.
   std::vector<swap::pinned_pool::Piece> taken;
   world_.during_wait = [&] {
-    while (swap::pinned_pool::free_bytes() > 3 * kMiB2) {
-      taken.push_back(swap::pinned_pool::take(kMiB2));
+    while (swap::pinned_pool::free_bytes(0) > 3 * kMiB2) {
+      taken.push_back(swap::pinned_pool::take(0, kMiB2));
     }
   };
   limit(0);
@@ -182,7 +182,7 @@ TEST_F(MoverFails, WhereFreePiecesOfTheHostAreTooSmallTheNextAttemptFindsMore) {
   add({2 * kMiB2});  // one chunk that needs two pieces in a row
   swap::mover::allocated(0, 2 * kMiB2);
   std::vector<swap::pinned_pool::Piece> taken;
-  while (swap::pinned_pool::free_bytes() != 0) taken.push_back(swap::pinned_pool::take(kMiB2));
+  while (swap::pinned_pool::free_bytes(0) != 0) taken.push_back(swap::pinned_pool::take(0, kMiB2));
   for (std::size_t i = 0; i < taken.size(); i += 2) swap::pinned_pool::give_back(taken[i]);
   limit(0);
   look();
@@ -190,7 +190,7 @@ TEST_F(MoverFails, WhereFreePiecesOfTheHostAreTooSmallTheNextAttemptFindsMore) {
   EXPECT_TRUE(is_back());
   allow_host(2 * swap::pinned_pool::kSlab);
   EXPECT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 2 * swap::pinned_pool::kSlab);
+  EXPECT_EQ(swap::pinned_pool::pinned_bytes(0), 2 * swap::pinned_pool::kSlab);
   expect_told_right();
   for (std::size_t i = 1; i < taken.size(); i += 2) swap::pinned_pool::give_back(taken[i]);
 }

@@ -13,7 +13,7 @@ using swap::residency::State;
 
 class MoverLaws : public MoverTest {
  protected:
-  static State state() { return swap::residency::executor().state(); }
+  static State state() { return swap::residency::executor(0).state(); }
 
   void change_something(std::mt19937& random) {
     const auto roll = [&](unsigned sides) { return random() % sides; };
@@ -62,7 +62,7 @@ class MoverLaws : public MoverTest {
   void set_primary(bool active) {
     const bool made = active && !world_.primary;
     world_.primary = active;
-    if (made) swap::mover::context_made();
+    if (made) swap::mover::context_made(0);
   }
 
   // A fresh page with the same order: what it is told is what is so.
@@ -96,7 +96,7 @@ class MoverLaws : public MoverTest {
     lift();
     // Even where the primary context is there: what ended by its own error needs a new one.
     world_.primary = true;
-    swap::mover::context_made();
+    swap::mover::context_made(0);
   }
 };
 

@@ -150,7 +150,7 @@ TEST_F(MoverReturns, WhatEndsTheContextLetsWorkOnForItsOwnError) {
     EXPECT_EQ(error(), abi::kSwapFailed);
     EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(failure));
     faults().none();
-    swap::mover::context_made();
+    swap::mover::context_made(0);
     EXPECT_FALSE(admits()) << "nobody works in the new one before all is back";
     ASSERT_TRUE(run_until([&] { return is_back(); }));
     EXPECT_EQ(error(), abi::kSwapFine);
@@ -168,7 +168,7 @@ TEST_F(MoverReturns, WithoutAnyContextWorkGoesOnAndTheNextContextBringsItBack) {
   EXPECT_EQ(resident(), 0u);
   expect_told_right();
   make_context(0xB1);
-  swap::mover::context_made();
+  swap::mover::context_made(0);
   EXPECT_FALSE(admits());
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   EXPECT_EQ(resident(), kAll);
@@ -178,14 +178,14 @@ TEST_F(MoverReturns, WithoutAnyContextWorkGoesOnAndTheNextContextBringsItBack) {
 }
 
 TEST_F(MoverReturns, ANewContextHoldsNobodyWhereNothingWasLeftBehind) {
-  swap::mover::context_made();
+  swap::mover::context_made(0);
   EXPECT_TRUE(admits());
   go_away();
-  swap::mover::context_made();
+  swap::mover::context_made(0);
   EXPECT_TRUE(is_away());
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
-  swap::mover::context_made();
+  swap::mover::context_made(0);
   EXPECT_TRUE(admits());
 }
 
@@ -256,7 +256,7 @@ TEST_F(MoverReturns, AFreshPageOfAnotherMonitorFindsTheTruth) {
   EXPECT_EQ(told.error.load(), abi::kSwapNoDeviceRoom);
   EXPECT_EQ(told.total_bytes.load(), kAll);
   EXPECT_EQ(told.resident_bytes.load(), 3 * kMiB2);
-  EXPECT_EQ(told.host_bytes.load(), swap::pinned_pool::pinned_bytes());
+  EXPECT_EQ(told.host_bytes.load(), swap::pinned_pool::pinned_bytes(0));
   EXPECT_EQ(told.moves.load(), 1u);
   EXPECT_EQ(told.moved_bytes.load(), 2 * kMiB2);
   EXPECT_EQ(told.taken_bytes.load(), 99u);

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "shim/swap/memory/range_table.h"
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
@@ -65,8 +66,8 @@ class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
   bool run() override {
     allow_host(0);  // the pool is touched by threads
     const int before = threads();
-    swap::mover::start();
-    swap::mover::start();
+    swap::mover::start(0);
+    swap::mover::start(0);
     EXPECT_EQ(threads(), before + 1);
     allow_host(swap::pinned_pool::kSlab);
     limit(0);
@@ -85,10 +86,77 @@ TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
   run_in_a_child<ThereIsOneAndItMovesWhatItIsPokedForCase>();
 }
 
+// The threads of both GPUs and of the application run side by side.
+class EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBackCase : public InAChild {
+ public:
+  bool run() override {
+    use_two_gpus();
+    keep_contexts_by_thread();
+    for (unsigned lane : {0u, 1u}) allow(lane, 0);  // the pools are touched by threads
+    const int before = threads();
+    for (unsigned lane : {0u, 1u}) swap::mover::start(lane);
+    EXPECT_EQ(threads(), before + 2);
+    std::atomic<bool> ends{false};
+    std::thread application([&] { work_until(ends); });
+    for (int round = 0; round < 5; ++round) {
+      for (unsigned lane : {0u, 1u}) allow(lane, swap::pinned_pool::kSlab);
+      tell_both(1);
+      EXPECT_TRUE(
+          eventually([] { return phase_of(0) == abi::kAbsent && phase_of(1) == abi::kAbsent; }));
+      EXPECT_EQ(resident_on(0) + resident_on(1), 0u);
+      tell_both(0);
+      EXPECT_TRUE(eventually([] { return admits(); }));
+    }
+    ends = true;
+    application.join();
+    EXPECT_TRUE(eventually([] { return resident_on(0) + resident_on(1) == kAll; }));
+    g_resident = static_cast<std::int64_t>(kAll);
+    expect_nothing_lost();
+    return true;
+  }
+
+ private:
+  // As the driver: two movers use contexts of different GPUs.
+  static void keep_contexts_by_thread() {
+    static thread_local CUcontext current = nullptr;
+    g_driver.cuCtxSetCurrent = [](CUcontext context) {
+      current = context;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuCtxGetDevice = [](CUdevice* device) {
+      *device = device_of(current, 0);
+      return current != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    };
+    g_driver.cuCtxSynchronize = [] { return CUDA_SUCCESS; };
+  }
+  static abi::Residency& words_of(unsigned lane) { return page().residencies[lane]; }
+  static std::uint32_t phase_of(unsigned lane) { return words_of(lane).phase.load(); }
+  static std::uint64_t resident_on(unsigned lane) { return words_of(lane).resident_bytes.load(); }
+  static void allow(unsigned lane, std::uint64_t bytes) {
+    words_of(lane).host_limit_bytes.store(bytes);
+  }
+  static void tell_both(std::uint32_t limited) {
+    for (unsigned lane : {0u, 1u}) words_of(lane).limited.store(limited);
+    swap::mover::poke();
+  }
+  // Memory of both is there while it is inside.
+  static void work_until(const std::atomic<bool>& ends) {
+    while (!ends) {
+      const WorkGuard entry;
+      const swap::RangesLock held;
+      EXPECT_FALSE(swap::anything_away(0) || swap::anything_away(1));
+    }
+  }
+};
+
+TEST(MoverThread, EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBack) {
+  run_in_a_child<EachGpuHasItsOwnAndWorkGoesOnOnceBothAreBackCase>();
+}
+
 class NoContextIsUsedDuringAStandstillCase : public InAChild {
  public:
   bool run() override {
-    swap::mover::start();
+    swap::mover::start(0);
     {
       const swap::mover::Standstill standstill;
       const int retained = world_.retained;
@@ -112,7 +180,7 @@ TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
 class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
  public:
   bool run() override {
-    swap::mover::start();
+    swap::mover::start(0);
     limit(2 * kMiB2);
     swap::mover::poke();
     EXPECT_TRUE(eventually([&] { return phase() == abi::kAbsent; }));
@@ -122,16 +190,16 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       begin_process();
       EXPECT_EQ(swap::residency_page::total(0), 0u);
       EXPECT_EQ(swap::residency_page::resident(0), 0u);
-      EXPECT_EQ(swap::pinned_pool::pinned_bytes(), 0u);
+      EXPECT_EQ(swap::pinned_pool::pinned_bytes(0), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
-      EXPECT_EQ(swap::residency::executor().state(), swap::residency::State::kResident);
+      EXPECT_EQ(swap::residency::executor(0).state(), swap::residency::State::kResident);
       {
         const swap::RangesLock held;
         EXPECT_EQ(swap::count(), 0u);
       }
       process().joined.store(1);
       process().swappable.store(1);
-      swap::mover::start();
+      swap::mover::start(0);
       EXPECT_EQ(threads(), before + 1) << "the parent's mover stayed there";
       limit(0);
       const swap::mover::Standstill standstill;  // the parent's thread may have held this

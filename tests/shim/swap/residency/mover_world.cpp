@@ -75,8 +75,24 @@ MoverTest::~MoverTest() {
   process().swappable.store(0);
   process().captures.store(0);
   swap::residency::clear();
-  swap::admission::open();
+  for (unsigned lane : {0u, 1u}) swap::admission::open(lane);
   g_mover = &g_nobodys;
+}
+
+void MoverTest::use_two_gpus() {
+  process().swappable.store(2);
+  {
+    const swap::RangesLock held;
+    for (std::size_t i = 0; i < swap::count(); ++i) {
+      swap::Range& range = swap::at(i);
+      if (range.count == 2) range.lane = 1;
+      range.properties.location.id = static_cast<int>(range.lane);
+    }
+  }
+  swap::mover::freed(0, 2 * kMiB2, 2 * kMiB2);
+  swap::mover::allocated(1, 2 * kMiB2);
+  fill_pool(1);
+  page().residencies[1].host_limit_bytes.store(swap::pinned_pool::kSlab);
 }
 
 void MoverTest::limit(std::uint64_t bytes) {
@@ -107,12 +123,12 @@ void MoverTest::allocate_more(int ranges) {
 }
 
 void MoverTest::empty_host_pool() {
-  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
+  while (swap::pinned_pool::slabs(0) != 0 && swap::pinned_pool::drop(0, 0)) continue;
 }
 
-void MoverTest::look() {
-  const std::uint64_t wait_ns = swap::residency::executor().look();
-  swap::residency::executor().pause();
+void MoverTest::look(unsigned lane) {
+  const std::uint64_t wait_ns = swap::residency::executor(lane).look();
+  swap::residency::executor(lane).pause();
   // A little more than it asked for, and not always the same part of a microsecond.
   mover_.now_ns.fetch_add(wait_ns + 1'300);
   if (mover_.during_sleep) mover_.during_sleep();
@@ -133,7 +149,7 @@ void MoverTest::expect_told_right() {
   std::uint64_t total = 0;
   for (const std::string& each : contents_) total += each.size();
   EXPECT_EQ(words().total_bytes.load(), total);
-  EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes());
+  EXPECT_EQ(words().host_bytes.load(), swap::pinned_pool::pinned_bytes(0));
 }
 
 void MoverTest::expect_held(std::uint32_t in_phase, std::uint32_t for_error,

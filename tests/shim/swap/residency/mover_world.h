@@ -66,8 +66,11 @@ class MoverTest : public PipelineTest {
   // What the host pool has is pinned no more. pre: nothing is in it.
   static void empty_host_pool();
 
+  // The second range and its two chunks are of another GPU, whose mover has what it needs.
+  static void use_two_gpus();
+
   // --- the mover ---
-  void look();  // once
+  void look(unsigned lane = 0);  // once
   void run_for(std::uint64_t ns);
   // Until `done`; false: not within `ns`.
   bool run_until(const std::function<bool()>& done, std::uint64_t ns = 100 * kSecond);

@@ -29,7 +29,7 @@ class Shrink : public SwapTest {
       ++unregistered;
       return result;
     };
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(pinned_pool::grow(UINT64_MAX));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   }
   ~Shrink() override {
     {
@@ -41,7 +41,7 @@ class Shrink : public SwapTest {
       }
     }
     result = CUDA_SUCCESS;
-    while (pinned_pool::slabs() != 0 && pinned_pool::drop(0)) {
+    while (pinned_pool::slabs(0) != 0 && pinned_pool::drop(0, 0)) {
     }
     pinned_pool::clear();
   }
@@ -56,50 +56,50 @@ class Shrink : public SwapTest {
     }
     const swap::Range& range = *swap::find(address);
     for (unsigned i = 0; i < range.count; ++i) {
-      range.chunks[i].host = pinned_pool::take(range.chunks[i].bytes);
+      range.chunks[i].host = pinned_pool::take(0, range.chunks[i].bytes);
       EXPECT_EQ(pinned_pool::slab_of(range.chunks[i].host), number);
     }
     for (auto& piece : before) pinned_pool::give_back(piece);
     return address;
   }
   static pinned_pool::Piece take_of(unsigned slab) {
-    return pinned_pool::free_bytes_of(slab) != 0 ? pinned_pool::take(2 * kMiB)
-                                                 : pinned_pool::Piece{};
+    return pinned_pool::free_bytes_of(0, slab) != 0 ? pinned_pool::take(0, 2 * kMiB)
+                                                    : pinned_pool::Piece{};
   }
   static bool has_copy(CUdeviceptr address) {
     const swap::RangesLock held;
     return static_cast<bool>(swap::find(address)->chunks[0].host);
   }
-  static unsigned shrink(std::uint64_t limit) { return swap::shrink(limit, UINT64_MAX); }
+  static unsigned shrink(std::uint64_t limit) { return swap::shrink(0, limit, UINT64_MAX); }
 };
 int Shrink::unregistered = 0;
 CUresult Shrink::result = CUDA_SUCCESS;
 
 TEST_F(Shrink, NoMoreIsGivenBackThanIsOverTheLimit) {
-  EXPECT_TRUE(swap::can_shrink());
+  EXPECT_TRUE(swap::can_shrink(0));
   EXPECT_EQ(shrink(3 * kSlab), 0u);
   EXPECT_EQ(shrink(2 * kSlab + 1), 1u);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 2 * kSlab);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 2 * kSlab);
   EXPECT_EQ(shrink(kSlab - 1), 2u);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
   EXPECT_EQ(unregistered, 3);
-  EXPECT_FALSE(swap::can_shrink());
+  EXPECT_FALSE(swap::can_shrink(0));
 }
 
 TEST_F(Shrink, NoneIsBegunAfterItsTime) {
-  EXPECT_EQ(swap::shrink(0, 1), 0u);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 3 * kSlab);
+  EXPECT_EQ(swap::shrink(0, 0, 1), 0u);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 3 * kSlab);
 }
 
 TEST_F(Shrink, WhatIsAwayStays) {
   const CUdeviceptr away = copied(2 * kChunk, 1);
   take_away(away);
   EXPECT_EQ(shrink(0), 2u);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), kSlab);
-  EXPECT_FALSE(swap::can_shrink());
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
+  EXPECT_FALSE(swap::can_shrink(0));
   EXPECT_TRUE(has_copy(away));
   EXPECT_EQ(free(away), CUDA_SUCCESS);
-  EXPECT_TRUE(swap::can_shrink());
+  EXPECT_TRUE(swap::can_shrink(0));
 }
 
 TEST_F(Shrink, KeptCopiesAreGivenUpOfTheSlabThatHasLeast) {
@@ -110,7 +110,7 @@ TEST_F(Shrink, KeptCopiesAreGivenUpOfTheSlabThatHasLeast) {
   EXPECT_FALSE(has_copy(less));
   EXPECT_TRUE(has_copy(more));
   EXPECT_TRUE(has_copy(most));
-  EXPECT_EQ(pinned_pool::free_bytes(), 2 * kSlab - 7 * kChunk);
+  EXPECT_EQ(pinned_pool::free_bytes(0), 2 * kSlab - 7 * kChunk);
   EXPECT_EQ(shrink(0), 2u);
   EXPECT_FALSE(has_copy(more));
   EXPECT_FALSE(has_copy(most));
@@ -122,7 +122,7 @@ TEST_F(Shrink, NoKeptCopyIsGivenUpForNothing) {
     kept.push_back(copied(kChunk, slab));
     take_away(copied(kChunk, slab));
   }
-  EXPECT_FALSE(swap::can_shrink());
+  EXPECT_FALSE(swap::can_shrink(0));
   EXPECT_EQ(shrink(0), 0u);
   for (const CUdeviceptr address : kept) EXPECT_TRUE(has_copy(address));
   EXPECT_EQ(unregistered, 0);
@@ -134,8 +134,8 @@ TEST_F(Shrink, WhatTheDriverDoesNotLetGoOfIsTriedOnce) {
   result = CUDA_ERROR_UNKNOWN;
   EXPECT_EQ(shrink(0), 0u);
   EXPECT_EQ(unregistered, 1);
-  EXPECT_EQ(pinned_pool::pinned_bytes(), 3 * kSlab);
-  EXPECT_EQ(pinned_pool::free_bytes(), 3 * kSlab - kChunk);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), 3 * kSlab);
+  EXPECT_EQ(pinned_pool::free_bytes(0), 3 * kSlab - kChunk);
   EXPECT_TRUE(has_copy(away));
   result = CUDA_SUCCESS;
   EXPECT_EQ(shrink(0), 2u);

@@ -49,8 +49,8 @@ class Whole : public HandlesTest {
       ++g_arrived;
       return CUDA_SUCCESS;
     };
-    while (swap::pinned_pool::free_bytes() < 128 * kMiB) {
-      if (!swap::pinned_pool::grow(UINT64_MAX)) break;
+    while (swap::pinned_pool::free_bytes(0) < 128 * kMiB) {
+      if (!swap::pinned_pool::grow(0, UINT64_MAX)) break;
     }
     swap_.make_whole = [](Handle number) {
       EXPECT_FALSE(swap::admission::inside());
@@ -112,13 +112,13 @@ class Whole : public HandlesTest {
 };
 
 TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
-  const std::uint64_t free = swap::pinned_pool::free_bytes();
+  const std::uint64_t free = swap::pinned_pool::free_bytes(0);
   const CUdeviceptr at = make(kBytes, kTypes);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS);
   expect_whole(at);
   EXPECT_TRUE(swap_.mapped.at(at).accessible);
   EXPECT_EQ(g_arrived, 3);
-  EXPECT_EQ(swap::pinned_pool::free_bytes(), free);
+  EXPECT_EQ(swap::pinned_pool::free_bytes(0), free);
   EXPECT_EQ(lend(last(1), CUDA_SUCCESS), CUDA_SUCCESS) << "again";
   EXPECT_EQ(unmap(at, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(map(at, kBytes, last(1)), CUDA_SUCCESS);
@@ -129,15 +129,15 @@ TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
 TEST_F(Whole, WhoIsNotAnsweredInTimeWithdraws) {
   make(kBytes, kTypes);
   swap_.make_whole = nullptr;
-  EXPECT_EQ(swap::consolidation_request::ask(last(1), 1'000'000), CUDA_ERROR_NOT_READY);
-  EXPECT_FALSE(swap::consolidation_request::take());
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 0, 1'000'000), CUDA_ERROR_NOT_READY);
+  EXPECT_FALSE(swap::consolidation_request::take(0));
   // Nor while work is being held; what comes of that is nobody's.
   std::thread mover([] {
-    while (!swap::consolidation_request::take()) std::this_thread::yield();
+    while (!swap::consolidation_request::take(0)) std::this_thread::yield();
     while (swap::consolidation_request::is_taken()) std::this_thread::yield();
     EXPECT_FALSE(swap::consolidation_request::begin());
   });
-  EXPECT_EQ(swap::consolidation_request::ask(last(1), 50'000'000), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 0, 50'000'000), CUDA_ERROR_NOT_READY);
   mover.join();
   EXPECT_EQ(swap_.handles.size(), 3u);
 }
@@ -147,13 +147,13 @@ TEST_F(Whole, WhatIsBegunIsWaitedFor) {
   swap_.make_whole = nullptr;
   std::atomic<bool> late{false};
   std::thread mover([&] {
-    while (!swap::consolidation_request::take()) std::this_thread::yield();
+    while (!swap::consolidation_request::take(0)) std::this_thread::yield();
     EXPECT_TRUE(swap::consolidation_request::begin());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     late = true;
     swap::consolidation_request::answer(CUDA_ERROR_UNKNOWN);
   });
-  EXPECT_EQ(swap::consolidation_request::ask(last(1), 5'000'000'000), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(swap::consolidation_request::ask(last(1), 0, 5'000'000'000), CUDA_ERROR_UNKNOWN);
   EXPECT_TRUE(late);
   mover.join();
 }

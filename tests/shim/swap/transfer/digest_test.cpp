@@ -173,7 +173,7 @@ class Answers : public testing::EngineTest {
 
 TEST_F(Answers, ComeInTheOrderOfAskingOverAllBatches) {
   constexpr std::uint64_t kPieces = 2 * digest::kBatch + 3;
-  swap::Digests digests(kPieces * digest::kPieceBytes);
+  swap::Digests digests(0, kPieces * digest::kPieceBytes);
   for (std::uint64_t i = kPieces; i-- > 0;) {
     digests.ask((i + 1) * digest::kPieceBytes, digest::kPieceBytes);
   }
@@ -189,7 +189,7 @@ TEST_F(Answers, ComeInTheOrderOfAskingOverAllBatches) {
 
 TEST_F(Answers, TheOrderOfPiecesCounts) {
   const auto ask = [](CUdeviceptr first, CUdeviceptr second) {
-    swap::Digests digests(2 * digest::kPieceBytes);
+    swap::Digests digests(0, 2 * digest::kPieceBytes);
     digests.ask(first * digest::kPieceBytes, digest::kPieceBytes);
     digests.ask(second * digest::kPieceBytes, digest::kPieceBytes);
     digests.launch();
@@ -204,7 +204,7 @@ TEST_F(Answers, TheOrderOfPiecesCounts) {
 TEST_F(Answers, AreNoneAfterAFailureAndNothingRunsAnyMore) {
   refused_ = 2;
   {
-    swap::Digests digests(2 * digest::kBatch * digest::kPieceBytes);
+    swap::Digests digests(0, 2 * digest::kBatch * digest::kPieceBytes);
     for (std::uint64_t i = 0; i < 2 * digest::kBatch; ++i) {
       digests.ask(i * digest::kPieceBytes, digest::kPieceBytes);
     }
@@ -217,7 +217,7 @@ TEST_F(Answers, AreNoneAfterAFailureAndNothingRunsAnyMore) {
 }
 
 TEST_F(Answers, AreNoneOfWhatIsNotWholePieces) {
-  swap::Digests digests(digest::kPieceBytes);
+  swap::Digests digests(0, digest::kPieceBytes);
   digests.ask(0, digest::kPieceBytes / 2);
   digests.launch();
   swap::Digest one;

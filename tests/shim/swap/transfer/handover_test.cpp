@@ -25,15 +25,18 @@ using swap::Stop;
 // What leaves is offered while this lives.
 class Offer {
  public:
-  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
+  Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) : lane_(lane) {
     swap::handover::offer(lane, bytes, number);
   }
-  ~Offer() { swap::handover::end_offer(); }
+  ~Offer() { swap::handover::end_offer(lane_); }
   Offer(const Offer&) = delete;
   Offer& operator=(const Offer&) = delete;
 
-  void begin() { swap::handover::begin_offer(); }
-  void end() { swap::handover::end_offer(); }
+  void begin() { swap::handover::begin_offer(lane_); }
+  void end() { swap::handover::end_offer(lane_); }
+
+ private:
+  unsigned lane_;
 };
 
 using namespace testing;
@@ -82,11 +85,14 @@ class HandedOver : public PipelineTest {
       range.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
       range.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
+    fill_pool(kRecipient);
     files_ = open_files();
   }
   ~HandedOver() override {
-    swap::handover::prepare(kDonor, 0, 0);
-    swap::handover::follow(0, false);
+    for (const unsigned lane : {kDonor, kRecipient}) {
+      swap::handover::prepare(lane, 0, 0);
+      swap::handover::follow(lane, 0, false);
+    }
     swap::handover::clear();
     for (const RangesLock held; swap::Range * each : {&swap::at(0), &swap::at(1)}) {
       for (unsigned c = 0; c < each->count; ++c) {
@@ -121,7 +127,7 @@ class HandedOver : public PipelineTest {
   // All of the donor's leaves, and what the recipient then has of it comes.
   swap::Moved hand_over(unsigned donor, unsigned recipient, std::uint64_t number) {
     Offer offer(donor, 3 * kMiB2, number);
-    EXPECT_TRUE(swap::handover::follow(number, true));
+    EXPECT_TRUE(swap::handover::follow(recipient, number, true));
     offer.begin();
     EXPECT_EQ(leave(donor).stop, Stop::kNothing);
     return come(recipient);
@@ -159,7 +165,7 @@ TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
   leave(kRecipient);
   {
     Offer offer(kDonor, 3 * kMiB2, kNumber);
-    ASSERT_TRUE(swap::handover::follow(kNumber, true));
+    ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
     offer.begin();
   }
   EXPECT_EQ(come(kRecipient).taken, 0u);
@@ -171,8 +177,8 @@ TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
 TEST_F(HandedOver, NothingIsTakenBeforeTheGiverHasBegun) {
   leave(kRecipient);
   const Offer offer(kDonor, 3 * kMiB2, kNumber);
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
-  EXPECT_FALSE(swap::handover::begun());
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
+  EXPECT_FALSE(swap::handover::begun(kRecipient));
   EXPECT_EQ(come(kRecipient).taken, 0u);
   expect_nothing_lost();
 }
@@ -181,8 +187,8 @@ TEST_F(HandedOver, WhatWasPreparedIsOfferedOnce) {
   leave(kRecipient);
   swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   EXPECT_EQ(g_exports, 3);
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
-  EXPECT_FALSE(swap::handover::begun()) << "the donor still works";
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
+  EXPECT_FALSE(swap::handover::begun(kRecipient)) << "the donor still works";
   swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
   EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 2 * kMiB2);
   EXPECT_EQ(g_exports, 3);
@@ -192,7 +198,7 @@ TEST_F(HandedOver, WhatWasPreparedIsOfferedOnce) {
 TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
   leave(kRecipient);
   swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
   {
     const RangesLock held;
     swap::release(range_of(kDonor).chunks[2]);
@@ -235,7 +241,7 @@ TEST_F(HandedOver, WhatCouldNotBePreparedIsOfferedOnceWorkIsHeld) {
 TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
   leave(kRecipient);
   swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
   const int before = driven_.live_handles;
   swap::Range freed;
   {
@@ -246,8 +252,8 @@ TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
   }
   EXPECT_EQ(freed.chunks[0].preimported, 0u);
   EXPECT_EQ(driven_.live_handles, before - 3) << "with what found no place";
-  EXPECT_EQ(swap::handover::expected_bytes(), 0u);
-  swap::handover::follow(0, true);
+  EXPECT_EQ(swap::handover::expected_bytes(kRecipient), 0u);
+  swap::handover::follow(kRecipient, 0, true);
   EXPECT_EQ(driven_.live_handles, before - 3) << "each once";
   const RangesLock held;
   EXPECT_TRUE(swap::add(freed));
@@ -256,12 +262,12 @@ TEST_F(HandedOver, WhatStandsByGoesWithTheRangeThatItStandsByFor) {
 TEST_F(HandedOver, WhatTheDriverDoesNotUnmapIsNeverTheChunks) {
   leave(kRecipient);
   swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
   const RangesLock held;
   while (swap::handover::put_in_place(kRecipient)) continue;
   SWITCHYARD_WATCH(faults(), cuMemUnmap);
   faults().refuse("cuMemUnmap", CUDA_ERROR_UNKNOWN);
-  swap::handover::drop();
+  swap::handover::drop(kRecipient);
   faults().none();
   for (unsigned c = 0; c < range_of(kRecipient).count; ++c) {
     EXPECT_EQ(range_of(kRecipient).chunks[c].handle, 0u);
@@ -308,9 +314,9 @@ TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
   leave(kRecipient);
   const Offer offer(kDonor, 3 * kMiB2, kNumber);
   const std::size_t offered = open_files();
-  ASSERT_TRUE(swap::handover::follow(kNumber, true));
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
   EXPECT_GT(open_files(), offered);
-  EXPECT_FALSE(swap::handover::follow(0, true));
+  EXPECT_FALSE(swap::handover::follow(kRecipient, 0, true));
   EXPECT_EQ(open_files(), offered);
   EXPECT_EQ(driven_.live_handles, 3);
 }
@@ -318,8 +324,8 @@ TEST_F(HandedOver, WhenItIsWithdrawnAllIsDropped) {
 TEST_F(HandedOver, AnotherNumbersOfferIsNotFound) {
   leave(kRecipient);
   const Offer offer(kDonor, 3 * kMiB2, kNumber);
-  EXPECT_TRUE(swap::handover::follow(kNumber + 1, true)) << "it may still come";
-  EXPECT_FALSE(swap::handover::begun());
+  EXPECT_TRUE(swap::handover::follow(kRecipient, kNumber + 1, true)) << "it may still come";
+  EXPECT_FALSE(swap::handover::begun(kRecipient));
   EXPECT_EQ(driven_.live_handles, 3) << "nothing was imported";
 }
 
@@ -341,7 +347,7 @@ TEST_F(HandedOver, ABoardThatCouldShrinkIsRefused) {
   ::close(board);
   board = ::memfd_create("board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(board, handover::kBoardBytes), 0);
-  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::follow(kRecipient, kNumber, true));
   offer.begin();
   EXPECT_EQ(come(kRecipient).taken, 0u);
   expect_nothing_lost();
@@ -354,7 +360,7 @@ TEST_F(HandedOver, ABoardThatSaysOtherThanCameIsRefused) {
   auto& share = world_.shares[{key.words[0], key.words[1]}];
   ::close(share.back());
   share.pop_back();
-  EXPECT_FALSE(swap::handover::follow(kNumber, true));
+  EXPECT_FALSE(swap::handover::follow(kRecipient, kNumber, true));
   EXPECT_EQ(driven_.live_handles, 3);
 }
 
@@ -368,14 +374,14 @@ TEST_F(HandedOver, WhicheverCallFailsNothingIsLost) {
     {
       const std::uint64_t number = 1 + static_cast<std::uint64_t>(call);
       Offer offer(kDonor, 3 * kMiB2, number);
-      swap::handover::follow(number, true);
+      swap::handover::follow(kRecipient, number, true);
       offer.begin();
       leave(kDonor);
       taken += come(kRecipient).taken;
     }
     faults().none();
     expect_nothing_lost();
-    swap::handover::follow(0, true);
+    swap::handover::follow(kRecipient, 0, true);
     come(kRecipient);
     come(kDonor);
     expect_nothing_lost();

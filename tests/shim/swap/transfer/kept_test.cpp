@@ -15,7 +15,7 @@ class Kept : public PipelineTest {
     for (auto& piece : taken_) pinned_pool::give_back(piece);
   }
   void take_all_room() {
-    while (pinned_pool::Piece piece = pinned_pool::take(kMiB2)) taken_.push_back(piece);
+    while (pinned_pool::Piece piece = pinned_pool::take(0, kMiB2)) taken_.push_back(piece);
   }
   // The chunk that leaves first, as if it had never left.
   static void forget_last() {
@@ -46,11 +46,11 @@ TEST_F(Kept, CleanIsNotCopied) {
 TEST_F(Kept, ZeroIsNotCopied) {
   zero(0, 1);
   zero(1, 0);
-  const std::uint64_t room = pinned_pool::free_bytes();
+  const std::uint64_t room = pinned_pool::free_bytes(0);
   const swap::Moved left = out();
   EXPECT_EQ(left.copied, 3 * kMiB2);
   EXPECT_EQ(left.skipped, 2 * kMiB2);
-  EXPECT_EQ(pinned_pool::free_bytes(), room - 3 * kMiB2);
+  EXPECT_EQ(pinned_pool::free_bytes(0), room - 3 * kMiB2);
   expect_nothing_lost();
   const swap::Moved back = in();
   EXPECT_EQ(back.copied, 3 * kMiB2);

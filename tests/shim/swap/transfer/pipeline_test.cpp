@@ -75,8 +75,8 @@ TEST_F(Pipeline, OnlyTheExcessGoes) {
 
 TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
   std::vector<swap::pinned_pool::Piece> taken;
-  while (swap::pinned_pool::free_bytes() > 2 * kMiB2) {
-    taken.push_back(swap::pinned_pool::take(kMiB2));
+  while (swap::pinned_pool::free_bytes(0) > 2 * kMiB2) {
+    taken.push_back(swap::pinned_pool::take(0, kMiB2));
     ASSERT_TRUE(taken.back());
   }
   EXPECT_EQ(out().stop, Stop::kNoHostRoom);

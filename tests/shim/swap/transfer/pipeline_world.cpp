@@ -21,10 +21,12 @@ void note_resident(unsigned, std::int64_t bytes) { g_resident += bytes; }
 
 CUresult create(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
                 unsigned long long) {
+  const std::lock_guard hold(g_driven->lock);
   *handle = static_cast<CUmemGenericAllocationHandle>(++g_driven->live_handles);
   return CUDA_SUCCESS;
 }
 CUresult release(CUmemGenericAllocationHandle) {
+  const std::lock_guard hold(g_driven->lock);
   --g_driven->live_handles;
   return CUDA_SUCCESS;
 }
@@ -38,22 +40,28 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult access(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
+  const std::lock_guard hold(g_driven->lock);
   g_driven->permitted.push_back(bytes);
   return CUDA_SUCCESS;
 }
-CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
-  g_driven->queued.emplace_back(
+CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  const std::lock_guard hold(g_driven->lock);
+  g_driven->queued[stream].emplace_back(
       [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
   return CUDA_SUCCESS;
 }
-CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  const std::lock_guard hold(g_driven->lock);
   ++g_driven->copies_in;
-  g_driven->queued.emplace_back([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  g_driven->queued[stream].emplace_back(
+      [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
   return CUDA_SUCCESS;
 }
-CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream) {
+CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream stream) {
+  const std::lock_guard hold(g_driven->lock);
   EXPECT_EQ(value, 0u);
-  g_driven->queued.emplace_back([=] { std::memset(reinterpret_cast<void*>(to), 0, 4 * words); });
+  g_driven->queued[stream].emplace_back(
+      [=] { std::memset(reinterpret_cast<void*>(to), 0, 4 * words); });
   ++g_driven->sets;
   return CUDA_SUCCESS;
 }
@@ -61,6 +69,7 @@ CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream) {
 CUresult launch(CUfunction, unsigned blocks, unsigned, unsigned, unsigned, unsigned, unsigned,
                 unsigned, CUstream, void** arguments, void**) {
   namespace digest = swap::digest;
+  const std::lock_guard hold(g_driven->lock);
   ++g_driven->launches;
   const auto& batch = *static_cast<const digest::Batch*>(arguments[0]);
   auto* out = reinterpret_cast<digest::Digest*>(*static_cast<const CUdeviceptr*>(arguments[3]));
@@ -127,37 +136,42 @@ PipelineTest::PipelineTest() {
   g_driver.cuMemcpyHtoDAsync_v2 = to_device;
   g_driver.cuMemsetD32Async = set;
   g_driver.cuStreamCreate = [](CUstream* out, unsigned) {
-    *out = reinterpret_cast<CUstream>(0x50);
+    const std::lock_guard hold(g_driven->lock);
+    *out = reinterpret_cast<CUstream>(++g_driven->streams);
     return CUDA_SUCCESS;
   };
-  g_driver.cuStreamDestroy_v2 = [](CUstream) {
-    EXPECT_TRUE(g_driven->queued.empty()) << "nobody waited for it";
+  g_driver.cuStreamDestroy_v2 = [](CUstream stream) {
+    const std::lock_guard hold(g_driven->lock);
+    EXPECT_TRUE(g_driven->queued[stream].empty()) << "nobody waited for it";
     return CUDA_SUCCESS;
   };
-  g_driver.cuStreamSynchronize = [](CUstream) {
-    g_driven->run(SIZE_MAX);
+  g_driver.cuStreamSynchronize = [](CUstream stream) {
+    const std::lock_guard hold(g_driven->lock);
+    g_driven->run(stream, SIZE_MAX);
     return CUDA_SUCCESS;
   };
   g_driver.cuEventCreate = [](CUevent* out, unsigned) {
+    const std::lock_guard hold(g_driven->lock);
     static std::uintptr_t next = 0x60;
     *out = reinterpret_cast<CUevent>(next += 16);
     return CUDA_SUCCESS;
   };
   g_driver.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
-  g_driver.cuEventRecord = [](CUevent event, CUstream) {
-    g_driven->recorded[event] = g_driven->queued.size();
+  g_driver.cuEventRecord = [](CUevent event, CUstream stream) {
+    const std::lock_guard hold(g_driven->lock);
+    g_driven->recorded[event] = {stream, g_driven->queued[stream].size()};
     return CUDA_SUCCESS;
   };
   g_driver.cuEventSynchronize = [](CUevent event) {
-    g_driven->run(g_driven->recorded[event]);
+    const std::lock_guard hold(g_driven->lock);
+    const auto [stream, behind] = g_driven->recorded[event];
+    g_driven->run(stream, behind);
     return CUDA_SUCCESS;
   };
   g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) { return CUDA_SUCCESS; };
   drive_digests();
   watch_all(faults());
-  while (swap::pinned_pool::free_bytes() < 64 * kMiB) {
-    if (!swap::pinned_pool::grow(UINT64_MAX)) break;
-  }
+  fill_pool(0);
   add({kMiB2, kMiB2, kMiB2});
   add({kMiB2, kMiB2});
   g_resident = static_cast<std::int64_t>(5 * kMiB2);
@@ -174,9 +188,17 @@ PipelineTest::~PipelineTest() {
   }
   // Each is 256 MiB of this machine's memory, and one process may run all tests.
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
-  while (swap::pinned_pool::slabs() != 0 && swap::pinned_pool::drop(0)) continue;
+  for (unsigned lane : {0u, 1u}) {
+    while (swap::pinned_pool::slabs(lane) != 0 && swap::pinned_pool::drop(lane, 0)) continue;
+  }
   for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
   g_driven = nullptr;
+}
+
+void PipelineTest::fill_pool(unsigned lane) {
+  while (swap::pinned_pool::free_bytes(lane) < 64 * kMiB) {
+    if (!swap::pinned_pool::grow(lane, UINT64_MAX)) break;
+  }
 }
 
 void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
@@ -263,7 +285,7 @@ swap::Moved PipelineTest::in(std::uint64_t bytes) {
 
 std::uint64_t PipelineTest::kept() {
   const RangesLock held;
-  return swap::kept_bytes();
+  return swap::kept_bytes(0);
 }
 
 }  // namespace switchyard::shim::testing

@@ -6,13 +6,15 @@
 // reads and writes what is rubbish by then. Kernels of digests are computed at the launch. The
 // calls that may fail are watched (engine/faults.h).
 //
-// Threading: none.
+// Threading: the driver's calls may come from several threads; the rest is for one.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/swap/host/pinned_pool.h"
@@ -25,6 +27,7 @@ namespace switchyard::shim::testing {
 inline constexpr std::uint64_t kMiB2 = swap::kSmallestChunk;
 
 struct Driven {
+  std::mutex lock;  // of what follows
   int live_handles = 0;
   int copies_in = 0;
   int sets = 0;
@@ -32,14 +35,19 @@ struct Driven {
   std::vector<std::uint64_t> permitted;  // bytes of each call
   bool kernels_write = true;
   bool computes_wrongly = false;
-  std::vector<std::function<void()>> queued;  // the stream's work, the oldest first
-  std::map<CUevent, std::size_t> recorded;    // how much of it each event stands behind
+  std::uintptr_t streams = 0x50;                                  // the last that was made
+  std::map<CUstream, std::vector<std::function<void()>>> queued;  // its work, the oldest first
+  // How much of which stream each event stands behind.
+  std::map<CUevent, std::pair<CUstream, std::size_t>> recorded;
 
-  void run(std::size_t most) {
-    most = most < queued.size() ? most : queued.size();
-    for (std::size_t i = 0; i < most; ++i) queued[i]();
-    queued.erase(queued.begin(), queued.begin() + static_cast<std::ptrdiff_t>(most));
-    for (auto& [event, behind] : recorded) behind = behind > most ? behind - most : 0;
+  void run(CUstream stream, std::size_t most) {
+    auto& work = queued[stream];
+    most = most < work.size() ? most : work.size();
+    for (std::size_t i = 0; i < most; ++i) work[i]();
+    work.erase(work.begin(), work.begin() + static_cast<std::ptrdiff_t>(most));
+    for (auto& [event, place] : recorded) {
+      if (place.first == stream) place.second = place.second > most ? place.second - most : 0;
+    }
   }
 };
 
@@ -48,6 +56,8 @@ class PipelineTest : public EngineTest {
   PipelineTest();
   ~PipelineTest() override;
 
+  // The GPU's host pool has room for all of it.
+  static void fill_pool(unsigned lane);
   void add(const std::vector<std::uint64_t>& chunks);
 
   // What the application does with its memory.

@@ -1,0 +1,159 @@
+// Quotas: where they are promised, and what becomes of the promises of memory that leaves.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "monitor/core/lanes.h"
+#include "monitor/residency/memory_broker.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// From its first use of a GPU until it is settled which GPUs it uses. Longer than the processes of
+// a job take to begin one after the other.
+constexpr Time kSettles = std::chrono::seconds(60);
+
+}  // namespace
+
+std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
+  std::vector<std::size_t> out;
+  if (job.settled) {
+    std::set_union(job.named.begin(), job.named.end(), job.used.begin(), job.used.end(),
+                   std::back_inserter(out));
+    return out;
+  }
+  out.assign(job.seen.begin(), job.seen.end());
+  // Not known yet: it may become any of them.
+  if (out.empty()) {
+    for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
+  }
+  return out;
+}
+
+// True: it uses one more.
+bool MemoryBroker::note_use(Job& job) const {
+  const std::size_t before = job.used.size();
+  for_lanes(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    const Account::Holding* holding = gpus_[state.gpu].account.holding(client.id);
+    const bool has_memory = holding != nullptr && holding->used() != 0;
+    if (has_memory || client.page->report(lane).has_context()) job.used.insert(state.gpu);
+  });
+  return job.used.size() != before;
+}
+
+bool MemoryBroker::follow_use(Time now) {
+  bool fewer = false;
+  for (auto& [key, job] : registry_.jobs()) {
+    if (!job.knobs.memory) continue;
+    const bool more = note_use(job);
+    if (job.used.empty()) continue;
+    if (job.used_since == Time{0}) job.used_since = now;
+    const bool settles = !job.settled && now - job.used_since >= kSettles;
+    if (!settles && !(job.settled && more)) continue;
+    job.settled = true;
+    fewer = fewer || settles;
+    std::string why;
+    if (reserve(job, now, why) < gpus_of(job).size()) {
+      spdlog::warn("the memory of job '{}' is not reserved on all GPUs that it uses: {}", job.name,
+                   why);
+    }
+  }
+  return fewer;
+}
+
+std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
+  const auto applies = gpus_of(job);
+  std::size_t promised = 0;
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    Account& account = gpus_[i].account;
+    const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
+    const auto most = job.knobs.memory ? job.knobs.memory : job.ceiling_bytes;
+    // A job that uses no memory of a GPU yet may do so later, up to its quota.
+    if (!most || !(here || job.seen.count(i) != 0)) {
+      account.clear_quota(job.key);
+      continue;
+    }
+    if (!job.knobs.memory || !here) {
+      account.set_quota(job.key, {*most, false, true});
+      continue;
+    }
+    // Suspended: it is promised again when its memory comes back.
+    if (job.memory->state == residency::State::kSwappedOut) {
+      account.set_quota(job.key, {*job.knobs.memory, false});
+      ++promised;
+      continue;
+    }
+    // What was promised already stays so, whoever has taken more than there is since.
+    const auto had = account.quota(job.key);
+    const bool fits = (had && had->reserved && *job.knobs.memory <= had->bytes) ||
+                      make_room(i, job.key, *job.knobs.memory, now);
+    account.set_quota(job.key, {*job.knobs.memory, fits});
+    if (fits) {
+      ++promised;
+    } else if (why.empty()) {
+      why = who_holds_what(i, job.key, *job.knobs.memory);
+    }
+  }
+  return promised;
+}
+
+bool MemoryBroker::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
+  for (const std::size_t gpu : gpus_of(job)) {
+    const auto quota = gpus_[gpu].account.quota(job.key);
+    // Less than now is always granted: below use it refuses new allocations only.
+    if (quota && !quota->ceiling && bytes <= quota->bytes) continue;
+    if (make_room(gpu, job.key, bytes, now)) continue;
+    why = who_holds_what(gpu, job.key, bytes);
+    return false;
+  }
+  return true;
+}
+
+void MemoryBroker::forget(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) {
+    gpu.account.clear_quota(job.key);
+    gpu.account.set_released(job.key, false);
+  }
+}
+
+void MemoryBroker::release(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
+}
+
+void MemoryBroker::suspend(const Job& job) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    Account& account = gpus_[i].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
+    }
+    gpus_.read_credits(i);
+    for (const ClientId id : job.clients) {
+      if (const Account::Holding* holding = account.holding(id)) take_back(i, id, holding->credit);
+    }
+    // What it says is away and is not shows as overhead before anybody is given it.
+    gpus_[i].stale = true;
+  }
+}
+
+bool MemoryBroker::reclaim(const Job& job, Time now) {
+  const auto applies = gpus_of(job);
+  for (const std::size_t gpu : applies) {
+    gpus_.read_credits(gpu);
+    if (!make_room(gpu, job.key, gpus_[gpu].account.in_full(job.key), now)) return false;
+  }
+  for (const std::size_t gpu : applies) {
+    Account& account = gpus_[gpu].account;
+    if (const auto quota = account.quota(job.key)) {
+      account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
+    }
+  }
+  recount(job);
+  return true;
+}
+
+void MemoryBroker::recount(const Job& job) {
+  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
+}
+
+}  // namespace switchyard::monitor

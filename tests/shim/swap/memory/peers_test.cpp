@@ -1,0 +1,106 @@
+// Which GPUs reach what: memory that stands in for cuMemAlloc, and what a program maps itself.
+#include "shim/swap/memory/peers.h"
+
+#include <algorithm>
+
+#include "shim/rules/stream_ordered.h"
+#include "shim/swap/calls/pooled.h"
+#include "shim/swap/memory/range_table.h"
+#include "tests/shim/swap/swap_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+namespace peers = swap::peers;
+
+bool g_reach[3][3];
+
+class Peers : public SwapTest {
+ protected:
+  Peers() {
+    for (auto& row : g_reach) std::fill(std::begin(row), std::end(row), true);
+    g_driver.cuDeviceCanAccessPeer = [](int* can, CUdevice from, CUdevice to) {
+      *can = g_reach[from][to] ? 1 : 0;
+      return CUDA_SUCCESS;
+    };
+    process().swappable.store(3);
+    use_context(1);
+    peers::clear();
+  }
+  ~Peers() override { peers::clear(); }
+
+  // Who has access to the first chunk at an address, by device, as it was given last.
+  std::vector<int> reaching(CUdeviceptr at) {
+    std::vector<int> devices;
+    for (const CUmemAccessDesc& each : swap_.mapped[at].access) {
+      EXPECT_EQ(each.flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+      devices.push_back(each.location.id);
+    }
+    return devices;
+  }
+};
+
+TEST_F(Peers, AreAllReachedOrNone) {
+  EXPECT_TRUE(peers::all_reach(3));
+  g_reach[2][0] = false;
+  EXPECT_TRUE(peers::all_reach(2));
+  EXPECT_FALSE(peers::all_reach(3));
+  g_driver.cuDeviceCanAccessPeer = nullptr;
+  EXPECT_TRUE(peers::all_reach(1)) << "there is nothing to ask";
+  EXPECT_FALSE(peers::all_reach(2));
+}
+
+TEST_F(Peers, MemoryIsReachedByEachGpuThatHasAContext) {
+  peers::context_made(0);
+  const CUdeviceptr alone = allocate(4 * kMiB);
+  EXPECT_EQ(reaching(alone), std::vector{0}) << "no GPU without a context is asked to map it";
+  peers::context_made(2);
+  EXPECT_EQ(reaching(alone), std::vector{2}) << "one more, beside those that have it";
+  peers::context_made(2);
+  const CUdeviceptr later = allocate(4 * kMiB);
+  EXPECT_EQ(reaching(later), (std::vector{0, 2}));
+  EXPECT_EQ(free(alone), CUDA_SUCCESS);
+  EXPECT_EQ(free(later), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(Peers, WhatIsAwayIsReachedOnceItIsBack) {
+  peers::context_made(0);
+  const CUdeviceptr at = allocate(4 * kMiB);
+  take_away(at);
+  peers::context_made(1);
+  EXPECT_TRUE(swap_.mapped.empty());
+  {
+    const swap::RangesLock held;
+    swap::Range& range = *swap::find(at);
+    ASSERT_EQ(swap::bring(range.chunks[0], at, range.properties), CUDA_SUCCESS);
+    ASSERT_EQ(swap::permit(at, 4 * kMiB, swap::access_of(range)), CUDA_SUCCESS);
+    swap_.resident += 4 * kMiB;
+  }
+  EXPECT_EQ(reaching(at), (std::vector{0, 1}));
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+TEST_F(Peers, WhatAProgramMappedHasTheAccessThatItGave) {
+  for (unsigned lane : {0u, 1u}) peers::context_made(lane);
+  const swap::Range mapped{.use = swap::Use::kMapped};
+  EXPECT_FALSE(swap::access_of(mapped).peers);
+  EXPECT_TRUE(swap::access_of({.use = swap::Use::kLive}).peers);
+}
+
+// Work of its own GPU goes on.
+TEST_F(Peers, AGpuThatTheDriverGivesNoAccessIsLeftOut) {
+  for (unsigned lane : {0u, 1u}) peers::context_made(lane);
+  static const auto give = g_driver.cuMemSetAccess;
+  g_driver.cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access,
+                               size_t count) {
+    return count > 1 ? CUDA_ERROR_NOT_SUPPORTED : give(at, bytes, access, count);
+  };
+  const CUdeviceptr at = allocate(4 * kMiB);
+  EXPECT_EQ(reaching(at), std::vector{0});
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
