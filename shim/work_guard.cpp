@@ -4,31 +4,24 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
-#include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/contexts.h"
+#include "shim/inside.h"
 #include "shim/reset.h"
+#include "shim/thread_count.h"
 
 namespace switchyard::shim::swap {
 namespace {
 
 enum Admission : std::uint32_t { kOpen, kShut, kDraining, kQuiesced };
 
-constexpr unsigned kShards = 16;
-constexpr long kNapNs = 100'000'000;
-
-struct alignas(64) Shard {
-  std::atomic<std::uint32_t> inside{0};
-};
-
 struct State {
-  Shard shards[kShards];
+  ThreadCount working;
   std::atomic<std::uint32_t> admission{kOpen};  // a futex word
   std::atomic<std::uint64_t> deadline_ns{0};
   pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
@@ -42,11 +35,6 @@ constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
 
 __thread unsigned t_depth = 0;
-
-Shard& own_shard() {
-  const auto thread = reinterpret_cast<std::uintptr_t>(&t_depth);
-  return g_state.shards[(thread >> 12 ^ thread >> 20) % kShards];
-}
 
 void wake_all() {
   ::syscall(SYS_futex, &g_state.admission, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
@@ -62,25 +50,21 @@ CUresult wait_for_primary(unsigned lane) {
   return primary.get() != nullptr ? wait_for(primary.get()) : primary.result();
 }
 
-// What the monitor sees of who waits. A process that is swappable sees one GPU.
-abi::Word32& held_threads() { return page().residencies[0].held_threads; }
-
 }  // namespace
 
 void WorkGuard::enter() {
   if (t_depth++ != 0) return;
-  Shard& shard = own_shard();
   for (;;) {
     // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
-    shard.inside.fetch_add(1, std::memory_order_seq_cst);
+    g_state.working.enter(&t_depth);
     if (g_state.admission.load(std::memory_order_seq_cst) == kOpen) return;
-    shard.inside.fetch_sub(1, std::memory_order_release);
+    g_state.working.leave(&t_depth);
     admission::wait_until_open();
   }
 }
 
 void WorkGuard::leave() {
-  if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
+  if (--t_depth == 0) g_state.working.leave(&t_depth);
 }
 
 NoCapture::NoCapture(bool needed) : needed_(needed) {
@@ -105,13 +89,8 @@ void wait_until_open() {
   for (;;) {
     const std::uint32_t state = g_state.admission.load(std::memory_order_acquire);
     if (state == kOpen) return;
-    if (held_threads().fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
-    const timespec limit{0, kNapNs};
-    ::syscall(SYS_futex, &g_state.admission, FUTEX_WAIT_PRIVATE, state, &limit, nullptr, 0);
-    // The page may be another monitor's by now, so the count never goes below zero.
-    std::uint32_t now = held_threads().load(std::memory_order_relaxed);
-    while (now != 0 && !held_threads().compare_exchange_weak(now, now - 1)) {
-    }
+    const Outside outside;
+    sleep_held(g_state.admission, state);
   }
 }
 
@@ -124,12 +103,7 @@ bool shut() {
   return g_state.admission.compare_exchange_strong(expected, kShut, std::memory_order_seq_cst);
 }
 
-bool empty() {
-  for (const Shard& shard : g_state.shards) {
-    if (shard.inside.load(std::memory_order_seq_cst) != 0) return false;
-  }
-  return true;
-}
+bool empty() { return g_state.working.empty(); }
 
 void drain_until(std::uint64_t deadline_ns) {
   g_state.deadline_ns.store(deadline_ns, std::memory_order_relaxed);

@@ -11,8 +11,6 @@
 
 namespace switchyard::system_tests {
 
-constexpr std::uint64_t kMiB = 1u << 20;
-
 class Swap : public Scene {
  protected:
   void SetUp() override {

@@ -7,6 +7,7 @@
 
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
+#include "shim/inside.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
@@ -61,7 +62,13 @@ void start() {
 void poke() { process().mover.wake(); }
 
 Standstill::Standstill() : locked_(on()) {
-  if (locked_) ::pthread_mutex_lock(&g_state.at_work);
+  // While the contexts are away the mover needs the lock to bring them back.
+  while (locked_) {
+    Outside outside;
+    ::pthread_mutex_lock(&g_state.at_work);
+    if (outside.try_end()) break;
+    ::pthread_mutex_unlock(&g_state.at_work);
+  }
 }
 
 Standstill::~Standstill() {
@@ -71,7 +78,7 @@ Standstill::~Standstill() {
 void context_made() {
   if (!on()) return;
   // The mover may be about to find that there is none: it sees this one, or we see that.
-  const Locked at_work(g_state.at_work);
+  const Standstill at_work;
   if (residency::executor().context_made()) poke();
 }
 

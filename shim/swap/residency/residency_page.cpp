@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "shim/checkpoint/steps.h"
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/gate/hold.h"
@@ -68,6 +69,9 @@ void choose_swappable(unsigned gpus) {
     return;
   }
   page().residencies[0].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+  page().memories[0].contexts.store(
+      checkpoint::has_calls() ? abi::kContextsMayLeave : abi::kContextsNoCalls,
+      std::memory_order_relaxed);
   process().swappable.store(1, std::memory_order_release);
   page().lanes[0].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
@@ -118,9 +122,9 @@ bool monitored() { return process().joined.load(std::memory_order_acquire) != 0;
 
 Told told(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
-  const bool limited =
-      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  return limited ? Told{true, words.limit_bytes.load(std::memory_order_relaxed)} : Told{};
+  const std::uint32_t level = words.limited.load(std::memory_order_acquire);
+  if (level == abi::kUnlimited || !(monitored() || paused().paused)) return {};
+  return {true, words.limit_bytes.load(std::memory_order_relaxed), level == abi::kContextsToo};
 }
 
 std::uint64_t gives(unsigned lane) {
@@ -170,6 +174,7 @@ void carry_over(abi::Page& fresh) {
   copy_word(fresh.memories[0].moved_in_bytes, memory.moved_in_bytes);
   copy_word(fresh.memories[0].spared_bytes, memory.spared_bytes);
   copy_word(fresh.memories[0].times_out, memory.times_out);
+  copy_word(fresh.memories[0].contexts, memory.contexts);
   // Until the new monitor has made up its mind, what a person released stays away.
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);

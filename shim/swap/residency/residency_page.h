@@ -35,6 +35,7 @@ bool monitored();
 struct Told {
   bool limited = false;
   std::uint64_t limit = UINT64_MAX;
+  bool detaches = false;  // the contexts are to leave as well
 };
 Told told(unsigned lane);
 // The hand-overs in which it may give and take (handover.h); 0: none.
