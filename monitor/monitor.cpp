@@ -263,8 +263,8 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   look(now);
 }
 
-void Monitor::pause(Job& job, Time until, bool release, Time now) {
-  monitor::pause(job, until, release, now);
+void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
+  monitor::pause(job, until, releases, now);
   look(now);
 }
 

@@ -68,7 +68,7 @@ class Monitor {
 
   // Holds a job back, from now on and in one look. `until` 0: until resume(). `release`: its memory
   // leaves the device, too. REQUIRES: the job is swappable, for that and for the two below.
-  void pause(Job& job, Time until, bool release, Time now);
+  void pause(Job& job, Time until, Releases releases, Time now);
   void resume(Job& job, Time now);
   void swap_out(Job& job, Time now);
   void swap_in(Job& job, Time now);

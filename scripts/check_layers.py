@@ -37,9 +37,10 @@ LAYERS = {
 
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
 FLOORS = {
-    "shim": ["glibc", "no_copy", "lock", "thread", "clock", "wake_word", "reset", "own_fd", "log", "dl", "table",
-             "driver", "entry", "client", "capture", "memory", "contexts", "work_guard", "gate",
-             "swap", "ipc", "slices", "nvml", "wiring", "rules", "doors"],
+    "shim": ["glibc", "no_copy", "lock", "thread", "clock", "wake_word", "reset", "own_fd", "log",
+             "dl", "table", "driver", "entry", "thread_count", "client", "inside", "capture",
+             "memory", "contexts", "checkpoint", "work_guard", "gate", "swap", "ipc", "slices",
+             "nvml", "wiring", "rules", "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],

@@ -49,6 +49,7 @@ void fill() {
 #define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
 #include "filtered/calls.def"
 #include "filtered/driver.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
 #undef DRIVER_CALL
   index_table();

@@ -1,7 +1,8 @@
 // The narrow door to the real driver: one typed pointer per call, taken from libcuda.so.1's handle.
 //
-// Concept. `Driver` has a field for every row of calls.def (the calls we intercept) and of
-// driver.def (calls that only we make). The fields are named exactly as the exported symbols; with
+// Concept. `Driver` has a field for every row of calls.def and plain.def (the calls we intercept)
+// and of driver.def (calls that only we make). The fields are named exactly as the exported
+// symbols; with
 // __CUDA_API_VERSION_INTERNAL cuda.h declares them all, so every type comes from the header. A
 // field is null when the loaded driver lacks the call. Other programs of ours, which need every
 // call of theirs, use switchyard/cuda_library.h.
@@ -23,6 +24,7 @@ struct Driver {
 #define DRIVER_CALL(name) decltype(&::name) name;
 #include "filtered/calls.def"
 #include "filtered/driver.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
 #undef DRIVER_CALL
 };

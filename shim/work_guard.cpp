@@ -4,16 +4,16 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
-#include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/contexts.h"
+#include "shim/inside.h"
 #include "shim/reset.h"
+#include "shim/thread_count.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -35,15 +35,8 @@ unsigned first_shut(std::uint32_t word) {
   return static_cast<unsigned>(__builtin_ctz(word)) / kBits;
 }
 
-constexpr unsigned kShards = 16;
-constexpr long kNapNs = 100'000'000;
-
-struct alignas(64) Shard {
-  std::atomic<std::uint32_t> inside{0};
-};
-
 struct State {
-  Shard shards[kShards];
+  ThreadCount working;
   std::atomic<std::uint32_t> admission{0};  // a futex word; 0: all are open
   std::atomic<std::uint64_t> deadline_ns[abi::kMaxGpus] = {};
   std::atomic<bool> drains{false};  // some mover waits for the GPUs
@@ -58,11 +51,6 @@ constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
 
 __thread unsigned t_depth = 0;
-
-Shard& own_shard() {
-  const auto thread = reinterpret_cast<std::uintptr_t>(&t_depth);
-  return g_state.shards[(thread >> 12 ^ thread >> 20) % kShards];
-}
 
 void wake_all() {
   ::syscall(SYS_futex, &g_state.admission, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
@@ -98,18 +86,17 @@ bool change(unsigned lane, Admission from, Admission to) {
 
 void WorkGuard::enter() {
   if (t_depth++ != 0) return;
-  Shard& shard = own_shard();
   for (;;) {
     // Counted before it looks, so that the mover, which shuts before it counts, sees one of both.
-    shard.inside.fetch_add(1, std::memory_order_seq_cst);
+    g_state.working.enter(&t_depth);
     if (g_state.admission.load(std::memory_order_seq_cst) == 0) return;
-    shard.inside.fetch_sub(1, std::memory_order_release);
+    g_state.working.leave(&t_depth);
     admission::wait_until_open();
   }
 }
 
 void WorkGuard::leave() {
-  if (--t_depth == 0) own_shard().inside.fetch_sub(1, std::memory_order_release);
+  if (--t_depth == 0) g_state.working.leave(&t_depth);
 }
 
 NoCapture::NoCapture(bool needed) : needed_(needed) {
@@ -134,14 +121,8 @@ void wait_until_open() {
   for (;;) {
     const std::uint32_t word = g_state.admission.load(std::memory_order_acquire);
     if (word == 0) return;
-    abi::Word32& held = page().residencies[first_shut(word)].held_threads;
-    if (held.fetch_add(1, std::memory_order_relaxed) == 0) wake_monitor();
-    const timespec limit{0, kNapNs};
-    ::syscall(SYS_futex, &g_state.admission, FUTEX_WAIT_PRIVATE, word, &limit, nullptr, 0);
-    // The page may be another monitor's by now, so the count never goes below zero.
-    std::uint32_t now = held.load(std::memory_order_relaxed);
-    while (now != 0 && !held.compare_exchange_weak(now, now - 1)) {
-    }
+    const Outside outside;
+    sleep_held(g_state.admission, word, first_shut(word));
   }
 }
 
@@ -153,12 +134,7 @@ bool is_open(unsigned lane) { return state_of(lane) == kOpen; }
 
 bool shut(unsigned lane) { return change(lane, kOpen, kShut); }
 
-bool empty() {
-  for (const Shard& shard : g_state.shards) {
-    if (shard.inside.load(std::memory_order_seq_cst) != 0) return false;
-  }
-  return true;
-}
+bool empty() { return g_state.working.empty(); }
 
 void drain_until(unsigned lane, std::uint64_t deadline_ns) {
   g_state.deadline_ns[lane].store(deadline_ns, std::memory_order_relaxed);

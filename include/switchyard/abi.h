@@ -47,6 +47,9 @@
 //     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
 //
+// With `limited` = kContextsToo the process's contexts leave as well, once all of its memory has:
+// then its phase is detached. At any lower level they come back first.
+//
 // An order has a number. It changes whenever `limited` changes or limit_bytes falls. The client
 // says with its phase and its error which order they answer, so the monitor never takes the outcome
 // of an earlier attempt for that of a new one.
@@ -236,6 +239,13 @@ inline constexpr std::uint32_t kLeaving = 1;   // work is held, what was accepte
                                                // has been, and memory leaves. Its gate must be open
 inline constexpr std::uint32_t kAbsent = 2;    // work is held; what is there follows limit_bytes
 inline constexpr std::uint32_t kReturning = 3;  // work is held; memory comes back
+inline constexpr std::uint32_t kDetached = 4;  // as kAbsent, and its contexts are away, too: it has
+                                               // nothing on its GPUs
+
+// Residency::limited
+inline constexpr std::uint32_t kUnlimited = 0;    // all may be there, and work goes on
+inline constexpr std::uint32_t kLimited = 1;      // work is held, and limit_bytes holds
+inline constexpr std::uint32_t kContextsToo = 2;  // the same, and the contexts are to leave as well
 
 // Residency::error: why the last move did not come to its end; kSwapFine once one did.
 inline constexpr std::uint32_t kSwapFine = 0;
@@ -243,14 +253,16 @@ inline constexpr std::uint32_t kSwapBusy = 1;        // the accepted work did no
 inline constexpr std::uint32_t kSwapNoHostRoom = 2;  // the host has no room, or no more is allowed
 inline constexpr std::uint32_t kSwapNoDeviceRoom = 3;  // the device has no room (yet): it waits
 inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver failed: swap_result
+inline constexpr std::uint32_t kSwapContextsStay = 5;  // the driver did not take the contexts, or
+                                                       // could not be asked to: swap_result
 
 // Residency::answered: phase and error are from before this page. No order has this number.
 inline constexpr std::uint32_t kAnswersNone = ~0u;
 
 struct alignas(64) Residency {
   // --- monitor → client ---
-  Word32 limited;  // 1: work is held, and limit_bytes holds; 0: all may be there, and work goes on
-  Word32 order;    // its number, stored with release after both; 0: none was given on this page
+  Word32 limited;      // kUnlimited and so on
+  Word32 order;        // its number, stored with release after both; 0: none was given on this page
   Word64 limit_bytes;  // swappable memory that may be on the device
   // Pinned memory of the host that the client may keep for this GPU: its share. What it has beyond
   // that is lacking elsewhere: it gives it back as it can.
@@ -279,10 +291,16 @@ struct alignas(64) Residency {
 static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
               "the residency's layout changed: raise kLayoutVersion");
 
+// Memory::contexts: whether the driver can take the contexts of the process off the GPU.
+inline constexpr std::uint32_t kContextsUnknown = 0;   // an older library, or nothing can leave
+inline constexpr std::uint32_t kContextsMayLeave = 1;  // it can
+inline constexpr std::uint32_t kContextsNoCalls = 2;   // it has no checkpoint
+
 inline constexpr unsigned kMostStays = 16;
 static_assert(kStays <= kMostStays, "no word is left for another reason");
 
-// What a client tells people of its memory on a GPU: no decision hangs on it.
+// What a client tells people of its memory on a GPU. The monitor decides by it only what it refuses
+// to begin with this client.
 struct alignas(32) Memory {
   // --- client → monitor ---
   Word64 stays_bytes[kMostStays];  // that can't leave the device now, by reason (stays.h)
@@ -290,7 +308,7 @@ struct alignas(32) Memory {
   Word64 moved_in_bytes;           // and back
   Word64 spared_bytes;  // that left or came without a copy: unchanged since the last time, or zero
   Word32 times_out;     // how often work was held and what had to leave had left
-  std::uint8_t reserved_client[4];
+  Word32 contexts;      // kContextsUnknown and so on
 };
 static_assert(sizeof(Memory) == 160, "the memory's layout changed: raise kLayoutVersion");
 

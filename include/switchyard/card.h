@@ -34,7 +34,7 @@ namespace switchyard {
        "how long an allocation waits under --on-oom wait")                                     \
   KNOB(swappable, "SWAPPABLE", 8, "no", YesNo, "--swappable", nullptr, false,                  \
        "its memory can be swapped out (`swap-out`, `pause --release`); fixed while it runs")   \
-  KNOB(idle_release, "IDLE_RELEASE", 24, "", Idle, "--idle-release", "TIME", false,            \
+  KNOB(idle_release, "IDLE_RELEASE", 24, "", Idle, "--idle-release", "TIME[,contexts]", false, \
        "swappable; swapped out automatically after this time without work")                    \
   KNOB(oversubscribe, "OVERSUBSCRIBE", 8, "no", YesNo, "--oversubscribe", nullptr, false,      \
        "swappable; alternates with other such jobs when their memory does not fit")

@@ -39,7 +39,8 @@ inline constexpr char kYesNoForms[] = "yes or no";
 inline constexpr char kPauseForms[] =
     "a time such as 60s, 5m or 1h30m, above 0 and up to 24h, or none";
 inline constexpr char kIdleReleaseForms[] =
-    "a time without work such as 60s or 1h30m, above 0 and up to 24h, or none";
+    "a time without work such as 60s or 1h30m, above 0 and up to 24h, perhaps with ,contexts; or "
+    "none";
 inline constexpr char kNameForms[] =
     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit";
 
@@ -201,12 +202,26 @@ inline std::optional<std::chrono::nanoseconds> parse_deadline(std::string_view t
   return is_none(text) ? std::optional(std::chrono::nanoseconds{0}) : parse_seconds(text);
 }
 
-// How long a pause lasts, or a job is idle before its memory leaves; 0, for "none": without end,
-// never.
+// How long a pause lasts, or a job is idle; 0, for "none": without end, never.
 inline std::optional<std::chrono::nanoseconds> parse_pause(std::string_view text) {
   if (is_none(text)) return std::chrono::nanoseconds{0};
   const auto span = parse_seconds(text);
   return span && span->count() > 0 ? span : std::nullopt;
+}
+
+// When an idle job's memory leaves: 0, for "none": never. "10m,contexts": its contexts as well.
+struct IdleRelease {
+  std::chrono::nanoseconds after{0};
+  bool contexts = false;
+  bool operator==(const IdleRelease&) const = default;
+};
+inline std::optional<IdleRelease> parse_idle_release(std::string_view text) {
+  constexpr std::string_view kContexts = ",contexts";
+  const bool contexts = text.size() > kContexts.size() && text.ends_with(kContexts);
+  if (contexts) text.remove_suffix(kContexts.size());
+  const auto after = parse_pause(text);
+  if (!after || (contexts && after->count() == 0)) return std::nullopt;
+  return IdleRelease{*after, contexts};
 }
 
 // What the owner of a monitor may choose.
@@ -272,7 +287,7 @@ using Memory = Kind<&parse_quota, kMemoryForms>;
 using OnOom = Kind<&parse_on_oom, kOnOomForms>;
 using Timeout = Kind<&parse_seconds, kSecondsForms>;
 using YesNo = Kind<&parse_yes_no, kYesNoForms>;
-using Idle = Kind<&parse_pause, kIdleReleaseForms>;
+using Idle = Kind<&parse_idle_release, kIdleReleaseForms>;
 
 }  // namespace kind
 }  // namespace switchyard

@@ -34,6 +34,12 @@ enum class Stays : std::uint8_t {
       kLeaves  // it can leave; or nothing is known of it
 };
 
+// With such memory a process keeps its contexts: the driver takes no checkpoint of managed memory,
+// and the rest is another process's or GPU's, too.
+inline constexpr Stays kKeepsContexts[] = {Stays::kManaged, Stays::kIpcExported,
+                                           Stays::kIpcImported, Stays::kPeerMapped,
+                                           Stays::kMulticast};
+
 // How many reasons there are.
 inline constexpr unsigned kStays = static_cast<unsigned>(Stays::kLeaves);
 

@@ -5,6 +5,7 @@
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/core/lanes.h"
+#include "monitor/residency/contexts.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -69,8 +70,12 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
   const auto until = pause_end(op == "pause" ? request : json::object(), now, out);
   if (!until) return out;
   const std::string release = text_of(request, "release").value_or("false");
+  const std::string contexts = text_of(request, "contexts").value_or("false");
   if (release != "true" && release != "false") {
     return nonsense("release", release, "true or false");
+  }
+  if (contexts != "false" && (contexts != "true" || release != "true")) {
+    return nonsense("contexts", contexts, "true or false, and true only with release");
   }
   const bool pauses = op == "pause";
   const bool leaves = op == "swap-out" || (pauses && release == "true");
@@ -80,11 +85,20 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
                                "with 'switchyard run --swappable'",
                                job.name));
   }
-  if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
+  const Releases releases = !leaves              ? Releases::kNothing
+                            : contexts == "true" ? Releases::kContextsToo
+                                                 : Releases::kMemory;
+  if (releases == Releases::kContextsToo) {
+    if (const std::string why = why_contexts_stay(monitor.registry(), job); !why.empty()) {
+      return refusal(
+          kRefusedByPolicy,
+          fmt::format("the contexts of job '{}' cannot leave its GPU: {}", job.name, why));
+    }
+  } else if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
     return refusal(kRefusedByPolicy,
                    fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
-  if (pauses) monitor.pause(job, *until, leaves, now);
+  if (pauses) monitor.pause(job, *until, releases, now);
   if (op == "resume") monitor.resume(job, now);
   if (op == "swap-out") monitor.swap_out(job, now);
   if (op == "swap-in") monitor.swap_in(job, now);

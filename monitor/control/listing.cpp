@@ -315,8 +315,10 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"waits_for", job.turn.waits_for.empty() ? json(nullptr) : json(job.turn.waits_for)},
-      {"idle_release_seconds",
-       job.knobs.idle_release != Time{0} ? json(seconds(job.knobs.idle_release)) : json(nullptr)},
+      {"idle_release_seconds", job.knobs.idle_release.after != Time{0}
+                                   ? json(seconds(job.knobs.idle_release.after))
+                                   : json(nullptr)},
+      {"idle_release_contexts", job.knobs.idle_release.contexts},
       {"residency", to_string(where)},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
       {"pause_best_effort", job.pause.on && workers > 1},

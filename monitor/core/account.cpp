@@ -31,7 +31,7 @@ std::uint64_t Account::short_of(JobKey job, std::uint64_t bytes) const {
 }
 
 void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
-  holdings_[client] = Holding{job, granted, 0, 0, 0, 0};
+  holdings_[client] = Holding{.job = job, .granted = granted};
 }
 
 void Account::believe(ClientId client, std::uint64_t used_bytes) {
@@ -74,7 +74,20 @@ void Account::set_released(JobKey job, bool released) {
 
 void Account::set_overhead(ClientId client, std::uint64_t bytes) {
   const auto found = holdings_.find(client);
-  if (found != holdings_.end()) found->second.overhead = bytes;
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.overhead = bytes;
+  if (!holding.detached && bytes != 0) holding.overhead_away = 0;
+}
+
+void Account::set_detached(ClientId client, bool detached) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  Holding& holding = found->second;
+  holding.detached = detached;
+  if (!detached) return;
+  holding.overhead_away = holding.overhead_in_full();
+  holding.overhead = 0;
 }
 
 void Account::granted(ClientId client, std::uint64_t bytes) {
@@ -94,7 +107,7 @@ void Account::taken_back(ClientId client, std::uint64_t bytes) {
 std::uint64_t Account::charged(JobKey job) const {
   std::uint64_t sum = 0;
   for (const auto& [client, holding] : holdings_) {
-    if (holding.job == job) sum = plus(sum, plus(holding.granted, holding.overhead));
+    if (holding.job == job) sum = plus(sum, plus(holding.granted, holding.overhead_in_full()));
   }
   return sum;
 }
@@ -110,7 +123,9 @@ std::uint64_t Account::counted(const Holding& holding) const {
 
 // What of a holding is on the device, as far as it counts: credit may be put to use at any time.
 std::uint64_t Account::present(const Holding& holding) const {
-  return plus(plus(counted(holding), holding.credit), holding.overhead);
+  const std::uint64_t overhead =
+      released(holding.job) ? holding.overhead : holding.overhead_in_full();
+  return plus(plus(counted(holding), holding.credit), overhead);
 }
 
 std::uint64_t Account::held(JobKey job) const {

@@ -18,6 +18,7 @@
 // Threading: a plain value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,11 +35,14 @@ class Account {
   struct Holding {
     JobKey job = 0;
     std::uint64_t granted = 0;
-    std::uint64_t credit = 0;    // unused, as last told; never more than granted
-    std::uint64_t overhead = 0;  // NVML's figure minus what the client uses
-    std::uint64_t away = 0;      // of what it uses, not on the device; never more than used()
-    std::uint64_t coming = 0;    // of that, what may come at any time; never more than away
+    std::uint64_t credit = 0;         // unused, as last told; never more than granted
+    std::uint64_t overhead = 0;       // NVML's figure minus what the client uses
+    std::uint64_t away = 0;           // of what it uses, not on the device; never more than used()
+    std::uint64_t coming = 0;         // of that, what may come at any time; never more than away
+    std::uint64_t overhead_away = 0;  // of contexts that are away, or came back unmeasured
+    bool detached = false;            // its contexts are away
     std::uint64_t used() const { return granted - credit; }
+    std::uint64_t overhead_in_full() const { return std::max(overhead, overhead_away); }
     std::uint64_t resident() const { return used() > away ? used() - away : 0; }
   };
   struct Quota {
@@ -74,6 +78,9 @@ class Account {
   void set_credit(ClientId client, std::uint64_t credit);
   void set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming = 0);
   void set_overhead(ClientId client, std::uint64_t bytes);
+  // Its contexts are away, with all that it has: what was measured of them counts again once the
+  // job comes back, before they do.
+  void set_detached(ClientId client, bool detached);
   void granted(ClientId client, std::uint64_t bytes);     // credit and granted grow
   void taken_back(ClientId client, std::uint64_t bytes);  // credit and granted shrink
   // Of what it uses, at most so much is believed.

@@ -242,10 +242,10 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   ResidencyReport out;
   // Acquire: what is there was stored before the phase that it belongs to.
   const std::uint32_t phase = from.phase.load(std::memory_order_acquire);
-  out.phase = phase <= abi::kReturning ? phase : abi::kResident;
+  out.phase = phase <= abi::kDetached ? phase : abi::kResident;
   // Likewise: the error was stored before the order that it answers.
   out.answered = from.answered.load(std::memory_order_acquire);
-  out.error = std::min(get(from.error), abi::kSwapFailed);
+  out.error = std::min(get(from.error), abi::kSwapContextsStay);
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.moves = get(from.moves);
@@ -266,6 +266,7 @@ MemoryReport ClientPage::memory(unsigned at) const {
   out.moved_in_bytes = get(from.moved_in_bytes);
   out.spared_bytes = get(from.spared_bytes);
   out.times_out = get(from.times_out);
+  out.contexts = std::min(get(from.contexts), abi::kContextsNoCalls);
   out.taken_bytes = get(page().residencies[at].taken_bytes);
   return out;
 }
@@ -281,7 +282,9 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   store_if_other(to.gives, order.gives);
   store_if_other(to.takes, order.takes);
   store_if_other(to.limit_bytes, order.limit_bytes);
-  const std::uint32_t limited = order.limited ? 1 : 0;
+  const std::uint32_t limited = !order.limited   ? abi::kUnlimited
+                                : order.contexts ? abi::kContextsToo
+                                                 : abi::kLimited;
   if (to.limited.load(std::memory_order_relaxed) != limited) {
     to.limited.store(limited, std::memory_order_release);
   }

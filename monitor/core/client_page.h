@@ -93,7 +93,9 @@ struct ResidencyReport {
 
   std::uint64_t away_bytes() const { return total_bytes - resident_bytes; }
   // None of it is on the device, or there is none.
-  bool away() const { return phase == abi::kAbsent || total_bytes == 0; }
+  bool away() const { return phase == abi::kAbsent || detached() || total_bytes == 0; }
+  // Nor is any context of the process.
+  bool detached() const { return phase == abi::kDetached; }
   bool resident() const { return phase == abi::kResident || total_bytes == 0; }
 };
 
@@ -104,6 +106,7 @@ struct MemoryReport {
   std::array<std::uint64_t, kStays> stays{};  // by reason (stays.h)
   std::uint64_t moved_out_bytes = 0, moved_in_bytes = 0, spared_bytes = 0, taken_bytes = 0;
   std::uint32_t times_out = 0;
+  std::uint32_t contexts = abi::kContextsUnknown;  // whether they can leave (abi.h)
 };
 
 // How much of it the monitor wants on the device at most, and what the host may keep of it.
@@ -115,6 +118,7 @@ struct ResidencyOrder {
   std::uint64_t takes = 0;
   std::uint64_t soon_bytes = 0;  // that will leave in `gives`, once it is limited
   std::uint32_t number = 0;      // of the attempt (abi.h: order); 0: nothing was asked yet
+  bool contexts = false;         // limited, and the contexts are to leave as well
   bool operator==(const ResidencyOrder&) const = default;
 };
 
@@ -126,6 +130,7 @@ inline bool answers(const ResidencyReport& said, const ResidencyOrder& order) {
 // What had to leave has left, or there is nothing that could. What it says of an earlier order
 // doesn't count: it may be coming back from there.
 inline bool has_left(const ResidencyReport& said, const ResidencyOrder& order) {
+  if (order.contexts) return said.detached() && answers(said, order);
   return said.total_bytes == 0 || (said.away() && answers(said, order));
 }
 

@@ -27,7 +27,7 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_PARSE_KNOB)
 #undef SWITCHYARD_PARSE_KNOB
-  out.swappable = out.swappable || out.oversubscribe || out.idle_release > Time{0};
+  out.swappable = out.swappable || out.oversubscribe || out.idle_release.after > Time{0};
   return out;
 }
 

@@ -36,6 +36,7 @@ Step swapping_in(JobResidency to, Action action, const Seen& seen, Time now) {
 
 Step wanted_in(JobResidency to, Reasons reasons) {
   to.wanted_out = to.wanted_out.without(reasons);
+  to.contexts_out = to.contexts_out.without(reasons);
   // A person has seen it, or wants something else by now.
   if (reasons.has(Reason::kUser)) to.failure = {};
   to.worked_at = to.try_at = Time{0};
@@ -78,7 +79,8 @@ Step begin_out(JobResidency to, const Seen& seen, Time now) {
 
 Step order_out(JobResidency to) {
   to.arriving = false;
-  return stays(to, Action::kOrderOut);
+  const bool contexts = to.state == State::kSwappedOut && to.contexts_out.any();
+  return stays(to, contexts ? Action::kOrderContexts : Action::kOrderOut);
 }
 
 bool may_try(const JobResidency& from, const Seen& seen, Time now) {
@@ -146,6 +148,8 @@ Step by_event(const JobResidency& from, const Input& input, Time now) {
   switch (input.event) {
     case Event::kWantedOut:
       to.wanted_out = from.wanted_out.with(input.reasons);
+      to.contexts_out = input.contexts ? from.contexts_out.with(input.reasons)
+                                       : from.contexts_out.without(input.reasons);
       return stays(to);
     case Event::kWantedIn:
       return wanted_in(from, input.reasons);

@@ -18,6 +18,7 @@
 //                  it stays (an error, or too late)     → SwappingIn   StayIn, all reasons end
 //                  found away                           → SwappingOut  LimitThere
 //     SwappedOut   look, a reason to be out             → SwappedOut   OrderOut
+//                  look, one that takes the contexts    → SwappedOut   OrderContexts
 //                  look, none                           → SwappedOut   FollowRoom
 //                  room followed, and it is its turn    → SwappedOut   Reclaim
 //                  room                                 → SwappingIn   LetIn
@@ -30,8 +31,8 @@
 //
 // "Its turn": nobody is before it, and it is time to try, or all of its memory is there anyway.
 // SwappedOut without a reason is what people see as waiting. A job is told to come only after the
-// account has counted it in full (LetIn follows room). An input that is not in the table changes
-// nothing.
+// account has counted it in full (LetIn follows room). Contexts leave after all memory has, and
+// come with LetIn, or with the first memory. An input that is not in the table changes nothing.
 //
 // Threading: pure functions; Machine is a plain value.
 #pragma once
@@ -94,6 +95,7 @@ struct Failure {
 struct JobResidency {
   State state = State::kResident;
   Reasons wanted_out;
+  Reasons contexts_out;  // of these, what takes the contexts as well
   Failure failure;
   bool arriving = false;          // SwappedOut: it comes in parts, as room comes
   Time try_at{0};                 // SwappedOut: when coming back is tried next
@@ -140,23 +142,25 @@ struct Seen {
 
 struct Input {
   Event event = Event::kLook;
-  Seen seen{};        // of what comes from the executor
-  Reasons reasons{};  // of kWantedOut, kWantedIn
-  Failure failure{};  // of kStays
+  Seen seen{};            // of what comes from the executor
+  Reasons reasons{};      // of kWantedOut, kWantedIn
+  bool contexts = false;  // kWantedOut: they are to leave as well
+  Failure failure{};      // of kStays
 };
 
 enum class Action : std::uint8_t {
   kNothing,
-  kPrepare,     // offer what must leave soon to who comes
-  kBeginOut,    // count only what is there, then as kOrderOut
-  kOrderOut,    // lower the limits, and see what has left
-  kSuspend,     // make its reservation a mere ceiling: others may have the room
-  kFollowRoom,  // set the limits to what the account has room for
-  kReclaim,     // count it in full, if it fits
-  kLetIn,       // lift the limits
-  kStayIn,      // count it in full, fitting or not, then as kLetIn
-  kAdopt,       // count what is there, and suspend; then as kLimitThere
-  kLimitThere,  // let no client have more than it has
+  kPrepare,        // offer what must leave soon to who comes
+  kBeginOut,       // count only what is there, then as kOrderOut
+  kOrderOut,       // lower the limits, and see what has left
+  kOrderContexts,  // the same, and the contexts are to leave as well
+  kSuspend,        // make its reservation a mere ceiling: others may have the room
+  kFollowRoom,     // set the limits to what the account has room for
+  kReclaim,        // count it in full, if it fits
+  kLetIn,          // lift the limits
+  kStayIn,         // count it in full, fitting or not, then as kLetIn
+  kAdopt,          // count what is there, and suspend; then as kLimitThere
+  kLimitThere,     // let no client have more than it has
 };
 
 struct Step {

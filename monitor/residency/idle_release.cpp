@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "monitor/core/lanes.h"
+#include "monitor/residency/contexts.h"
 #include "monitor/residency/oversubscription.h"
 #include "monitor/scheduling/gate_controller.h"
 
@@ -38,14 +39,14 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   using residency::State;
   const residency::JobResidency& memory = *job.memory;
   const bool yields = memory.wanted_out.has(Reason::kYield);
-  if (job.knobs.idle_release == Time{0} && !yields) return;
+  if (job.knobs.idle_release.after == Time{0} && !yields) return;
   const Activity seen = activity_of(registry, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
   const bool held_by_pause = job.pause.on && !job.pause.ending;
   const bool may = !held_by_pause && (!yields || memory.state == State::kSwappedOut);
   const bool gone = yields || memory.wanted_out.has(Reason::kIdle);
   if (gone && seen.held && may) want_back(job, now);
-  if (job.knobs.idle_release == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;
+  if (job.knobs.idle_release.after == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;
   const bool works = seen.work != job.work_seen || seen.engaged || seen.held;
   job.work_seen = seen.work;
   // Who paused it decided about its memory, too.
@@ -53,9 +54,12 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   if (works || stands || memory.worked_at == Time{0}) {
     job.memory.take({.event = residency::Event::kWorks}, now);
   }
-  if (now - memory.worked_at < job.knobs.idle_release) return;
-  spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release));
-  job.memory.take({.event = residency::Event::kWantedOut, .reasons = Reason::kIdle}, now);
+  if (now - memory.worked_at < job.knobs.idle_release.after) return;
+  spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release.after));
+  // Without them its memory leaves all the same.
+  const bool contexts = job.knobs.idle_release.contexts && why_contexts_stay(registry, job).empty();
+  job.memory.take(
+      {.event = residency::Event::kWantedOut, .reasons = Reason::kIdle, .contexts = contexts}, now);
 }
 
 void want_back(Job& job, Time now) {

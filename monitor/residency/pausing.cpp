@@ -11,14 +11,16 @@ constexpr Time kStandsStill = std::chrono::milliseconds(50);
 
 }  // namespace
 
-void pause(Job& job, Time until, bool release, Time now) {
+void pause(Job& job, Time until, Releases releases, Time now) {
   if (!job.pause.on) job.pause.since = job.pause.moved_at = now;
   job.pause.on = true;
   job.pause.until = until;
   job.pause.decided = true;
   job.pause.ending = false;
-  if (release) {
-    job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kPause},
+  if (releases != Releases::kNothing) {
+    job.memory.take({.event = residency::Event::kWantedOut,
+                     .reasons = residency::Reason::kPause,
+                     .contexts = releases == Releases::kContextsToo},
                     now);
   }
   spdlog::info("job '{}' is paused", job.name);
@@ -85,7 +87,9 @@ Drained drained(Registry& registry, Job& job, Time now) {
       // Memory leaves only when its process has nothing on the GPU any more.
       const bool told = state.residency_order.limited;
       const ResidencyReport said = client->page->residency(lane);
-      if (told && said.phase == abi::kAbsent && answers(said, state.residency_order)) continue;
+      if (told && (said.phase == abi::kAbsent || said.detached()) &&
+          answers(said, state.residency_order))
+        continue;
       const GateReport gate = client->page->gate(lane);
       progress += gate.progress;
       done = done && gate.done;

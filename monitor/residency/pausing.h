@@ -15,8 +15,9 @@
 namespace switchyard::monitor {
 
 // `until` 0: until somebody resumes it. A job that is paused already keeps the time of its pause.
-// `release`: its memory is wanted off the device meanwhile (residency.h).
-void pause(Job& job, Time until, bool release, Time now);
+// What is wanted off the device meanwhile (residency.h).
+enum class Releases : std::uint8_t { kNothing, kMemory, kContextsToo };
+void pause(Job& job, Time until, Releases releases, Time now);
 // Memory that has left comes back first; the pause of such a job ends when end_returned() is told
 // so.
 void resume(Job& job, Time now);

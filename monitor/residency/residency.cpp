@@ -80,13 +80,17 @@ bool nothing_leaves(const Registry& registry, const Job& job) {
 }
 
 ResidencyState residency_of(const Registry& registry, const Job& job) {
+  bool all_away = true;
+  for_lanes(registry, job, [&](const Client& client, unsigned at, const Client::Lane& lane) {
+    const bool contexts = job.memory->contexts_out.any() && client.page->report(at).has_context();
+    all_away = all_away && (contexts ? lane.residency.detached() && is_away(lane) : is_away(lane));
+  });
   const State state = job.memory->state;
   if (released(state)) {
     if (!wanted_out(job)) return ResidencyState::kWaiting;
-    if (state != State::kSwappedOut || !all_lanes(registry, job, is_away)) {
-      return ResidencyState::kMoving;
-    }
-    return nothing_leaves(registry, job) ? ResidencyState::kResident : ResidencyState::kSwapped;
+    if (state != State::kSwappedOut || !all_away) return ResidencyState::kMoving;
+    const bool nothing = nothing_leaves(registry, job) && !job.memory->contexts_out.any();
+    return nothing ? ResidencyState::kResident : ResidencyState::kSwapped;
   }
   const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
   if (!job.knobs.swappable || all_lanes(registry, job, there)) return ResidencyState::kResident;
@@ -116,7 +120,8 @@ ResidencyState residency_on(const Registry& registry, const Job& job, std::size_
 
 std::uint32_t failed(const Client::Lane& lane, Time now) {
   const ResidencyReport& said = lane.residency;
-  return said.away() || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
+  const bool gone = lane.residency_order.contexts ? said.detached() : said.away();
+  return gone || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
 }
 
 std::string failure_text(std::uint32_t error, std::uint32_t result) {
@@ -129,6 +134,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
              "larger --host-pool";
     case abi::kSwapNoDeviceRoom:
       return "the GPU has no room for it yet: it is tried again";
+    case abi::kSwapContextsStay:
+      return fmt::format("the driver did not take its contexts (CUDA error {})", result);
     default:
       return fmt::format("the driver refused (CUDA error {})", result);
   }
@@ -232,7 +239,10 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   const ResidencyReport said = client.page->residency(lane);
   // It has as long as everybody from when there is something to move, and while that moves.
   const bool moves = said.resident_bytes < state.residency.resident_bytes;
-  if (state.told_to_leave != Time{0} && (said.away() || state.residency.away() || moves)) {
+  const auto gone = [&](const ResidencyReport& report) {
+    return state.residency_order.contexts ? report.detached() : report.away();
+  };
+  if (state.told_to_leave != Time{0} && (gone(said) || gone(state.residency) || moves)) {
     state.told_to_leave = now_;
   }
   // What it has kept can't leave: nobody shall wait for that.
@@ -254,10 +264,12 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   state.carried = false;
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.
-  if (said.phase == abi::kAbsent || released(job.memory->state)) {
+  if (said.phase == abi::kAbsent || said.detached() || released(job.memory->state)) {
     // With a pause that outlived that monitor, which was one with release.
     if (job.pause.on && !job.pause.decided) {
-      job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kPause}, now_);
+      job.memory.take(
+          {.event = Event::kWantedOut, .reasons = Reason::kPause, .contexts = said.detached()},
+          now_);
     }
     found_away();
   }
@@ -304,9 +316,11 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
     case Action::kBeginOut:
       spdlog::info("job '{}' leaves its GPUs", job.name);
       memory_.release(job);
-      return order_out(job, now);
+      return order_out(job, false, now);
     case Action::kOrderOut:
-      return order_out(job, now);
+      return order_out(job, false, now);
+    case Action::kOrderContexts:
+      return order_out(job, true, now);
     case Action::kSuspend:
       spdlog::info("job '{}' has left its GPUs", job.name);
       memory_.suspend(job);
@@ -341,7 +355,8 @@ void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
                      const ResidencyOrder& order) {
   ResidencyOrder& told = state.residency_order;
   if (told == order) return;
-  const bool anew = order.limited != told.limited || order.limit_bytes < told.limit_bytes;
+  const bool anew = order.limited != told.limited || order.contexts != told.contexts ||
+                    order.limit_bytes < told.limit_bytes;
   told = order;
   if (anew) {
     // Neither "no order yet" nor "no answer".
@@ -362,7 +377,7 @@ void Residency::tell_what_to_prepare(Job& job) {
   });
 }
 
-residency::Input Residency::order_out(Job& job, Time now) {
+residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
   // Whose memory only another needs keeps the rest.
   const bool keeps = job.memory->wanted_out.only_yields();
   bool all_away = true;
@@ -371,6 +386,7 @@ residency::Input Residency::order_out(Job& job, Time now) {
     if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
     order.limited = true;
+    order.contexts = contexts && client.page->report(lane).has_context();
     order.limit_bytes = state.kept_bytes;
     handovers_.leaves(state.gpu, client.id);
     order.gives = handovers_.gives(state.gpu, client.id);

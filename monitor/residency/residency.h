@@ -81,7 +81,7 @@ class Residency {
   // Does it; answers what came of it, if the table waits for that.
   std::optional<residency::Input> act(Job& job, residency::Action action, Time now);
   void tell_what_to_prepare(Job& job);
-  residency::Input order_out(Job& job, Time now);
+  residency::Input order_out(Job& job, bool contexts, Time now);
   void follow_room(Job& job);
   std::uint64_t leaves_anyway(std::size_t gpu) const;
   void let_in(Job& job);

@@ -54,6 +54,8 @@ void Residency::follow_room(Job& job) {
     overdrawn[state.gpu] -= less;
     ResidencyOrder order = state.residency_order;
     order.limit_bytes = state.kept_bytes;
+    // Contexts that are away come with the first memory.
+    order.contexts = order.contexts && said.detached() && state.kept_bytes == 0;
     order.gives = handovers_.gives(state.gpu, client.id);
     order.takes = handovers_.takes(state.gpu, client.id);
     tell(client, lane, state, order);
@@ -63,7 +65,7 @@ void Residency::follow_room(Job& job) {
 void Residency::let_in(Job& job) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
-    order.limited = false;
+    order.limited = order.contexts = false;
     state.told_to_leave = Time{0};
     state.carried = false;
     state.kept_bytes = 0;

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "shim/entry.h"
+#include "shim/inside.h"
 #include "shim/rules/rules.h"
 
 // One line of calls.def becomes a rule bound to its original, a slot that holds our entry, and an
@@ -19,10 +20,12 @@ namespace {
     static auto* original() { return g_driver.name; }    \
     template <typename Original, typename... Args>       \
     static auto apply(Original original, Args... args) { \
+      const Inside inside;                               \
       return rules::rule(original, args...);             \
     }                                                    \
   };
 #include "filtered/calls.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
 
 }  // namespace
@@ -46,6 +49,7 @@ namespace {
       "\n"                                                                                 \
       ".popsection\n");
 #include "filtered/calls.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
 
 namespace switchyard::shim {
@@ -65,6 +69,7 @@ const Line kLines[] = {
   {#name, reinterpret_cast<AnyFunction>(&Entry<decltype(::name), Rule_##name>::call), \
    &g_driver.name},
 #include "filtered/calls.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
 };
 

@@ -10,6 +10,7 @@
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/gate/bursts.h"
+#include "shim/inside.h"
 
 namespace switchyard::shim {
 namespace {
@@ -70,7 +71,10 @@ void hold(unsigned lane) {
     const std::uint32_t closed = gate.closed.load(std::memory_order_acquire);
     if (closed == 0) return;
     gate.held_threads.fetch_add(1, std::memory_order_relaxed);
-    nap(gate.closed, closed);
+    {
+      const Outside outside;
+      nap(gate.closed, closed);
+    }
     count_out(gate.held_threads);
     bursts::drop(lane);
     if (ear.silent()) open_without_monitor();

@@ -7,6 +7,7 @@
 
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/inside.h"
 #include "shim/log.h"
 #include "shim/reset.h"
 
@@ -161,6 +162,7 @@ CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim) {
     }
     // The monitor ends this wait by its verdict; a monitor that goes away ends it too.
     if (!answered || answer.verdict != wire::kWait) return refuse(lane, bytes, answer.lacks);
+    const Outside outside;
     ::nanosleep(&kAskAgain, nullptr);
   }
   return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 #include "shim/rules/context.h"
 
 #include "shim/log.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::rules {
 
@@ -29,6 +30,12 @@ void contexts_changed(int device, int change) {
   if (process().joined.load(std::memory_order_acquire) != 0) {
     request(wire::kRefresh, device, 0, answer);
   }
+}
+
+void context_made(int device) {
+  const auto lane = static_cast<unsigned>(device);
+  if (lane < swap::lanes()) swap::mover::start(lane);
+  swap::mover::context_made(lane);
 }
 
 CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {

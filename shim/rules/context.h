@@ -23,6 +23,9 @@ namespace switchyard::shim::rules {
 // measure. Does nothing in an unmanaged process.
 void contexts_changed(int device, int change);
 
+// The mover has a context to copy by, and one that may have to leave though no memory can.
+void context_made(int device);
+
 // Whether the primary context of `device` is active.
 bool primary_active(int device);
 
@@ -35,7 +38,7 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
   const CUresult result = original(context, device);
   if (result == CUDA_SUCCESS && !before) {
     contexts_changed(device, +1);
-    swap::mover::context_made(static_cast<unsigned>(device));
+    context_made(device);
   }
   return result;
 }
@@ -75,7 +78,7 @@ CUresult context_create(Original original, Args... args) {
   if (result == CUDA_SUCCESS) {
     memory::context_created(device, *std::get<0>(std::tie(args...)));
     contexts_changed(device, +1);
-    swap::mover::context_made(static_cast<unsigned>(device));
+    context_made(device);
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "shim/rules/ipc.h"
 #include "shim/rules/launch.h"
 #include "shim/rules/linear.h"
+#include "shim/rules/plain.h"
 #include "shim/rules/proc_address.h"
 #include "shim/rules/questions.h"
 #include "shim/rules/stream_ordered.h"

@@ -42,6 +42,7 @@ struct Group {
 struct State {
   Group groups[kMaxGroups] = {};
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  int coming_back = kNoDevice;
 };
 constinit State g_state;
 constinit thread_local int t_making = kNoDevice;
@@ -63,6 +64,7 @@ bool same_file(const Group& group) {
 
 int device_of(std::uint32_t client, std::uint32_t parent) {
   if (t_making != kNoDevice) return t_making;
+  if (g_state.coming_back != kNoDevice) return g_state.coming_back;
   for (const Group& group : g_state.groups) {
     if (group.live && group.client == client && group.parent == parent) return group.device;
   }
@@ -288,6 +290,19 @@ void restore_default() {
                   lane.slice_applied_seq.load(std::memory_order_relaxed));
   }
 }
+
+void lose_all() {
+  const Locked locked(g_state.lock);
+  for (Group& group : g_state.groups) group.live = false;
+  publish_counts();
+}
+
+void come_back(int device) {
+  const Locked locked(g_state.lock);
+  g_state.coming_back = device;
+}
+
+void are_back() { come_back(kNoDevice); }
 
 // The lock may have been held by a thread that does not exist here.
 void clear() { renew(g_state); }

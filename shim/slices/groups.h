@@ -35,6 +35,12 @@ void apply_wanted();
 // Gives every group the driver's own slice back: no monitor vouches for a short one any more.
 void restore_default();
 
+// The driver has checkpointed the process: all groups are gone, however it freed them.
+void lose_all();
+// It brings them back on threads of its own: those that are born until are_back() are on `device`.
+void come_back(int device);
+void are_back();
+
 // In a forked child: forgets the parent's groups.
 void clear();
 

@@ -42,6 +42,8 @@ class Standstill : NoCopy {
   ~Standstill();
 
  private:
+  void unlock_all() const;
+
   unsigned locked_;  // movers, the first ones
 };
 

@@ -49,6 +49,7 @@ CUresult start_driver() {
   if (only.state->devices() == 0) return CUDA_ERROR_NO_DEVICE;
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   only.initialised = true;
+  checkpoint::start();
   return CUDA_SUCCESS;
 }
 
@@ -211,16 +212,16 @@ void wait_stream(Stream* stream) {
   wait_done(last);
 }
 
-void wait_context(Context* context) {
+OpRef end_of_work(Context* context) {
   OpRef all = std::make_shared<Op>();
-  {
-    std::lock_guard held(ops_lock());
-    depend(all, context->legacy_stream.last);
-    for (Stream* stream : context->streams) depend(all, stream->last);
-    for (const auto& [thread, stream] : context->thread_streams) depend(all, stream->last);
-    submit(all);
-  }
-  wait_done(all);
+  std::lock_guard held(ops_lock());
+  depend(all, context->legacy_stream.last);
+  for (Stream* stream : context->streams) depend(all, stream->last);
+  for (const auto& [thread, stream] : context->thread_streams) depend(all, stream->last);
+  submit(all);
+  return all;
 }
+
+void wait_context(Context* context) { wait_done(end_of_work(context)); }
 
 }  // namespace fakecuda

@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 
+#include "checkpoint.h"
 #include "control.h"
 #include "driver.h"
 #include "failures.h"
@@ -98,6 +99,7 @@ int gpu_count();
 inline bool valid(CUdevice device) { return device >= 0 && device < gpu_count(); }
 // FAKE_NEED_DRIVER for a helper of several calls. `call`: the name of the one that uses it.
 inline CUresult need_driver(const char* call) {
+  checkpoint::wait_until_running();
   return driver() ? wanted_failure(call) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -138,6 +140,8 @@ void follow_stream(Stream* stream, const OpRef& op);
 OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns,
                 std::function<CUresult()> effect);
 void wait_stream(Stream* stream);
+// An op that is done when all is that was put on the context before it.
+OpRef end_of_work(Context* context);
 void wait_context(Context* context);
 
 }  // namespace fakecuda
@@ -148,6 +152,7 @@ void wait_context(Context* context);
   if (const CUresult wanted_ = ::fakecuda::wanted_failure(__func__)) return wanted_
 // Of one that needs the driver: returns what the driver returns before cuInit.
 #define FAKE_NEED_DRIVER()                               \
+  ::fakecuda::checkpoint::wait_until_running();          \
   ::fakecuda::Driver* const fake = ::fakecuda::driver(); \
   if (!fake) return CUDA_ERROR_NOT_INITIALIZED;          \
   FAKE_MAY_FAIL();                                       \

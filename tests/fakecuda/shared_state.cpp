@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "visible.h"
 
@@ -330,6 +331,38 @@ void State::uncharge(int device, std::uint64_t bytes, int fd) {
     if (known && entry.in_use && entry.inode == status.st_ino) entry.maker = -1;
   }
   if (known) reap_exported_locked();
+}
+
+OnGpus State::take_off() {
+  Locked locked(*this);
+  ProcessEntry& own = file_->processes[self_];
+  OnGpus off;
+  for (int gpu = 0; gpu < kMaxGpus; ++gpu) {
+    off.contexts[gpu] = std::exchange(own.contexts[gpu], 0);
+    off.used_bytes[gpu] = own.used_bytes[gpu].exchange(0);
+  }
+  return off;
+}
+
+bool State::put_back(const OnGpus& off, const int* to) {
+  Locked locked(*this);
+  reap_locked();
+  for (int gpu = 0; gpu < file_->gpu_count; ++gpu) {
+    if (off.used_bytes[gpu] > file_->gpus[to[gpu]].total_bytes - used(to[gpu])) return false;
+  }
+  ProcessEntry& own = file_->processes[self_];
+  for (int gpu = 0; gpu < file_->gpu_count; ++gpu) {
+    own.contexts[to[gpu]] = off.contexts[gpu];
+    own.used_bytes[to[gpu]] = off.used_bytes[gpu];
+  }
+  for (int& gpu : visible_) gpu = to[gpu];
+  return true;
+}
+
+bool State::has_exported() {
+  Locked locked(*this);
+  return std::any_of(std::begin(file_->exported), std::end(file_->exported),
+                     [&](const ExportedEntry& e) { return e.in_use && e.maker == self_; });
 }
 
 int State::add_group(int device, Engine engine) {

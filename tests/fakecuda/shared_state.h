@@ -22,13 +22,25 @@
 namespace fakecuda {
 
 inline constexpr std::uint64_t kStateMagic = 0x3144'5550'4745'4b41;
-inline constexpr std::uint32_t kStateVersion = 5;
+inline constexpr std::uint32_t kStateVersion = 6;
 inline constexpr int kMaxGpus = 8;
 inline constexpr int kMaxProcesses = 512;
 inline constexpr int kMaxGroups = 512;  // per engine
 inline constexpr int kMaxExported = 4096;
 inline constexpr std::uint64_t kMiB = 1 << 20;
 inline constexpr std::uint64_t kContextBytes = 8 * kMiB;
+
+// What another process, or the same, asks of a process's own driver (checkpoint.h).
+struct CheckpointRequest {
+  std::atomic<std::uint32_t> asked;     // a futex word: the number of the request
+  std::atomic<std::uint32_t> answered;  // a futex word: that of the last answer
+  std::int32_t asker;                   // index of its ProcessEntry + 1; 0: nobody
+  std::uint32_t call;
+  std::uint32_t timeout_ms;
+  std::int32_t to[kMaxGpus];  // where what is on each GPU goes
+  std::int32_t result;        // CUresult
+  std::int32_t value;         // the state, or the thread
+};
 
 struct ProcessEntry {
   std::int32_t pid;  // in its own namespace; see State::pid_of
@@ -37,6 +49,7 @@ struct ProcessEntry {
   std::uint32_t observer;  // NVML only
   std::uint32_t contexts[kMaxGpus];
   std::atomic<std::uint64_t> used_bytes[kMaxGpus];  // contexts included
+  CheckpointRequest checkpoint;
 };
 
 struct GroupEntry {
@@ -86,6 +99,12 @@ struct StateFile {
   ExportedEntry exported[kMaxExported];
 };
 
+// What of a process is on the GPUs.
+struct OnGpus {
+  std::uint32_t contexts[kMaxGpus] = {};
+  std::uint64_t used_bytes[kMaxGpus] = {};
+};
+
 class State {
  public:
   // The state of this process, attached at the first call. Null when the file can't be used; why()
@@ -112,6 +131,12 @@ class State {
   bool charge(int device, std::uint64_t bytes);
   // `fd`: by which it may have been exported.
   void uncharge(int device, std::uint64_t bytes, int fd = -1);
+  // All that this process has on the GPUs is taken off them, and put back. `to`: where what was on
+  // each GPU goes, and where its devices are from then on. False: there is no room for all of it.
+  OnGpus take_off();
+  bool put_back(const OnGpus& off, const int* to);
+  // Whether a descriptor keeps memory that this process made and has.
+  bool has_exported();
   // Of a GPU as NVML numbers it.
   std::uint64_t used(int gpu);
   // Removes the entries of the dead, and of what no descriptor keeps any more. REQUIRES: locked.

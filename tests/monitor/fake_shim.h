@@ -106,7 +106,7 @@ class FakeShim {
     residency(at).total_bytes = bytes;
     residency(at).resident_bytes = bytes;
   }
-  bool told_to_leave(unsigned at = 0) const { return residency(at).limited == 1; }
+  bool told_to_leave(unsigned at = 0) const { return residency(at).limited != 0; }
   // Says how far it is, in answer to the present order.
   void say(std::uint32_t phase, std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {
     const std::uint32_t order = residency(at).order;
@@ -121,6 +121,11 @@ class FakeShim {
   void be_absent(unsigned at = 0) const {
     leave(std::min<std::uint64_t>(residency(at).resident_bytes, residency(at).limit_bytes), at);
     say(abi::kAbsent, abi::kSwapFine, at);
+  }
+  // Its contexts have left, too, with what else it had.
+  void be_detached(unsigned at = 0) const {
+    be_absent(at);
+    say(abi::kDetached, abi::kSwapFine, at);
   }
   void be_resident(std::uint32_t error = abi::kSwapFine, unsigned at = 0) const {
     residency(at).resident_bytes = residency(at).total_bytes.load();

@@ -64,6 +64,15 @@ const Names& hooked() {
   return names;
 }
 
+const Names& plain() {
+  static const Names names = {
+#define CUDA_CALL(name, rule) #name,
+#include "shim/plain.def"
+#undef CUDA_CALL
+  };
+  return names;
+}
+
 const std::multimap<std::string, std::string>& exemptions() {
   static const std::multimap<std::string, std::string> lines = {
 #define EXEMPT(name, reason) {#name, reason},
@@ -110,6 +119,20 @@ TEST(Completeness, EveryExemptionHasItsReasonOnce) {
 
 TEST(Completeness, NoExemptionIsHooked) {
   for (const std::string& name : exempt()) EXPECT_FALSE(hooked().contains(name)) << name;
+}
+
+// While the contexts are away a call that nobody sees ends the process.
+TEST(Completeness, EveryCallThatTouchesAContextIsCountedIn) {
+  static const std::regex touches_none(
+      "cu(GetError\\w*|DriverGetVersion|GetExportTable|Checkpoint\\w*|Logs\\w*)");
+  for (const std::string& name : declared()) {
+    const bool known = hooked().contains(name) || plain().contains(name);
+    EXPECT_NE(known, std::regex_match(name, touches_none)) << name;
+  }
+}
+
+TEST(Completeness, NoCallHasTwoRows) {
+  for (const std::string& name : plain()) EXPECT_FALSE(hooked().contains(name)) << name;
 }
 
 // Older headers lack the newer names; the newest that we know has them all.

@@ -120,6 +120,23 @@ TEST_F(GroupsTest, AGroupBornWhileAContextIsMadeIsOnThatContextsGpu) {
   EXPECT_EQ(lane().copy_groups.load(), 2u);
 }
 
+TEST_F(GroupsTest, GroupsThatTheDriverBringsBackAreOnTheGpuThatTheyLeft) {
+  make_context();
+  groups::lose_all();
+  EXPECT_EQ(lane().compute_groups.load(), 0u);
+  groups::come_back(0);
+  born(5, true, 98);
+  born(6, false, 98);
+  groups::are_back();
+  EXPECT_EQ(lane().compute_groups.load(), 1u);
+  EXPECT_EQ(lane().copy_groups.load(), 1u);
+  want(20, 50);
+  EXPECT_EQ(g_set[5], Slices{20});
+  EXPECT_TRUE(g_set[1].empty()) << "it is gone";
+  born(7, false, 97);
+  EXPECT_EQ(lane().copy_groups.load(), 1u);
+}
+
 TEST_F(GroupsTest, ComputeAndCopyGroupsGetTheirOwnSliceAndThePageSaysSo) {
   make_context();
   want(20, 50);

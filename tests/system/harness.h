@@ -26,8 +26,8 @@ using tools::Child;
 using Words = std::vector<std::string>;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-inline constexpr std::chrono::seconds kLimit{180};
 inline constexpr std::uint64_t kMiB = 1u << 20;
+inline constexpr std::chrono::seconds kLimit{180};
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."

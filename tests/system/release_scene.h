@@ -17,11 +17,12 @@ class Release : public Scene {
     child_.reset();
     Scene::TearDown();
   }
-  void begin(const Words& options = {}, std::uint64_t mebibytes = 40) {
+  void begin(const Words& options = {}, std::uint64_t mebibytes = 40, Changes changes = {}) {
     Words all = {"--name", "lender", "--swappable"};
     all.insert(all.end(), options.begin(), options.end());
-    child_.emplace(job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)},
-                       {{"FAKECUDA_PATTERN", "1"}}));
+    changes.insert(changes.begin(), {"FAKECUDA_PATTERN", "1"});
+    child_.emplace(
+        job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)}, changes));
     ASSERT_EQ(line(), "ready");
   }
   std::string line() { return line_of(*child_); }

@@ -67,6 +67,13 @@ TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
     EXPECT_EQ(parse_minimum(none), 0.0);
   }
   EXPECT_FALSE(parse_pause("0")) << "a pause of no time is a slip";
+  EXPECT_EQ(parse_idle_release("10m"), (IdleRelease{std::chrono::minutes(10), false}));
+  EXPECT_EQ(parse_idle_release("1h,contexts"), (IdleRelease{std::chrono::hours(1), true}));
+  EXPECT_EQ(parse_idle_release("none"), IdleRelease());
+  for (const char* wrong :
+       {"none,contexts", ",contexts", "1h,", "1h,all", "contexts", "0,contexts"}) {
+    EXPECT_FALSE(parse_idle_release(wrong)) << wrong;
+  }
   EXPECT_FALSE(parse_share("none")) << "every job has a weight";
   EXPECT_FALSE(parse_quota("nothing"));
 }

@@ -105,6 +105,10 @@ TEST(Swap, APauseReleasesWhenItIsAskedTo) {
   EXPECT_EQ(asked["release"], true);
   EXPECT_EQ(asked["timeout_seconds"], 60);
   EXPECT_EQ(said.out, "train: paused for 60s; its memory (10 GiB) is swapped out\n");
+  EXPECT_FALSE(asked.contains("contexts"));
+  run({"pause", "--release", "--contexts", "train"}, job("swapped", "paused"), &asked);
+  EXPECT_EQ(asked["release"], true);
+  EXPECT_EQ(asked["contexts"], true);
   run({"pause", "train"}, job("resident", "paused"), &asked);
   EXPECT_FALSE(asked.contains("release"));
 }

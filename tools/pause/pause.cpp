@@ -15,6 +15,7 @@ struct Options {
   std::string target;
   std::string timeout;
   bool release = false;
+  bool contexts = false;
   bool json = false;
 };
 
@@ -25,6 +26,8 @@ constexpr char kPauseExamples[] = R"(Examples:
       resume automatically after a minute, even if the monitor has ended by then
   switchyard pause train --release
       also swap its memory out, for others to use; for jobs started with --swappable
+  switchyard pause train --release --contexts
+      leave nothing of the job on the GPU, its contexts included; needs driver 570 or newer
   switchyard pause train --json | jq .drained
       true: nothing of it runs on the GPU; false: some work still ran after 1 s; null: unknown,
       because work was queued before it was counted
@@ -61,7 +64,8 @@ int pause(const Options& options) {
     const std::chrono::duration<double> seconds = *span;
     if (seconds.count() > 0) request["timeout_seconds"] = seconds.count();
   }
-  if (options.release) request["release"] = true;
+  if (options.release || options.contexts) request["release"] = true;
+  if (options.contexts) request["contexts"] = true;
   auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
   if (options.json) {
@@ -71,7 +75,7 @@ int pause(const Options& options) {
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + options.timeout : "";
   fmt::print("{}: paused{}; {}\n", options.target, limit,
-             options.release ? residency_text(*reply) : drained(*reply));
+             request.contains("release") ? residency_text(*reply) : drained(*reply));
   if (truth_of(*reply, "pause_best_effort")) {
     complain(
         fmt::format("'{}' has several processes: each is held at its own next call, so their "
@@ -108,6 +112,8 @@ void add_pause(CommandLine& line) {
   add(line, "pause", "hold a running job", kPauseExamples, *options)
       .option("--timeout", "TIME", options->timeout, "resume automatically after this time")
       .flag("--release", options->release, "also swap its memory out")
+      .flag("--contexts", options->contexts,
+            "as --release, and take its contexts off the GPU: nothing of it is left there")
       .acts([options] { return pause(*options); });
 }
 

@@ -7,6 +7,7 @@
 #include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
+#include "shim/inside.h"
 #include "shim/lock.h"
 #include "shim/reset.h"
 #include "shim/swap/mover.h"
@@ -50,6 +51,7 @@ CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns) {
     const bool pause = paused().paused;
     if (pause || admission::is_quiesced(lane)) end = now + limit_ns;
     if (now >= end && (change(kAsked, kNone) || change(kTaken, kNone))) return CUDA_ERROR_NOT_READY;
+    const Outside outside;
     sleep_ns(pause ? 10'000'000 : 50'000);
   }
   g_stage.store(kNone);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shim/checkpoint/checkpoint.h"
 #include "shim/clock.h"
 #include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
@@ -124,6 +125,12 @@ std::uint64_t Executor::look() {
       case Action::kSwapInPart:
         input = swap_in_part(input.seen);
         break;
+      case Action::kTakeContexts:
+        input = take_contexts(input.seen);
+        break;
+      case Action::kBringContexts:
+        input = bring_contexts(input.seen);
+        break;
       case Action::kConsolidate:
         input = consolidate(input.seen);
         break;
@@ -133,16 +140,23 @@ std::uint64_t Executor::look() {
   }
 }
 
+// While the contexts are away none is current, and the driver answers nobody.
+void Executor::pause() {
+  if (!checkpoint::away()) context_.leave();
+}
+
 Seen Executor::observe() {
   residency_page::heed(lane_);
   const residency_page::Told told = residency_page::told(lane_);
+  const State away = now_.state == State::kDetached ? State::kDetached : State::kSwappedOut;
   Seen seen{.limited = told.limited,
             .limit = told.limit,
+            .detaches = told.detaches,
             .total = residency_page::total(lane_),
             .resident = residency_page::resident(lane_),
             .monitored = residency_page::monitored(),
             .quiesced = admission::is_quiesced(lane_),
-            .answered = residency_page::has_said(lane_, phase_of(State::kSwappedOut)),
+            .answered = residency_page::has_said(lane_, phase_of(away)),
             .asked = consolidation_request::is_asked(lane_) && !paused().paused};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
@@ -151,7 +165,7 @@ Seen Executor::observe() {
 
 Handoff Executor::follow(const Seen& seen) {
   const std::uint64_t takes = residency_page::takes(lane_);
-  if (takes == 0 && !following_) return Handoff::kNone;
+  if ((takes == 0 && !following_) || now_.state == State::kDetached) return Handoff::kNone;
   following_ = takes != 0;
   const bool wants = following_ && wants_handoff(now_, seen) && context_.enter(lane_);
   if (!handover::follow(lane_, takes, wants, has_room(now_, seen))) return Handoff::kNone;
@@ -244,6 +258,7 @@ Event Executor::quiesce(Seen& seen) {
   const residency_page::Told told = residency_page::told(lane_);
   seen.limited = told.limited;
   seen.limit = told.limit;
+  seen.detaches = told.detaches;
   return Event::kQuiesced;
 }
 
@@ -307,6 +322,24 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
   return {.event = moved.stop == Stop::kNothing ? Event::kDone : Event::kStopped,
           .seen = seen,
           .error = error_of(moved.stop)};
+}
+
+Input Executor::take_contexts(const Seen& seen) {
+  context_.leave();
+  result_ = checkpoint::take(lane_);
+  return {.event = checkpoint::away() ? Event::kContextsTaken : Event::kContextsStay,
+          .seen = seen,
+          .error = result_ == kLate ? Error::kBusy : Error::kContextsStay};
+}
+
+Input Executor::bring_contexts(const Seen& seen) {
+  result_ = checkpoint::bring(lane_);
+  Input input{.event = Event::kContextsBack, .seen = seen};
+  if (result_ == CUDA_SUCCESS) return input;
+  const bool no_room = result_ == CUDA_ERROR_OUT_OF_MEMORY;
+  input.event = checkpoint::lost() ? Event::kContextLost : Event::kContextsAway;
+  input.error = no_room ? Error::kNoDeviceRoom : Error::kFailed;
+  return input;
 }
 
 Input Executor::consolidate(const Seen& seen) {

@@ -23,7 +23,7 @@ class Executor {
   // Does what is due. In how many nanoseconds it should look again, unless it is poked; 0: at once.
   std::uint64_t look();
   // After each look: no context is ours.
-  void pause() { context_.leave(); }
+  void pause();
   // A context begins where there was none, perhaps. Called by the thread that makes it, with the
   // mover's lock. Whether something is to be done about it.
   bool context_made();
@@ -44,6 +44,8 @@ class Executor {
   Input swap_out(const Seen& seen);
   Input swap_in(const Seen& seen);
   Input swap_in_part(const Seen& seen);
+  Input take_contexts(const Seen& seen);
+  Input bring_contexts(const Seen& seen);
   Input consolidate(const Seen& seen);
   void answer();
   void make_way();

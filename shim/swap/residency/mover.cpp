@@ -7,6 +7,7 @@
 
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
+#include "shim/inside.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
@@ -23,6 +24,8 @@ namespace {
 
 // The driver compiles the digest's kernel on it: as large as a program's first thread's.
 constexpr std::size_t kStackBytes = 8u << 20;
+// While the contexts of another GPU are away.
+constexpr std::uint64_t kAsideNs = 50'000'000;
 
 struct State {
   std::atomic<std::int32_t> thread_of{0};               // the process that has a mover
@@ -34,14 +37,18 @@ void* run(void* of) {
   State& state = *static_cast<State*>(of);
   // What another thread captures must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
-  residency::Executor& executor = residency::executor(static_cast<unsigned>(&state - g_states));
+  const auto lane = static_cast<unsigned>(&state - g_states);
+  residency::Executor& executor = residency::executor(lane);
   for (;;) {
     const std::uint32_t seen = process().mover.seen();
-    std::uint64_t wait_ns = 0;
+    std::uint64_t wait_ns = kAsideNs;
     {
       const Locked at_work(state.at_work);
-      wait_ns = executor.look();
-      executor.pause();
+      const inside::Look look(lane);
+      if (look.admitted()) {
+        wait_ns = executor.look();
+        executor.pause();
+      }
     }
     if (wait_ns != 0) process().mover.sleep(seen, wait_ns);
   }
@@ -65,10 +72,18 @@ void poke() { process().mover.wake(); }
 
 // A mover uses contexts of all GPUs: it waits for the work in them.
 Standstill::Standstill() : locked_(lanes()) {
-  for (unsigned lane = 0; lane < locked_; ++lane) ::pthread_mutex_lock(&g_states[lane].at_work);
+  // While the contexts are away a mover needs its lock to bring them back.
+  while (locked_ != 0) {
+    Outside outside;
+    for (unsigned lane = 0; lane < locked_; ++lane) ::pthread_mutex_lock(&g_states[lane].at_work);
+    if (outside.try_end()) break;
+    unlock_all();
+  }
 }
 
-Standstill::~Standstill() {
+Standstill::~Standstill() { unlock_all(); }
+
+void Standstill::unlock_all() const {
   for (unsigned lane = locked_; lane-- > 0;) ::pthread_mutex_unlock(&g_states[lane].at_work);
 }
 
@@ -76,7 +91,7 @@ void context_made(unsigned lane) {
   if (lane >= lanes()) return;
   peers::context_made(lane);
   // The mover may be about to find that there is none: it sees this one, or we see that.
-  const Locked at_work(g_states[lane].at_work);
+  const Standstill at_work;
   if (residency::executor(lane).context_made()) poke();
 }
 

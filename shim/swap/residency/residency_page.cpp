@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "shim/checkpoint/steps.h"
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/clock.h"
@@ -131,9 +132,10 @@ bool monitored() { return process().joined.load(std::memory_order_acquire) != 0;
 
 Told told(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
-  const bool limited =
-      words.limited.load(std::memory_order_acquire) != 0 && (monitored() || paused().paused);
-  if (limited) return {true, words.limit_bytes.load(std::memory_order_relaxed)};
+  const std::uint32_t level = words.limited.load(std::memory_order_acquire);
+  if (level != abi::kUnlimited && (monitored() || paused().paused)) {
+    return {true, words.limit_bytes.load(std::memory_order_relaxed), level == abi::kContextsToo};
+  }
   return !monitored() && another_made_way(lane) ? Told{true, 0} : Told{};
 }
 
@@ -188,6 +190,7 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(fresh.memories[lane].moved_in_bytes, memory.moved_in_bytes);
   copy_word(fresh.memories[lane].spared_bytes, memory.spared_bytes);
   copy_word(fresh.memories[lane].times_out, memory.times_out);
+  copy_word(fresh.memories[lane].contexts, memory.contexts);
   // Until the new monitor has made up its mind, what a person released stays away.
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);

@@ -36,6 +36,7 @@ bool monitored();
 struct Told {
   bool limited = false;
   std::uint64_t limit = UINT64_MAX;
+  bool detaches = false;  // the contexts are to leave as well
 };
 Told told(unsigned lane);
 // Without a monitor: the GPU's memory lacks room and has made way, until it is tried again. That of

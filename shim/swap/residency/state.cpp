@@ -49,7 +49,7 @@ Step no_context(Residency to, Error error, bool context_made, std::uint64_t now_
 
 Step look_admitted(const Residency& from, const Seen& seen, std::uint64_t now_ns) {
   if (seen.asked) return quiescing(from, Action::kConsolidate);
-  if (seen.total == 0) return stays(from, Action::kShrinkPool, kLookNs);
+  if (seen.total == 0 && !seen.detaches) return stays(from, Action::kShrinkPool, kLookNs);
   if (now_ns < from.not_before_ns) return stays(from, Action::kNothing, kSoonNs);
   if (seen.limited) {
     if (seen.context) return stays(from, Action::kFindHostRoom, kSoonNs);
@@ -69,17 +69,28 @@ Step wait_away(Residency from, const Seen& seen) {
   return seen.answered ? step : saying(step, Error::kFine);
 }
 
+Step look_detached(const Residency& from, const Seen& seen, std::uint64_t now_ns) {
+  if (seen.detaches) {
+    const Step step = stays(from, Action::kNothing, kLookNs);
+    return seen.answered ? step : saying(step, Error::kFine);
+  }
+  if (now_ns < from.not_before_ns) return stays(from, Action::kNothing, kSoonNs);
+  return stays(from, Action::kBringContexts, 0);
+}
+
 Step look_away(Residency from, const Seen& seen, std::uint64_t now_ns) {
   if (now_ns < from.not_before_ns) return stays(from, Action::kNothing, kSoonNs);
   const bool leaves = seen.limited && seen.resident > seen.limit;
-  if (!leaves && (!seen.limited || seen.total == 0)) {
+  const bool empty = seen.total == 0 && !seen.detaches;
+  if (!leaves && (!seen.limited || empty)) {
     return seen.context ? swapping_in(from, Error::kFine)
                         : no_context(from, Error::kFailed, false, now_ns);
   }
   const bool taken = seen.handoff == Handoff::kTaken || seen.handoff == Handoff::kBegun;
   const bool comes = taken ? seen.handoff == Handoff::kBegun : has_room(from, seen);
-  if (!leaves && !comes) return wait_away(from, seen);
+  if (!leaves && !comes && !(seen.detaches && seen.resident == 0)) return wait_away(from, seen);
   from.state = State::kSwappedOut;
+  if (!leaves && !comes) return stays(from, Action::kTakeContexts, 0);
   if (!seen.context) {
     return backing_off(stays(from, Action::kNothing, kLookNs), Error::kFailed, now_ns);
   }
@@ -142,6 +153,26 @@ Step context_made(const Residency& from, bool away) {
   return enter(from, away ? State::kSwappingIn : State::kResident, Action::kNothing, 0);
 }
 
+Step contexts_taken(Residency to) {
+  to.backoff_ns = 0;
+  return saying(enter(to, State::kDetached, Action::kNothing, kLookNs), Error::kFine);
+}
+
+Step contexts_back(Residency to) {
+  to.backoff_ns = 0;
+  return saying(enter(to, State::kSwappedOut, Action::kNothing, 0), Error::kFine);
+}
+
+// They are where they were, on the device or not.
+Step contexts_unmoved(const Residency& from, Error error, std::uint64_t now_ns) {
+  return backing_off(stays(from, Action::kNothing, kSoonNs), error, now_ns);
+}
+
+Step look(const Residency& from, const Seen& seen, std::uint64_t now_ns) {
+  if (from.state == State::kDetached) return look_detached(from, seen, now_ns);
+  return admits(from.state) ? look_admitted(from, seen, now_ns) : look_away(from, seen, now_ns);
+}
+
 Step move_ended(const Residency& from, const Input& input, std::uint64_t now_ns) {
   const bool done = input.event == Event::kDone;
   switch (from.state) {
@@ -159,8 +190,7 @@ Step move_ended(const Residency& from, const Input& input, std::uint64_t now_ns)
 Step next(const Residency& from, const Input& input, std::uint64_t now_ns) {
   switch (input.event) {
     case Event::kLook:
-      return admits(from.state) ? look_admitted(from, input.seen, now_ns)
-                                : look_away(from, input.seen, now_ns);
+      return look(from, input.seen, now_ns);
     case Event::kHostRoom:
       return host_room_found(from, input.seen);
     case Event::kNoHostRoom:
@@ -180,6 +210,13 @@ Step next(const Residency& from, const Input& input, std::uint64_t now_ns) {
       return consolidated(from, input.away);
     case Event::kContextMade:
       return context_made(from, input.away);
+    case Event::kContextsTaken:
+      return contexts_taken(from);
+    case Event::kContextsBack:
+      return contexts_back(from);
+    case Event::kContextsStay:
+    case Event::kContextsAway:
+      return contexts_unmoved(from, input.error, now_ns);
   }
   return stays(from, Action::kNothing, kLookNs);
 }
@@ -190,11 +227,14 @@ bool is_legal(State from, State to) {
     case State::kResident:
       return to == State::kQuiescing;
     case State::kQuiescing:
-      return to != State::kSwappedOut;
+      return to != State::kSwappedOut && to != State::kDetached;
     case State::kSwappingOut:
       return to == State::kSwappedOut || to == State::kSwappingIn;
     case State::kSwappedOut:
-      return to == State::kQuiescing || to == State::kSwappingIn || to == State::kNoContext;
+      return to == State::kQuiescing || to == State::kSwappingIn || to == State::kNoContext ||
+             to == State::kDetached;
+    case State::kDetached:
+      return to == State::kSwappedOut || to == State::kNoContext;
     case State::kSwappingIn:
       return to == State::kSwappedOut || to == State::kResident || to == State::kNoContext;
     case State::kNoContext:
@@ -215,6 +255,8 @@ std::uint32_t phase_of(State state) {
       return abi::kAbsent;
     case State::kSwappingIn:
       return abi::kReturning;
+    case State::kDetached:
+      return abi::kDetached;
   }
   return abi::kResident;
 }
@@ -226,7 +268,7 @@ bool needs_context(Action action) {
 
 bool wants_handoff(const Residency& now, const Seen& seen) {
   const bool leaves = seen.limited && seen.resident > seen.limit;
-  return !admits(now.state) && !leaves && seen.total != 0;
+  return !admits(now.state) && now.state != State::kDetached && !leaves && seen.total != 0;
 }
 
 bool has_room(const Residency& now, const Seen& seen) {

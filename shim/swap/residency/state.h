@@ -21,6 +21,14 @@
 //                  host room found                           → Quiescing     Quiesce
 //                  limit above, or another's chunks leave    → SwappedOut    SwapInPart
 //                  limit lifted, or nothing is left          → SwappingIn    SwapIn returning
+//                  nothing is left, the contexts shall go    → SwappedOut    TakeContexts
+//                  the contexts are taken                    → Detached                    detached
+//                  they stay                                 → SwappedOut    backs off     error
+//     Detached     the order stands                          → Detached
+//                  the contexts may come                     → Detached      BringContexts
+//                  they are back                             → SwappedOut                  absent
+//                  they are not                              → Detached      backs off     error
+//                  the driver has lost them                  → NoContext                   error
 //     SwappingIn   done                                      → Resident                    resident
 //                  stopped                                   → SwappingIn    backs off     error
 //                  order                                     → as SwappedOut
@@ -31,7 +39,8 @@
 // Work is admitted in Resident and in NoContext, where it fails by itself and nobody is held for
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
 // held quiesces at once, unless a context has just been made over memory that is away. After a
-// failure the same state is tried again, later and later.
+// failure the same state is tried again, later and later. Contexts leave also where no memory is to
+// be moved. While they are away the driver may be asked for nothing but to bring them.
 //
 // Threading: pure functions.
 #pragma once
@@ -49,8 +58,9 @@ enum class State : std::uint8_t {
   kSwappedOut,
   kSwappingIn,
   kNoContext,
+  kDetached,
 };
-inline constexpr unsigned kStates = 6;
+inline constexpr unsigned kStates = 7;
 
 // As abi.h: kSwap*.
 enum class Error : std::uint32_t {
@@ -59,6 +69,7 @@ enum class Error : std::uint32_t {
   kNoHostRoom = abi::kSwapNoHostRoom,
   kNoDeviceRoom = abi::kSwapNoDeviceRoom,
   kFailed = abi::kSwapFailed,
+  kContextsStay = abi::kSwapContextsStay,
 };
 
 // A hand-over in which memory of another job comes.
@@ -73,6 +84,7 @@ enum class Handoff : std::uint8_t {
 struct Seen {
   bool limited = false;  // work is to be held, and so much may be there meanwhile
   std::uint64_t limit = UINT64_MAX;
+  bool detaches = false;  // limited, and the contexts are to leave as well
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
   bool monitored = true;
@@ -85,17 +97,21 @@ struct Seen {
 };
 
 enum class Event : std::uint8_t {
-  kLook,          // nothing is under way
-  kHostRoom,      // FindHostRoom: it is there
-  kNoHostRoom,    // it is not
-  kQuiesced,      // Quiesce: the accepted work is done
-  kLate,          // it is not, and work goes on
-  kFailed,        // the driver refused to wait for it
-  kDone,          // SwapOut, SwapIn, SwapInPart: all of it
-  kStopped,       // less, and `error` says why
-  kContextLost,   // SwapIn: nothing can be done in the context any more
-  kConsolidated,  // Consolidate: `away` tells whether some of it is away now
-  kContextMade,   // by the application, over memory that may be `away`
+  kLook,           // nothing is under way
+  kHostRoom,       // FindHostRoom: it is there
+  kNoHostRoom,     // it is not
+  kQuiesced,       // Quiesce: the accepted work is done
+  kLate,           // it is not, and work goes on
+  kFailed,         // the driver refused to wait for it
+  kDone,           // SwapOut, SwapIn, SwapInPart: all of it
+  kStopped,        // less, and `error` says why
+  kContextLost,    // SwapIn: nothing can be done in the context any more
+  kConsolidated,   // Consolidate: `away` tells whether some of it is away now
+  kContextMade,    // by the application, over memory that may be `away`
+  kContextsTaken,  // TakeContexts: nothing of the process is on the GPU any more
+  kContextsStay,   // all is as before, and `error` says why
+  kContextsBack,   // BringContexts: they are there
+  kContextsAway,   // they are still away, and `error` says why; or kContextLost
 };
 
 struct Input {
@@ -112,12 +128,14 @@ enum class Action : std::uint8_t {
   kSwapOut,       // until no more than the limit is there
   kSwapIn,        // all of it
   kSwapInPart,    // as the limit permits
-  kMakeWay,       // perhaps: two without a monitor may each hold what the other lacks
-  kConsolidate,   // what was asked for
-  kAnswer,        // who asked
-  kStandReady,    // for what another job hands over
-  kShrinkPool,    // of pinned host memory
-  kTendPool,      // the same, or let it grow for the next move
+  kTakeContexts,  // off the GPU
+  kBringContexts,
+  kMakeWay,      // perhaps: two without a monitor may each hold what the other lacks
+  kConsolidate,  // what was asked for
+  kAnswer,       // who asked
+  kStandReady,   // for what another job hands over
+  kShrinkPool,   // of pinned host memory
+  kTendPool,     // the same, or let it grow for the next move
 };
 
 // What is remembered between two inputs.

@@ -241,6 +241,27 @@ TEST(Accounts, AReleasedJobHoldsWhatIsThereOfIt) {
   EXPECT_EQ(account.held(7), 4 * kGiB + 500 * kMiB);
 }
 
+TEST(Accounts, ContextsThatAreAwayCountAgainBeforeTheyComeBack) {
+  Account account = of(10 * kGiB);
+  account.join(1, 7, 4 * kGiB);
+  account.set_overhead(1, 500 * kMiB);
+  account.set_released(7, true);
+  account.set_away(1, 4 * kGiB);
+  account.set_detached(1, true);
+  EXPECT_EQ(account.held(7), 0u);
+  account.set_overhead(1, 0);  // NVML sees nothing of it
+  account.set_detached(1, true);
+  EXPECT_EQ(account.in_full(7), 4 * kGiB + 500 * kMiB);
+  EXPECT_EQ(account.charged(7), 4 * kGiB + 500 * kMiB);
+  account.set_released(7, false);
+  EXPECT_EQ(account.held(7), 4 * kGiB + 500 * kMiB) << "nobody else gets their room";
+  account.set_detached(1, false);
+  account.set_overhead(1, 0);
+  EXPECT_EQ(account.held(7), 4 * kGiB + 500 * kMiB) << "until they are measured";
+  account.set_overhead(1, 300 * kMiB);
+  EXPECT_EQ(account.held(7), 4 * kGiB + 300 * kMiB);
+}
+
 TEST(Accounts, NoMoreIsAwayThanIsUsed) {
   Account account = of(10 * kGiB);
   account.join(1, 7, 4 * kGiB);

@@ -48,7 +48,7 @@ class World {
     switch (roll(10)) {
       case 0:
       case 1:
-        take({.event = Event::kWantedOut, .reasons = reason});
+        take({.event = Event::kWantedOut, .reasons = reason, .contexts = roll(2) == 0});
         break;
       case 2:
         take({.event = Event::kWantedIn, .reasons = reason});
@@ -138,7 +138,11 @@ class World {
       case Action::kBeginOut:
         released_ = true;
         return order_out();
+      case Action::kOrderContexts:
+        EXPECT_EQ(machine_->state, State::kSwappedOut);
+        return order_out();
       case Action::kOrderOut:
+        EXPECT_FALSE(machine_->state == State::kSwappedOut && machine_->contexts_out.any());
         return order_out();
       case Action::kSuspend:
         EXPECT_LE(there_, limit_);

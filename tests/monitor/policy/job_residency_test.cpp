@@ -179,6 +179,45 @@ TEST(JobResidencyTable, SwappedOutIsOrderedAgainWhileAReasonStands) {
   }
 }
 
+Step wanted_with_contexts(const JobResidency& from, Reasons reasons, bool contexts = true) {
+  return next(from, {.event = Event::kWantedOut, .reasons = reasons, .contexts = contexts}, kNow);
+}
+
+TEST(JobResidencyTable, TheContextsAreOrderedOnceAllMemoryHasLeft) {
+  for (const Reason reason : kEachReason) {
+    JobResidency from = wanted_with_contexts(in(State::kSwappingOut), reason).to;
+    expect(look(from), State::kSwappingOut, Action::kOrderOut);
+    from = after(from, Event::kLeft).to;
+    expect(look(from), State::kSwappedOut, Action::kOrderContexts);
+    expect(after(from, Event::kLeft), State::kSwappedOut, Action::kNothing);
+  }
+}
+
+TEST(JobResidencyTable, ContextsStayForReasonsThatDoNotTakeThem) {
+  JobResidency from = wanted_with_contexts(in(State::kSwappedOut), Reason::kPause).to;
+  from = wanted_with_contexts(from, Reason::kUser, false).to;
+  expect(look(from), State::kSwappedOut, Action::kOrderContexts);
+  from = wanted(from, Event::kWantedIn, Reason::kPause).to;
+  expect(look(from), State::kSwappedOut, Action::kOrderOut);
+}
+
+TEST(JobResidencyTable, AReasonSaysAnewWhetherItTakesTheContexts) {
+  const JobResidency from = wanted_with_contexts(in(State::kSwappedOut), Reason::kPause).to;
+  expect(look(wanted_with_contexts(from, Reason::kPause, false).to), State::kSwappedOut,
+         Action::kOrderOut);
+}
+
+TEST(JobResidencyTable, ContextsThatStayEndAllReasons) {
+  const Failure why{.failed = true, .error = 5, .result = 801};
+  const JobResidency from =
+      wanted_with_contexts(in(State::kSwappedOut), Reasons(Reason::kPause)).to;
+  const Step step = could_not(from, why);
+  expect(step, State::kSwappedOut, Action::kNothing);
+  EXPECT_FALSE(step.to.wanted_out.any());
+  EXPECT_FALSE(step.to.contexts_out.any());
+  EXPECT_EQ(step.to.failure, why);
+}
+
 TEST(JobResidencyTable, SwappedOutWithoutAReasonFollowsTheRoom) {
   const Step step = look(in(State::kSwappedOut));
   expect(step, State::kSwappedOut, Action::kFollowRoom);

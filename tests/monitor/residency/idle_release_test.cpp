@@ -41,6 +41,29 @@ struct Idles : Rig {
   }
 };
 
+TEST(Idling, TheContextsLeaveAsWellWhereThatWasAsked) {
+  for (const bool can : {true, false}) {
+    Idles rig;
+    const Joined a = rig.runs({.name = "x", .idle_release = "60s,contexts"});
+    EXPECT_TRUE(rig.allocate(a, kGiB));
+    a.shim.swappable(kGiB);
+    a.shim.open_context();
+    a.shim.memory().contexts = can ? abi::kContextsMayLeave : abi::kContextsNoCalls;
+    rig.pass(milliseconds(250));
+    EXPECT_EQ(rig.job()["idle_release_contexts"], true);
+    rig.goes_away(a);
+    EXPECT_EQ(a.shim.residency().limited, can ? abi::kContextsToo : abi::kLimited)
+        << "its memory leaves all the same";
+    if (!can) continue;
+    a.shim.be_detached();
+    rig.pass(milliseconds(250));
+    EXPECT_EQ(rig.job()["residency"], "swapped");
+    rig.stand(a, 1);
+    rig.pass(milliseconds(250));
+    EXPECT_EQ(a.shim.residency().limited, abi::kUnlimited);
+  }
+}
+
 TEST(Idling, AJobThatDoesNotWorkLeavesWhenItsTimeIsOver) {
   Idles rig;
   const Joined a = rig.notebook();

@@ -97,6 +97,66 @@ TEST(Residency, AJobLeavesAndWhatItHadIsFree) {
   EXPECT_EQ(rig.free(), 4 * kGiB);
 }
 
+TEST(Residency, ContextsLeaveAfterTheMemoryAndTheAnswerWaitsForThem) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, 3 * kGiB);
+  a.shim.open_context();
+  a.shim.memory().contexts = abi::kContextsMayLeave;
+  rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
+  EXPECT_EQ(a.shim.residency().limited, abi::kLimited);
+  rig.is_absent(a);
+  EXPECT_EQ(a.shim.residency().limited, abi::kContextsToo);
+  EXPECT_EQ(rig.job()["residency"], "moving");
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  a.shim.be_detached();
+  rig.pass(milliseconds(250));
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["residency"], "swapped");
+  EXPECT_EQ(rig.tell("resume")["residency"], "moving");
+  EXPECT_EQ(a.shim.residency().limited, abi::kUnlimited);
+  rig.is_back(a);
+  EXPECT_EQ(rig.job()["residency"], "resident");
+}
+
+TEST(Residency, ContextsThatCannotLeaveAreRefusedBeforeAnythingIsTouched) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, kGiB);
+  a.shim.open_context();
+  const auto refused = [&] {
+    const json out =
+        rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
+    EXPECT_EQ(out["error"]["code"], kRefusedByPolicy) << out;
+    EXPECT_FALSE(a.shim.told_to_leave());
+    EXPECT_NE(rig.job()["state"], "paused");
+    return out.dump();
+  };
+  EXPECT_NE(refused().find("library is older"), std::string::npos);
+  a.shim.memory().contexts = abi::kContextsNoCalls;
+  EXPECT_NE(refused().find("no checkpoint"), std::string::npos);
+  a.shim.memory().contexts = abi::kContextsMayLeave;
+  for (const Stays why : kKeepsContexts) {
+    abi::Word64& bytes = a.shim.memory().stays_bytes[static_cast<unsigned>(why)];
+    bytes = 1;
+    EXPECT_NE(refused().find("ps --memory"), std::string::npos);
+    bytes = 0;
+  }
+}
+
+TEST(Residency, ContextsThatTheDriverDoesNotTakeBringTheJobBack) {
+  Swaps rig;
+  const Joined a = rig.with({.name = "x"}, kGiB);
+  a.shim.open_context();
+  a.shim.memory().contexts = abi::kContextsMayLeave;
+  rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
+  rig.is_absent(a);
+  a.shim.residency().swap_result = 801;
+  a.shim.say(abi::kAbsent, abi::kSwapContextsStay);
+  rig.pass(milliseconds(250));
+  const json out = rig.awaited(Awaits::kOut, a);
+  EXPECT_NE(out.dump().find("CUDA error 801"), std::string::npos) << out;
+  rig.pass(milliseconds(250));
+  EXPECT_EQ(a.shim.residency().limited, abi::kUnlimited);
+}
+
 TEST(Residency, AJobComesBackOnlyWhenItFits) {
   Swaps rig;
   const Joined a = rig.swapped_out({.name = "x"}, 3 * kGiB);

@@ -8,6 +8,7 @@ namespace reach {
 const Row kRows[] = {
 #define CUDA_CALL(name, rule) {#name, reinterpret_cast<const void*>(&::name)},
 #include "filtered/calls.def"
+#include "filtered/plain.def"
 #undef CUDA_CALL
     {nullptr, nullptr},
 };

@@ -3,8 +3,10 @@
 #include <cstdlib>
 #include <thread>
 
+#include "shim/checkpoint/neighbours.h"
 #include "shim/client/client.h"
 #include "shim/clock.h"
+#include "shim/inside.h"
 #include "shim/memory/ledger.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
@@ -30,6 +32,17 @@ bool share(wire::Kind kind, const wire::Share&, Descriptors& descriptors, wire::
   return true;
 }
 
+namespace neighbours {
+
+void contexts_left(unsigned) { testing::g_mover->groups = false; }
+void contexts_come(unsigned) { testing::g_mover->groups_come = true; }
+void contexts_came(unsigned, bool all) {
+  testing::g_mover->groups = all;
+  testing::g_mover->groups_come = false;
+}
+
+}  // namespace neighbours
+
 namespace testing {
 
 namespace {
@@ -40,6 +53,48 @@ CUresult export_memory(void* out, CUmemGenericAllocationHandle, CUmemAllocationH
                        unsigned long long) {
   *static_cast<int*>(out) = ::dup(STDERR_FILENO);
   return CUDA_SUCCESS;
+}
+
+decltype(g_driver.cuCtxSetCurrent) g_set_current = nullptr;
+
+// A call while the process is locked or checkpointed would sleep, or end it.
+CUresult use(CUcontext context) {
+  EXPECT_NE(g_mover->process, CU_PROCESS_STATE_LOCKED);
+  EXPECT_NE(g_mover->process, CU_PROCESS_STATE_CHECKPOINTED);
+  return g_set_current(context);
+}
+
+// One call of the driver's checkpoint: it needs a state, and leads to another.
+CUresult step(CUprocessState from, CUprocessState to, CUresult result) {
+  EXPECT_EQ(g_world->context, nullptr) << "no context of ours may be current";
+  if (g_mover->process != from) return CUDA_ERROR_ILLEGAL_STATE;
+  if (result == CUDA_SUCCESS) g_mover->process = to;
+  return result;
+}
+
+void have_checkpoint() {
+  g_set_current = g_driver.cuCtxSetCurrent;
+  g_driver.cuCtxSetCurrent = use;
+  g_driver.cuCheckpointProcessGetState = [](int pid, CUprocessState* out) {
+    EXPECT_EQ(pid, ::getpid());
+    *out = g_mover->process;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuCheckpointProcessLock = [](int, CUcheckpointLockArgs* args) {
+    EXPECT_NE(args->timeoutMs, 0u) << "no wait without a limit";
+    return step(CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED, g_mover->lock_result);
+  };
+  g_driver.cuCheckpointProcessCheckpoint = [](int, CUcheckpointCheckpointArgs*) {
+    return step(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED, g_mover->take_result);
+  };
+  g_driver.cuCheckpointProcessRestore = [](int, CUcheckpointRestoreArgs* args) {
+    EXPECT_EQ(args->gpuPairsCount, 0u);
+    EXPECT_TRUE(g_mover->groups_come) << "what is born now is known";
+    return step(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED, g_mover->restore_result);
+  };
+  g_driver.cuCheckpointProcessUnlock = [](int, CUcheckpointUnlockArgs*) {
+    return step(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING, g_mover->unlock_result);
+  };
 }
 
 }  // namespace
@@ -57,6 +112,7 @@ MoverTest::MoverTest() {
   };
   g_driver.cuMemExportToShareableHandle = export_memory;
   g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  have_checkpoint();
   process().swappable.store(1);
   allow_host(swap::pinned_pool::kSlab);
   swap::mover::allocated(0, kAll);
@@ -76,6 +132,7 @@ MoverTest::~MoverTest() {
   process().captures.store(0);
   swap::residency::clear();
   for (unsigned lane : {0u, 1u}) swap::admission::open(lane);
+  inside::open();
   g_mover = &g_nobodys;
 }
 

@@ -38,6 +38,15 @@ struct MoverWorld {
   std::atomic<std::uint64_t> now_ns{1'000 * kSecond};
   std::function<void()> during_sleep;
 
+  // --- the driver's checkpoint of the process ---
+  CUprocessState process = CU_PROCESS_STATE_RUNNING;
+  CUresult lock_result = CUDA_SUCCESS;
+  CUresult take_result = CUDA_SUCCESS;
+  CUresult restore_result = CUDA_SUCCESS;
+  CUresult unlock_result = CUDA_SUCCESS;
+  bool groups = true;  // the process has channel groups
+  bool groups_come = false;
+
   // --- the monitor ---
   std::uint32_t monitor = 1;                     // 0: it keeps no shared memory
   std::vector<std::pair<wire::Kind, int>> told;  // of shared memory: what, and how many descriptors
@@ -52,6 +61,10 @@ class MoverTest : public PipelineTest {
 
   // --- the monitor's words ---
   static void limit(std::uint64_t bytes);
+  static void detach() {
+    limit(0);
+    words().limited.store(abi::kContextsToo);
+  }
   static void lift() { words().limited.store(0); }
   static void allow_host(std::uint64_t bytes) { words().host_limit_bytes.store(bytes); }
   static void monitor_dies() { process().joined.store(0); }
@@ -82,6 +95,9 @@ class MoverTest : public PipelineTest {
   static std::uint64_t resident() { return words().resident_bytes.load(); }
   static bool admits() { return swap::admission::is_open(); }
   bool is_away() { return phase() == abi::kAbsent && resident() == 0 && !admits(); }
+  bool is_detached() {
+    return phase() == abi::kDetached && mover_.process == CU_PROCESS_STATE_CHECKPOINTED;
+  }
   bool is_back() { return phase() == abi::kResident && admits(); }
   std::uint64_t now() { return mover_.now_ns.load(); }
   // No byte is lost, and the page tells what is where.

@@ -44,11 +44,13 @@ class World {
       case 1:
         limited_ = true;
         limit_ = roll(kChunks + 2) * kChunkBytes;
+        detaches_ = roll(2) == 0;
         break;
       case 2:
         limited_ = false;
         break;
       case 3:
+        if (detached()) break;  // nobody can: the contexts are away
         if (!context_) make_context();
         context_ = !context_;
         break;
@@ -90,14 +92,16 @@ class World {
   Seen see() {
     return {.limited = limited_,
             .limit = limited_ ? limit_ : UINT64_MAX,
+            .detaches = limited_ && detaches_,
             .total = kChunks * kChunkBytes,
             .resident = resident_ * kChunkBytes,
             .monitored = monitored_,
             .quiesced = quiesced_,
-            .answered = said_phase_ == abi::kAbsent,
+            .answered = said_phase_ == phase_of(detached() ? State::kDetached : State::kSwappedOut),
             .asked = asked_,
-            .handoff = admits(now_.state) ? Handoff::kNone : handoff_};
+            .handoff = admits(now_.state) || detached() ? Handoff::kNone : handoff_};
   }
+  bool detached() const { return now_.state == State::kDetached; }
 
   void adopt(const Step& step) {
     EXPECT_TRUE(is_legal(now_.state, step.to.state))
@@ -143,6 +147,14 @@ class World {
       case Action::kSwapInPart:
         move_in(input, action == Action::kSwapInPart);
         return true;
+      case Action::kTakeContexts:
+        EXPECT_EQ(resident_, 0u);
+        input.event = fails() ? Event::kContextsStay : Event::kContextsTaken;
+        return true;
+      case Action::kBringContexts:
+        EXPECT_TRUE(detached());
+        bring_contexts(input);
+        return true;
       case Action::kMakeWay:
         if (roll(2) == 0) resident_ = 0;
         return false;
@@ -175,7 +187,16 @@ class World {
     if (input.event == Event::kStopped) input.error = Error::kNoHostRoom;
   }
 
+  void bring_contexts(Input& input) {
+    input.event = fails() ? Event::kContextsAway : Event::kContextsBack;
+    input.error = Error::kNoDeviceRoom;
+    if (calm_ || roll(8) != 0) return;
+    input.event = Event::kContextLost;
+    context_ = false;
+  }
+
   void move_in(Input& input, bool part) {
+    EXPECT_FALSE(detached());
     const std::uint64_t most = part ? std::min(kChunks, input.seen.limit / kChunkBytes) : kChunks;
     if (!context_) {
       input.event = part ? Event::kStopped : Event::kContextLost;
@@ -200,6 +221,7 @@ class World {
   std::uint64_t time_ = 1'000'000'000;
   std::uint64_t resident_ = kChunks;
   bool limited_ = false;
+  bool detaches_ = false;
   std::uint64_t limit_ = 0;
   bool context_ = true;
   bool monitored_ = true;

@@ -378,6 +378,77 @@ TEST(ResidencyState, AnOrderWithoutAContextIsFollowedAsWhenResident) {
   expect(look(in(State::kNoContext), seen), State::kQuiescing, Action::kConsolidate);
 }
 
+// --- Detached ---
+
+Seen detaching(std::uint64_t resident = 0) {
+  Seen seen = away_under(0, resident);
+  seen.detaches = true;
+  return seen;
+}
+
+TEST(ResidencyState, OnceNothingIsLeftTheContextsAreTaken) {
+  expect(look(in(State::kSwappedOut), detaching()), State::kSwappedOut, Action::kTakeContexts);
+  expect(look(in(State::kSwappedOut), detaching(kMiB)), State::kSwappedOut, Action::kFindHostRoom);
+  EXPECT_FALSE(needs_context(Action::kTakeContexts));
+}
+
+TEST(ResidencyState, TheContextsLeaveAlsoWhereNoMemoryIsToBeMoved) {
+  Seen seen = detaching();
+  seen.total = 0;
+  expect(look(in(State::kResident), seen), State::kResident, Action::kFindHostRoom);
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kTakeContexts);
+}
+
+TEST(ResidencyState, ThatTheContextsAreTakenIsSaidInAnswerToTheOrder) {
+  const Step step = after(in(State::kSwappedOut), Event::kContextsTaken, detaching());
+  expect(step, State::kDetached, Action::kNothing);
+  expect_says(step, Error::kFine);
+  EXPECT_EQ(phase_of(step.to.state), abi::kDetached);
+}
+
+TEST(ResidencyState, ContextsThatStayAreTriedAgainLater) {
+  const Step step =
+      after(in(State::kSwappedOut), Event::kContextsStay, detaching(), Error::kContextsStay);
+  expect(step, State::kSwappedOut, Action::kNothing);
+  expect_backs_off(step, Error::kContextsStay);
+}
+
+TEST(ResidencyState, WhileTheContextsAreAwayNothingIsAskedOfTheDriver) {
+  Seen seen = detaching();
+  expect(look(in(State::kDetached), seen), State::kDetached, Action::kNothing);
+  EXPECT_FALSE(look(in(State::kDetached), seen).says);
+  seen.answered = false;
+  expect_says(look(in(State::kDetached), seen), Error::kFine);
+  seen.handoff = Handoff::kTaken;
+  expect(look(in(State::kDetached), seen), State::kDetached, Action::kNothing);
+  EXPECT_FALSE(wants_handoff(in(State::kDetached), away()));
+  EXPECT_FALSE(may_offer(in(State::kDetached), away()));
+  EXPECT_FALSE(admits(State::kDetached));
+}
+
+TEST(ResidencyState, AtAnyLowerLevelTheContextsComeFirst) {
+  for (const Seen& seen : {away(), away_under(0), away_under(kTotal)}) {
+    expect(look(in(State::kDetached), seen), State::kDetached, Action::kBringContexts);
+  }
+  const Step step = after(in(State::kDetached), Event::kContextsBack, away());
+  expect(step, State::kSwappedOut, Action::kNothing);
+  expect_says(step, Error::kFine);
+  EXPECT_EQ(step.look_in_ns, 0u);
+}
+
+TEST(ResidencyState, ContextsThatFindNoRoomAreTriedAgainLater) {
+  const Step step = after(in(State::kDetached), Event::kContextsAway, away(), Error::kNoDeviceRoom);
+  expect(step, State::kDetached, Action::kNothing);
+  expect_backs_off(step, Error::kNoDeviceRoom);
+  expect(look(step.to, away(), kNow), State::kDetached, Action::kNothing);
+}
+
+TEST(ResidencyState, ContextsThatTheDriverHasLostLetWorkFailByItself) {
+  const Step step = after(in(State::kDetached), Event::kContextLost, away(), Error::kFailed);
+  expect(step, State::kNoContext, Action::kNothing);
+  expect_backs_off(step, Error::kFailed);
+}
+
 // --- what the executor asks ---
 
 TEST(ResidencyState, WorkIsAdmittedWhenAllIsThereOrNothingCanBringItBack) {
@@ -407,15 +478,17 @@ TEST(ResidencyState, WhatLeavesSoonIsOfferedOnlyWhileWorkGoesOn) {
 
 TEST(ResidencyState, OnlyTheDrawnChangesAreLegal) {
   const State all[kStates] = {State::kResident,   State::kQuiescing,  State::kSwappingOut,
-                              State::kSwappedOut, State::kSwappingIn, State::kNoContext};
+                              State::kSwappedOut, State::kSwappingIn, State::kNoContext,
+                              State::kDetached};
   // from, by rows, to each of these, by columns.
   constexpr bool kLegal[kStates][kStates] = {
-      {true, true, false, false, false, false},  // Resident
-      {true, true, true, false, true, true},     // Quiescing
-      {false, false, true, true, true, false},   // SwappingOut
-      {false, true, false, true, true, true},    // SwappedOut
-      {true, false, false, true, true, true},    // SwappingIn
-      {true, true, false, false, true, true},    // NoContext
+      {true, true, false, false, false, false, false},  // Resident
+      {true, true, true, false, true, true, false},     // Quiescing
+      {false, false, true, true, true, false, false},   // SwappingOut
+      {false, true, false, true, true, true, true},     // SwappedOut
+      {true, false, false, true, true, true, false},    // SwappingIn
+      {true, true, false, false, true, true, false},    // NoContext
+      {false, false, false, true, false, true, true},   // Detached
   };
   for (unsigned from = 0; from < kStates; ++from) {
     for (unsigned to = 0; to < kStates; ++to) {

@@ -1,0 +1,16 @@
+// What the checkpoint asks of folders that include it; wiring/checkpoint.cpp does it
+// (client/neighbours.h).
+//
+// Threading: the mover's thread.
+#pragma once
+
+namespace switchyard::shim::neighbours {
+
+// The process has no channel groups any more.
+void contexts_left(unsigned lane);
+// From now on, until contexts_came(), whoever makes channel groups makes them on the GPU of `lane`.
+void contexts_come(unsigned lane);
+// `all`: what was there before is there again.
+void contexts_came(unsigned lane, bool all);
+
+}  // namespace switchyard::shim::neighbours

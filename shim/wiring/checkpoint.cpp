@@ -1,0 +1,16 @@
+// What the checkpoint's neighbours do for it.
+#include "shim/checkpoint/neighbours.h"
+#include "shim/slices/groups.h"
+
+namespace switchyard::shim::neighbours {
+
+void contexts_left(unsigned) { groups::lose_all(); }
+
+void contexts_come(unsigned lane) { groups::come_back(static_cast<int>(lane)); }
+
+void contexts_came(unsigned, bool all) {
+  groups::are_back();
+  if (!all) groups::lose_all();
+}
+
+}  // namespace switchyard::shim::neighbours

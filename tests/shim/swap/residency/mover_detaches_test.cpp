@@ -1,0 +1,222 @@
+// The mover takes the contexts away as well, and brings them back.
+#include <string.h>
+
+#include <thread>
+
+#include "shim/checkpoint/checkpoint.h"
+#include "shim/inside.h"
+#include "shim/swap/residency/residency_page.h"
+#include "tests/shim/swap/residency/mover_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+
+class MoverDetaches : public MoverTest {
+ protected:
+  void expect_running() {
+    EXPECT_EQ(mover_.process, CU_PROCESS_STATE_RUNNING);
+    EXPECT_FALSE(inside::is_closed());
+  }
+  void expect_stays_with(std::uint32_t for_error, CUresult result) {
+    run_for(kSecond);
+    expect_held(abi::kAbsent, for_error, 0);
+    EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(result));
+    expect_running();
+    EXPECT_TRUE(mover_.groups);
+    lift();
+    ASSERT_TRUE(run_until([&] { return is_back(); }));
+    expect_told_right();
+  }
+};
+
+TEST_F(MoverDetaches, TheContextsLeaveAfterTheMemoryAndComeBackBeforeIt) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  expect_held(abi::kDetached, abi::kSwapFine, 0);
+  EXPECT_FALSE(mover_.groups);
+  EXPECT_TRUE(inside::is_closed());
+  run_for(kSecond);
+  EXPECT_TRUE(is_detached());
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_TRUE(mover_.groups);
+  expect_running();
+  expect_told_right();
+}
+
+TEST_F(MoverDetaches, AProcessWithoutMemoryToMoveLeavesAsWell) {
+  swap::mover::freed(0, kAll, kAll);
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_running();
+  swap::mover::allocated(0, kAll);
+}
+
+TEST_F(MoverDetaches, OnlyTheContextsComeWhenMemoryMayNotYet) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  expect_running();
+}
+
+TEST_F(MoverDetaches, AMemoryThatIsAwayAlreadyIsEnough) {
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+}
+
+TEST_F(MoverDetaches, WhoComesMeanwhileIsHeldAndSeen) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  std::atomic<bool> came{false};
+  std::thread caller([&] {
+    const Inside inside;
+    came.store(true);
+  });
+  while (words().held_threads.load() == 0) std::this_thread::yield();
+  EXPECT_FALSE(came.load());
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  caller.join();
+  EXPECT_TRUE(came.load());
+}
+
+TEST_F(MoverDetaches, WhoDoesNotComeOutOfACallKeepsTheContextsThere) {
+  std::atomic<bool> go{false};
+  std::atomic<bool> there{false};
+  std::thread caller([&] {
+    const Inside inside;
+    there.store(true);
+    while (!go.load()) std::this_thread::yield();
+  });
+  while (!there.load()) std::this_thread::yield();
+  detach();
+  ASSERT_TRUE(run_until([&] { return error() == abi::kSwapBusy; }));
+  expect_running();
+  go.store(true);
+  caller.join();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+}
+
+TEST_F(MoverDetaches, WhoSleepsInTheLibraryIsNoHindrance) {
+  std::atomic<bool> there{false};
+  std::thread caller([&] {
+    const Inside inside;
+    const Outside outside;
+    there.store(true);
+    while (!inside::is_closed()) std::this_thread::yield();
+  });
+  while (!there.load()) std::this_thread::yield();
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  while (words().held_threads.load() == 0) std::this_thread::yield();
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  caller.join();
+}
+
+TEST_F(MoverDetaches, WhenTheLockFailsAllIsAsBefore) {
+  mover_.lock_result = CUDA_ERROR_NOT_READY;
+  detach();
+  expect_stays_with(abi::kSwapBusy, CUDA_ERROR_NOT_READY);
+}
+
+TEST_F(MoverDetaches, WhenTheCheckpointFailsAllIsAsBefore) {
+  mover_.take_result = CUDA_ERROR_NOT_SUPPORTED;
+  detach();
+  expect_stays_with(abi::kSwapContextsStay, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_F(MoverDetaches, ADriverThatDoesNotUnlockIsAskedAgain) {
+  mover_.take_result = CUDA_ERROR_NOT_SUPPORTED;
+  mover_.unlock_result = CUDA_ERROR_UNKNOWN;
+  detach();
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kDetached; }));
+  lift();
+  run_for(kSecond);
+  EXPECT_TRUE(inside::is_closed()) << "its calls would sleep in the driver";
+  mover_.unlock_result = CUDA_SUCCESS;
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_running();
+}
+
+TEST_F(MoverDetaches, WithoutRoomItIsTriedAgain) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  mover_.restore_result = CUDA_ERROR_OUT_OF_MEMORY;
+  lift();
+  run_for(kSecond);
+  EXPECT_TRUE(is_detached());
+  EXPECT_EQ(error(), abi::kSwapNoDeviceRoom);
+  EXPECT_TRUE(inside::is_closed());
+  mover_.restore_result = CUDA_SUCCESS;
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_told_right();
+}
+
+TEST_F(MoverDetaches, WhatTheDriverLostLetsWorkFailByItself) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  mover_.restore_result = CUDA_ERROR_UNKNOWN;
+  mover_.process = CU_PROCESS_STATE_FAILED;
+  lift();
+  ASSERT_TRUE(run_until([&] { return admits(); }));
+  EXPECT_EQ(error(), abi::kSwapFailed);
+  EXPECT_FALSE(inside::is_closed());
+}
+
+TEST_F(MoverDetaches, WithoutAMonitorTheContextsComeBack) {
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  monitor_dies();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_running();
+}
+
+TEST_F(MoverDetaches, APersonsPauseOutlivesTheMonitor) {
+  detach();
+  pause(true);
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  monitor_dies();
+  run_for(5 * kSecond);
+  EXPECT_TRUE(is_detached());
+  pause(false);
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+}
+
+TEST_F(MoverDetaches, ContextsThatTheDriverCannotTakeAreNotTouched) {
+  const auto expect_untouched = [&] {
+    detach();
+    expect_stays_with(abi::kSwapContextsStay, CUDA_ERROR_NOT_SUPPORTED);
+    mover_.now_ns.fetch_add(10 * kSecond);
+  };
+  for (const Stays why : kKeepsContexts) {
+    process().stays_bytes[0][static_cast<unsigned>(why)].store(1);
+    expect_untouched();
+    process().stays_bytes[0][static_cast<unsigned>(why)].store(0);
+  }
+  page().lanes[0].contexts.store(1);
+  page().lanes[1].contexts.store(1);
+  expect_untouched();
+  page().lanes[1].contexts.store(0);
+  g_driver.cuCheckpointProcessLock = nullptr;
+  expect_untouched();
+}
+
+TEST_F(MoverDetaches, TheProcessSaysWhetherTheDriverCanTakeContexts) {
+  ::strcpy(page().card.swappable, "yes");
+  swap::residency_page::choose_swappable(1);
+  EXPECT_EQ(page().memories[0].contexts.load(), abi::kContextsMayLeave);
+  g_driver.cuCheckpointProcessRestore = nullptr;
+  swap::residency_page::choose_swappable(1);
+  EXPECT_EQ(page().memories[0].contexts.load(), abi::kContextsNoCalls);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
