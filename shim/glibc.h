@@ -11,6 +11,9 @@ asm(".symver pthread_once, pthread_once@GLIBC_2.2.5");
 asm(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
 asm(".symver pthread_attr_setstacksize, pthread_attr_setstacksize@GLIBC_2.2.5");
 asm(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.2.5");
+asm(".symver pthread_rwlock_rdlock, pthread_rwlock_rdlock@GLIBC_2.2.5");
+asm(".symver pthread_rwlock_wrlock, pthread_rwlock_wrlock@GLIBC_2.2.5");
+asm(".symver pthread_rwlock_unlock, pthread_rwlock_unlock@GLIBC_2.2.5");
 #else
 #error "Switchyard is for Linux on x86-64"
 #endif
