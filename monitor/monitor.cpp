@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "monitor/core/frames.h"
+#include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::monitor {
@@ -264,38 +265,52 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
 }
 
 void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
-  monitor::pause(job, until, releases, now);
+  const bool leaves = releases != Releases::kNothing;
+  const bool held = job.pause.on && job.pause.at_cut && !leaves;
+  if (!held && gangs::is_gang(registry_, job) && gangs::why_no_cut(registry_, job).empty()) {
+    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = until}, now);
+  } else {
+    monitor::pause(job, until, releases, now);
+  }
   look(now);
 }
 
 void Monitor::resume(Job& job, Time now) {
+  gangs::cancel(registry_, job);
   want_in(job, now);
   monitor::resume(job, now);
   look(now);
 }
 
 void Monitor::swap_out(Job& job, Time now) {
-  want_out(job, now);
+  if (gangs::is_gang(registry_, job)) {
+    gangs::hold(job, {.leaves = true}, now);
+  } else {
+    want_out(job, now);
+  }
   look(now);
 }
 
 void Monitor::swap_in(Job& job, Time now) {
+  gangs::cancel(registry_, job);
   want_in(job, now);
   look(now);
 }
 
 void Monitor::follow_residency(Time now) {
-  if (residency_.follow(now)) scheduler_.look(now);
+  const bool held = gangs::follow(registry_, now);
+  if (residency_.follow(now) || held) scheduler_.look(now);
 }
 
 Time Monitor::look(Time now) {
   end_pauses(registry_, now);
+  gangs::follow(registry_, now);
   residency_.follow(now);
   return earlier(next_due(), scheduler_.look(now));
 }
 
 Time Monitor::look_at_due(Time now) {
-  const Time due = residency_.due();
+  const Time due = earlier(residency_.due(), gangs::due(registry_));
   if (end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
   return earlier(next_due(), scheduler_.look_at_due(now));
 }
@@ -307,7 +322,10 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
   return earlier(next_due(), scheduler_.look_at_those_of(*client, now));
 }
 
-Time Monitor::next_due() const { return earlier(next_pause_end(registry_), residency_.due()); }
+Time Monitor::next_due() const {
+  const Time ends = earlier(next_pause_end(registry_), gangs::due(registry_));
+  return earlier(ends, residency_.due());
+}
 
 void Monitor::tick(Time now) {
   now_ = now;

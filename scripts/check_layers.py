@@ -40,11 +40,11 @@ FLOORS = {
     "shim": ["glibc", "no_copy", "lock", "thread", "clock", "wake_word", "reset", "own_fd", "log",
              "dl", "table", "driver", "entry", "thread_count", "client", "inside", "capture",
              "memory", "contexts", "checkpoint", "work_guard", "gate", "swap", "ipc", "slices",
-             "nvml", "wiring", "rules", "doors"],
+             "nvml", "nccl", "wiring", "rules", "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],
-    "tools": ["base", "backend", "policy", "ps", "run", "set", "status", "stop", "swap", "version",
+    "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "pause", "main"],
 }
 

@@ -15,6 +15,7 @@
 #include "tools/ps/ps.h"
 #include "tools/run/run.h"
 #include "tools/set/set.h"
+#include "tools/stats/stats.h"
 #include "tools/status/status.h"
 #include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
@@ -39,6 +40,7 @@ void declare(tools::CommandLine& line) {
   tools::add_run(line);
   tools::add_status(line);
   tools::add_ps(line);
+  tools::add_stats(line);
   tools::add_set(line);
   tools::add_pause(line);
   tools::add_resume(line);

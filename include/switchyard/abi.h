@@ -58,6 +58,19 @@
 // goes on once there is no limit. Where one leaves for another, both get the same number, under
 // which memory itself can be handed over (handover.h).
 //
+// Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
+// launched there. All ranks of a communicator launch the same ones in the same order, so the counts
+// tell who lags behind. A slot is free while `use` is 0; it is stored last, with release.
+//
+// Cut: the monitor asks the processes that wait for each other to stop where none of them waits. It
+// writes the largest count of each communicator as its target, then `cut`. A thread stops before
+// the launch of a collective when all its communicators have reached their targets; else it goes
+// on. So the counts of all become equal, and what was launched everywhere ends. A process is there
+// when its counts are, and nobody is in a call: `left` equals `entered`.
+//
+//     monitor: target = max ; cut = n          client: entered += 1 ; stop if cut and all there:
+//     (a larger count: target again, n + 1)            left += 1, sleep on `cut`; else launch
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -72,6 +85,7 @@
 #include <cstdint>
 
 #include "switchyard/card.h"
+#include "switchyard/collectives.h"
 #include "switchyard/stays.h"
 
 namespace switchyard::abi {
@@ -83,6 +97,7 @@ inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kMemoriesOffset = 5632;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 inline constexpr std::size_t kResidenciesOffset = 12288;
+inline constexpr std::size_t kCommunicatorsOffset = 14336;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -312,6 +327,33 @@ struct alignas(32) Memory {
 };
 static_assert(sizeof(Memory) == 160, "the memory's layout changed: raise kLayoutVersion");
 
+inline constexpr unsigned kMostCommunicators = 32;
+inline constexpr unsigned kMostCollectives = 11;
+static_assert(static_cast<unsigned>(Collective::kEnd) <= kMostCollectives,
+              "no word is left for another kind");
+
+// One communicator of the client (collectives.h).
+struct alignas(64) Communicator {
+  // --- client → monitor ---
+  Word64 id;         // the same for all ranks, never 0
+  Word32 use;        // 0: the slot is free; else its lane + 1
+  Word32 rank;       // of this client
+  Word32 ranks;      // how many there are; 0: not known yet
+  Word32 last_kind;  // of the last operation (switchyard/collectives.h); 0: there was none
+  // Operations that were launched, also by graphs: counted before NCCL is called. Sends and
+  // receives count where there are two ranks: else ranks differ in them.
+  Word64 launched;
+  Word64 bytes;       // of all operations
+  Word64 last_bytes;  // of the last
+  Word64 last_ns;     // CLOCK_MONOTONIC: when it was launched
+  Word32 sent;        // sends and receives, where they are not in `launched`
+
+  // --- monitor → client ---
+  Word32 target;  // while Page::cut isn't 0: the low half of `launched` at which it may stop
+};
+static_assert(sizeof(Communicator) == 64 && offsetof(Communicator, launched) == 24,
+              "the communicator's layout changed: raise kLayoutVersion");
+
 struct Page {
   Head head;
 
@@ -319,26 +361,37 @@ struct Page {
   alignas(64) Word64 heartbeat;  // grows at least four times a second while the monitor lives
   Word32 monitor_pid;            // in the monitor's PID namespace; for messages only
   Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
-  std::uint8_t reserved_monitor[48];
+  Word32 cut;  // 0: none is asked for; else it changes with every target. A futex word
+  std::uint8_t reserved_monitor[44];
 
   // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
   // at every `set` (card_seq odd while it writes). The client says it again when it joins anew, so
   // that a restarted monitor rebuilds its roster from what the clients say.
   alignas(64) Word32 card_seq;
-  std::uint8_t reserved_card[60];
+  // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
+  Word32 collectives[kMostCollectives];
+  std::uint8_t reserved_card[16];
   JobCard card;
-  std::uint8_t reserved_tail[24];
+
+  // --- client → monitor ---
+  Word32 unwatched;  // communicators that live and for which no slot was free
+  Word32 stopped;    // threads that sleep at the cut now
+  Word64 entered;    // launches of collectives that have begun, in calls of NCCL and by graphs,
+  Word64 left;       // and that have returned; both only grow
 
   Lane lanes[kMaxGpus];
   Memory memories[kMaxGpus];  // memory i belongs to lane i; it fills what was reserved here
 
   // Not alignas: a mapping begins at any page of memory.
-  Gate gates[kMaxGpus];             // likewise
-  Residency residencies[kMaxGpus];  // likewise
+  Gate gates[kMaxGpus];                            // likewise
+  Residency residencies[kMaxGpus];                 // likewise
+  Communicator communicators[kMostCommunicators];  // they fill what was reserved here
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
                   offsetof(Page, gates) == kGatesOffset &&
-                  offsetof(Page, residencies) == kResidenciesOffset && sizeof(Page) <= kPageBytes,
+                  offsetof(Page, residencies) == kResidenciesOffset &&
+                  offsetof(Page, communicators) == kCommunicatorsOffset &&
+                  sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

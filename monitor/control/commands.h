@@ -14,8 +14,9 @@
 
 namespace switchyard::monitor {
 
-// What a job is waited for: that its work on the GPU ends, that its memory is out, or is back.
-enum class Awaits : std::uint8_t { kNothing, kDrained, kOut, kIn };
+// What a job is waited for: that its work on the GPU ends, that its ranks have come and it ends,
+// that its memory is out, or is back.
+enum class Awaits : std::uint8_t { kNothing, kDrained, kHeld, kOut, kIn };
 
 struct Answer {
   std::string json;

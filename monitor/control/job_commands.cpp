@@ -6,6 +6,7 @@
 #include "monitor/control/reply.h"
 #include "monitor/core/lanes.h"
 #include "monitor/residency/contexts.h"
+#include "monitor/residency/gangs.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -24,9 +25,16 @@ json not_out(const Job& job) {
 
 // Nullopt while there is something to wait for.
 std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
+  if (!job.gang.failure.empty()) {
+    return refusal(job.gang.code, fmt::format("job '{}' goes on, because its ranks could not be "
+                                              "stopped together: {}",
+                                              job.name, job.gang.failure));
+  }
+  if (gangs::waits(job)) return std::nullopt;
   const ResidencyState where = residency_of(monitor.registry(), job);
   bool ready = true;
-  if (awaits == Awaits::kDrained) ready = drained(monitor.registry(), job, now) != Drained::kNo;
+  if (awaits == Awaits::kDrained || awaits == Awaits::kHeld)
+    ready = drained(monitor.registry(), job, now) != Drained::kNo;
   if (awaits == Awaits::kIn) ready = where == ResidencyState::kResident;
   if (awaits == Awaits::kOut) {
     if (!wanted_out(job)) return not_out(job);
@@ -98,11 +106,20 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
     return refusal(kRefusedByPolicy,
                    fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
+  if (const std::string why = leaves ? gangs::why_no_cut(monitor.registry(), job) : "";
+      !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
+  }
+  job.gang.failure.clear();
   if (pauses) monitor.pause(job, *until, releases, now);
   if (op == "resume") monitor.resume(job, now);
   if (op == "swap-out") monitor.swap_out(job, now);
   if (op == "swap-in") monitor.swap_in(job, now);
-  const Awaits awaits = leaves ? Awaits::kOut : pauses ? Awaits::kDrained : Awaits::kIn;
+  const Awaits awaits = leaves              ? Awaits::kOut
+                        : gangs::waits(job) ? Awaits::kHeld
+                        : pauses            ? Awaits::kDrained
+                                            : Awaits::kIn;
   if (auto ready = reply_if_ready(monitor, awaits, job, now)) return *ready;
   answer.awaits = awaits;
   answer.job = job.key;
@@ -112,6 +129,8 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
 Time patience(Awaits awaits) {
   // Memory that stops leaving is given up before, and the answer says why.
   if (awaits == Awaits::kOut) return std::chrono::hours(1);
+  // Ranks come, or are given up; then it is as with any pause.
+  if (awaits == Awaits::kHeld) return cut::kComesWithin + std::chrono::seconds(3);
   return std::chrono::seconds(awaits == Awaits::kIn ? 2 : 1);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "monitor/control/communicator_listing.h"
 #include "monitor/control/memory_listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
@@ -281,14 +282,15 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
   };
 }
 
-}  // namespace
-
-json list_job(Monitor& monitor, const Job& job, Time now) {
+// `ranks`: how many of its communicators are in it.
+json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& ranks) {
   json processes = json::array();
   for (const ClientId id : job.clients) {
     if (const Client* client = monitor.registry().client(id)) {
-      processes.push_back(
-          {{"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}});
+      processes.push_back({{"pid", client->peer.pid},
+                           {"name", client->process},
+                           {"observer", client->observer},
+                           {"collectives", list_collectives(*client->page)}});
     }
   }
   json gpus = json::array();
@@ -305,7 +307,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
   const ResidencyState where = residency_of(monitor.registry(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
   const State state = state_of(monitor, job, where, work);
-  return {
+  json out = {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
@@ -321,7 +323,7 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"idle_release_contexts", job.knobs.idle_release.contexts},
       {"residency", to_string(where)},
       {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
-      {"pause_best_effort", job.pause.on && workers > 1},
+      {"pause_best_effort", job.pause.on && workers > 1 && !job.pause.at_cut},
       {"drained", list_drained(monitor, job.key, now)},
       {"priority", to_string(job.knobs.priority)},
       {"share_weight", job.knobs.share},
@@ -334,11 +336,16 @@ json list_job(Monitor& monitor, const Job& job, Time now) {
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},
   };
+  ranks = list_communicators(monitor, job, now, out);
+  return out;
 }
+
+}  // namespace
 
 json list_alone(Monitor& monitor, const Job& job, Time now) {
   json out = success();
-  out.update(list_job(monitor, job, now));
+  std::size_t ranks = 0;
+  out.update(list_job(monitor, job, now, ranks));
   return out;
 }
 
@@ -364,8 +371,9 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   std::size_t bytes = 0;
   auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
   for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
-    jobs.push_back(list_job(monitor, job->second, now));
-    bytes += listed_bytes(job->second);
+    std::size_t ranks = 0;
+    jobs.push_back(list_job(monitor, job->second, now, ranks));
+    bytes += listed_bytes(job->second) + kRankBytes * ranks;
   }
   if (job != all.end()) {
     return {{"jobs", std::move(jobs)}, {"more_after", std::prev(job)->first}};

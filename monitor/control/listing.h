@@ -14,8 +14,7 @@ namespace switchyard::monitor {
 nlohmann::json list_status(Monitor& monitor, Time now);
 // All jobs; or, where `request` has "after", a part of them (switchyard/wire.h).
 nlohmann::json list_jobs(Monitor& monitor, const nlohmann::json& request, Time now);
-nlohmann::json list_job(Monitor& monitor, const Job& job, Time now);
-// The same as a whole reply.
+// One job as a whole reply.
 nlohmann::json list_alone(Monitor& monitor, const Job& job, Time now);
 
 }  // namespace switchyard::monitor

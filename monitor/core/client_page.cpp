@@ -293,6 +293,68 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   }
 }
 
+std::vector<CommunicatorReport> ClientPage::communicators() const {
+  std::vector<CommunicatorReport> out;
+  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
+    const abi::Communicator& from = page().communicators[slot];
+    const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
+    // Acquire: what it is was stored before the slot was used.
+    const std::uint32_t use = from.use.load(std::memory_order_acquire);
+    if (use == 0 || use > lane_count_) continue;
+    const CommunicatorReport said{slot,
+                                  get(from.id),
+                                  use - 1,
+                                  get(from.rank),
+                                  get(from.ranks),
+                                  get(from.last_kind),
+                                  get(from.launched),
+                                  get(from.bytes),
+                                  get(from.last_bytes),
+                                  get(from.last_ns),
+                                  get(from.sent)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const bool known = said.ranks != 0;
+    const bool changed = get(from.use) != use || get(from.id) != said.id;
+    if (!changed && said.id != 0 && (!known || said.rank < said.ranks)) out.push_back(said);
+  }
+  return out;
+}
+
+std::array<std::uint32_t, abi::kMostCollectives> ClientPage::collectives() const {
+  std::array<std::uint32_t, abi::kMostCollectives> out{};
+  for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
+    out[kind] = page().collectives[kind].load(std::memory_order_relaxed);
+  }
+  return out;
+}
+
+std::uint32_t ClientPage::unwatched_communicators() const {
+  return std::min(page().unwatched.load(std::memory_order_relaxed), kMostThreads);
+}
+
+CutReport ClientPage::cut() const {
+  CutReport out;
+  // What has left first: it is never above what has entered. Whoever entered while the counts were
+  // read may have changed them.
+  const std::uint64_t left = page().left.load(std::memory_order_seq_cst);
+  const std::uint64_t entered = page().entered.load(std::memory_order_seq_cst);
+  out.communicators = communicators();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  out.launching = left != entered || page().entered.load(std::memory_order_seq_cst) != entered;
+  out.stopped = page().stopped.load(std::memory_order_relaxed) != 0;
+  return out;
+}
+
+void ClientPage::set_target(const CommunicatorReport& communicator, std::uint64_t launched) {
+  abi::Communicator& to = page().communicators[communicator.slot];
+  if (to.id.load(std::memory_order_relaxed) != communicator.id) return;
+  to.target.store(static_cast<std::uint32_t>(launched), std::memory_order_release);
+}
+
+void ClientPage::ask_for_cut(std::uint32_t number) {
+  if (page().cut.exchange(number, std::memory_order_seq_cst) != number) wake_all(page().cut);
+}
+
 std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {
   return std::min(lane(at).credit_bytes.load(std::memory_order_relaxed), granted);
 }

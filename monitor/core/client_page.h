@@ -109,6 +109,27 @@ struct MemoryReport {
   std::uint32_t contexts = abi::kContextsUnknown;  // whether they can leave (abi.h)
 };
 
+// What a client says about a communicator that it is a rank of, copied and bounded.
+struct CommunicatorReport {
+  unsigned slot = 0;
+  std::uint64_t id = 0;
+  unsigned lane = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;  // 0: it doesn't know yet
+  std::uint32_t last_kind = 0;
+  std::uint64_t launched = 0, bytes = 0, last_bytes = 0;
+  std::uint64_t last_ns = 0;  // CLOCK_MONOTONIC; 0: never
+  std::uint32_t sent = 0;
+  bool operator==(const CommunicatorReport&) const = default;
+};
+
+// What a client says about a cut (abi.h), as of one moment.
+struct CutReport {
+  std::vector<CommunicatorReport> communicators;
+  bool launching = false;  // a thread is in a launch, or was while this was read
+  bool stopped = false;    // a thread sleeps at the cut
+};
+
 // How much of it the monitor wants on the device at most, and what the host may keep of it.
 struct ResidencyOrder {
   bool limited = false;
@@ -187,6 +208,18 @@ class ClientPage {
   std::uint64_t used_bytes(unsigned lane) const;
   // Stores the bound before the word that puts it in force.
   void write_residency(unsigned lane, const ResidencyOrder& order);
+
+  // The communicators that it has; what it is changing now is left out.
+  std::vector<CommunicatorReport> communicators() const;
+  // Operations that it has launched, by kind (switchyard/collectives.h).
+  std::array<std::uint32_t, abi::kMostCollectives> collectives() const;
+  // Communicators that it has besides, at most 65,535.
+  std::uint32_t unwatched_communicators() const;
+  CutReport cut() const;
+  // At which count it may stop, with a cut that is asked for next.
+  void set_target(const CommunicatorReport& communicator, std::uint64_t launched);
+  // 0: none is asked for. Wakes who sleeps there.
+  void ask_for_cut(std::uint32_t number);
 
   // Credit as the client shows it, never more than `granted`.
   std::uint64_t credit(unsigned lane, std::uint64_t granted) const;

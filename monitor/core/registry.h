@@ -26,6 +26,7 @@
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
+#include "monitor/policy/cut.h"
 #include "monitor/policy/job_residency.h"
 
 namespace switchyard::monitor {
@@ -36,6 +37,7 @@ struct Pause {
   Time until{0};        // 0: until it is resumed
   bool ending = false;  // as soon as its memory is back
   Time since{0};
+  bool at_cut = false;         // no rank of it waits for another (gangs.h)
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
   std::uint64_t progress = 0;  // of its clients, and when that was seen to move
   Time moved_at{0};
@@ -46,6 +48,23 @@ struct Turn {
   bool may_return = true;         // nobody is before it
   std::set<std::size_t> arrives;  // GPUs where it may come as room comes
   std::string waits_for;          // the name of who gives it room
+};
+
+// A hold of a job whose ranks wait for each other (gangs.h).
+struct GangHold {
+  enum class Stage : std::uint8_t { kNone, kGathering, kDraining, kClosing, kLeaving };
+  Stage stage = Stage::kNone;
+  Time since{0};      // of the stage
+  Time looked_at{0};  // when it was looked at last
+  cut::State cut;
+  std::uint32_t number = 0;  // of the cut, as the pages have it
+  bool pauses = false;       // what follows: a pause until `until`, and its memory leaves
+  bool leaves = false;
+  Time until{0};
+  std::string failure;  // why the last one failed; empty: it did not
+  int code = 0;         // for people (status.h)
+  // Ranks are awaited, so its gates must be open.
+  bool gathers() const { return stage == Stage::kGathering || stage == Stage::kDraining; }
 };
 
 struct Job {
@@ -60,6 +79,7 @@ struct Job {
   std::optional<std::uint64_t> ceiling_bytes;
   Time since{0};
   Pause pause;
+  GangHold gang;
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "monitor/core/lanes.h"
+#include "monitor/residency/gangs.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -40,6 +41,7 @@ std::string why_contexts_stay(const Client& client, const MemoryReport& memory) 
 }  // namespace
 
 std::string why_contexts_stay(const Registry& registry, const Job& job) {
+  if (gangs::is_gang(registry, job)) return "its ranks share memory through NCCL";
   std::string why;
   for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
     if (!client.page->report(lane).has_context()) return;

@@ -144,7 +144,8 @@ void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
       state.active = each.active;
       state.share_asked = each.share_asked;
       state.share_got = each.share_got;
-      order_gate(client, lane, state, order_of(each, job, means, leaving(client)), now);
+      order_gate(client, lane, state,
+                 order_of(each, job, means, leaving(client) || job.gang.gathers()), now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);
       if (state.asked_to_wake) client.page->ask_to_wake(lane);
     }

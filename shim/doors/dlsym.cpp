@@ -11,6 +11,7 @@
 #include "shim/client/settings.h"
 #include "shim/dl.h"
 #include "shim/driver.h"
+#include "shim/nccl/table.h"
 #include "shim/nvml/table.h"
 #include "shim/table.h"
 
@@ -69,6 +70,10 @@ SwitchyardPick switchyard_pick_symbol(void* handle, const char* name) {
   if (starts_with(name, "cu") && !disabled()) return pick_cuda(handle, name);
   if (starts_with(name, "nvml") && !disabled()) {
     const nvml::Pick pick = nvml::pick(handle, name);
+    return {pick.symbol, pick.decided};
+  }
+  if ((starts_with(name, "nccl") || starts_with(name, "pnccl")) && !disabled()) {
+    const nccl::Pick pick = nccl::pick(handle, name);
     return {pick.symbol, pick.decided};
   }
   return {nullptr, 0};

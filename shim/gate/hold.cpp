@@ -34,26 +34,6 @@ void count_out(abi::Word32& threads) {
   }
 }
 
-// Whether the monitor still lives, as one sleeper sees it. The service thread looks, too; this is
-// for when it can't.
-class Ear {
- public:
-  bool silent() {
-    if (process().joined.load(std::memory_order_acquire) == 0) return true;
-    const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
-    const std::uint64_t now = monotonic_ns();
-    if (beat != beat_ || heard_ns_ == 0) {
-      beat_ = beat;
-      heard_ns_ = now;
-    }
-    return now - heard_ns_ > std::uint64_t{kSilentMs} * 1'000'000;
-  }
-
- private:
-  std::uint64_t beat_ = 0;
-  std::uint64_t heard_ns_ = 0;
-};
-
 void open(unsigned lane, std::uint32_t reasons) {
   abi::Gate& gate = page().gates[lane];
   if ((gate.closed.fetch_and(~reasons, std::memory_order_acq_rel) & ~reasons) != 0) return;
@@ -64,20 +44,38 @@ void open(unsigned lane, std::uint32_t reasons) {
 
 }  // namespace
 
+__thread unsigned t_not_held = 0;
+
+bool Ear::silent() {
+  if (process().joined.load(std::memory_order_acquire) == 0) return true;
+  const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
+  const std::uint64_t now = monotonic_ns();
+  if (beat != beat_ || heard_ns_ == 0) {
+    beat_ = beat;
+    heard_ns_ = now;
+  }
+  return now - heard_ns_ > std::uint64_t{kSilentMs} * 1'000'000;
+}
+
+void nap_on(abi::Word32& word, std::uint32_t seen, abi::Word32& sleepers, Ear& ear) {
+  sleepers.fetch_add(1, std::memory_order_relaxed);
+  {
+    const Outside outside;
+    nap(word, seen);
+  }
+  count_out(sleepers);
+  if (ear.silent()) open_without_monitor();
+}
+
 void hold(unsigned lane) {
+  if (t_not_held != 0) return;
   abi::Gate& gate = page().gates[lane];
   Ear ear;
   for (;;) {
     const std::uint32_t closed = gate.closed.load(std::memory_order_acquire);
     if (closed == 0) return;
-    gate.held_threads.fetch_add(1, std::memory_order_relaxed);
-    {
-      const Outside outside;
-      nap(gate.closed, closed);
-    }
-    count_out(gate.held_threads);
+    nap_on(gate.closed, closed, gate.held_threads, ear);
     bursts::drop(lane);
-    if (ear.silent()) open_without_monitor();
   }
 }
 
@@ -86,6 +84,7 @@ void wake_held(abi::Word32& closed) {
 }
 
 void open_without_monitor() {
+  if (page().cut.exchange(0, std::memory_order_acq_rel) != 0) wake_held(page().cut);
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     const abi::Gate& gate = page().gates[lane];
     const std::uint32_t attention = page().lanes[lane].attention.load(std::memory_order_relaxed);

@@ -9,6 +9,8 @@
 // the monitor. When the monitor is gone the library opens by itself what the monitor had closed for
 // others' sake; what a person paused stays, until the pause's own time-out.
 //
+// A thread inside a call that other processes wait for (nccl/thread.h) isn't held: it was before.
+//
 // Threading: any thread.
 #pragma once
 
@@ -16,8 +18,26 @@
 
 namespace switchyard::shim {
 
+// Not 0: the calling thread isn't held. Not thread_local, as t_lane (client/process.h).
+extern __thread unsigned t_not_held;
+
+// Whether the monitor still lives, as one sleeper sees it. The service thread looks, too; this is
+// for when it can't.
+class Ear {
+ public:
+  bool silent();
+
+ private:
+  std::uint64_t beat_ = 0;
+  std::uint64_t heard_ns_ = 0;
+};
+
 // Sleeps while the gate of `lane` is closed.
 void hold(unsigned lane);
+
+// One nap of a sleeper on `word` while it is `seen`, counted in `sleepers`. Then, if there is no
+// monitor, open_without_monitor().
+void nap_on(abi::Word32& word, std::uint32_t seen, abi::Word32& sleepers, Ear& ear);
 
 // Wakes who sleeps on a gate's word.
 void wake_held(abi::Word32& closed);

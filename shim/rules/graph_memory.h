@@ -15,6 +15,7 @@
 #include "shim/driver.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
+#include "shim/rules/graph_collectives.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::graph_memory {
@@ -75,16 +76,17 @@ CUresult add_node(Original original, CUgraphNode* node, CUgraph graph, Args... a
   const CUgraphNodeParams* parameters = std::get<sizeof...(Args) - 1>(std::tie(args...));
   const swap::WorkGuard entry(swap::on());
   const CUresult result = original(node, graph, args...);
+  if (result == CUDA_SUCCESS && parameters->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    nccl::graphs::copy(parameters->graph.graph, graph);
+  }
   // A child graph may bring nodes that allocate.
   const bool allocates = result == CUDA_SUCCESS && parameters->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   return allocates ? graph_memory::captured_allocation(result) : result;
 }
 #endif
 
-// Every version starts with the executable graph and the graph.
 template <typename Original, typename... Args>
-CUresult graph_instantiate(Original original, CUgraphExec* executable, CUgraph graph,
-                           Args... args) {
+CUresult instantiate(Original original, CUgraphExec* executable, CUgraph graph, Args... args) {
   if (!graph_memory::g_nodes.load(std::memory_order_relaxed)) [[likely]] {
     const swap::WorkGuard entry(swap::on());
     return original(executable, graph, args...);
@@ -106,6 +108,15 @@ CUresult graph_instantiate(Original original, CUgraphExec* executable, CUgraph g
   return result;
 }
 
+// Every version starts with the executable graph and the graph.
+template <typename Original, typename... Args>
+CUresult graph_instantiate(Original original, CUgraphExec* executable, CUgraph graph,
+                           Args... args) {
+  const CUresult result = instantiate(original, executable, graph, args...);
+  if (result == CUDA_SUCCESS) nccl::graphs::instantiated(graph, *executable);
+  return result;
+}
+
 template <typename Original>
 CUresult graph_upload(Original original, CUgraphExec executable, CUstream stream) {
   return graph_memory::run(executable, [&] { return original(executable, stream); });
@@ -114,6 +125,7 @@ CUresult graph_upload(Original original, CUgraphExec executable, CUstream stream
 template <typename Original>
 CUresult graph_destroy(Original original, CUgraphExec executable) {
   graph_memory::destroyed(executable);
+  nccl::graphs::gone(executable);
   const CUresult result = original(executable);
   pools::settle_all();
   return result;

@@ -21,6 +21,7 @@
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/memory/owner.h"
+#include "shim/nccl/graphs.h"
 #include "shim/rules/graph_memory.h"
 
 namespace switchyard::shim::rules {
@@ -110,16 +111,33 @@ CUresult launch_devices(Original original, Args... args) {
   return original(args...);
 }
 
+// A launch into a capture: the graph that is captured does what the launched one does.
 template <typename Original>
-CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
+CUresult embed_graph(Original original, CUgraphExec graph, CUstream stream) {
+  const CUgraph into = nccl::graphs::any() ? nccl::graphs::captured_into(stream) : nullptr;
+  const CUresult result = original(graph, stream);
+  if (result == CUDA_SUCCESS && into != nullptr) nccl::graphs::copy(graph, into);
+  return result;
+}
+
+template <typename Original>
+CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
   const auto call = [&] { return original(graph, stream); };
   abi::Lane* lane = current_lane();
-  if (lane == nullptr || captured(stream, per_thread)) return graph_memory::run(graph, call);
+  if (lane == nullptr) return graph_memory::run(graph, call);
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
   // Its memory first: that may wait for the monitor, and nobody waits so long inside.
   return graph_memory::run(graph, [&] {
     return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, call);
   });
+}
+
+template <typename Original>
+CUresult run_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
+  if (captured(stream, per_thread)) {
+    return graph_memory::run(graph, [&] { return embed_graph(original, graph, stream); });
+  }
+  return nccl::graphs::run(graph, [&] { return put_graph(original, graph, stream, per_thread); });
 }
 
 template <typename Original>
@@ -237,7 +255,9 @@ CUresult begin_capture(Original original, CUstream stream, Args... args) {
 // A capture ends once, also when it was invalidated; ending what isn't captured changes nothing.
 template <typename Original>
 CUresult end_capture(Original original, CUstream stream, CUgraph* graph) {
+  const CUgraph into = nccl::graphs::any() ? nccl::graphs::captured_into(stream) : nullptr;
   const CUresult result = original(stream, graph);
+  if (result != CUDA_SUCCESS && into != nullptr) nccl::graphs::gone(into);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
     capture::ended(stream);

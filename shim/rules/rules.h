@@ -6,6 +6,7 @@
 #include "shim/memory/info.h"
 #include "shim/rules/arrays.h"
 #include "shim/rules/context.h"
+#include "shim/rules/graph_collectives.h"
 #include "shim/rules/graph_memory.h"
 #include "shim/rules/ipc.h"
 #include "shim/rules/launch.h"

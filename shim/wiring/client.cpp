@@ -10,6 +10,7 @@
 #include "shim/gate/view.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
+#include "shim/nccl/communicators.h"
 #include "shim/nvml/table.h"
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
@@ -43,6 +44,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
   }
   carry_pause(page(), fresh);
   swap::residency_page::carry_over(fresh);
+  nccl::communicators::carry_over(fresh);
   ::munmap(mapped, abi::kPageBytes);
   return true;
 }
@@ -62,6 +64,7 @@ bool move_to_page(int fd, const wire::Hello& hello) {
   if (!carry_over(fd, hello) || !map_page(fd)) return false;
   swap::residency_page::moved_to_fresh_page();
   memory::tell_stays();
+  nccl::communicators::tell();
   if ((hello.flags & wire::kObserver) == 0) view::make(fd);
   return true;
 }

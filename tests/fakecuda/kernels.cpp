@@ -2,6 +2,7 @@
 // they cost.
 #include <string.h>
 
+#include "foreign_kernel.h"
 #include "memory.h"
 #include "modules.h"
 #include "shim/swap/memory/digest_math.h"
@@ -142,6 +143,37 @@ const Known* known(const Launch& launch) {
 }
 
 }  // namespace
+
+struct ForeignRun {
+  int gpu = 0;
+  ForeignKernel* kernel = nullptr;
+  void* run = nullptr;
+  CUresult result = CUDA_SUCCESS;
+};
+
+std::shared_ptr<ForeignRun> begin_foreign(const Launch& launch, int gpu) {
+  if (launch.kernel->name != "fakecuda_foreign") return nullptr;
+  auto run = std::make_shared<ForeignRun>();
+  run->gpu = gpu;
+  run->kernel = reinterpret_cast<ForeignKernel*>(argument<std::uint64_t>(launch, 0));
+  return run;
+}
+
+bool poll_foreign(ForeignRun& run) {
+  Touch touch(run.gpu);
+  for (std::size_t i = 0; i < run.kernel->span_count; ++i) {
+    const ForeignSpan& span = run.kernel->spans[i];
+    if (span.bytes != 0 && !touch.add({span.address, span.bytes, kWritten})) break;
+  }
+  if (!touch) {
+    run.result = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return true;
+  }
+  if (run.run == nullptr) run.run = run.kernel->begin(run.kernel);
+  return run.kernel->poll(run.run);
+}
+
+CUresult result_of(const ForeignRun& run) { return run.result; }
 
 std::uint64_t kernel_cost_ns(const Launch& launch) {
   const Known* entry = known(launch);

@@ -11,6 +11,8 @@ namespace fakecuda {
 namespace {
 
 constexpr auto kPollEvery = std::chrono::microseconds(40);
+// What work that waits on the engine spends between two looks.
+constexpr std::uint64_t kSpinNs = 20 * kUs;
 
 // What waits for the host thread and for the poller. Never destroyed: threads outlive main.
 struct Side {
@@ -169,10 +171,10 @@ void Worker::push(const OpRef& op) {
   wake_.notify_one();
 }
 
-OpRef Worker::pop() {
+OpRef Worker::pop(const OpRef& spun) {
   auto best = ready_.begin();
   for (auto it = ready_.begin(); it != ready_.end(); ++it) {
-    if ((*it)->priority < (*best)->priority) best = it;
+    if (*best == spun || (*it != spun && (*it)->priority < (*best)->priority)) best = it;
   }
   OpRef op = *best;
   ready_.erase(best);
@@ -187,10 +189,18 @@ void Worker::run() {
     held.unlock();
     seat_.take();
     held.lock();
+    OpRef spun;
     while (!ready_.empty()) {
-      const OpRef op = pop();
+      const OpRef op = pop(spun);
       held.unlock();
       seat_.spend(op->cost_ns);
+      if (op->condition && !op->condition()) {
+        op->cost_ns = kSpinNs;
+        held.lock();
+        ready_.push_back(op);
+        spun = op;
+        continue;
+      }
       if (op->effect) op->effect();
       seat_.count_operation();
       const std::uint64_t at_ns = seat_.clock();

@@ -36,7 +36,7 @@ struct Op {
   std::uint64_t cost_ns = 0;
   int priority = 0;                  // smaller runs first, as stream priorities
   std::function<void()> effect;      // may be empty
-  std::function<bool()> condition;   // kPoll
+  std::function<bool()> condition;   // kPoll; of kEngine, if any: it goes on until this is so
   std::shared_ptr<unsigned> queued;  // the stream's count of what is not done
 
   unsigned blockers = 0;
@@ -64,7 +64,8 @@ struct Worker {
 
  private:
   void run();
-  OpRef pop();
+  // The next to get the engine: not `spun`, which has just had a step, if there is another.
+  OpRef pop(const OpRef& spun);
   Seat seat_;
   std::deque<OpRef> ready_;
   std::condition_variable wake_;

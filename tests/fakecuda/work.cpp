@@ -130,9 +130,16 @@ Work kernel_work(std::shared_ptr<Launch> launch) {
   work.type = CU_GRAPH_NODE_TYPE_KERNEL;
   work.launch = launch;
   work.make = [launch](Stream* stream) {
-    return std::vector<OpRef>{
-        engine_op(stream, kCompute, kernel_cost_ns(*launch),
-                  [launch, gpu = stream->context->gpu] { return run_kernel(*launch, gpu); })};
+    OpRef op;
+    if (const auto foreign = begin_foreign(*launch, stream->context->gpu)) {
+      op = engine_op(stream, kCompute, kernel_cost_ns(*launch),
+                     [foreign] { return result_of(*foreign); });
+      op->condition = [foreign] { return poll_foreign(*foreign); };
+    } else {
+      op = engine_op(stream, kCompute, kernel_cost_ns(*launch),
+                     [launch, gpu = stream->context->gpu] { return run_kernel(*launch, gpu); });
+    }
+    return std::vector<OpRef>{op};
   };
   return work;
 }

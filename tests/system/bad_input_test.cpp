@@ -76,9 +76,9 @@ TEST_F(BadInput, AnUnknownOptionOrSubcommandEnds2) {
 }
 
 TEST_F(BadInput, AnUnknownCommandIsNamedWithWhatWasMeant) {
-  const auto near = cli({"statsu"});
+  const auto near = cli({"statuss"});
   EXPECT_EQ(near.status, 2);
-  EXPECT_TRUE(says(near, "unknown command 'statsu'; did you mean 'status'?")) << near.err;
+  EXPECT_TRUE(says(near, "unknown command 'statuss'; did you mean 'status'?")) << near.err;
   const auto far = cli({"juggle", "--name", "x"});
   EXPECT_TRUE(says(far, "unknown command 'juggle'; see `switchyard --help`")) << far.err;
   expect_one_line(far);

@@ -11,7 +11,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-constexpr std::uint64_t kMiB = 1u << 20;
 // Results of the driver's.
 constexpr const char* kInvalidValue = " 1";
 constexpr const char* kInvalidContext = " 201";

@@ -37,8 +37,12 @@ also those that start during the pause. Pausing a paused job sets a new time-out
 health checks (NCCL, load balancers) may consider a paused job dead after minutes:
 docs/guide/pausing.md.
 
-Exit status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours; with --release also 6 its
-memory cannot be swapped out (and why), 7 not swapped out in time.)";
+The ranks of a job that uses NCCL are stopped together, where none of them waits for another. If a
+rank does not come within 5 s, the job goes on and the message names the rank.
+
+Exit status: 0, 2 bad value, 3 no monitor, 4 no such job, 5 not yours, 6 a rank of it has ended or
+its memory cannot be swapped out (and why), 7 its ranks could not be stopped together or its memory
+was not swapped out in time.)";
 
 constexpr char kResumeExamples[] = R"(Examples:
   switchyard resume train

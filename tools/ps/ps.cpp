@@ -22,6 +22,7 @@ One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got i
 known. DEADLINE is the time left. A pause with a time-out shows the time left, too. SLICE is the
 hardware time slice in force; 'default' is the driver's own. '!' means that the driver refused the
 slice that was asked for. RESIDENT is the part of MEMORY that is on the device, for swappable jobs.
+RANK is the job's ranks on that GPU, of how many, in its largest NCCL communicator.
 
 STATE says why a job does not run:
   held (limit)              it has used up its --limit
@@ -80,6 +81,21 @@ std::string resident(const nlohmann::json& job, const nlohmann::json& gpu) {
   return human_bytes(number_of(gpu, "memory_resident_bytes"));
 }
 
+// The ranks on this GPU, and how many there are: "0/2" or "2,3/4".
+std::string ranks(const nlohmann::json& job, const nlohmann::json& gpu) {
+  const auto& communicators = list_of(job, "communicators");
+  if (communicators.empty()) return "-";
+  std::string text;
+  for (const auto& rank : list_of(communicators[0], "ranks")) {
+    if (text_of(rank, "gpu_uuid") != text_of(gpu, "uuid")) continue;
+    const auto number = rank.find("rank");
+    const bool known = number != rank.end() && number->is_number_unsigned();
+    text +=
+        (text.empty() ? "" : ",") + (known ? std::to_string(number->get<std::uint64_t>()) : "?");
+  }
+  return text.empty() ? "-" : fmt::format("{}/{}", text, number_of(communicators[0], "size"));
+}
+
 std::string slice(const nlohmann::json& gpu) {
   const std::string status = text_of(gpu, "slice_status");
   if (status == "none") return "-";
@@ -104,10 +120,16 @@ Tone tone_of(const std::string& state) {
   return state == "idle" ? Tone::kFaint : Tone::kWarning;
 }
 
-// The column RESIDENT stands behind MEMORY, when some job's memory can leave.
+// Columns for some jobs alone: RESIDENT stands behind MEMORY, when some job's memory can leave;
+// RANK before GPU, when some job has communicators.
 constexpr std::size_t kResidentColumn = 8;
+constexpr std::size_t kRankColumn = 11;
+struct Extra {
+  bool resident = false;
+  bool ranks = false;
+};
 
-void add_job(Table& table, const nlohmann::json& job, bool with_resident) {
+void add_job(Table& table, const nlohmann::json& job, const Extra& extra) {
   const std::string state = text_of(job, "state");
   const std::string priority = text_of(job, "priority");
   const auto row = [&](const nlohmann::json& gpu, bool first) -> std::vector<Table::Cell> {
@@ -130,7 +152,8 @@ void add_job(Table& table, const nlohmann::json& job, bool with_resident) {
         placed ? text_of(gpu, "uuid").substr(0, 12) : "-",
         first ? human_seconds(static_cast<double>(number_of(job, "since_seconds"))) : "",
         first ? pids(job) : ""};
-    if (with_resident) {
+    if (extra.ranks) cells.insert(cells.begin() + kRankColumn, placed ? ranks(job, gpu) : "-");
+    if (extra.resident) {
       cells.insert(cells.begin() + kResidentColumn, placed ? resident(job, gpu) : "-");
     }
     return cells;
@@ -193,8 +216,11 @@ void print_stuck(const nlohmann::json& jobs) {
 
 void print_jobs(const nlohmann::json& jobs) {
   using enum Table::Align;
-  const bool with_resident = std::any_of(
-      jobs.begin(), jobs.end(), [](const auto& job) { return truth_of(job, "swappable"); });
+  Extra extra;
+  for (const auto& job : jobs) {
+    extra.resident = extra.resident || truth_of(job, "swappable");
+    extra.ranks = extra.ranks || !list_of(job, "communicators").empty();
+  }
   std::vector<Table::Column> columns = {{"NAME"},
                                         {"USER"},
                                         {"PRIORITY"},
@@ -209,9 +235,10 @@ void print_jobs(const nlohmann::json& jobs) {
                                         {"GPU"},
                                         {"SINCE", kRight},
                                         {"PIDS"}};
-  if (with_resident) columns.insert(columns.begin() + kResidentColumn, {"RESIDENT", kRight});
+  if (extra.ranks) columns.insert(columns.begin() + kRankColumn, {"RANK", kRight});
+  if (extra.resident) columns.insert(columns.begin() + kResidentColumn, {"RESIDENT", kRight});
   Table table(std::move(columns));
-  for (const auto& job : jobs) add_job(table, job, with_resident);
+  for (const auto& job : jobs) add_job(table, job, extra);
   fmt::print("{}", table.render());
 }
 

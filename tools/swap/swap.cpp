@@ -22,9 +22,10 @@ constexpr char kOutExamples[] = R"(Examples:
 
 The command answers when the memory has been swapped out. Work that the GPU has accepted ends first.
 Allocations below 2 MiB, arrays, managed and shared memory stay on the GPU; `switchyard ps --memory`
-shows them by reason. `switchyard pause --release` swaps out, too, and the job stays paused after
-swap-in. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 its memory cannot be swapped
-out (and why), 7 not in time.)";
+shows them by reason. The ranks of a job that uses NCCL are stopped together first; if one does not
+come within 5 s, the job goes on and the message names the rank. `switchyard pause --release` swaps
+out, too, and the job stays paused after swap-in. Exit status: 0, 3 no monitor, 4 no such job, 5 not
+yours, 6 its memory cannot be swapped out (and why), 7 not in time.)";
 
 constexpr char kInExamples[] = R"(Examples:
   switchyard swap-in train

@@ -204,5 +204,70 @@ TEST(Page, ResidencyOrdersAreWrittenToTheirLane) {
   EXPECT_EQ(shim.residency(1).limited, 0u);
 }
 
+// --- communicators ---
+
+abi::Communicator& communicator(const FakeShim& shim, std::size_t at, std::uint32_t use) {
+  abi::Communicator& to = shim.page().communicators[at];
+  to.id = 7 + at;
+  to.rank = 1;
+  to.ranks = 4;
+  to.launched = 10;
+  to.use = use;
+  return to;
+}
+
+TEST(Page, ACommunicatorIsReadWhileItsSlotIsUsed) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_TRUE(page->communicators().empty());
+  communicator(shim, 3, 2);
+  const auto all = page->communicators();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].id, 10u);
+  EXPECT_EQ(all[0].lane, 1u);
+  EXPECT_EQ(all[0].rank, 1u);
+  EXPECT_EQ(all[0].launched, 10u);
+  shim.page().communicators[3].use = 0;
+  EXPECT_TRUE(page->communicators().empty());
+}
+
+TEST(Page, ACommunicatorThatMakesNoSenseIsLeftOut) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  communicator(shim, 0, 3);  // a lane that isn't there
+  communicator(shim, 1, 1).rank = 4;
+  communicator(shim, 2, 1).id = 0;
+  EXPECT_TRUE(page->communicators().empty());
+  shim.page().unwatched = 0xffffffff;
+  EXPECT_LE(page->unwatched_communicators(), 65535u);
+}
+
+TEST(Page, WhoHasEnteredALaunchAndNotLeftItIsLaunching) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_FALSE(page->cut().launching);
+  shim.page().entered = 3;
+  shim.page().left = 2;
+  EXPECT_TRUE(page->cut().launching);
+  shim.page().left = 3;
+  EXPECT_FALSE(page->cut().launching);
+  shim.page().left = 9;
+  EXPECT_TRUE(page->cut().launching) << "what makes no sense is not there";
+  shim.page().stopped = 1;
+  EXPECT_TRUE(page->cut().stopped);
+}
+
+TEST(Page, ATargetIsForTheCommunicatorThatItWasMeantFor) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  communicator(shim, 3, 1);
+  const auto said = page->communicators().at(0);
+  page->set_target(said, 0x1'0000'0005);
+  EXPECT_EQ(shim.page().communicators[3].target, 5u);
+  shim.page().communicators[3].id = 99;
+  page->set_target(said, 6);
+  EXPECT_EQ(shim.page().communicators[3].target, 5u);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor

@@ -14,6 +14,7 @@
 #include "shim/gate/view.h"
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
+#include "shim/nccl/communicators.h"
 #include "shim/nvml/table.h"
 #include "shim/reset.h"
 #include "shim/slices/groups.h"
@@ -54,6 +55,9 @@ void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane&) {
 }  // namespace account
 
 void memory::tell_stays() { ++g_neighbours.stays_told; }
+
+void nccl::communicators::carry_over(abi::Page&) { ++g_neighbours.communicators_carried; }
+void nccl::communicators::tell() { ++g_neighbours.communicators_told; }
 
 void groups::apply_wanted() { ++g_neighbours.applied; }
 void groups::restore_default() {

@@ -144,6 +144,8 @@ TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   EXPECT_EQ(next.slice_calls, 9U);
   EXPECT_GT(g_neighbours.pauses_carried, 1);
   EXPECT_GT(g_neighbours.residencies_carried, 1);
+  EXPECT_GT(g_neighbours.communicators_carried, 1);
+  EXPECT_GT(g_neighbours.communicators_told, 1);
   g_neighbours.paused = false;
   process().used_bytes[0] = 0;
 }

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <string>
 
+#include "tests/shim/reach/elf.h"
+
 namespace {
 
 std::string maps() {
@@ -37,6 +39,8 @@ TEST(Bare, NoCudaIsSeenInTheGlobalScope) {
   EXPECT_EQ(::dlsym(RTLD_DEFAULT, "cuInit"), nullptr);
   EXPECT_EQ(::dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), nullptr);
   EXPECT_EQ(::dlsym(RTLD_DEFAULT, "nvmlDeviceGetMemoryInfo"), nullptr);
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "ncclAllReduce"), nullptr);
+  EXPECT_EQ(::dlsym(RTLD_NEXT, "pncclAllReduce"), nullptr);
   EXPECT_EQ(::dlsym(RTLD_NEXT, "cuInit"), nullptr);
   EXPECT_EQ(maps().find("libcuda"), std::string::npos) << "looking loaded it";
 }
@@ -50,6 +54,20 @@ TEST(Bare, ALibraryOpenedLaterIsReached) {
     void* entry = ::dlsym(driver, "cuInit");
     if (entry == nullptr || ::dladdr(entry, &info) == 0) return 3;
     return std::strstr(info.dli_fname, "libswitchyard.so") != nullptr ? 0 : 4;
+  }));
+}
+
+// As a framework in Python: neither it nor its NCCL is in the program's scope.
+TEST(Bare, ALibraryThatIsLinkedToNcclReachesItsOwn) {
+  EXPECT_TRUE(passes_in_child([] {
+    void* user = ::dlopen(NCCL_USER, RTLD_NOW | RTLD_LOCAL);
+    if (user == nullptr) return 2;
+    const auto start = reinterpret_cast<int (*)()>(::dlsym(user, "reach_group_start"));
+    void* nccl = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    if (start == nullptr || nccl == nullptr) return 3;
+    const auto end = reinterpret_cast<int (*)()>(reach::own_symbol(nccl, "ncclGroupEnd"));
+    if (end() == 0) return 4;
+    return start() == 0 && end() == 0 ? 0 : 5;
   }));
 }
 

@@ -1,0 +1,209 @@
+#include "monitor/residency/gangs.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "monitor/core/lanes.h"
+#include "monitor/residency/pausing.h"
+#include "monitor/residency/residency.h"
+#include "switchyard/status.h"
+
+namespace switchyard::monitor::gangs {
+namespace {
+
+using Stage = GangHold::Stage;
+
+// A rank comes at its next collective. A look at so many processes costs a small part of that.
+constexpr Time kLookEvery = std::chrono::milliseconds(2);
+constexpr std::size_t kProcesses = 16;
+constexpr Time kDrainsWithin = std::chrono::seconds(1);
+
+template <typename Each>
+void for_processes(const Registry& registry, const Job& job, Each each) {
+  for (const ClientId id : job.clients) {
+    const auto client = registry.clients().find(id);
+    if (client != registry.clients().end() && !client->second->observer) each(*client->second);
+  }
+}
+
+// What a client says; nothing if it is in no communicator of several ranks.
+cut::Process process_of(const Client& client, const CutReport& said) {
+  cut::Process out;
+  out.pid = client.peer.pid;
+  out.launching = said.launching;
+  out.stopped = said.stopped;
+  for (const CommunicatorReport& each : said.communicators) {
+    if (each.ranks < 2) continue;
+    out.places.push_back({each.id, each.rank, each.ranks, each.launched});
+    out.sends = out.sends || each.sent != 0;
+  }
+  return out;
+}
+
+std::vector<cut::Process> processes_of(const Registry& registry, const Job& job) {
+  std::vector<cut::Process> out;
+  for_processes(registry, job, [&](const Client& client) {
+    cut::Process process = process_of(client, client.page->cut());
+    if (!process.places.empty()) out.push_back(std::move(process));
+  });
+  return out;
+}
+
+void enter(Job& job, Stage stage, Time now) {
+  job.gang.stage = stage;
+  job.gang.since = now;
+}
+
+// All targets first: a rank that finds the new number compares with them.
+void ask(Registry& registry, Job& job) {
+  GangHold& gang = job.gang;
+  gang.number = gang.number + 1 != 0 ? gang.number + 1 : 1;
+  for_processes(registry, job, [&](const Client& client) {
+    for (const CommunicatorReport& each : client.page->communicators()) {
+      const auto target = gang.cut.targets.find(each.id);
+      client.page->set_target(each, target != gang.cut.targets.end() ? target->second : 0);
+    }
+  });
+  for_processes(registry, job,
+                [&](const Client& client) { client.page->ask_for_cut(gang.number); });
+}
+
+void release(Registry& registry, Job& job) {
+  job.gang.stage = Stage::kNone;
+  for_processes(registry, job, [](const Client& client) { client.page->ask_for_cut(0); });
+}
+
+void fail(Registry& registry, Job& job) {
+  const bool gone = job.gang.cut.blame.why == cut::Blame::Why::kGone;
+  job.gang.code = gone ? kRefusedByPolicy : kTimedOut;
+  job.gang.failure = text_of(job.gang.cut.blame);
+  spdlog::warn("job '{}' is not held: {}", job.name, job.gang.failure);
+  release(registry, job);
+}
+
+void gather(Registry& registry, Job& job, Time now) {
+  const bool raised = cut::next(job.gang.cut, processes_of(registry, job), now);
+  if (job.gang.cut.phase == cut::Phase::kFailed) return fail(registry, job);
+  if (raised) ask(registry, job);
+  if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kDraining, now);
+}
+
+// Whether nothing that has a number is left on its GPUs. What was launched without one can't be
+// stopped by a gate either.
+bool is_drained(const Registry& registry, const Job& job) {
+  bool done = true;
+  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    done = done && (!state.order.numbered() || client.page->gate(lane).done);
+  });
+  return done;
+}
+
+void act(Job& job, Time now) {
+  spdlog::info("job '{}': all ranks are at one place", job.name);
+  if (job.gang.pauses) {
+    pause(job, job.gang.until, job.gang.leaves ? Releases::kMemory : Releases::kNothing, now);
+    job.pause.at_cut = true;
+  } else {
+    want_out(job, now);
+  }
+  enter(job, job.gang.leaves ? Stage::kLeaving : Stage::kClosing, now);
+}
+
+bool is_closed(const Registry& registry, const Job& job) {
+  return all_lanes(registry, job, [](const Client::Lane& lane) {
+    return (lane.order.closed & abi::kClosedByPause) != 0;
+  });
+}
+
+// Its memory has left, or stays.
+bool has_ended(const Job& job) {
+  return !wanted_out(job) || job.memory->state == residency::State::kSwappedOut;
+}
+
+Time next_look(const Job& job) {
+  const auto part = static_cast<Time::rep>(job.clients.size() / kProcesses);
+  return job.gang.looked_at + kLookEvery * (1 + part);
+}
+
+void follow(Registry& registry, Job& job, Time now) {
+  if (job.gang.looked_at != Time{0} && now < next_look(job)) return;
+  job.gang.looked_at = now;
+  switch (job.gang.stage) {
+    case Stage::kNone:
+      return;
+    case Stage::kGathering:
+      return gather(registry, job, now);
+    case Stage::kDraining:
+      if (is_drained(registry, job) || now - job.gang.since >= kDrainsWithin) act(job, now);
+      return;
+    case Stage::kClosing:
+      // Its memory may be leaving for another reason, which opens the gates.
+      if (!job.pause.on || (is_closed(registry, job) && has_ended(job))) release(registry, job);
+      return;
+    case Stage::kLeaving:
+      if (has_ended(job)) release(registry, job);
+      return;
+  }
+}
+
+}  // namespace
+
+bool is_gang(const Registry& registry, const Job& job) {
+  bool gang = false;
+  for_processes(registry, job, [&](const Client& client) {
+    for (const CommunicatorReport& each : client.page->communicators()) {
+      gang = gang || each.ranks > 1;
+    }
+  });
+  return gang;
+}
+
+std::string why_no_cut(const Registry& registry, const Job& job) {
+  std::string why;
+  for_processes(registry, job, [&](const Client& client) {
+    if (client.page->unwatched_communicators() == 0) return;
+    why = fmt::format("process {} is in more than {} NCCL communicators", client.peer.pid,
+                      abi::kMostCommunicators);
+  });
+  if (!why.empty()) return why;
+  const cut::Blame gone = cut::missing(processes_of(registry, job));
+  return gone.why != cut::Blame::Why::kNobody ? text_of(gone) : "";
+}
+
+void hold(Job& job, const Wish& wish, Time now) {
+  GangHold& gang = job.gang;
+  gang.cut = {.since = now};
+  gang.pauses = wish.pauses;
+  gang.leaves = wish.leaves;
+  gang.until = wish.until;
+  gang.failure.clear();
+  gang.looked_at = Time{0};
+  enter(job, Stage::kGathering, now);
+}
+
+void cancel(Registry& registry, Job& job) {
+  job.gang.failure.clear();
+  if (job.gang.stage != Stage::kNone) release(registry, job);
+}
+
+bool follow(Registry& registry, Time now) {
+  bool changed = false;
+  for (auto& [key, job] : registry.jobs()) {
+    const Stage before = job.gang.stage;
+    follow(registry, job, now);
+    changed = changed || job.gang.stage != before;
+  }
+  return changed;
+}
+
+Time due(const Registry& registry) {
+  Time next{0};
+  for (const auto& [key, job] : registry.jobs()) {
+    if (job.gang.stage != Stage::kNone) next = earlier(next, next_look(job));
+  }
+  return next;
+}
+
+}  // namespace switchyard::monitor::gangs

@@ -1,0 +1,47 @@
+// Gangs: jobs whose ranks wait for each other in collectives, held where none of them waits.
+//
+// Concept. A job is a gang if one of its processes is in a communicator of several ranks. To hold
+// one process of it after the other would leave some of them waiting on the GPU. So a pause or a
+// swap-out of a gang begins with a cut (policy/cut.h), and goes on when all ranks are there:
+//
+//     Gathering   the cut is asked for                 → Draining, or None: the attempt failed
+//     Draining    what all have launched ends, where that is numbered; 1 s at most
+//                                                      → Closing: paused;  Leaving: its memory goes
+//     Closing     until the gates are closed           → None
+//     Leaving     until its memory has left, or stays  → None
+//
+// The cut stays asked for until None, so no rank begins a collective that another one could not
+// join. Gates are open until the pause begins, because ranks that are behind must come.
+//
+// Threading: one thread.
+#pragma once
+
+#include "monitor/core/registry.h"
+
+namespace switchyard::monitor::gangs {
+
+bool is_gang(const Registry& registry, const Job& job);
+// Why no cut of it is possible; empty: it is. A rank on another machine can't be asked.
+std::string why_no_cut(const Registry& registry, const Job& job);
+
+// What to do once all ranks are there. pre: it is a gang, and a cut of it is possible.
+struct Wish {
+  bool pauses = false;
+  bool leaves = false;
+  Time until{0};  // of the pause
+};
+void hold(Job& job, const Wish& wish, Time now);
+// Somebody wants something else of the job: it is not waited for any more.
+void cancel(Registry& registry, Job& job);
+
+// Whether what was wished has still to begin.
+inline bool waits(const Job& job) {
+  return job.gang.gathers() || job.gang.stage == GangHold::Stage::kClosing;
+}
+
+// Looks at all of them. True: something changed, so decide anew.
+bool follow(Registry& registry, Time now);
+// When to look again; 0: when something happens.
+Time due(const Registry& registry);
+
+}  // namespace switchyard::monitor::gangs

@@ -1,0 +1,111 @@
+// The communicators of this process: which it is in, and how many operations it has launched there.
+//
+// Concept. A table of kMostCommunicators slots, found by NCCL's handle. What the monitor and people
+// see stands in the page (abi.h: Communicator). The truth is kept here, for a page may be replaced
+// between two operations, and a lost count would make this rank look as if it lagged behind for
+// ever. The page's count is only ever raised to the truth, so the order of two writers is no
+// matter.
+//
+// All ranks must find the same id without talking to each other. It is a hash of NCCL's unique id.
+// That of a child communicator is a hash of its parent's, of how many children the parent has had,
+// and of the child's colour. The hash can't be turned back: the unique id lets a process in.
+//
+// Threading: any thread. find(), count() and take_back() take no lock; the rest takes one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/nccl/abi.h"
+#include "switchyard/abi.h"
+#include "switchyard/collectives.h"
+
+namespace switchyard::shim::nccl {
+
+// What operations add to a communicator's counts.
+struct Step {
+  std::uint32_t launched = 0;
+  std::uint32_t sent = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t last_bytes = 0;
+  Collective last = Collective::kNone;
+  std::uint32_t kinds[abi::kMostCollectives] = {};
+
+  bool empty() const { return launched == 0 && sent == 0; }
+  void add(const Step& more) {
+    launched += more.launched;
+    sent += more.sent;
+    bytes += more.bytes;
+    last_bytes = more.last_bytes;
+    last = more.last;
+    for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) kinds[kind] += more.kinds[kind];
+  }
+};
+
+// A communicator that has come to life. `ranks` 0: it can't be asked yet.
+struct Birth {
+  std::uint64_t id = 0;
+  int rank = 0;
+  int ranks = 0;
+  int lane = 0;
+};
+
+// Hashes.
+std::uint64_t id_of(const ncclUniqueId* ids, int count);
+// `maker` tells the ways apart in which a child is made; -1 `slot`: 0, which is no id.
+enum class Maker : std::uint64_t { kSplit = 1, kShrink = 2 };
+std::uint64_t next_child(int slot, Maker maker);
+std::uint64_t with_color(std::uint64_t child, std::uint64_t color);
+// Of communicators that one process makes for itself.
+std::uint64_t own_id();
+
+namespace communicators {
+
+// What marks a slot whose communicator has ended: a search goes on behind it.
+inline const ncclComm_t kGone = reinterpret_cast<ncclComm_t>(1);
+
+extern std::atomic<ncclComm_t> g_handles[abi::kMostCommunicators];
+
+inline unsigned first_slot(ncclComm_t comm) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(comm);
+  return static_cast<unsigned>((bits * 0x9E3779B97F4A7C15u) >> 40) % abi::kMostCommunicators;
+}
+
+// Its slot; -1: it isn't watched.
+inline int find(ncclComm_t comm) {
+  for (unsigned i = 0, slot = first_slot(comm); i < abi::kMostCommunicators;
+       ++i, slot = (slot + 1) % abi::kMostCommunicators) {
+    const ncclComm_t there = g_handles[slot].load(std::memory_order_acquire);
+    if (there == comm) return static_cast<int>(slot);
+    if (there == nullptr) return -1;
+  }
+  return -1;
+}
+
+void add(ncclComm_t comm, const Birth& birth);
+void end(ncclComm_t comm);
+
+// 0: not known yet; then ask NCCL and say it by learn().
+int ranks(int slot);
+int rank(int slot);
+int lane(int slot);
+void learn(int slot, int rank, int ranks);
+
+// Whether every communicator has reached the target that the monitor has set for it.
+bool at_targets();
+
+// A launch begins, and has returned (abi.h: entered, left).
+void enter();
+void leave();
+
+// pre: slot is one that find() answered, for both.
+void count(int slot, const Step& step);
+void take_back(int slot, const Step& step);
+
+// Into a page that nobody sees yet; and once more when it is in its place, for what was counted in
+// between.
+void carry_over(abi::Page& fresh);
+void tell();
+
+}  // namespace communicators
+}  // namespace switchyard::shim::nccl

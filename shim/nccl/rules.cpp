@@ -1,0 +1,95 @@
+#include "shim/nccl/rules.h"
+
+#include "shim/log.h"
+
+namespace switchyard::shim::nccl {
+
+__thread Thread t_nccl;
+
+namespace rules {
+namespace {
+
+void come_to_life(ncclComm_t* where, const Birth& birth) {
+  if (where != nullptr && *where != nullptr) communicators::add(*where, birth);
+}
+
+template <typename Each>
+void for_pending(Each each) {
+  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
+    if (!t_nccl.pending[slot].empty()) each(static_cast<int>(slot), t_nccl.pending[slot]);
+  }
+}
+
+}  // namespace
+
+void born(ncclComm_t* where, const Birth& birth) {
+  if (t_nccl.groups == 0) {
+    come_to_life(where, birth);
+  } else if (t_nccl.expecting < kMostExpected) {
+    t_nccl.expected[t_nccl.expecting++] = {where, birth};
+  } else {
+    log_line(Level::kInfo, "a communicator is not watched: its group makes more than %u",
+             kMostExpected);
+  }
+}
+
+void group_born() {
+  for (unsigned i = 0; i < t_nccl.expecting; ++i) {
+    come_to_life(t_nccl.expected[i].where, t_nccl.expected[i].birth);
+  }
+}
+
+void expect(int slot, const Step& step) {
+  if (step.empty()) return;
+  t_nccl.pending[slot].add(step);
+  t_nccl.any = true;
+}
+
+bool group_counts() {
+  bool counts = false;
+  for_pending([&](int, const Step& step) { counts = counts || step.launched != 0; });
+  return counts;
+}
+
+void count_group() { for_pending(communicators::count); }
+
+void take_group_back() { for_pending(communicators::take_back); }
+
+void forget_group() {
+  t_nccl.expecting = 0;
+  if (!t_nccl.any) return;
+  t_nccl.any = false;
+  for (Step& step : t_nccl.pending) step = {};
+}
+
+Step step_of(int slot, const Operation& operation) {
+  const auto ranks = static_cast<std::uint64_t>(communicators::ranks(slot));
+  std::uint64_t bytes = operation.count * nccl_type_bytes(operation.type);
+  switch (operation.kind) {
+    // `count` is one rank's part.
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+      bytes *= ranks;
+      break;
+    case Collective::kSend:
+    case Collective::kReceive:
+      // To itself: its peers have no part in it.
+      if (operation.peer == communicators::rank(slot)) return {};
+      break;
+    default:
+      break;
+  }
+  Step step;
+  const bool apart = is_point_to_point(operation.kind) && ranks != 2;
+  (apart ? step.sent : step.launched) = 1;
+  step.bytes = step.last_bytes = bytes;
+  step.last = operation.kind;
+  step.kinds[static_cast<unsigned>(operation.kind)] = 1;
+  return step;
+}
+
+}  // namespace rules
+}  // namespace switchyard::shim::nccl

@@ -1,0 +1,50 @@
+// What the calling thread has begun with NCCL: groups, and calls that are on.
+//
+// Concept. NCCL's groups belong to a thread. What is called inside one is launched when the
+// outermost ends, so it is counted then. NCCL calls itself by its exported names (ncclBcast by
+// ncclBroadcast), and a profiler calls the twin of what it replaces: such a call is inside another,
+// and passes. A thread that interleaves groups of two copies of NCCL is not foreseen.
+//
+// Threading: the thread's own.
+#pragma once
+
+#include "shim/gate/hold.h"
+#include "shim/nccl/communicators.h"
+#include "shim/no_copy.h"
+
+namespace switchyard::shim::nccl {
+
+// A communicator whose birth a group holds: its handle may be there only when the group ends.
+struct Expected {
+  ncclComm_t* where = nullptr;
+  Birth birth;
+};
+inline constexpr unsigned kMostExpected = 16;
+
+struct Thread {
+  unsigned inside = 0;  // calls of NCCL that are on
+  unsigned groups = 0;  // that are open
+  bool any = false;     // the group holds operations
+  unsigned expecting = 0;
+  Expected expected[kMostExpected];
+  Step pending[abi::kMostCommunicators];
+};
+static_assert(std::is_trivially_destructible_v<Thread>);
+
+// Not thread_local, as t_lane (client/process.h).
+extern __thread Thread t_nccl;
+
+// Lives while a call of NCCL is on. Nobody holds the thread then: others may wait for it.
+class Inside : NoCopy {
+ public:
+  Inside() {
+    ++t_nccl.inside;
+    ++t_not_held;
+  }
+  ~Inside() {
+    --t_not_held;
+    --t_nccl.inside;
+  }
+};
+
+}  // namespace switchyard::shim::nccl

@@ -1,0 +1,290 @@
+#include "communicator.h"
+
+#include <string.h>
+#include <time.h>
+
+namespace fakenccl {
+namespace {
+
+constexpr char kPtx[] = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry fakecuda_foreign(.param .u64 kernel)
+{
+  ret;
+}
+)";
+
+// On the heap for good: a graph may run it at any time.
+struct Kernel : fakecuda::ForeignKernel {
+  ncclComm* comm = nullptr;
+  std::vector<Operation> operations;
+  std::vector<fakecuda::ForeignSpan> touched;
+};
+
+struct Run {
+  ncclComm* comm;
+  const std::vector<Operation>* operations;
+  std::vector<char> done;
+  bool contributed = false;  // to the first collective that is not done
+  std::vector<char> sent;
+};
+
+std::size_t size_of(const Operation& operation) {
+  return operation.count * nccl_type_bytes(operation.type);
+}
+
+unsigned char* board(const ncclComm& comm, int rank) {
+  return comm.meeting->data[rank][comm.next % 2];
+}
+
+template <typename Number>
+void add(void* to, const unsigned char* more, std::size_t count) {
+  auto* sum = static_cast<Number*>(to);
+  const auto* values = reinterpret_cast<const Number*>(more);
+  for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<Number>(sum[i] + values[i]);
+}
+
+void add(void* to, const unsigned char* more, std::size_t count, ncclDataType_t type) {
+  switch (type) {
+    case kNcclFloat32:
+      return add<float>(to, more, count);
+    case kNcclFloat64:
+      return add<double>(to, more, count);
+    case kNcclInt64:
+    case kNcclUint64:
+      return add<std::uint64_t>(to, more, count);
+    case kNcclInt32:
+    case kNcclUint32:
+      return add<std::uint32_t>(to, more, count);
+    default:
+      return add<std::uint8_t>(to, more, count);
+  }
+}
+
+// The sum over all ranks of `count` elements from `offset` on.
+void reduce(const ncclComm& comm, const Operation& operation, std::size_t offset) {
+  memcpy(operation.to, board(comm, 0) + offset, size_of(operation));
+  for (int rank = 1; rank < comm.ranks; ++rank) {
+    add(operation.to, board(comm, rank) + offset, operation.count, operation.type);
+  }
+}
+
+// Each rank's part, one behind the other.
+void gather(const ncclComm& comm, const Operation& operation, std::size_t offset) {
+  const std::size_t part = size_of(operation);
+  for (int rank = 0; rank < comm.ranks; ++rank) {
+    memcpy(static_cast<unsigned char*>(operation.to) + static_cast<std::size_t>(rank) * part,
+           board(comm, rank) + offset, part);
+  }
+}
+
+// Everybody is in: the result on this rank.
+void conclude(const ncclComm& comm, const Operation& operation) {
+  const std::size_t mine = static_cast<std::size_t>(comm.rank) * size_of(operation);
+  const bool root = comm.rank == operation.peer;
+  switch (operation.kind) {
+    case Collective::kAllReduce:
+      return reduce(comm, operation, 0);
+    case Collective::kReduce:
+      return root ? reduce(comm, operation, 0) : void();
+    case Collective::kReduceScatter:
+      return reduce(comm, operation, mine);
+    case Collective::kAllGather:
+      return gather(comm, operation, 0);
+    case Collective::kGather:
+      return root ? gather(comm, operation, 0) : void();
+    case Collective::kAllToAll:
+      return gather(comm, operation, mine);
+    case Collective::kBroadcast:
+      memcpy(operation.to, board(comm, operation.peer), size_of(operation));
+      return;
+    default:  // kScatter
+      memcpy(operation.to, board(comm, operation.peer) + mine, size_of(operation));
+      return;
+  }
+}
+
+bool poll_collective(Run& run, const Operation& operation) {
+  ncclComm& comm = *run.comm;
+  if (!run.contributed) {
+    const std::size_t bytes = bytes_read(comm, operation);
+    if (bytes != 0) memcpy(board(comm, comm.rank), operation.from, bytes);
+    comm.meeting->rank[comm.rank].arrived.store(comm.next + 1, std::memory_order_release);
+    run.contributed = true;
+  }
+  for (int rank = 0; rank < comm.ranks; ++rank) {
+    if (comm.meeting->rank[rank].arrived.load(std::memory_order_acquire) <= comm.next) return false;
+  }
+  conclude(comm, operation);
+  ++comm.next;
+  run.contributed = false;
+  return true;
+}
+
+bool poll_send(Run& run, std::size_t at, const Operation& operation) {
+  auto& channel = run.comm->meeting->channel[run.comm->rank][operation.peer];
+  const std::uint64_t received = channel.received.load(std::memory_order_acquire);
+  if (!run.sent[at]) {
+    if (channel.sent.load(std::memory_order_relaxed) != received) return false;
+    memcpy(channel.data, operation.from, size_of(operation));
+    channel.sent.fetch_add(1, std::memory_order_release);
+    run.sent[at] = 1;
+    return false;
+  }
+  return channel.sent.load(std::memory_order_relaxed) == received;
+}
+
+bool poll_receive(Run& run, const Operation& operation) {
+  auto& channel = run.comm->meeting->channel[operation.peer][run.comm->rank];
+  const std::uint64_t received = channel.received.load(std::memory_order_relaxed);
+  if (channel.sent.load(std::memory_order_acquire) == received) return false;
+  memcpy(operation.to, channel.data, size_of(operation));
+  channel.received.store(received + 1, std::memory_order_release);
+  return true;
+}
+
+void* begin(fakecuda::ForeignKernel* foreign) {
+  const auto* kernel = static_cast<const Kernel*>(foreign);
+  auto* run = new Run{kernel->comm, &kernel->operations, {}, false, {}};
+  run->done.resize(kernel->operations.size());
+  run->sent.resize(kernel->operations.size());
+  return run;
+}
+
+bool poll(void* at) {
+  auto& run = *static_cast<Run*>(at);
+  bool all = true;
+  bool collective_waits = false;
+  for (std::size_t i = 0; i < run.done.size(); ++i) {
+    if (run.done[i]) continue;
+    const Operation& operation = (*run.operations)[i];
+    if (run.comm->aborted.load(std::memory_order_relaxed)) {
+      run.done[i] = 1;
+    } else if (operation.kind == Collective::kSend) {
+      run.done[i] = poll_send(run, i, operation);
+    } else if (operation.kind == Collective::kReceive) {
+      run.done[i] = poll_receive(run, operation);
+    } else if (!collective_waits) {
+      run.done[i] = poll_collective(run, operation);
+      collective_waits = !run.done[i];
+    }
+    all = all && run.done[i];
+  }
+  if (all) delete &run;
+  return all;
+}
+
+}  // namespace
+
+const Cuda* cuda() {
+  static Cuda calls;
+  static const bool found =
+      calls.fill(switchyard::cuda::in_library(switchyard::cuda::open_library())) == nullptr;
+  return found ? &calls : nullptr;
+}
+
+std::size_t bytes_read(const ncclComm& comm, const Operation& operation) {
+  const std::size_t part = size_of(operation);
+  const auto all = part * static_cast<std::size_t>(comm.ranks);
+  switch (operation.kind) {
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      return all;
+    case Collective::kBroadcast:
+      return comm.rank == operation.peer ? part : 0;
+    case Collective::kScatter:
+      return comm.rank == operation.peer ? all : 0;
+    case Collective::kReceive:
+      return 0;
+    default:
+      return part;
+  }
+}
+
+std::size_t bytes_written(const ncclComm& comm, const Operation& operation) {
+  const std::size_t part = size_of(operation);
+  const auto all = part * static_cast<std::size_t>(comm.ranks);
+  switch (operation.kind) {
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+      return all;
+    case Collective::kReduce:
+      return comm.rank == operation.peer ? part : 0;
+    case Collective::kGather:
+      return comm.rank == operation.peer ? all : 0;
+    case Collective::kSend:
+      return 0;
+    default:
+      return part;
+  }
+}
+
+ncclComm_t make_communicator(int ranks, int rank, int device) {
+  if (cuda() == nullptr || cuda()->cuInit(0) != CUDA_SUCCESS) return nullptr;
+  CUdevice current = 0;
+  if (device < 0) {
+    if (cuda()->cuCtxGetDevice(&current) != CUDA_SUCCESS) return nullptr;
+    device = current;
+  }
+  auto* comm = new ncclComm;
+  comm->ranks = ranks;
+  comm->rank = rank;
+  comm->device = device;
+  CUdevice handle = 0;
+  CUmodule module = nullptr;
+  CUcontext popped = nullptr;
+  const bool made =
+      cuda()->cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
+      cuda()->cuDevicePrimaryCtxRetain(&comm->context, handle) == CUDA_SUCCESS &&
+      cuda()->cuCtxPushCurrent(comm->context) == CUDA_SUCCESS &&
+      cuda()->cuModuleLoadData(&module, kPtx) == CUDA_SUCCESS &&
+      cuda()->cuModuleGetFunction(&comm->kernel, module, "fakecuda_foreign") == CUDA_SUCCESS &&
+      cuda()->cuCtxPopCurrent(&popped) == CUDA_SUCCESS;
+  if (made) return comm;
+  delete comm;
+  return nullptr;
+}
+
+bool join(ncclComm& comm, std::uint64_t id) {
+  comm.id = id;
+  comm.meeting = open_meeting(id);
+  if (comm.meeting == nullptr) return false;
+  comm.meeting->joined.fetch_add(1);
+  return true;
+}
+
+void wait_for_all(ncclComm& comm) {
+  const timespec nap{0, 1'000'000};
+  while (comm.meeting->joined.load() < static_cast<std::uint32_t>(comm.ranks)) {
+    ::nanosleep(&nap, nullptr);
+  }
+  close_door(comm.id);
+}
+
+ncclResult_t launch(ncclComm& comm, CUstream stream, std::vector<Operation> operations) {
+  auto* kernel = new Kernel;  // never freed (above)
+  kernel->comm = &comm;
+  for (const Operation& operation : operations) {
+    kernel->touched.push_back(
+        {reinterpret_cast<std::uintptr_t>(operation.from), bytes_read(comm, operation)});
+    kernel->touched.push_back(
+        {reinterpret_cast<std::uintptr_t>(operation.to), bytes_written(comm, operation)});
+  }
+  kernel->operations = std::move(operations);
+  kernel->begin = begin;
+  kernel->poll = poll;
+  kernel->spans = kernel->touched.data();
+  kernel->span_count = kernel->touched.size();
+  auto address = reinterpret_cast<std::uint64_t>(static_cast<fakecuda::ForeignKernel*>(kernel));
+  void* parameters[] = {&address};
+  CUcontext popped = nullptr;
+  if (cuda()->cuCtxPushCurrent(comm.context) != CUDA_SUCCESS) return kNcclInternalError;
+  const CUresult result =
+      cuda()->cuLaunchKernel(comm.kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+  cuda()->cuCtxPopCurrent(&popped);
+  return result == CUDA_SUCCESS ? kNcclSuccess : 1;
+}
+
+}  // namespace fakenccl

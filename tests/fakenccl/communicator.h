@@ -1,0 +1,72 @@
+// A communicator of one rank, and its operations as kernels of the simulated GPU.
+//
+// Concept. A kernel holds the operations that one group puts on one stream of one communicator. A
+// run of it goes through them: collectives one after the other, sends and receives side by side. It
+// takes its number in the meeting when it runs, so a graph may run it again and again.
+//
+// Threading: calls for one communicator come one after the other, as NCCL wants it; runs are the
+// engine's worker's.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "meeting.h"
+#include "shim/nccl/abi.h"
+#include "switchyard/collectives.h"
+#include "switchyard/cuda_library.h"
+#include "tests/fakecuda/foreign_kernel.h"
+
+struct ncclComm {
+  fakenccl::Meeting* meeting = nullptr;
+  std::uint64_t id = 0;
+  int rank = 0;
+  int ranks = 0;
+  int device = 0;
+  std::uint64_t next = 0;  // the number of its next collective
+  std::uint64_t children = 0;
+  std::atomic<bool> aborted{false};
+  CUcontext context = nullptr;
+  CUfunction kernel = nullptr;
+};
+
+namespace fakenccl {
+
+using switchyard::Collective;
+
+struct Operation {
+  Collective kind;
+  const void* from;
+  void* to;
+  std::size_t count;
+  ncclDataType_t type;
+  int peer;  // root, or the other one
+};
+
+#define FAKENCCL_CALLS(CALL)     \
+  CALL(cuInit)                   \
+  CALL(cuCtxGetDevice)           \
+  CALL(cuCtxPushCurrent)         \
+  CALL(cuCtxPopCurrent)          \
+  CALL(cuDeviceGet)              \
+  CALL(cuDevicePrimaryCtxRetain) \
+  CALL(cuModuleLoadData)         \
+  CALL(cuModuleGetFunction)      \
+  CALL(cuLaunchKernel)
+SWITCHYARD_CUDA_FUNCTIONS(Cuda, FAKENCCL_CALLS);
+// Looked up as NCCL does, so a preloaded library sees it. Null: there is none.
+const Cuda* cuda();
+
+// What an operation reads and writes on its own rank.
+std::size_t bytes_read(const ncclComm& comm, const Operation& operation);
+std::size_t bytes_written(const ncclComm& comm, const Operation& operation);
+
+// `device` -1: the current one.
+ncclComm_t make_communicator(int ranks, int rank, int device);
+// Takes its place, and is awaited by those who come later; wait_for_all() waits for them.
+bool join(ncclComm& comm, std::uint64_t id);
+void wait_for_all(ncclComm& comm);
+
+ncclResult_t launch(ncclComm& comm, CUstream stream, std::vector<Operation> operations);
+
+}  // namespace fakenccl

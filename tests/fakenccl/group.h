@@ -1,0 +1,22 @@
+// What a thread's group gathers until it ends: communicators that are made, and operations.
+//
+// Concept. Outside a group each call is a group of its own. At the end all communicators join first
+// and wait then, for one thread may make all ranks of one.
+//
+// Threading: a group is its thread's own.
+#pragma once
+
+#include "communicator.h"
+
+namespace fakenccl {
+
+void begin_group();
+// What it holds is launched when the outermost ends.
+ncclResult_t end_group();
+// Ends it and launches nothing.
+ncclResult_t drop_group();
+
+ncclResult_t add_communicator(ncclComm_t* out, std::uint64_t id, int ranks, int rank, int device);
+ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation);
+
+}  // namespace fakenccl

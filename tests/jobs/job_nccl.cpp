@@ -1,0 +1,257 @@
+// job_nccl FILE RANKS RANK [DEVICE]: a rank of a communicator, which works when told to.
+//
+// The ranks find each other by the unique id that rank 0 writes into FILE. Each has 4 MiB of device
+// memory with numbers of its own, which stay, and a float that each step changes: a kernel adds to
+// it, and an all-reduce adds those of all ranks, so a step that ran on the wrong data, twice or not
+// at all is seen in the sum. Each line on stdin is answered by one line (conversation.h):
+//
+//   reduce N     N all-reduces of the float             group N      the same, in one group
+//   kinds        each other collective once             twins        one all-reduce by pnccl's name
+//   pass         to the next rank and from the previous  empty        a group that is only
+//   simulated capture N    captures N all-reduces                 replay N     launches that graph
+//   N times split COLOR  a child; -1: none                      shrink RANK  a child without that
+//   rank child N      N all-reduces in the child             destroy      the child; abort: the
+//   parent more N       N communicators of one rank            sync         waits for the stream
+//   begin        steps on a thread of its own, until "end", which says "end STEPS"
+//   until N      as "end", once N steps have been made  steps        → "steps N"
+//   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
+#include <cuda.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "conversation.h"
+#include "kernels_ptx.h"
+#include "shim/nccl/abi.h"
+
+extern "C" decltype(ncclAllReduce) pncclAllReduce;
+
+namespace {
+
+constexpr std::size_t kBytes = 4 << 20;
+constexpr std::size_t kWords = kBytes / 4;
+constexpr CUresult kNcclFailed = CUDA_ERROR_UNKNOWN;
+
+CUresult cuda(ncclResult_t result) { return result == kNcclSuccess ? CUDA_SUCCESS : kNcclFailed; }
+
+// All ranks' unique id: rank 0 makes it, and the others wait for the file.
+bool agree(const std::string& file, int rank, ncclUniqueId& id) {
+  if (rank == 0) {
+    if (ncclGetUniqueId(&id) != kNcclSuccess) return false;
+    std::ofstream(file + ".new", std::ios::binary).write(id.internal, sizeof id.internal);
+    return ::rename((file + ".new").c_str(), file.c_str()) == 0;
+  }
+  for (;;) {
+    std::ifstream in(file, std::ios::binary);
+    if (in.read(id.internal, sizeof id.internal)) return true;
+    ::usleep(1000);
+  }
+}
+
+class Rank {
+ public:
+  bool open(const std::string& file, int ranks, int rank, int device) {
+    ranks_ = ranks;
+    rank_ = rank;
+    CUmodule module = nullptr;
+    ncclUniqueId id;
+    return cuInit(0) == CUDA_SUCCESS &&
+           cuDevicePrimaryCtxRetain(&context_, device) == CUDA_SUCCESS &&
+           cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
+           cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuMemAlloc(&kept_, kBytes) == CUDA_SUCCESS &&
+           cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && agree(file, rank, id) &&
+           ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess;
+  }
+
+  CUresult act(const std::string& line, std::string& says) {
+    std::istringstream words(line);
+    std::string command;
+    int number = 0;
+    words >> command >> number;
+    if (command == "reduce") return repeat(number, [this] { return reduce(comm_); });
+    if (command == "child") return repeat(number, [this] { return reduce(child_); });
+    if (command == "group") return group(number);
+    if (command == "kinds") return kinds();
+    if (command == "twins")
+      return cuda(pncclAllReduce(at(), at(), 1, kNcclFloat32, 0, comm_, stream_));
+    if (command == "pass") return pass();
+    if (command == "empty") return empty();
+    if (command == "capture") return capture(number);
+    if (command == "replay") {
+      return repeat(number, [this] { return cuGraphLaunch(executable_, stream_); });
+    }
+    if (command == "split") return cuda(ncclCommSplit(comm_, number, rank_, &child_, nullptr));
+    if (command == "shrink") return cuda(ncclCommShrink(comm_, &number, 1, &child_, nullptr, 0));
+    if (command == "destroy") return cuda(ncclCommDestroy(child_));
+    if (command == "abort") return cuda(ncclCommAbort(comm_));
+    if (command == "more") return repeat(number, [this] { return alone(); });
+    if (command == "sync") return cuStreamSynchronize(stream_);
+    if (command == "begin") return begin();
+    if (command == "steps") return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
+    if (command == "end" || command == "until") return end(number, says);
+    if (command == "sum") return sum(says);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+
+ private:
+  void* at(std::size_t word = 0) { return reinterpret_cast<void*>(value_ + 4 * word); }
+
+  bool fill() {
+    std::vector<std::uint32_t> numbers(kWords);
+    for (std::size_t i = 0; i < kWords; ++i) numbers[i] = number_at(i);
+    const float one = 1.0f / static_cast<float>(rank_ + 1);
+    return cuMemcpyHtoD(kept_, numbers.data(), kBytes) == CUDA_SUCCESS &&
+           cuMemsetD32(value_, 0, kWords) == CUDA_SUCCESS &&
+           cuMemcpyHtoD(value_, &one, sizeof one) == CUDA_SUCCESS;
+  }
+  std::uint32_t number_at(std::size_t index) const {
+    return static_cast<std::uint32_t>(index) * 40503u + static_cast<std::uint32_t>(rank_);
+  }
+
+  template <typename Call>
+  CUresult repeat(int times, Call call) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < times && result == CUDA_SUCCESS; ++i) result = call();
+    return result;
+  }
+
+  CUresult reduce(ncclComm_t comm) {
+    return cuda(ncclAllReduce(at(), at(), 1, kNcclFloat32, kNcclSum, comm, stream_));
+  }
+
+  CUresult group(int number) {
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const CUresult result = repeat(number, [this] { return reduce(comm_); });
+    return ncclGroupEnd() == kNcclSuccess ? result : kNcclFailed;
+  }
+
+  CUresult empty() {
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const CUresult result = reduce(comm_);
+    return ncclGroupSimulateEnd(nullptr) == kNcclSuccess ? result : kNcclFailed;
+  }
+
+  CUresult kinds() {
+    constexpr std::size_t kFrom = 1024, kTo = 65536, kCount = 16;
+    const ncclDataType_t type = kNcclInt32;
+    const ncclResult_t results[] = {
+        ncclBroadcast(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_),
+        ncclBcast(at(kFrom), kCount, type, 0, comm_, stream_),
+        ncclReduce(at(kFrom), at(kTo), kCount, type, kNcclSum, 0, comm_, stream_),
+        ncclAllGather(at(kFrom), at(kTo), kCount, type, comm_, stream_),
+        ncclReduceScatter(at(kFrom), at(kTo), kCount, type, kNcclSum, comm_, stream_),
+        ncclAlltoAll(at(kFrom), at(kTo), kCount, type, comm_, stream_),
+        ncclGather(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_),
+        ncclScatter(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_)};
+    for (const ncclResult_t result : results) {
+      if (result != kNcclSuccess) return kNcclFailed;
+    }
+    return CUDA_SUCCESS;
+  }
+
+  CUresult pass() {
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const int next = (rank_ + 1) % ranks_;
+    const int previous = (rank_ + ranks_ - 1) % ranks_;
+    const bool sent = ncclSend(at(2048), 16, kNcclFloat32, next, comm_, stream_) == kNcclSuccess;
+    const bool received =
+        ncclRecv(at(4096), 16, kNcclFloat32, previous, comm_, stream_) == kNcclSuccess;
+    return ncclGroupEnd() == kNcclSuccess && sent && received ? CUDA_SUCCESS : kNcclFailed;
+  }
+
+  CUresult capture(int number) {
+    CUgraph graph = nullptr;
+    if (const auto bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) {
+      return bad;
+    }
+    const CUresult result = repeat(number, [this] { return reduce(comm_); });
+    if (const CUresult bad = cuStreamEndCapture(stream_, &graph)) return bad;
+    if (result != CUDA_SUCCESS) return result;
+    const CUresult made = cuGraphInstantiate(&executable_, graph, 0);
+    return made == CUDA_SUCCESS ? cuGraphDestroy(graph) : made;
+  }
+
+  CUresult alone() {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    if (ncclGetUniqueId(&id) != kNcclSuccess) return kNcclFailed;
+    return cuda(ncclCommInitRank(&comm, 1, id, 0));
+  }
+
+  // The kernel adds to the bits of the float of a rank by its number, so an all-reduce that is
+  // missed or done twice shows.
+  CUresult step() {
+    CUdeviceptr address = value_;
+    unsigned addend = static_cast<unsigned>(rank_) + 1;
+    unsigned long long count = 1;
+    void* parameters[] = {&address, &addend, &count};
+    const CUresult launched =
+        cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
+    if (launched != CUDA_SUCCESS) return launched;
+    if (const ncclResult_t bad =
+            ncclAllReduce(at(), at(), 1, kNcclInt32, kNcclSum, comm_, stream_)) {
+      return static_cast<CUresult>(bad);
+    }
+    return cuStreamSynchronize(stream_);
+  }
+
+  CUresult begin() {
+    end_at_ = ~0ull;
+    thread_ = std::thread([this] {
+      cuCtxSetCurrent(context_);
+      while (steps_ < end_at_ && failed_ == CUDA_SUCCESS) {
+        failed_ = step();
+        ++steps_;
+      }
+    });
+    return CUDA_SUCCESS;
+  }
+  // All ranks must make as many steps, else the last of one would wait for ever.
+  CUresult end(int number, std::string& says) {
+    end_at_ = static_cast<unsigned long>(number);
+    thread_.join();
+    says = "end " + std::to_string(steps_);
+    return failed_;
+  }
+
+  CUresult sum(std::string& says) {
+    std::vector<std::uint32_t> numbers(kWords);
+    std::uint32_t bits = 0;
+    if (const CUresult bad = cuMemcpyDtoH(numbers.data(), kept_, kBytes)) return bad;
+    if (const CUresult bad = cuMemcpyDtoH(&bits, value_, sizeof bits)) return bad;
+    bool right = true;
+    for (std::size_t i = 0; i < kWords; ++i) right = right && numbers[i] == number_at(i);
+    says = (right ? "sum " : "wrong ") + std::to_string(bits);
+    return CUDA_SUCCESS;
+  }
+
+  int ranks_ = 0, rank_ = 0;
+  CUcontext context_ = nullptr;
+  CUfunction add_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+  CUdeviceptr kept_ = 0, value_ = 0;
+  ncclComm_t comm_ = nullptr, child_ = nullptr;
+  std::thread thread_;
+  std::atomic<unsigned long> steps_{0}, end_at_{0};
+  std::atomic<CUresult> failed_{CUDA_SUCCESS};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static Rank rank;  // its thread outlives this frame
+  const bool open = argc > 3 && rank.open(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
+                                          argc > 4 ? std::atoi(argv[4]) : 0);
+  return jobs::converse(
+      open, [&](const std::string& line, std::string& says) { return rank.act(line, says); });
+}

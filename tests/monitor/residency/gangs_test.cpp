@@ -1,0 +1,189 @@
+// A job of several ranks is held at a cut: the words of its pages, and what people are told.
+#include "monitor/residency/gangs.h"
+
+#include <gtest/gtest.h>
+
+#include "monitor/control/job_commands.h"
+#include "switchyard/status.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+constexpr std::uint64_t kId = 77;
+
+class Gangs : public ::testing::Test {
+ protected:
+  Gangs() {
+    place(first, 0);
+    place(second, 1);
+  }
+  static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
+    abi::Communicator& at = slot(who);
+    at.id = kId;
+    at.rank = rank;
+    at.ranks = ranks;
+    at.use = 1;
+  }
+  static abi::Communicator& slot(const Joined& who) { return who.shim.page().communicators[0]; }
+  static void count(const Joined& who, std::uint64_t launched) { slot(who).launched = launched; }
+  static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
+  static std::uint32_t target(const Joined& who) { return slot(who).target; }
+  bool closed() const {
+    return (first.shim.gate().closed & abi::kClosedByPause) != 0 &&
+           (second.shim.gate().closed & abi::kClosedByPause) != 0;
+  }
+  GangHold& gang() { return rig.monitor.registry().jobs().begin()->second.gang; }
+  // What a person who waits is told now; null: to wait on.
+  json answer(Awaits awaits = Awaits::kHeld) {
+    const JobKey key = rig.monitor.registry().jobs().begin()->first;
+    const auto text = answer_awaited(rig.monitor, awaits, key, rig.now, false);
+    return text ? json::parse(*text) : json();
+  }
+
+  Rig rig{2};
+  Ask x{.job = "x", .name = "x", .swappable = "yes"};
+  Joined first = rig.runs(x), second = rig.runs(x);
+};
+
+TEST_F(Gangs, APauseAsksForACutFirst) {
+  count(first, 5);
+  count(second, 6);
+  rig.tell("pause");
+  EXPECT_NE(asked(first), 0u);
+  EXPECT_EQ(target(first), 6u);
+  EXPECT_EQ(target(second), 6u);
+  EXPECT_FALSE(closed());
+  EXPECT_TRUE(answer().is_null());
+  rig.pass(milliseconds(2));
+  EXPECT_FALSE(closed()) << "rank 0 is behind";
+  count(first, 6);
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_TRUE(closed());
+  rig.pass(milliseconds(2));
+  EXPECT_EQ(asked(first), 0u) << "it is held by its gates";
+  EXPECT_EQ(asked(second), 0u);
+  EXPECT_EQ(answer()["state"], "paused");
+  EXPECT_EQ(rig.job()["pause_best_effort"], false);
+}
+
+TEST_F(Gangs, ARaisedTargetIsAnotherNumber) {
+  count(first, 5);
+  count(second, 5);
+  rig.tell("pause");
+  const std::uint32_t before = asked(first);
+  count(second, 6);
+  rig.pass(milliseconds(2));
+  EXPECT_NE(asked(first), before);
+  EXPECT_EQ(target(first), 6u);
+}
+
+TEST_F(Gangs, WhoIsInALaunchIsAwaited) {
+  rig.tell("pause");
+  second.shim.page().entered = 1;
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_FALSE(closed());
+  second.shim.page().left = 1;
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_TRUE(closed());
+}
+
+TEST_F(Gangs, ARankThatDoesNotComeIsNamedAndAllGoOn) {
+  count(second, 3);
+  rig.tell("pause");
+  rig.pass(cut::kComesWithin);
+  EXPECT_EQ(asked(first), 0u);
+  EXPECT_FALSE(closed());
+  const json said = answer();
+  EXPECT_EQ(said["code"], kTimedOut);
+  const std::string text = said["error"];
+  EXPECT_NE(text.find("rank 0 "), std::string::npos) << text;
+  EXPECT_NE(text.find(std::to_string(first.client->peer.pid)), std::string::npos) << text;
+  EXPECT_NE(text.find("3 collectives"), std::string::npos) << text;
+  EXPECT_NE(rig.job()["state"], "paused");
+}
+
+TEST_F(Gangs, ARankThatDiesEndsIt) {
+  count(second, 3);
+  rig.tell("swap-out");
+  rig.dies(first);
+  rig.pass(milliseconds(2));
+  EXPECT_EQ(answer(Awaits::kOut)["code"], kRefusedByPolicy);
+  EXPECT_EQ(asked(second), 0u);
+}
+
+TEST_F(Gangs, ResumingEndsIt) {
+  count(second, 3);
+  rig.tell("pause");
+  rig.tell("resume");
+  EXPECT_EQ(asked(first), 0u);
+  rig.pass(cut::kComesWithin);
+  EXPECT_FALSE(closed());
+  EXPECT_NE(answer(Awaits::kDrained)["state"], "paused");
+}
+
+TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
+  first.shim.swappable(64 * kMiB);
+  second.shim.swappable(64 * kMiB);
+  rig.tell("swap-out");
+  EXPECT_NE(asked(first), 0u);
+  EXPECT_FALSE(first.shim.told_to_leave());
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_TRUE(first.shim.told_to_leave());
+  EXPECT_TRUE(second.shim.told_to_leave());
+  first.shim.be_absent();
+  rig.pass(milliseconds(2));
+  EXPECT_NE(asked(first), 0u) << "its peer still waits for what was launched";
+  second.shim.be_absent();
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_EQ(asked(first), 0u);
+  EXPECT_EQ(answer(Awaits::kOut)["residency"], "swapped");
+}
+
+TEST_F(Gangs, OfWhichARankIsElsewhereNoMemoryLeavesAndAPauseIsBestEffort) {
+  place(second, 1, 3);
+  place(first, 0, 3);
+  first.shim.swappable(64 * kMiB);
+  const json said = rig.tell("swap-out");
+  EXPECT_EQ(said["code"], kRefusedByPolicy);
+  EXPECT_NE(std::string(said["error"]).find("rank 2 "), std::string::npos) << said;
+  EXPECT_EQ(rig.tell("pause")["state"], "paused");
+  EXPECT_TRUE(closed());
+  EXPECT_EQ(rig.job()["pause_best_effort"], true);
+}
+
+TEST_F(Gangs, OfWhichSomeCommunicatorsAreNotWatchedNoMemoryLeaves) {
+  first.shim.page().unwatched = 1;
+  first.shim.swappable(64 * kMiB);
+  const json said = rig.tell("swap-out");
+  EXPECT_EQ(said["code"], kRefusedByPolicy);
+  EXPECT_NE(std::string(said["error"]).find("more than 32"), std::string::npos) << said;
+}
+
+TEST_F(Gangs, AJobOfRanksThatAreAloneIsHeldAtOnce) {
+  place(first, 0, 1);
+  slot(second).use = 0;
+  EXPECT_EQ(rig.tell("pause")["state"], "paused");
+  EXPECT_TRUE(closed());
+}
+
+TEST_F(Gangs, GatesAreOpenUntilAllRanksAreThere) {
+  place(second, 1, 3);
+  place(first, 0, 3);
+  rig.tell("pause");
+  ASSERT_TRUE(closed()) << "best effort: a rank may be behind";
+  place(second, 1);
+  place(first, 0);
+  count(second, 1);
+  first.shim.swappable(64 * kMiB);
+  rig.tell("swap-out");
+  EXPECT_FALSE(closed());
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test

@@ -1,0 +1,165 @@
+// Which communicators are learnt, what the page says of them, and their ids.
+#include "shim/nccl/communicators.h"
+
+#include "shim/reset.h"
+#include "tests/shim/nccl/nccl_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+
+class Communicators : public NcclTest {};
+
+TEST_F(Communicators, ThePageSaysWhatItIs) {
+  world_.device = 1;
+  t_lane = 0;
+  make(first_, 4, 3);
+  EXPECT_EQ(shown(first_).rank.load(), 3u);
+  EXPECT_EQ(shown(first_).ranks.load(), 4u);
+  EXPECT_EQ(shown(first_).use.load(), 2u) << "lane 1";
+  EXPECT_NE(shown(first_).id.load(), 0u);
+  EXPECT_EQ(launched(first_), 0u);
+}
+
+TEST_F(Communicators, RanksOfOneIdHaveOneId) {
+  make(first_, 4, 0, 'x');
+  make(second_, 4, 1, 'x');
+  EXPECT_EQ(shown(first_).id.load(), shown(second_).id.load());
+  make(comm_at(0x3000), 4, 1, 'y');
+  EXPECT_NE(shown(first_).id.load(), shown(comm_at(0x3000)).id.load());
+}
+
+TEST_F(Communicators, OneThatNcclRefusesIsNone) {
+  make(first_, 4, 0, 'a', kNcclInvalidArgument);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Communicators, OneThatDoesNotBlockIsOne) {
+  make(first_, 4, 0, 'a', kNcclInProgress);
+  EXPECT_EQ(used(), 1u);
+}
+
+TEST_F(Communicators, AnEndedOneIsGoneAndItsHandleMayComeAgain) {
+  make(first_);
+  reduce(first_);
+  nccl::rules::end(NcclCall{}, first_);
+  EXPECT_EQ(nccl::communicators::find(first_), -1);
+  EXPECT_EQ(used(), 0u);
+  make(first_);
+  EXPECT_EQ(launched(first_), 0u);
+}
+
+TEST_F(Communicators, TheTableIsOutBeforeNcclFreesTheHandle) {
+  make(first_);
+  NcclCall call;
+  call.call = [this] {
+    EXPECT_EQ(nccl::communicators::find(first_), -1);
+    return kNcclSuccess;
+  };
+  nccl::rules::end(call, first_);
+}
+
+TEST_F(Communicators, MoreThanThereIsRoomForAreCounted) {
+  for (std::uintptr_t i = 0; i < abi::kMostCommunicators + 2; ++i) make(comm_at(0x1000 + i * 64));
+  EXPECT_EQ(used(), abi::kMostCommunicators);
+  EXPECT_EQ(page().unwatched.load(), 2u);
+  EXPECT_EQ(reduce(comm_at(0x1000 + 33 * 64)), kNcclSuccess);
+  nccl::rules::end(NcclCall{}, comm_at(0x1000 + 33 * 64));
+  EXPECT_EQ(page().unwatched.load(), 1u);
+  // A slot that was left is found again, behind others that have ended.
+  nccl::rules::end(NcclCall{}, comm_at(0x1000));
+  make(first_);
+  EXPECT_EQ(used(), abi::kMostCommunicators);
+}
+
+TEST_F(Communicators, AllOfOneProcessHaveAnIdOfTheirOwn) {
+  ncclComm_t comms[] = {first_, second_};
+  const int devices[] = {3, 1};
+  nccl::rules::init_all(NcclCall{}, comms, 2, devices);
+  EXPECT_EQ(shown(first_).id.load(), shown(second_).id.load());
+  EXPECT_EQ(shown(first_).use.load(), 4u);
+  EXPECT_EQ(shown(second_).use.load(), 2u);
+  EXPECT_EQ(shown(second_).rank.load(), 1u);
+  ncclComm_t more[] = {comm_at(0x3000), comm_at(0x4000)};
+  nccl::rules::init_all(NcclCall{}, more, 2, nullptr);
+  EXPECT_NE(shown(more[0]).id.load(), shown(first_).id.load());
+}
+
+TEST_F(Communicators, ASplitIsNamedByItsParentItsNumberAndItsColour) {
+  const auto split = [](ncclComm_t parent, int color, ncclComm_t child) {
+    ncclComm_t out = child;
+    nccl::rules::split(NcclCall{}, parent, color, 0, &out, nullptr);
+    return color < 0 ? 0 : shown(child).id.load();
+  };
+  make(first_, 4, 0, 'x');
+  make(second_, 4, 1, 'x');  // the same in another process
+  const auto a = split(first_, 0, comm_at(0x3000));
+  EXPECT_EQ(split(second_, 0, comm_at(0x4000)), a);
+  EXPECT_NE(split(first_, 0, comm_at(0x5000)), a) << "the second split";
+  EXPECT_EQ(split(second_, -1, comm_at(0x6000)), 0u);
+  EXPECT_EQ(nccl::communicators::find(comm_at(0x6000)), -1) << "it has no part in it";
+  const auto third = split(first_, 1, comm_at(0x7000));
+  EXPECT_EQ(split(second_, 1, comm_at(0x8000)), third) << "one without a child is counted, too";
+  EXPECT_NE(split(second_, 2, comm_at(0x9000)), third);
+}
+
+TEST_F(Communicators, AChildIsAskedWhoItIsAtItsFirstOperation) {
+  make(first_);
+  ncclComm_t child = second_;
+  nccl::rules::split(NcclCall{}, first_, 0, 0, &child, nullptr);
+  EXPECT_EQ(shown(second_).ranks.load(), 0u);
+  reduce(second_);
+  EXPECT_EQ(shown(second_).ranks.load(), 0u) << "not ready yet";
+  NcclCall ready;
+  ready.rank = 1;
+  ready.ranks = 3;
+  reduce(second_, ready);
+  EXPECT_EQ(shown(second_).ranks.load(), 3u);
+  EXPECT_EQ(shown(second_).rank.load(), 1u);
+  EXPECT_EQ(launched(second_), 2u);
+}
+
+TEST_F(Communicators, OneThatIsMadeInAGroupIsThereWhenItEnds) {
+  ncclUniqueId id{};
+  ncclComm_t out = nullptr;
+  start();
+  nccl::rules::init_rank(NcclCall{}, &out, 2, id, 0);
+  EXPECT_EQ(used(), 0u);
+  out = first_;  // NCCL may write the handle only now
+  finish();
+  EXPECT_EQ(launched(first_), 0u);
+  EXPECT_EQ(used(), 1u);
+}
+
+TEST_F(Communicators, AFreshPageGetsThemAllAndWhatIsCountedMeanwhile) {
+  make(first_, 4, 2);
+  make(second_);
+  reduce(first_);
+  nccl::rules::end(NcclCall{}, second_);
+  static abi::Page fresh;
+  nccl::communicators::carry_over(fresh);
+  const auto slot = static_cast<std::size_t>(nccl::communicators::find(first_));
+  EXPECT_EQ(fresh.communicators[slot].launched.load(), 1u);
+  EXPECT_EQ(fresh.communicators[slot].rank.load(), 2u);
+  EXPECT_EQ(fresh.communicators[slot].use.load(), 1u);
+  EXPECT_EQ(fresh.communicators[slot].last_kind.load(),
+            static_cast<std::uint32_t>(Collective::kAllReduce));
+  // Between the copy and the new page: the new one knows nothing of it.
+  reduce(first_);
+  shown(first_).launched.store(1);
+  make(second_);
+  shown(second_).use.store(0);
+  nccl::communicators::tell();
+  EXPECT_EQ(launched(first_), 2u);
+  EXPECT_EQ(shown(second_).use.load(), 1u);
+}
+
+TEST_F(Communicators, AForkedChildHasNone) {
+  make(first_);
+  run_resets();
+  EXPECT_EQ(nccl::communicators::find(first_), -1);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

@@ -1,0 +1,275 @@
+// What counts as an operation, when, and how many bytes.
+#include "shim/nccl/graphs.h"
+#include "shim/rules/graph_collectives.h"
+#include "shim/rules/launch.h"
+#include "tests/shim/nccl/nccl_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+
+class Counts : public NcclTest {};
+
+TEST_F(Counts, AnOperationIsCountedBeforeNcclIsCalled) {
+  make(first_);
+  NcclCall call;
+  call.call = [this] {
+    EXPECT_EQ(launched(first_), 1u) << "the call may wait for other ranks";
+    return kNcclSuccess;
+  };
+  reduce(first_, call);
+  EXPECT_EQ(launched(first_), 1u);
+  EXPECT_EQ(shown(first_).bytes.load(), 32u);
+  EXPECT_EQ(shown(first_).last_bytes.load(), 32u);
+  EXPECT_NE(shown(first_).last_ns.load(), 0u);
+}
+
+TEST_F(Counts, WhatNcclRefusesIsTakenBack) {
+  make(first_);
+  EXPECT_EQ(reduce(first_, answering(kNcclInvalidArgument)), kNcclInvalidArgument);
+  EXPECT_EQ(launched(first_), 0u);
+  EXPECT_EQ(shown(first_).bytes.load(), 0u);
+  EXPECT_EQ(reduce(first_, answering(kNcclInProgress)), kNcclInProgress);
+  EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(Counts, EachKindIsCountedByItself) {
+  make(first_, 3);
+  const auto kind = [](Collective which) {
+    return page().collectives[static_cast<unsigned>(which)].load();
+  };
+  reduce(first_);
+  gather(first_);
+  start();
+  gather(first_);
+  send(first_, 1);
+  finish();
+  EXPECT_EQ(kind(Collective::kAllReduce), 1u);
+  EXPECT_EQ(kind(Collective::kAllGather), 2u);
+  EXPECT_EQ(kind(Collective::kSend), 1u);
+  reduce(first_, answering(kNcclInvalidArgument));
+  EXPECT_EQ(kind(Collective::kAllReduce), 1u);
+}
+
+TEST_F(Counts, OneThatIsNotWatchedPasses) {
+  EXPECT_EQ(reduce(second_, answering(kNcclRemoteError)), kNcclRemoteError);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Counts, BytesAreThoseOfAllParts) {
+  make(first_, 4);
+  gather(first_);
+  EXPECT_EQ(shown(first_).last_bytes.load(), 4u * 32);
+}
+
+TEST_F(Counts, WhatNcclCallsItselfIsOne) {
+  make(first_);
+  NcclCall outer;
+  outer.call = [this] { return reduce(first_); };
+  reduce(first_, outer);
+  EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(Counts, AGroupCountsWhenTheOutermostEnds) {
+  make(first_);
+  start();
+  start();
+  reduce(first_);
+  finish();
+  reduce(first_);
+  EXPECT_EQ(launched(first_), 0u);
+  finish();
+  EXPECT_EQ(launched(first_), 2u);
+  EXPECT_EQ(shown(first_).bytes.load(), 64u);
+  start();
+  finish();
+  EXPECT_EQ(launched(first_), 2u) << "an empty group holds nothing of the last one";
+}
+
+TEST_F(Counts, OfAGroupThatFailsNothing) {
+  make(first_);
+  start();
+  reduce(first_);
+  EXPECT_EQ(finish(kNcclInternalError), kNcclInternalError);
+  EXPECT_EQ(launched(first_), 0u);
+  start();
+  reduce(first_, answering(kNcclInvalidArgument));
+  finish();
+  EXPECT_EQ(launched(first_), 0u);
+}
+
+TEST_F(Counts, OfAGroupThatIsSimulatedNothing) {
+  make(first_);
+  start();
+  reduce(first_);
+  nccl::rules::group_simulate_end(NcclCall{}, nullptr);
+  EXPECT_EQ(launched(first_), 0u);
+  reduce(first_);
+  EXPECT_EQ(launched(first_), 1u) << "the group has ended";
+}
+
+TEST_F(Counts, AGroupsEndWithoutAGroupIsNcclsToRefuse) {
+  EXPECT_EQ(finish(kNcclInvalidUsage), kNcclInvalidUsage);
+  make(first_);
+  reduce(first_);
+  EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(Counts, GroupsOfTwoThreadsAreApart) {
+  make(first_);
+  start();
+  reduce(first_);
+  std::thread([this] { reduce(first_); }).join();
+  EXPECT_EQ(launched(first_), 1u);
+  finish();
+  EXPECT_EQ(launched(first_), 2u);
+}
+
+TEST_F(Counts, SendsOfTwoRanksAreOperations) {
+  make(first_, 2, 0);
+  send(first_, 1);
+  EXPECT_EQ(launched(first_), 1u);
+  EXPECT_EQ(shown(first_).sent.load(), 0u);
+}
+
+TEST_F(Counts, SendsOfMoreRanksAreApart) {
+  make(first_, 3, 0);
+  send(first_, 1);
+  EXPECT_EQ(launched(first_), 0u);
+  EXPECT_EQ(shown(first_).sent.load(), 1u);
+  EXPECT_EQ(shown(first_).bytes.load(), 32u);
+}
+
+TEST_F(Counts, ASendToItselfIsNone) {
+  make(first_, 2, 1);
+  send(first_, 1);
+  EXPECT_EQ(launched(first_), 0u);
+}
+
+// --- graphs ---
+
+CUgraph g_into = nullptr;
+
+class GraphCounts : public NcclTest {
+ protected:
+  GraphCounts() {
+    g_driver.cuStreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) {
+      *status =
+          stream == kCapturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuStreamGetCaptureInfo_v2 = [](CUstream stream, CUstreamCaptureStatus* status,
+                                            cuuint64_t*, CUgraph* graph, const CUgraphNode**,
+                                            size_t*) {
+      *status =
+          stream == kCapturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+      *graph = g_into;
+      return CUDA_SUCCESS;
+    };
+    make(first_);
+    make(second_);
+  }
+  static CUgraph graph_at(std::uintptr_t at) { return reinterpret_cast<CUgraph>(at); }
+  static CUgraphExec exec_at(std::uintptr_t at) { return reinterpret_cast<CUgraphExec>(at); }
+  // Captures so many operations into `graph`.
+  static void capture(CUgraph graph, ncclComm_t comm, int count, CUresult result = CUDA_SUCCESS) {
+    g_into = graph;
+    rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, kCapturing);
+    for (int i = 0; i < count; ++i) reduce(comm, {}, kCapturing);
+    CUgraph out = nullptr;
+    rules::end_capture([=](CUstream, CUgraph*) { return result; }, kCapturing, &out);
+  }
+  static void instantiate(CUgraph graph, CUgraphExec executable) {
+    CUgraphExec out = executable;
+    rules::graph_instantiate([](CUgraphExec*, CUgraph) { return CUDA_SUCCESS; }, &out, graph);
+  }
+  static void run(CUgraphExec executable, CUresult result = CUDA_SUCCESS,
+                  CUstream stream = nullptr) {
+    rules::graph_launch([=](CUgraphExec, CUstream) { return result; }, executable, stream);
+  }
+  static inline const CUstream kCapturing = reinterpret_cast<CUstream>(0x77);
+};
+
+TEST_F(GraphCounts, ACapturedOperationCountsAtEachLaunch) {
+  capture(graph_at(0x100), first_, 3);
+  EXPECT_EQ(launched(first_), 0u);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  EXPECT_EQ(launched(first_), 0u);
+  run(exec_at(0x200));
+  run(exec_at(0x200));
+  EXPECT_EQ(launched(first_), 6u);
+  EXPECT_EQ(shown(first_).bytes.load(), 6u * 32);
+}
+
+TEST_F(GraphCounts, ALaunchThatIsRefusedIsTakenBack) {
+  capture(graph_at(0x100), first_, 3);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  run(exec_at(0x200), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(launched(first_), 0u);
+}
+
+TEST_F(GraphCounts, AGroupInACaptureBelongsToTheGraph) {
+  g_into = graph_at(0x100);
+  rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, kCapturing);
+  start();
+  reduce(first_, {}, kCapturing);
+  reduce(second_, {}, kCapturing);
+  finish();
+  CUgraph out = nullptr;
+  rules::end_capture([](CUstream, CUgraph*) { return CUDA_SUCCESS; }, kCapturing, &out);
+  EXPECT_EQ(launched(first_), 0u);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  run(exec_at(0x200));
+  EXPECT_EQ(launched(first_), 1u);
+  EXPECT_EQ(launched(second_), 1u);
+}
+
+TEST_F(GraphCounts, TheExecutableOutlivesItsGraphAndBothAreForgotten) {
+  capture(graph_at(0x100), first_, 1);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  rules::graph_object_destroy([](CUgraph) { return CUDA_SUCCESS; }, graph_at(0x100));
+  run(exec_at(0x200));
+  EXPECT_EQ(launched(first_), 1u);
+  rules::graph_destroy([](CUgraphExec) { return CUDA_SUCCESS; }, exec_at(0x200));
+  EXPECT_FALSE(nccl::graphs::any());
+  // Their handles are others' now.
+  instantiate(graph_at(0x100), exec_at(0x200));
+  run(exec_at(0x200));
+  EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(GraphCounts, ACaptureThatFailsLeavesNothing) {
+  capture(graph_at(0x100), first_, 1, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_FALSE(nccl::graphs::any());
+}
+
+TEST_F(GraphCounts, ClonesAndChildrenHaveThemToo) {
+  capture(graph_at(0x100), first_, 1);
+  CUgraph clone = graph_at(0x110);
+  rules::graph_clone([](CUgraph*, CUgraph) { return CUDA_SUCCESS; }, &clone, graph_at(0x100));
+  CUgraphNode node = nullptr;
+  rules::add_child_graph(
+      [](CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraph) { return CUDA_SUCCESS; },
+      &node, graph_at(0x120), nullptr, 0, graph_at(0x110));
+  instantiate(graph_at(0x120), exec_at(0x200));
+  run(exec_at(0x200));
+  EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(GraphCounts, AGraphThatIsLaunchedIntoACaptureIsPartOfIt) {
+  capture(graph_at(0x100), first_, 2);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  g_into = graph_at(0x130);
+  rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, kCapturing);
+  run(exec_at(0x200), CUDA_SUCCESS, kCapturing);
+  CUgraph out = nullptr;
+  rules::end_capture([](CUstream, CUgraph*) { return CUDA_SUCCESS; }, kCapturing, &out);
+  EXPECT_EQ(launched(first_), 0u);
+  instantiate(graph_at(0x130), exec_at(0x210));
+  run(exec_at(0x210));
+  EXPECT_EQ(launched(first_), 2u);
+}
+
+}  // namespace
+}  // namespace switchyard::shim

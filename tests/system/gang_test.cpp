@@ -1,0 +1,236 @@
+// Gangs: jobs of several ranks, held and swapped at a cut of their collectives.
+#include <signal.h>
+
+#include "switchyard/status.h"
+#include "tests/system/gang_scene.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+class GangHeld : public Gang {
+ protected:
+  // Steps that each rank has made.
+  std::vector<long> steps() {
+    std::vector<long> out;
+    for (const std::string& said : ask_all("steps")) out.push_back(std::stol(said.substr(6)));
+    return out;
+  }
+  bool moves() {
+    const auto before = steps();
+    return eventually([&] {
+      const auto now = steps();
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        if (now[i] <= before[i]) return false;
+      }
+      return true;
+    });
+  }
+  bool stands_still() {
+    auto before = steps();
+    return eventually([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const auto now = steps();
+      return std::exchange(before, now) == now;
+    });
+  }
+  // All ranks make as many steps in the end, and have what an undisturbed run has: the sum is the
+  // same function of the steps.
+  void expect_right_in_the_end() {
+    const auto so_far = steps();
+    const long last = *std::max_element(so_far.begin(), so_far.end()) + 20;
+    for (const std::string& said : ask_all("until " + std::to_string(last))) {
+      EXPECT_EQ(said, "end " + std::to_string(last));
+    }
+    const Words sums = ask_all("sum");
+    for (const std::string& sum : sums) EXPECT_EQ(sum, expected_sum(sums.size(), last));
+  }
+  // What the job computes: each adds its number plus one, then all are summed.
+  static std::string expected_sum(std::size_t ranks, long steps) {
+    std::vector<std::uint32_t> values;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const float one = 1.0f / static_cast<float>(rank + 1);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &one, sizeof bits);
+      values.push_back(bits);
+    }
+    for (long i = 0; i < steps; ++i) {
+      std::uint32_t sum = 0;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        sum += values[rank] + static_cast<std::uint32_t>(rank) + 1;
+      }
+      std::fill(values.begin(), values.end(), sum);
+    }
+    return "sum " + std::to_string(values[0]);
+  }
+};
+
+TEST_F(GangHeld, PausedAndResumedTwentyTimesItComputesTheSame) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("begin");
+  for (int i = 0; i < 20; ++i) {
+    const auto said = cli({"pause", "gang"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.err, "") << "it is no best effort";
+    const auto counts = launched();
+    ASSERT_EQ(counts.size(), 2u);
+    EXPECT_EQ(counts[0], counts[1]);
+    if (i == 0) {
+      EXPECT_TRUE(stands_still());
+      EXPECT_EQ(launched(), counts);
+      EXPECT_EQ(job_named("gang")["state"], "paused");
+    }
+    ASSERT_EQ(cli({"resume", "gang"}).status, 0);
+    ASSERT_TRUE(moves()) << "after pause " << i;
+  }
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, FourRanksOnTwoGpus) {
+  auto daemon = monitor({}, two_gpus());
+  begin(4);
+  do_all("begin");
+  for (int i = 0; i < 3; ++i) {
+    const auto said = cli({"pause", "gang"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    const auto counts = launched();
+    EXPECT_EQ(counts, std::vector<long>(4, counts[0]));
+    ASSERT_EQ(cli({"resume", "gang"}).status, 0);
+    ASSERT_TRUE(moves());
+  }
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, SwappedOutAndInItComputesTheSame) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});
+  do_all("begin");
+  for (int i = 0; i < 10; ++i) {
+    const auto said = cli({"swap-out", "gang"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(job_named("gang")["residency"], "swapped");
+    ASSERT_EQ(cli({"swap-in", "gang"}).status, 0);
+    ASSERT_TRUE(moves()) << "after swap-out " << i;
+  }
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, PausedAndReleasedItComputesTheSame) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});
+  do_all("begin");
+  ASSERT_EQ(cli({"pause", "gang"}).status, 0);
+  const auto said = cli({"pause", "gang", "--release"});
+  ASSERT_EQ(said.status, 0) << said.err;
+  EXPECT_EQ(job_named("gang")["residency"], "swapped");
+  EXPECT_TRUE(stands_still());
+  ASSERT_EQ(cli({"resume", "gang"}).status, 0);
+  ASSERT_TRUE(moves());
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, ARankThatIsStoppedEndsTheAttemptByName) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("begin");
+  ASSERT_TRUE(moves());
+  // In a moment when its peer has gone on: else it is where it should be, and the pause succeeds.
+  ASSERT_TRUE(eventually([&] {
+    ::kill(rank(1).pid(), SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto counts = launched();
+    if (counts.size() == 2 && counts[1] < counts[0]) return true;
+    ::kill(rank(1).pid(), SIGCONT);
+    return false;
+  }));
+  const auto said = cli({"pause", "gang"});
+  EXPECT_EQ(said.status, kTimedOut);
+  EXPECT_NE(said.err.find("rank 1 "), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("pid " + std::to_string(rank(1).pid())), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("did not launch 1 collective"), std::string::npos) << said.err;
+  EXPECT_NE(job_named("gang")["state"], "paused");
+  ::kill(rank(1).pid(), SIGCONT);
+  EXPECT_TRUE(moves());
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, AKilledRankEndsTheAttemptByName) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});
+  do_all("begin");
+  ASSERT_TRUE(moves());
+  const pid_t victim = rank(1).pid();
+  ASSERT_TRUE(eventually([&] {
+    ::kill(victim, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto counts = launched();
+    if (counts.size() == 2 && counts[1] < counts[0]) return true;
+    ::kill(victim, SIGCONT);
+    return false;
+  }));
+  Child waiting = start({built("switchyard"), "swap-out", "gang"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::kill(victim, SIGKILL);
+  const auto said = waiting.finish(kLimit);
+  EXPECT_EQ(said.status, kRefusedByPolicy);
+  EXPECT_NE(said.err.find("rank 1 "), std::string::npos) << said.err;
+  EXPECT_NE(said.err.find("pid " + std::to_string(victim)), std::string::npos) << said.err;
+  const auto again = cli({"swap-out", "gang"});
+  EXPECT_EQ(again.status, kRefusedByPolicy) << "a part of it can't be swapped out";
+  EXPECT_NE(again.err.find("rank 1 "), std::string::npos) << again.err;
+}
+
+TEST_F(GangHeld, AKilledMonitorLetsItGoOn) {
+  auto first = monitor({}, two_gpus());
+  begin(2);
+  do_all("begin");
+  ASSERT_TRUE(moves());
+  ASSERT_TRUE(eventually([&] {
+    ::kill(rank(1).pid(), SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto counts = launched();
+    if (counts.size() == 2 && counts[1] < counts[0]) return true;
+    ::kill(rank(1).pid(), SIGCONT);
+    return false;
+  }));
+  // In the middle of an attempt: rank 0 is asked to stop and does.
+  Child waiting = start({built("switchyard"), "pause", "gang"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill_and_wait(first.pid());
+  ::kill(rank(1).pid(), SIGCONT);
+  EXPECT_TRUE(moves());
+  waiting.finish(kLimit);
+  auto second = monitor({}, two_gpus());
+  ASSERT_TRUE(eventually([this] { return launched().size() == 2; }));
+  EXPECT_EQ(cli({"pause", "gang"}).status, 0);
+  EXPECT_EQ(cli({"resume", "gang"}).status, 0);
+  EXPECT_TRUE(moves());
+  expect_right_in_the_end();
+}
+
+TEST_F(GangHeld, GraphsStopAtTheCut) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("capture 3");
+  for (int i = 0; i < 3; ++i) {
+    // One rank is ahead by a launch of the graph.
+    EXPECT_EQ(ask(rank(0), "replay 1"), "did replay");
+    Child waiting = start({built("switchyard"), "pause", "gang"});
+    EXPECT_EQ(ask(rank(1), "replay 1"), "did replay");
+    EXPECT_EQ(waiting.finish(kLimit).status, 0);
+    EXPECT_EQ(launched(), std::vector<long>(2, 3 * (i + 1)));
+    EXPECT_TRUE(rank(0).write_line("replay 1"));
+    std::string said;
+    EXPECT_FALSE(rank(0).read_line(said, std::chrono::milliseconds(200))) << said;
+    EXPECT_EQ(launched(), std::vector<long>(2, 3 * (i + 1))) << "what is held isn't launched";
+    EXPECT_EQ(cli({"resume", "gang"}).status, 0);
+    EXPECT_EQ(line_of(rank(0)), "did replay");
+    EXPECT_EQ(ask(rank(1), "replay 1"), "did replay");
+    do_all("sync");
+    ++i;
+    EXPECT_EQ(launched(), std::vector<long>(2, 3 * (i + 1)));
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests

@@ -1,0 +1,10 @@
+// `switchyard stats`: what the jobs' collectives do.
+#pragma once
+
+#include "tools/base/command.h"
+
+namespace switchyard::tools {
+
+void add_stats(CommandLine& line);
+
+}  // namespace switchyard::tools
