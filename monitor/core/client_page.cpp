@@ -245,7 +245,8 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   out.phase = phase <= abi::kDetached ? phase : abi::kResident;
   // Likewise: the error was stored before the order that it answers.
   out.answered = from.answered.load(std::memory_order_acquire);
-  out.error = std::min(get(from.error), abi::kSwapContextsStay);
+  const std::uint32_t error = get(from.error);
+  out.error = error <= abi::kSwapContextsStay ? error : abi::kSwapFailed;
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.moves = get(from.moves);

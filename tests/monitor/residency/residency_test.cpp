@@ -124,7 +124,7 @@ TEST(Residency, ContextsThatCannotLeaveAreRefusedBeforeAnythingIsTouched) {
   const auto refused = [&] {
     const json out =
         rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
-    EXPECT_EQ(out["error"]["code"], kRefusedByPolicy) << out;
+    EXPECT_EQ(out["code"], kRefusedByPolicy) << out;
     EXPECT_FALSE(a.shim.told_to_leave());
     EXPECT_NE(rig.job()["state"], "paused");
     return out.dump();
