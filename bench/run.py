@@ -23,7 +23,8 @@ from rig.rig import Rig, RigError  # noqa: E402
 ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks", "crowd",
         "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline", "clients",
         "figure6", "figure10", "joins", "release", "swappable", "state", "together", "idle",
-        "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath")
+        "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
+        "contexts")
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

@@ -79,6 +79,9 @@ void choose_swappable(unsigned gpus) {
   if (!peers::all_reach(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {
     page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
+    page().memories[lane].contexts.store(
+        checkpoint::has_calls() ? abi::kContextsMayLeave : abi::kContextsNoCalls,
+        std::memory_order_relaxed);
   }
   process().swappable.store(gpus, std::memory_order_release);
   for (unsigned lane = 0; lane < gpus; ++lane) {
