@@ -36,7 +36,8 @@ bool try_count_in() {
 }
 
 void count_in() {
-  while (!try_count_in()) sleep_held(g_state.closed, 1, g_state.lane.load(std::memory_order_relaxed));
+  while (!try_count_in())
+    sleep_held(g_state.closed, 1, g_state.lane.load(std::memory_order_relaxed));
 }
 
 }  // namespace

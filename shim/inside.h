@@ -66,8 +66,8 @@ class Look : NoCopy {
 
 // --- for a mover, inside its look ---
 
-// Nobody new comes in, and who was has come out, other movers too. False: not by `deadline_ns`; it is open again.
-// `lane`: whose contexts leave, where the monitor sees who waits.
+// Nobody new comes in, and who was has come out, other movers too. False: not by `deadline_ns`; it
+// is open again. `lane`: whose contexts leave, where the monitor sees who waits.
 bool close(unsigned lane, std::uint64_t deadline_ns);
 bool is_closed();
 void open();
