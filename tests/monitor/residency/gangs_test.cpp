@@ -165,6 +165,20 @@ TEST_F(Gangs, OfWhichSomeCommunicatorsAreNotWatchedNoMemoryLeaves) {
   EXPECT_NE(std::string(said["error"]).find("more than 32"), std::string::npos) << said;
 }
 
+// The driver can't take what ranks share through NCCL.
+TEST_F(Gangs, ContextsOfRanksStay) {
+  for (const Joined* each : {&first, &second}) {
+    each->shim.swappable(64 * kMiB);
+    each->shim.open_context();
+    each->shim.memory().contexts = abi::kContextsMayLeave;
+  }
+  const json said =
+      rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
+  EXPECT_EQ(said["code"], kRefusedByPolicy);
+  EXPECT_NE(std::string(said["error"]).find("NCCL"), std::string::npos) << said;
+  EXPECT_FALSE(closed());
+}
+
 TEST_F(Gangs, AJobOfRanksThatAreAloneIsHeldAtOnce) {
   place(first, 0, 1);
   slot(second).use = 0;

@@ -1,9 +1,11 @@
 // The mover takes the contexts away as well, and brings them back.
 #include <string.h>
 
+#include <memory>
 #include <thread>
 
 #include "shim/checkpoint/checkpoint.h"
+#include "shim/clock.h"
 #include "shim/inside.h"
 #include "shim/swap/residency/residency_page.h"
 #include "tests/shim/swap/residency/mover_world.h"
@@ -44,6 +46,21 @@ TEST_F(MoverDetaches, TheContextsLeaveAfterTheMemoryAndComeBackBeforeIt) {
   EXPECT_TRUE(mover_.groups);
   expect_running();
   expect_told_right();
+}
+
+// The movers of a process's other GPUs call the driver, too.
+TEST(InsideLook, IsAwaitedAndNoneOfAnotherGpuBeginsWhileContextsAreAway) {
+  const inside::Look mine(0);
+  auto others = std::make_unique<inside::Look>(1);
+  EXPECT_TRUE(others->admitted());
+  EXPECT_FALSE(inside::close(0, monotonic_ns() + 2'000'000));
+  EXPECT_FALSE(inside::is_closed());
+  others.reset();
+  ASSERT_TRUE(inside::close(0, monotonic_ns() + 5'000'000'000));
+  EXPECT_FALSE(inside::Look(1).admitted());
+  EXPECT_TRUE(inside::Look(0).admitted());
+  inside::open();
+  EXPECT_TRUE(inside::Look(1).admitted());
 }
 
 TEST_F(MoverDetaches, AProcessWithoutMemoryToMoveLeavesAsWell) {
