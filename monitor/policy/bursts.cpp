@@ -24,10 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr double kPartOfCpu = 0.03;
-// A window of so long has enough bursts to be believed; one without a burst says nothing.
-constexpr Time kWindow = milliseconds(100);
-constexpr std::uint32_t kFewBursts = 3;
-constexpr Time kLongWindow = milliseconds(400);
 // Of a client that works and has not waited for so long nothing is known any more.
 constexpr Time kForgetAfter = seconds(5);
 constexpr double kNewest = 0.5;  // weight of the last window
@@ -114,8 +110,7 @@ void follow(const Rider& rider, const Tick& tick) {
     begin_window(rider, now);
     return;
   }
-  const Time span = now - state.since;
-  if ((span >= kWindow && count >= kFewBursts) || (span >= kLongWindow && count > 0)) {
+  if (is_enough(now - state.since, count)) {
     close_window(rider, tick);
   } else if (rider.active && now - state.known_at >= kForgetAfter) {
     state.cpu_ns = -1;
@@ -172,7 +167,7 @@ void follow_bursts(Tick& tick) {
   }
   // While the whole high class sleeps, what it needed last holds on.
   if (!beside || !works) return;
-  tick.again_in(kWindow);
+  tick.again_in(kBurstWindow);
   choose_slice(high, allowed_us(tick), tick.now);
 }
 

@@ -23,7 +23,6 @@ struct Rider {
 
   std::uint32_t groups() const { return std::max(1u, view->compute_groups); }
   std::uint64_t job() const { return view->job; }
-  std::uint64_t kernels() const { return view->work - view->copies; }  // so far
   bool limited() const { return view->limit > 0 && view->limit < 1; }
   bool shut(std::uint32_t why) const { return (plan->closed & why) != 0; }
   // Waits stand around its launches from now on, and its progress is told.
@@ -115,6 +114,12 @@ bool take_turns(Tick& tick, const TurnRules& rules);
 const Rider* shortable_holder(const Tick& tick);
 
 // --- bursts.cpp ---
+// A window of bursts is closed after so long, and has enough bursts to be believed. One
+// without a burst says nothing.
+inline constexpr Time kBurstWindow = std::chrono::milliseconds(100);
+constexpr bool is_enough(Time window, std::uint32_t bursts) {
+  return (window >= kBurstWindow && bursts >= 3) || (window >= 4 * kBurstWindow && bursts > 0);
+}
 // Follows how long the CPUs of the high class work between two waits, and from that how long the
 // slice of the one that yields may be. Only beside an active lower class.
 void follow_bursts(Tick& tick);

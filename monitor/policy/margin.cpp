@@ -19,10 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint16_t kLongUs = 700;
-// A window of so long has enough bursts to be believed.
-constexpr Time kWindow = milliseconds(100);
-constexpr std::uint32_t kFewBursts = 3;
-constexpr Time kLongWindow = milliseconds(400);
 constexpr double kNewest = 0.5;  // weight of the last window
 
 constexpr double kFirstMarginNs = 1.2e6;  // and at most
@@ -142,11 +138,7 @@ void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh,
     begin_window(margin, tick.now);
     return;
   }
-  const Time span = tick.now - margin.since;
-  if ((span >= kWindow && margin.count >= kFewBursts) ||
-      (span >= kLongWindow && margin.count > 0)) {
-    close_window(margin, on, tick);
-  }
+  if (is_enough(tick.now - margin.since, margin.count)) close_window(margin, on, tick);
 }
 
 std::uint32_t usual_launches(const Margin& margin) { return in_launches(margin.ns, margin); }
