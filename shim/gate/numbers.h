@@ -13,7 +13,8 @@
 // a launch that would make it worth much more, before every wait of the CPU, before a host function
 // and before its stream is destroyed: without that, a client that waits would look busy for ever. A
 // graph is a batch of its own. While nothing waits, only numbers stand, and a full batch gets its
-// own at once, by end().
+// own at once, by end(). When the CPU finds that the GPU has done all of a stream's work, it writes
+// the number itself.
 //
 // A *slot* belongs to one stream at a time; another takes it over when all its numbers are done.
 // When all of a GPU's slots have work, further streams are gated and not numbered.

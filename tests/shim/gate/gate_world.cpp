@@ -48,6 +48,8 @@ CUresult write_and_wait(CUstream stream, unsigned count, CUstreamBatchMemOpParam
   return result != CUDA_SUCCESS ? result : wait_value(stream, wait.address, wait.value, wait.flags);
 }
 
+CUresult query(CUstream) { return g_gate_world->query_result; }
+
 CUresult register_memory(void*, size_t bytes, unsigned flags) {
   EXPECT_EQ(bytes, abi::kPageBytes - abi::kGatesOffset);
   EXPECT_EQ(flags,
@@ -75,6 +77,7 @@ GateTest::GateTest() {
   g_driver.cuStreamWaitValue32_v2 = wait_value;
   g_driver.cuStreamWriteValue32_v2 = write_value;
   g_driver.cuStreamBatchMemOp_v2 = write_and_wait;
+  g_driver.cuStreamQuery = query;
   g_driver.cuMemHostRegister_v2 = register_memory;
   g_driver.cuMemHostGetDevicePointer_v2 = device_pointer;
   use_streams();

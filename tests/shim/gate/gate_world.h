@@ -27,6 +27,7 @@ struct GateWorld {
   CUresult write_result = CUDA_SUCCESS;
   CUresult batch_result = CUDA_SUCCESS;  // of a write and a wait at once
   int batches = 0;
+  CUresult query_result = CUDA_ERROR_NOT_READY;
   CUresult register_result = CUDA_SUCCESS;
   int registrations = 0;
   std::function<void(CUstream)> during_launch;

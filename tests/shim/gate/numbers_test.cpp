@@ -54,6 +54,38 @@ TEST_F(Numbers, BeforeTheCpuWaitsAnOpenBatchGetsItsNumber) {
   EXPECT_EQ(log(first_).size(), 3u);  // once
 }
 
+TEST_F(Numbers, WhereTheGpuIsDoneBeforeTheCpuWaitsTheCpuWritesTheNumberItself) {
+  arm();
+  launch(first_, 1);
+  gpu_.query_result = CUDA_SUCCESS;
+  synchronise();
+  EXPECT_EQ(log(first_), (Log{"wait", "launch"}));
+  EXPECT_FALSE(numbered());
+  launch(first_, 1);
+  EXPECT_EQ(log(first_), (Log{"wait", "launch", "wait", "launch"}));
+  EXPECT_TRUE(numbered());
+}
+
+TEST_F(Numbers, ANumberOnItsWayIsNotOvertakenByTheCpus) {
+  arm();
+  launch(first_, 1);
+  synchronise();  // number 1 is in the stream and has not landed
+  launch(first_, 1);
+  gpu_.query_result = CUDA_SUCCESS;
+  synchronise();
+  EXPECT_EQ(log(first_).back(), "write 2");
+  gpu_runs();
+  EXPECT_FALSE(numbered());
+}
+
+TEST_F(Numbers, AStreamThatFailedGetsItsNumberFromTheGpu) {
+  arm();
+  launch(first_, 1);
+  gpu_.query_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  synchronise();
+  EXPECT_EQ(log(first_).back(), "write 1");
+}
+
 TEST_F(Numbers, ABatchThatNobodyEndsCountsAsDoneAfterASecond) {
   arm();
   launch(first_, 1);
