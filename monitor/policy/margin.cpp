@@ -2,7 +2,7 @@
 //
 // This *margin* is what the low job's accepted work and its slice take to drain, and what the high
 // job has queued meanwhile takes to run. It is steered by the waits: it grows by what they are too
-// long, and shrinks by a part while they are short.
+// long, and shrinks by a part while they are short. One long wait among short ones says little.
 //
 // Only *long bursts* say anything of it, those whose CPU works for about a millisecond or more. A
 // server that launches its first token kernel by kernel, and replays a graph for each other one,
@@ -24,10 +24,13 @@ constexpr double kNewest = 0.5;  // weight of the last window
 constexpr double kFirstMarginNs = 1.2e6;  // and at most
 constexpr double kFirstMargin = 0.5;      // of what the CPU does
 constexpr double kLeastMarginNs = 100e3;
-constexpr double kShrinks = 0.95;                    // at each window
-constexpr double kAllowedNs = 20e3;                  // of a wait, beyond what is its own,
-constexpr double kAllowed = 0.005;                   // and that part of what the CPU does
-constexpr double kOtherHighNs = 200e3;               // and this for each other high job
+constexpr double kShrinks = 0.95;       // at each window
+constexpr double kAllowedNs = 20e3;     // of a wait, beyond what is its own,
+constexpr double kAllowed = 0.005;      // and that part of what the CPU does
+constexpr double kOtherHighNs = 200e3;  // and this for each other high job
+// Of each wait, beyond what is its own. A wait of several milliseconds was not foreseen, or another
+// high job had the GPU: no margin helps it, and it must not count as ten that are too long.
+constexpr double kHeardNs = 400e3;
 constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
 constexpr double kTryFactor = 3;
 // One window may be disturbed.
@@ -49,7 +52,7 @@ void begin_window(Margin& margin, Time now) {
   margin.since = now;
   margin.count = 0;
   margin.launches = 0;
-  margin.cpu_ns = margin.waited_ns = 0;
+  margin.cpu_ns = margin.waited_ns = margin.heard_ns = 0;
   margin.long_waits = 0;
 }
 
@@ -63,8 +66,10 @@ void add(Margin& margin, const Burst& burst, double caught_up) {
   ++margin.count;
   margin.launches += burst.launches;
   margin.cpu_ns += 1e3 * burst.cpu_us;
-  margin.waited_ns += 1e3 * burst.waited_us;
-  margin.long_waits += 1e3 * burst.waited_us > caught_up ? 1 : 0;
+  const double waited_ns = 1e3 * burst.waited_us;
+  margin.waited_ns += waited_ns;
+  margin.heard_ns += std::min(waited_ns, margin.own_ns + kHeardNs);
+  margin.long_waits += waited_ns > caught_up ? 1 : 0;
 }
 
 double tried_ns(const Margin& margin) {
@@ -96,8 +101,9 @@ void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
   margin.tried_at = tick.now;
 }
 
-void steer(Margin& margin, double wait_ns, const Tick& tick) {
-  if (margin.tried > 0) return try_longer(margin, wait_ns, tick);
+void steer(Margin& margin, const Tick& tick) {
+  if (margin.tried > 0) return try_longer(margin, margin.waited_ns / margin.count, tick);
+  const double wait_ns = margin.heard_ns / margin.count;
   if (margin.ns >= most_ns(margin)) classify(margin);
   margin.own_ns = std::min(margin.own_ns, wait_ns);
   // No margin takes away that another high job has the GPU now and then.
@@ -114,9 +120,8 @@ void close_window(Margin& margin, bool on, const Tick& tick) {
   const double each = margin.cpu_ns / static_cast<double>(margin.launches);
   margin.launch_ns =
       margin.launch_ns <= 0 ? each : margin.launch_ns + kNewest * (each - margin.launch_ns);
-  const double wait_ns = margin.waited_ns / margin.count;
   if (on) {
-    steer(margin, wait_ns, tick);
+    steer(margin, tick);
   } else {
     classify(margin);
     if (margin.ns <= 0) margin.ns = kFirstMarginNs;

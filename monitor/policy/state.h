@@ -50,6 +50,7 @@ struct Margin {
   std::uint64_t launches = 0;
   double cpu_ns = 0;
   double waited_ns = 0;
+  double heard_ns = 0;           // as much of it as the margin is steered by
   std::uint32_t long_waits = 0;  // longer than a GPU takes that has caught up
   // What came out.
   double burst_ns = -1;    // the CPU's part of a long burst, in the last window; -1: not known

@@ -181,7 +181,7 @@ TEST(Foresight, ShortBurstsAreServedBySlices) {
 TEST(Foresight, AWaitIsItsOwnOnlyWhenTheLongestMarginLeavesIt) {
   Served it;
   it.go(seconds(1), 1000);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 600; ++i) {
     const double margin = it.event_loop.state.clients[1].foresight.margin.ns;
     const double tried = it.event_loop.state.clients[1].foresight.margin.tried;
     const double closed = tried > 0 ? tried * margin : margin;
@@ -213,6 +213,18 @@ TEST(Foresight, OneLongKernelOfTheLowJobNowAndThenIsNoReasonToStop) {
     it.step(150);
     ASSERT_TRUE(it.on() || i < 200) << i;
   }
+}
+
+// Two servers wait for each other now and then, for milliseconds, whatever the margin is.
+TEST(Foresight, OneLongWaitAmongShortOnesDoesNotShutTheLowJobOut) {
+  Served it;
+  it.go(seconds(2), 900);
+  for (int i = 0; i < 1000; ++i) {
+    it.wait = i % 15 == 0 ? milliseconds(4) : Time(microseconds(60));
+    it.step(900);
+  }
+  ASSERT_TRUE(it.on());
+  EXPECT_LT(it.event_loop.state.clients[1].foresight.margin.ns, 0.5e6);
 }
 
 TEST(Foresight, AnOlderLibraryIsServedBySlices) {
