@@ -7,8 +7,8 @@ Inside a wing, FLOORS orders the folders: a file includes its own folder and tho
 that include each other in a circle have no order.
 
 `examples` and `bench` are programs of other people, in spirit: they include nothing of ours but the
-loader of libcuda, which knows nothing of Switchyard. So does the conformance test. The simulator, bench/simulate, plays the
-monitor's own policies, and tests play it.
+loader of libcuda, which knows nothing of Switchyard. So does the conformance test. The simulator,
+bench/simulate, plays the monitor's own policies, and tests play it.
 
     scripts/check_layers.py [ROOT]    ROOT: another tree (the check's own test uses it)
 """
@@ -38,9 +38,9 @@ LAYERS = {
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
 FLOORS = {
     "shim": ["glibc", "no_copy", "lock", "thread", "clock", "wake_word", "reset", "own_fd", "log",
-             "dl", "table", "driver", "entry", "thread_count", "client", "inside", "capture",
-             "memory", "contexts", "checkpoint", "work_guard", "gate", "swap", "ipc", "slices",
-             "nvml", "nccl", "wiring", "rules", "doors"],
+             "dl", "table", "trampoline", "driver", "entry", "thread_count", "client", "inside",
+             "capture", "memory", "contexts", "checkpoint", "work_guard", "gate", "swap", "ipc",
+             "slices", "nvml", "nccl", "wiring", "rules", "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],

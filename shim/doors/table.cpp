@@ -7,11 +7,10 @@
 #include "shim/entry.h"
 #include "shim/inside.h"
 #include "shim/rules/rules.h"
+#include "shim/trampoline.h"
 
 // One line of calls.def becomes a rule bound to its original, a slot that holds our entry, and an
-// exported symbol that jumps through the slot. The jump is there because a C function whose
-// signature is taken from the header by decltype can't be defined under its own name, and an ifunc
-// makes glibc print "Relink ..." when a library that is relocated before us binds to it.
+// exported symbol that jumps through the slot (trampoline.h).
 namespace switchyard::shim {
 namespace {
 
@@ -31,23 +30,9 @@ namespace {
 }  // namespace
 }  // namespace switchyard::shim
 
-#define CUDA_CALL(name, rule)                                                              \
-  extern "C" __attribute__((visibility("hidden"), used)) decltype(&::name)                 \
-      const switchyard_slot_##name =                                                       \
-          &switchyard::shim::Entry<decltype(::name), switchyard::shim::Rule_##name>::call; \
-  asm(".pushsection .text\n"                                                               \
-      ".globl " #name                                                                      \
-      "\n"                                                                                 \
-      ".type " #name                                                                       \
-      ", @function\n"                                                                      \
-      ".p2align 4\n" #name                                                                 \
-      ":\n"                                                                                \
-      "endbr64\n"                                                                          \
-      "jmp *switchyard_slot_" #name                                                        \
-      "(%rip)\n"                                                                           \
-      ".size " #name ", .-" #name                                                          \
-      "\n"                                                                                 \
-      ".popsection\n");
+#define CUDA_CALL(name, rule) \
+  SWITCHYARD_EXPORT(          \
+      name, (&switchyard::shim::Entry<decltype(::name), switchyard::shim::Rule_##name>::call))
 #include "filtered/calls.def"
 #include "filtered/plain.def"
 #undef CUDA_CALL

@@ -9,6 +9,7 @@
 #include "shim/dl.h"
 #include "shim/log.h"
 #include "shim/nccl/rules.h"
+#include "shim/trampoline.h"
 
 // The twins, declared with the types of the calls that they are twins of.
 extern "C" {
@@ -185,25 +186,11 @@ inline constexpr auto kEntry = &Entry<Signature, Rule, kRow, kDoor>::call;
 }  // namespace
 }  // namespace switchyard::shim::nccl
 
-// The exported names, as in shim/doors/table.cpp.
-#define ROW(name, rule)                                                                         \
-  extern "C" __attribute__((visibility("hidden"), used)) decltype(&::name)                      \
-      const switchyard_slot_##name =                                                            \
-          switchyard::shim::nccl::kEntry<decltype(::name), switchyard::shim::nccl::Rule_##name, \
-                                         switchyard::shim::nccl::kRow_##name, 0>;               \
-  asm(".pushsection .text\n"                                                                    \
-      ".globl " #name                                                                           \
-      "\n"                                                                                      \
-      ".type " #name                                                                            \
-      ", @function\n"                                                                           \
-      ".p2align 4\n" #name                                                                      \
-      ":\n"                                                                                     \
-      "endbr64\n"                                                                               \
-      "jmp *switchyard_slot_" #name                                                             \
-      "(%rip)\n"                                                                                \
-      ".size " #name ", .-" #name                                                               \
-      "\n"                                                                                      \
-      ".popsection\n");
+// The exported names.
+#define ROW(name, rule)                                                                            \
+  SWITCHYARD_EXPORT(                                                                               \
+      name, (switchyard::shim::nccl::kEntry<decltype(::name), switchyard::shim::nccl::Rule_##name, \
+                                            switchyard::shim::nccl::kRow_##name, 0>))
 #define NCCL_CALL(Name, rule) SWITCHYARD_NCCL_TWINS(ROW, Name, rule)
 #include "shim/nccl/calls.def"
 #undef NCCL_CALL
