@@ -338,6 +338,7 @@ void Monitor::tick(Time now) {
       sampler_.measure_loads();
     }
   }
+  gangs::note(registry_);
   memory_.check_claims(now);
   if (memory_.follow_use(now)) residency_.room_came();
   for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {

@@ -60,8 +60,9 @@ struct GangHold {
   std::uint32_t number = 0;  // of the cut, as the pages have it
   bool pauses = false;       // what follows: a pause until `until`, and its memory leaves
   bool leaves = false;
+  residency::Reasons reasons;  // for which it leaves
   Time until{0};
-  std::string failure;  // why the last one failed; empty: it did not
+  std::string failure;  // why the last one that a person asked for failed; empty: it did not
   int code = 0;         // for people (status.h)
   // Ranks are awaited, so its gates must be open.
   bool gathers() const { return stage == Stage::kGathering || stage == Stage::kDraining; }
@@ -80,6 +81,7 @@ struct Job {
   Time since{0};
   Pause pause;
   GangHold gang;
+  bool is_gang = false;       // its processes wait for each other, as of the last tick (gangs.h)
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)

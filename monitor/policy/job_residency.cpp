@@ -143,6 +143,13 @@ Step works(JobResidency to, Time now) {
   return stays(to);
 }
 
+// Whoever wanted it out asks again later. Its idle time counts anew.
+Step not_held(const JobResidency& from, Time now) {
+  JobResidency to = backing_off(from, now);
+  to.worked_at = Time{0};
+  return stays(to);
+}
+
 Step by_event(const JobResidency& from, const Input& input, Time now) {
   JobResidency to = from;
   switch (input.event) {
@@ -158,6 +165,8 @@ Step by_event(const JobResidency& from, const Input& input, Time now) {
       return stays(to);
     case Event::kWorks:
       return works(from, now);
+    case Event::kNotHeld:
+      return not_held(from, now);
     case Event::kReported:
       return reported(from, input.seen, now);
     case Event::kFoundAway:

@@ -28,6 +28,7 @@
 //     SwappingIn   reported, all is resident            → Resident
 //                  look, found away                     → as Resident
 //     any          wanted out, wanted in, room came, works: remembered until the next look
+//                  not held (its ranks were not stopped): it is left alone for a while
 //
 // "Its turn": nobody is before it, and it is time to try, or all of its memory is there anyway.
 // SwappedOut without a reason is what people see as waiting. A job is told to come only after the
@@ -116,6 +117,7 @@ enum class Event : std::uint8_t {
   kWantedIn,   // `reasons` end
   kRoomCame,   // memory was given back
   kWorks,      // or has a use for its memory
+  kNotHeld,    // its ranks could not be stopped together, so it stays (gangs.h)
   // From the executor.
   kReported,      // the clients' reports of this look are read
   kFoundAway,     // it is away and was not told so by this monitor, or its room is another's
@@ -128,7 +130,7 @@ enum class Event : std::uint8_t {
   kRoom,          // Reclaim: it is counted in full
   kNoRoom,        // Reclaim: it does not fit
 };
-inline constexpr unsigned kEvents = 14;
+inline constexpr unsigned kEvents = 15;
 
 // What is seen of the job and of the others.
 struct Seen {

@@ -53,8 +53,9 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
   out.first = first->job;
   out.arrives = first->lacks_bytes == 0;
   if (out.arrives) return out;
-  const auto moving = std::find_if(jobs.begin(), jobs.end(),
-                                   [](const auto& job) { return job.leaving || job.returning; });
+  const auto moving = std::find_if(jobs.begin(), jobs.end(), [](const auto& job) {
+    return job.stopping || job.leaving || job.returning;
+  });
   if (moving != jobs.end()) {
     out.giver = moving->job != first->job ? moving->job : 0;
     out.arrives = out.giver != 0 && moving->leaving;

@@ -43,6 +43,7 @@ struct Oversubscriber {
   Time move_cost{0};    // of the last time out or in, the longer
   bool active = false;
   bool out = false;               // it works with none of its memory: what is there was kept
+  bool stopping = false;          // its ranks are being stopped, so that it can leave
   bool leaving = false;           // its memory is on its way out
   bool returning = false;         // or in
   bool wants_room = false;        // it asks for memory, or is out and has work

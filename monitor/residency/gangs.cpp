@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
 
 #include "monitor/core/lanes.h"
 #include "monitor/residency/pausing.h"
@@ -75,17 +76,30 @@ void release(Registry& registry, Job& job) {
   for_processes(registry, job, [](const Client& client) { client.page->ask_for_cut(0); });
 }
 
-void fail(Registry& registry, Job& job) {
-  const bool gone = job.gang.cut.blame.why == cut::Blame::Why::kGone;
-  job.gang.code = gone ? kRefusedByPolicy : kTimedOut;
-  job.gang.failure = text_of(job.gang.cut.blame);
-  spdlog::warn("job '{}' is not held: {}", job.name, job.gang.failure);
+// Nobody waits for an answer to what the monitor wanted by itself.
+bool a_person_asked(const GangHold& gang) {
+  return gang.pauses || gang.reasons.has(residency::Reason::kUser);
+}
+
+void stays(Job& job, Time now) {
+  job.memory.take({.event = residency::Event::kNotHeld}, now);
+}
+
+void fail(Registry& registry, Job& job, Time now) {
+  const std::string why = text_of(job.gang.cut.blame);
+  spdlog::warn("job '{}' is not held: {}", job.name, why);
+  if (a_person_asked(job.gang)) {
+    const bool gone = job.gang.cut.blame.why == cut::Blame::Why::kGone;
+    job.gang.code = gone ? kRefusedByPolicy : kTimedOut;
+    job.gang.failure = why;
+  }
+  if (job.gang.leaves) stays(job, now);
   release(registry, job);
 }
 
 void gather(Registry& registry, Job& job, Time now) {
   const bool raised = cut::next(job.gang.cut, processes_of(registry, job), now);
-  if (job.gang.cut.phase == cut::Phase::kFailed) return fail(registry, job);
+  if (job.gang.cut.phase == cut::Phase::kFailed) return fail(registry, job, now);
   if (raised) ask(registry, job);
   if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kDraining, now);
 }
@@ -106,7 +120,7 @@ void act(Job& job, Time now) {
     pause(job, job.gang.until, job.gang.leaves ? Releases::kMemory : Releases::kNothing, now);
     job.pause.at_cut = true;
   } else {
-    want_out(job, now);
+    job.memory.take({.event = residency::Event::kWantedOut, .reasons = job.gang.reasons}, now);
   }
   enter(job, job.gang.leaves ? Stage::kLeaving : Stage::kClosing, now);
 }
@@ -160,6 +174,28 @@ bool is_gang(const Registry& registry, const Job& job) {
   return gang;
 }
 
+bool is_unseen(const Registry& registry, const Job& job) {
+  constexpr Stays kShared[] = {Stays::kIpcExported, Stays::kIpcImported, Stays::kPeerMapped,
+                               Stays::kMulticast};
+  std::set<std::size_t> gpus;
+  bool shares = false;
+  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    if (!client.page->report(lane).has_context()) return;
+    gpus.insert(state.gpu);
+    const MemoryReport memory = client.page->memory(lane);
+    for (const Stays why : kShared) {
+      shares = shares || memory.stays[static_cast<unsigned>(why)] != 0;
+    }
+  });
+  return shares && gpus.size() > 1 && !is_gang(registry, job);
+}
+
+void note(Registry& registry) {
+  for (auto& [key, job] : registry.jobs()) {
+    job.is_gang = is_gang(registry, job) || is_unseen(registry, job);
+  }
+}
+
 std::string why_no_cut(const Registry& registry, const Job& job) {
   std::string why;
   for_processes(registry, job, [&](const Client& client) {
@@ -177,10 +213,24 @@ void hold(Job& job, const Wish& wish, Time now) {
   gang.cut = {.since = now};
   gang.pauses = wish.pauses;
   gang.leaves = wish.leaves;
+  gang.reasons = wish.reasons;
   gang.until = wish.until;
   gang.failure.clear();
   gang.looked_at = Time{0};
   enter(job, Stage::kGathering, now);
+}
+
+void want_out(const Registry& registry, Job& job, residency::Reason reason, bool contexts,
+              Time now) {
+  if (released(job.memory->state) || !is_gang(registry, job)) {
+    job.memory.take(
+        {.event = residency::Event::kWantedOut, .reasons = reason, .contexts = contexts}, now);
+  } else if (const std::string why = why_no_cut(registry, job); !why.empty()) {
+    spdlog::info("the memory of job '{}' stays: {}", job.name, why);
+    stays(job, now);
+  } else if (job.gang.stage == Stage::kNone) {
+    hold(job, {.leaves = true, .reasons = reason}, now);
+  }
 }
 
 void cancel(Registry& registry, Job& job) {

@@ -21,6 +21,12 @@
 namespace switchyard::monitor::gangs {
 
 bool is_gang(const Registry& registry, const Job& job);
+// Whether its processes wait for each other as well, though no NCCL of theirs is seen: they share
+// memory across GPUs. No cut of it can be asked for. So it is told to leave as it is, and what it
+// accepted must end soon (residency.cpp).
+bool is_unseen(const Registry& registry, const Job& job);
+// Notes in each job whether it is either (Job::is_gang).
+void note(Registry& registry);
 // Why no cut of it is possible; empty: it is. A rank on another machine can't be asked.
 std::string why_no_cut(const Registry& registry, const Job& job);
 
@@ -28,11 +34,17 @@ std::string why_no_cut(const Registry& registry, const Job& job);
 struct Wish {
   bool pauses = false;
   bool leaves = false;
+  residency::Reasons reasons = residency::Reason::kUser;  // for which it leaves
   Time until{0};  // of the pause
 };
 void hold(Job& job, const Wish& wish, Time now);
 // Somebody wants something else of the job: it is not waited for any more.
 void cancel(Registry& registry, Job& job);
+
+// The monitor wants its memory out, by itself: of a gang at a cut, and after what a person wants.
+// A gang that is not held is not asked again for a while (JobResidency::rests_until).
+void want_out(const Registry& registry, Job& job, residency::Reason reason, bool contexts,
+              Time now);
 
 // Whether what was wished has still to begin.
 inline bool waits(const Job& job) {

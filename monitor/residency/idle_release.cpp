@@ -4,6 +4,7 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/residency/contexts.h"
+#include "monitor/residency/gangs.h"
 #include "monitor/residency/oversubscription.h"
 #include "monitor/scheduling/gate_controller.h"
 
@@ -54,12 +55,11 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   if (works || stands || memory.worked_at == Time{0}) {
     job.memory.take({.event = residency::Event::kWorks}, now);
   }
-  if (now - memory.worked_at < job.knobs.idle_release.after) return;
+  if (now - memory.worked_at < job.knobs.idle_release.after || gangs::waits(job)) return;
   spdlog::info("job '{}' has not worked for {} s", job.name, seconds(job.knobs.idle_release.after));
   // Without them its memory leaves all the same.
   const bool contexts = job.knobs.idle_release.contexts && why_contexts_stay(registry, job).empty();
-  job.memory.take(
-      {.event = residency::Event::kWantedOut, .reasons = Reason::kIdle, .contexts = contexts}, now);
+  gangs::want_out(registry, job, Reason::kIdle, contexts, now);
 }
 
 void want_back(Job& job, Time now) {

@@ -7,6 +7,7 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/platform/text.h"
+#include "monitor/residency/gangs.h"
 #include "monitor/residency/handovers.h"
 #include "monitor/residency/residency.h"
 
@@ -88,6 +89,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
+  out.stopping = gangs::waits(job);
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
   for_lanes_on(gpu, registry_, job, [&](const Client::Lane& lane) {
@@ -153,9 +155,7 @@ void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Ti
     handovers_.gives_anew(gpu, client.id);
     bytes -= part;
   });
-  if (is_out(giver)) return;
-  giver.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
-                    now);
+  if (!is_out(giver)) gangs::want_out(registry_, giver, residency::Reason::kYield, false, now);
 }
 
 Time Oversubscription::follow(Time now) {

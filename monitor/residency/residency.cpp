@@ -9,6 +9,7 @@
 #include "monitor/core/lanes.h"
 #include "monitor/platform/text.h"
 #include "monitor/policy/host_pool.h"
+#include "monitor/residency/gangs.h"
 #include "monitor/residency/idle_release.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/way_back.h"
@@ -380,6 +381,9 @@ void Residency::tell_what_to_prepare(Job& job) {
 residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
   // Whose memory only another needs keeps the rest.
   const bool keeps = job.memory->wanted_out.only_yields();
+  // Of a gang whose collectives are not seen one rank may wait on its GPU for what another, whose
+  // work is held by now, did not launch.
+  const bool unseen = gangs::is_unseen(registry_, job);
   bool all_away = true;
   residency::Failure failure;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
@@ -401,6 +405,8 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
       failure = {true, failure.overdue, error, said.swap_result};
+    } else if (unseen && now - state.told_to_leave >= cut::kComesWithin) {
+      failure = {true, failure.overdue, abi::kSwapBusy, 0};
     } else if (now - state.told_to_leave >= kLeavesWithin ||
                now - state.numbered_at >= longest_move(said.total_bytes)) {
       failure = {.failed = true, .overdue = true};

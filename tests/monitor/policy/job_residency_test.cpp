@@ -80,6 +80,19 @@ TEST(JobResidencyTable, ItIsResidentSinceItFirstHadMemory) {
   EXPECT_EQ(from.resident_since, kNow);
 }
 
+TEST(JobResidencyTable, WhoIsNotHeldIsLeftAloneForAWhileInAnyState) {
+  for (unsigned state = 0; state < kStates; ++state) {
+    JobResidency from = in(static_cast<State>(state));
+    from.worked_at = kNow - seconds(5);
+    const Step step = after(from, Event::kNotHeld);
+    expect(step, from.state, Action::kNothing);
+    EXPECT_EQ(step.to.rests_until, kNow + kRests);
+    EXPECT_EQ(step.to.stayed_at, kNow);
+    EXPECT_EQ(step.to.worked_at, Time{0}) << "it idles from now on";
+    EXPECT_EQ(step.to.wanted_out, from.wanted_out);
+  }
+}
+
 // --- SwappingOut ---
 
 TEST(JobResidencyTable, SwappingOutIsOrderedAgainWhileAReasonStands) {

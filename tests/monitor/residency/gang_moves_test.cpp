@@ -1,0 +1,205 @@
+// A gang whose memory the monitor wants out by itself: at a cut, or not at all.
+#include <gtest/gtest.h>
+
+#include "monitor/residency/gangs.h"
+#include "tests/monitor/residency/crowd.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+// Two ranks of one job, each on a GPU of 4 GiB of its own.
+struct GangMoves : Crowd {
+  GangMoves() : Crowd(64 * kGiB, 2) {}
+
+  // A process of the job that sees one GPU and has memory there.
+  Joined on(unsigned gpu, Ask wanted, std::uint64_t bytes = 3 * kGiB) {
+    wire::Hello hello = hello_of(wanted);
+    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
+    std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+    Joined joined = join_as({next_pid++, 1000}, hello);
+    joined.shim.open_context();
+    joined.shim.launch();
+    if (bytes != 0) {
+      EXPECT_EQ(charge(joined, bytes).verdict, wire::kGranted);
+      EXPECT_TRUE(joined.shim.allocate(bytes));
+      joined.shim.swappable(bytes);
+      gpus.uses[gpu][joined.client->peer.pid] = bytes;
+    }
+    return joined;
+  }
+  static abi::Communicator& place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
+    abi::Communicator& at = who.shim.page().communicators[0];
+    at.id = 77;
+    at.rank = rank;
+    at.ranks = ranks;
+    at.use = 1;
+    return at;
+  }
+  static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
+  // The monitor looks as often as ranks that are awaited need it.
+  void follow() {
+    for (int i = 0; i < 4; ++i) pass(milliseconds(2));
+  }
+  void has_left(const Joined& who, std::size_t gpu) {
+    who.shim.be_absent();
+    gpus.uses[gpu][who.client->peer.pid] = who.shim.residency().resident_bytes;
+  }
+  GangHold& gang_of(const Joined& who) {
+    return monitor.registry().find(who.client->job)->gang;
+  }
+};
+
+struct IdleGang : GangMoves {
+  Ask x{.job = "x", .name = "x", .idle_release = "10s"};
+  Joined first = on(0, x), second = on(1, x);
+  IdleGang() {
+    place(first, 0);
+    place(second, 1);
+    live(seconds(1));
+  }
+};
+
+TEST(GangMoves, AnIdleGangLeavesAtACut) {
+  IdleGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  rig.live(seconds(12));
+  EXPECT_NE(rig.asked(rig.first), 0u);
+  EXPECT_EQ(rig.place(rig.second, 1).target, 1u);
+  EXPECT_FALSE(rig.first.shim.told_to_leave()) << "rank 1 is behind";
+  rig.place(rig.second, 1).launched = 1;
+  rig.follow();
+  EXPECT_TRUE(rig.first.shim.told_to_leave());
+  EXPECT_TRUE(rig.second.shim.told_to_leave()) << "in the same look";
+  EXPECT_NE(rig.asked(rig.first), 0u) << "until all has left";
+  rig.has_left(rig.first, 0);
+  rig.has_left(rig.second, 1);
+  rig.follow();
+  EXPECT_EQ(rig.asked(rig.first), 0u);
+  EXPECT_EQ(rig.job()["residency"], "swapped");
+  rig.second.shim.residency().held_threads = 1;
+  rig.follow();
+  EXPECT_FALSE(rig.first.shim.told_to_leave()) << "one rank works, so all come back";
+  EXPECT_FALSE(rig.second.shim.told_to_leave());
+}
+
+TEST(GangMoves, AnIdleGangThatIsNotHeldStaysForAsLongAgain) {
+  IdleGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  rig.live(milliseconds(9500));
+  ASSERT_NE(rig.asked(rig.first), 0u);
+  rig.live(cut::kComesWithin);
+  EXPECT_EQ(rig.asked(rig.first), 0u) << "given up";
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+  EXPECT_EQ(rig.gang_of(rig.first).failure, "") << "nobody asked";
+  rig.live(seconds(8));
+  EXPECT_EQ(rig.asked(rig.first), 0u);
+  rig.live(seconds(3));
+  EXPECT_NE(rig.asked(rig.first), 0u);
+}
+
+TEST(GangMoves, AnIdleGangWithARankElsewhereStays) {
+  IdleGang rig;
+  rig.place(rig.first, 0, 3);
+  rig.place(rig.second, 1, 3);
+  rig.live(seconds(30));
+  EXPECT_EQ(rig.asked(rig.first), 0u);
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+}
+
+// A gang works on both GPUs, and b waits for the room of the first.
+struct YieldingGang : GangMoves {
+  Ask x{.job = "x", .name = "x", .oversubscribe = "yes"};
+  Joined first = on(0, x), second = on(1, x);
+  Joined b;
+  YieldingGang() : b((place(first, 0), place(second, 1), live(seconds(1)), oversubscriber("b"))) {
+    EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+  }
+  void b_asks_for(Time span) {
+    for (Time end = now + span; now < end;) {
+      EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+      for (const Joined* each : {&first, &second}) each->shim.launch();
+      pass(milliseconds(50));
+    }
+  }
+};
+
+TEST(GangMoves, AGangGivesRoomAtACut) {
+  YieldingGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  rig.b_asks_for(seconds(1));
+  EXPECT_NE(rig.asked(rig.second), 0u);
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+  EXPECT_FALSE(rig.second.shim.told_to_leave());
+  EXPECT_EQ(rig.job(1)["waits_for"], "x");
+  rig.place(rig.second, 1).launched = 1;
+  rig.follow();
+  EXPECT_TRUE(rig.first.shim.told_to_leave());
+  EXPECT_TRUE(rig.second.shim.told_to_leave());
+  EXPECT_EQ(rig.may_have(rig.first), kGiB) << "only what is lacking";
+  EXPECT_EQ(rig.may_have(rig.second), 3 * kGiB);
+}
+
+TEST(GangMoves, AGangThatIsNotHeldIsLeftAloneByWhoAsked) {
+  YieldingGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  rig.b_asks_for(seconds(1));
+  ASSERT_NE(rig.asked(rig.first), 0u);
+  for (Time end = rig.now + cut::kComesWithin; rig.now < end;) rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.asked(rig.first), 0u);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.asked(rig.first), 0u);
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+  EXPECT_NE(rig.charge(rig.b, 3 * kGiB).verdict, wire::kGranted);
+}
+
+TEST(GangMoves, WhatAPersonWantsComesBeforeTheMonitorsOwnWish) {
+  YieldingGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  rig.tell("pause");
+  rig.b_asks_for(milliseconds(500));
+  EXPECT_TRUE(rig.gang_of(rig.first).pauses);
+  rig.place(rig.second, 1).launched = 1;
+  rig.follow();
+  EXPECT_EQ(rig.job()["state"], "paused");
+}
+
+// Two processes that share memory, and no NCCL is seen.
+struct UnseenGang : GangMoves {
+  Ask x{.job = "x", .name = "x", .swappable = "yes"};
+  Joined first = on(0, x), second = on(1, x);
+  bool counts_as_one() {
+    pass(milliseconds(250));
+    return monitor.registry().find(first.client->job)->is_gang;
+  }
+  void share() {
+    first.shim.memory().stays_bytes[static_cast<unsigned>(Stays::kIpcExported)] = kGiB;
+  }
+};
+
+TEST(GangMoves, ProcessesThatShareMemoryAcrossGpusAreAGang) {
+  UnseenGang rig;
+  EXPECT_FALSE(rig.counts_as_one());
+  rig.share();
+  EXPECT_TRUE(rig.counts_as_one());
+  rig.dies(rig.second);
+  EXPECT_FALSE(rig.counts_as_one()) << "it works on one GPU only";
+}
+
+TEST(GangMoves, AGangWithoutCountsThatDoesNotDrainIsGivenUpSoon) {
+  for (const bool shares : {false, true}) {
+    UnseenGang rig;
+    if (shares) rig.share();
+    rig.tell("swap-out");
+    EXPECT_TRUE(rig.first.shim.told_to_leave()) << "no cut can be asked for";
+    rig.first.shim.say(abi::kLeaving);
+    rig.second.shim.say(abi::kLeaving);
+    rig.live(cut::kComesWithin - milliseconds(100));
+    EXPECT_TRUE(rig.first.shim.told_to_leave());
+    rig.live(milliseconds(200));
+    EXPECT_EQ(rig.first.shim.told_to_leave(), !shares);
+    EXPECT_EQ(rig.second.shim.told_to_leave(), !shares);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test
