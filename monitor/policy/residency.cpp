@@ -1,7 +1,9 @@
 #include "monitor/policy/residency.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -10,12 +12,38 @@ bool in_its_stay(const Oversubscriber& job, Time now) {
   return !job.out && job.resident_bytes > 0 && now < job.resident_since + stay_of(job);
 }
 
-// Of those who want room: whether `a` is before `b`.
-bool before(const Oversubscriber& a, const Oversubscriber& b, Time now) {
-  if (a.priority != b.priority) return a.priority > b.priority;
+// One who wants room, on all its GPUs.
+struct InLine {
+  const Oversubscriber* job = nullptr;  // as one of them sees it
+  bool stays = false;                   // it is in its stay on one of them
+  Time waits_since{0};
+  std::vector<std::size_t> gpus = {};  // where it wants room
+};
+
+bool before(const InLine& a, const InLine& b) {
+  if (a.job->priority != b.job->priority) return a.job->priority > b.job->priority;
   // Who works takes what nobody works with: else each growth of it would cost a turn.
-  return std::tuple(a.takes_turns, !in_its_stay(a, now), a.waits_since, a.job) <
-         std::tuple(b.takes_turns, !in_its_stay(b, now), b.waits_since, b.job);
+  return std::tuple(a.job->takes_turns, !a.stays, a.waits_since, a.job->job) <
+         std::tuple(b.job->takes_turns, !b.stays, b.waits_since, b.job->job);
+}
+
+std::vector<InLine> line_of(std::span<const std::vector<Oversubscriber>> gpus, Time now) {
+  std::map<std::uint64_t, InLine> jobs;
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    for (const Oversubscriber& job : gpus[gpu]) {
+      if (!job.wants_room) continue;
+      InLine& place = jobs[job.job];
+      place.waits_since =
+          place.job == nullptr ? job.waits_since : std::min(place.waits_since, job.waits_since);
+      place.job = &job;
+      place.stays = place.stays || in_its_stay(job, now);
+      place.gpus.push_back(gpu);
+    }
+  }
+  std::vector<InLine> line;
+  for (auto& [key, place] : jobs) line.push_back(std::move(place));
+  std::sort(line.begin(), line.end(), before);
+  return line;
 }
 
 std::uint64_t gives_at_most(const Oversubscriber& job) {
@@ -43,22 +71,22 @@ Time stay_of(const Oversubscriber& job) {
   return std::clamp(20 * job.move_cost, kShortestStay, kLongestStay);
 }
 
-RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
-  const Oversubscriber* first = nullptr;
-  for (const Oversubscriber& job : jobs) {
-    if (job.wants_room && (first == nullptr || before(job, *first, now))) first = &job;
-  }
-  if (first == nullptr) return {};
+namespace {
+
+// What the first in line gets on one GPU, if it were its only one.
+RoomPlan serve(std::span<const Oversubscriber> jobs, std::uint64_t who, Time now) {
+  const auto first = std::find_if(jobs.begin(), jobs.end(),
+                                  [who](const Oversubscriber& job) { return job.job == who; });
   RoomPlan out;
-  out.first = first->job;
-  out.arrives = first->lacks_bytes == 0;
+  out.first = who;
+  out.served = out.arrives = first->lacks_bytes == 0;
   if (out.arrives) return out;
   const auto moving = std::find_if(jobs.begin(), jobs.end(), [](const auto& job) {
     return job.stopping || job.leaving || job.returning;
   });
   if (moving != jobs.end()) {
     out.giver = moving->job != first->job ? moving->job : 0;
-    out.arrives = out.giver != 0 && moving->leaving;
+    out.served = out.arrives = out.giver != 0 && moving->leaving;
     return out;
   }
   const Oversubscriber* giver = nullptr;
@@ -89,8 +117,37 @@ RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now) {
     // What is only kept goes in larger parts: who grows asks again and again.
     const std::uint64_t part = giver->out ? gives_at_most(*giver) / 8 : 0;
     out.gives_bytes = std::max(lacks, part);
+    out.served = true;
   }
   return out;
+}
+
+// Nothing is given and nothing comes on any GPU before it can on all of them.
+void serve_whole(std::vector<RoomPlan>& plans, const std::vector<std::size_t>& gpus) {
+  const auto served = [&](std::size_t gpu) { return plans[gpu].served; };
+  if (std::all_of(gpus.begin(), gpus.end(), served)) return;
+  for (const std::size_t gpu : gpus) {
+    plans[gpu].gives_bytes = 0;
+    plans[gpu].arrives = false;
+  }
+}
+
+}  // namespace
+
+std::vector<RoomPlan> plan_rooms(std::span<const std::vector<Oversubscriber>> gpus, Time now) {
+  std::vector<RoomPlan> plans(gpus.size());
+  std::vector<bool> wanted(gpus.size());
+  for (const InLine& next : line_of(gpus, now)) {
+    const bool behind = std::any_of(next.gpus.begin(), next.gpus.end(),
+                                    [&](std::size_t gpu) { return wanted[gpu]; });
+    if (behind) continue;
+    for (const std::size_t gpu : next.gpus) {
+      wanted[gpu] = true;
+      plans[gpu] = serve(gpus[gpu], next.job->job, now);
+    }
+    if (next.gpus.size() > 1) serve_whole(plans, next.gpus);
+  }
+  return plans;
 }
 
 }  // namespace switchyard::monitor::policy

@@ -12,11 +12,18 @@
 //
 // A job that doesn't oversubscribe takes no turns: it gets only what those who are out have kept.
 //
+// Room is granted whole or not at all. A job works with all of its memory, so one that wants room
+// on several GPUs is served on all of them in one look, or on none. It has one place in the line
+// for all its GPUs. Who wants one of the GPUs of those before it waits, and takes nothing on its
+// others meanwhile; who comes after it may have these. So nobody holds room on a GPU while it waits
+// for another's on a second one, and the first in line waits for stays only.
+//
 // Threading: pure functions of what they are told.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "monitor/platform/time.h"
 #include "switchyard/settings.h"
@@ -58,10 +65,12 @@ struct RoomPlan {
   std::uint64_t gives_bytes = 0;  // that must leave now; 0: nothing
   std::uint64_t soon_bytes = 0;   // that must leave at look_again, which is near
   bool arrives = false;           // room is there, or comes: the first's memory may come meanwhile
+  bool served = false;            // room is there, leaves now, or is leaving
   Time look_again{0};             // 0: when something happens
 };
 
-RoomPlan plan_room(std::span<const Oversubscriber> jobs, Time now);
+// Of each GPU, in the order of the GPUs.
+std::vector<RoomPlan> plan_rooms(std::span<const std::vector<Oversubscriber>> gpus, Time now);
 
 // How long a job keeps its room at least, while it works.
 Time stay_of(const Oversubscriber& job);

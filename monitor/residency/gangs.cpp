@@ -81,9 +81,7 @@ bool a_person_asked(const GangHold& gang) {
   return gang.pauses || gang.reasons.has(residency::Reason::kUser);
 }
 
-void stays(Job& job, Time now) {
-  job.memory.take({.event = residency::Event::kNotHeld}, now);
-}
+void stays(Job& job, Time now) { job.memory.take({.event = residency::Event::kNotHeld}, now); }
 
 void fail(Registry& registry, Job& job, Time now) {
   const std::string why = text_of(job.gang.cut.blame);

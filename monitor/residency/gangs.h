@@ -35,7 +35,7 @@ struct Wish {
   bool pauses = false;
   bool leaves = false;
   residency::Reasons reasons = residency::Reason::kUser;  // for which it leaves
-  Time until{0};  // of the pause
+  Time until{0};                                          // of the pause
 };
 void hold(Job& job, const Wish& wish, Time now);
 // Somebody wants something else of the job: it is not waited for any more.

@@ -167,9 +167,12 @@ Time Oversubscription::follow(Time now) {
   }
   if (!any) return next;
   const HostRoom host = host_room(registry_, gpus_);
+  std::vector<std::vector<policy::Oversubscriber>> views;
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) views.push_back(views_of(gpu, host, now));
+  const std::vector<policy::RoomPlan> plans = policy::plan_rooms(views, now);
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
-    const std::vector<policy::Oversubscriber> jobs = views_of(gpu, host, now);
-    const policy::RoomPlan plan = policy::plan_room(jobs, now);
+    const std::vector<policy::Oversubscriber>& jobs = views[gpu];
+    const policy::RoomPlan& plan = plans[gpu];
     next = earlier(next, plan.look_again);
     const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
     if (leaves < kWorthHandingOver) handovers_.withdraw(gpu);

@@ -30,6 +30,12 @@ bool leaves(const RoomPlan& plan) { return plan.gives_bytes > 0; }
 
 using Jobs = std::vector<Oversubscriber>;
 
+// On one GPU.
+RoomPlan plan_room(const Jobs& jobs, Time now) {
+  const std::vector<Jobs> one = {jobs};
+  return plan_rooms(one, now)[0];
+}
+
 TEST(PolicyResidency, NobodyLeavesWithoutNeed) {
   EXPECT_EQ(plan_room({}, kNow).first, 0u);
   const Jobs calm = {resident(1), resident(2)};

@@ -44,9 +44,7 @@ struct GangMoves : Crowd {
     who.shim.be_absent();
     gpus.uses[gpu][who.client->peer.pid] = who.shim.residency().resident_bytes;
   }
-  GangHold& gang_of(const Joined& who) {
-    return monitor.registry().find(who.client->job)->gang;
-  }
+  GangHold& gang_of(const Joined& who) { return monitor.registry().find(who.client->job)->gang; }
 };
 
 struct IdleGang : GangMoves {

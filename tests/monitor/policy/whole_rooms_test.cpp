@@ -1,0 +1,205 @@
+// Turns of memory of jobs that need several GPUs: room on all of them at once, or on none.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "monitor/policy/residency.h"
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint64_t kGiB = 1ull << 30;
+constexpr Time kNow = seconds(100);
+
+using Gpus = std::vector<std::vector<Oversubscriber>>;
+
+Oversubscriber resident(std::uint64_t job, Time since = seconds(1)) {
+  return {.job = job, .resident_bytes = kGiB, .resident_since = since, .active = true};
+}
+Oversubscriber waiting(std::uint64_t job, Time since, std::uint64_t lacks = kGiB) {
+  return {.job = job, .out = true, .wants_room = true, .lacks_bytes = lacks, .waits_since = since};
+}
+
+TEST(WholeRooms, RoomIsGivenOnAllGpusInOneLook) {
+  const Gpus gpus = {{resident(1), waiting(3, seconds(99))},
+                     {resident(2), waiting(3, seconds(99))}};
+  const auto plans = plan_rooms(gpus, kNow);
+  EXPECT_EQ(plans[0].giver, 1u);
+  EXPECT_EQ(plans[1].giver, 2u);
+  EXPECT_EQ(plans[0].gives_bytes, kGiB);
+  EXPECT_EQ(plans[1].gives_bytes, kGiB);
+}
+
+TEST(WholeRooms, NothingIsGivenBeforeTheLastStayIsOver) {
+  Gpus gpus = {{resident(1), waiting(3, seconds(99))}, {resident(2), waiting(3, seconds(99))}};
+  gpus[1][0].resident_since = kNow - milliseconds(100);
+  const auto plans = plan_rooms(gpus, kNow);
+  EXPECT_EQ(plans[0].gives_bytes, 0u) << "its GPU would wait for the other";
+  EXPECT_EQ(plans[1].gives_bytes, 0u);
+  EXPECT_EQ(plans[1].look_again, kNow + milliseconds(100));
+  EXPECT_EQ(plan_rooms(gpus, kNow + milliseconds(100))[0].gives_bytes, kGiB);
+}
+
+TEST(WholeRooms, NothingComesInPartsBeforeThere) {
+  Gpus gpus = {{waiting(3, seconds(99), 0)}, {resident(2, kNow), waiting(3, seconds(99))}};
+  EXPECT_FALSE(plan_rooms(gpus, kNow)[0].arrives) << "the room stays free for others";
+  gpus[1][0].leaving = true;
+  EXPECT_TRUE(plan_rooms(gpus, kNow)[0].arrives);
+  EXPECT_TRUE(plan_rooms(gpus, kNow)[1].arrives);
+}
+
+TEST(WholeRooms, WhoseRanksAreBeingStoppedIsAwaited) {
+  Gpus gpus = {{resident(1), waiting(3, seconds(99))}, {resident(2), waiting(3, seconds(99))}};
+  gpus[1][0].stopping = true;
+  const auto plans = plan_rooms(gpus, kNow);
+  EXPECT_EQ(plans[0].gives_bytes, 0u);
+  EXPECT_EQ(plans[1].giver, 2u);
+  EXPECT_FALSE(plans[1].arrives);
+}
+
+TEST(WholeRooms, WhoWaitsForAGpuOfAnotherTakesNothingOnItsOther) {
+  // 1 wants the first GPU, 2 both, 3 the second. They came in this order.
+  const Gpus gpus = {
+      {resident(8), waiting(1, seconds(97)), waiting(2, seconds(98))},
+      {resident(9), waiting(2, seconds(98)), waiting(3, seconds(99))},
+  };
+  const auto plans = plan_rooms(gpus, kNow);
+  EXPECT_EQ(plans[0].first, 1u);
+  EXPECT_EQ(plans[1].first, 3u) << "2 could not use it yet";
+}
+
+TEST(WholeRooms, AllGpusAgreeWhoIsFirst) {
+  // Each has waited longer on another GPU.
+  const Gpus gpus = {
+      {resident(8), waiting(1, seconds(97)), waiting(2, seconds(98))},
+      {resident(9), waiting(1, seconds(99)), waiting(2, seconds(98))},
+  };
+  for (const RoomPlan& plan : plan_rooms(gpus, kNow)) EXPECT_EQ(plan.first, 1u);
+}
+
+// Gangs of random shapes and jobs on one GPU, which all work all the time, moved by the plan.
+class Played {
+ public:
+  static constexpr std::uint64_t kCapacity = 10;
+  static constexpr Time kMove = milliseconds(20);
+
+  Played(std::size_t gpus, unsigned seed) : random_(seed), gpus_(gpus), used_(gpus) {
+    // One gang has all GPUs, some have a part, and each GPU has a job of its own.
+    add(0, gpus);
+    for (std::size_t at = 0; at + 1 < gpus;) {
+      const std::size_t size = 2 + random_() % std::min<std::size_t>(8, gpus - at - 1);
+      add(at, std::min(size, gpus - at));
+      at += size;
+    }
+    for (std::size_t gpu = 0; gpu < gpus; ++gpu) add(gpu, 1);
+  }
+  void run(Time span) {
+    for (Time now = seconds(1); now < seconds(1) + span; now += milliseconds(10)) step(now);
+    for (const auto& [key, job] : jobs_) {
+      EXPECT_GE(job.had, span / 12) << "job " << key << " on " << job.gpus.size() << " GPUs";
+    }
+  }
+
+ private:
+  struct Job {
+    std::vector<std::size_t> gpus;
+    std::uint64_t size = 0;
+    bool out = true;
+    Time since{0};  // it is there, or waits
+    Time had{0};
+    std::map<std::size_t, std::uint64_t> has = {};
+  };
+  void add(std::size_t from, std::size_t count) {
+    Job& job = jobs_[jobs_.size() + 1];
+    for (std::size_t i = 0; i < count; ++i) job.gpus.push_back(from + i);
+    job.size = 6 + random_() % 4;
+    job.since = Time(jobs_.size());
+  }
+  std::vector<std::vector<Oversubscriber>> views(Time now) {
+    std::vector<std::vector<Oversubscriber>> out(gpus_);
+    for (auto& [key, job] : jobs_) {
+      for (const std::size_t gpu : job.gpus) {
+        Oversubscriber view{.job = key, .resident_bytes = job.has[gpu], .move_cost = kMove};
+        view.active = true;
+        view.out = view.wants_room = job.out;
+        view.returning = !job.out && now < job.since;
+        (job.out ? view.waits_since : view.resident_since) = job.since;
+        const std::uint64_t would = used_[gpu] - job.has[gpu] + job.size;
+        if (job.out) view.lacks_bytes = would - std::min(would, kCapacity);
+        out[gpu].push_back(view);
+      }
+    }
+    return out;
+  }
+  void step(Time now) {
+    for (auto& [key, job] : jobs_) {
+      if (!job.out && now >= job.since) job.had += milliseconds(10);
+    }
+    const auto plans = plan_rooms(views(now), now);
+    for (const auto& [key, job] : jobs_) expect_whole(key, job, plans);
+    for (std::size_t gpu = 0; gpu < gpus_; ++gpu) give(gpu, plans[gpu], now);
+    for (auto& [key, job] : jobs_) come(key, job, plans, now);
+    for (const std::uint64_t used : used_) ASSERT_LE(used, kCapacity);
+  }
+  // No hold-and-wait: who is served on one of its GPUs is on all.
+  static void expect_whole(std::uint64_t key, const Job& job, const std::vector<RoomPlan>& plans) {
+    if (!job.out) return;
+    std::size_t first = 0;
+    std::size_t served = 0;
+    bool moves = false;
+    for (const std::size_t gpu : job.gpus) {
+      first += plans[gpu].first == key ? 1 : 0;
+      served += plans[gpu].first == key && plans[gpu].served ? 1 : 0;
+      moves = moves || (plans[gpu].first == key &&
+                        (plans[gpu].gives_bytes != 0 || (plans[gpu].arrives && plans[gpu].served)));
+    }
+    ASSERT_TRUE(first == 0 || first == job.gpus.size()) << key;
+    ASSERT_TRUE(!moves || served == job.gpus.size()) << key;
+  }
+  void give(std::size_t gpu, const RoomPlan& plan, Time now) {
+    if (plan.gives_bytes == 0) return;
+    Job& giver = jobs_.at(plan.giver);
+    if (!giver.out) {
+      ASSERT_GE(now, giver.since + 20 * kMove) << "its stay was cut short";
+      giver.out = true;
+      giver.since = now;
+    }
+    used_[gpu] -= plan.gives_bytes;
+    giver.has[gpu] -= plan.gives_bytes;
+  }
+  void come(std::uint64_t key, Job& job, const std::vector<RoomPlan>& plans, Time now) {
+    const bool fits = std::all_of(job.gpus.begin(), job.gpus.end(), [&](std::size_t gpu) {
+      return plans[gpu].first == key && used_[gpu] - job.has[gpu] + job.size <= kCapacity;
+    });
+    if (!job.out || !fits) return;
+    job.out = false;
+    job.since = now + kMove;
+    for (const std::size_t gpu : job.gpus) {
+      used_[gpu] += job.size - job.has[gpu];
+      job.has[gpu] = job.size;
+    }
+  }
+
+  std::mt19937 random_;
+  std::size_t gpus_;
+  std::vector<std::uint64_t> used_;
+  std::map<std::uint64_t, Job> jobs_;
+};
+
+TEST(WholeRooms, GangsOfAllSizesAreServedWholeAndNobodyStarves) {
+  for (const std::size_t gpus : {2, 3, 8, 64}) {
+    for (unsigned seed = 1; seed <= 5; ++seed) {
+      SCOPED_TRACE(std::to_string(gpus) + " GPUs, seed " + std::to_string(seed));
+      Played(gpus, seed).run(seconds(30));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::policy
