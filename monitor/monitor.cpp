@@ -306,20 +306,23 @@ Time Monitor::look(Time now) {
   end_pauses(registry_, now);
   gangs::follow(registry_, now);
   residency_.follow(now);
-  return earlier(next_due(), scheduler_.look(now));
+  const Time next = scheduler_.look(now);
+  return earlier(next_due(), next);
 }
 
 Time Monitor::look_at_due(Time now) {
   const Time due = earlier(residency_.due(), gangs::due(registry_));
   if (end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
-  return earlier(next_due(), scheduler_.look_at_due(now));
+  const Time next = scheduler_.look_at_due(now);
+  return earlier(next_due(), next);
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = registry_.client(id);
   if (client == nullptr) return look_at_due(now);
   follow_residency(now);
-  return earlier(next_due(), scheduler_.look_at_those_of(*client, now));
+  const Time next = scheduler_.look_at_those_of(*client, now);
+  return earlier(next_due(), next);
 }
 
 Time Monitor::next_due() const {

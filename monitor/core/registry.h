@@ -50,9 +50,20 @@ struct Turn {
   std::string waits_for;          // the name of who gives it room
 };
 
+// Whether its processes wait for each other on their GPUs, and can be stopped at a cut (gangs.h).
+enum class GangKind : std::uint8_t { kNone, kUnseen, kRanks };
+
 // A hold of a job whose ranks wait for each other (gangs.h).
 struct GangHold {
-  enum class Stage : std::uint8_t { kNone, kGathering, kDraining, kClosing, kLeaving };
+  enum class Stage : std::uint8_t {
+    kNone,
+    kGathering,
+    kDraining,
+    kClosing,
+    kLeaving,
+    kTurnEnds,
+    kTurnEnded
+  };
   Stage stage = Stage::kNone;
   Time since{0};      // of the stage
   Time looked_at{0};  // when it was looked at last
@@ -81,7 +92,8 @@ struct Job {
   Time since{0};
   Pause pause;
   GangHold gang;
-  bool is_gang = false;       // its processes wait for each other, as of the last tick (gangs.h)
+  GangKind gang_kind = GangKind::kNone;  // as of the last tick
+  bool turn_ends = false;     // its ranks are to stop, for it is another's turn (policy/grants.h)
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)

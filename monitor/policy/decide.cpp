@@ -134,7 +134,10 @@ void share(Tick& tick) {
   const Foreseen foreseen = foresee_waits(tick);
   const auto turns = tick.rules.gates ? turns_for(tick, foreseen) : std::nullopt;
   if (turns) arm_newcomers(tick, *turns);
-  if (!turns || !take_turns(tick, *turns)) tick.state.turns.phase = Turns::Phase::kNone;
+  if (!turns || !take_turns(tick, *turns)) {
+    tick.state.turns.phase = Turns::Phase::kNone;
+    list_claims(tick, nullptr);
+  }
   if (tick.rules.slices) {
     give_slices(tick);
     shorten_copies(tick);
@@ -185,9 +188,11 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   say_what_is_asked(tick);
   if (tick.riders.size() < 2) {
     leave_alone(state);
+    list_claims(tick, nullptr);
   } else {
     share(tick);
   }
+  if (tick.rules.gates) hold_ungranted(tick);
   remember(everybody, tick);
   return plan;
 }

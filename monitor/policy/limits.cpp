@@ -91,7 +91,9 @@ void hold_limits(Tick& tick) {
     meter(tick, job, state);
     for (const Rider* rider : job.riders) {
       rider->arm();
-      if (state.spent) rider->close(abi::kClosedByLimit);
+      // A gang is closed on all its GPUs at once (grants.h).
+      const bool may_close = !rider->view->gang || rider->view->grant == Grant::kClosed;
+      if (state.spent && may_close) rider->close(abi::kClosedByLimit);
       // One that works again after a rest would have the GPU for itself until the next look.
       rider->plan->wake = !rider->state->at_work;
     }

@@ -98,7 +98,7 @@ void weigh(Tick& tick);  // what each job counts
 void say_what_is_asked(Tick& tick);
 void give_slices(Tick& tick);
 
-// --- request_turns.cpp ---
+// --- turns.cpp ---
 // Active jobs have the GPU one after the other. False: there are not two of them.
 struct TurnRules {
   bool highs = false;         // they take part, too
@@ -112,6 +112,16 @@ struct TurnRules {
 bool take_turns(Tick& tick, const TurnRules& rules);
 // The rider of the turn's holder that may be short: its only active one, with one channel group.
 const Rider* shortable_holder(const Tick& tick);
+
+// --- claims.cpp ---
+// Tells of the jobs that take turns here (by `queue`; null: nobody does), if one of them is a gang,
+// and of gangs with a limit.
+class TurnQueue;
+void list_claims(Tick& tick, const TurnQueue* queue);
+// Whether a turn of one of them is decided for all GPUs together.
+bool is_granted(const Tick& tick, const TurnQueue& queue);
+// Shuts the gates of gangs that wait, also where they take no turns.
+void hold_ungranted(const Tick& tick);
 
 // --- bursts.cpp ---
 // A window of bursts is closed after so long, and has enough bursts to be believed. One

@@ -27,6 +27,7 @@
 //   activity   who works, who would                account  how much of the GPU each had
 //   limits     ceilings, by the gate               classes  who is high, weights, slices
 //   turns      one job after the other             holding  the lower class held by gates alone
+//   claims     what is decided for all GPUs together (grants.h)
 //   bursts     who waits for the GPU, who for its CPU
 //   foresight  when the next wait comes, and the low gate closed before it
 //
@@ -38,6 +39,7 @@
 
 #include "monitor/platform/time.h"
 #include "monitor/policy/bursts.h"
+#include "monitor/policy/grants.h"
 #include "monitor/policy/slices.h"
 #include "monitor/policy/state.h"
 #include "switchyard/abi.h"
@@ -101,6 +103,10 @@ struct ClientView {
   bool leaves = false;               // it is on its way off
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
   Time deadline{0};                  // of the job, on `now`'s clock; 0: none
+  // Of the job: its ranks wait for each other on several GPUs; they can be stopped at a cut, and
+  // are.
+  bool gang = false, stops = false, stopped = false;
+  Grant grant = Grant::kLocal;  // of its turn, where that is decided for several GPUs together
 };
 
 struct Snapshot {
@@ -131,6 +137,7 @@ struct ClientPlan {
 
 struct Plan {
   std::vector<ClientPlan> clients;  // in the order of the snapshot
+  std::vector<Claim> claims;        // of those who take turns here, where a gang does; by job
   Time look_again{0};               // when something may have to change; 0: no need
 };
 

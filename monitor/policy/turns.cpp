@@ -175,6 +175,32 @@ void plan_next_look(Tick& tick, const TurnQueue& jobs) {
   tick.again_in_ns(std::max(turns.left_ns, ns(kLookWhileHandingOver)));
 }
 
+bool has_turn(const Rider& rider) {
+  return rider.view->grant == Grant::kOpen || rider.view->grant == Grant::kStopping;
+}
+
+// Whose turn it is was decided for all GPUs together (grants.h).
+void follow_grants(Tick& tick, const TurnRules& rules, const TurnQueue& jobs) {
+  Turns& turns = tick.state.turns;
+  turns.cycle_ns = jobs.cycle_ns();
+  const auto holder = std::find_if(tick.riders.begin(), tick.riders.end(), [&](const Rider& rider) {
+    return jobs.find(rider.job()) != nullptr && has_turn(rider);
+  });
+  if (holder != tick.riders.end()) {
+    turns.holder = holder->job();
+    enter(tick, Phase::kOpen);
+  } else {
+    enter(tick, Phase::kDraining);
+  }
+  for (const Rider& rider : tick.riders) {
+    if (jobs.find(rider.job()) == nullptr || !rider.view->gateable) continue;
+    if (rider.high && !rules.highs) continue;
+    rider.arm(rules.spacing_us);
+    if (!has_turn(rider)) rider.close(abi::kClosedByTurn);
+  }
+  tick.again_in(holder != tick.riders.end() ? kLookWhileOpen : kLookWhileHandingOver);
+}
+
 }  // namespace
 
 const Rider* shortable_holder(const Tick& tick) {
@@ -191,6 +217,11 @@ bool take_turns(Tick& tick, const TurnRules& rules) {
   Turns& turns = tick.state.turns;
   TurnQueue jobs(tick, rules);
   if (jobs.size() < 2 || (rules.only_unequal && jobs.are_equal())) return false;
+  list_claims(tick, &jobs);
+  if (is_granted(tick, jobs)) {
+    follow_grants(tick, rules, jobs);
+    return true;
+  }
   jobs.settle();
   if (rules.suspended) {
     const Time span(static_cast<Time::rep>(tick.dt_ns));

@@ -134,6 +134,23 @@ bool has_ended(const Job& job) {
   return !wanted_out(job) || job.memory->state == residency::State::kSwappedOut;
 }
 
+// For a pause, or for its memory to leave. The end of a turn is less than that.
+bool is_held(Stage stage) {
+  return stage != Stage::kNone && stage != Stage::kTurnEnds && stage != Stage::kTurnEnded;
+}
+
+void begin_turns_end(Job& job, Time now) {
+  job.gang.cut = {.since = now};
+  enter(job, Stage::kTurnEnds, now);
+}
+
+// A rank that does not come is given up by the policy, and sooner than a cut fails.
+void end_turn(Registry& registry, Job& job, Time now) {
+  if (!job.turn_ends) return release(registry, job);
+  if (cut::next(job.gang.cut, processes_of(registry, job), now)) ask(registry, job);
+  if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kTurnEnded, now);
+}
+
 Time next_look(const Job& job) {
   const auto part = static_cast<Time::rep>(job.clients.size() / kProcesses);
   return job.gang.looked_at + kLookEvery * (1 + part);
@@ -144,6 +161,12 @@ void follow(Registry& registry, Job& job, Time now) {
   job.gang.looked_at = now;
   switch (job.gang.stage) {
     case Stage::kNone:
+      if (job.turn_ends) begin_turns_end(job, now);
+      return;
+    case Stage::kTurnEnds:
+      return end_turn(registry, job, now);
+    case Stage::kTurnEnded:
+      if (!job.turn_ends) release(registry, job);
       return;
     case Stage::kGathering:
       return gather(registry, job, now);
@@ -190,7 +213,10 @@ bool is_unseen(const Registry& registry, const Job& job) {
 
 void note(Registry& registry) {
   for (auto& [key, job] : registry.jobs()) {
-    job.is_gang = is_gang(registry, job) || is_unseen(registry, job);
+    const bool ranks = is_gang(registry, job);
+    const bool stops = ranks && why_no_cut(registry, job).empty();
+    const bool waits = ranks || is_unseen(registry, job);
+    job.gang_kind = stops ? GangKind::kRanks : waits ? GangKind::kUnseen : GangKind::kNone;
   }
 }
 
@@ -226,7 +252,7 @@ void want_out(const Registry& registry, Job& job, residency::Reason reason, bool
   } else if (const std::string why = why_no_cut(registry, job); !why.empty()) {
     spdlog::info("the memory of job '{}' stays: {}", job.name, why);
     stays(job, now);
-  } else if (job.gang.stage == Stage::kNone) {
+  } else if (!is_held(job.gang.stage)) {
     hold(job, {.leaves = true, .reasons = reason}, now);
   }
 }
@@ -249,7 +275,7 @@ bool follow(Registry& registry, Time now) {
 Time due(const Registry& registry) {
   Time next{0};
   for (const auto& [key, job] : registry.jobs()) {
-    if (job.gang.stage != Stage::kNone) next = earlier(next, next_look(job));
+    if (job.gang.stage != Stage::kNone || job.turn_ends) next = earlier(next, next_look(job));
   }
   return next;
 }

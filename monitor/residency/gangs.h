@@ -9,6 +9,9 @@
 //                                                      → Closing: paused;  Leaving: its memory goes
 //     Closing     until the gates are closed           → None
 //     Leaving     until its memory has left, or stays  → None
+//     TurnEnds    the cut is asked for, for another's turn begins         → TurnEnded
+//     TurnEnded   all ranks are there; the policy closes the gates        → None
+//     both        once it is not to stop any more                         → None
 //
 // The cut stays asked for until None, so no rank begins a collective that another one could not
 // join. Gates are open until the pause begins, because ranks that are behind must come.
@@ -25,7 +28,7 @@ bool is_gang(const Registry& registry, const Job& job);
 // memory across GPUs. No cut of it can be asked for. So it is told to leave as it is, and what it
 // accepted must end soon (residency.cpp).
 bool is_unseen(const Registry& registry, const Job& job);
-// Notes in each job whether it is either (Job::is_gang).
+// Notes in each job what it is (Job::gang_kind).
 void note(Registry& registry);
 // Why no cut of it is possible; empty: it is. A rank on another machine can't be asked.
 std::string why_no_cut(const Registry& registry, const Job& job);
@@ -49,6 +52,12 @@ void want_out(const Registry& registry, Job& job, residency::Reason reason, bool
 // Whether what was wished has still to begin.
 inline bool waits(const Job& job) {
   return job.gang.gathers() || job.gang.stage == GangHold::Stage::kClosing;
+}
+
+// Whether its memory leaves soon: its ranks are being stopped, or just were.
+inline bool is_stopping(const Job& job) {
+  const bool stopped = job.gang.stage == GangHold::Stage::kLeaving;
+  return waits(job) || (stopped && job.memory->state == residency::State::kResident);
 }
 
 // Looks at all of them. True: something changed, so decide anew.

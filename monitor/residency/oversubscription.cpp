@@ -89,7 +89,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
-  out.stopping = gangs::waits(job);
+  out.stopping = gangs::is_stopping(job);
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
   for_lanes_on(gpu, registry_, job, [&](const Client::Lane& lane) {

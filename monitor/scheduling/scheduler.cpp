@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <set>
+
 #include "monitor/core/lanes.h"
 
 namespace switchyard::monitor {
@@ -12,6 +14,20 @@ Scheduler::Scheduler(Registry& registry, GpuAccounts& accounts, SliceController&
       slice_controller_(slice_controller),
       gpus_(accounts.size()) {}
 
+// What this changes is carried out at once, and may lead to more, in the next look.
+void Scheduler::grant_turns(Time now) {
+  std::set<std::size_t> concerned;
+  for (const auto& [key, gpu] : policy::decide_grants(grants_, rules_.minimum, now)) {
+    const Job* const job = registry_.find(key);
+    if (job != nullptr) concerned.insert(job->seen.begin(), job->seen.end());
+  }
+  for (const std::size_t gpu : concerned) look_at(gpu, now);
+  for (auto& [key, job] : registry_.jobs()) {
+    job.turn_ends = job.gang_kind == GangKind::kRanks &&
+                    grants_.of(key, policy::Grants::kAllGpus) == policy::Grant::kStopping;
+  }
+}
+
 Time Scheduler::next() const {
   Time out{0};
   for (const Gpu& gpu : gpus_) out = earlier(out, gpu.due);
@@ -20,6 +36,7 @@ Time Scheduler::next() const {
 
 Time Scheduler::look(Time now) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) look_at(i, now);
+  grant_turns(now);
   return next();
 }
 
@@ -27,6 +44,7 @@ Time Scheduler::look_at_due(Time now) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     if (gpus_[i].due != Time{0} && gpus_[i].due <= now) look_at(i, now);
   }
+  grant_turns(now);
   return next();
 }
 
@@ -36,6 +54,7 @@ Time Scheduler::look_at_those_of(const Client& client, Time now) {
         client.page->report(lane) != state.last || client.page->gate(lane) != state.gate;
     if (changed) look_at(state.gpu, now);
   }
+  grant_turns(now);
   return next();
 }
 
@@ -79,6 +98,10 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
   view.limit = job.knobs.limit;
+  view.gang = job.gang_kind != GangKind::kNone;
+  view.stops = job.gang_kind == GangKind::kRanks && !job.gang.gathers();
+  view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;
+  view.grant = grants_.of(job.key, gpu);
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;
 }
@@ -119,6 +142,7 @@ void Scheduler::look_at(std::size_t gpu, Time now) {
   const policy::Snapshot snapshot = snapshot_of(gpu);
   const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
   log_yielding(gpu);
+  grants_.claims[gpu] = plan.claims;
   apply(gpu, plan, now);
   gpus_[gpu].due = earlier(plan.look_again, slice_controller_.write(gpu, now));
 }

@@ -8,6 +8,9 @@
 //                  ▲                              └─────► gating  ──► pages
 //                  └── means in force, rules
 //
+// Where gangs take turns the plans of all GPUs lead to one decision (policy/grants.h), which the
+// next look at each of them carries out.
+//
 // Threading: one thread.
 #pragma once
 
@@ -61,6 +64,7 @@ class Scheduler {
   policy::Snapshot snapshot_of(std::size_t gpu);
   void log_yielding(std::size_t gpu);
   void apply(std::size_t gpu, const policy::Plan& plan, Time now);
+  void grant_turns(Time now);
   Time next() const;
 
   Registry& registry_;
@@ -69,6 +73,7 @@ class Scheduler {
   Means means_ = Means::kAuto;
   policy::Rules rules_;
   std::vector<Gpu> gpus_;
+  policy::Grants grants_;  // of gangs, for all GPUs together
 };
 
 }  // namespace switchyard::monitor

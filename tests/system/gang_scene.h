@@ -1,11 +1,62 @@
 // A job of several ranks on simulated GPUs of their own, with the simulated NCCL between them.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "tests/system/harness.h"
 
 namespace switchyard::system_tests {
+
+// The ranks of one job.
+using Ranks = std::vector<Child>;
+
+// The same line to all ranks, before any of them answers; then their answers.
+inline Words ask_all(Ranks& ranks, const std::string& command) {
+  for (Child& rank : ranks) EXPECT_TRUE(rank.write_line(command));
+  Words said;
+  for (Child& rank : ranks) said.push_back(line_of(rank));
+  return said;
+}
+// Steps that each rank has made.
+inline std::vector<long> steps_of(Ranks& ranks) {
+  std::vector<long> out;
+  for (const std::string& said : ask_all(ranks, "steps")) out.push_back(std::stol(said.substr(6)));
+  return out;
+}
+// What the job computes: each adds its number plus one, then all are summed.
+inline std::string expected_sum(std::size_t ranks, long steps) {
+  std::vector<std::uint32_t> values;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const float one = 1.0f / static_cast<float>(rank + 1);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &one, sizeof bits);
+    values.push_back(bits);
+  }
+  for (long i = 0; i < steps; ++i) {
+    std::uint32_t sum = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      sum += values[rank] + static_cast<std::uint32_t>(rank) + 1;
+    }
+    std::fill(values.begin(), values.end(), sum);
+  }
+  return "sum " + std::to_string(values[0]);
+}
+// All ranks make as many steps in the end, and have what an undisturbed run has: the sum is the
+// same function of the steps.
+inline void expect_right_in_the_end(Ranks& ranks) {
+  const auto so_far = steps_of(ranks);
+  const long last = *std::max_element(so_far.begin(), so_far.end()) + 20;
+  for (const std::string& said : ask_all(ranks, "until " + std::to_string(last))) {
+    EXPECT_EQ(said, "end " + std::to_string(last));
+  }
+  for (const std::string& sum : ask_all(ranks, "sum")) {
+    EXPECT_EQ(sum, expected_sum(ranks.size(), last));
+  }
+}
 
 class Gang : public Scene {
  protected:
@@ -17,27 +68,24 @@ class Gang : public Scene {
   // A job "gang" with so many ranks; each sees one GPU if there are as many, else they share them.
   // They join one job, as the workers of torchrun do.
   void begin(int ranks, int gpus = 2, const Changes& changes = {}) {
+    begin_as("gang", ranks_, ranks, gpus, changes);
+  }
+  void begin_as(const std::string& name, Ranks& made, int ranks, int gpus, const Changes& changes) {
     for (int rank = 0; rank < ranks; ++rank) {
       Changes all{{"LD_LIBRARY_PATH", built("fakecuda") + ":" + built("fakenccl")},
                   {"LD_PRELOAD", built("libswitchyard.so")},
                   {"FAKECUDA_DEVICES", std::to_string(gpus)},
                   {"CUDA_VISIBLE_DEVICES", std::to_string(rank % gpus)},
-                  {"SWITCHYARD_JOB", "gang"},
-                  {"SWITCHYARD_NAME", "gang"}};
+                  {"SWITCHYARD_JOB", name},
+                  {"SWITCHYARD_NAME", name}};
       all.insert(all.end(), changes.begin(), changes.end());
-      ranks_.push_back(start({built("tests/jobs/job_nccl"), in_folder("id"), std::to_string(ranks),
-                              std::to_string(rank)},
-                             all));
+      made.push_back(start({built("tests/jobs/job_nccl"), in_folder("id-" + name),
+                            std::to_string(ranks), std::to_string(rank)},
+                           all));
     }
-    for (Child& rank : ranks_) ASSERT_EQ(line_of(rank), "ready");
+    for (Child& rank : made) ASSERT_EQ(line_of(rank), "ready");
   }
-  // The same line to all ranks, before any of them answers; then their answers.
-  Words ask_all(const std::string& command) {
-    for (Child& rank : ranks_) EXPECT_TRUE(rank.write_line(command));
-    Words said;
-    for (Child& rank : ranks_) said.push_back(line_of(rank));
-    return said;
-  }
+  Words ask_all(const std::string& command) { return system_tests::ask_all(ranks_, command); }
   void do_all(const std::string& command) {
     for (const std::string& said : ask_all(command)) {
       EXPECT_EQ(said, "did " + command.substr(0, command.find(' ')));
@@ -58,8 +106,7 @@ class Gang : public Scene {
     return out;
   }
 
- private:
-  std::vector<Child> ranks_;
+  Ranks ranks_;
 };
 
 }  // namespace switchyard::system_tests

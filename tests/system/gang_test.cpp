@@ -9,12 +9,7 @@ namespace {
 
 class GangHeld : public Gang {
  protected:
-  // Steps that each rank has made.
-  std::vector<long> steps() {
-    std::vector<long> out;
-    for (const std::string& said : ask_all("steps")) out.push_back(std::stol(said.substr(6)));
-    return out;
-  }
+  std::vector<long> steps() { return steps_of(ranks_); }
   bool moves() {
     const auto before = steps();
     return eventually([&] {
@@ -33,35 +28,7 @@ class GangHeld : public Gang {
       return std::exchange(before, now) == now;
     });
   }
-  // All ranks make as many steps in the end, and have what an undisturbed run has: the sum is the
-  // same function of the steps.
-  void expect_right_in_the_end() {
-    const auto so_far = steps();
-    const long last = *std::max_element(so_far.begin(), so_far.end()) + 20;
-    for (const std::string& said : ask_all("until " + std::to_string(last))) {
-      EXPECT_EQ(said, "end " + std::to_string(last));
-    }
-    const Words sums = ask_all("sum");
-    for (const std::string& sum : sums) EXPECT_EQ(sum, expected_sum(sums.size(), last));
-  }
-  // What the job computes: each adds its number plus one, then all are summed.
-  static std::string expected_sum(std::size_t ranks, long steps) {
-    std::vector<std::uint32_t> values;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const float one = 1.0f / static_cast<float>(rank + 1);
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, &one, sizeof bits);
-      values.push_back(bits);
-    }
-    for (long i = 0; i < steps; ++i) {
-      std::uint32_t sum = 0;
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        sum += values[rank] + static_cast<std::uint32_t>(rank) + 1;
-      }
-      std::fill(values.begin(), values.end(), sum);
-    }
-    return "sum " + std::to_string(values[0]);
-  }
+  void expect_right_in_the_end() { system_tests::expect_right_in_the_end(ranks_); }
 };
 
 TEST_F(GangHeld, PausedAndResumedTwentyTimesItComputesTheSame) {

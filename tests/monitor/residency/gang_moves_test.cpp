@@ -167,7 +167,7 @@ struct UnseenGang : GangMoves {
   Joined first = on(0, x), second = on(1, x);
   bool counts_as_one() {
     pass(milliseconds(250));
-    return monitor.registry().find(first.client->job)->is_gang;
+    return monitor.registry().find(first.client->job)->gang_kind == GangKind::kUnseen;
   }
   void share() {
     first.shim.memory().stays_bytes[static_cast<unsigned>(Stays::kIpcExported)] = kGiB;

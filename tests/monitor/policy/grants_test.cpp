@@ -1,0 +1,207 @@
+// Turns of gangs, row by row. No clock, no page.
+#include "monitor/policy/grants.h"
+
+#include <gtest/gtest.h>
+
+namespace switchyard::monitor::policy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr double kTurnNs = 50e6;
+
+// Jobs 1, 2, ... that want turns on their GPUs.
+struct Played {
+  Grants grants;
+  Time now = std::chrono::seconds(100);
+
+  Claim& claim(std::uint64_t job, std::size_t gpu) {
+    for (Claim& each : grants.claims[gpu]) {
+      if (each.job == job) return each;
+    }
+    return grants.claims[gpu].emplace_back(Claim{.job = job});
+  }
+  void add(std::uint64_t job, const std::vector<std::size_t>& gpus, int rank = 0) {
+    for (const std::size_t gpu : gpus) {
+      Claim& it = claim(job, gpu);
+      it.gang = it.stops = gpus.size() > 1;
+      it.takes_turns = it.wants = true;
+      it.drained = false;
+      it.turn_ns = kTurnNs;
+      it.rank = rank;
+    }
+  }
+  // On all its GPUs.
+  void set(std::uint64_t job, bool Claim::*what, bool value) {
+    for (auto& [gpu, claims] : grants.claims) {
+      for (Claim& each : claims) {
+        if (each.job == job) each.*what = value;
+      }
+    }
+  }
+  std::vector<Grants::Key> look(Time later = Time{0}) {
+    now += later;
+    return decide_grants(grants, 0.02, now);
+  }
+  Grant of(std::uint64_t job, std::size_t gpu = 0) const { return grants.of(job, gpu); }
+};
+
+struct TwoGangs : Played {
+  TwoGangs() {
+    add(1, {0, 1});
+    add(2, {0, 1});
+    look();
+  }
+};
+
+TEST(Grants, WithoutAGangEachGpuDecides) {
+  Played played;
+  played.add(1, {0});
+  played.add(2, {0});
+  EXPECT_TRUE(played.look().empty());
+  EXPECT_EQ(played.of(1), Grant::kLocal);
+}
+
+TEST(Grants, AGangAloneNeedsNone) {
+  Played played;
+  played.add(1, {0, 1});
+  EXPECT_TRUE(played.look().empty());
+}
+
+TEST(Grants, OneGangIsOpenOnAllItsGpus) {
+  const TwoGangs played;
+  for (const std::size_t gpu : {0, 1}) {
+    EXPECT_EQ(played.of(1, gpu), Grant::kOpen);
+    EXPECT_EQ(played.of(2, gpu), Grant::kClosed);
+  }
+}
+
+TEST(Grants, ATurnEndsAtACutAndWhenAllHasEnded) {
+  TwoGangs played;
+  played.look(milliseconds(49));
+  EXPECT_EQ(played.of(1), Grant::kOpen);
+  played.look(milliseconds(1));
+  EXPECT_EQ(played.of(1), Grant::kStopping) << "its gates are open";
+  EXPECT_EQ(played.of(2), Grant::kClosed);
+  played.set(1, &Claim::stopped, true);
+  played.look(milliseconds(1));
+  EXPECT_EQ(played.of(1), Grant::kStopping) << "what it has launched ends";
+  played.set(1, &Claim::drained, true);
+  played.look(milliseconds(1));
+  EXPECT_EQ(played.of(1), Grant::kClosed);
+  played.look();
+  EXPECT_EQ(played.of(2), Grant::kOpen);
+}
+
+TEST(Grants, WhoDoesNotStopIsClosedWhereItIs) {
+  TwoGangs played;
+  played.look(milliseconds(50));
+  played.look(kStopsWithin);
+  EXPECT_EQ(played.of(1), Grant::kClosed);
+  EXPECT_EQ(played.of(2), Grant::kClosed) << "something of it still runs";
+  played.look(kDrainsWithin);
+  played.look();
+  EXPECT_EQ(played.of(2), Grant::kOpen);
+}
+
+TEST(Grants, WhatWasLaunchedBeforeTheCutEndsInTime) {
+  TwoGangs played;
+  played.look(milliseconds(50));
+  played.set(1, &Claim::stopped, true);
+  played.look();
+  played.look(kEndsWithin);
+  played.look();
+  EXPECT_EQ(played.of(2), Grant::kOpen);
+}
+
+TEST(Grants, AJobOnOneGpuIsClosedAtOnce) {
+  Played played;
+  played.add(1, {0});
+  played.add(2, {0, 1});
+  played.add(3, {1});
+  played.look();
+  EXPECT_EQ(played.of(1), Grant::kOpen);
+  EXPECT_EQ(played.of(2), Grant::kClosed);
+  EXPECT_EQ(played.of(3, 1), Grant::kOpen) << "the second GPU would stand still";
+  played.look(milliseconds(50));
+  EXPECT_EQ(played.of(1), Grant::kClosed);
+  EXPECT_EQ(played.of(3, 1), Grant::kClosed) << "in the same look";
+  played.look(kDrainsWithin);
+  played.look();
+  EXPECT_EQ(played.of(2, 0), Grant::kOpen);
+  EXPECT_EQ(played.of(2, 1), Grant::kOpen);
+}
+
+TEST(Grants, WhatIsReservedGoesToOthersOnlyMeanwhile) {
+  Played played;
+  played.add(1, {0});
+  played.add(2, {0, 1});
+  played.look();
+  played.look(milliseconds(30));
+  // It comes when the first gang has still to wait for 20 ms.
+  played.add(3, {1});
+  played.set(3, &Claim::wants, true);
+  played.look();
+  EXPECT_EQ(played.of(3, 1), Grant::kOpen);
+  played.look(milliseconds(20));
+  EXPECT_EQ(played.of(1), Grant::kClosed);
+  EXPECT_EQ(played.of(3, 1), Grant::kClosed);
+}
+
+TEST(Grants, WhoHasNoWorkMakesWay) {
+  TwoGangs played;
+  played.set(1, &Claim::wants, false);
+  played.look(milliseconds(5));
+  EXPECT_EQ(played.of(1), Grant::kOpen) << "a brief pause";
+  played.look(milliseconds(5));
+  EXPECT_EQ(played.of(1), Grant::kStopping);
+}
+
+TEST(Grants, AHigherGangComesAtOnce) {
+  Played played;
+  played.add(1, {0, 1});
+  played.add(2, {0, 1});
+  played.look();
+  played.add(3, {0, 1}, 1);
+  played.look(milliseconds(1));
+  EXPECT_EQ(played.of(1), Grant::kStopping);
+  played.set(1, &Claim::stopped, true);
+  played.set(1, &Claim::drained, true);
+  played.look(milliseconds(1));
+  played.look();
+  EXPECT_EQ(played.of(3), Grant::kOpen);
+}
+
+TEST(Grants, AGangWithALimitIsOpenUntilItHasHadThatOnAnyGpu) {
+  Played played;
+  played.add(1, {0, 1});
+  for (const std::size_t gpu : {0, 1}) {
+    played.claim(1, gpu).takes_turns = false;
+    played.claim(1, gpu).metered = true;
+  }
+  played.set(1, &Claim::wants, false);
+  played.look();
+  EXPECT_EQ(played.of(1), Grant::kOpen) << "also before it works";
+  played.claim(1, 1).spent = true;
+  played.look();
+  EXPECT_EQ(played.of(1, 0), Grant::kStopping);
+  played.set(1, &Claim::stopped, true);
+  played.set(1, &Claim::drained, true);
+  played.look();
+  EXPECT_EQ(played.of(1, 0), Grant::kClosed);
+  EXPECT_EQ(played.of(1, 1), Grant::kClosed);
+  played.claim(1, 1).spent = false;
+  EXPECT_EQ(played.look().size(), 1u);
+  EXPECT_EQ(played.of(1, 0), Grant::kOpen);
+}
+
+TEST(Grants, WhoTakesNoTurnsAnyMoreIsForgotten) {
+  TwoGangs played;
+  played.grants.claims.clear();
+  EXPECT_EQ(played.look().size(), 2u);
+  EXPECT_EQ(played.of(2), Grant::kLocal);
+  EXPECT_TRUE(played.grants.units.empty());
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::policy

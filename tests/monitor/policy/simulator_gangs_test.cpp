@@ -1,0 +1,133 @@
+// The laws of gangs, played: 2 to 64 GPUs, gangs of random shapes against jobs on one GPU.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "bench/simulate/gangs.h"
+
+namespace switchyard::simulate {
+namespace {
+
+using monitor::policy::Kind;
+
+GangSettings exclusive(std::size_t gpus, double seconds = 20, std::uint64_t seed = 1) {
+  GangSettings settings;
+  settings.rules.kind = Kind::kExclusive;
+  settings.gpus = gpus;
+  settings.seconds = seconds;
+  settings.seed = seed;
+  return settings;
+}
+
+std::vector<std::size_t> gpus(std::size_t from, std::size_t count) {
+  std::vector<std::size_t> out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = from + i;
+  return out;
+}
+
+TEST(SimulatorGangs, TwoGangsOnTheSameGpusHaveHalfEachAndWaitForNothing) {
+  const std::vector<GangSpec> jobs(2, GangSpec{.gpus = {0, 1}});
+  const GangsResult played = simulate_gangs(jobs, exclusive(2));
+  for (const GangResult& job : played.jobs) {
+    EXPECT_NEAR(job.gpu_s, 10, 1.5) << "the collectives and its CPU take the rest";
+    EXPECT_LT(job.longest_wait_s, 0.3);
+    EXPECT_LT(job.held_for_nothing_s, 0.05);
+  }
+}
+
+TEST(SimulatorGangs, EachGpuByItselfWouldLoseWhatTheLawKeeps) {
+  const std::vector<GangSpec> jobs = {{.gpus = {0, 1}}, {.gpus = {0}}, {.gpus = {1}}};
+  GangSettings settings = exclusive(2);
+  const GangsResult together = simulate_gangs(jobs, settings);
+  settings.together = false;
+  const GangsResult apart = simulate_gangs(jobs, settings);
+  EXPECT_GT(apart.jobs[0].held_for_nothing_s, 2);
+  EXPECT_LT(together.jobs[0].held_for_nothing_s, 0.1);
+  EXPECT_GT(together.jobs[0].gpu_s, apart.jobs[0].gpu_s);
+}
+
+TEST(SimulatorGangs, JobsBesideAGangWorkAtTheSameTime) {
+  const std::vector<GangSpec> jobs = {{.gpus = {0, 1}}, {.gpus = {0}}, {.gpus = {1}}};
+  const GangsResult played = simulate_gangs(jobs, exclusive(2));
+  for (const GangResult& job : played.jobs) EXPECT_NEAR(job.gpu_s, 9, 1.5);
+}
+
+TEST(SimulatorGangs, AHigherGangGoesFirstAndLeavesTheMinimum) {
+  const std::vector<GangSpec> jobs = {{.gpus = {0, 1}, .priority = Priority::kHigh, .cpu_ms = 0},
+                                      {.gpus = {0, 1}}};
+  GangSettings settings = exclusive(2, 40);
+  settings.rules.minimum = 0.05;
+  const GangsResult played = simulate_gangs(jobs, settings);
+  EXPECT_GT(played.jobs[1].gpu_s, 0.5 * 0.05 * 40);
+  EXPECT_LT(played.jobs[1].gpu_s, 2 * 0.05 * 40);
+  EXPECT_GT(played.jobs[0].gpu_s, 0.85 * 40);
+}
+
+TEST(SimulatorGangs, ALimitClosesAGangOnAllItsGpus) {
+  const std::vector<GangSpec> jobs = {{.gpus = {0, 1}, .limit = 0.3}, {.gpus = {0}}};
+  GangSettings settings = exclusive(2);
+  settings.rules.kind = Kind::kPriority;
+  const GangsResult played = simulate_gangs(jobs, settings);
+  EXPECT_LT(played.jobs[0].held_for_nothing_s, 0.2);
+  EXPECT_LT(played.jobs[0].gpu_s, 0.35 * 20);
+  EXPECT_GT(played.jobs[0].gpu_s, 0.15 * 20);
+  EXPECT_GT(played.jobs[1].gpu_s, 0.6 * 20);
+}
+
+TEST(SimulatorGangs, OfSeveralLowGangsOneAtATimeYieldsToAHighJob) {
+  const std::vector<GangSpec> jobs = {
+      {.gpus = {0}, .priority = Priority::kHigh, .gpu_ms = 1, .cpu_ms = 10},
+      {.gpus = {0, 1}},
+      {.gpus = {0, 1}}};
+  GangSettings settings = exclusive(2);
+  settings.rules.kind = Kind::kPriority;
+  const GangsResult played = simulate_gangs(jobs, settings);
+  for (const std::size_t low : {1, 2}) {
+    EXPECT_LT(played.jobs[low].held_for_nothing_s, 0.1);
+    EXPECT_GT(played.jobs[low].gpu_s, 0.3 * 20);
+  }
+}
+
+// Gangs of random shapes, and a job of its own on half of the GPUs.
+std::vector<GangSpec> random_jobs(std::size_t count, std::mt19937& random) {
+  std::vector<GangSpec> jobs;
+  const auto some = [&](double from, double to) {
+    return std::uniform_real_distribution<double>(from, to)(random);
+  };
+  for (unsigned i = 0; i < 2 + count / 8; ++i) {
+    const std::size_t size = 2 + random() % (count - 1);
+    jobs.push_back({.gpus = gpus(random() % (count - size + 1), size)});
+  }
+  for (std::size_t gpu = 0; gpu < count; gpu += 2) jobs.push_back({.gpus = {gpu}});
+  for (GangSpec& job : jobs) {
+    job.gpu_ms = some(2, 30);
+    job.cpu_ms = some(0, 4);
+    job.start_s = some(0, 0.5);
+  }
+  return jobs;
+}
+
+TEST(SimulatorGangs, TheLawsHoldForRandomShapesOn2To64Gpus) {
+  for (const std::size_t count : {2, 3, 4, 8, 16, 64}) {
+    for (unsigned seed = 1; seed <= (count < 16 ? 5u : 1u); ++seed) {
+      SCOPED_TRACE(std::to_string(count) + " GPUs, seed " + std::to_string(seed));
+      std::mt19937 random(seed);
+      const std::vector<GangSpec> jobs = random_jobs(count, random);
+      const double seconds = count < 16 ? 10 : 4;
+      const GangsResult played = simulate_gangs(jobs, exclusive(count, seconds, seed));
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        SCOPED_TRACE("job " + std::to_string(i) + " on " + std::to_string(jobs[i].gpus.size()));
+        const GangResult& job = played.jobs[i];
+        // A turn of each of the others, their ends, and what these wait for in turn.
+        EXPECT_LT(job.longest_wait_s, 0.4 * static_cast<double>(jobs.size())) << "it starves";
+        EXPECT_LT(job.held_for_nothing_s, 0.01 * seconds) << "hold and wait";
+        const double alone = jobs[i].gpu_ms / (jobs[i].gpu_ms + 2 * jobs[i].cpu_ms);
+        EXPECT_GT(job.gpu_s, 0.4 * alone * seconds / static_cast<double>(jobs.size()));
+      }
+      EXPECT_LT(played.idle_though_fits_s, 0.08 * seconds * static_cast<double>(count));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::simulate
