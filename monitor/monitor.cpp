@@ -41,6 +41,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                               [](const auto& gpu) { return !gpu.foreign_processes.empty(); });
                           return strangers ? now + kQuietAtStart : now;
                         }()),
+      migrations_(registry_, gpus_, memory_, slice_controller_),
       scheduler_(registry_, gpus_, slice_controller_),
       shared_memory_(most_shared_descriptors(), settings_.owner,
                      [this](uid_t uid, std::vector<Fd> descriptors) {
@@ -297,15 +298,26 @@ void Monitor::swap_in(Job& job, Time now) {
   look(now);
 }
 
-void Monitor::follow_residency(Time now) {
+void Monitor::migrate(Job& job, std::size_t to, Time now) {
+  migrations_.begin(job, to, now);
+  look(now);
+}
+
+// True: something changed.
+bool Monitor::follow_jobs(Time now) {
   const bool held = gangs::follow(registry_, now);
-  if (residency_.follow(now) || held) scheduler_.look(now);
+  const bool moved = migrations_.follow(now);
+  if (moved) residency_.room_came();
+  return residency_.follow(now) || held || moved;
+}
+
+void Monitor::follow_residency(Time now) {
+  if (follow_jobs(now)) scheduler_.look(now);
 }
 
 Time Monitor::look(Time now) {
   end_pauses(registry_, now);
-  gangs::follow(registry_, now);
-  residency_.follow(now);
+  follow_jobs(now);
   const Time next = scheduler_.look(now);
   return earlier(next_due(), next);
 }

@@ -23,6 +23,7 @@
 #include "monitor/platform/gpus.h"
 #include "monitor/platform/users.h"
 #include "monitor/residency/memory_broker.h"
+#include "monitor/residency/migrations.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/residency.h"
 #include "monitor/scheduling/scheduler.h"
@@ -72,6 +73,8 @@ class Monitor {
   void resume(Job& job, Time now);
   void swap_out(Job& job, Time now);
   void swap_in(Job& job, Time now);
+  // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
+  void migrate(Job& job, std::size_t to, Time now);
   // For who waits for memory to leave or to come back.
   void follow_residency(Time now);
 
@@ -93,6 +96,7 @@ class Monitor {
   GpuAccounts& gpus() { return gpus_; }
   NvmlSampler& sampler() { return sampler_; }
   MemoryBroker& memory() { return memory_; }
+  Migrations& migrations() { return migrations_; }
   SliceController& slice_controller() { return slice_controller_; }
   Scheduler& scheduler() { return scheduler_; }
   SharedMemory& shared_memory() { return shared_memory_; }
@@ -106,6 +110,7 @@ class Monitor {
   void fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now);
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
+  bool follow_jobs(Time now);
   Time next_due() const;
 
   Gpus& door_;
@@ -118,6 +123,7 @@ class Monitor {
   MemoryBroker memory_;
   Residency residency_;
   SliceController slice_controller_;
+  Migrations migrations_;
   Scheduler scheduler_;
   Closer closer_;
   SharedMemory shared_memory_;

@@ -45,7 +45,7 @@ FLOORS = {
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "monitor",
                 "control", "transport", "options", "main"],
     "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
-              "doctor", "pause", "main"],
+              "doctor", "migrate", "pause", "main"],
 }
 
 # A folder with more source files than this opens with a README.md.

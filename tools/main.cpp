@@ -10,6 +10,7 @@
 #include "tools/base/command.h"
 #include "tools/base/suggest.h"
 #include "tools/doctor/doctor.h"
+#include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
 #include "tools/ps/ps.h"
@@ -46,6 +47,7 @@ void declare(tools::CommandLine& line) {
   tools::add_resume(line);
   tools::add_swap_out(line);
   tools::add_swap_in(line);
+  tools::add_migrate(line);
   tools::add_policy(line);
   tools::add_backend(line);
   tools::add_stop(line);

@@ -58,6 +58,14 @@
 // goes on once there is no limit. Where one leaves for another, both get the same number, under
 // which memory itself can be handed over (handover.h).
 //
+// Moves: contexts that come back may come on another GPU. While the process is detached, the
+// monitor says on which GPU the lane shall be, and then lowers `limited`. The library exchanges the
+// two GPUs for all lanes of the process, so each of its lanes may have another `uuid` then. If the
+// driver refuses, it comes back where it was, and its error is kSwapNotMoved. The word says where
+// the lane shall be, not how to get there: followed twice it changes nothing.
+//
+//     monitor: machine_uuid ; shall_be_on = i + 1 ; limited = 1          client: uuid ; places += 1
+//
 // Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
 // launched there. All ranks of a communicator launch the same ones in the same order, so the counts
 // tell who lags behind. A slot is free while `use` is 0; it is stored last, with release.
@@ -171,7 +179,12 @@ struct alignas(64) Lane {
   Word32 compute_slice_us;   // wanted; 0: the driver's own default
   Word32 copy_slice_us;      // wanted for copy-engine groups; 0: the driver's own default
   Word32 slice_seq;          // stored with release after the two above
-  std::uint8_t reserved_monitor[28];
+  // Where what the process has on this lane's GPU shall be once it is restored: `machine_uuid` of
+  // lane shall_be_on - 1; 0: where it is. See "Moves".
+  Word32 shall_be_on;
+  // GPU i of the machine, in lane i, whatever GPU that lane is of; zeroes: there is no GPU i.
+  Word64 machine_uuid[2];
+  std::uint8_t reserved_monitor[8];
 
   // --- both, by compare-exchange ---
   alignas(64) Word64 credit_bytes;
@@ -205,7 +218,10 @@ struct alignas(64) Lane {
   // nothing.
   Word16 burst_cpu_us[kCountedBursts];
   Word16 burst_waited_us[kCountedBursts];
-  std::uint8_t reserved_cold[12];
+  // 0: the library or its driver can't move the process; else grows with each move: `uuid` is
+  // another then. Stored with release after `uuid`
+  Word32 places;
+  std::uint8_t reserved_cold[8];
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");
@@ -270,6 +286,8 @@ inline constexpr std::uint32_t kSwapNoDeviceRoom = 3;  // the device has no room
 inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver failed: swap_result
 inline constexpr std::uint32_t kSwapContextsStay = 5;  // the driver did not take the contexts, or
                                                        // could not be asked to: swap_result
+inline constexpr std::uint32_t kSwapNotMoved = 6;  // its contexts are back, on the GPU where they
+                                                   // were: the driver refused another, swap_result
 
 // Residency::answered: phase and error are from before this page. No order has this number.
 inline constexpr std::uint32_t kAnswersNone = ~0u;

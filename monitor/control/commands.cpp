@@ -180,13 +180,18 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     Job* job = target_of(monitor, peer, request, out);
     return job == nullptr ? out : hold(monitor, *job, op, request, now, answer);
   }
+  if (op == "migrate") {
+    json out;
+    Job* job = target_of(monitor, peer, request, out);
+    return job == nullptr ? out : migrate(monitor, *job, request, now, answer);
+  }
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
   if (op == "stop") return stop_monitor(monitor, peer, request);
-  return refusal(kUsage,
-                 fmt::format("no operation '{}': there are version, status, ps, create, "
-                             "set, pause, resume, swap-out, swap-in, policy, means and stop",
-                             op));
+  return refusal(
+      kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
+                          "set, pause, resume, swap-out, swap-in, migrate, policy, means and stop",
+                          op));
 }
 
 }  // namespace

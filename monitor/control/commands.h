@@ -15,8 +15,8 @@
 namespace switchyard::monitor {
 
 // What a job is waited for: that its work on the GPU ends, that its ranks have come and it ends,
-// that its memory is out, or is back.
-enum class Awaits : std::uint8_t { kNothing, kDrained, kHeld, kOut, kIn };
+// that its memory is out, or is back; that it is on another GPU.
+enum class Awaits : std::uint8_t { kNothing, kDrained, kHeld, kOut, kIn, kMoved };
 
 struct Answer {
   std::string json;

@@ -23,8 +23,17 @@ json not_out(const Job& job) {
                              job.pause.on ? ", the job stays paused" : "", why));
 }
 
+std::optional<json> reply_if_moved(Monitor& monitor, const Job& job, Time now) {
+  const Migration& move = job.migration;
+  if (migration::is_under_way(move.state)) return std::nullopt;
+  if (move.failure.empty()) return list_alone(monitor, job, now);
+  return refusal(move.code, fmt::format("job '{}' did not move and stays on GPU {}: {}", job.name,
+                                        monitor.gpus()[move.from].info.index, move.failure));
+}
+
 // Nullopt while there is something to wait for.
 std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
+  if (awaits == Awaits::kMoved) return reply_if_moved(monitor, job, now);
   if (!job.gang.failure.empty()) {
     return refusal(job.gang.code, fmt::format("job '{}' goes on, because its ranks could not be "
                                               "stopped together: {}",
@@ -126,9 +135,57 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
   return list_alone(monitor, job, now);
 }
 
+namespace {
+
+constexpr char kGpuForms[] = "the index or the UUID of a GPU";
+
+// The GPU that a person means. Nullopt: `out` is the refusal.
+std::optional<std::size_t> gpu_named(const GpuAccounts& gpus, const std::string& word, json& out) {
+  const bool is_index =
+      !word.empty() && word.size() < 4 && word.find_first_not_of("0123456789") == std::string::npos;
+  const bool is_uuid = word.size() > 4 && word.rfind("GPU-", 0) == 0;
+  if (!is_index && !is_uuid) {
+    out = nonsense("to", word, kGpuForms);
+    return std::nullopt;
+  }
+  std::vector<std::size_t> found;
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    const GpuInfo& info = gpus[gpu].info;
+    if (is_uuid ? info.uuid_text.rfind(word, 0) == 0 : std::to_string(info.index) == word)
+      found.push_back(gpu);
+  }
+  if (found.size() == 1) return found.front();
+  out = found.empty() ? refusal(kNoSuchJobOrGpu,
+                                fmt::format("there is no GPU {}: 'switchyard status' lists the "
+                                            "GPUs there are",
+                                            word))
+                      : refusal(kUsage, fmt::format("several GPUs begin with {}: give more of the "
+                                                    "UUID",
+                                                    word));
+  return std::nullopt;
+}
+
+}  // namespace
+
+json migrate(Monitor& monitor, Job& job, const json& request, Time now, Answer& answer) {
+  json out;
+  const auto to = gpu_named(monitor.gpus(), text_of(request, "to").value_or(""), out);
+  if (!to) return out;
+  monitor.sampler().measure_if_old(*to, now);
+  if (const std::string why = monitor.migrations().why_not(job, *to, now); !why.empty()) {
+    return refusal(kRefusedByPolicy, fmt::format("job '{}' cannot go to GPU {}: {}", job.name,
+                                                 monitor.gpus()[*to].info.index, why));
+  }
+  monitor.migrate(job, *to, now);
+  if (auto ready = reply_if_ready(monitor, Awaits::kMoved, job, now)) return *ready;
+  answer.awaits = Awaits::kMoved;
+  answer.job = job.key;
+  return list_alone(monitor, job, now);
+}
+
 Time patience(Awaits awaits) {
   // Memory that stops leaving is given up before, and the answer says why.
-  if (awaits == Awaits::kOut) return std::chrono::hours(1);
+  if (awaits == Awaits::kOut || awaits == Awaits::kMoved) return std::chrono::hours(1);
   // Ranks come, or are given up; then it is as with any pause.
   if (awaits == Awaits::kHeld) return cut::kComesWithin + std::chrono::seconds(3);
   return std::chrono::seconds(awaits == Awaits::kIn ? 2 : 1);
@@ -146,6 +203,9 @@ std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobK
   if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended meanwhile"));
   if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);
   if (!last) return std::nullopt;
+  if (awaits == Awaits::kMoved) {
+    return dump(refusal(kTimedOut, fmt::format("job '{}' is still on its way", job->name)));
+  }
   if (awaits == Awaits::kOut) {
     return dump(refusal(
         kTimedOut, fmt::format("the memory of job '{}' is still being swapped out", job->name)));

@@ -229,6 +229,10 @@ State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtW
   if (job.pause.on) {
     return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
   }
+  if (const Migration& move = job.migration; migration::is_under_way(move.state)) {
+    return {"moving", fmt::format("{} GPU {}", move.state.back ? "back to" : "to",
+                                  monitor.gpus()[move.goal()].info.index)};
+  }
   if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
   if (where == ResidencyState::kSwapped) {
     return {"swapped",

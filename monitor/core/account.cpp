@@ -64,6 +64,27 @@ void Account::set_away(ClientId client, std::uint64_t bytes, std::uint64_t comin
   found->second.coming = std::min(coming, found->second.away);
 }
 
+void Account::keep(JobKey job, std::uint64_t bytes) {
+  if (bytes == 0) {
+    kept_.erase(job);
+  } else {
+    kept_[job] = bytes;
+  }
+}
+
+std::uint64_t Account::kept(JobKey job) const {
+  const auto found = kept_.find(job);
+  return found == kept_.end() ? 0 : found->second;
+}
+
+std::optional<Account::Holding> Account::take_out(ClientId client) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return std::nullopt;
+  const Holding holding = found->second;
+  holdings_.erase(found);
+  return holding;
+}
+
 void Account::set_released(JobKey job, bool released) {
   if (released) {
     released_.insert(job);
@@ -134,7 +155,8 @@ std::uint64_t Account::held(JobKey job) const {
   for (const auto& [client, holding] : holdings_) {
     if (holding.job == job) sum = plus(sum, present(holding));
   }
-  return promise && promise->reserved ? std::max(promise->bytes, sum) : sum;
+  if (promise && promise->reserved) sum = std::max(sum, promise->bytes);
+  return std::max(sum, kept(job));
 }
 
 std::uint64_t Account::held_by_all() const {
@@ -146,6 +168,10 @@ std::uint64_t Account::held_by_all() const {
   for (const auto& [job, promise] : quotas_) {
     auto& sum = charges[job];
     if (promise.reserved) sum = std::max(sum, promise.bytes);
+  }
+  for (const auto& [job, bytes] : kept_) {
+    auto& sum = charges[job];
+    sum = std::max(sum, bytes);
   }
   std::uint64_t all = 0;
   for (const auto& [job, sum] : charges) all = plus(all, sum);

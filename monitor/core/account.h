@@ -65,11 +65,17 @@ class Account {
   // What the others hold too much of for that; 0: it fits.
   std::uint64_t short_of(JobKey job, std::uint64_t bytes) const;
 
+  // At least so much is the job's, whatever it has there; 0: no more than that.
+  void keep(JobKey job, std::uint64_t bytes);
+
   void set_released(JobKey job, bool released);
   bool released(JobKey job) const { return released_.count(job) != 0; }
 
   void join(ClientId client, JobKey job, std::uint64_t granted);
   void leave(ClientId client) { holdings_.erase(client); }
+  // What it has there is elsewhere from now on, or comes from elsewhere.
+  std::optional<Holding> take_out(ClientId client);
+  void put_in(ClientId client, const Holding& holding) { holdings_[client] = holding; }
   const Holding* holding(ClientId client) const;
   // Of what it uses, what counts as being on the device: beyond resident(), what may come.
   std::uint64_t counted(const Holding& holding) const;
@@ -122,12 +128,14 @@ class Account {
 
  private:
   std::uint64_t present(const Holding& holding) const;
+  std::uint64_t kept(JobKey job) const;
   std::uint64_t held_by_all() const;
 
   std::optional<std::uint64_t> capacity_;
   std::uint64_t outside_ = 0;
   std::map<JobKey, Quota> quotas_;
   std::map<ClientId, Holding> holdings_;
+  std::map<JobKey, std::uint64_t> kept_;
   std::set<JobKey> released_;
 };
 

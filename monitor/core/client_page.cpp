@@ -246,7 +246,7 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   // Likewise: the error was stored before the order that it answers.
   out.answered = from.answered.load(std::memory_order_acquire);
   const std::uint32_t error = get(from.error);
-  out.error = error <= abi::kSwapContextsStay ? error : abi::kSwapFailed;
+  out.error = error <= abi::kSwapNotMoved ? error : abi::kSwapFailed;
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.moves = get(from.moves);
@@ -274,6 +274,26 @@ MemoryReport ClientPage::memory(unsigned at) const {
 
 std::uint64_t ClientPage::used_bytes(unsigned at) const {
   return lane(at).used_bytes.load(std::memory_order_relaxed);
+}
+
+PlaceReport ClientPage::place(unsigned at) const {
+  const abi::Lane& from = lane(at);
+  PlaceReport out;
+  // Acquire: the GPU's name was stored before.
+  out.movable = from.places.load(std::memory_order_acquire) != 0;
+  std::memcpy(out.uuid.data(), from.uuid, out.uuid.size());
+  return out;
+}
+
+void ClientPage::write_place(unsigned at, const std::vector<std::array<std::uint8_t, 16>>& machine,
+                             std::size_t shall_be_on) {
+  for (unsigned gpu = 0; gpu < abi::kMaxGpus; ++gpu) {
+    std::uint64_t words[2] = {};
+    if (gpu < machine.size()) std::memcpy(words, machine[gpu].data(), sizeof(words));
+    for (const unsigned i : {0u, 1u}) store_if_other(lane(gpu).machine_uuid[i], words[i]);
+  }
+  lane(at).shall_be_on.store(static_cast<std::uint32_t>(shall_be_on) + 1,
+                             std::memory_order_release);
 }
 
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {

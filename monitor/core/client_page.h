@@ -109,6 +109,12 @@ struct MemoryReport {
   std::uint32_t contexts = abi::kContextsUnknown;  // whether they can leave (abi.h)
 };
 
+// On which GPU a lane is, as the client says. It changes when the process moves.
+struct PlaceReport {
+  bool movable = false;  // its library and driver can move it
+  std::array<std::uint8_t, 16> uuid{};
+};
+
 // What a client says about a communicator that it is a rank of, copied and bounded.
 struct CommunicatorReport {
   unsigned slot = 0;
@@ -206,6 +212,11 @@ class ClientPage {
   MemoryReport memory(unsigned lane) const;
   // What is charged there by the client's own ledger: for people, nothing is decided by it.
   std::uint64_t used_bytes(unsigned lane) const;
+  PlaceReport place(unsigned lane) const;
+  // The GPUs of the machine, at most kMaxGpus, and on which of them the lane shall be when its
+  // contexts come back. Write it before the order that brings them.
+  void write_place(unsigned lane, const std::vector<std::array<std::uint8_t, 16>>& machine,
+                   std::size_t shall_be_on);
   // Stores the bound before the word that puts it in force.
   void write_residency(unsigned lane, const ResidencyOrder& order);
 

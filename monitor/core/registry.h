@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "monitor/core/account.h"
@@ -28,6 +29,7 @@
 #include "monitor/platform/users.h"
 #include "monitor/policy/cut.h"
 #include "monitor/policy/job_residency.h"
+#include "monitor/policy/migration.h"
 
 namespace switchyard::monitor {
 
@@ -79,6 +81,16 @@ struct GangHold {
   bool gathers() const { return stage == Stage::kGathering || stage == Stage::kDraining; }
 };
 
+// Its way to another GPU (migrations.h).
+struct Migration {
+  migration::State state;
+  std::size_t from = 0, to = 0;  // GPUs
+  std::string failure;           // why the last one failed; empty: it did not
+  int code = 0;                  // for people (status.h)
+  std::size_t goal() const { return state.back ? from : to; }
+  std::size_t start() const { return state.back ? to : from; }
+};
+
 struct Job {
   JobKey key = 0;
   std::string id;       // SWITCHYARD_JOB
@@ -94,6 +106,7 @@ struct Job {
   GangHold gang;
   GangKind gang_kind = GangKind::kNone;  // as of the last tick
   bool turn_ends = false;     // its ranks are to stop, for it is another's turn (policy/grants.h)
+  Migration migration;
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
@@ -147,6 +160,8 @@ struct Client {
   std::string process;
   bool observer = false;
   bool watched = true;  // somebody will tell when the process is dead
+  // It was told to exchange these two GPUs, and has not said on which of them it is.
+  std::optional<std::pair<std::size_t, std::size_t>> exchanges;
   std::unique_ptr<ClientPage> page;
   std::map<unsigned, Lane> lanes;  // by lane of the page; lanes of other GPUs have no entry
 };

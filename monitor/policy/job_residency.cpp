@@ -122,7 +122,10 @@ Step left(JobResidency to, const Seen& seen, Time now) {
 // Nobody wants it out for longer: it would be held for what cannot be.
 Step could_not_leave(const JobResidency& from, const Input& input, Time now) {
   if (!released(from.state)) return stays(from);
-  JobResidency to = backing_off(wanted_in(from, kAllReasons).to, now);
+  // Its memory has left. If it can't move, that is no reason to bring it back.
+  const bool moves = from.state == State::kSwappedOut && from.wanted_out.has(Reason::kMove);
+  const Reasons ends = moves ? Reasons(Reason::kMove) : kAllReasons.with(Reason::kMove);
+  JobResidency to = backing_off(wanted_in(from, ends).to, now);
   to.failure = input.failure;
   // What was promised to it may be another's by now: then it waits.
   if (to.state == State::kSwappedOut) return stays(to);

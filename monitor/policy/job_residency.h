@@ -23,7 +23,8 @@
 //                  room followed, and it is its turn    → SwappedOut   Reclaim
 //                  room                                 → SwappingIn   LetIn
 //                  no room                              → SwappedOut
-//                  it stays in part                     → SwappedOut   all reasons end
+//                  it stays in part                     → SwappedOut   all reasons end; of one
+//                                                                      that moves only that
 //                  found away                           → SwappedOut   LimitThere
 //     SwappingIn   reported, all is resident            → Resident
 //                  look, found away                     → as Resident
@@ -59,6 +60,7 @@ enum class Reason : std::uint8_t {
   kPause = 2,  // a pause with --release
   kIdle = 4,   // it does not work (idle_release.h)
   kYield = 8,  // another job lacks room (oversubscription.h)
+  kMove = 16,  // it goes to another GPU (migration.h), with its contexts
 };
 
 class Reasons {
@@ -81,6 +83,7 @@ constexpr Reasons operator|(Reason a, Reason b) { return Reasons(a).with(b); }
 
 // These end when a thread of the job wants to work.
 inline constexpr Reasons kUntilItWorks = Reason::kIdle | Reason::kYield;
+// All that a person ends who wants it in. A move ends by itself.
 inline constexpr Reasons kAllReasons = kUntilItWorks.with(Reason::kUser | Reason::kPause);
 
 // Why the last attempt to leave was given up.

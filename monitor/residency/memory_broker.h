@@ -35,6 +35,8 @@ class MemoryBroker {
   std::size_t reserve(const Job& job, Time now, std::string& why);
   // Whether the quota could become `bytes`; if not, `why` names who holds what.
   bool can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why);
+  // Whether the job could have so much on that GPU; if not, `why` names who holds what.
+  bool has_room(const Job& job, std::size_t gpu, std::uint64_t bytes, Time now, std::string& why);
   void forget(const Job& job);
 
   // Memory that leaves and comes back (residency.h). From release() on a job holds what is there of

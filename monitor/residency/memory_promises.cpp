@@ -110,9 +110,17 @@ bool MemoryBroker::can_become(const Job& job, std::uint64_t bytes, Time now, std
   return true;
 }
 
+bool MemoryBroker::has_room(const Job& job, std::size_t gpu, std::uint64_t bytes, Time now,
+                            std::string& why) {
+  if (make_room(gpu, job.key, bytes, now)) return true;
+  why = who_holds_what(gpu, job.key, bytes);
+  return false;
+}
+
 void MemoryBroker::forget(const Job& job) {
   for (Gpu& gpu : gpus_.all()) {
     gpu.account.clear_quota(job.key);
+    gpu.account.keep(job.key, 0);
     gpu.account.set_released(job.key, false);
   }
 }

@@ -137,6 +137,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
       return "the GPU has no room for it yet: it is tried again";
     case abi::kSwapContextsStay:
       return fmt::format("the driver did not take its contexts (CUDA error {})", result);
+    case abi::kSwapNotMoved:
+      return fmt::format("the driver did not restore it on the other GPU (CUDA error {})", result);
     default:
       return fmt::format("the driver refused (CUDA error {})", result);
   }
@@ -321,7 +323,8 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
     case Action::kOrderOut:
       return order_out(job, false, now);
     case Action::kOrderContexts:
-      return order_out(job, true, now);
+      // On the other GPU the contexts come first.
+      return order_out(job, job.migration.state.stage != migration::Stage::kLanding, now);
     case Action::kSuspend:
       spdlog::info("job '{}' has left its GPUs", job.name);
       memory_.suspend(job);

@@ -32,6 +32,16 @@ void SliceController::died(ClientId client) {
   for (Gpu& gpu : gpus_) gpu.applier.died(client);
 }
 
+void SliceController::moved(Client& client, Time now) {
+  died(client.id);
+  // What its page asks for is meant for another GPU, and would be in force with the first group.
+  join(client, true);
+  for (const auto& [lane, state] : client.lanes) {
+    gpus_[state.gpu].unchecked = accounts_[state.gpu].stale = true;
+    write(state.gpu, now);
+  }
+}
+
 void SliceController::heard(std::size_t gpu, ClientId client, const LaneReport& now,
                             const LaneReport& before) {
   SliceApplier& applier = gpus_[gpu].applier;

@@ -23,6 +23,9 @@ class SliceController {
   void join(const Client& client, bool maybe_short);
   void left(const Client& client);  // its socket closed; the process may live
   void died(ClientId client);
+  // All that it had on GPUs is gone, and will be made anew on those where its lanes are now. Before
+  // that its page asks for the driver's own slices.
+  void moved(Client& client, Time now);
 
   // What a client's page says now; `before` is what it said at the last look.
   void heard(std::size_t gpu, ClientId client, const LaneReport& now, const LaneReport& before);

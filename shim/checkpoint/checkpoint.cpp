@@ -1,5 +1,7 @@
 #include "shim/checkpoint/checkpoint.h"
 
+#include <string.h>
+
 #include "shim/checkpoint/neighbours.h"
 #include "shim/checkpoint/steps.h"
 #include "shim/client/process.h"
@@ -50,6 +52,16 @@ bool follow(const Outcome& outcome) {
   return running;
 }
 
+void tell_moved(unsigned lane, const Pairs& pairs) {
+  const CUcheckpointGpuPair& pair = pairs.pair[pairs.from];
+  std::uint8_t was[16];
+  std::uint8_t is[16];
+  ::memcpy(was, &pair.oldUuid, sizeof(was));
+  ::memcpy(is, &pair.newUuid, sizeof(is));
+  neighbours::gpus_exchanged(was, is);
+  log_line(Level::kInfo, "what was on GPU %u is on another GPU of the machine now", lane);
+}
+
 }  // namespace
 
 CUresult take(unsigned lane) {
@@ -66,10 +78,13 @@ CUresult take(unsigned lane) {
 
 bool away() { return inside::is_closed(); }
 
-CUresult bring(unsigned lane) {
+CUresult bring(unsigned lane, CUresult& refused) {
   const std::uint64_t begun = monotonic_ns();
+  const Pairs pairs = pairs_of(page(), lane);
   neighbours::contexts_come(lane);
-  const Outcome outcome = bring_steps();
+  const Outcome outcome = bring_steps(pairs);
+  refused = outcome.refused;
+  if (outcome.moved) tell_moved(lane, pairs);  // before anybody works
   const bool back = follow(outcome);
   neighbours::contexts_came(lane, outcome.state != CU_PROCESS_STATE_CHECKPOINTED);
   if (back) note(lane, "in", begun);

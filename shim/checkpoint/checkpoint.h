@@ -20,8 +20,9 @@ namespace switchyard::shim::checkpoint {
 CUresult take(unsigned lane);
 bool away();
 
-// Brings it back. CUDA_ERROR_OUT_OF_MEMORY: the GPU has no room for it (yet).
-CUresult bring(unsigned lane);
+// Brings it back, on the GPU where the monitor wants it. CUDA_ERROR_OUT_OF_MEMORY: the GPU has no
+// room for it (yet). `refused`: why it is back where it was; CUDA_SUCCESS: it is where it shall be.
+CUresult bring(unsigned lane, CUresult& refused);
 // The driver can't bring it back any more: the program's calls go on, and fail.
 bool lost();
 

@@ -4,6 +4,8 @@
 // Threading: the mover's thread.
 #pragma once
 
+#include <cstdint>
+
 namespace switchyard::shim::neighbours {
 
 // The process has no channel groups any more.
@@ -12,5 +14,7 @@ void contexts_left(unsigned lane);
 void contexts_come(unsigned lane);
 // `all`: what was there before is there again.
 void contexts_came(unsigned lane, bool all);
+// What the process had on one of the two GPUs is on the other, and the other way round.
+void gpus_exchanged(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]);
 
 }  // namespace switchyard::shim::neighbours

@@ -1,5 +1,6 @@
 #include "shim/checkpoint/steps.h"
 
+#include <string.h>
 #include <unistd.h>
 
 namespace switchyard::shim::checkpoint {
@@ -14,8 +15,13 @@ CUprocessState state() {
   return result == CUDA_SUCCESS ? now : CU_PROCESS_STATE_FAILED;
 }
 
-CUresult restore() {
+// The first driver whose restore knows of pairs.
+constexpr int kPairsSince = 13000;
+
+CUresult restore(Pairs pairs) {
   CUcheckpointRestoreArgs args{};
+  args.gpuPairs = pairs.count != 0 ? pairs.pair : nullptr;
+  args.gpuPairsCount = pairs.count;
   return driver().cuCheckpointProcessRestore(::getpid(), &args);
 }
 
@@ -24,7 +30,44 @@ CUresult unlock() {
   return driver().cuCheckpointProcessUnlock(::getpid(), &args);
 }
 
+CUuuid machine_uuid(const abi::Page& page, unsigned gpu) {
+  const abi::Word64(&words)[2] = page.lanes[gpu].machine_uuid;
+  const std::uint64_t bytes[2] = {words[0].load(std::memory_order_relaxed),
+                                  words[1].load(std::memory_order_relaxed)};
+  CUuuid uuid;
+  static_assert(sizeof(uuid) == sizeof(bytes));
+  ::memcpy(&uuid, bytes, sizeof(uuid));
+  return uuid;
+}
+
+bool same(const CUuuid& a, const CUuuid& b) { return ::memcmp(&a, &b, sizeof(a)) == 0; }
+
 }  // namespace
+
+Pairs pairs_of(const abi::Page& page, unsigned lane) {
+  const std::uint32_t wanted = page.lanes[lane].shall_be_on.load(std::memory_order_acquire);
+  Pairs pairs;
+  unsigned count = 0;
+  for (; count < abi::kMaxGpus; ++count) {
+    const CUuuid uuid = machine_uuid(page, count);
+    if (same(uuid, CUuuid{})) break;
+    pairs.pair[count] = {uuid, uuid};
+    if (::memcmp(&uuid, page.lanes[lane].uuid, sizeof(uuid)) == 0) pairs.from = count;
+  }
+  const bool known = count != 0 && ::memcmp(&pairs.pair[pairs.from].oldUuid, page.lanes[lane].uuid,
+                                            sizeof(CUuuid)) == 0;
+  if (!known || wanted == 0 || wanted > count || wanted - 1 == pairs.from) return pairs;
+  pairs.count = count;
+  pairs.pair[pairs.from].newUuid = pairs.pair[wanted - 1].oldUuid;
+  pairs.pair[wanted - 1].newUuid = pairs.pair[pairs.from].oldUuid;
+  return pairs;
+}
+
+bool has_pairs() {
+  int version = 0;
+  const auto ask = driver().cuDriverGetVersion;
+  return has_calls() && ask != nullptr && ask(&version) == CUDA_SUCCESS && version >= kPairsSince;
+}
 
 bool has_calls() {
   const Driver& calls = driver();
@@ -45,10 +88,15 @@ Outcome take_steps() {
   return {taken, bring_steps().state};
 }
 
-Outcome bring_steps() {
+Outcome bring_steps(const Pairs& pairs) {
   Outcome out{.state = state()};
+  if (out.state == CU_PROCESS_STATE_CHECKPOINTED && pairs.count != 0) {
+    out.refused = restore(pairs);
+    out.state = state();
+    out.moved = out.refused == CUDA_SUCCESS;
+  }
   if (out.state == CU_PROCESS_STATE_CHECKPOINTED) {
-    out.result = restore();
+    out.result = restore({});
     out.state = state();
   }
   if (out.state == CU_PROCESS_STATE_LOCKED) {

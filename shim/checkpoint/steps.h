@@ -5,21 +5,37 @@
 //
 //   running ── lock, checkpoint ──► checkpointed ── restore, unlock ──► running
 //
+// A restore may put what was on one GPU on another. The driver wants to hear where each GPU of the
+// machine goes (Pairs). What it refuses to put there is restored where it was.
+//
 // Threading: the mover's thread.
 #pragma once
 
 #include "shim/driver.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::checkpoint {
 
 struct Outcome {
   CUresult result = CUDA_SUCCESS;  // of the first step that failed
   CUprocessState state = CU_PROCESS_STATE_RUNNING;
+  bool moved = false;               // restored as the pairs say
+  CUresult refused = CUDA_SUCCESS;  // that: then it was restored where it was, or nowhere yet
 };
 
-// Whether the driver has the calls.
+// Where each GPU of the machine goes. count 0: nothing moves.
+struct Pairs {
+  CUcheckpointGpuPair pair[abi::kMaxGpus];
+  unsigned count = 0;
+  unsigned from = 0;  // what is on the old GPU of this pair goes to its new one, and the other way
+};
+// As the monitor says of this lane. Anything that makes no sense moves nothing.
+Pairs pairs_of(const abi::Page& page, unsigned lane);
+
+// Whether the driver has the calls, and can restore on another GPU.
 bool has_calls();
+bool has_pairs();
 Outcome take_steps();
-Outcome bring_steps();
+Outcome bring_steps(const Pairs& pairs = {});
 
 }  // namespace switchyard::shim::checkpoint

@@ -282,6 +282,11 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
                   descriptors);
 }
 
+void exchange_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]) {
+  const Locked locked(g_state.lock);
+  exchange_known_gpus(one, other);
+}
+
 void wake_monitor() {
   const int fd = g_state.own[kWake].get();
   if (fd < 0) return;

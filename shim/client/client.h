@@ -44,6 +44,9 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 // Rings the monitor: work after idleness, or a changed group. Never blocks.
 void wake_monitor();
 
+// The process has moved (hello.h: exchange_known_gpus). Waits for a round trip that is under way.
+void exchange_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]);
+
 // --- for the service thread ---
 
 // What the thread waits on; -1 where there is none. `lost`: there was a connection, but the program

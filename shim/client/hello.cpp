@@ -51,6 +51,22 @@ const Gpus& known_gpus() { return g_state.gpus; }
 
 void forget_gpus() { g_state.gpus.count = 0; }
 
+void exchange_known_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]) {
+  for (std::uint32_t i = 0; i < g_state.gpus.count; ++i) {
+    std::uint8_t(&known)[16] = g_state.gpus.uuid[i];
+    const bool is_one = ::memcmp(known, one, sizeof(known)) == 0;
+    if (!is_one && ::memcmp(known, other, sizeof(known)) != 0) continue;
+    ::memcpy(known, is_one ? other : one, sizeof(known));
+    abi::Lane& lane = page().lanes[i];
+    if (lane.in_use.load(std::memory_order_relaxed) == 0) continue;
+    lane.in_use.store(0, std::memory_order_relaxed);  // who looks meanwhile finds no GPU
+    std::atomic_thread_fence(std::memory_order_release);
+    ::memcpy(lane.uuid, known, sizeof(lane.uuid));
+    lane.places.fetch_add(1, std::memory_order_release);
+    lane.in_use.store(1, std::memory_order_release);
+  }
+}
+
 void ask_for_gpus() {
   int count = 0;
   if (g_state.gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||

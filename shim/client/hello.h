@@ -23,6 +23,8 @@ struct Gpus {
 void ask_for_gpus();
 const Gpus& known_gpus();
 void forget_gpus();  // in a forked child, which may see others
+// Devices that were one of the two GPUs are the other one from now on, and the page says so.
+void exchange_known_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]);
 
 // `flags`: kObserver, kRejoin or none.
 void fill_hello(wire::Hello& hello, std::uint32_t flags);

@@ -37,6 +37,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
     copy_word(to.refusals, from.refusals);
     copy_word(to.peak_bytes, from.peak_bytes);
     copy_word(to.slice_calls, from.slice_calls);
+    copy_word(to.places, from.places);
     account::carry_over(i, hello.used_bytes[i], to);
     ::memcpy(to.uuid, hello.uuid[i], sizeof(to.uuid));
     to.under_mps.store(known_gpus().under_mps[i], std::memory_order_relaxed);

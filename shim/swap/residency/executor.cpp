@@ -333,9 +333,17 @@ Input Executor::take_contexts(const Seen& seen) {
 }
 
 Input Executor::bring_contexts(const Seen& seen) {
-  result_ = checkpoint::bring(lane_);
+  CUresult refused = CUDA_SUCCESS;
+  result_ = checkpoint::bring(lane_, refused);
   Input input{.event = Event::kContextsBack, .seen = seen};
-  if (result_ == CUDA_SUCCESS) return input;
+  if (result_ == CUDA_SUCCESS) {
+    if (refused == CUDA_SUCCESS) return input;
+    residency_page::failed_with(lane_, refused);
+    log_line(Level::kWarn, "the driver did not move GPU %u (%d): it is back where it was", lane_,
+             static_cast<int>(refused));
+    input.error = Error::kNotMoved;
+    return input;
+  }
   const bool no_room = result_ == CUDA_ERROR_OUT_OF_MEMORY;
   input.event = checkpoint::lost() ? Event::kContextLost : Event::kContextsAway;
   input.error = no_room ? Error::kNoDeviceRoom : Error::kFailed;

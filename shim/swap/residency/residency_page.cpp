@@ -82,6 +82,7 @@ void choose_swappable(unsigned gpus) {
     page().memories[lane].contexts.store(
         checkpoint::has_calls() ? abi::kContextsMayLeave : abi::kContextsNoCalls,
         std::memory_order_relaxed);
+    page().lanes[lane].places.store(checkpoint::has_pairs() ? 1 : 0, std::memory_order_relaxed);
   }
   process().swappable.store(gpus, std::memory_order_release);
   for (unsigned lane = 0; lane < gpus; ++lane) {

@@ -158,9 +158,9 @@ Step contexts_taken(Residency to) {
   return saying(enter(to, State::kDetached, Action::kNothing, kLookNs), Error::kFine);
 }
 
-Step contexts_back(Residency to) {
+Step contexts_back(Residency to, Error error) {
   to.backoff_ns = 0;
-  return saying(enter(to, State::kSwappedOut, Action::kNothing, 0), Error::kFine);
+  return saying(enter(to, State::kSwappedOut, Action::kNothing, 0), error);
 }
 
 // They are where they were, on the device or not.
@@ -213,7 +213,7 @@ Step next(const Residency& from, const Input& input, std::uint64_t now_ns) {
     case Event::kContextsTaken:
       return contexts_taken(from);
     case Event::kContextsBack:
-      return contexts_back(from);
+      return contexts_back(from, input.error);
     case Event::kContextsStay:
     case Event::kContextsAway:
       return contexts_unmoved(from, input.error, now_ns);

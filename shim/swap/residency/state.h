@@ -27,6 +27,7 @@
 //     Detached     the order stands                          → Detached
 //                  the contexts may come                     → Detached      BringContexts
 //                  they are back                             → SwappedOut                  absent
+//                  they are, but not on the GPU that is meant → SwappedOut                 error
 //                  they are not                              → Detached      backs off     error
 //                  the driver has lost them                  → NoContext                   error
 //     SwappingIn   done                                      → Resident                    resident
@@ -70,6 +71,7 @@ enum class Error : std::uint32_t {
   kNoDeviceRoom = abi::kSwapNoDeviceRoom,
   kFailed = abi::kSwapFailed,
   kContextsStay = abi::kSwapContextsStay,
+  kNotMoved = abi::kSwapNotMoved,
 };
 
 // A hand-over in which memory of another job comes.
@@ -110,14 +112,14 @@ enum class Event : std::uint8_t {
   kContextMade,    // by the application, over memory that may be `away`
   kContextsTaken,  // TakeContexts: nothing of the process is on the GPU any more
   kContextsStay,   // all is as before, and `error` says why
-  kContextsBack,   // BringContexts: they are there
+  kContextsBack,   // BringContexts: they are there; `error` says why not on another GPU
   kContextsAway,   // they are still away, and `error` says why; or kContextLost
 };
 
 struct Input {
   Event event = Event::kLook;
   Seen seen;
-  Error error = Error::kFine;  // of kStopped, kContextLost
+  Error error = Error::kFine;  // of kStopped, kContextLost, kContextsBack
   bool away = false;           // of kConsolidated, kContextMade
 };
 

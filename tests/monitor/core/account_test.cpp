@@ -41,6 +41,40 @@ TEST(Accounts, QuotasThatDoNotFitTogetherAreSeen) {
   EXPECT_TRUE(account.fits(1, 10 * kGiB)) << "its own old promise does not stand in its way";
 }
 
+TEST(Accounts, WhatIsKeptForAJobIsNobodyElsesWhateverItHas) {
+  Account account = of(10 * kGiB);
+  account.keep(1, 6 * kGiB);
+  EXPECT_EQ(account.held(1), 6 * kGiB);
+  EXPECT_EQ(account.free(), 4 * kGiB);
+  EXPECT_FALSE(account.fits(2, 5 * kGiB));
+  EXPECT_TRUE(account.fits(1, 10 * kGiB));
+  account.join(7, 1, 2 * kGiB);
+  EXPECT_EQ(account.free(), 4 * kGiB) << "what it has is part of that";
+  account.granted(7, 5 * kGiB);
+  EXPECT_EQ(account.held(1), 7 * kGiB);
+  account.keep(1, 0);
+  EXPECT_EQ(account.held(1), 7 * kGiB);
+  account.leave(7);
+  EXPECT_EQ(account.free(), 10 * kGiB);
+}
+
+TEST(Accounts, WhatAClientHasGoesToAnotherGpuAsItIs) {
+  Account from = of(10 * kGiB);
+  Account to = of(10 * kGiB);
+  from.join(7, 1, 4 * kGiB);
+  from.set_overhead(7, kGiB);
+  from.set_away(7, 3 * kGiB);
+  from.set_detached(7, true);
+  const auto holding = from.take_out(7);
+  ASSERT_TRUE(holding.has_value());
+  EXPECT_FALSE(from.take_out(7).has_value());
+  EXPECT_EQ(from.held(1), 0u);
+  to.put_in(7, *holding);
+  EXPECT_EQ(to.charged(1), 5 * kGiB);
+  EXPECT_EQ(to.holding(7)->away, 3 * kGiB);
+  EXPECT_EQ(to.holding(7)->overhead_in_full(), kGiB);
+}
+
 TEST(Accounts, OutsideProcessesLessenWhatFits) {
   Account account = of(10 * kGiB);
   account.set_outside(3 * kGiB);

@@ -39,6 +39,28 @@ TEST(Page, MagicComesLast) {
 
 TEST(Page, NoMoreLanesThanThereIsRoomFor) { EXPECT_EQ(make(1000)->lane_count(), abi::kMaxGpus); }
 
+TEST(Page, ALaneIsToldWhereItShallBeAndSaysWhereItIs) {
+  const auto page = make();
+  const FakeShim shim(page->memfd());
+  EXPECT_FALSE(page->place(1).movable);
+  shim.lane(1).places = 3;
+  shim.lane(1).uuid[15] = 9;
+  EXPECT_TRUE(page->place(1).movable);
+  EXPECT_EQ(page->place(1).uuid[15], 9);
+  std::vector<std::array<std::uint8_t, 16>> machine(3);
+  for (std::uint8_t gpu = 0; gpu < 3; ++gpu) machine[gpu].fill(gpu + 1);
+  page->write_place(1, machine, 2);
+  EXPECT_EQ(shim.lane(1).shall_be_on, 3u);
+  EXPECT_EQ(shim.lane(0).shall_be_on, 0u);
+  for (unsigned gpu = 0; gpu < 3; ++gpu) {
+    for (const abi::Word64& word : shim.lane(gpu).machine_uuid)
+      EXPECT_EQ(word, (gpu + 1) * 0x0101010101010101u);
+  }
+  EXPECT_EQ(shim.lane(3).machine_uuid[0], 0u);
+  page->write_place(1, {machine[0]}, 0);
+  EXPECT_EQ(shim.lane(1).machine_uuid[0], 0u) << "a machine with one GPU";
+}
+
 TEST(Page, TheCardIsOddWhileItIsWrittenAndEvenAfter) {
   const auto page = make();
   const FakeShim shim(page->memfd());

@@ -15,7 +15,8 @@ namespace switchyard::monitor::residency {
 namespace {
 
 constexpr unsigned kChunks = 4;
-constexpr Reason kEachReason[] = {Reason::kUser, Reason::kPause, Reason::kIdle, Reason::kYield};
+constexpr Reason kEachReason[] = {Reason::kUser, Reason::kPause, Reason::kIdle, Reason::kYield,
+                                  Reason::kMove};
 
 class World {
  public:
@@ -44,7 +45,7 @@ class World {
   }
 
   void change_something() {
-    const Reason reason = kEachReason[roll(4)];
+    const Reason reason = kEachReason[roll(5)];
     switch (roll(10)) {
       case 0:
       case 1:
@@ -240,7 +241,7 @@ TEST(JobResidencyLaws, NoInputAtAllBreaksTheTable) {
   JobResidency from;
   bool entered[kStates] = {};
   for (int i = 0; i < 200'000; ++i) {
-    Input input{.event = static_cast<Event>(roll(kEvents)), .reasons = kEachReason[roll(4)]};
+    Input input{.event = static_cast<Event>(roll(kEvents)), .reasons = kEachReason[roll(5)]};
     input.seen = {.has_memory = roll(2) == 0,
                   .all_there = roll(2) == 0,
                   .resident = roll(2) == 0,

@@ -10,7 +10,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Time kNow = std::chrono::hours(1);
-constexpr Reason kEachReason[] = {Reason::kUser, Reason::kPause, Reason::kIdle, Reason::kYield};
+constexpr Reason kEachReason[] = {Reason::kUser, Reason::kPause, Reason::kIdle, Reason::kYield,
+                                  Reason::kMove};
 constexpr State kEachState[] = {State::kResident, State::kSwappingOut, State::kSwappedOut,
                                 State::kSwappingIn};
 
@@ -290,6 +291,23 @@ TEST(JobResidencyTable, SwappedOutThatStaysInPartWaitsForRoom) {
   EXPECT_FALSE(step.to.wanted_out.any());
   EXPECT_EQ(step.to.failure, failure);
   EXPECT_EQ(step.to.waits_since, kNow);
+}
+
+TEST(JobResidencyTable, SwappedOutThatCannotMoveStaysOutForItsOtherReasons) {
+  JobResidency from = in(State::kSwappedOut, Reason::kUser);
+  from.wanted_out = from.contexts_out = Reason::kUser | Reason::kMove;
+  const Step step = could_not(from, {.failed = true, .error = 5});
+  expect(step, State::kSwappedOut, Action::kNothing);
+  EXPECT_EQ(step.to.wanted_out, Reasons(Reason::kUser));
+  EXPECT_EQ(step.to.contexts_out, Reasons(Reason::kUser));
+  EXPECT_TRUE(step.to.failure.failed);
+}
+
+TEST(JobResidencyTable, APersonWhoWantsItInEndsNoMove) {
+  JobResidency from = in(State::kSwappedOut, Reason::kUser);
+  from.wanted_out = Reason::kUser | Reason::kMove;
+  const Input in{.event = Event::kWantedIn, .reasons = kAllReasons};
+  EXPECT_EQ(next(from, in, kNow).to.wanted_out, Reasons(Reason::kMove));
 }
 
 TEST(JobResidencyTable, SwappedOutThatHasLeftChangesNothing) {

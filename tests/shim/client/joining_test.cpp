@@ -1,5 +1,6 @@
 // Joining: what Hello says, which answers are believed, and what is carried into the next page.
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -57,6 +58,32 @@ TEST_F(Joining, ThePageIsTheMonitors) {
   EXPECT_EQ(current().page().lanes[1].under_mps, 1U);
   EXPECT_GT(g_neighbours.views, 0);
   EXPECT_GT(g_neighbours.stays_told, 0);
+}
+
+TEST_F(Joining, WhoHasMovedSaysSoInThePageAndToTheNextMonitor) {
+  monitor();
+  join_it();
+  std::uint8_t uuid[3][16];
+  for (int gpu = 0; gpu < 3; ++gpu) ::memset(uuid[gpu], 0xA0 + gpu, sizeof(uuid[gpu]));
+  page().lanes[1].places = 1;
+  exchange_gpus(uuid[1], uuid[2]);
+  EXPECT_TRUE(is_uuid(current().page().lanes[0].uuid, 0xA0));
+  EXPECT_TRUE(is_uuid(current().page().lanes[1].uuid, 0xA2)) << "it does not see the third GPU";
+  EXPECT_EQ(page().lanes[0].places, 0U);
+  EXPECT_EQ(page().lanes[1].places, 2U);
+  EXPECT_EQ(page().lanes[1].in_use, 1U);
+  EXPECT_EQ(page().lanes[2].in_use, 0U);
+  exchange_gpus(uuid[2], uuid[0]);
+  EXPECT_TRUE(is_uuid(page().lanes[0].uuid, 0xA2));
+  EXPECT_TRUE(is_uuid(page().lanes[1].uuid, 0xA0));
+  no_monitor();
+  lose_monitor("the test ended it");
+  monitor();
+  ASSERT_TRUE(rejoin());
+  EXPECT_TRUE(is_uuid(current().hello().uuid[0], 0xA2));
+  EXPECT_TRUE(is_uuid(page().lanes[1].uuid, 0xA0));
+  EXPECT_EQ(page().lanes[1].places, 3U) << "it can be moved under the next monitor, too";
+  exchange_gpus(uuid[2], uuid[0]);
 }
 
 TEST_F(Joining, ASecondCallJoinsOnlyOnce) {

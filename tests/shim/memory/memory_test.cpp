@@ -205,6 +205,22 @@ TEST_F(ShimMemory, AProcessThatOnlyUsesNvmlSeesTheQuotaWhileTheMonitorIsAway) {
   EXPECT_EQ(child.finish(kLimit).status, 0);
 }
 
+TEST_F(ShimMemory, NvmlShowsTheQuotaOfTheGpuToWhichTheJobHasMoved) {
+  const Changes two = {{"FAKECUDA_DEVICES", "2"}};
+  const Child owner = monitor({}, two);
+  Child child = job({"--name", "x", "--swappable", "--memory", "1GiB", "--gpus", "1"},
+                    {built("tests/jobs/shim_memory_job"), "infos"}, two);
+  const std::string before = said(child);
+  EXPECT_EQ(numbers(before, "nvml")[1], 4096 * kMiB) << "the first GPU is not its own";
+  const Child::End moved = cli({"migrate", "x", "--to", "0"}, two);
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  ASSERT_TRUE(child.write_line(""));
+  const std::string after = said(child);
+  EXPECT_EQ(numbers(after, "nvml")[1], 1024 * kMiB) << after;
+  EXPECT_EQ(numbers(after, "total"), numbers(before, "total"));
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
 TEST_F(ShimMemory, WithoutAQuotaNvmlSaysWhatTheDriverSays) {
   const std::string shared = run_job({}, {"info"});
   EXPECT_EQ(numbers(shared, "nvml")[1], 4096 * kMiB) << shared;

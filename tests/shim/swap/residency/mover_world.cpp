@@ -1,5 +1,7 @@
 #include "tests/shim/swap/residency/mover_world.h"
 
+#include <string.h>
+
 #include <cstdlib>
 #include <thread>
 
@@ -39,6 +41,15 @@ void contexts_come(unsigned) { testing::g_mover->groups_come = true; }
 void contexts_came(unsigned, bool all) {
   testing::g_mover->groups = all;
   testing::g_mover->groups_come = false;
+}
+// What client/hello.cpp does.
+void gpus_exchanged(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]) {
+  ++testing::g_mover->exchanged;
+  for (abi::Lane& lane : page().lanes) {
+    const bool is_one = ::memcmp(lane.uuid, one, sizeof(one)) == 0;
+    if (is_one || ::memcmp(lane.uuid, other, sizeof(other)) == 0)
+      ::memcpy(lane.uuid, is_one ? other : one, sizeof(one));
+  }
 }
 
 }  // namespace neighbours
@@ -88,9 +99,13 @@ void have_checkpoint() {
     return step(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED, g_mover->take_result);
   };
   g_driver.cuCheckpointProcessRestore = [](int, CUcheckpointRestoreArgs* args) {
-    EXPECT_EQ(args->gpuPairsCount, 0u);
     EXPECT_TRUE(g_mover->groups_come) << "what is born now is known";
-    return step(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED, g_mover->restore_result);
+    const bool moves = args->gpuPairsCount != 0;
+    const CUresult result = step(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED,
+                                 moves ? g_mover->move_result : g_mover->restore_result);
+    if (result == CUDA_SUCCESS)
+      g_mover->pairs.assign(args->gpuPairs, args->gpuPairs + args->gpuPairsCount);
+    return result;
   };
   g_driver.cuCheckpointProcessUnlock = [](int, CUcheckpointUnlockArgs*) {
     return step(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING, g_mover->unlock_result);

@@ -43,9 +43,12 @@ struct MoverWorld {
   CUresult lock_result = CUDA_SUCCESS;
   CUresult take_result = CUDA_SUCCESS;
   CUresult restore_result = CUDA_SUCCESS;
+  CUresult move_result = CUDA_SUCCESS;  // of a restore with pairs
   CUresult unlock_result = CUDA_SUCCESS;
   bool groups = true;  // the process has channel groups
   bool groups_come = false;
+  std::vector<CUcheckpointGpuPair> pairs;  // of the last restore that went well
+  int exchanged = 0;                       // how often two GPUs were
 
   // --- the monitor ---
   std::uint32_t monitor = 1;                     // 0: it keeps no shared memory

@@ -436,6 +436,13 @@ TEST(ResidencyState, AtAnyLowerLevelTheContextsComeFirst) {
   EXPECT_EQ(step.look_in_ns, 0u);
 }
 
+TEST(ResidencyState, ContextsThatCouldNotMoveAreBackAllTheSameWithTheReason) {
+  const Step step = after(in(State::kDetached), Event::kContextsBack, away(), Error::kNotMoved);
+  expect(step, State::kSwappedOut, Action::kNothing);
+  expect_says(step, Error::kNotMoved);
+  EXPECT_FALSE(step.failed);
+}
+
 TEST(ResidencyState, ContextsThatFindNoRoomAreTriedAgainLater) {
   const Step step = after(in(State::kDetached), Event::kContextsAway, away(), Error::kNoDeviceRoom);
   expect(step, State::kDetached, Action::kNothing);

@@ -1,0 +1,60 @@
+#include "monitor/policy/migration.h"
+
+namespace switchyard::monitor::migration {
+namespace {
+
+Step stays(const State& from) { return {from, Action::kNothing}; }
+
+Step enter(State to, Stage stage, Action action, Time now) {
+  to.stage = stage;
+  to.since = now;
+  return {to, action};
+}
+
+Step back_to(State to, Stage stage, Action action, Time now) {
+  to.back = true;
+  return enter(to, stage, action, now);
+}
+
+Step leaving(const State& from, const Seen& seen, Time now) {
+  if (seen.stays) return back_to(from, Stage::kArriving, Action::kArrive, now);
+  return seen.away ? enter(from, Stage::kLanding, Action::kLand, now) : stays(from);
+}
+
+Step landing(const State& from, const Seen& seen, Time now) {
+  const bool late = now - from.since >= kLandsWithin;
+  if (seen.on_its_way && !late) return stays(from);
+  const bool all = !seen.on_its_way && !seen.elsewhere;
+  if (all || from.back) return enter(from, Stage::kArriving, Action::kArrive, now);
+  if (seen.on_its_way || seen.there) return back_to(from, Stage::kLeaving, Action::kLeave, now);
+  return back_to(from, Stage::kArriving, Action::kArrive, now);
+}
+
+Step arriving(State from, const Seen& seen, Time now) {
+  if (seen.in) return enter(from, Stage::kIdle, Action::kEnd, now);
+  if (!seen.lacks_room) from.since = now;
+  if (now - from.since < kFindsRoomWithin) return stays(from);
+  return from.back ? enter(from, Stage::kIdle, Action::kEnd, now)
+                   : back_to(from, Stage::kLeaving, Action::kLeave, now);
+}
+
+}  // namespace
+
+State begin(Time now) { return {.stage = Stage::kLeaving, .back = false, .since = now}; }
+
+Step next(const State& from, const Seen& seen, Time now) {
+  if (is_under_way(from) && !seen.any) return enter(from, Stage::kIdle, Action::kEnd, now);
+  switch (from.stage) {
+    case Stage::kIdle:
+      return stays(from);
+    case Stage::kLeaving:
+      return leaving(from, seen, now);
+    case Stage::kLanding:
+      return landing(from, seen, now);
+    case Stage::kArriving:
+      return arriving(from, seen, now);
+  }
+  return stays(from);
+}
+
+}  // namespace switchyard::monitor::migration

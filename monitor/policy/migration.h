@@ -1,0 +1,78 @@
+// How a job comes from one GPU to another: the rules alone.
+//
+// Concept. All memory of the job leaves to the host, then its contexts do, and nothing of it is on
+// a GPU (job_residency.h, reason kMove). Each of its processes is told on which GPU it shall be,
+// and brings its contexts back there. Then the memory comes. What fails on the way leads back: each
+// process that the driver does not restore on the other GPU is where it was, and those that are
+// there leave once more. The executor (residency/migrations.h) looks, does the actions, and keeps
+// room for the job on both GPUs until the end.
+//
+//     stage      seen                                       → stage            action
+//     Idle       asked                                      → Leaving          Leave
+//     Leaving    nothing of it is on a GPU                  → Landing          Land
+//                it stays                                   → Arriving, back   Arrive
+//     Landing    all are on the other GPU                   → Arriving         Arrive
+//                none is there, none is on its way          → Arriving, back   Arrive
+//                some are there, none is on its way         → Leaving, back    Leave
+//                not all have landed within kLandsWithin    → Leaving, back    Leave
+//     Arriving   its memory is there, or shall stay out     → Idle             End
+//                no room for it for kFindsRoomWithin        → Leaving, back    Leave
+//     any        none of its processes is left              → Idle             End
+//
+// On the way back "the other GPU" is the one where it was, and nothing turns once more:
+//
+//     Landing    none is on its way, or kLandsWithin        → Arriving, back   Arrive
+//     Arriving   no room for it for kFindsRoomWithin        → Idle             End
+//
+// Threading: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "monitor/platform/time.h"
+
+namespace switchyard::monitor::migration {
+
+enum class Stage : std::uint8_t { kIdle, kLeaving, kLanding, kArriving };
+
+struct State {
+  Stage stage = Stage::kIdle;
+  bool back = false;  // it goes back to where it was: it has failed
+  Time since{0};      // of the stage; of kArriving: since when it lacks room
+};
+
+struct Seen {
+  bool any = false;         // some process of it has a context
+  bool stays = false;       // the attempt to leave was given up
+  bool away = false;        // nothing of it is on a GPU
+  bool on_its_way = false;  // a process is neither where it was nor on the other GPU
+  bool there = false;       // a process is on the other GPU
+  bool elsewhere = false;   // a process is where it was
+  bool in = false;          // its memory is there, or shall stay out for another reason
+  bool lacks_room = false;  // its memory finds none
+};
+
+enum class Action : std::uint8_t {
+  kNothing,
+  kLeave,   // with all that it has
+  kLand,    // tell each process on which GPU it shall be, and count it there
+  kArrive,  // count it where it is, and let its memory in
+  kEnd,     // of the migration
+};
+
+struct Step {
+  State to;
+  Action action = Action::kNothing;
+};
+
+// A restore takes less than a second for each gigabyte that could not be swapped out.
+inline constexpr Time kLandsWithin = std::chrono::seconds(30);
+inline constexpr Time kFindsRoomWithin = std::chrono::seconds(10);
+
+inline bool is_under_way(const State& state) { return state.stage != Stage::kIdle; }
+
+// Somebody asks for it. pre: none is under way.
+State begin(Time now);
+Step next(const State& from, const Seen& seen, Time now);
+
+}  // namespace switchyard::monitor::migration

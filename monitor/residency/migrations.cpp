@@ -1,0 +1,306 @@
+#include "monitor/residency/migrations.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "monitor/core/ancestry.h"
+#include "monitor/core/lanes.h"
+#include "monitor/residency/contexts.h"
+#include "monitor/residency/oversubscription.h"
+#include "monitor/residency/residency.h"
+#include "monitor/residency/way_back.h"
+#include "switchyard/status.h"
+
+namespace switchyard::monitor {
+namespace {
+
+// Each lane with a context: what has to move.
+template <typename Each>
+void for_contexts(const Registry& registry, const Job& job, Each each) {
+  for_lanes(registry, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    if (client.page->report(lane).has_context()) each(client, lane, state);
+  });
+}
+
+std::set<std::size_t> used_gpus(const Registry& registry, const Job& job) {
+  std::set<std::size_t> out;
+  for_contexts(registry, job,
+               [&](const Client&, unsigned, const Client::Lane& state) { out.insert(state.gpu); });
+  return out;
+}
+
+// The contexts are somewhere, in answer to the order to come back.
+bool has_landed(const ResidencyReport& said, const ResidencyOrder& order) {
+  return !order.contexts && !said.detached() && said.away() && answers(said, order);
+}
+
+bool finds_no_room(const ResidencyReport& said) {
+  return said.error == abi::kSwapNoDeviceRoom && !said.resident();
+}
+
+// Another job that waits for memory of that GPU: the room is its.
+const Job* who_waits(const Registry& registry, std::size_t gpu, const Job& except, Time now) {
+  for (const auto& each : registry.jobs()) {
+    const Job& job = each.second;  // clang 14 lets no lambda capture a structured binding
+    const bool comes = released(job.memory->state) && !wanted_out(job);
+    const auto has_what_it_needs = [&](const Client::Lane& lane) {
+      return lane.gpu != gpu || !(asks(lane, now) || (comes && lane.residency.away_bytes() != 0));
+    };
+    if (job.key != except.key && !all_lanes(registry, job, has_what_it_needs)) return &job;
+  }
+  return nullptr;
+}
+
+// What stands for `a` stands for `b` now.
+void rename(std::set<std::size_t>& gpus, std::size_t a, std::size_t b) {
+  const bool had_a = gpus.erase(a) != 0;
+  const bool had_b = gpus.erase(b) != 0;
+  if (had_a) gpus.insert(b);
+  if (had_b) gpus.insert(a);
+}
+
+}  // namespace
+
+Migrations::Migrations(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
+                       SliceController& slices)
+    : registry_(registry), gpus_(gpus), memory_(memory), slices_(slices) {}
+
+std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
+  if (migration::is_under_way(job.migration.state)) return "it is on its way already";
+  if (!job.knobs.swappable) return "start the job with 'switchyard run --swappable'";
+  const std::set<std::size_t> used = used_gpus(registry_, job);
+  if (used.empty()) return "it uses no GPU yet";
+  if (used.size() > 1) return "its processes use several GPUs";
+  const std::size_t from = *used.begin();
+  if (from == to) return "it is there already";
+  const bool mig = std::any_of(gpus_.all().begin(), gpus_.all().end(),
+                               [](const auto& gpu) { return gpu.info.mig; });
+  if (mig) return "the driver moves no process where GPUs are divided into MIG instances";
+  if (gpus_.size() > abi::kMaxGpus) {
+    return fmt::format("this machine has more than {} GPUs", abi::kMaxGpus);
+  }
+  if (std::string why = why_contexts_stay(registry_, job); !why.empty()) return why;
+  std::string why;
+  for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+    if (client.page->place(lane).movable) return;
+    why = fmt::format("the driver or the library of its process {} cannot: 580 and newer can",
+                      client.peer.pid);
+  });
+  for (const GpuAccounts::ForeignProcess& each : gpus_[from].foreign_processes) {
+    // It may have joined since NVML was asked.
+    const bool joined =
+        std::any_of(registry_.clients().begin(), registry_.clients().end(),
+                    [&](const auto& client) { return client.second->peer.pid == each.pid; });
+    if (joined || job_by_descent(registry_, each.pid) != &job) continue;
+    why = fmt::format("its process {} runs without the library", each.pid);
+  }
+  return why.empty() ? why_no_room(job, from, to, now) : why;
+}
+
+std::string Migrations::why_no_room(const Job& job, std::size_t from, std::size_t to, Time now) {
+  gpus_.read_credits(from);
+  const std::uint64_t bytes = gpus_[from].account.in_full(job.key);
+  if (const Job* first = who_waits(registry_, to, job, now)) {
+    return fmt::format("job '{}' waits for memory there", first->name);
+  }
+  std::string why;
+  if (!memory_.has_room(job, to, bytes, now, why) || !job.knobs.oversubscribe) return why;
+  const Request request{to, job, bytes};
+  const HostRoom host = host_room_with(registry_, gpus_, request);
+  if (leaves_a_way_back(registry_, gpus_, request, host, Leaves::kAllThatTheyUse)) return {};
+  return "the jobs that take turns there could then never have all of their memory on it again: a "
+         "larger 'switchyardd --host-pool' may help";
+}
+
+void Migrations::begin(Job& job, std::size_t to, Time now) {
+  const std::size_t from = *used_gpus(registry_, job).begin();
+  spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
+               gpus_[to].info.index);
+  job.migration = {migration::begin(now), from, to, "", kOk};
+  gpus_[from].account.keep(job.key, gpus_[from].account.held(job.key));
+  gpus_[to].account.keep(job.key, gpus_[from].account.in_full(job.key));
+  act(job, migration::Action::kLeave, now);
+}
+
+bool Migrations::follow(Time now) {
+  bool ended = false;
+  for (auto& [key, job] : registry_.jobs()) {
+    if (!migration::is_under_way(job.migration.state)) continue;
+    const migration::Seen seen = see(job);
+    const migration::Step step = migration::next(job.migration.state, seen, now);
+    const bool fails = step.to.back && !job.migration.state.back;
+    if (fails || !seen.any) note_failure(job, seen, now);
+    job.migration.state = step.to;
+    act(job, step.action, now);
+    ended = ended || step.action == migration::Action::kEnd;
+  }
+  for (auto& [id, client] : registry_.clients()) {
+    if (client->exchanges) settle(*client, now);
+  }
+  return ended;
+}
+
+migration::Seen Migrations::see(const Job& job) const {
+  migration::Seen seen;
+  const residency::JobResidency& memory = *job.memory;
+  seen.away = true;
+  for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
+    const ResidencyReport said = client.page->residency(lane);
+    const ResidencyOrder& order = state.residency_order;
+    seen.any = true;
+    seen.away = seen.away && order.contexts && has_left(said, order);
+    seen.lacks_room = seen.lacks_room || finds_no_room(said);
+    if (!has_landed(said, order)) {
+      seen.on_its_way = true;
+    } else if (is_on(client, lane, job.migration.goal())) {
+      seen.there = true;
+    } else {
+      seen.elsewhere = true;
+    }
+  });
+  seen.stays = !memory.wanted_out.has(residency::Reason::kMove);
+  const bool out = released(memory.state);
+  seen.in = memory.state == residency::State::kResident || (out && wanted_out(job));
+  seen.lacks_room = seen.lacks_room || (out && !wanted_out(job));
+  return seen;
+}
+
+// pre: it has just failed.
+void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) const {
+  Migration& move = job.migration;
+  move.code = kRefusedByPolicy;
+  if (!seen.any) {
+    move.failure = "nothing of it uses a GPU any more";
+  } else if (move.state.stage == migration::Stage::kLeaving) {
+    if (job.memory->failure.overdue) move.code = kTimedOut;
+    move.failure = failure_text(job.memory->failure);
+  } else if (move.state.stage == migration::Stage::kArriving) {
+    move.failure = "there is no room for its memory";
+  } else {
+    if (now - move.state.since >= migration::kLandsWithin) move.code = kTimedOut;
+    move.failure = "the driver did not restore it in time";
+    for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+      const ResidencyReport said = client.page->residency(lane);
+      if (said.error == abi::kSwapNotMoved)
+        move.failure = failure_text(said.error, said.swap_result);
+    });
+  }
+  spdlog::warn("job '{}' does not get to GPU {}: {}", job.name, gpus_[move.to].info.index,
+               move.failure);
+}
+
+void Migrations::act(Job& job, migration::Action action, Time now) {
+  switch (action) {
+    case migration::Action::kNothing:
+      return;
+    case migration::Action::kLeave:
+      for_contexts(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
+        if (client.exchanges) settle(client, now);
+      });
+      job.memory.take({.event = residency::Event::kWantedOut,
+                       .reasons = residency::Reason::kMove,
+                       .contexts = true},
+                      now);
+      return;
+    case migration::Action::kLand:
+      return land(job, now);
+    case migration::Action::kArrive:
+      return arrive(job, now);
+    case migration::Action::kEnd:
+      return end(job);
+  }
+}
+
+bool Migrations::is_on(const Client& client, unsigned lane, std::size_t gpu) const {
+  return client.page->place(lane).uuid == gpus_[gpu].info.uuid;
+}
+
+// Its contexts are away, or have just come and have the driver's own slices.
+void Migrations::exchange(Client& client, std::size_t a, std::size_t b, Time now) {
+  const auto of_a = gpus_[a].account.take_out(client.id);
+  const auto of_b = gpus_[b].account.take_out(client.id);
+  if (of_a) gpus_[b].account.put_in(client.id, *of_a);
+  if (of_b) gpus_[a].account.put_in(client.id, *of_b);
+  for (auto& [lane, state] : client.lanes) {
+    if (state.gpu == a || state.gpu == b) state.gpu = a + b - state.gpu;
+  }
+  for (const std::size_t gpu : {a, b}) gpus_[gpu].stale = true;
+  slices_.moved(client, now);
+}
+
+void Migrations::land(Job& job, Time now) {
+  const Migration& move = job.migration;
+  std::vector<Uuid> machine;
+  for (const auto& gpu : gpus_.all()) machine.push_back(gpu.info.uuid);
+  std::set<Client*> moving;
+  for_contexts(registry_, job, [&](Client& client, unsigned lane, const Client::Lane& state) {
+    client.page->write_place(lane, machine, move.goal());
+    if (state.gpu == move.start()) moving.insert(&client);
+  });
+  for (Client* client : moving) {
+    exchange(*client, move.from, move.to, now);
+    client->exchanges = {move.from, move.to};
+  }
+  job.seen.insert(move.goal());
+  // A small allocation may come before the memory does.
+  if (const auto quota = gpus_[move.start()].account.quota(job.key)) {
+    gpus_[move.goal()].account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
+  }
+  memory_.write_pages(move.goal(), job.key);
+}
+
+void Migrations::settle(Client& client, Time now) {
+  const auto [a, b] = *client.exchanges;
+  for (auto& [lane, state] : client.lanes) {
+    if ((state.gpu != a && state.gpu != b) || !client.page->report(lane).has_context()) continue;
+    const Job* job = registry_.find(client.job);
+    const bool lands = job != nullptr && job->migration.state.stage == migration::Stage::kLanding;
+    const ResidencyReport said = client.page->residency(lane);
+    if (lands || said.detached() || !answers(said, state.residency_order)) return;
+    client.exchanges.reset();
+    if (is_on(client, lane, a + b - state.gpu)) exchange(client, a, b, now);
+    return;
+  }
+  client.exchanges.reset();  // it has no context any more
+}
+
+void Migrations::arrive(Job& job, Time now) {
+  const Migration& move = job.migration;
+  std::set<std::size_t> there;
+  for_lanes(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
+    if (client.exchanges) settle(client, now);
+  });
+  for_lanes(registry_, job,
+            [&](const Client&, unsigned, const Client::Lane& state) { there.insert(state.gpu); });
+  if (!move.state.back) {
+    rename(job.named, move.from, move.to);
+    job.used = used_gpus(registry_, job);
+    job.settled = true;
+  }
+  for (const std::size_t gpu : {move.from, move.to}) {
+    if (there.count(gpu) != 0) {
+      job.seen.insert(gpu);
+    } else if (job.named.count(gpu) == 0) {
+      job.seen.erase(gpu);
+    }
+  }
+  std::string ignored;
+  memory_.reserve(job, now, ignored);
+  for (const std::size_t gpu : {move.from, move.to}) memory_.write_pages(gpu, job.key);
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
+}
+
+void Migrations::end(Job& job) {
+  const Migration& move = job.migration;
+  for (const std::size_t gpu : {move.from, move.to}) gpus_[gpu].account.keep(job.key, 0);
+  if (move.failure.empty()) {
+    spdlog::info("job '{}' is on GPU {} now", job.name, gpus_[move.to].info.index);
+  }
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,55 @@
+// Migrations: a job goes from one GPU to another, with all its processes.
+//
+// Concept. The table of policy/migration.h decides; here is its executor. It reads in the pages how
+// far each process is, tells the residency table that the job is wanted out (Reason::kMove), tells
+// each process where it shall be, and counts it there. On both GPUs room is kept for the job until
+// the end, so that it can go back at any time.
+//
+// A process that moves exchanges the two GPUs: if it sees both, each of its lanes is of the other
+// one from then on. What it says of that is believed only if it was told so, and only of these two.
+//
+// Threading: one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "monitor/accounting/gpu_accounts.h"
+#include "monitor/core/registry.h"
+#include "monitor/residency/memory_broker.h"
+#include "monitor/scheduling/slice_controller.h"
+
+namespace switchyard::monitor {
+
+class Migrations {
+ public:
+  Migrations(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory, SliceController& slices);
+
+  // Why the job can't go to that GPU, before anything is touched; empty: it can.
+  std::string why_not(const Job& job, std::size_t to, Time now);
+  // pre: nothing speaks against it.
+  void begin(Job& job, std::size_t to, Time now);
+
+  // Looks at all of them. True: one has ended, so what it kept is free.
+  bool follow(Time now);
+
+ private:
+  std::string why_no_room(const Job& job, std::size_t from, std::size_t to, Time now);
+  migration::Seen see(const Job& job) const;
+  void act(Job& job, migration::Action action, Time now);
+  void land(Job& job, Time now);
+  void arrive(Job& job, Time now);
+  void end(Job& job);
+  void note_failure(Job& job, const migration::Seen& seen, Time now) const;
+  bool is_on(const Client& client, unsigned lane, std::size_t gpu) const;
+  void exchange(Client& client, std::size_t a, std::size_t b, Time now);
+  // Counts a client where it says that it is. Does nothing while it is on its way.
+  void settle(Client& client, Time now);
+
+  Registry& registry_;
+  GpuAccounts& gpus_;
+  MemoryBroker& memory_;
+  SliceController& slices_;
+};
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,117 @@
+// A job's way to another GPU: each row of its table.
+#include "monitor/policy/migration.h"
+
+#include <gtest/gtest.h>
+
+namespace switchyard::monitor::migration {
+namespace {
+
+constexpr Time kNow = std::chrono::seconds(100);
+
+State in(Stage stage, bool back = false) { return {stage, back, kNow}; }
+
+void expect(const Step& step, Stage stage, bool back, Action action) {
+  EXPECT_EQ(step.to.stage, stage);
+  EXPECT_EQ(step.to.back, back);
+  EXPECT_EQ(step.action, action);
+}
+
+TEST(Migration, BeginsWithLeaving) {
+  const State state = begin(kNow);
+  EXPECT_EQ(state.stage, Stage::kLeaving);
+  EXPECT_FALSE(state.back);
+  EXPECT_TRUE(is_under_way(state));
+  EXPECT_FALSE(is_under_way({}));
+}
+
+TEST(Migration, AnIdleJobDoesNothing) {
+  expect(next({}, {.any = true, .away = true, .in = true}, kNow), Stage::kIdle, false,
+         Action::kNothing);
+}
+
+TEST(Migration, ItWaitsUntilNothingOfItIsOnAGpu) {
+  expect(next(in(Stage::kLeaving), {.any = true}, kNow + 10 * kLandsWithin), Stage::kLeaving, false,
+         Action::kNothing);
+  for (const bool back : {false, true}) {
+    const Step step = next(in(Stage::kLeaving, back), {.any = true, .away = true}, kNow + Time(1));
+    expect(step, Stage::kLanding, back, Action::kLand);
+    EXPECT_EQ(step.to.since, kNow + Time(1));
+  }
+}
+
+TEST(Migration, WhatStaysHasFailed) {
+  for (const bool back : {false, true}) {
+    expect(next(in(Stage::kLeaving, back), {.any = true, .stays = true}, kNow), Stage::kArriving,
+           true, Action::kArrive);
+  }
+}
+
+TEST(Migration, ItLandsWhenAllProcessesAreThere) {
+  for (const bool back : {false, true}) {
+    expect(next(in(Stage::kLanding, back), {.any = true, .on_its_way = true, .there = true}, kNow),
+           Stage::kLanding, back, Action::kNothing);
+    expect(next(in(Stage::kLanding, back), {.any = true, .there = true}, kNow), Stage::kArriving,
+           back, Action::kArrive);
+  }
+}
+
+TEST(Migration, WhenNoneCouldLandAllAreBackAlready) {
+  expect(next(in(Stage::kLanding), {.any = true, .elsewhere = true}, kNow), Stage::kArriving, true,
+         Action::kArrive);
+}
+
+TEST(Migration, WhenSomeCouldNotLandTheOthersGoBack) {
+  const Seen some{.any = true, .there = true, .elsewhere = true};
+  expect(next(in(Stage::kLanding), some, kNow), Stage::kLeaving, true, Action::kLeave);
+  Seen on_its_way = some;
+  on_its_way.on_its_way = true;
+  expect(next(in(Stage::kLanding), on_its_way, kNow), Stage::kLanding, false, Action::kNothing);
+}
+
+TEST(Migration, WhoDoesNotLandInTimeGoesBack) {
+  const Seen late{.any = true, .on_its_way = true};
+  expect(next(in(Stage::kLanding), late, kNow + kLandsWithin - Time(1)), Stage::kLanding, false,
+         Action::kNothing);
+  expect(next(in(Stage::kLanding), late, kNow + kLandsWithin), Stage::kLeaving, true,
+         Action::kLeave);
+}
+
+TEST(Migration, OnTheWayBackNothingTurnsOnceMore) {
+  const Seen some{.any = true, .there = true, .elsewhere = true};
+  expect(next(in(Stage::kLanding, true), some, kNow), Stage::kArriving, true, Action::kArrive);
+  const Seen late{.any = true, .on_its_way = true};
+  expect(next(in(Stage::kLanding, true), late, kNow + kLandsWithin), Stage::kArriving, true,
+         Action::kArrive);
+  const Seen lacks{.any = true, .lacks_room = true};
+  expect(next(in(Stage::kArriving, true), lacks, kNow + kFindsRoomWithin), Stage::kIdle, true,
+         Action::kEnd);
+}
+
+TEST(Migration, ItEndsWhenItsMemoryIsIn) {
+  for (const bool back : {false, true}) {
+    expect(next(in(Stage::kArriving, back), {.any = true}, kNow + Time(1)), Stage::kArriving, back,
+           Action::kNothing);
+    expect(next(in(Stage::kArriving, back), {.any = true, .in = true}, kNow), Stage::kIdle, back,
+           Action::kEnd);
+  }
+}
+
+TEST(Migration, WhoLacksRoomForTooLongGoesBack) {
+  const Seen lacks{.any = true, .lacks_room = true};
+  Step step = next(in(Stage::kArriving), lacks, kNow + kFindsRoomWithin - Time(1));
+  expect(step, Stage::kArriving, false, Action::kNothing);
+  // It moved meanwhile, so it has as long again.
+  step = next(step.to, {.any = true}, kNow + kFindsRoomWithin);
+  step = next(step.to, lacks, kNow + 2 * kFindsRoomWithin - Time(1));
+  expect(step, Stage::kArriving, false, Action::kNothing);
+  expect(next(step.to, lacks, kNow + 2 * kFindsRoomWithin), Stage::kLeaving, true, Action::kLeave);
+}
+
+TEST(Migration, ItEndsWithItsLastProcess) {
+  for (const Stage stage : {Stage::kLeaving, Stage::kLanding, Stage::kArriving}) {
+    expect(next(in(stage), {.away = true}, kNow), Stage::kIdle, false, Action::kEnd);
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::migration

@@ -1,0 +1,343 @@
+// A job goes to another GPU: what the monitor tells its processes, and what it counts where.
+#include <gtest/gtest.h>
+
+#include "monitor/control/job_commands.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+// Two GPUs of 4 GiB. Processes of a job "x", which see the first one, with swappable memory.
+struct Moves : Rig {
+  explicit Moves(Settings settings = with_host_pool(64 * kGiB))
+      : Rig(2, 4 * kGiB, std::move(settings)) {}
+
+  Joined process(std::uint64_t bytes, Ask ask = {.job = "x", .name = "x"}) {
+    ask.swappable = "yes";
+    Joined joined = join(ask);
+    joined.shim.open_context();
+    joined.shim.memory().contexts = abi::kContextsMayLeave;
+    be_on(joined, 0);
+    EXPECT_TRUE(allocate(joined, bytes));
+    joined.shim.swappable(bytes);
+    pass(milliseconds(10));
+    return joined;
+  }
+  static void be_on(const Joined& who, unsigned gpu) {
+    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
+    std::copy(uuid.begin(), uuid.end(), who.lane().uuid);
+    ++who.lane().places;
+  }
+  json migrate(const char* to = "1", const char* name = "x") {
+    return ask({{"op", "migrate"}, {"target", name}, {"to", to}});
+  }
+  json answer() {
+    const Job* job = monitor.registry().find_target("x");
+    const auto said = answer_awaited(monitor, Awaits::kMoved, job->key, now, false);
+    return said ? json::parse(*said) : json();
+  }
+  std::uint64_t held(std::size_t gpu) {
+    return account(gpu).held(monitor.registry().find_target("x")->key);
+  }
+  // What the library does.
+  void be_absent(const Joined& who) {
+    who.shim.be_absent();
+    for (auto& gpu : gpus.uses) gpu.erase(who.client->peer.pid);
+  }
+  void leave(std::initializer_list<const Joined*> all) {
+    for (const Joined* each : all) be_absent(*each);
+    pass(milliseconds(50));
+    for (const Joined* each : all) {
+      EXPECT_EQ(each->shim.residency().limited, abi::kContextsToo);
+      each->shim.be_detached();
+    }
+    pass(milliseconds(50));
+  }
+  // Its contexts are on that GPU.
+  void land(const Joined& who, unsigned gpu, std::uint32_t error = abi::kSwapFine) {
+    EXPECT_EQ(who.shim.residency().limited, abi::kLimited);
+    if (error == abi::kSwapFine) be_on(who, gpu);
+    gpus.uses[gpu][who.client->peer.pid] = 0;
+    who.shim.say(abi::kAbsent, error);
+    pass(milliseconds(50));
+  }
+  void come(std::initializer_list<const Joined*> all, unsigned gpu) {
+    for (const Joined* each : all) {
+      EXPECT_EQ(each->shim.residency().limited, abi::kUnlimited);
+      each->shim.be_resident();
+      gpus.uses[gpu][each->client->peer.pid] = each->shim.residency().total_bytes;
+    }
+    pass(milliseconds(50));
+  }
+  std::string where() {
+    std::string all;
+    const json listed = job();
+    for (const json& gpu : listed["gpus"]) {
+      if (gpu["memory_used_bytes"] != 0) all += gpu["uuid"].get<std::string>().back();
+    }
+    return all;
+  }
+};
+
+TEST(Migrations, ContextsAndMemoryLeaveAndComeOnTheOtherGpu) {
+  Moves rig;
+  const Joined a = rig.process(2 * kGiB);
+  EXPECT_EQ(rig.migrate()["state"], "moving");
+  EXPECT_EQ(rig.job()["state_reason"], "to GPU 1");
+  rig.leave({&a});
+  EXPECT_EQ(a.lane().shall_be_on, 2u);
+  const Uuid uuid = uuid_of(1);
+  std::uint64_t words[2];
+  std::memcpy(words, uuid.data(), sizeof(words));
+  for (const unsigned i : {0u, 1u}) EXPECT_EQ(a.lane(1).machine_uuid[i], words[i]);
+  EXPECT_EQ(a.lane(2).machine_uuid[0], 0u) << "the machine has two";
+  EXPECT_TRUE(rig.answer().is_null());
+  rig.land(a, 1);
+  EXPECT_TRUE(rig.answer().is_null()) << "its memory is away";
+  rig.come({&a}, 1);
+  const json moved = rig.answer();
+  EXPECT_EQ(moved["ok"], true) << moved;
+  ASSERT_EQ(moved["gpus"].size(), 1u);
+  EXPECT_EQ(rig.where(), "1");
+  EXPECT_EQ(moved["residency"], "resident");
+  EXPECT_EQ(rig.held(0), 0u);
+  EXPECT_GE(rig.held(1), 2 * kGiB);
+}
+
+TEST(Migrations, RoomIsKeptOnBothGpusUntilTheEnd) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  const std::uint64_t before = rig.held(0);
+  const auto kept = [&] {
+    EXPECT_EQ(rig.held(0), before);
+    EXPECT_EQ(rig.held(1), before);
+  };
+  rig.migrate();
+  kept();
+  rig.leave({&a});
+  kept();
+  rig.land(a, 1);
+  kept();
+  rig.come({&a}, 1);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.held(0), 0u);
+}
+
+TEST(Migrations, TheQuotaHoldsOnTheOtherGpuFromTheBeginning) {
+  Moves rig;
+  const Joined a = rig.process(kGiB, {.job = "x", .name = "x", .memory = "1GiB"});
+  const Joined without_context = rig.join({.job = "x", .name = "x", .swappable = "yes"});
+  rig.migrate();
+  rig.leave({&a});
+  EXPECT_EQ(a.lane().quota_bytes, kGiB);
+  EXPECT_NE(rig.charge(a, kMiB).verdict, wire::kGranted);
+  rig.land(a, 1);
+  rig.come({&a}, 1);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.account(1).reserved(), kGiB);
+  EXPECT_EQ(rig.account(0).reserved(), 0u);
+}
+
+TEST(Migrations, WhatTheDriverRefusesIsWhereItWas) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  a.shim.residency().swap_result = 1;
+  rig.land(a, 0, abi::kSwapNotMoved);
+  EXPECT_EQ(rig.job()["state_reason"], "back to GPU 0");
+  rig.come({&a}, 0);
+  const json out = rig.answer();
+  EXPECT_EQ(out["code"], kRefusedByPolicy);
+  EXPECT_NE(out["error"].get<std::string>().find("CUDA error 1)"), std::string::npos) << out;
+  EXPECT_EQ(rig.where(), "0");
+  EXPECT_EQ(rig.held(1), 0u);
+}
+
+TEST(Migrations, WhatDoesNotLeaveIsWhereItWas) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  rig.migrate();
+  rig.be_absent(a);
+  rig.pass(milliseconds(50));
+  a.shim.residency().swap_result = 801;
+  a.shim.say(abi::kAbsent, abi::kSwapContextsStay);
+  rig.pass(milliseconds(50));
+  rig.come({&a}, 0);
+  const json out = rig.answer();
+  EXPECT_NE(out.dump().find("CUDA error 801"), std::string::npos) << out;
+  EXPECT_EQ(a.lane().shall_be_on, 0u) << "it was told nothing";
+  EXPECT_EQ(rig.held(1), 0u);
+}
+
+TEST(Migrations, WhenOneOfTwoIsRefusedTheOtherGoesBack) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  const Joined b = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a, &b});
+  rig.land(a, 1);
+  rig.land(b, 0, abi::kSwapNotMoved);
+  EXPECT_EQ(rig.job()["state_reason"], "back to GPU 0");
+  rig.leave({&a, &b});
+  EXPECT_EQ(a.lane().shall_be_on, 1u);
+  rig.land(a, 0);
+  rig.land(b, 0);
+  rig.come({&a, &b}, 0);
+  EXPECT_EQ(rig.answer()["code"], kRefusedByPolicy);
+  EXPECT_EQ(rig.where(), "0");
+  EXPECT_EQ(rig.held(1), 0u);
+  EXPECT_GE(rig.held(0), 2 * kGiB);
+}
+
+TEST(Migrations, WhoDoesNotLandInTimeIsCountedWhereItIs) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  rig.pass(migration::kLandsWithin);
+  EXPECT_EQ(a.shim.residency().limited, abi::kContextsToo);
+  a.shim.say(abi::kDetached);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(a.lane().shall_be_on, 1u);
+  rig.land(a, 0);
+  rig.come({&a}, 0);
+  EXPECT_EQ(rig.answer()["code"], kTimedOut);
+  EXPECT_EQ(rig.where(), "0");
+}
+
+TEST(Migrations, WhoseMemoryFindsNoRoomGoesBack) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  rig.land(a, 1);
+  a.shim.say(abi::kReturning, abi::kSwapNoDeviceRoom);
+  rig.pass(milliseconds(50));
+  rig.pass(migration::kFindsRoomWithin);
+  EXPECT_EQ(rig.job()["state_reason"], "back to GPU 0");
+  rig.leave({&a});
+  rig.land(a, 0);
+  rig.come({&a}, 0);
+  EXPECT_NE(rig.answer().dump().find("no room for its memory"), std::string::npos);
+  EXPECT_EQ(rig.where(), "0");
+}
+
+TEST(Migrations, OnlyWhoWasToldToMayChangeTheGpu) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  Moves::be_on(a, 1);
+  rig.pass(milliseconds(250));
+  EXPECT_EQ(rig.where(), "0");
+}
+
+TEST(Migrations, SlicesBeginAnewOnTheOtherGpu) {
+  Moves rig;
+  const Joined a = rig.process(kGiB, {.job = "x", .name = "x", .priority = "low"});
+  const Joined high = rig.join({.name = "high", .priority = "high"});
+  high.shim.open_context();
+  rig.settle({&a, &high});
+  ASSERT_LT(a.lane().compute_slice_us, abi::kShortBelowUs) << "it yields";
+  rig.migrate();
+  rig.leave({&a});
+  EXPECT_EQ(a.lane().compute_slice_us, 0u)
+      << "on the other GPU somebody may have a short one already";
+}
+
+TEST(Migrations, AProcessThatEndsOnItsWayKeepsNoRoom) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  const Joined b = rig.process(0);
+  b.lane().contexts = b.lane().compute_groups = 0;
+  rig.migrate();
+  rig.leave({&a});
+  rig.dies(a);
+  rig.pass(milliseconds(50));
+  EXPECT_NE(rig.answer().dump().find("nothing of it uses a GPU"), std::string::npos);
+  EXPECT_EQ(rig.held(1), 0u);
+}
+
+TEST(Migrations, WhatSpeaksAgainstItIsSaidBeforeAnythingIsTouched) {
+  Moves rig;
+  const Joined a = rig.process(2 * kGiB);
+  const auto refused = [&](int code, const char* why, const char* to = "1") {
+    const json out = rig.migrate(to);
+    EXPECT_EQ(out["code"], code) << out;
+    EXPECT_NE(out.dump().find(why), std::string::npos) << out;
+    EXPECT_FALSE(a.shim.told_to_leave());
+    EXPECT_EQ(rig.held(1), 0u);
+  };
+  refused(kNoSuchJobOrGpu, "there is no GPU 2", "2");
+  refused(kUsage, "several GPUs begin with GPU-aa", "GPU-aa");
+  refused(kUsage, "invalid value", "GPU");
+  refused(kRefusedByPolicy, "it is there already", "0");
+  const std::uint32_t places = a.lane().places.exchange(0);
+  refused(kRefusedByPolicy, "580 and newer can");
+  a.lane().places = places;
+  a.lane().contexts = a.lane().compute_groups = 0;
+  refused(kRefusedByPolicy, "uses no GPU yet");
+  a.lane().contexts = 1;
+  for (const Stays why : kKeepsContexts) {
+    abi::Word64& bytes = a.shim.memory().stays_bytes[static_cast<unsigned>(why)];
+    bytes = 1;
+    refused(kRefusedByPolicy, "ps --memory");
+    bytes = 0;
+  }
+  rig.gpus.uses[1][77] = 3 * kGiB;
+  rig.pass(seconds(2));
+  refused(kRefusedByPolicy, "unmanaged processes hold 3.00 GiB");
+  rig.gpus.uses[1].clear();
+  rig.pass(seconds(2));
+  EXPECT_EQ(rig.migrate()["state"], "moving");
+  EXPECT_NE(rig.migrate().dump().find("on its way already"), std::string::npos);
+}
+
+// NVML was asked before it joined, by a monitor that was started anew.
+TEST(Migrations, AProcessThatHasJustJoinedHasTheLibrary) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  rig.monitor.gpus()[0].foreign_processes.push_back({a.client->peer.pid, kGiB});
+  EXPECT_EQ(rig.migrate()["state"], "moving");
+}
+
+TEST(Migrations, WhoWaitsForMemoryThereComesFirst) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  wire::Hello hello = hello_of({.name = "first", .on_oom = "wait"});
+  const Uuid uuid = uuid_of(1);
+  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+  const Joined first = rig.join_as({rig.next_pid++, 1000}, hello);
+  first.shim.open_context();
+  rig.gpus.uses[1][77] = kGiB;
+  rig.pass(seconds(2));
+  ASSERT_EQ(rig.charge(first, 4 * kGiB).verdict, wire::kWait);
+  EXPECT_NE(rig.migrate().dump().find("job 'first' waits for memory there"), std::string::npos);
+  rig.pass(seconds(2));
+  EXPECT_EQ(rig.migrate()["state"], "moving") << "it has given up";
+}
+
+TEST(Migrations, AJobOnSeveralGpusOrWithoutTheOptionStays) {
+  Moves rig;
+  const Joined plain = rig.runs({.name = "plain"});
+  EXPECT_NE(rig.migrate("1", "plain").dump().find("--swappable"), std::string::npos);
+  const Joined both = rig.join({.name = "both", .swappable = "yes"}, 1000, 2);
+  for (const unsigned lane : {0u, 1u}) both.shim.open_context(lane);
+  EXPECT_NE(rig.migrate("1", "both").dump().find("several GPUs"), std::string::npos);
+}
+
+TEST(Migrations, ForJobsThatTakeTurnsTheHostMustHoldWhatTheyLackTogether) {
+  Moves rig(with_host_pool(kGiB / 2));
+  const Joined a = rig.process(2 * kGiB, {.job = "x", .name = "x", .oversubscribe = "yes"});
+  wire::Hello hello = hello_of({.name = "there", .oversubscribe = "yes"});
+  const Uuid uuid = uuid_of(1);
+  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+  const Joined there = rig.join_as({rig.next_pid++, 1000}, hello);
+  there.shim.open_context();
+  ASSERT_EQ(rig.charge(there, 3 * kGiB).verdict, wire::kGranted);
+  ASSERT_TRUE(there.shim.allocate(3 * kGiB));
+  there.shim.swappable(3 * kGiB);
+  EXPECT_EQ(rig.migrate()["code"], kRefusedByPolicy);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test

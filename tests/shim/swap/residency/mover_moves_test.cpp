@@ -1,0 +1,181 @@
+// The mover brings the contexts back on another GPU, where the monitor wants it.
+#include <string.h>
+
+#include "shim/checkpoint/steps.h"
+#include "tests/shim/swap/residency/mover_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+
+constexpr unsigned kGpus = 3;
+
+class MoverMoves : public MoverTest {
+ protected:
+  MoverMoves() {
+    for (unsigned gpu = 0; gpu < kGpus; ++gpu) {
+      std::uint8_t bytes[16];
+      fill(bytes, gpu);
+      std::uint64_t words[2];
+      ::memcpy(words, bytes, sizeof(words));
+      for (unsigned i : {0u, 1u}) page().lanes[gpu].machine_uuid[i].store(words[i]);
+    }
+    be_on(0, 0);
+  }
+  ~MoverMoves() override {
+    for (abi::Lane& lane : page().lanes) {
+      for (abi::Word64& word : lane.machine_uuid) word.store(0);
+      lane.shall_be_on.store(0);
+      ::memset(lane.uuid, 0, sizeof(lane.uuid));
+    }
+  }
+  static void fill(std::uint8_t (&uuid)[16], unsigned gpu) {
+    ::memset(uuid, static_cast<int>(gpu + 1), sizeof(uuid));
+  }
+  static void be_on(unsigned lane, unsigned gpu) { fill(page().lanes[lane].uuid, gpu); }
+  static bool is_on(unsigned lane, unsigned gpu) {
+    std::uint8_t uuid[16];
+    fill(uuid, gpu);
+    return ::memcmp(uuid, page().lanes[lane].uuid, sizeof(uuid)) == 0;
+  }
+  static void send_to(unsigned gpu) { page().lanes[0].shall_be_on.store(gpu + 1); }
+  // To which GPU the driver was told to bring what was on `gpu`; -1: it was told nothing.
+  int goes(unsigned gpu) const {
+    for (const CUcheckpointGpuPair& pair : mover_.pairs) {
+      if (pair.oldUuid.bytes[0] == static_cast<char>(gpu + 1)) return pair.newUuid.bytes[0] - 1;
+    }
+    return -1;
+  }
+  void leave() {
+    detach();
+    ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  }
+  void come() {
+    lift();
+    ASSERT_TRUE(run_until([&] { return is_back(); }));
+    expect_told_right();
+    EXPECT_EQ(mover_.process, CU_PROCESS_STATE_RUNNING);
+  }
+};
+
+TEST_F(MoverMoves, EveryGpuOfTheMachineIsNamedAndTheTwoAreExchanged) {
+  leave();
+  send_to(2);
+  come();
+  EXPECT_EQ(mover_.pairs.size(), kGpus);
+  EXPECT_EQ(goes(0), 2);
+  EXPECT_EQ(goes(1), 1);
+  EXPECT_EQ(goes(2), 0);
+  EXPECT_TRUE(is_on(0, 2));
+}
+
+TEST_F(MoverMoves, AProcessThatSeesTheOtherGpuAsWellSeesItInTheFirstOnesPlace) {
+  be_on(1, 2);
+  leave();
+  send_to(2);
+  come();
+  EXPECT_TRUE(is_on(0, 2));
+  EXPECT_TRUE(is_on(1, 0));
+}
+
+TEST_F(MoverMoves, OnlyTheContextsMoveWhileTheMemoryMayNotComeYet) {
+  leave();
+  send_to(1);
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_TRUE(is_on(0, 1));
+  EXPECT_EQ(error(), abi::kSwapFine);
+  come();
+}
+
+// The word says where it shall be, so it is followed once.
+TEST_F(MoverMoves, WhoIsThereAlreadyStays) {
+  leave();
+  send_to(1);
+  come();
+  leave();
+  come();
+  EXPECT_TRUE(is_on(0, 1));
+  EXPECT_EQ(mover_.exchanged, 1);
+  EXPECT_TRUE(mover_.pairs.empty());
+}
+
+TEST_F(MoverMoves, WhatTheDriverRefusesIsBackWhereItWasWithTheReason) {
+  leave();
+  send_to(1);
+  mover_.move_result = CUDA_ERROR_INVALID_VALUE;
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(error(), abi::kSwapNotMoved);
+  EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(CUDA_ERROR_INVALID_VALUE));
+  EXPECT_TRUE(is_on(0, 0));
+  EXPECT_EQ(mover_.exchanged, 0);
+  come();
+}
+
+TEST_F(MoverMoves, WithoutRoomOnBothItIsTriedAgainOnBoth) {
+  leave();
+  send_to(1);
+  mover_.move_result = mover_.restore_result = CUDA_ERROR_OUT_OF_MEMORY;
+  lift();
+  run_for(kSecond);
+  EXPECT_TRUE(is_detached());
+  EXPECT_EQ(error(), abi::kSwapNoDeviceRoom);
+  mover_.move_result = CUDA_SUCCESS;
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_TRUE(is_on(0, 1));
+}
+
+TEST_F(MoverMoves, WhoHasMovedAndIsStillLockedIsKnownToHaveMoved) {
+  leave();
+  send_to(1);
+  mover_.unlock_result = CUDA_ERROR_UNKNOWN;
+  lift();
+  run_for(kSecond);
+  EXPECT_TRUE(is_on(0, 1));
+  EXPECT_EQ(mover_.exchanged, 1);
+  mover_.unlock_result = CUDA_SUCCESS;
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_EQ(mover_.exchanged, 1);
+}
+
+// The other side is hostile.
+TEST_F(MoverMoves, WhatMakesNoSenseMovesNothing) {
+  leave();
+  for (const std::uint32_t wish : {0u, 1u, kGpus + 1, ~0u}) {
+    page().lanes[0].shall_be_on.store(wish);
+    EXPECT_EQ(checkpoint::pairs_of(page(), 0).count, 0u) << wish;
+  }
+  send_to(1);
+  EXPECT_EQ(checkpoint::pairs_of(page(), 0).count, kGpus);
+  be_on(0, 7);
+  EXPECT_EQ(checkpoint::pairs_of(page(), 0).count, 0u) << "not a GPU of the machine";
+  for (abi::Lane& lane : page().lanes) {
+    for (abi::Word64& word : lane.machine_uuid) word.store(0);
+  }
+  EXPECT_EQ(checkpoint::pairs_of(page(), 0).count, 0u) << "no GPU is named";
+  come();
+}
+
+TEST_F(MoverMoves, AProcessSaysWhetherItsDriverCanMoveIt) {
+  ::strcpy(page().card.swappable, "yes");
+  const auto says = [](int version) {
+    static int told;
+    told = version;
+    g_driver.cuDriverGetVersion = [](int* out) {
+      *out = told;
+      return CUDA_SUCCESS;
+    };
+    swap::residency_page::choose_swappable(1);
+    return page().lanes[0].places.load();
+  };
+  EXPECT_EQ(says(12090), 0u);
+  EXPECT_EQ(says(13000), 1u);
+  g_driver.cuCheckpointProcessRestore = nullptr;
+  EXPECT_EQ(says(13000), 0u);
+  page().lanes[0].places.store(0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
