@@ -58,6 +58,13 @@
 // goes on once there is no limit. Where one leaves for another, both get the same number, under
 // which memory itself can be handed over (handover.h).
 //
+// Parking: what leaves may go to a GPU beside this one instead of the host, as far as the monitor
+// says: park_bytes is counted in that GPU's account before the client sees it. The monitor lowers
+// it when a job needs the room there; then the client moves the excess on to the host.
+//
+//     monitor: park_bytes = n ; limited = 1    client: parked_bytes rises | phase = absent
+//     monitor: park_bytes = m < n ; ring       client: copies to the host | parked_bytes falls
+//
 // Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
 // launched there. All ranks of a communicator launch the same ones in the same order, so the counts
 // tell who lags behind. A slot is free while `use` is 0; it is stored last, with release.
@@ -91,7 +98,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 6;
+inline constexpr std::uint32_t kLayoutVersion = 7;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kMemoriesOffset = 5632;
@@ -205,7 +212,8 @@ struct alignas(64) Lane {
   // nothing.
   Word16 burst_cpu_us[kCountedBursts];
   Word16 burst_waited_us[kCountedBursts];
-  std::uint8_t reserved_cold[12];
+  Word32 parked_lane;   // the lane, and 1, of the GPU on which memory of this one is parked
+  Word64 parked_bytes;  // what is there: raised before it comes, lowered after it left
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");
@@ -270,6 +278,7 @@ inline constexpr std::uint32_t kSwapNoDeviceRoom = 3;  // the device has no room
 inline constexpr std::uint32_t kSwapFailed = 4;        // a call of the driver failed: swap_result
 inline constexpr std::uint32_t kSwapContextsStay = 5;  // the driver did not take the contexts, or
                                                        // could not be asked to: swap_result
+inline constexpr std::uint32_t kSwapNoPeerRoom = 6;    // with park_only: park_bytes are not enough
 
 // Residency::answered: phase and error are from before this page. No order has this number.
 inline constexpr std::uint32_t kAnswersNone = ~0u;
@@ -287,7 +296,11 @@ struct alignas(64) Residency {
   // That will leave in `gives` shortly: it may be offered already, while work goes on. 0: what has
   // to leave is known by the limit.
   Word64 soon_bytes;
-  std::uint8_t reserved_monitor[16];
+  // So much of what leaves may be parked on the GPU of lane `park_lane` - 1 (0: nowhere). What is
+  // parked beyond that moves on to the host.
+  Word64 park_bytes;
+  Word32 park_lane;
+  Word32 park_only;  // 1: what finds no room there stays, as it does where the host has none
 
   // --- client → monitor ---
   alignas(64) Word32 phase;  // kResident and so on
@@ -370,7 +383,7 @@ struct Page {
   alignas(64) Word32 card_seq;
   // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
   Word32 collectives[kMostCollectives];
-  std::uint8_t reserved_card[16];
+  std::uint8_t reserved_card[8];
   JobCard card;
 
   // --- client → monitor ---
