@@ -10,6 +10,7 @@
 #include "monitor/platform/text.h"
 #include "monitor/policy/host_pool.h"
 #include "monitor/residency/idle_release.h"
+#include "monitor/residency/parking.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/way_back.h"
 
@@ -136,6 +137,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
       return "the GPU has no room for it yet: it is tried again";
     case abi::kSwapContextsStay:
       return fmt::format("the driver did not take its contexts (CUDA error {})", result);
+    case abi::kSwapNoPeerRoom:
+      return "no other GPU that it sees has room to park it ('--park auto' uses the host as well)";
     default:
       return fmt::format("the driver refused (CUDA error {})", result);
   }
@@ -206,6 +209,7 @@ bool Residency::follow(Time now) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;
   }
   divide_host_pool();  // before anybody is told to leave
+  parking::follow(registry_, gpus_, now);
   // The room of one that has left is the next one's in the same look.
   bool more = true;
   for (int round = 0; round < 2 && more; ++round) {
@@ -255,6 +259,7 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
     state.kept_bytes = said.resident_bytes;
     job.memory.take({.event = Event::kKeeps}, now_);
   }
+  if (parking::hear(gpus_, {client, lane}, said, state.carried, now_)) room_came();
   state.residency = said;
   const auto found_away = [&] {
     act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
@@ -385,9 +390,10 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
-    order.limited = true;
     order.contexts = contexts && client.page->report(lane).has_context();
     order.limit_bytes = state.kept_bytes;
+    parking::leaves(registry_, gpus_, job, {client, lane}, order, now);
+    order.limited = true;
     handovers_.leaves(state.gpu, client.id);
     order.gives = handovers_.gives(state.gpu, client.id);
     order.takes = order.soon_bytes = 0;
