@@ -66,6 +66,13 @@
 //
 //     monitor: machine_uuid ; shall_be_on = i + 1 ; limited = 1          client: uuid ; places += 1
 //
+// Parking: what leaves may go to a GPU beside this one instead of the host, as far as the monitor
+// says: park_bytes is counted in that GPU's account before the client sees it. The monitor lowers
+// it when a job needs the room there; then the client moves the excess on to the host.
+//
+//     monitor: park_bytes = n ; limited = 1    client: parked_bytes rises | phase = absent
+//     monitor: park_bytes = m < n ; ring       client: copies to the host | parked_bytes falls
+//
 // Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
 // launched there. All ranks of a communicator launch the same ones in the same order, so the counts
 // tell who lags behind. A slot is free while `use` is 0; it is stored last, with release.
@@ -99,7 +106,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 6;
+inline constexpr std::uint32_t kLayoutVersion = 7;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kMemoriesOffset = 5632;
@@ -195,7 +202,10 @@ struct alignas(64) Lane {
   Word64 graph_launches;
   Word64 copies;     // memory copies and sets, asynchronous or not
   Word32 attention;  // bits above; set by the monitor (seldom), kWakeMonitor cleared by the client
-  std::uint8_t reserved_hot[36];
+  // 0: the library or its driver can't move the process; else grows with each move: `uuid` is
+  // another then. Stored with release after `uuid`
+  Word32 places;
+  std::uint8_t reserved_hot[32];
 
   // --- client → monitor, cold ---
   alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1
@@ -218,10 +228,8 @@ struct alignas(64) Lane {
   // nothing.
   Word16 burst_cpu_us[kCountedBursts];
   Word16 burst_waited_us[kCountedBursts];
-  // 0: the library or its driver can't move the process; else grows with each move: `uuid` is
-  // another then. Stored with release after `uuid`
-  Word32 places;
-  std::uint8_t reserved_cold[8];
+  Word32 parked_lane;   // the lane, and 1, of the GPU on which memory of this one is parked
+  Word64 parked_bytes;  // what is there: raised before it comes, lowered after it left
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");
@@ -288,6 +296,7 @@ inline constexpr std::uint32_t kSwapContextsStay = 5;  // the driver did not tak
                                                        // could not be asked to: swap_result
 inline constexpr std::uint32_t kSwapNotMoved = 6;  // its contexts are back, on the GPU where they
                                                    // were: the driver refused another, swap_result
+inline constexpr std::uint32_t kSwapNoPeerRoom = 7;  // with park_only: park_bytes are not enough
 
 // Residency::answered: phase and error are from before this page. No order has this number.
 inline constexpr std::uint32_t kAnswersNone = ~0u;
@@ -305,7 +314,11 @@ struct alignas(64) Residency {
   // That will leave in `gives` shortly: it may be offered already, while work goes on. 0: what has
   // to leave is known by the limit.
   Word64 soon_bytes;
-  std::uint8_t reserved_monitor[16];
+  // So much of what leaves may be parked on the GPU of lane `park_lane` - 1 (0: nowhere). What is
+  // parked beyond that moves on to the host.
+  Word64 park_bytes;
+  Word32 park_lane;
+  Word32 park_only;  // 1: what finds no room there stays, as it does where the host has none
 
   // --- client → monitor ---
   alignas(64) Word32 phase;  // kResident and so on
@@ -388,7 +401,7 @@ struct Page {
   alignas(64) Word32 card_seq;
   // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
   Word32 collectives[kMostCollectives];
-  std::uint8_t reserved_card[16];
+  std::uint8_t reserved_card[8];
   JobCard card;
 
   // --- client → monitor ---

@@ -37,7 +37,9 @@ namespace switchyard {
   KNOB(idle_release, "IDLE_RELEASE", 24, "", Idle, "--idle-release", "TIME[,contexts]", false, \
        "swappable; swapped out automatically after this time without work")                    \
   KNOB(oversubscribe, "OVERSUBSCRIBE", 8, "no", YesNo, "--oversubscribe", nullptr, false,      \
-       "swappable; alternates with other such jobs when their memory does not fit")
+       "swappable; alternates with other such jobs when their memory does not fit")            \
+  KNOB(park, "PARK", 8, "host", Park, "--park", "host|peer|auto", true,                        \
+       "where its swapped-out memory goes: the host, another GPU, or both in turn")
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
@@ -46,6 +48,6 @@ struct JobCard {
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
 };
-static_assert(sizeof(JobCard) == 296, "the card is part of the page: raise abi::kLayoutVersion");
+static_assert(sizeof(JobCard) == 304, "the card is part of the page: raise abi::kLayoutVersion");
 
 }  // namespace switchyard

@@ -34,6 +34,7 @@ inline constexpr char kMemoryForms[] =
     "are powers of 1024; KB, MB, GB, TB powers of 1000; a number of bytes below 1 MiB needs a "
     "unit)";
 inline constexpr char kOnOomForms[] = "fail or wait";
+inline constexpr char kParkForms[] = "host, peer or auto";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
 inline constexpr char kYesNoForms[] = "yes or no";
 inline constexpr char kPauseForms[] =
@@ -60,6 +61,21 @@ enum class OnOom : std::uint8_t { kFail, kWait };
 inline std::optional<OnOom> parse_on_oom(std::string_view text) {
   if (text == "fail") return OnOom::kFail;
   if (text == "wait") return OnOom::kWait;
+  return std::nullopt;
+}
+
+// Where memory that is swapped out goes: to the host, or to another GPU of the job as long as that
+// has unreserved room; kAuto: what finds no room there goes to the host.
+enum class Park : std::uint8_t { kHost, kPeer, kAuto };
+
+constexpr const char* to_string(Park park) {
+  return park == Park::kAuto ? "auto" : park == Park::kPeer ? "peer" : "host";
+}
+
+inline std::optional<Park> parse_park(std::string_view text) {
+  if (text == "host") return Park::kHost;
+  if (text == "peer") return Park::kPeer;
+  if (text == "auto") return Park::kAuto;
   return std::nullopt;
 }
 
@@ -287,6 +303,7 @@ using Memory = Kind<&parse_quota, kMemoryForms>;
 using OnOom = Kind<&parse_on_oom, kOnOomForms>;
 using Timeout = Kind<&parse_seconds, kSecondsForms>;
 using YesNo = Kind<&parse_yes_no, kYesNoForms>;
+using Park = Kind<&parse_park, kParkForms>;
 using Idle = Kind<&parse_idle_release, kIdleReleaseForms>;
 
 }  // namespace kind

@@ -58,12 +58,27 @@ std::optional<GpuAccounts::ClientOnGpu> GpuAccounts::client_on(std::size_t gpu, 
   return std::nullopt;
 }
 
+// What of its other GPUs' memory a client has parked on this one, or may have.
+void GpuAccounts::read_parked(const ClientOnGpu& on) {
+  std::uint64_t there = 0;
+  std::uint64_t held = 0;
+  for (const auto& [lane, state] : on.client->lanes) {
+    const policy::Parker& parker = state.parker;
+    if (parker.held() == 0 || parker.on != on.state->gpu) continue;
+    const std::uint64_t now = parker.bounded(on.client->page->residency(lane).parked_bytes);
+    there += now;
+    held += std::max(parker.allowed, now);
+  }
+  gpus_[on.state->gpu].account.set_parked(on.client->id, there, held - there);
+}
+
 void GpuAccounts::read_credits(std::size_t gpu) {
   Account& account = gpus_[gpu].account;
   for (const ClientOnGpu& each : clients_on(gpu)) {
     const Account::Holding* holding = account.holding(each.client->id);
     if (holding == nullptr) continue;
     account.set_credit(each.client->id, each.client->page->credit(each.lane, holding->granted));
+    read_parked(each);
     const Job* job = registry_.find(each.client->job);
     if (job == nullptr || !job->knobs.swappable) continue;
     const ResidencyReport said = each.client->page->residency(each.lane);

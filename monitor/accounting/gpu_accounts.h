@@ -68,6 +68,8 @@ class GpuAccounts {
   std::uint64_t host_pool_bytes = 0;
 
  private:
+  void read_parked(const ClientOnGpu& on);
+
   Registry& registry_;
   std::vector<Gpu> gpus_;
 };

@@ -31,8 +31,13 @@ std::vector<NvmlSampler::Counted> NvmlSampler::count(std::size_t gpu) {
   std::vector<Counted> all;
   for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
     const Account::Holding* holding = account.holding(each.client->id);
-    all.push_back(holding == nullptr ? Counted{}
-                                     : Counted{holding->resident(), account.counted(*holding)});
+    if (holding == nullptr) {
+      all.emplace_back();
+      continue;
+    }
+    const std::uint64_t parked = holding->parked;
+    all.push_back(
+        {holding->resident() + parked, account.counted(*holding) + parked + holding->parking});
   }
   return all;
 }

@@ -64,6 +64,9 @@ struct OnGpu {
   std::uint64_t used = 0, overhead = 0, away = 0, host_pool = 0, moves = 0;
   MemoryListing memory;
   std::uint32_t swap_error = abi::kSwapFine, swap_result = 0;
+  std::uint64_t parked = 0;         // of what is away, on another GPU,
+  std::set<std::size_t> parked_on;  // or several
+  const char* not_parked = nullptr;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
   double load = -1, asked = 0, got = -1;
   bool active = false, waits = false;
@@ -94,6 +97,9 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
                        at.memory.total_bytes);
       }
       out.host_pool += state.residency.host_bytes;
+      out.parked += state.parker.there;
+      if (state.parker.there != 0) out.parked_on.insert(state.parker.on);
+      if (state.not_parked != nullptr) out.not_parked = state.not_parked;
       out.moves += state.residency.moves;
       // What an earlier attempt left there is told by the job, until the next one.
       if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
@@ -139,12 +145,19 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
   const auto quota = at.account.quota(job.key);
   // NVML counts the time in which a kernel was resident, also of those that waited for a slice.
   const double got = sums.got >= 0 ? sums.got : sums.load;
+  json parked_on = json::array();
+  for (const std::size_t other : sums.parked_on) {
+    parked_on.push_back(monitor.gpus().all()[other].info.uuid_text);
+  }
   json out = {
       {"uuid", at.info.uuid_text},
       {"memory_used_bytes", sums.used},
       {"memory_overhead_bytes", sums.overhead},
       {"memory_resident_bytes", sums.used - sums.away},
       {"memory_swapped_bytes", sums.away},
+      {"memory_parked_bytes", sums.parked},
+      {"parked_on", std::move(parked_on)},
+      {"not_parked_reason", sums.not_parked != nullptr ? json(sums.not_parked) : json(nullptr)},
       {"host_pool_bytes", sums.host_pool},
       {"residency", to_string(residency_on(monitor.registry(), job, gpu))},
       {"swap_moves", sums.moves},
@@ -181,12 +194,14 @@ struct State {
 
 // What its GPUs show, added up over them.
 struct AtWork {
-  bool active = false;  // some GPU has work of it, or threads that are held
-  bool open = false;    // on one of these nothing holds it
-  bool limit = false;   // on one it has used up its --limit
-  bool memory = false;  // an allocation of it waits
+  bool active = false;              // some GPU has work of it, or threads that are held
+  bool open = false;                // on one of these nothing holds it
+  bool limit = false;               // on one it has used up its --limit
+  bool memory = false;              // an allocation of it waits
+  std::set<std::size_t> parked_on;  // other GPUs' memory of it is there
   void add(const OnGpu& sums) {
     memory = memory || sums.waits;
+    parked_on.insert(sums.parked_on.begin(), sums.parked_on.end());
     const bool works = sums.active || sums.held_threads > 0;
     active = active || works;
     open = open || (works && sums.closed == 0);
@@ -225,6 +240,15 @@ const char* why_swapped(const residency::Reasons& why) {
                                               : "";
 }
 
+// ", parked on GPU 1", or nothing.
+std::string parked_where(Monitor& monitor, const std::set<std::size_t>& gpus) {
+  std::vector<unsigned> indices;
+  for (const std::size_t gpu : gpus) indices.push_back(monitor.gpus().all()[gpu].info.index);
+  if (indices.empty()) return {};
+  return fmt::format(", parked on GPU{} {}", indices.size() > 1 ? "s" : "",
+                     fmt::join(indices, ", "));
+}
+
 State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtWork& work) {
   if (job.pause.on) {
     return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
@@ -235,8 +259,9 @@ State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtW
   }
   if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
   if (where == ResidencyState::kSwapped) {
-    return {"swapped",
-            with_place(where_alone(monitor, job, where), why_swapped(job.memory->wanted_out))};
+    const std::string place = where_alone(monitor, job, where);
+    return {"swapped", with_place(place, why_swapped(job.memory->wanted_out)) +
+                           parked_where(monitor, work.parked_on)};
   }
   if (where == ResidencyState::kMoving) return {"moving", where_alone(monitor, job, where)};
   if (work.memory) return {"waiting", memory_reason(job)};
@@ -272,6 +297,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
        capacity ? *capacity - std::min(*capacity, at.account.outside()) : 0},
       {"memory_reserved_bytes", at.account.reserved()},
       {"memory_used_bytes", at.memory.used_bytes},
+      {"memory_parked_bytes", at.account.parked()},
       {"memory_outside_bytes", at.account.outside()},
       {"means", means.name()},
       {"means_reason", means.reason},
@@ -320,6 +346,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& ranks) {
       {"state_reason", state.reason.empty() ? json(nullptr) : json(state.reason)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
+      {"park", to_string(job.knobs.park)},
       {"waits_for", job.turn.waits_for.empty() ? json(nullptr) : json(job.turn.waits_for)},
       {"idle_release_seconds", job.knobs.idle_release.after != Time{0}
                                    ? json(seconds(job.knobs.idle_release.after))

@@ -101,6 +101,13 @@ void Account::set_overhead(ClientId client, std::uint64_t bytes) {
   if (!holding.detached && bytes != 0) holding.overhead_away = 0;
 }
 
+void Account::set_parked(ClientId client, std::uint64_t bytes, std::uint64_t coming) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  found->second.parked = bytes;
+  found->second.parking = coming;
+}
+
 void Account::set_detached(ClientId client, bool detached) {
   const auto found = holdings_.find(client);
   if (found == holdings_.end()) return;
@@ -188,12 +195,25 @@ std::uint64_t Account::reserved() const {
 
 std::uint64_t Account::free() const {
   if (!capacity_) return ~0ull;
-  return minus(minus(*capacity_, outside_), held_by_all());
+  return minus(minus(*capacity_, outside_), plus(held_by_all(), parked()));
 }
 
-std::uint64_t Account::overdrawn() const {
+std::uint64_t Account::overdrawn(std::uint64_t more) const {
   if (!capacity_) return 0;
-  return minus(plus(held_by_all(), outside_), *capacity_);
+  return minus(plus(plus(held_by_all(), outside_), more), *capacity_);
+}
+
+std::uint64_t Account::parked() const {
+  std::uint64_t sum = 0;
+  for (const auto& [client, holding] : holdings_) {
+    sum = plus(sum, plus(holding.parked, holding.parking));
+  }
+  return sum;
+}
+
+std::uint64_t Account::in_the_way(std::uint64_t more) const {
+  const std::uint64_t here = parked();
+  return std::min(here, overdrawn(plus(more, here)));
 }
 
 std::uint64_t Account::headroom(JobKey job) const {

@@ -7,7 +7,10 @@
 //
 //     capacity = total - the driver's reserve - outside processes        (or --capacity)
 //     held     = sum over jobs of  max(quota if reserved, charged)
-//     free     = capacity - held
+//     free     = capacity - held - parked
+//
+// What other GPUs' memory is *parked* here (--park) belongs to nobody's quota and makes way for
+// all: so it counts in `free`, and not where it is asked whether more can be promised.
 //
 // A job that was *released* is leaving the device (residency.h): it holds what is still there of
 // its memory, or may come. What it may use at most stays as it was, wherever the memory is.
@@ -41,6 +44,8 @@ class Account {
     std::uint64_t coming = 0;         // of that, what may come at any time; never more than away
     std::uint64_t overhead_away = 0;  // of contexts that are away, or came back unmeasured
     bool detached = false;            // its contexts are away
+    std::uint64_t parked = 0;         // memory of other GPUs that is here, beside all of the above
+    std::uint64_t parking = 0;        // and that may come at any time
     std::uint64_t used() const { return granted - credit; }
     std::uint64_t overhead_in_full() const { return std::max(overhead, overhead_away); }
     std::uint64_t resident() const { return used() > away ? used() - away : 0; }
@@ -84,6 +89,7 @@ class Account {
   void set_credit(ClientId client, std::uint64_t credit);
   void set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming = 0);
   void set_overhead(ClientId client, std::uint64_t bytes);
+  void set_parked(ClientId client, std::uint64_t bytes, std::uint64_t coming);
   // Its contexts are away, with all that it has: what was measured of them counts again once the
   // job comes back, before they do.
   void set_detached(ClientId client, bool detached);
@@ -98,8 +104,11 @@ class Account {
   std::uint64_t in_full(JobKey job) const;
   std::uint64_t reserved() const;  // the sum of all promises
   std::uint64_t free() const;      // never below zero
-  // How far the promises and charges are over the capacity; 0 when they are not.
-  std::uint64_t overdrawn() const;
+  // How far the promises and charges, and so much more, are over the capacity; 0 when they are not.
+  std::uint64_t overdrawn(std::uint64_t more = 0) const;
+  std::uint64_t parked() const;  // or may be
+  // What of that is where the promises and charges, and so much more, would be.
+  std::uint64_t in_the_way(std::uint64_t more) const;
 
   // What `job` could still be granted now, without taking anything back.
   std::uint64_t headroom(JobKey job) const;

@@ -246,7 +246,7 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   // Likewise: the error was stored before the order that it answers.
   out.answered = from.answered.load(std::memory_order_acquire);
   const std::uint32_t error = get(from.error);
-  out.error = error <= abi::kSwapNotMoved ? error : abi::kSwapFailed;
+  out.error = error <= abi::kSwapNoPeerRoom ? error : abi::kSwapFailed;
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.moves = get(from.moves);
@@ -254,6 +254,10 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   out.resident_bytes = std::min(get(from.resident_bytes), out.total_bytes);
   out.host_bytes = get(from.host_bytes);
   out.moved_bytes = get(from.moved_bytes);
+  // Acquire: the lane was stored before the bytes that are on it.
+  const std::uint64_t parked = lane(at).parked_bytes.load(std::memory_order_acquire);
+  out.parked_bytes = std::min(parked, out.total_bytes);
+  out.parked_lane = get(lane(at).parked_lane);
   return out;
 }
 
@@ -303,6 +307,13 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   store_if_other(to.gives, order.gives);
   store_if_other(to.takes, order.takes);
   store_if_other(to.limit_bytes, order.limit_bytes);
+  // Never more on another GPU than was meant for it.
+  if (to.park_lane.load(std::memory_order_relaxed) != order.park_lane) {
+    to.park_bytes.store(0, std::memory_order_relaxed);
+    to.park_lane.store(order.park_lane, std::memory_order_release);
+  }
+  store_if_other(to.park_bytes, order.park_bytes);
+  to.park_only.store(order.park_only ? 1 : 0, std::memory_order_relaxed);
   const std::uint32_t limited = !order.limited   ? abi::kUnlimited
                                 : order.contexts ? abi::kContextsToo
                                                  : abi::kLimited;

@@ -89,6 +89,8 @@ struct ResidencyReport {
   std::uint64_t resident_bytes = 0;  // at most total_bytes
   std::uint64_t host_bytes = 0;
   std::uint64_t moved_bytes = 0;
+  std::uint64_t parked_bytes = 0;  // at most total_bytes
+  std::uint32_t parked_lane = 0;   // the lane, and 1, whose GPU they are on
   bool operator==(const ResidencyReport&) const = default;
 
   std::uint64_t away_bytes() const { return total_bytes - resident_bytes; }
@@ -146,6 +148,9 @@ struct ResidencyOrder {
   std::uint64_t soon_bytes = 0;  // that will leave in `gives`, once it is limited
   std::uint32_t number = 0;      // of the attempt (abi.h: order); 0: nothing was asked yet
   bool contexts = false;         // limited, and the contexts are to leave as well
+  std::uint64_t park_bytes = 0;  // that may be on the GPU of another lane
+  std::uint32_t park_lane = 0;   // that lane, and 1; 0: none
+  bool park_only = false;        // and nothing in the host
   bool operator==(const ResidencyOrder&) const = default;
 };
 

@@ -30,6 +30,7 @@
 #include "monitor/policy/cut.h"
 #include "monitor/policy/job_residency.h"
 #include "monitor/policy/migration.h"
+#include "monitor/policy/parking.h"
 
 namespace switchyard::monitor {
 
@@ -145,8 +146,10 @@ struct Client {
     // What it can have pinned of the host: it was permitted that much since it last had less. What
     // it says beyond that takes nothing from others.
     std::uint64_t most_pinned = 0;
-    bool carried = false;    // its words may be from under another monitor
-    Time numbered_since{0};  // since when the client numbers its work; 0: it does not
+    policy::Parker parker;             // what of its memory is parked on another GPU (parking.h)
+    const char* not_parked = nullptr;  // why not all of it was, the last time it left
+    bool carried = false;              // its words may be from under another monitor
+    Time numbered_since{0};            // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;
     double share_asked = 0;

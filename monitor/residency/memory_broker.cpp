@@ -8,6 +8,7 @@
 #include "monitor/core/minus.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/oversubscription.h"
+#include "monitor/residency/parking.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -204,6 +205,10 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
   const bool out_of_turn =
       job != nullptr && job->knobs.oversubscribe && released(job->memory->state);
+  if (!out_of_turn && waits_for_parked(gpu, client, found->second, missing(), now)) {
+    out.verdict = wire::kWait;
+    return out;
+  }
   const auto has_a_way_back = [&](std::uint64_t more) {
     if (job == nullptr || !job->knobs.oversubscribe) return true;
     const Request request{gpu, *job, more};
@@ -226,6 +231,24 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
   write_pages(gpu, client.job);
   out.available_bytes = account.available(client.id);
   return out;
+}
+
+bool MemoryBroker::waits_for_parked(std::size_t gpu, const Client& client, Client::Lane& lane,
+                                    std::uint64_t lacks, Time now) {
+  const Account& account = gpus_[gpu].account;
+  const auto quota = account.quota(client.job);
+  if (lacks == 0 || (quota && lacks > minus(quota->bytes, account.charged(client.job)))) {
+    return false;
+  }
+  // A promise counts already, used or not.
+  const std::uint64_t more = quota && quota->reserved ? 0 : lacks;
+  const bool would_fit = more == 0 || account.overdrawn(more) == 0;
+  if (!would_fit || !parking::make_way(registry_, gpus_, gpu, more, now)) return false;
+  if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
+  lane.last_asked = now;
+  lane.wants_turn = false;
+  lane.lacks_bytes = lacks;
+  return now - lane.waits_since < kLeavesWithin;
 }
 
 wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {

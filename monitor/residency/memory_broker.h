@@ -69,6 +69,9 @@ class MemoryBroker {
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
   // What a client is told that does not get what it lacks: to wait, or the refusal and its reason.
   wire::Charged refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
+  // Whether what is parked on the GPU makes way for what it lacks, so that it should ask again.
+  bool waits_for_parked(std::size_t gpu, const Client& client, Client::Lane& lane,
+                        std::uint64_t lacks, Time now);
   bool note_use(Job& job) const;
   bool everybody_waits(std::size_t gpu, const Client& asking, Time now);
   bool make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, Time now);

@@ -5,7 +5,9 @@
 #include <iterator>
 
 #include "monitor/core/lanes.h"
+#include "monitor/core/minus.h"
 #include "monitor/residency/memory_broker.h"
+#include "monitor/residency/parking.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -148,7 +150,11 @@ bool MemoryBroker::reclaim(const Job& job, Time now) {
   const auto applies = gpus_of(job);
   for (const std::size_t gpu : applies) {
     gpus_.read_credits(gpu);
-    if (!make_room(gpu, job.key, gpus_[gpu].account.in_full(job.key), now)) return false;
+    Account& account = gpus_[gpu].account;
+    if (!make_room(gpu, job.key, account.in_full(job.key), now)) return false;
+    // What is parked there leaves first: work is held until then anyway.
+    const std::uint64_t more = minus(account.in_full(job.key), account.held(job.key));
+    if (parking::make_way(registry_, gpus_, gpu, more, now)) return false;
   }
   for (const std::size_t gpu : applies) {
     Account& account = gpus_[gpu].account;

@@ -11,6 +11,7 @@
 #include "monitor/policy/host_pool.h"
 #include "monitor/residency/gangs.h"
 #include "monitor/residency/idle_release.h"
+#include "monitor/residency/parking.h"
 #include "monitor/residency/pausing.h"
 #include "monitor/residency/way_back.h"
 
@@ -139,6 +140,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
       return fmt::format("the driver did not take its contexts (CUDA error {})", result);
     case abi::kSwapNotMoved:
       return fmt::format("the driver did not restore it on the other GPU (CUDA error {})", result);
+    case abi::kSwapNoPeerRoom:
+      return "no other GPU that it sees has room to park it ('--park auto' uses the host as well)";
     default:
       return fmt::format("the driver refused (CUDA error {})", result);
   }
@@ -209,6 +212,7 @@ bool Residency::follow(Time now) {
     if (job.knobs.swappable) changed = observe(job, now) || changed;
   }
   divide_host_pool();  // before anybody is told to leave
+  parking::follow(registry_, gpus_, now);
   // The room of one that has left is the next one's in the same look.
   bool more = true;
   for (int round = 0; round < 2 && more; ++round) {
@@ -258,6 +262,7 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
     state.kept_bytes = said.resident_bytes;
     job.memory.take({.event = Event::kKeeps}, now_);
   }
+  if (parking::hear(gpus_, {client, lane}, said, state.carried, now_)) room_came();
   state.residency = said;
   const auto found_away = [&] {
     act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
@@ -392,9 +397,10 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (!keeps) state.kept_bytes = 0;
     ResidencyOrder order = state.residency_order;
-    order.limited = true;
     order.contexts = contexts && client.page->report(lane).has_context();
     order.limit_bytes = state.kept_bytes;
+    parking::leaves(registry_, gpus_, job, {client, lane}, order, now);
+    order.limited = true;
     handovers_.leaves(state.gpu, client.id);
     order.gives = handovers_.gives(state.gpu, client.id);
     order.takes = order.soon_bytes = 0;

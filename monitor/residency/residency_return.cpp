@@ -3,6 +3,7 @@
 #include <map>
 
 #include "monitor/core/lanes.h"
+#include "monitor/residency/parking.h"
 #include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
@@ -66,6 +67,7 @@ void Residency::let_in(Job& job) {
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     ResidencyOrder order = state.residency_order;
     order.limited = order.contexts = false;
+    parking::withdraw(state, order, now_);
     state.told_to_leave = Time{0};
     state.carried = false;
     state.kept_bytes = 0;

@@ -250,6 +250,37 @@ unsigned long long access_of(const CUmemLocation& location, CUdeviceptr at) {
   return flags;
 }
 
+// As what is parked there.
+TEST_F(Vmm, MemoryOfAnotherDeviceIsReachedWithoutAContextThere) {
+  int count = 0;
+  ASSERT_CU(CU(cuDeviceGetCount)(&count));
+  const CUdeviceptr own = alloc(unit_);
+  ASSERT_CU(CU(cuMemsetD32)(own, 7, unit_ / 4));
+  for (CUdevice other = 0; other < count; ++other) {
+    int can = 0;
+    ASSERT_CU(CU(cuDeviceCanAccessPeer)(&can, device_, other));
+    if (can == 0) continue;
+    CUmemAllocationProp prop = prop_;
+    prop.location.id = other;
+    CUdeviceptr at = 0;
+    CUmemGenericAllocationHandle memory = 0;
+    ASSERT_CU(CU(cuMemAddressReserve)(&at, unit_, 0, 0, 0));
+    ASSERT_CU(CU(cuMemCreate)(&memory, unit_, &prop, 0));
+    ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
+    ASSERT_CU(CU(cuMemSetAccess)(at, unit_, &access_, 1));
+    ASSERT_CU(CU(cuMemcpyDtoDAsync)(at, own, unit_, nullptr));
+    ASSERT_CU(CU(cuCtxSynchronize)());
+    EXPECT_EQ(7u, read(at, 1)[0]);
+    unsigned flags = 0;
+    int active = 1;
+    EXPECT_OK(CU(cuDevicePrimaryCtxGetState)(other, &flags, &active));
+    EXPECT_EQ(0, active);
+    ASSERT_CU(CU(cuMemUnmap)(at, unit_));
+    EXPECT_OK(CU(cuMemRelease)(memory));
+    EXPECT_OK(CU(cuMemAddressFree)(at, unit_));
+  }
+}
+
 TEST_F(Vmm, EachDeviceHasAnAccessOfItsOwn) {
   constexpr unsigned long long kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   constexpr unsigned long long kBoth = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

@@ -57,6 +57,15 @@ TEST(Settings, ATimeInAnotherOrderOrWithAPartWithoutAUnitIsRefused) {
   }
 }
 
+TEST(Settings, MemoryIsParkedAtOneOfThreePlaces) {
+  EXPECT_EQ(parse_park("host"), Park::kHost);
+  EXPECT_EQ(parse_park("peer"), Park::kPeer);
+  EXPECT_EQ(parse_park("auto"), Park::kAuto);
+  for (const char* wrong : {"", "Host", "gpu", "none", "peer,auto"}) {
+    EXPECT_FALSE(parse_park(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
   for (const char* none : {"none", "None", "NONE"}) {
     ASSERT_TRUE(parse_quota(none));

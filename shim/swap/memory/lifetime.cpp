@@ -21,7 +21,7 @@ void dissolve(Range& range) {
   for (unsigned i = 0; i < range.count; ++i) {
     Chunk& chunk = range.chunks[i];
     if (chunk.handle != 0) send_away(chunk, at);
-    pinned_pool::give_back(chunk.host);
+    drop_copies(chunk);
     at += chunk.bytes;
   }
   if (range.address != 0) driver().cuMemAddressFree(range.address, range.bytes);

@@ -216,6 +216,11 @@ bool anything_away(unsigned lane) {
   return false;
 }
 
+void drop_copies(Chunk& chunk) {
+  pinned_pool::give_back(chunk.host);
+  parking::give_back(chunk.parked);
+}
+
 std::uint64_t kept_bytes(unsigned lane) {
   std::uint64_t bytes = 0;
   each_kept(lane, [&](Chunk& chunk) {

@@ -7,7 +7,8 @@
 // (vmm_allocation.h).
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
-//     chunk    handle: on the device          handle 0: its copy is in `host`, or it is all zero
+//     chunk    handle: on the device          handle 0: its copy is in `host` or `parked`, or it is
+//                                              all zero
 //
 // A chunk that has come back keeps its copy in the host, with the digest of what is in it: as long
 // as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
@@ -25,6 +26,7 @@
 #include "shim/no_copy.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/digest_math.h"
+#include "shim/swap/memory/parking.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::shim::swap {
@@ -36,7 +38,8 @@ struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
   pinned_pool::Piece host = {};             // its copy; while it is on the device, a kept one
-  digest::Digest digest = {};               // of `host`; zeros: not known, for these have no copy
+  parking::Piece parked = {};               // its copy on another GPU, as long as it is away
+  digest::Digest digest = {};               // of the copy; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool contents_pending = false;            // on the device, but its contents aren't yet
   int descriptor = 0;  // kept of memory that another process made (memory_fd.h); 0: it is our own
@@ -211,6 +214,9 @@ bool each_kept(unsigned lane, Act act) {
   }
   return false;
 }
+// Gives back what holds a copy of its contents, wherever it is.
+void drop_copies(Chunk& chunk);
+
 // What these copies take.
 std::uint64_t kept_bytes(unsigned lane);
 // Whether the contents of any chunk of the GPU are not on it.

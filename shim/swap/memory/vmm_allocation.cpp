@@ -75,7 +75,7 @@ void be_no_range(VmmAllocation& allocation) {
   allocation.range = 0;
   for (unsigned i = 0; i < allocation.count; ++i) {
     Chunk& chunk = allocation.chunks[i];
-    pinned_pool::give_back(chunk.host);
+    drop_copies(chunk);
     chunk.digest = {};
     chunk.zero = chunk.contents_pending = false;
   }
@@ -134,7 +134,7 @@ CUresult destroy(VmmAllocation* allocation) {
     Chunk& chunk = allocation->chunks[i];
     const CUresult result = chunk.handle != 0 ? release(chunk) : CUDA_SUCCESS;
     if (first == CUDA_SUCCESS) first = result;
-    pinned_pool::give_back(chunk.host);
+    drop_copies(chunk);
   }
   ::free(allocation->chunks);
   ::free(allocation);

@@ -12,6 +12,7 @@
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/memory/parking.h"
 #include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/memory/vmm_allocation.h"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr std::uint64_t kPatienceNs = 10'000'000;
 constexpr std::uint64_t kNapNs = 50'000;
+// After the driver has given no memory on another GPU all goes to the host for so long.
+constexpr std::uint64_t kParkRestNs = 10'000'000'000;
 // Work is not held in time.
 constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
@@ -111,7 +114,7 @@ std::uint64_t Executor::look() {
     adopt(step);
     switch (step.action) {
       case Action::kFindHostRoom:
-        input.event = find_host_room(input.seen);
+        input.event = find_room_away(input.seen);
         break;
       case Action::kQuiesce:
         input.event = quiesce(input.seen);
@@ -124,6 +127,9 @@ std::uint64_t Executor::look() {
         break;
       case Action::kSwapInPart:
         input = swap_in_part(input.seen);
+        break;
+      case Action::kMoveOn:
+        input = move_on(input.seen);
         break;
       case Action::kTakeContexts:
         input = take_contexts(input.seen);
@@ -157,7 +163,9 @@ Seen Executor::observe() {
             .monitored = residency_page::monitored(),
             .quiesced = admission::is_quiesced(lane_),
             .answered = residency_page::has_said(lane_, phase_of(away)),
-            .asked = consolidation_request::is_asked(lane_) && !paused().paused};
+            .asked = consolidation_request::is_asked(lane_) && !paused().paused,
+            .parked = parking::parked(lane_).bytes,
+            .park_limit = residency_page::park(lane_).bytes};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
@@ -228,9 +236,16 @@ std::uint64_t Executor::finish(const Step& step) {
   return step.look_in_ns;
 }
 
-Event Executor::find_host_room(const Seen& seen) {
+// Room for what leaves, but for what can be parked.
+Event Executor::find_room_away(const Seen& seen) {
+  const residency_page::Park park = residency_page::park(lane_);
+  const std::uint64_t parked = parking::parked(lane_).bytes;
+  const bool parks = monotonic_ns() >= park_ns_ && parked <= park.bytes;
+  const std::uint64_t can_park = parks ? park.bytes - parked : 0;
   const std::uint64_t there = wanted_now(lane_);
-  const std::uint64_t excess = there - std::min(there, seen.limit);
+  const std::uint64_t leaves = there - std::min(there, seen.limit);
+  const std::uint64_t excess = leaves - std::min(leaves, can_park);
+  if (park.only && excess != 0) return Event::kNoPeerRoom;
   const bool found = excess == 0 || find_room(lane_, excess + spare_, kept_now(lane_)) ||
                      has_host_room(lane_, excess);
   result_ = CUDA_SUCCESS;
@@ -265,6 +280,7 @@ Event Executor::quiesce(Seen& seen) {
 Input Executor::swap_out(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved out;
+  const MayPark may_park = begun >= park_ns_ ? residency_page::may_park : parks_nothing;
   if (cache::any()) {
     const RangesLock held;
     cache::drop_all(lane_);
@@ -273,7 +289,12 @@ Input Executor::swap_out(const Seen& seen) {
     const ChunksLock held;
     const std::uint64_t there = residency_page::resident(lane_);
     if (there > seen.limit)
-      out = move_out(lane_, there - seen.limit, residency_page::resident_changes);
+      out = move_out(lane_, there - seen.limit, residency_page::resident_changes, may_park);
+  }
+  if (out.unparked != CUDA_SUCCESS) {
+    park_ns_ = monotonic_ns() + kParkRestNs;
+    log_line(Level::kWarn, "swap on GPU %u: no memory to park in on another GPU: driver %d", lane_,
+             static_cast<int>(out.unparked));
   }
   residency_page::count_out(lane_, out);
   note("out", out, begun);
@@ -314,7 +335,25 @@ Input Executor::swap_in_part(const Seen& seen) {
     in = move_in(lane_, may_come, residency_page::resident_changes);
   }
   count_in(in, begun);
+  if (in.parked != 0) residency_page::parked_left(lane_);
   return moved(seen, in);
+}
+
+Input Executor::move_on(const Seen& seen) {
+  const std::uint64_t begun = monotonic_ns();
+  const std::uint64_t limit = seen.detaches ? 0 : seen.park_limit;
+  const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
+  // What finds no room stays parked.
+  find_room(lane_, excess + spare_, kept_now(lane_));
+  Moved on;
+  {
+    const ChunksLock held;
+    on = swap::move_on(lane_, excess, residency_page::parked_left);
+  }
+  note("on to the host", on, begun);
+  Input input = moved(seen, on);
+  if (input.event == Event::kDone) input.event = Event::kMovedOn;
+  return input;
 }
 
 Input Executor::moved(const Seen& seen, const Moved& moved) {

@@ -39,11 +39,12 @@ class Executor {
   // What is done at the end of a step, and when to look again.
   std::uint64_t finish(const Step& step);
 
-  Event find_host_room(const Seen& seen);
+  Event find_room_away(const Seen& seen);
   Event quiesce(Seen& seen);
   Input swap_out(const Seen& seen);
   Input swap_in(const Seen& seen);
   Input swap_in_part(const Seen& seen);
+  Input move_on(const Seen& seen);
   Input take_contexts(const Seen& seen);
   Input bring_contexts(const Seen& seen);
   Input consolidate(const Seen& seen);
@@ -78,6 +79,7 @@ class Executor {
   bool following_ = false;          // a hand-over in which memory comes, or came until now
   bool asked_ = false;              // somebody waits for `result_`
   std::uint64_t shrink_ns_ = 0;     // not before
+  std::uint64_t park_ns_ = 0;       // likewise: the driver gave no memory on the other GPU
   std::uint64_t spare_ = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
 };
 

@@ -14,6 +14,7 @@
 #include "shim/log.h"
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/parking.h"
 #include "shim/swap/memory/peers.h"
 #include "shim/swap/mover.h"
 #include "shim/work_guard.h"
@@ -43,6 +44,13 @@ void forget_orders() {
   for (Said& said : g_state.said) said.answered = said.heeded = abi::kAnswersNone;
 }
 
+// What of the GPU's memory is on another one.
+void write_parked(unsigned lane, abi::Lane& to) {
+  const parking::Parked parked = parking::parked(lane);
+  to.parked_lane.store(parked.bytes != 0 ? parked.on + 1 : 0, std::memory_order_relaxed);
+  to.parked_bytes.store(parked.bytes, std::memory_order_release);
+}
+
 // pre: `publishing` is held.
 void write(unsigned lane) {
   const Said& said = g_state.said[lane];
@@ -50,6 +58,7 @@ void write(unsigned lane) {
   words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
   words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
   words.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
+  write_parked(lane, page().lanes[lane]);
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
@@ -162,6 +171,34 @@ std::uint64_t host_limit(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
 }
 
+Park park(unsigned lane) {
+  const abi::Residency& words = page().residencies[lane];
+  const std::uint32_t on = words.park_lane.load(std::memory_order_acquire);
+  if (on == 0 || on > lanes() || on - 1 == lane || !monitored())
+    return {.only = monitored() && words.park_only.load(std::memory_order_relaxed) != 0};
+  return {on - 1, words.park_bytes.load(std::memory_order_relaxed),
+          words.park_only.load(std::memory_order_relaxed) != 0};
+}
+
+bool may_park(unsigned lane, std::uint64_t bytes) {
+  const Park allowed = park(lane);
+  const parking::Parked there = parking::parked(lane);
+  const bool elsewhere = there.bytes != 0 && there.on != allowed.on;
+  if (elsewhere || bytes > allowed.bytes || there.bytes > allowed.bytes - bytes) return false;
+  parking::count(lane, allowed.on, bytes);
+  publish(lane);
+  // The monitor may have lowered it before it could see that.
+  if (parking::parked(lane).bytes <= park(lane).bytes) return true;
+  parking::uncount(lane, bytes);
+  publish(lane);
+  return false;
+}
+
+void parked_left(unsigned lane) {
+  publish(lane);
+  wake_monitor();
+}
+
 void count_out(unsigned lane, const Moved& moved) {
   count(lane, moved, &abi::Memory::moved_out_bytes);
 }
@@ -199,9 +236,13 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(to.limit_bytes, from.limit_bytes);
   copy_word(to.limited, from.limited);
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
+  copy_word(to.park_bytes, from.park_bytes);
+  copy_word(to.park_lane, from.park_lane);
+  copy_word(to.park_only, from.park_only);
   to.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
   to.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
   to.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
+  write_parked(lane, fresh.lanes[lane]);
   fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

@@ -51,6 +51,19 @@ std::uint64_t soon(unsigned lane);
 // Pinned memory of the host that may be kept.
 std::uint64_t host_limit(unsigned lane);
 
+// Where what leaves may be parked, and how much of it: `bytes` of 0 is nowhere. Without a monitor
+// nobody could ask for the room there.
+struct Park {
+  unsigned on = 0;
+  std::uint64_t bytes = 0;
+  bool only = false;  // and nothing in the host
+};
+Park park(unsigned lane);
+// Whether so much more may be parked, and then it is counted. Told by the pipeline (MayPark).
+bool may_park(unsigned lane, std::uint64_t bytes);
+// What was parked has left: the monitor hears of each chunk, for somebody waits.
+void parked_left(unsigned lane);
+
 // Takes note of the monitor's order: what is said from now on answers this one. Call it before
 // told(), which then answers with the limits of this order or of a later one.
 void heed(unsigned lane);

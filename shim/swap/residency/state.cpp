@@ -78,6 +78,11 @@ Step look_detached(const Residency& from, const Seen& seen, std::uint64_t now_ns
   return stays(from, Action::kBringContexts, 0);
 }
 
+// Its place on another GPU is wanted, or the contexts are.
+bool moves_on(const Seen& seen) {
+  return seen.limited && seen.parked > (seen.detaches ? 0 : seen.park_limit);
+}
+
 Step look_away(Residency from, const Seen& seen, std::uint64_t now_ns) {
   if (now_ns < from.not_before_ns) return stays(from, Action::kNothing, kSoonNs);
   const bool leaves = seen.limited && seen.resident > seen.limit;
@@ -88,12 +93,16 @@ Step look_away(Residency from, const Seen& seen, std::uint64_t now_ns) {
   }
   const bool taken = seen.handoff == Handoff::kTaken || seen.handoff == Handoff::kBegun;
   const bool comes = taken ? seen.handoff == Handoff::kBegun : has_room(from, seen);
-  if (!leaves && !comes && !(seen.detaches && seen.resident == 0)) return wait_away(from, seen);
+  const bool on = moves_on(seen);
+  if (!on && !leaves && !comes && !(seen.detaches && seen.resident == 0)) {
+    return wait_away(from, seen);
+  }
   from.state = State::kSwappedOut;
-  if (!leaves && !comes) return stays(from, Action::kTakeContexts, 0);
+  if (!on && !leaves && !comes) return stays(from, Action::kTakeContexts, 0);
   if (!seen.context) {
     return backing_off(stays(from, Action::kNothing, kLookNs), Error::kFailed, now_ns);
   }
+  if (on) return stays(from, Action::kMoveOn, 0);  // somebody waits for that
   if (leaves) return stays(from, Action::kFindHostRoom, kSoonNs);
   return stays(from, Action::kSwapInPart, 0);
 }
@@ -142,6 +151,11 @@ Step part_ended(const Residency& from, const Input& input, std::uint64_t now_ns)
   const bool awaits = input.seen.handoff != Handoff::kNone;
   const Step step = stays(from, Action::kNothing, awaits ? kHandoffNs : kLookNs);
   return input.event == Event::kDone ? step : backing_off(step, input.error, now_ns);
+}
+
+Step moved_on(Residency to) {
+  to.backoff_ns = 0;
+  return saying(stays(to, Action::kNothing, 0), Error::kFine);
 }
 
 Step consolidated(const Residency& from, bool away) {
@@ -195,6 +209,10 @@ Step next(const Residency& from, const Input& input, std::uint64_t now_ns) {
       return host_room_found(from, input.seen);
     case Event::kNoHostRoom:
       return backing_off(stays(from, Action::kNothing, kSoonNs), Error::kNoHostRoom, now_ns);
+    case Event::kNoPeerRoom:
+      return backing_off(stays(from, Action::kNothing, kSoonNs), Error::kNoPeerRoom, now_ns);
+    case Event::kMovedOn:
+      return moved_on(from);
     case Event::kQuiesced:
       return quiesced(from, input.seen);
     case Event::kLate:
@@ -263,7 +281,7 @@ std::uint32_t phase_of(State state) {
 
 bool needs_context(Action action) {
   return action == Action::kFindHostRoom || action == Action::kSwapIn ||
-         action == Action::kSwapInPart;
+         action == Action::kSwapInPart || action == Action::kMoveOn;
 }
 
 bool wants_handoff(const Residency& now, const Seen& seen) {

@@ -6,8 +6,8 @@
 //
 //     state        input                                     → state         action        says
 //     Resident     order                                     → Resident      FindHostRoom
-//                  host room found                           → Quiescing     Quiesce       leaving
-//                  no host room, or no context               → Resident      backs off     error
+//                  host room found, or some to park          → Quiescing     Quiesce       leaving
+//                  none, or no context                       → Resident      backs off     error
 //                  a thread asks to consolidate              → Quiescing     Consolidate
 //     Quiescing    quiesced, the order stands                → SwappingOut   SwapOut
 //                  quiesced, the order was withdrawn         → SwappingIn    SwapIn returning late,
@@ -19,6 +19,8 @@
 //                  stopped, it was not                       → SwappedOut    backs off     error
 //     SwappedOut   limit below what is there                 → SwappedOut    FindHostRoom
 //                  host room found                           → Quiescing     Quiesce
+//                  more is parked than may be                → SwappedOut    MoveOn
+//                  moved on                                  → SwappedOut                  absent
 //                  limit above, or another's chunks leave    → SwappedOut    SwapInPart
 //                  limit lifted, or nothing is left          → SwappingIn    SwapIn returning
 //                  nothing is left, the contexts shall go    → SwappedOut    TakeContexts
@@ -41,7 +43,8 @@
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
 // held quiesces at once, unless a context has just been made over memory that is away. After a
 // failure the same state is tried again, later and later. Contexts leave also where no memory is to
-// be moved. While they are away the driver may be asked for nothing but to bring them.
+// be moved, and never before what is parked: the driver would take that as well. While they are
+// away the driver may be asked for nothing but to bring them.
 //
 // Threading: pure functions.
 #pragma once
@@ -72,6 +75,7 @@ enum class Error : std::uint32_t {
   kFailed = abi::kSwapFailed,
   kContextsStay = abi::kSwapContextsStay,
   kNotMoved = abi::kSwapNotMoved,
+  kNoPeerRoom = abi::kSwapNoPeerRoom,
 };
 
 // A hand-over in which memory of another job comes.
@@ -90,11 +94,13 @@ struct Seen {
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
   bool monitored = true;
-  bool context = true;    // there is one to copy by
-  bool quiesced = false;  // work is held and done
-  bool answered = true;   // that memory is away is said in answer to this order
-  bool asked = false;     // a thread asks to consolidate, and may be answered
-  bool offers = false;    // what leaves soon is offered to another job
+  bool context = true;           // there is one to copy by
+  bool quiesced = false;         // work is held and done
+  bool answered = true;          // that memory is away is said in answer to this order
+  bool asked = false;            // a thread asks to consolidate, and may be answered
+  bool offers = false;           // what leaves soon is offered to another job
+  std::uint64_t parked = 0;      // on another GPU,
+  std::uint64_t park_limit = 0;  // where no more than that may be
   Handoff handoff = Handoff::kNone;
 };
 
@@ -102,11 +108,13 @@ enum class Event : std::uint8_t {
   kLook,           // nothing is under way
   kHostRoom,       // FindHostRoom: it is there
   kNoHostRoom,     // it is not
+  kNoPeerRoom,     // it is not wanted in the host, and other GPUs have none
   kQuiesced,       // Quiesce: the accepted work is done
   kLate,           // it is not, and work goes on
   kFailed,         // the driver refused to wait for it
   kDone,           // SwapOut, SwapIn, SwapInPart: all of it
   kStopped,        // less, and `error` says why
+  kMovedOn,        // MoveOn: no more is parked than may be; or kStopped
   kContextLost,    // SwapIn: nothing can be done in the context any more
   kConsolidated,   // Consolidate: `away` tells whether some of it is away now
   kContextMade,    // by the application, over memory that may be `away`
@@ -130,6 +138,7 @@ enum class Action : std::uint8_t {
   kSwapOut,       // until no more than the limit is there
   kSwapIn,        // all of it
   kSwapInPart,    // as the limit permits
+  kMoveOn,        // from another GPU to the host, until no more is parked than may be
   kTakeContexts,  // off the GPU
   kBringContexts,
   kMakeWay,      // perhaps: two without a monitor may each hold what the other lacks

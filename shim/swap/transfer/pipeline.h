@@ -1,4 +1,4 @@
-// The pipeline: chunks to the host and back, several copies in flight.
+// The pipeline: chunks to the host or to another GPU, and back, several copies in flight.
 //
 // Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, so that a
 // neighbour can take it while the rest is still being copied; meanwhile the next copies run. On the
@@ -8,10 +8,14 @@
 //     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
+// A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
+// Those that must leave it again move on to the host, while the rest of the process stays held.
+//
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made
 // anew.
 //
-// Whatever fails, each chunk's contents are on the device or in the host, and the chunk says where.
+// Whatever fails, each chunk's contents are on the device, in the host or parked, and the chunk
+// says where.
 //
 // Threading: the mover's thread of that GPU alone, holding the ranges.
 #pragma once
@@ -32,15 +36,28 @@ enum class Stop { kNothing, kNoHostRoom, kNoDeviceRoom, kDriver };
 
 struct Moved {
   Stop stop = Stop::kNothing;
-  CUresult result = CUDA_SUCCESS;  // of the call that failed
-  std::uint64_t copied = 0;        // bytes
-  std::uint64_t skipped = 0;       // that went without a copy: unchanged, or zero
-  std::uint64_t taken = 0;         // of what came, in memory that another job handed over
+  CUresult result = CUDA_SUCCESS;    // of the call that failed
+  std::uint64_t copied = 0;          // bytes
+  std::uint64_t skipped = 0;         // that went without a copy: unchanged, or zero
+  std::uint64_t taken = 0;           // of what came, in memory that another job handed over
+  std::uint64_t parked = 0;          // of what was copied: to another GPU, or from there
+  CUresult unparked = CUDA_SUCCESS;  // why the driver gave no memory on that GPU
 };
 
-// Moves chunks of `lane` out until `bytes` have left, the last ranges first. pre: a ChunksLock
-// lives, no work can touch them, and a context of that GPU is current.
-Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident);
+// Asked before each chunk is parked: whether so much more of the GPU's memory may be, and then it
+// is counted (parking.h).
+using MayPark = bool (*)(unsigned lane, std::uint64_t bytes);
+inline bool parks_nothing(unsigned, std::uint64_t) { return false; }
+
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. What may not be parked
+// goes to the host. pre: a ChunksLock lives, no work can touch them, and a context of that GPU is
+// current.
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
+               MayPark may_park = parks_nothing);
+
+// Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU; `left`
+// is told after each. pre: as above.
+Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane));
 
 // Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for
 // that, while the copies of the chunks before run on.
@@ -57,7 +74,10 @@ Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address
 // them are away, and as above.
 CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 
-// --- the pipeline's own: swap_out.cpp and swap_in.cpp ---
+// --- the pipeline's own: swap_out.cpp, move_on.cpp and swap_in.cpp ---
+
+// A piece of the host for a chunk that must be copied. What is kept of others gives way.
+pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
 
 inline constexpr unsigned kDepth = 4;
 

@@ -12,13 +12,16 @@ namespace {
 std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
 
 CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
-  return chunk.zero ? driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream)
-                    : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
+  if (chunk.zero) return driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream);
+  return chunk.parked ? driver().cuMemcpyDtoDAsync_v2(address, chunk.parked.at, chunk.bytes, stream)
+                      : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
 }
 
 // Its contents are on the device. Without a digest nobody could tell whether a copy is still right.
 void settle(Chunk& chunk) {
   chunk.contents_pending = chunk.zero = false;
+  if (chunk.parked) chunk.digest = {};  // what was parked is not kept
+  parking::give_back(chunk.parked);
   if (chunk.digest == Digest{}) pinned_pool::give_back(chunk.host);
 }
 
@@ -197,6 +200,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
     if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
       (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;
+      if (chunk.parked) moved.parked += chunk.bytes;
       settle(chunk);
     } else if (send_away(chunk, address)) {
       chunk.contents_pending = false;

@@ -1,4 +1,7 @@
+#include <stdlib.h>
+
 #include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/parking.h"
 #include "shim/swap/transfer/digest.h"
 #include "shim/swap/transfer/handover.h"
 #include "shim/swap/transfer/pipeline.h"
@@ -12,22 +15,16 @@ std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>
 struct Flight {
   Chunk* chunk = nullptr;
   CUdeviceptr address = 0;
-  pinned_pool::Piece to = {};  // the chunk's own once it has arrived
+  pinned_pool::Piece to = {};  // the chunk's own once it has arrived, or
+  parking::Piece parked = {};
   Digest digest = {};
   Digest first = {};  // of its first piece
 };
 
-// A piece for a chunk that must be copied. What is kept of others gives way.
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
-  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
-  while (!piece && give_up_kept(lane)) piece = pinned_pool::take(lane, bytes);
-  return piece;
-}
-
 class SwapOut {
  public:
-  SwapOut(unsigned lane, Digests& digests, Resident resident)
-      : lane_(lane), digests_(digests), resident_(resident) {
+  SwapOut(unsigned lane, Digests& digests, Resident resident, MayPark may_park)
+      : lane_(lane), digests_(digests), resident_(resident), may_park_(may_park) {
     fail(stream_.result());
   }
 
@@ -68,24 +65,48 @@ class SwapOut {
   void copy(Chunk& chunk, CUdeviceptr address, const Digest& now) {
     if (next_ - oldest_ == kDepth) land();
     if (failed()) return;
-    Flight flight{.chunk = &chunk,
-                  .address = address,
-                  .to = chunk.host,
-                  .digest = now,
-                  .first = digests_.first()};
-    chunk.host = {};
-    if (!flight.to) flight.to = find_piece(lane_, chunk.bytes);
-    if (!flight.to) {
+    Flight flight{.chunk = &chunk, .address = address, .digest = now, .first = digests_.first()};
+    if (!find_place(flight)) {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
-    CUresult result =
-        driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, chunk.bytes, stream_.stream());
+    CUresult result = flight.parked ? driver().cuMemcpyDtoDAsync_v2(flight.parked.at, address,
+                                                                    chunk.bytes, stream_.stream())
+                                    : driver().cuMemcpyDtoHAsync_v2(flight.to.at, address,
+                                                                    chunk.bytes, stream_.stream());
     if (result == CUDA_SUCCESS) result = stream_.mark(next_);
     flights_[next_++ % kDepth] = flight;
     fail(result);
     // What follows may be left out as soon as the GPU has been seen to compute right.
     if (!digests_.trusted() && flight.first != Digest{}) land();
+  }
+
+  // On another GPU, as far as that may be, else in the host.
+  bool find_place(Flight& flight) {
+    Chunk& chunk = *flight.chunk;
+    if (moved_.unparked == CUDA_SUCCESS && may_park_(lane_, chunk.bytes)) {
+      moved_.unparked = parking::take(lane_, chunk.bytes, flight.parked);
+    }
+    if (flight.parked) {
+      pinned_pool::give_back(chunk.host);  // of older contents
+      return true;
+    }
+    flight.to = chunk.host;
+    chunk.host = {};
+    if (!flight.to) flight.to = find_piece(lane_, chunk.bytes);
+    return static_cast<bool>(flight.to);
+  }
+
+  // Whether the GPU computes right is seen where the CPU can read what was copied.
+  void check_parked(const Flight& flight) {
+    if (digests_.trusted() || flight.first == Digest{}) return;
+    void* piece = ::malloc(digest::kPieceBytes);
+    if (piece == nullptr) return;
+    const CUresult copied = driver().cuMemcpyDtoHAsync_v2(piece, flight.parked.at,
+                                                          digest::kPieceBytes, stream_.stream());
+    const CUresult arrived = stream_.wait_for_all();
+    if (copied == CUDA_SUCCESS && arrived == CUDA_SUCCESS) digests_.check(flight.first, piece);
+    ::free(piece);
   }
 
   // The oldest copy has arrived, or failed: then its chunk stays.
@@ -96,15 +117,23 @@ class SwapOut {
     if (failed()) {
       stream_.wait_for_all();  // nothing may write into a piece that is given back
       pinned_pool::give_back(flight.to);
+      parking::give_back(flight.parked);
       return;
     }
-    digests_.check(flight.first, flight.to.at);
-    flight.chunk->host = flight.to;
-    flight.chunk->digest = flight.digest;
-    if (leave(*flight.chunk, flight.address)) {
-      moved_.copied += flight.chunk->bytes;
+    if (flight.parked) {
+      check_parked(flight);
     } else {
-      pinned_pool::give_back(flight.chunk->host);
+      digests_.check(flight.first, flight.to.at);
+    }
+    Chunk& chunk = *flight.chunk;
+    chunk.host = flight.to;
+    chunk.parked = flight.parked;
+    chunk.digest = flight.digest;
+    if (leave(chunk, flight.address)) {
+      moved_.copied += chunk.bytes;
+      if (chunk.parked) moved_.parked += chunk.bytes;
+    } else {
+      drop_copies(chunk);
     }
   }
 
@@ -124,6 +153,7 @@ class SwapOut {
   unsigned lane_;
   Digests& digests_;
   Resident resident_;
+  MayPark may_park_;
   CopyStream stream_;
   Flight flights_[kDepth] = {};
   unsigned oldest_ = 0;
@@ -133,21 +163,21 @@ class SwapOut {
 
 // What `each` tells of: it is gone through for the bytes, for the digests, and for the move.
 template <typename Each>
-Moved move_all(unsigned lane, Resident resident, Each each) {
+Moved move_all(unsigned lane, Resident resident, MayPark may_park, Each each) {
   std::uint64_t bytes = 0;
   each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
   Digests digests(lane, bytes);
   each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
-  SwapOut swap_out(lane, digests, resident);
+  SwapOut swap_out(lane, digests, resident, may_park);
   each([&](Chunk& chunk, CUdeviceptr address) { swap_out.put(chunk, address); });
   return swap_out.finish();
 }
 
 }  // namespace
 
-Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
-  return move_all(lane, resident, [&](auto act) {
+Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident, MayPark may_park) {
+  return move_all(lane, resident, may_park, [&](auto act) {
     each_leaving(lane, bytes,
                  [&](Chunk& chunk, CUdeviceptr address, const Range&) { act(chunk, address); });
   });
@@ -155,7 +185,7 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident) {
 
 Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address) {
   const auto nobody = [](unsigned, std::int64_t) {};
-  return move_all(lane, nobody, [&](auto act) {
+  return move_all(lane, nobody, parks_nothing, [&](auto act) {
     CUdeviceptr at = address;
     for (unsigned i = 0; i < count; ++i) {
       act(chunks[i], at);

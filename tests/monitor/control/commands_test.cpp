@@ -45,6 +45,7 @@ TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
                            R"({"op":"create","card":{"swappable":"maybe"}})",
                            R"({"op":"create","card":{"idle_release":"0"}})",
                            R"({"op":"create","card":{"oversubscribe":"maybe"}})",
+                           R"({"op":"create","card":{"park":"gpu"}})",
                            R"({"op":"swap"})"}) {
     const json reply = json::parse(answer_command(rig.monitor, peer, text, rig.now).json);
     EXPECT_EQ(reply["ok"], false) << text;

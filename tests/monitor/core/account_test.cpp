@@ -82,6 +82,27 @@ TEST(Accounts, OutsideProcessesLessenWhatFits) {
   EXPECT_FALSE(account.fits(1, 8 * kGiB));
 }
 
+TEST(Accounts, WhatIsParkedIsNotFreeAndMakesWayForEverything) {
+  Account account = of(10 * kGiB);
+  account.join(1, 1, 0);
+  account.set_parked(1, 2 * kGiB, kGiB);
+  EXPECT_EQ(account.parked(), 3 * kGiB) << "what may come counts as well";
+  EXPECT_EQ(account.free(), 7 * kGiB);
+  EXPECT_EQ(account.headroom(2), 7 * kGiB);
+  EXPECT_EQ(account.charged(1), 0u);
+  EXPECT_EQ(account.held(1), 0u) << "it is not the job's use of this GPU";
+  EXPECT_TRUE(account.fits(2, 10 * kGiB));
+  EXPECT_EQ(account.in_the_way(7 * kGiB), 0u);
+  EXPECT_EQ(account.in_the_way(8 * kGiB), kGiB);
+  EXPECT_EQ(account.in_the_way(20 * kGiB), 3 * kGiB) << "no more than there is";
+  account.set_quota(2, {9 * kGiB, true});
+  EXPECT_EQ(account.in_the_way(0), 2 * kGiB) << "a promise counts, used or not";
+  EXPECT_EQ(account.overdrawn(), 0u);
+  account.set_parked(1, 0, 0);
+  EXPECT_EQ(account.in_the_way(kGiB), 0u);
+  EXPECT_EQ(account.free(), kGiB);
+}
+
 TEST(Accounts, AHugeAskDoesNotWrapAround) {
   Account account = of(10 * kGiB);
   account.set_outside(kGiB);

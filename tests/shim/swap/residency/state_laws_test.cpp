@@ -63,6 +63,9 @@ class World {
       case 6:
         asked_ = true;
         break;
+      case 7:
+        park_limit_ = roll(kChunks + 1);
+        break;
       default:
         break;
     }
@@ -99,6 +102,8 @@ class World {
             .quiesced = quiesced_,
             .answered = said_phase_ == phase_of(detached() ? State::kDetached : State::kSwappedOut),
             .asked = asked_,
+            .parked = parked_ * kChunkBytes,
+            .park_limit = park_limit_ * kChunkBytes,
             .handoff = admits(now_.state) || detached() ? Handoff::kNone : handoff_};
   }
   bool detached() const { return now_.state == State::kDetached; }
@@ -149,11 +154,15 @@ class World {
         return true;
       case Action::kTakeContexts:
         EXPECT_EQ(resident_, 0u);
+        EXPECT_EQ(parked_, 0u) << "the driver would take that as well";
         input.event = fails() ? Event::kContextsStay : Event::kContextsTaken;
         return true;
       case Action::kBringContexts:
         EXPECT_TRUE(detached());
         bring_contexts(input);
+        return true;
+      case Action::kMoveOn:
+        move_on(input);
         return true;
       case Action::kMakeWay:
         if (roll(2) == 0) resident_ = 0;
@@ -185,6 +194,17 @@ class World {
     input.event = fails() && resident_ != keep ? Event::kStopped : Event::kDone;
     resident_ = input.event == Event::kDone ? keep : keep + roll(resident_ - keep) + 1;
     if (input.event == Event::kStopped) input.error = Error::kNoHostRoom;
+    parked_ = std::max(parked_, std::min(park_limit_, kChunks - resident_));
+  }
+
+  void move_on(Input& input) {
+    EXPECT_TRUE(limited_) << "what comes back is parked no more anyway";
+    EXPECT_TRUE(context_);
+    const std::uint64_t limit = detaches_ ? 0 : park_limit_;
+    EXPECT_GT(parked_, limit);
+    input.event = fails() ? Event::kStopped : Event::kMovedOn;
+    input.error = Error::kNoHostRoom;
+    if (input.event == Event::kMovedOn) parked_ = limit;
   }
 
   void bring_contexts(Input& input) {
@@ -209,6 +229,7 @@ class World {
       resident_ = std::max(resident_, most);
       input.event = Event::kDone;
     }
+    parked_ = std::min(parked_, kChunks - resident_);
   }
 
   void make_context() {
@@ -223,6 +244,8 @@ class World {
   bool limited_ = false;
   bool detaches_ = false;
   std::uint64_t limit_ = 0;
+  std::uint64_t parked_ = 0;  // chunks
+  std::uint64_t park_limit_ = 0;
   bool context_ = true;
   bool monitored_ = true;
   bool quiesced_ = false;

@@ -239,6 +239,67 @@ TEST(ResidencyState, ForLessThanAChunkNothingComesUnlessItIsAll) {
          Action::kShrinkPool);
 }
 
+// --- parked on another GPU ---
+
+Seen parked(std::uint64_t bytes, std::uint64_t limit) {
+  Seen seen = away_under(0);
+  seen.parked = bytes;
+  seen.park_limit = limit;
+  return seen;
+}
+
+TEST(ResidencyState, WhereNothingMayBeParkedAndNoneIsWantedInTheHostNobodyIsHeld) {
+  const Step step = after(in(State::kResident), Event::kNoPeerRoom, ordered(0));
+  expect(step, State::kResident, Action::kNothing);
+  expect_backs_off(step, Error::kNoPeerRoom);
+}
+
+TEST(ResidencyState, WhatIsParkedBeyondItsLimitMovesOn) {
+  expect(look(in(State::kSwappedOut), parked(2 * kMiB, 2 * kMiB)), State::kSwappedOut,
+         Action::kShrinkPool);
+  expect(look(in(State::kSwappedOut), parked(2 * kMiB, kMiB)), State::kSwappedOut, Action::kMoveOn);
+  expect(look(in(State::kSwappingIn), parked(2 * kMiB, kMiB)), State::kSwappedOut, Action::kMoveOn);
+  EXPECT_TRUE(needs_context(Action::kMoveOn));
+}
+
+TEST(ResidencyState, ItMovesOnBeforeMoreLeavesOrComes) {
+  Seen seen = parked(2 * kMiB, kMiB);
+  seen.resident = kMiB;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
+  seen.limit = kTotal;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
+}
+
+TEST(ResidencyState, WhatComesBackIsParkedNoMoreAnyway) {
+  Seen seen = parked(2 * kMiB, 0);
+  seen.limited = false;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappingIn, Action::kSwapIn);
+}
+
+TEST(ResidencyState, ThatItHasMovedOnEndsAnErrorOfBefore) {
+  Residency from = in(State::kSwappedOut);
+  from.backoff_ns = kFirstBackoffNs;
+  const Step step = after(from, Event::kMovedOn, parked(kMiB, kMiB));
+  expect(step, State::kSwappedOut, Action::kNothing);
+  expect_says(step, Error::kFine);
+  EXPECT_EQ(step.to.backoff_ns, 0u);
+}
+
+TEST(ResidencyState, WhatDoesNotMoveOnIsTriedAgainLater) {
+  const Step step =
+      after(in(State::kSwappedOut), Event::kStopped, parked(2 * kMiB, kMiB), Error::kNoHostRoom);
+  expect(step, State::kSwappedOut, Action::kNothing);
+  expect_backs_off(step, Error::kNoHostRoom);
+}
+
+TEST(ResidencyState, ContextsLeaveOnlyOnceNothingIsParked) {
+  Seen seen = parked(kMiB, kMiB);
+  seen.detaches = true;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
+  seen.parked = 0;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kTakeContexts);
+}
+
 TEST(ResidencyState, ALiftedLimitBringsAllBack) {
   const Step step = look(in(State::kSwappedOut), away());
   expect(step, State::kSwappingIn, Action::kSwapIn);

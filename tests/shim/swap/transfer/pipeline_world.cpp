@@ -57,6 +57,23 @@ CUresult to_device(CUdeviceptr to, const void* from, size_t bytes, CUstream stre
       [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
   return CUDA_SUCCESS;
 }
+CUresult beside(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  const std::lock_guard hold(g_driven->lock);
+  ++g_driven->copies_beside;
+  g_driven->queued[stream].emplace_back([=] {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+  return CUDA_SUCCESS;
+}
+CUresult reserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *out = reinterpret_cast<CUdeviceptr>(at);
+  return at != MAP_FAILED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+CUresult unreserve(CUdeviceptr at, size_t bytes) {
+  ::munmap(reinterpret_cast<void*>(at), bytes);
+  return CUDA_SUCCESS;
+}
 CUresult set(CUdeviceptr to, unsigned value, size_t words, CUstream stream) {
   const std::lock_guard hold(g_driven->lock);
   EXPECT_EQ(value, 0u);
@@ -110,6 +127,7 @@ void watch_all(Faults& faults) {
   SWITCHYARD_WATCH(faults, cuMemSetAccess);
   SWITCHYARD_WATCH(faults, cuMemcpyDtoHAsync_v2);
   SWITCHYARD_WATCH(faults, cuMemcpyHtoDAsync_v2);
+  SWITCHYARD_WATCH(faults, cuMemcpyDtoDAsync_v2);
   SWITCHYARD_WATCH(faults, cuMemsetD32Async);
   SWITCHYARD_WATCH(faults, cuLaunchKernel);
   SWITCHYARD_WATCH(faults, cuLibraryLoadData);
@@ -134,6 +152,9 @@ PipelineTest::PipelineTest() {
   g_driver.cuMemSetAccess = access;
   g_driver.cuMemcpyDtoHAsync_v2 = to_host;
   g_driver.cuMemcpyHtoDAsync_v2 = to_device;
+  g_driver.cuMemcpyDtoDAsync_v2 = beside;
+  g_driver.cuMemAddressReserve = reserve;
+  g_driver.cuMemAddressFree = unreserve;
   g_driver.cuMemsetD32Async = set;
   g_driver.cuStreamCreate = [](CUstream* out, unsigned) {
     const std::lock_guard hold(g_driven->lock);
@@ -182,7 +203,7 @@ PipelineTest::~PipelineTest() {
     const RangesLock held;
     while (swap::count() != 0) {
       const swap::Range range = swap::take(0);
-      for (unsigned c = 0; c < range.count; ++c) swap::pinned_pool::give_back(range.chunks[c].host);
+      for (unsigned c = 0; c < range.count; ++c) swap::drop_copies(range.chunks[c]);
       std::free(range.chunks);
     }
   }
@@ -253,12 +274,14 @@ void PipelineTest::expect_nothing_lost() {
       if (resides) resident += static_cast<std::int64_t>(chunk.bytes);
       const char* there = resides && !chunk.contents_pending ? chunk_at(i, c)
                           : chunk.zero                       ? zeros.data()
-                                       : static_cast<const char*>(chunk.host.at);
+                          : chunk.parked ? reinterpret_cast<const char*>(chunk.parked.at)
+                                         : static_cast<const char*>(chunk.host.at);
       ASSERT_NE(there, nullptr) << "range " << i << " chunk " << c << " is nowhere";
       EXPECT_EQ(std::memcmp(there, contents_[i].data() + c * kMiB2, chunk.bytes), 0)
           << "range " << i << " chunk " << c;
       if (resides && !chunk.contents_pending) {
         EXPECT_FALSE(chunk.zero);
+        EXPECT_FALSE(chunk.parked) << "it holds another GPU's room for nothing";
         EXPECT_FALSE(chunk.host && chunk.digest == swap::Digest{}) << "a copy is kept for nothing";
       }
     }
@@ -269,6 +292,24 @@ void PipelineTest::expect_nothing_lost() {
 swap::Moved PipelineTest::out(std::uint64_t bytes) {
   const RangesLock held;
   return swap::move_out(0, bytes, note_resident);
+}
+
+swap::Moved PipelineTest::out_parking(std::uint64_t most) {
+  const RangesLock held;
+  static std::uint64_t left;
+  left = most;
+  const auto may_park = [](unsigned lane, std::uint64_t wanted) {
+    if (wanted > left) return false;
+    left -= wanted;
+    swap::parking::count(lane, 1, wanted);
+    return true;
+  };
+  return swap::move_out(0, UINT64_MAX, note_resident, may_park);
+}
+
+swap::Moved PipelineTest::move_on(std::uint64_t bytes) {
+  const RangesLock held;
+  return swap::move_on(0, bytes, [](unsigned) {});
 }
 
 swap::Moved PipelineTest::in(std::uint64_t bytes) {

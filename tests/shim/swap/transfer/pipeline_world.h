@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "shim/swap/host/pinned_pool.h"
+#include "shim/swap/memory/parking.h"
 #include "shim/swap/memory/range_table.h"
 #include "shim/swap/transfer/pipeline.h"
 #include "tests/shim/engine/world.h"
@@ -30,6 +31,7 @@ struct Driven {
   std::mutex lock;  // of what follows
   int live_handles = 0;
   int copies_in = 0;
+  int copies_beside = 0;  // between GPUs
   int sets = 0;
   int launches = 0;
   std::vector<std::uint64_t> permitted;  // bytes of each call
@@ -69,6 +71,9 @@ class PipelineTest : public EngineTest {
   void expect_nothing_lost();
 
   swap::Moved out(std::uint64_t bytes = UINT64_MAX);
+  // As much as `most` may be parked on the GPU of lane 1.
+  swap::Moved out_parking(std::uint64_t most);
+  static swap::Moved move_on(std::uint64_t bytes = UINT64_MAX);
   swap::Moved in(std::uint64_t bytes = UINT64_MAX);
   static std::uint64_t kept();
 

@@ -1,0 +1,259 @@
+// Memory of one GPU that is parked on another: who may, how it counts there, and how it makes way.
+#include "monitor/residency/parking.h"
+
+#include <gtest/gtest.h>
+
+#include "switchyard/status.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+// a has 2 GiB on the first of two GPUs of 4 GiB, and sees both.
+struct Parkable : Rig {
+  Joined a;
+
+  explicit Parkable(const char* where = "peer", unsigned sees = 2, Ask ask = {})
+      : Rig(2, 4 * kGiB, with_host_pool(64 * kGiB)), a(joins(where, sees, std::move(ask))) {
+    EXPECT_TRUE(allocate(a, 2 * kGiB));
+    a.shim.swappable(2 * kGiB);
+    a.lane().used_bytes = 2 * kGiB;
+    pass(seconds(1));
+  }
+
+  Joined joins(const char* where, unsigned sees, Ask ask) {
+    ask.name = "a";
+    ask.swappable = "yes";
+    ask.park = where;
+    return runs(ask, sees);
+  }
+  // Another job that sees the second GPU alone.
+  Joined on_second(const Ask& ask) {
+    wire::Hello hello = hello_of(ask);
+    const Uuid uuid = uuid_of(1);
+    std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+    return join_as({next_pid++, 1000}, hello);
+  }
+  abi::Residency& words() const { return a.shim.residency(0); }
+  void says_parked(std::uint64_t bytes) {
+    a.lane(0).parked_lane = bytes != 0 ? 2 : 0;
+    a.lane(0).parked_bytes = bytes;
+    gpus.uses[1][a.client->peer.pid] = bytes;
+  }
+  // It is ordered out, parks so much, and the rest is in the host.
+  void parks(std::uint64_t bytes) {
+    tell("swap-out", "a");
+    says_parked(bytes);
+    a.shim.be_absent();
+    listed(a) = 0;
+    pass(milliseconds(50));
+  }
+  json gpu(unsigned at) { return job()["gpus"][at]; }
+  json status_of(unsigned at) { return ask({{"op", "status"}})["gpus"][at]; }
+};
+
+constexpr std::uint64_t kSpare = 4 * kGiB / kKeptForOverhead;
+
+TEST(Parking, WhatLeavesMayBeParkedAndCountsThereBeforeTheClientSeesIt) {
+  Parkable rig;
+  rig.tell("swap-out", "a");
+  EXPECT_EQ(rig.words().park_lane, 2u);
+  EXPECT_EQ(rig.words().park_bytes, 2 * kGiB);
+  EXPECT_EQ(rig.words().park_only, 1u);
+  EXPECT_EQ(rig.account(1).free(), 2 * kGiB);
+}
+
+TEST(Parking, WhatIsParkedIsShownAndIsNobodysUse) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  EXPECT_EQ(rig.gpu(0)["memory_parked_bytes"], 2 * kGiB);
+  EXPECT_EQ(rig.gpu(0)["memory_swapped_bytes"], 2 * kGiB);
+  EXPECT_EQ(rig.gpu(0)["parked_on"], json::array({rig.monitor.gpus().all()[1].info.uuid_text}));
+  EXPECT_EQ(rig.gpu(1)["memory_used_bytes"], 0u) << "NVML says that the process has it there";
+  EXPECT_EQ(rig.status_of(1)["memory_parked_bytes"], 2 * kGiB);
+  EXPECT_EQ(rig.job()["state_reason"], "swap-out, parked on GPU 1");
+  EXPECT_EQ(rig.job()["park"], "peer");
+}
+
+TEST(Parking, WhoseMemoryGoesToTheHostParksNothing) {
+  Parkable rig("host");
+  rig.tell("swap-out", "a");
+  EXPECT_EQ(rig.words().park_bytes, 0u);
+  EXPECT_EQ(rig.words().park_only, 0u);
+  EXPECT_EQ(rig.gpu(0)["not_parked_reason"], nullptr);
+}
+
+TEST(Parking, NothingIsParkedInWhatIsReservedOrKeptForContexts) {
+  Parkable rig("auto");
+  const Joined b = rig.on_second({.name = "b", .memory = "3GiB"});
+  rig.tell("swap-out", "a");
+  EXPECT_EQ(rig.words().park_bytes, kGiB - kSpare);
+  EXPECT_EQ(rig.words().park_only, 0u) << "the rest goes to the host";
+  EXPECT_EQ(rig.gpu(0)["not_parked_reason"], "no other GPU that it sees has unreserved room");
+}
+
+TEST(Parking, WhoSeesOneGpuIsToldWhy) {
+  Parkable rig("peer", 1);
+  rig.tell("swap-out", "a");
+  EXPECT_EQ(rig.words().park_bytes, 0u);
+  EXPECT_EQ(rig.words().park_only, 1u);
+  EXPECT_EQ(rig.gpu(0)["not_parked_reason"], "its process sees no other GPU");
+  rig.a.shim.say(abi::kResident, abi::kSwapNoPeerRoom);
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(rig.a.shim.told_to_leave());
+  EXPECT_NE(rig.gpu(0)["swap_error"].get<std::string>().find("--park auto"), std::string::npos);
+}
+
+TEST(Parking, WhatIsNotParkedIsNotHeldThere) {
+  Parkable rig("auto");
+  rig.parks(kGiB);
+  EXPECT_EQ(rig.words().park_bytes, kGiB);
+  EXPECT_EQ(rig.account(1).free(), 3 * kGiB);
+}
+
+TEST(Parking, WhoAsksForTheRoomWaitsUntilItHasMovedOn) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  EXPECT_EQ(rig.words().park_bytes, kGiB) << "no more than is needed";
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  EXPECT_EQ(rig.words().park_bytes, kGiB);
+  rig.says_parked(kGiB);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGranted);
+}
+
+TEST(Parking, WhatWouldNotFitAllTheSameDisturbsNobody) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  EXPECT_EQ(rig.charge(b, 5 * kGiB).verdict, wire::kGpuFull);
+  EXPECT_EQ(rig.words().park_bytes, 2 * kGiB);
+}
+
+TEST(Parking, AReservationIsGivenAndItsFirstAllocationWaits) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b", .memory = "3GiB"});
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.words().park_bytes, kGiB);
+  EXPECT_EQ(rig.charge(b, kMiB).verdict, wire::kWait) << "the device may be full";
+  rig.says_parked(kGiB);
+  EXPECT_EQ(rig.charge(b, kMiB).verdict, wire::kGranted);
+}
+
+TEST(Parking, WhoCannotMoveOnKeepsNobodyWaiting) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.a.shim.say(abi::kAbsent, abi::kSwapNoHostRoom);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+}
+
+TEST(Parking, WhereNothingMovesOnTheWaitEnds) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  for (int i = 0; i < 99; ++i) {
+    ASSERT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait) << i;
+    rig.pass(milliseconds(100));
+  }
+  rig.pass(milliseconds(100));
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
+}
+
+TEST(Parking, AJobThatComesBackToThatGpuWaitsForItToo) {
+  Parkable rig;
+  const Joined b = rig.on_second({.name = "b", .swappable = "yes"});
+  b.shim.open_context();
+  ASSERT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGranted);
+  ASSERT_TRUE(b.shim.allocate(3 * kGiB));
+  b.shim.swappable(3 * kGiB);
+  rig.gpus.uses[1][b.client->peer.pid] = 3 * kGiB;
+  rig.tell("swap-out", "b");
+  b.shim.be_absent();
+  rig.gpus.uses[1][b.client->peer.pid] = 0;
+  rig.pass(seconds(1));
+  rig.parks(2 * kGiB);
+  ASSERT_EQ(rig.words().park_bytes, 2 * kGiB);
+  rig.tell("swap-in", "b");
+  EXPECT_TRUE(b.shim.told_to_leave()) << "the device has no room yet";
+  EXPECT_EQ(rig.words().park_bytes, kGiB);
+  rig.says_parked(kGiB);
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(b.shim.told_to_leave());
+}
+
+TEST(Parking, WhenItComesBackNothingMayBeThereAnyMore) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  rig.tell("swap-in", "a");
+  EXPECT_EQ(rig.words().park_bytes, 0u);
+  EXPECT_EQ(rig.account(1).free(), 2 * kGiB) << "until it has left";
+  rig.says_parked(0);
+  rig.a.shim.be_resident();
+  rig.listed(rig.a) = 2 * kGiB;
+  rig.pass(milliseconds(50));
+  rig.gpus.uses[1].clear();
+  rig.pass(seconds(2));
+  EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+}
+
+TEST(Parking, WhoseContextsLeaveParksNothing) {
+  Parkable rig("auto");
+  rig.parks(2 * kGiB);
+  rig.a.shim.memory().contexts = abi::kContextsMayLeave;
+  rig.ask({{"op", "pause"}, {"target", "a"}, {"release", true}, {"contexts", true}});
+  EXPECT_EQ(rig.words().park_bytes, 0u);
+  EXPECT_EQ(rig.words().park_only, 0u);
+}
+
+TEST(Parking, ADeadClientHasNothingThere) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  rig.gpus.uses[1].clear();
+  rig.dies(rig.a);
+  EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+  EXPECT_EQ(rig.status_of(1)["memory_parked_bytes"], 0u);
+}
+
+TEST(Parking, ANewMonitorCountsWhatItFinds) {
+  Parkable rig;
+  wire::Hello hello = hello_of({.name = "z", .swappable = "yes", .park = "peer"}, 2, wire::kRejoin);
+  hello.used_bytes[0] = kGiB;
+  hello.paused = 1;  // by a person, with its memory away
+  const Joined z = rig.join_as({rig.next_pid++, 1000}, hello);
+  z.shim.swappable(kGiB);
+  z.shim.residency().resident_bytes = 0;
+  z.shim.residency().phase = abi::kAbsent;
+  z.lane(0).parked_lane = 2;
+  z.lane(0).parked_bytes = kGiB;
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(z.shim.residency().park_bytes, kGiB);
+  EXPECT_EQ(z.shim.residency().park_lane, 2u);
+  EXPECT_EQ(rig.account(1).parked(), kGiB);
+}
+
+TEST(Parking, WhatAClientMakesUpTakesNothingFromOthers) {
+  Parkable rig("host");
+  for (const std::uint32_t lane : {1u, 2u, 3u, ~0u}) {
+    rig.a.lane(0).parked_lane = lane;
+    rig.a.lane(0).parked_bytes = ~0ull;
+    rig.pass(milliseconds(50));
+    EXPECT_EQ(rig.account(1).parked(), 0u) << lane;
+    EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+  }
+}
+
+TEST(Parking, WhoTakesTurnsUsesTheHostForTheRest) {
+  Parkable rig("peer", 2, {.oversubscribe = "yes"});
+  const Joined b = rig.on_second({.name = "b", .memory = "3GiB"});
+  rig.tell("swap-out", "a");
+  EXPECT_EQ(rig.words().park_only, 0u) << "others wait for its memory";
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test

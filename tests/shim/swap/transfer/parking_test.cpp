@@ -1,0 +1,170 @@
+// Chunks that leave for another GPU, come back from it, or move on from there to the host.
+#include "shim/swap/memory/parking.h"
+
+#include "shim/swap/transfer/digest.h"
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+using swap::Stop;
+namespace parking = swap::parking;
+namespace pinned_pool = swap::pinned_pool;
+
+class ParkedChunks : public PipelineTest {
+ protected:
+  ParkedChunks() { parking::clear(); }
+  ~ParkedChunks() override {
+    for (auto& piece : taken_) pinned_pool::give_back(piece);
+  }
+  static std::uint64_t parked() { return parking::parked(0).bytes; }
+  void take_all_host_room_but(std::uint64_t bytes) {
+    while (pinned_pool::free_bytes(0) > bytes) taken_.push_back(pinned_pool::take(0, kMiB2));
+  }
+
+  std::vector<pinned_pool::Piece> taken_;
+};
+
+TEST_F(ParkedChunks, OutAndInKeepsEveryByteAndLeavesNothingThere) {
+  const std::uint64_t room = pinned_pool::free_bytes(0);
+  const swap::Moved left = out_parking(UINT64_MAX);
+  EXPECT_EQ(left.stop, Stop::kNothing);
+  EXPECT_EQ(left.copied, 5 * kMiB2);
+  EXPECT_EQ(left.parked, 5 * kMiB2);
+  EXPECT_EQ(pinned_pool::free_bytes(0), room) << "none of it is in the host";
+  EXPECT_EQ(parked(), 5 * kMiB2);
+  EXPECT_EQ(parking::parked(0).on, 1u);
+  EXPECT_EQ(driven_.live_handles, 5);
+  EXPECT_EQ(g_resident, 0);
+  expect_nothing_lost();
+  const swap::Moved back = in();
+  EXPECT_EQ(back.copied, 5 * kMiB2);
+  EXPECT_EQ(back.parked, 5 * kMiB2);
+  EXPECT_EQ(parked(), 0u);
+  EXPECT_EQ(driven_.live_handles, 5) << "its own, and nothing there";
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatMayNotBeParkedGoesToTheHost) {
+  EXPECT_EQ(out_parking(2 * kMiB2).parked, 2 * kMiB2);
+  EXPECT_EQ(parked(), 2 * kMiB2);
+  EXPECT_EQ(g_resident, 0);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, ZeroAndUnchangedChunksAreNotParkedOnceTheGpuIsTrusted) {
+  out();
+  in();
+  zero(1, 0);
+  change(0, 1);
+  const swap::Moved left = out_parking(UINT64_MAX);
+  EXPECT_EQ(left.skipped, 4 * kMiB2);
+  EXPECT_EQ(left.parked, kMiB2);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatWasParkedFirstMakesTheGpuTrusted) {
+  zero(0, 0);
+  const swap::Moved left = out_parking(UINT64_MAX);
+  EXPECT_EQ(left.skipped, kMiB2) << "the last to leave is known to be zero by then";
+  EXPECT_EQ(left.parked, 4 * kMiB2);
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, AGpuThatComputesWronglyIsFoundOutThereToo) {
+  driven_.computes_wrongly = true;
+  zero(0, 0);
+  EXPECT_EQ(out_parking(UINT64_MAX).parked, 5 * kMiB2);
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, MovingOnKeepsEveryByteAndGivesTheRoomBack) {
+  out_parking(UINT64_MAX);
+  EXPECT_EQ(move_on(3 * kMiB2).copied, 3 * kMiB2);
+  EXPECT_EQ(parked(), 2 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 2);
+  expect_nothing_lost();
+  EXPECT_EQ(move_on().copied, 2 * kMiB2);
+  EXPECT_EQ(parked(), 0u);
+  EXPECT_EQ(driven_.live_handles, 0);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatMovedOnIsAKeptCopyOnceItIsBack) {
+  out_parking(UINT64_MAX);
+  move_on();
+  in();
+  EXPECT_EQ(kept(), 5 * kMiB2);
+  EXPECT_EQ(out_parking(UINT64_MAX).skipped, 5 * kMiB2) << "it has not changed";
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatFindsNoRoomInTheHostStaysParked) {
+  out_parking(UINT64_MAX);
+  take_all_host_room_but(2 * kMiB2);
+  const swap::Moved on = move_on();
+  EXPECT_EQ(on.stop, Stop::kNoHostRoom);
+  EXPECT_EQ(on.copied, 2 * kMiB2) << "what was begun ends";
+  EXPECT_EQ(parked(), 3 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhereTheDriverGivesNoMemoryTheRestGoesToTheHost) {
+  static int left;
+  left = 2;
+  static decltype(g_driver.cuMemCreate) create;
+  create = g_driver.cuMemCreate;
+  g_driver.cuMemCreate = [](CUmemGenericAllocationHandle* out, size_t bytes,
+                            const CUmemAllocationProp* properties, unsigned long long flags) {
+    return left-- > 0 ? create(out, bytes, properties, flags) : CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  const swap::Moved out = out_parking(UINT64_MAX);
+  EXPECT_EQ(out.stop, Stop::kNothing);
+  EXPECT_EQ(out.parked, 2 * kMiB2);
+  EXPECT_EQ(out.unparked, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(parked(), 2 * kMiB2) << "the one that failed is counted off";
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhateverCallFailsNothingIsLostAndNothingIsKeptThere) {
+  for (int call = 1; call < 80; ++call) {
+    SCOPED_TRACE(call);
+    faults().fail(call);
+    out_parking(3 * kMiB2);
+    expect_nothing_lost();
+    move_on(kMiB2);
+    expect_nothing_lost();
+    in();
+    expect_nothing_lost();
+    faults().none();
+    out_parking(UINT64_MAX);
+    expect_nothing_lost();
+    EXPECT_EQ(in().stop, Stop::kNothing);
+    expect_nothing_lost();
+    EXPECT_EQ(parked(), 0u);
+    EXPECT_EQ(driven_.live_handles, 5);
+    for (unsigned range : {0u, 1u}) change(range, 1);
+  }
+}
+
+TEST_F(ParkedChunks, MemoryThatIsFreedWhileItIsParkedGivesTheRoomBack) {
+  out_parking(UINT64_MAX);
+  const swap::RangesLock held;
+  for (std::size_t i = 0; i < swap::count(); ++i) {
+    for (unsigned c = 0; c < swap::at(i).count; ++c) swap::drop_copies(swap::at(i).chunks[c]);
+  }
+  EXPECT_EQ(parked(), 0u);
+  EXPECT_EQ(driven_.live_handles, 0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
