@@ -27,6 +27,7 @@
 #include "monitor/residency/residency.h"
 #include "monitor/scheduling/scheduler.h"
 #include "monitor/scheduling/slice_controller.h"
+#include "monitor/statistics/statistics.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -98,6 +99,7 @@ class Monitor {
   SharedMemory& shared_memory() { return shared_memory_; }
   Closer& closer() { return closer_; }
   Users& users() { return users_; }
+  Statistics& statistics() { return statistics_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -119,6 +121,7 @@ class Monitor {
   Residency residency_;
   SliceController slice_controller_;
   Scheduler scheduler_;
+  Statistics statistics_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.
