@@ -361,6 +361,7 @@ void Monitor::tick(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
+  statistics_.tick(registry_, now);
   std::erase_if(departed_, [&](const auto& departed) {
     const bool over = !departed.second.watched && now >= departed.second.until;
     if (over) slice_controller_.died(departed.first);

@@ -28,6 +28,7 @@
 #include "monitor/residency/residency.h"
 #include "monitor/scheduling/scheduler.h"
 #include "monitor/scheduling/slice_controller.h"
+#include "monitor/statistics/statistics.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -102,6 +103,7 @@ class Monitor {
   SharedMemory& shared_memory() { return shared_memory_; }
   Closer& closer() { return closer_; }
   Users& users() { return users_; }
+  Statistics& statistics() { return statistics_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -125,6 +127,7 @@ class Monitor {
   SliceController slice_controller_;
   Migrations migrations_;
   Scheduler scheduler_;
+  Statistics statistics_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.

@@ -86,6 +86,11 @@
 //     monitor: target = max ; cut = n          client: entered += 1 ; stop if cut and all there:
 //     (a larger count: target again, n + 1)            left += 1, sleep on `cut`; else launch
 //
+// Records: the last collectives that the process has launched, and, while kRecordLaunches stands in
+// a lane's attention, the kernels and graphs whose class the monitor wants. By them people are told
+// how many iterations a second it does, and which collective a rank lacks. Record n stands at
+// (n - 1) % kRecords. Its number is 0 while it is written, and stored last. Older ones are lost.
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -108,11 +113,12 @@ namespace switchyard::abi {
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
 inline constexpr std::uint32_t kLayoutVersion = 7;
 inline constexpr unsigned kMaxGpus = 16;
-inline constexpr std::size_t kPageBytes = 16384;
+inline constexpr std::size_t kPageBytes = 24576;
 inline constexpr std::size_t kMemoriesOffset = 5632;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 inline constexpr std::size_t kResidenciesOffset = 12288;
 inline constexpr std::size_t kCommunicatorsOffset = 14336;
+inline constexpr std::size_t kRecordsOffset = 16384;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -147,6 +153,9 @@ inline constexpr std::uint32_t kBurstBegins = 1u
 // With kTimeBursts: ring when a wait of the CPU begins or ends, and for Gate::ring_after; the
 // monitor's alone.
 inline constexpr std::uint32_t kTellWaits = 1u << 7;
+
+// Record launches (Page::records); the monitor's alone.
+inline constexpr std::uint32_t kRecordLaunches = 1u << 8;
 
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
@@ -385,6 +394,34 @@ struct alignas(64) Communicator {
 static_assert(sizeof(Communicator) == 64 && offsetof(Communicator, launched) == 24,
               "the communicator's layout changed: raise kLayoutVersion");
 
+inline constexpr unsigned kRecords = 512;
+
+// One collective, or one kernel or graph that was launched.
+struct Record {
+  Word32 number;   // 0: it is being written
+  Word32 time_us;  // CLOCK_MONOTONIC, the low half
+  Word32 what;     // below
+  Word32 bytes;    // of the collective's buffer, at most kMostRecordedBytes
+};
+static_assert(sizeof(Record) == 16, "the record's layout changed: raise kLayoutVersion");
+inline constexpr std::uint32_t kMostRecordedBytes = ~0u;
+
+// Record::what of a launch: this bit, and a hash of what is launched. The low byte is its class.
+inline constexpr std::uint32_t kLaunchRecord = 1u << 31;
+inline constexpr unsigned kLaunchClasses = 256;
+// Of a collective: its communicator's slot, its kind, and the low bits of `launched` with it.
+inline constexpr std::uint32_t kRecordedCounts = 1u << 22;
+inline constexpr std::uint32_t kRecordedKinds = 16;
+static_assert(kMostCommunicators * kRecordedKinds * std::uint64_t{kRecordedCounts} ==
+                      kLaunchRecord &&
+                  kMostCollectives <= kRecordedKinds,
+              "a record has no room for it");
+constexpr std::uint32_t collective_record(unsigned slot, std::uint32_t kind,
+                                          std::uint64_t launched) {
+  return (slot * kRecordedKinds + kind) * kRecordedCounts +
+         static_cast<std::uint32_t>(launched % kRecordedCounts);
+}
+
 struct Page {
   Head head;
 
@@ -393,7 +430,8 @@ struct Page {
   Word32 monitor_pid;            // in the monitor's PID namespace; for messages only
   Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
   Word32 cut;  // 0: none is asked for; else it changes with every target. A futex word
-  std::uint8_t reserved_monitor[44];
+  Word64 recorded_classes[kLaunchClasses / 64];  // a bit for each class of launches
+  std::uint8_t reserved_monitor[8];
 
   // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
   // at every `set` (card_seq odd while it writes). The client says it again when it joins anew, so
@@ -401,7 +439,8 @@ struct Page {
   alignas(64) Word32 card_seq;
   // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
   Word32 collectives[kMostCollectives];
-  std::uint8_t reserved_card[8];
+  Word32 recorded;  // how many records there were, the one that is being written with them
+  std::uint8_t reserved_card[4];
   JobCard card;
 
   // --- client → monitor ---
@@ -417,12 +456,15 @@ struct Page {
   Gate gates[kMaxGpus];                            // likewise
   Residency residencies[kMaxGpus];                 // likewise
   Communicator communicators[kMostCommunicators];  // they fill what was reserved here
+
+  // --- client → monitor ---
+  Record records[kRecords];
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
                   offsetof(Page, gates) == kGatesOffset &&
                   offsetof(Page, residencies) == kResidenciesOffset &&
                   offsetof(Page, communicators) == kCommunicatorsOffset &&
-                  sizeof(Page) <= kPageBytes,
+                  offsetof(Page, records) == kRecordsOffset && sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

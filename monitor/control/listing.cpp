@@ -10,6 +10,7 @@
 #include "monitor/control/memory_listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
+#include "monitor/control/statistics_listing.h"
 #include "monitor/core/ancestry.h"
 
 namespace switchyard::monitor {
@@ -48,7 +49,7 @@ constexpr std::size_t kPartBytes = 128 * 1024;
 
 // At least what a job takes in a listing, its longest names aside.
 std::size_t listed_bytes(const Job& job) {
-  return 1000 + 1500 * job.seen.size() + 100 * job.clients.size();
+  return 1000 + 1500 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
 }
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
@@ -312,15 +313,18 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
   };
 }
 
-// `ranks`: how many of its communicators are in it.
-json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& ranks) {
+// `bytes`: about what its ranks take of text.
+json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json processes = json::array();
+  const auto late = monitor.statistics().progress.late(job);
   for (const ClientId id : job.clients) {
     if (const Client* client = monitor.registry().client(id)) {
-      processes.push_back({{"pid", client->peer.pid},
-                           {"name", client->process},
-                           {"observer", client->observer},
-                           {"collectives", list_collectives(*client->page)}});
+      json process = {{"pid", client->peer.pid},
+                      {"name", client->process},
+                      {"observer", client->observer},
+                      {"collectives", list_collectives(*client->page)}};
+      process.update(list_progress(monitor, late, id, now));
+      processes.push_back(std::move(process));
     }
   }
   json gpus = json::array();
@@ -367,7 +371,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& ranks) {
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},
   };
-  ranks = list_communicators(monitor, job, now, out);
+  bytes = kRankBytes * list_communicators(monitor, job, now, out);
+  bytes += kStallBytes * list_statistics(monitor, job, now, out);
   return out;
 }
 
@@ -375,8 +380,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& ranks) {
 
 json list_alone(Monitor& monitor, const Job& job, Time now) {
   json out = success();
-  std::size_t ranks = 0;
-  out.update(list_job(monitor, job, now, ranks));
+  std::size_t bytes = 0;
+  out.update(list_job(monitor, job, now, bytes));
   return out;
 }
 
@@ -402,9 +407,9 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   std::size_t bytes = 0;
   auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
   for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
-    std::size_t ranks = 0;
-    jobs.push_back(list_job(monitor, job->second, now, ranks));
-    bytes += listed_bytes(job->second) + kRankBytes * ranks;
+    std::size_t of_ranks = 0;
+    jobs.push_back(list_job(monitor, job->second, now, of_ranks));
+    bytes += listed_bytes(job->second) + of_ranks;
   }
   if (job != all.end()) {
     return {{"jobs", std::move(jobs)}, {"more_after", std::prev(job)->first}};

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "monitor/platform/receive.h"
 
@@ -385,6 +386,76 @@ void ClientPage::set_target(const CommunicatorReport& communicator, std::uint64_
 
 void ClientPage::ask_for_cut(std::uint32_t number) {
   if (page().cut.exchange(number, std::memory_order_seq_cst) != number) wake_all(page().cut);
+}
+
+namespace {
+
+// Nothing while it is written, or where another stands in its place by now. No record has number 0.
+std::optional<RecordReport> read_record(const abi::Page& page, std::uint32_t number) {
+  if (number == 0) return std::nullopt;
+  const abi::Record& from = page.records[(number - 1) % abi::kRecords];
+  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  const RecordReport out{from.time_us.load(std::memory_order_relaxed),
+                         from.what.load(std::memory_order_relaxed),
+                         from.bytes.load(std::memory_order_relaxed)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
+  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
+  const std::uint32_t came = recorded - cursor.read;
+  const std::uint32_t first = came > abi::kRecords ? recorded - abi::kRecords : cursor.read;
+  const std::uint32_t unfinished = std::exchange(cursor.unfinished, 0);
+  for (std::uint32_t number = first + 1; number != recorded + 1; ++number) {
+    const auto record = read_record(page(), number);
+    if (record) {
+      out.push_back(*record);
+    } else if (number != unfinished && number != 0 && recorded - number < abi::kRecords / 2) {
+      // Its writer gets time until the next call.
+      cursor.unfinished = number;
+      const std::uint32_t read = std::exchange(cursor.read, number - 1);
+      return number - 1 - read;
+    }
+  }
+  cursor.read = recorded;
+  return came;
+}
+
+std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& communicator,
+                                                     std::uint64_t launched) const {
+  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
+  std::optional<OperationReport> out;
+  std::uint32_t least = abi::kRecordedCounts;
+  for (std::uint32_t back = abi::kRecords; back-- != 0;) {
+    const auto record = read_record(page(), recorded - back);
+    if (!record || (record->what & abi::kLaunchRecord) != 0) continue;
+    const std::uint32_t slot_and_kind = record->what / abi::kRecordedCounts;
+    if (slot_and_kind / abi::kRecordedKinds != communicator.slot) continue;
+    // A group has one record for all of its operations: the first record that counts it.
+    const auto beyond =
+        static_cast<std::uint32_t>((record->what - launched) % abi::kRecordedCounts);
+    if (beyond >= abi::kRecordedCounts / 2 || beyond >= least) continue;
+    least = beyond;
+    out = OperationReport{slot_and_kind % abi::kRecordedKinds, record->bytes};
+  }
+  return out;
+}
+
+void ClientPage::record_launches(bool on, const LaunchClasses::Set& classes) {
+  for (unsigned word = 0; word < abi::kLaunchClasses / 64; ++word) {
+    const auto part = (classes >> (64 * word)) & LaunchClasses::Set(~std::uint64_t{0});
+    store_if_other(page().recorded_classes[word], on ? part.to_ullong() : 0);
+  }
+  for (unsigned at = 0; at < lane_count_; ++at) {
+    abi::Word32& attention = lane(at).attention;
+    const bool is_on = (attention.load(std::memory_order_relaxed) & abi::kRecordLaunches) != 0;
+    if (on && !is_on) attention.fetch_or(abi::kRecordLaunches, std::memory_order_relaxed);
+    if (!on && is_on) attention.fetch_and(~abi::kRecordLaunches, std::memory_order_relaxed);
+  }
 }
 
 std::uint64_t ClientPage::credit(unsigned at, std::uint64_t granted) const {

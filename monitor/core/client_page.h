@@ -16,10 +16,12 @@
 #include <boost/interprocess/mapped_region.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "monitor/policy/bursts.h"
+#include "monitor/policy/launch_classes.h"
 #include "monitor/policy/slices.h"
 #include "switchyard/abi.h"
 #include "switchyard/fd.h"
@@ -131,6 +133,25 @@ struct CommunicatorReport {
   bool operator==(const CommunicatorReport&) const = default;
 };
 
+// Something that a client has launched (abi.h: Record), copied.
+struct RecordReport {
+  std::uint32_t time_us = 0;
+  std::uint32_t what = 0;
+  std::uint32_t bytes = 0;
+};
+
+// How far a client's records were read.
+struct RecordCursor {
+  std::uint32_t read = 0;
+  std::uint32_t unfinished = 0;  // the record that was still being written; 0: none
+};
+
+// An operation in a communicator.
+struct OperationReport {
+  std::uint32_t kind = 0;
+  std::uint64_t bytes = 0;
+};
+
 // What a client says about a cut (abi.h), as of one moment.
 struct CutReport {
   std::vector<CommunicatorReport> communicators;
@@ -236,6 +257,15 @@ class ClientPage {
   void set_target(const CommunicatorReport& communicator, std::uint64_t launched);
   // 0: none is asked for. Wakes who sleeps there.
   void ask_for_cut(std::uint32_t number);
+
+  // Appends what was launched since the last call; at most as much as the ring holds. Answers how
+  // many records there were; more than were appended: some are lost.
+  std::uint32_t read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const;
+  // Operation number `launched` of its communicator, if it is among the last ones.
+  std::optional<OperationReport> operation(const CommunicatorReport& communicator,
+                                           std::uint64_t launched) const;
+  // Which launches it records.
+  void record_launches(bool on, const LaunchClasses::Set& classes);
 
   // Credit as the client shows it, never more than `granted`.
   std::uint64_t credit(unsigned lane, std::uint64_t granted) const;

@@ -106,7 +106,7 @@ struct Job {
   Pause pause;
   GangHold gang;
   GangKind gang_kind = GangKind::kNone;  // as of the last tick
-  bool turn_ends = false;     // its ranks are to stop, for it is another's turn (policy/grants.h)
+  bool turn_ends = false;  // its ranks are to stop, for it is another's turn (policy/grants.h)
   Migration migration;
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;

@@ -131,6 +131,16 @@ std::string process_name(pid_t pid) {
   return printable(name);
 }
 
+char process_state(pid_t pid) {
+  if (pid <= 0) return 0;
+  std::ifstream file(proc(pid, "stat"));
+  std::string text;
+  std::getline(file, text);
+  // The name before it may have anything in it.
+  const std::size_t end = text.rfind(')');
+  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
+}
+
 std::string user_name(uid_t uid) {
   // Never destroyed: its thread may stand in a name service when the process ends.
   static auto* const names = new UserNames;

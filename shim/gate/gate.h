@@ -41,7 +41,9 @@ inline abi::Lane* attentive_beside(abi::Lane* lane) {
 }
 // When the gate has anything to do for it.
 inline constexpr std::uint32_t kNotTheGates =
-    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins | abi::kTellWaits;
+    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins | abi::kTellWaits | abi::kRecordLaunches;
+inline constexpr std::uint32_t kNotForWaits =
+    abi::kSwappable | abi::kBurstBegins | abi::kRecordLaunches;
 inline abi::Lane* attentive(abi::Lane* lane) { return attentive_beside<kNotTheGates>(lane); }
 inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 
@@ -77,8 +79,7 @@ class Waiting {
  public:
   // For a stream or event, for all that the context has, or for that before it ends.
   enum What { kStream, kContext, kEnd };
-  explicit Waiting(What what)
-      : Waiting(attentive_beside<abi::kSwappable | abi::kBurstBegins>(current_lane()), what) {}
+  explicit Waiting(What what) : Waiting(attentive_beside<kNotForWaits>(current_lane()), what) {}
   Waiting(abi::Lane* lane, What what) : lane_(lane) {
     if (lane_ != nullptr) [[unlikely]]
       before(what);

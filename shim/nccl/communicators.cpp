@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "shim/client/process.h"
+#include "shim/client/records.h"
 #include "shim/client/settings.h"
 #include "shim/clock.h"
 #include "shim/lock.h"
@@ -216,7 +217,11 @@ void count(int slot, const Step& step) {
   abi::Communicator& shown = page().communicators[slot];
   truth.bytes.fetch_add(step.bytes, std::memory_order_relaxed);
   if (step.sent != 0) truth.sent.fetch_add(step.sent, std::memory_order_relaxed);
-  truth.launched.fetch_add(step.launched, std::memory_order_relaxed);
+  const std::uint64_t launched =
+      truth.launched.fetch_add(step.launched, std::memory_order_relaxed) + step.launched;
+  records::note(abi::collective_record(static_cast<unsigned>(slot),
+                                       static_cast<std::uint32_t>(step.last), launched),
+                step.last_bytes);
   shown.last_kind.store(static_cast<std::uint32_t>(step.last), std::memory_order_relaxed);
   shown.last_bytes.store(step.last_bytes, std::memory_order_relaxed);
   shown.last_ns.store(monotonic_ns(), std::memory_order_relaxed);

@@ -4,7 +4,7 @@
 // load. No getenv, no allocation, no lock, no system call, except while the monitor has something
 // to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
 // for the times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring
-// after so many launches: a few loads each.
+// after so many launches: a few loads each. A third asks for records (client/records.h): a hash.
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing: it is not
 // counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
@@ -18,6 +18,7 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
+#include "shim/client/records.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/memory/owner.h"
@@ -26,18 +27,26 @@
 
 namespace switchyard::shim::rules {
 
-// Puts work on a stream by `call`, through the gate.
+// Puts work on a stream by `call`, through the gate. `what`: what is launched, for the records; a
+// null function: it is no launch.
 template <typename Call>
-CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work, Call call) {
+CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work,
+              const costs::Kernel& what, Call call) {
   const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts;
   if (asked == 0) [[likely]]
     return call();
-  if ((asked & ~gate::kOfBursts) == 0) {
+  const auto note = [&] {
     gate::note_launch(lane);
+    if ((asked & abi::kRecordLaunches) != 0 && what.function != nullptr) {
+      records::launch(what.function, what.x, what.y, what.z);
+    }
+  };
+  if ((asked & ~(gate::kOfBursts | abi::kRecordLaunches)) == 0) {
+    note();
     return call();
   }
   const gate::Passage passage(lane, stream, per_thread, work);
-  gate::note_launch(lane);
+  note();
   return call();
 }
 
@@ -46,7 +55,7 @@ CUresult count_launch(CUstream stream, bool per_thread, const costs::Kernel& ker
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return call();
   lane->launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, {gate::Kind::kLaunch, kernel}, call);
+  return pass(*lane, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel, call);
 }
 
 template <typename Original, typename... Tail>
@@ -128,7 +137,7 @@ CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool p
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
   // Its memory first: that may wait for the monitor, and nobody waits so long inside.
   return graph_memory::run(graph, [&] {
-    return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, call);
+    return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, {graph}, call);
   });
 }
 
@@ -159,7 +168,7 @@ CUresult count_copy(bool per_thread, const void* to, Original original, Args... 
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   if constexpr (kHasStream<Args...>) {
-    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, [&] {
+    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, {}, [&] {
       const gate::Copying copying(*lane, to);
       return original(args...);
     });

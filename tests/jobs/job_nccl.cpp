@@ -7,12 +7,13 @@
 //
 //   reduce N     N all-reduces of the float             group N      the same, in one group
 //   kinds        each other collective once             twins        one all-reduce by pnccl's name
+//   gather N     N all-gathers
 //   pass         to the next rank and from the previous  empty        a group that is only
 //   simulated capture N    captures N all-reduces                 replay N     launches that graph
 //   N times split COLOR  a child; -1: none                      shrink RANK  a child without that
 //   rank child N      N all-reduces in the child             destroy      the child; abort: the
 //   parent more N       N communicators of one rank            sync         waits for the stream
-//   begin        steps on a thread of its own, until "end", which says "end STEPS"
+//   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
 //   until N      as "end", once N steps have been made  steps        → "steps N"
 //   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
 #include <cuda.h>
@@ -79,6 +80,7 @@ class Rank {
     words >> command >> number;
     if (command == "reduce") return repeat(number, [this] { return reduce(comm_); });
     if (command == "child") return repeat(number, [this] { return reduce(child_); });
+    if (command == "gather") return repeat(number, [this] { return gather(); });
     if (command == "group") return group(number);
     if (command == "kinds") return kinds();
     if (command == "twins")
@@ -95,7 +97,7 @@ class Rank {
     if (command == "abort") return cuda(ncclCommAbort(comm_));
     if (command == "more") return repeat(number, [this] { return alone(); });
     if (command == "sync") return cuStreamSynchronize(stream_);
-    if (command == "begin") return begin();
+    if (command == "begin") return begin(number);
     if (command == "steps") return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
     if (command == "end" || command == "until") return end(number, says);
     if (command == "sum") return sum(says);
@@ -126,6 +128,10 @@ class Rank {
 
   CUresult reduce(ncclComm_t comm) {
     return cuda(ncclAllReduce(at(), at(), 1, kNcclFloat32, kNcclSum, comm, stream_));
+  }
+
+  CUresult gather() {
+    return cuda(ncclAllGather(at(1024), at(65536), 16, kNcclInt32, comm_, stream_));
   }
 
   CUresult group(int number) {
@@ -204,13 +210,14 @@ class Rank {
     return cuStreamSynchronize(stream_);
   }
 
-  CUresult begin() {
+  CUresult begin(int apart_ms) {
     end_at_ = ~0ull;
-    thread_ = std::thread([this] {
+    thread_ = std::thread([this, apart_ms] {
       cuCtxSetCurrent(context_);
       while (steps_ < end_at_ && failed_ == CUDA_SUCCESS) {
         failed_ = step();
         ++steps_;
+        if (apart_ms != 0) ::usleep(static_cast<unsigned>(apart_ms) * 1000);
       }
     });
     return CUDA_SUCCESS;

@@ -64,11 +64,22 @@ std::string human_micros(std::uint64_t micros) {
                             : fmt::format("{:.1f} ms", static_cast<double>(micros) / 1000);
 }
 
-void print_json(nlohmann::json listing) {
+namespace {
+
+void print_listing(nlohmann::json listing, int indent) {
   listing.erase("ok");
   listing["schema_version"] = kSchemaVersion;
-  const std::string text = listing.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-  fmt::print("{}\n", text);
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  fmt::print("{}\n", listing.dump(indent, ' ', false, replace));
+}
+
+}  // namespace
+
+void print_json(nlohmann::json listing) { print_listing(std::move(listing), 2); }
+
+void print_json_line(nlohmann::json listing) {
+  print_listing(std::move(listing), -1);
+  std::fflush(stdout);
 }
 
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback) {

@@ -32,6 +32,9 @@ std::string human_micros(std::uint64_t micros);  // "20 us", "10 ms"; 0 is "defa
 // A listing as JSON on stdout: without "ok", with schema_version first in meaning if not in order.
 void print_json(nlohmann::json listing);
 
+// The same in one line, where listings follow each other.
+void print_json_line(nlohmann::json listing);
+
 // Readers for what the monitor sent: the member, or `fallback` when it is missing, null or of
 // another type. A monitor of another version must not make a listing fail. Texts come without
 // control characters.

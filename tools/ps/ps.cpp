@@ -7,6 +7,7 @@
 
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
+#include "tools/base/stalls.h"
 #include "tools/base/table.h"
 #include "tools/ps/memory.h"
 
@@ -268,6 +269,7 @@ int ps(const Options& options) {
     print_undrained(jobs);
   }
   print_stuck(jobs);
+  print_stalls(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;
 }

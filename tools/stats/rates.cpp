@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/base/output.h"
+#include "tools/stats/progress.h"
 
 namespace switchyard::tools {
 namespace {
@@ -96,9 +97,11 @@ json rate_job(const json& before, const json& after, double seconds) {
     if (all > operations) kinds = std::move(its);
     operations = std::max(operations, all);
   }
-  return {{"job", text_of(after, "job")},         {"name", text_of(after, "name")},
-          {"collectives_per_second", operations}, {"bytes_per_second", bytes},
-          {"kinds_per_second", std::move(kinds)}, {"communicators", std::move(communicators)}};
+  json out = {{"job", text_of(after, "job")},         {"name", text_of(after, "name")},
+              {"collectives_per_second", operations}, {"bytes_per_second", bytes},
+              {"kinds_per_second", std::move(kinds)}, {"communicators", std::move(communicators)}};
+  out.update(rate_progress(before, after, seconds));
+  return out;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What two listings of `ps` say of the collectives between them.
+// What two listings of `ps` say of the collectives between them, and of progress (progress.h).
 //
 // Concept. The monitor counts; rates are made here, of what was counted between two listings. All
 // ranks of a communicator launch the same operations, so its rate is that of its busiest rank. The

@@ -10,7 +10,9 @@
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
+#include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
 
 namespace switchyard::tools {
@@ -20,25 +22,49 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string target;
-  std::string interval = "1s";
+  std::string interval;
+  bool watch = false;
   bool json = false;
 };
 
+constexpr std::chrono::seconds kInterval{1};
+// Where nobody asked before, the monitor begins to look for iterations now.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kAskAgain{500};
+
 constexpr char kExamples[] = R"(Examples:
   switchyard stats
-      what the NCCL collectives of all jobs did within one second
+      what all jobs did within one second
   switchyard stats train --interval 10s
-  switchyard stats train --json | jq '.jobs[].kinds_per_second'
+  switchyard stats train --watch
+  switchyard stats train --json | jq '.jobs[].iterations_per_second'
 
-The rates are those of a job's busiest process, and of a communicator's busiest rank: all ranks of
-one launch the same operations. BYTES are those of the buffers, as nccl-tests counts them. BEHIND
-names the ranks that have launched less than others: for a moment in any job, for longer where a
-rank hangs. Jobs whose NCCL the library does not see have no rates.
+IT/S are iterations, by what repeats in the sequence of a job's collectives, or of its kernels and
+graphs where it has none. Kernels are looked at while somebody asks and for a minute after that,
+which costs some nanoseconds for each launch. '-': nothing repeats (yet). Without --interval the
+command waits up to 5 s for that. A step of several micro-batches is one iteration if enough of what
+it launches comes once; else micro-batches are counted. GPU is GPU time per second. WAITS is the
+part of the time that the job was held, by reason.
+
+The other rates are those of a job's busiest process, and of a communicator's busiest rank: all
+ranks of one launch the same operations. BYTES are those of the buffers, as nccl-tests counts them.
+BEHIND names the ranks that have launched less than others, for a moment in any job. A rank that
+others have waited for longer than 3 s is named below the table, with what it lacks and what it
+does. SLOWEST is the rank that launches the same collectives last, and by how much.
 
 Exit status: 0, 2 bad value, 3 no monitor, 4 no such job.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);
+}
+
+// To a hundredth of it, or finer.
+std::string iterations(const nlohmann::json& job) {
+  const auto found = job.find("iterations_per_second");
+  if (found == job.end() || !found->is_number()) return "-";
+  const auto rate = found->get<double>();
+  return rate < 10 ? fmt::format("{:.3f}", rate)
+                   : fmt::format("{:.{}f}", rate, rate < 1000 ? 1 : 0);
 }
 
 double number(const nlohmann::json& object, const char* key) {
@@ -67,27 +93,59 @@ std::string kinds(const nlohmann::json& job) {
   return text.empty() ? "-" : text;
 }
 
+// "rank 1 by 3.1 ms"
+std::string slowest(const nlohmann::json& job) {
+  const auto found = job.find("slowest_rank");
+  if (found == job.end() || !found->is_object()) return "-";
+  return fmt::format("rank {} by {:.1f} ms", number_of(*found, "rank"),
+                     number(*found, "late_seconds") * 1000);
+}
+
+// "turn 40%, memory 2%"
+std::string waits(const nlohmann::json& job) {
+  std::string text;
+  const auto found = job.find("waits_ratio");
+  if (found == job.end() || !found->is_object()) return "-";
+  for (const auto& [reason, share] : found->items()) {
+    const double part = share.is_number() ? share.get<double>() : 0;
+    if (part < 0.005) continue;
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", reason, 100 * part);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string gpu_time(const nlohmann::json& listing, const nlohmann::json& job) {
+  const double seconds = number(listing, "interval_seconds");
+  return seconds > 0 ? fmt::format("{:.2f}", number(job, "gpu_seconds") / seconds) : "-";
+}
+
 void print(const nlohmann::json& listing) {
   using enum Table::Align;
   Table table({{"NAME"},
+               {"IT/S", kRight},
+               {"GPU", kRight},
+               {"WAITS"},
                {"COMMUNICATOR"},
                {"RANKS", kRight},
                {"OPS/S", kRight},
                {"BYTES/S", kRight},
                {"BY KIND"},
-               {"BEHIND"}});
+               {"BEHIND"},
+               {"SLOWEST"}});
   for (const auto& job : list_of(listing, "jobs")) {
-    table.add({text_of(job, "name"), "", "", rate_text(number(job, "collectives_per_second")),
-               human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))),
-               kinds(job)});
+    table.add({text_of(job, "name"), iterations(job), gpu_time(listing, job), waits(job), "", "",
+               rate_text(number(job, "collectives_per_second")),
+               human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))), kinds(job),
+               "", slowest(job)});
     for (const auto& each : list_of(job, "communicators")) {
-      table.add({"", text_of(each, "id"), std::to_string(number_of(each, "size")),
+      table.add({"", "", "", "", text_of(each, "id"), std::to_string(number_of(each, "size")),
                  rate_text(number(each, "collectives_per_second")),
                  human_bytes(static_cast<std::uint64_t>(number(each, "bytes_per_second"))), "",
                  behind(each)});
     }
   }
   fmt::print("{}", table.render());
+  print_stalls(list_of(listing, "jobs"));
 }
 
 // Only the job that is asked for, by name or id; all where none is.
@@ -103,47 +161,83 @@ void keep_only(nlohmann::json& listing, const std::string& target) {
   jobs = std::move(kept);
 }
 
-Result<nlohmann::json> ask() {
-  auto reply = MonitorClient::ask_any({{"op", "ps"}});
+struct Look {
+  nlohmann::json listing;
+  Clock::time_point at;
+};
+
+Result<Look> ask(const Options& options) {
+  auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
   if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
-    return nlohmann::json{{"jobs", nlohmann::json::array()}};
+    reply = nlohmann::json{{"jobs", nlohmann::json::array()}};
   }
-  return reply;
+  if (!reply) return reply.error();
+  keep_only(*reply, options.target);
+  if (!options.target.empty() && (*reply)["jobs"].empty()) {
+    return Error{kNoSuchJobOrGpu,
+                 fmt::format("no job '{}'; `switchyard ps` lists them", options.target)};
+  }
+  return Look{std::move(*reply), Clock::now()};
+}
+
+double between(const Look& before, const Look& after) {
+  return std::chrono::duration<double>(after.at - before.at).count();
+}
+
+bool unknown(const Look& look) {
+  const auto& jobs = list_of(look.listing, "jobs");
+  return std::any_of(jobs.begin(), jobs.end(), still_measuring);
+}
+
+// The second look: after the interval, or a little later if it is not known yet what repeats.
+Result<Look> ask_later(const Options& options, const Look& before, Clock::duration interval) {
+  std::this_thread::sleep_for(interval);
+  auto after = ask(options);
+  while (options.interval.empty() && !options.watch && after && unknown(*after) &&
+         after->at - before.at < kPatience) {
+    std::this_thread::sleep_for(kAskAgain);
+    after = ask(options);
+  }
+  return after;
+}
+
+void show(const Options& options, nlohmann::json listing) {
+  if (options.json && options.watch) return print_json_line(std::move(listing));
+  if (options.json) return print_json(std::move(listing));
+  // The upper left corner, and nothing below.
+  if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
+  print(listing);
+  std::fflush(stdout);
 }
 
 int stats(const Options& options) {
-  const auto interval = parse_seconds(options.interval);
-  if (!interval || interval->count() <= 0) {
-    return fail(bad_value("--interval", options.interval, "a time such as 1s or 500ms"));
+  Clock::duration interval = kInterval;
+  if (!options.interval.empty()) {
+    const auto given = parse_seconds(options.interval);
+    if (!given || given->count() <= 0) {
+      return fail(bad_value("--interval", options.interval, "a time such as 1s or 500ms"));
+    }
+    interval = *given;
   }
-  const auto before = ask();
-  if (!before) return fail(before.error());
-  const auto began = Clock::now();
-  std::this_thread::sleep_for(*interval);
-  const auto after = ask();
-  if (!after) return fail(after.error());
-  const std::chrono::duration<double> seconds = Clock::now() - began;
-  nlohmann::json listing = rates(*before, *after, seconds.count());
-  keep_only(listing, options.target);
-  if (!options.target.empty() && listing["jobs"].empty()) {
-    return fail(
-        {kNoSuchJobOrGpu, fmt::format("no job '{}'; `switchyard ps` lists them", options.target)});
+  auto before = ask(options);
+  while (before) {
+    auto after = ask_later(options, *before, interval);
+    if (!after) return fail(after.error());
+    show(options, rates(before->listing, after->listing, between(*before, *after)));
+    if (!options.watch) return kOk;
+    before = std::move(after);
   }
-  if (options.json) {
-    print_json(std::move(listing));
-  } else {
-    print(listing);
-  }
-  return kOk;
+  return fail(before.error());
 }
 
 }  // namespace
 
 void add_stats(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("stats", "show what the jobs' collectives do", kExamples)
+  line.add("stats", "show what the jobs do: iterations, collectives, waits", kExamples)
       .word("NAME", options->target, "one job's name or id")
-      .option("--interval", "TIME", options->interval, "count for so long")
+      .option("--interval", "TIME", options->interval, "count for so long (1s)")
+      .flag("--watch", options->watch, "go on, with one listing for each interval")
       .monitor_options(options->json)
       .acts([options] { return stats(*options); });
 }

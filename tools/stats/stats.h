@@ -1,4 +1,4 @@
-// `switchyard stats`: what the jobs' collectives do.
+// `switchyard stats`: what the jobs do: iterations, collectives, waits.
 #pragma once
 
 #include "tools/base/command.h"

@@ -25,6 +25,18 @@ TEST_F(Counts, AnOperationIsCountedBeforeNcclIsCalled) {
   EXPECT_NE(shown(first_).last_ns.load(), 0u);
 }
 
+TEST_F(Counts, AnOperationIsRecorded) {
+  make(first_);
+  reduce(first_);
+  gather(first_);
+  const abi::Record& record = page().records[(page().recorded.load() - 1) % abi::kRecords];
+  const int slot = nccl::communicators::find(first_);
+  EXPECT_EQ(record.what.load(),
+            abi::collective_record(static_cast<unsigned>(slot),
+                                   static_cast<std::uint32_t>(Collective::kAllGather), 2));
+  EXPECT_EQ(record.bytes.load(), shown(first_).last_bytes.load());
+}
+
 TEST_F(Counts, WhatNcclRefusesIsTakenBack) {
   make(first_);
   EXPECT_EQ(reduce(first_, answering(kNcclInvalidArgument)), kNcclInvalidArgument);

@@ -1,0 +1,82 @@
+#include "monitor/control/statistics_listing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "switchyard/collectives.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+const char* source_of(const Progress::Process& process) {
+  return process.source == Progress::Source::kCollectives ? "collectives" : "launches";
+}
+
+json age(Time at, Time now) { return seconds(std::max(now - at, Time{0})); }
+
+json list_stall(const ToldStall& told, Time now) {
+  const stalls::Stall& stall = told.stall;
+  const char* kind = told.expected ? collective_key(told.expected->kind) : nullptr;
+  const char* held = stalls::key_of(stall.hold);
+  return {
+      {"communicator", fmt::format("{:016x}", stall.communicator)},
+      {"rank", stall.rank},
+      {"pid", stall.pid},
+      {"reason", stall.what == stalls::What::kLate ? "late" : "other_operation"},
+      {"operation", stall.number},
+      {"kind", kind != nullptr ? json(kind) : json(nullptr)},
+      {"bytes", told.expected ? json(told.expected->bytes) : json(nullptr)},
+      {"waiting_ranks", stall.waiting},
+      {"seconds", age(stall.since, now)},
+      {"does", key_of(told.doing)},
+      {"held_by", held != nullptr ? json(held) : json(nullptr)},
+      {"held_seconds", held != nullptr ? age(stall.held_since, now) : json(nullptr)},
+  };
+}
+
+}  // namespace
+
+json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, ClientId id, Time now) {
+  json out = {{"iterations_source", nullptr},      {"iterations", nullptr},
+              {"iterations_counted_anew", 0},      {"iterations_per_second", nullptr},
+              {"last_iteration_seconds", nullptr}, {"late_seconds", nullptr}};
+  const Progress::Process* process = monitor.statistics().progress.find(id);
+  if (process == nullptr || !process->records) return out;
+  const iterations::Finder& finder = process->finder;
+  out["iterations_source"] = source_of(*process);
+  out["iterations_counted_anew"] = finder.generation();
+  if (!finder.known()) return out;
+  out["iterations"] = finder.count();
+  if (const auto rate = finder.per_second(now)) out["iterations_per_second"] = *rate;
+  if (!finder.marks().empty()) {
+    out["last_iteration_seconds"] = age(finder.marks().back().at, now);
+  }
+  if (const auto found = late.find(id); found != late.end()) {
+    out["late_seconds"] = seconds(found->second);
+  }
+  return out;
+}
+
+std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& listing) {
+  const Usage::Sums& sums = monitor.statistics().usage.of(job);
+  json waits = json::object();
+  for (const stalls::Hold reason : Usage::kReasons) {
+    const auto found = sums.waits.find(reason);
+    waits[stalls::key_of(reason)] = found != sums.waits.end() ? seconds(found->second) : 0.0;
+  }
+  json stalled = json::array();
+  for (const ToldStall& each : monitor.statistics().stalls.of(job)) {
+    if (stalled.size() == kMostListedStalls) break;
+    stalled.push_back(list_stall(each, now));
+  }
+  const std::size_t count = stalled.size();
+  listing["gpu_seconds"] = sums.gpu_seconds;
+  listing["waits_seconds"] = std::move(waits);
+  listing["stalls"] = std::move(stalled);
+  return count;
+}
+
+}  // namespace switchyard::monitor

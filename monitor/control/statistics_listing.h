@@ -1,0 +1,26 @@
+// What `ps` and `stats` tell of a job's iterations, its use of GPUs, its waits, and of ranks that
+// others wait for (monitor/statistics).
+//
+// Threading: one thread, the monitor's.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "monitor/monitor.h"
+
+namespace switchyard::monitor {
+
+// About so many bytes of text for each process, and for each rank that is waited for.
+inline constexpr std::size_t kProgressBytes = 250;
+inline constexpr std::size_t kStallBytes = 350;
+
+// Ranks of a job that are listed as waited for, at most.
+inline constexpr std::size_t kMostListedStalls = 64;
+
+// The keys of one process. `late`: of its job's ranks (Progress::late).
+nlohmann::json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, ClientId id,
+                             Time now);
+// The keys of a job. Answers how many ranks are waited for.
+std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, nlohmann::json& listing);
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,188 @@
+#include "monitor/policy/stalls.h"
+
+#include <algorithm>
+#include <set>
+
+namespace switchyard::monitor::stalls {
+namespace {
+
+using Member = State::Member;
+using Ranks = State::Ranks;
+
+void see(Member& member, const Process& process, const Place& place, Time now) {
+  const bool fresh = member.pid != process.pid;
+  if (fresh) member = {.pid = process.pid, .free_since = now};
+  if (fresh || member.launched != place.launched) member.moved_at = now;
+  member.present = true;
+  member.launched = place.launched;
+  member.last = place.last;
+  member.last_at = place.last_at;
+  if (process.hold != Hold::kNone) {
+    member.free_since = now;
+    if (member.hold != process.hold) member.held_since = now;
+  }
+  member.hold = process.hold;
+}
+
+// Who isn't seen any more has ended, or its communicator has.
+void forget(State& state, const std::set<pid_t>& living) {
+  for (auto& [id, ranks] : state.communicators) {
+    std::erase_if(ranks, [&](const auto& rank) {
+      return !rank.second.present && living.contains(rank.second.pid);
+    });
+  }
+  std::erase_if(state.communicators, [](const auto& each) {
+    return std::none_of(each.second.begin(), each.second.end(),
+                        [](const auto& rank) { return rank.second.present; });
+  });
+}
+
+void look(State& state, const std::vector<Process>& processes, Time now) {
+  for (auto& [id, ranks] : state.communicators) {
+    for (auto& [number, member] : ranks) member.present = false;
+  }
+  std::set<pid_t> living;
+  for (const Process& process : processes) {
+    living.insert(process.pid);
+    for (const Place& place : process.places) {
+      Ranks& ranks = state.communicators[place.communicator];
+      if (ranks.size() >= kMostRanks && !ranks.contains(place.rank)) continue;
+      see(ranks[place.rank], process, place, now);
+    }
+  }
+  forget(state, living);
+}
+
+std::uint64_t most_launched(const Ranks& ranks) {
+  std::uint64_t most = 0;
+  for (const auto& [number, member] : ranks) most = std::max(most, member.launched);
+  return most;
+}
+
+// When the first of the others launched what this one lacks: known where it is their last.
+Time lacking_since(const Ranks& ranks, const Member& late, Time now) {
+  Time first = now;
+  for (const auto& [number, member] : ranks) {
+    if (member.launched == late.launched + 1) first = std::min(first, member.last_at);
+  }
+  return std::max(first, late.moved_at);
+}
+
+void time_late(Ranks& ranks, Time now) {
+  const std::uint64_t most = most_launched(ranks);
+  for (auto& [number, member] : ranks) {
+    if (member.launched == most) {
+      member.late_since = Time{0};
+    } else if (member.late_since == Time{0} || member.late_since < member.moved_at) {
+      member.late_since = lacking_since(ranks, member, now);
+    }
+  }
+}
+
+bool is_told(const Member& member, Time now) {
+  if (member.late_since == Time{0} || now - member.late_since < kLateAfter) return false;
+  return (member.present && member.hold != Hold::kNone) || now - member.free_since >= kLateAfter;
+}
+
+void tell_late(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall>& out) {
+  for (const auto& [number, member] : ranks) {
+    if (!is_told(member, now)) continue;
+    Stall stall{What::kLate,      id, number, member.pid, !member.present, member.launched + 1,
+                member.late_since};
+    for (const auto& [other, peer] : ranks) stall.waiting += peer.launched > member.launched;
+    if (member.present && member.hold != Hold::kNone) {
+      stall.hold = member.hold;
+      stall.held_since = member.held_since;
+    }
+    out.push_back(stall);
+  }
+}
+
+// What most of them did last; of several the one of the lowest rank.
+Operation usual(const Ranks& ranks) {
+  Operation out;
+  std::ptrdiff_t most = 0;
+  for (const auto& each : ranks) {
+    const Operation last = each.second.last;
+    const auto same = std::count_if(ranks.begin(), ranks.end(),
+                                    [&](const auto& other) { return other.second.last == last; });
+    if (same <= most) continue;
+    most = same;
+    out = last;
+  }
+  return out;
+}
+
+// pre: none of them is late.
+void tell_other(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall>& out) {
+  Time moved{0};
+  for (const auto& [number, member] : ranks) {
+    moved = std::max({moved, member.moved_at, member.free_since});
+    if (!member.present) return;
+  }
+  if (now - moved < kLateAfter) return;
+  const Operation expected = usual(ranks);
+  for (const auto& [number, member] : ranks) {
+    if (member.last == expected) continue;
+    Stall stall{What::kOther, id, number, member.pid, false, member.launched, member.last_at};
+    for (const auto& [other, peer] : ranks) stall.waiting += peer.last == expected;
+    out.push_back(stall);
+  }
+}
+
+// Those that wait themselves for one that is told of.
+std::set<pid_t> waiting(const State& state, const std::vector<Stall>& stalls) {
+  std::set<pid_t> out;
+  for (const Stall& stall : stalls) {
+    for (const auto& [number, member] : state.communicators.at(stall.communicator)) {
+      if (member.present && member.launched >= stall.number && member.pid != stall.pid) {
+        out.insert(member.pid);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+const char* key_of(Hold hold) {
+  switch (hold) {
+    case Hold::kPause:
+      return "pause";
+    case Hold::kCut:
+      return "cut";
+    case Hold::kSwap:
+      return "swap";
+    case Hold::kMemory:
+      return "memory";
+    case Hold::kTurn:
+      return "turn";
+    case Hold::kLimit:
+      return "limit";
+    case Hold::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+std::vector<Stall> next(State& state, const std::vector<Process>& processes, Time now) {
+  look(state, processes, now);
+  std::vector<Stall> all;
+  for (auto& [id, ranks] : state.communicators) {
+    time_late(ranks, now);
+    const bool equal = std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) {
+      return rank.second.late_since == Time{0};
+    });
+    if (equal) {
+      tell_other(id, ranks, now, all);
+    } else {
+      tell_late(id, ranks, now, all);
+    }
+  }
+  const std::set<pid_t> innocent = waiting(state, all);
+  const auto is_innocent = [&](const Stall& stall) { return innocent.contains(stall.pid); };
+  if (!std::all_of(all.begin(), all.end(), is_innocent)) std::erase_if(all, is_innocent);
+  return all;
+}
+
+}  // namespace switchyard::monitor::stalls

@@ -1,0 +1,139 @@
+#include "monitor/statistics/progress.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace switchyard::monitor {
+namespace {
+
+using Records = std::vector<RecordReport>;
+
+Time time_of(const RecordReport& record, Time now) {
+  const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  const std::uint32_t ago = static_cast<std::uint32_t>(now_us) - record.time_us;
+  // Above the half: it was launched since the clock was read.
+  return ago < 1u << 31 ? now - std::chrono::microseconds(ago) : now;
+}
+
+std::uint32_t mix(std::uint64_t id, std::uint32_t kind, std::uint32_t bytes) {
+  std::uint64_t hash = (id ^ kind) * 0x9E3779B97F4A7C15u;
+  hash = (hash ^ hash >> 29 ^ bytes) * 0xBF58476D1CE4E5B9u;
+  return static_cast<std::uint32_t>(hash >> 32);
+}
+
+using Ids = std::map<unsigned, std::uint64_t>;  // of communicators of several ranks, by slot
+
+Ids ids_of(const Client& client) {
+  Ids out;
+  for (const CommunicatorReport& each : client.page->communicators()) {
+    if (each.ranks > 1) out[each.slot] = each.id;
+  }
+  return out;
+}
+
+void feed_collectives(iterations::Finder& finder, const Ids& ids, const Records& records,
+                      Time now) {
+  for (const RecordReport& record : records) {
+    if ((record.what & abi::kLaunchRecord) != 0) continue;
+    const std::uint32_t slot_and_kind = record.what / abi::kRecordedCounts;
+    const auto id = ids.find(slot_and_kind / abi::kRecordedKinds);
+    if (id == ids.end()) continue;
+    const std::uint32_t kind = slot_and_kind % abi::kRecordedKinds;
+    finder.add({mix(id->second, kind, record.bytes), time_of(record, now),
+                std::uint64_t{record.bytes} + 1, record.what % abi::kRecordedCounts});
+  }
+}
+
+void feed_launches(iterations::Finder& finder, const Records& records, Time now) {
+  for (const RecordReport& record : records) {
+    if ((record.what & abi::kLaunchRecord) == 0) continue;
+    finder.add({record.what, time_of(record, now), 1, 0});
+  }
+}
+
+std::vector<std::uint8_t> classes_of(const Records& records) {
+  std::vector<std::uint8_t> out;
+  for (const RecordReport& record : records) {
+    if ((record.what & abi::kLaunchRecord) == 0) continue;
+    out.push_back(static_cast<std::uint8_t>(record.what % abi::kLaunchClasses));
+  }
+  return out;
+}
+
+}  // namespace
+
+void Progress::look(Process& process, const Client& client, Time now) const {
+  const Ids ids = ids_of(client);
+  const Source source = ids.empty() ? Source::kLaunches : Source::kCollectives;
+  if (source != process.source) {
+    process = {.source = source, .finder = {}, .cursor = process.cursor, .classes = {}};
+  }
+  const bool records =
+      source == Source::kCollectives || (asked_at_ && now - *asked_at_ < kRecordsFor);
+  Records came;
+  const std::uint32_t count = client.page->read_records(process.cursor, came);
+  // Collectives were recorded before somebody looked; launches were not.
+  bool whole = count == came.size() && (process.records || source == Source::kCollectives);
+  process.records = records;
+  if (source == Source::kLaunches && records) {
+    whole = process.classes.look(count, classes_of(came), now) && whole;
+  }
+  client.page->record_launches(source == Source::kLaunches && records, process.classes.wanted());
+  if (!whole) return process.finder.lost();
+  if (source == Source::kCollectives) {
+    feed_collectives(process.finder, ids, came, now);
+  } else {
+    feed_launches(process.finder, came, now);
+  }
+  process.finder.look();
+}
+
+void Progress::tick(const Registry& registry, Time now) {
+  std::erase_if(processes_,
+                [&](const auto& each) { return !registry.clients().contains(each.first); });
+  for (const auto& [id, client] : registry.clients()) {
+    if (!client->observer) look(processes_[id], *client, now);
+  }
+}
+
+const Progress::Process* Progress::find(ClientId id) const {
+  const auto found = processes_.find(id);
+  return found != processes_.end() ? &found->second : nullptr;
+}
+
+std::map<ClientId, Time> Progress::late(const Job& job) const {
+  // By the marker and the number of its collective: ranks of several groups have several markers.
+  using Place = std::pair<std::uint32_t, std::uint64_t>;
+  struct First {
+    Time at{0};
+    std::size_t ranks = 0;
+  };
+  std::map<Place, First> firsts;
+  std::map<ClientId, const iterations::Finder*> ranks;
+  for (const ClientId id : job.clients) {
+    const Process* process = find(id);
+    if (process == nullptr || process->source != Source::kCollectives) continue;
+    const iterations::Finder& finder = process->finder;
+    if (!finder.known() || finder.marks().empty()) continue;
+    ranks[id] = &finder;
+    for (const iterations::Mark& mark : finder.marks()) {
+      First& first = firsts[{*finder.marker(), mark.number}];
+      first.at = first.ranks++ == 0 ? mark.at : std::min(first.at, mark.at);
+    }
+  }
+  std::map<ClientId, Time> out;
+  for (const auto& [id, finder] : ranks) {
+    Time sum{0};
+    Time::rep count = 0;
+    for (const iterations::Mark& mark : finder->marks()) {
+      const First& first = firsts.at({*finder->marker(), mark.number});
+      if (first.ranks < 2) continue;
+      sum += mark.at - first.at;
+      ++count;
+    }
+    if (count != 0) out[id] = sum / count;
+  }
+  return out;
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,186 @@
+#include "monitor/statistics/stall_watch.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "monitor/statistics/usage.h"
+#include "switchyard/collectives.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using stalls::Hold;
+using stalls::Stall;
+
+template <typename Each>
+void for_processes(const Registry& registry, const Job& job, Each each) {
+  for (const ClientId id : job.clients) {
+    const auto client = registry.clients().find(id);
+    if (client != registry.clients().end() && !client->second->observer) each(*client->second);
+  }
+}
+
+// Of two ranks one sends what the other receives.
+stalls::Operation operation_of(std::uint32_t kind, std::uint64_t bytes) {
+  const bool receives = kind == static_cast<std::uint32_t>(Collective::kReceive);
+  return {receives ? static_cast<std::uint32_t>(Collective::kSend) : kind,
+          std::min<std::uint64_t>(bytes, abi::kMostRecordedBytes)};
+}
+
+stalls::Process process_of(const Registry& registry, const Job& job, const Client& client) {
+  stalls::Process out;
+  out.pid = client.peer.pid;
+  for (const CommunicatorReport& each : client.page->communicators()) {
+    if (each.ranks < 2) continue;
+    out.places.push_back({each.id, each.rank, each.launched,
+                          operation_of(each.last_kind, each.last_bytes),
+                          Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
+  }
+  out.hold = hold_of(registry, job, client);
+  return out;
+}
+
+std::vector<stalls::Process> processes_of(const Registry& registry, const Job& job) {
+  std::vector<stalls::Process> out;
+  for_processes(registry, job,
+                [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
+  return out;
+}
+
+Doing doing_of_process(pid_t pid) {
+  switch (process_state(pid)) {
+    case 'R':
+      return Doing::kRuns;
+    case 'S':
+      return Doing::kSleeps;
+    case 'D':
+      return Doing::kWaitsForDisk;
+    case 'T':
+    case 't':
+      return Doing::kStopped;
+    case 'X':
+    case 'Z':
+      return Doing::kGone;
+    default:
+      return Doing::kUnknown;
+  }
+}
+
+Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
+  if (stall.gone) return Doing::kGone;
+  if (stall.hold != Hold::kNone) return Doing::kHeld;
+  const Doing process = doing_of_process(stall.pid);
+  if (process == Doing::kStopped || process == Doing::kGone) return process;
+  bool launching = false;
+  bool waits = false;
+  for_processes(registry, job, [&](const Client& client) {
+    if (client.peer.pid != stall.pid) return;
+    launching = client.page->cut().launching;
+    for (const auto& [number, lane] : client.lanes) {
+      waits = waits || client.page->gate(number).bursts.waiting;
+    }
+  });
+  return launching ? Doing::kLaunching : waits ? Doing::kWaitsForGpu : process;
+}
+
+// What another rank launched as this number, if one still has it among its last.
+std::optional<stalls::Operation> expected(const Registry& registry, const Job& job,
+                                          const Stall& stall) {
+  std::optional<stalls::Operation> out;
+  for_processes(registry, job, [&](const Client& client) {
+    if (client.peer.pid == stall.pid) return;
+    for (const CommunicatorReport& each : client.page->communicators()) {
+      if (each.id != stall.communicator || each.launched < stall.number || out) continue;
+      if (each.launched == stall.number) {
+        out = stalls::Operation{each.last_kind, each.last_bytes};
+      } else if (const auto said = client.page->operation(each, stall.number)) {
+        out = stalls::Operation{said->kind, said->bytes};
+      }
+    }
+  });
+  return out;
+}
+
+bool is_same(const ToldStall& a, const ToldStall& b) {
+  return a.stall.communicator == b.stall.communicator && a.stall.rank == b.stall.rank &&
+         a.stall.number == b.stall.number && a.stall.what == b.stall.what;
+}
+
+bool has(const std::vector<ToldStall>& all, const ToldStall& one) {
+  return std::any_of(all.begin(), all.end(), [&](const ToldStall& each) {
+    return is_same(each, one) && each.doing != Doing::kHeld;
+  });
+}
+
+std::string name_of(const ToldStall& told) {
+  return fmt::format("rank {} (pid {}) of communicator {:016x}", told.stall.rank, told.stall.pid,
+                     told.stall.communicator);
+}
+
+void log_changes(const Job& job, const std::vector<ToldStall>& before,
+                 const std::vector<ToldStall>& after) {
+  for (const ToldStall& each : after) {
+    if (each.doing == Doing::kHeld || has(before, each)) continue;
+    const char* kind = each.expected ? collective_key(each.expected->kind) : nullptr;
+    const std::string what =
+        fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", each.stall.number,
+                    each.expected ? fmt::format(" ({} bytes)", each.expected->bytes) : "");
+    spdlog::warn("job '{}': {} {} {}, as {} other {} did; it is {}", job.name, name_of(each),
+                 each.stall.what == stalls::What::kLate ? "has not launched" : "did not launch",
+                 what, each.stall.waiting, each.stall.waiting == 1 ? "rank" : "ranks",
+                 key_of(each.doing));
+  }
+  for (const ToldStall& each : before) {
+    if (each.doing == Doing::kHeld || has(after, each)) continue;
+    spdlog::info("job '{}': {} is not waited for any more", job.name, name_of(each));
+  }
+}
+
+}  // namespace
+
+const char* key_of(Doing doing) {
+  switch (doing) {
+    case Doing::kGone:
+      return "gone";
+    case Doing::kStopped:
+      return "stopped";
+    case Doing::kLaunching:
+      return "launching";
+    case Doing::kHeld:
+      return "held";
+    case Doing::kWaitsForGpu:
+      return "waiting_for_gpu";
+    case Doing::kRuns:
+      return "running";
+    case Doing::kSleeps:
+      return "sleeping";
+    case Doing::kWaitsForDisk:
+      return "waiting_for_disk";
+    case Doing::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+void StallWatch::tick(const Registry& registry, Time now) {
+  std::erase_if(jobs_, [&](const auto& each) { return !registry.jobs().contains(each.first); });
+  for (const auto& [key, job] : registry.jobs()) {
+    Watched& watched = jobs_[key];
+    std::vector<ToldStall> told;
+    for (const Stall& stall : stalls::next(watched.state, processes_of(registry, job), now)) {
+      told.push_back({stall, doing_of(registry, job, stall), expected(registry, job, stall)});
+    }
+    log_changes(job, watched.told, told);
+    watched.told = std::move(told);
+  }
+}
+
+const std::vector<ToldStall>& StallWatch::of(const Job& job) const {
+  static const std::vector<ToldStall> none;
+  const auto found = jobs_.find(job.key);
+  return found != jobs_.end() ? found->second.told : none;
+}
+
+}  // namespace switchyard::monitor

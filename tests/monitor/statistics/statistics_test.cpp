@@ -1,0 +1,240 @@
+// Iterations, waits and stalls, from the words of pages to the listing.
+#include "monitor/statistics/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/log_lines.h"
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+constexpr std::uint64_t kId = 77;
+constexpr std::uint32_t kReduce = 1, kGather = 4;
+
+class Statistics : public ::testing::Test {
+ protected:
+  // The library's side: a communicator, what is launched in it, and kernels.
+  static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
+    abi::Communicator& at = who.shim.page().communicators[0];
+    at.id = kId;
+    at.rank = rank;
+    at.ranks = ranks;
+    at.use = 1;
+  }
+  void record(const Joined& who, std::uint32_t what, std::uint32_t bytes = 0) const {
+    abi::Page& page = who.shim.page();
+    const std::uint32_t number = ++page.recorded;
+    abi::Record& at = page.records[(number - 1) % abi::kRecords];
+    at.time_us = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(rig.now).count());
+    at.what = what;
+    at.bytes = bytes;
+    at.number = number;
+  }
+  void collective(const Joined& who, std::uint32_t kind = kReduce, std::uint32_t bytes = 4) const {
+    abi::Communicator& at = who.shim.page().communicators[0];
+    const std::uint64_t launched = ++at.launched;
+    at.last_kind = kind;
+    at.last_bytes = bytes;
+    at.last_ns = static_cast<std::uint64_t>(rig.now.count());
+    record(who, abi::collective_record(0, kind, launched), bytes);
+  }
+  // As the library does it: only what is asked for.
+  void kernel(const Joined& who, std::uint32_t what) const {
+    const bool asked = (who.lane().attention & abi::kRecordLaunches) != 0;
+    const std::uint32_t kind = what % abi::kLaunchClasses;
+    const std::uint64_t wanted = who.shim.page().recorded_classes[kind / 64];
+    if (asked && (wanted >> kind % 64 & 1) != 0) record(who, what | abi::kLaunchRecord);
+  }
+  json ask() { return rig.ask({{"op", "ps"}, {"iterations", true}})["jobs"][0]; }
+  json process(std::size_t at = 0) { return rig.job()["processes"][at]; }
+  json stalls() { return rig.job()["stalls"]; }
+  void pass(Time span) {
+    for (const Time end = rig.now + span; rig.now < end;) rig.pass(milliseconds(200));
+  }
+
+  Rig rig{2};
+  Ask x{.job = "x", .name = "x", .swappable = "yes"};
+  Joined first = rig.runs(x), second = rig.runs(x);
+};
+
+TEST_F(Statistics, IterationsAreFoundInCollectives) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 100; ++i) {
+    collective(first, kGather, 1000);
+    collective(second, kGather, 1000);
+    collective(first, kReduce, 500);
+    rig.pass(milliseconds(100));
+    collective(second, kReduce, 500);
+    if (i == 0) pass(seconds(1));  // the first is slow
+  }
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(process()["iterations_source"], "collectives");
+  EXPECT_EQ(process()["iterations"], 100);
+  EXPECT_NEAR(process()["iterations_per_second"].get<double>(), 10, 0.01);
+  EXPECT_EQ(process(1)["iterations"], 100);
+}
+
+TEST_F(Statistics, TheRankThatLaunchesLastIsLate) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 40; ++i) {
+    collective(first);
+    rig.pass(milliseconds(30));
+    collective(second);
+    rig.pass(milliseconds(70));
+  }
+  EXPECT_NEAR(process(0)["late_seconds"].get<double>(), 0, 1e-6);
+  EXPECT_NEAR(process(1)["late_seconds"].get<double>(), 0.03, 1e-6);
+}
+
+TEST_F(Statistics, LaunchesAreRecordedForAsLongAsSomebodyAsks) {
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(first.lane().attention & abi::kRecordLaunches, 0u);
+  EXPECT_TRUE(ask()["processes"][0]["iterations"].is_null());
+  rig.pass(milliseconds(200));
+  EXPECT_NE(first.lane().attention & abi::kRecordLaunches, 0u);
+  EXPECT_EQ(process()["iterations_source"], "launches");
+  pass(Progress::kRecordsFor);
+  EXPECT_EQ(first.lane().attention & abi::kRecordLaunches, 0u);
+  EXPECT_TRUE(process()["iterations_source"].is_null());
+}
+
+TEST_F(Statistics, IterationsAreFoundAmongManyKernels) {
+  ask();
+  pass(seconds(1));
+  // 20 iterations a second of 1,500 kernels, of which one comes once.
+  for (int i = 0; i < 200; ++i) {
+    kernel(first, 201);
+    for (std::uint32_t n = 0; n < 1500; ++n) kernel(first, n % 50);
+    for (std::uint32_t n = 100; n < 110; ++n) kernel(first, n);
+    rig.now += milliseconds(50);
+    if (i % 4 == 3) rig.pass(milliseconds(0));
+  }
+  ASSERT_TRUE(process()["iterations_per_second"].is_number()) << process();
+  EXPECT_NEAR(process()["iterations_per_second"].get<double>(), 20, 0.2);
+}
+
+TEST_F(Statistics, LostRecordsAreNoIterations) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 40; ++i) {
+    collective(first);
+    rig.pass(milliseconds(100));
+  }
+  const json before = process();
+  for (unsigned i = 0; i < 2 * abi::kRecords; ++i) collective(first);
+  rig.pass(milliseconds(200));
+  EXPECT_GT(process()["iterations_counted_anew"], before["iterations_counted_anew"]);
+  EXPECT_EQ(process()["iterations"], 0);
+}
+
+TEST_F(Statistics, AHostilePageHarmsNobody) {
+  place(first, 0);
+  abi::Page& page = first.shim.page();
+  for (std::uint32_t i = 0; i < abi::kRecords; ++i) {
+    page.records[i].number = ~i;
+    page.records[i].what = ~0u;
+    page.records[i].time_us = i * 0x01010101u;
+  }
+  for (const std::uint32_t recorded : {~0u, 0u, 5u, 0x80000000u, 1u}) {
+    page.recorded = recorded;
+    rig.pass(milliseconds(200));
+  }
+  EXPECT_TRUE(process()["iterations_per_second"].is_null());
+}
+
+TEST_F(Statistics, ARecordThatIsNeverFinishedIsPassedOver) {
+  place(first, 0);
+  for (int i = 0; i < 10; ++i) collective(first);
+  rig.pass(milliseconds(200));
+  ++first.shim.page().recorded;  // its writer has gone
+  first.shim.page().records[10].number = 0;
+  for (int i = 0; i < 20; ++i) {
+    collective(first);
+    rig.pass(milliseconds(200));
+  }
+  EXPECT_GE(process()["iterations"], 15);
+}
+
+TEST_F(Statistics, WaitsAreSummedByReason) {
+  pass(seconds(2));
+  EXPECT_EQ(rig.job()["waits_seconds"]["pause"], 0.0);
+  rig.tell("pause");
+  pass(seconds(4));
+  rig.tell("resume");
+  pass(seconds(2));
+  EXPECT_NEAR(rig.job()["waits_seconds"]["pause"].get<double>(), 4, 0.21);
+  EXPECT_EQ(rig.job()["waits_seconds"]["turn"], 0.0);
+}
+
+TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
+  Usage usage;
+  const Job& job = rig.monitor.registry().jobs().begin()->second;
+  first.client->lanes[0].share_got = 0.5;
+  second.client->lanes[0].share_got = -1;
+  second.client->lanes[0].load = 0.25;
+  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  EXPECT_NEAR(usage.of(job).gpu_seconds, 4 * 0.75, 1e-9);
+  usage.tick(rig.monitor.registry(), seconds(1000));
+  EXPECT_NEAR(usage.of(job).gpu_seconds, 5 * 0.75, 1e-9) << "the monitor stood still";
+}
+
+TEST_F(Statistics, ARankThatOthersWaitForIsListedAndLogged) {
+  const LogLines log;
+  place(first, 0);
+  place(second, 1);
+  collective(first);
+  collective(second);
+  pass(seconds(1));
+  collective(first, kGather, 64);
+  collective(first, kReduce, 8);
+  pass(seconds(4));
+  ASSERT_EQ(stalls().size(), 1u);
+  const json stall = stalls()[0];
+  EXPECT_EQ(stall["rank"], 1);
+  EXPECT_EQ(stall["pid"], second.client->peer.pid);
+  EXPECT_EQ(stall["operation"], 2);
+  EXPECT_EQ(stall["kind"], "all_gather") << "of the one that it lacks, not of the last";
+  EXPECT_EQ(stall["bytes"], 64);
+  EXPECT_EQ(stall["waiting_ranks"], 1);
+  EXPECT_EQ(stall["does"], "unknown") << "nobody has this pid";
+  EXPECT_TRUE(stall["held_by"].is_null());
+  EXPECT_EQ(log.count("rank 1 (pid " + std::to_string(second.client->peer.pid)), 1u);
+  EXPECT_EQ(log.count("has not launched all_gather number 2 (64 bytes)"), 1u) << "once";
+  collective(second, kGather, 64);
+  collective(second, kReduce, 8);
+  pass(seconds(1));
+  EXPECT_EQ(stalls().size(), 0u);
+  EXPECT_EQ(log.count("is not waited for any more"), 1u);
+}
+
+TEST_F(Statistics, APauseIsToldAsOne) {
+  const LogLines log;
+  place(first, 0, 3);  // a rank is elsewhere, so no cut is possible
+  place(second, 1, 3);
+  collective(first);
+  rig.tell("pause");
+  pass(seconds(40));
+  ASSERT_EQ(stalls().size(), 1u);
+  EXPECT_EQ(stalls()[0]["held_by"], "pause");
+  EXPECT_EQ(stalls()[0]["does"], "held");
+  EXPECT_NEAR(stalls()[0]["held_seconds"].get<double>(), 40, 0.5);
+  EXPECT_EQ(log.count("has not launched"), 0u);
+}
+
+TEST_F(Statistics, ARankWhoseProcessHasEndedIsGone) {
+  place(first, 0);
+  place(second, 1);
+  pass(seconds(1));
+  rig.dies(second);
+  collective(first);
+  pass(seconds(4));
+  ASSERT_EQ(stalls().size(), 1u);
+  EXPECT_EQ(stalls()[0]["does"], "gone");
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test

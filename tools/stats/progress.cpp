@@ -1,0 +1,115 @@
+#include "tools/stats/progress.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "tools/base/output.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> real_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+}
+
+const json* process_of(const json& job, std::uint64_t pid) {
+  for (const json& each : list_of(job, "processes")) {
+    if (number_of(each, "pid") == pid) return &each;
+  }
+  return nullptr;
+}
+
+// When the last iteration began, on the clock of the job's age.
+std::optional<double> last_of(const json& job, const json& process) {
+  const auto since = real_of(job, "since_seconds");
+  const auto ago = real_of(process, "last_iteration_seconds");
+  return since && ago ? std::optional(*since - *ago) : std::nullopt;
+}
+
+std::optional<double> iterations_of(const json& before, const json& after, const json& process) {
+  const auto known = real_of(process, "iterations_per_second");
+  const json* earlier = process_of(before, number_of(process, "pid"));
+  if (earlier == nullptr || number_of(*earlier, "iterations_counted_anew") !=
+                                number_of(process, "iterations_counted_anew")) {
+    return known;
+  }
+  const std::uint64_t from = number_of(*earlier, "iterations");
+  const std::uint64_t to = number_of(process, "iterations");
+  const auto began = last_of(before, *earlier);
+  const auto ended = last_of(after, process);
+  if (to <= from || !began || !ended || *ended <= *began) return known;
+  return static_cast<double>(to - from) / (*ended - *began);
+}
+
+// The rank that launches the same collectives last; null: nobody knows, or there is one alone.
+json slowest_of(const json& job) {
+  const json* slowest = nullptr;
+  double most = -1;
+  for (const json& each : list_of(job, "processes")) {
+    const auto late = real_of(each, "late_seconds");
+    if (!late || *late <= most) continue;
+    most = *late;
+    slowest = &each;
+  }
+  if (slowest == nullptr) return nullptr;
+  const std::uint64_t pid = number_of(*slowest, "pid");
+  json rank = nullptr;
+  for (const json& communicator : list_of(job, "communicators")) {
+    for (const json& each : list_of(communicator, "ranks")) {
+      if (!rank.is_null() || number_of(each, "pid") != pid) continue;
+      const auto found = each.find("rank");
+      if (found != each.end()) rank = *found;
+    }
+  }
+  return {{"rank", rank}, {"pid", pid}, {"late_seconds", most}};
+}
+
+json share_of_waits(const json& before, const json& after, double seconds) {
+  json out = json::object();
+  const auto waits = after.find("waits_seconds");
+  const auto earlier = before.find("waits_seconds");
+  if (waits == after.end() || !waits->is_object()) return out;
+  for (const auto& [reason, sum] : waits->items()) {
+    const double was = earlier != before.end() ? real_of(*earlier, reason.c_str()).value_or(0) : 0;
+    const double now = sum.is_number() ? sum.get<double>() : 0;
+    out[reason] = std::clamp((now - was) / seconds, 0.0, 1.0);
+  }
+  return out;
+}
+
+}  // namespace
+
+json rate_progress(const json& before, const json& after, double seconds) {
+  std::optional<double> best;
+  json source = nullptr;
+  for (const json& process : list_of(after, "processes")) {
+    const auto rate = iterations_of(before, after, process);
+    if (!rate || (best && *rate <= *best)) continue;
+    best = rate;
+    source = text_of(process, "iterations_source");
+  }
+  const double used = real_of(after, "gpu_seconds").value_or(0);
+  const double used_before = real_of(before, "gpu_seconds").value_or(0);
+  const auto stalls = after.find("stalls");
+  return {{"iterations_per_second", best ? json(*best) : json(nullptr)},
+          {"iterations_source", source},
+          {"slowest_rank", slowest_of(after)},
+          {"gpu_seconds", std::max(used - used_before, 0.0)},
+          {"waits_ratio", share_of_waits(before, after, seconds)},
+          {"stalls", stalls != after.end() ? *stalls : json::array()}};
+}
+
+bool still_measuring(const json& job) {
+  bool measuring = false;
+  for (const json& process : list_of(job, "processes")) {
+    const bool works = text_of(job, "state") == "running" && !truth_of(process, "observer");
+    measuring = measuring || (works && !real_of(process, "iterations_per_second"));
+  }
+  return measuring;
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,22 @@
+// What two listings of `ps` say of a job's iterations, its GPU time and its waits between them.
+//
+// Concept. The monitor counts iterations and says when the last one began. So what was counted
+// between two listings, divided by the time between their last iterations, is the mean rate, with
+// no error at the ends. Where nothing was counted the monitor's own figure stands, that of the last
+// ten seconds.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace switchyard::tools {
+
+// The keys of one job: that of its fastest process, and the slowest rank.
+nlohmann::json rate_progress(const nlohmann::json& before, const nlohmann::json& after,
+                             double seconds);
+
+// Whether some process of the job is being measured and no iteration was found yet.
+bool still_measuring(const nlohmann::json& job);
+
+}  // namespace switchyard::tools
