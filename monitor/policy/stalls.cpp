@@ -118,7 +118,7 @@ void tell_other(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stal
   Time moved{0};
   for (const auto& [number, member] : ranks) {
     moved = std::max({moved, member.moved_at, member.free_since});
-    if (!member.present) return;
+    if (!member.present || member.last.kind == 0) return;
   }
   if (now - moved < kLateAfter) return;
   const Operation expected = usual(ranks);

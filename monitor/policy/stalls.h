@@ -11,6 +11,7 @@
 //     n late, and its process has ended                           → the same: gone as many as all
 //     others, but its last operation is another,
 //       and nobody's count has moved for kLateAfter             → other: it has left one out, say
+//     the same, but what some rank did last is not known        → nothing
 //     late, but it waits itself for one that is told of         → nothing: it is not to blame
 //
 // Where all that are late wait for each other, in several communicators, all are told.
@@ -41,7 +42,7 @@ enum class Hold : std::uint8_t { kNone, kPause, kCut, kSwap, kMemory, kTurn, kLi
 const char* key_of(Hold hold);  // for JSON; null: none
 
 struct Operation {
-  std::uint32_t kind = 0;  // switchyard/collectives.h
+  std::uint32_t kind = 0;  // switchyard/collectives.h; 0: not known
   std::uint64_t bytes = 0;
   bool operator==(const Operation&) const = default;
 };

@@ -22,11 +22,24 @@ void for_processes(const Registry& registry, const Job& job, Each each) {
   }
 }
 
-// Of two ranks one sends what the other receives.
+bool is_exchange(std::uint32_t kind) { return is_point_to_point(static_cast<Collective>(kind)); }
+
+// Of two ranks one sends what the other receives, and they may do several at once in any order.
 stalls::Operation operation_of(std::uint32_t kind, std::uint64_t bytes) {
-  const bool receives = kind == static_cast<std::uint32_t>(Collective::kReceive);
-  return {receives ? static_cast<std::uint32_t>(Collective::kSend) : kind,
-          std::min<std::uint64_t>(bytes, abi::kMostRecordedBytes)};
+  if (is_exchange(kind)) return {static_cast<std::uint32_t>(Collective::kSend), 0};
+  return {kind, std::min<std::uint64_t>(bytes, abi::kMostRecordedBytes)};
+}
+
+// What a client launched as this number, if that is known. The last operation of more than two
+// ranks may be one that has no number.
+std::optional<stalls::Operation> launched_as(const Client& client, const CommunicatorReport& said,
+                                             std::uint64_t number) {
+  if (said.launched == number && (said.ranks == 2 || !is_exchange(said.last_kind))) {
+    return stalls::Operation{said.last_kind, said.last_bytes};
+  }
+  const auto found = client.page->operation(said, number);
+  if (!found || (said.ranks > 2 && is_exchange(found->kind))) return std::nullopt;
+  return stalls::Operation{found->kind, found->bytes};
 }
 
 stalls::Process process_of(const Registry& registry, const Job& job, const Client& client) {
@@ -34,8 +47,9 @@ stalls::Process process_of(const Registry& registry, const Job& job, const Clien
   out.pid = client.peer.pid;
   for (const CommunicatorReport& each : client.page->communicators()) {
     if (each.ranks < 2) continue;
+    const auto last = launched_as(client, each, each.launched);
     out.places.push_back({each.id, each.rank, each.launched,
-                          operation_of(each.last_kind, each.last_bytes),
+                          last ? operation_of(last->kind, last->bytes) : stalls::Operation{},
                           Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
   }
   out.hold = hold_of(registry, job, client);
@@ -93,11 +107,7 @@ std::optional<stalls::Operation> expected(const Registry& registry, const Job& j
     if (client.peer.pid == stall.pid) return;
     for (const CommunicatorReport& each : client.page->communicators()) {
       if (each.id != stall.communicator || each.launched < stall.number || out) continue;
-      if (each.launched == stall.number) {
-        out = stalls::Operation{each.last_kind, each.last_bytes};
-      } else if (const auto said = client.page->operation(each, stall.number)) {
-        out = stalls::Operation{said->kind, said->bytes};
-      }
+      out = launched_as(client, each, stall.number);
     }
   });
   return out;

@@ -129,6 +129,13 @@ TEST_F(Stalls, AnotherOperationAtTheSameNumberIsTold) {
   EXPECT_EQ(told[0].waiting, 2u);
 }
 
+TEST_F(Stalls, AnOperationThatIsNotKnownIsNotAnother) {
+  launch(0);
+  launch(1, {});
+  launch(2);
+  EXPECT_EQ(pass(seconds(10)), std::vector<Stall>{});
+}
+
 TEST_F(Stalls, AnotherOperationIsNothingDuringAHold) {
   launch(0);
   launch(1, kGather);

@@ -10,7 +10,7 @@ namespace switchyard::monitor::test {
 namespace {
 
 constexpr std::uint64_t kId = 77;
-constexpr std::uint32_t kReduce = 1, kGather = 4;
+constexpr std::uint32_t kReduce = 1, kGather = 4, kSend = 9, kReceive = 10;
 
 class Statistics : public ::testing::Test {
  protected:
@@ -209,6 +209,27 @@ TEST_F(Statistics, ARankThatOthersWaitForIsListedAndLogged) {
   pass(seconds(1));
   EXPECT_EQ(stalls().size(), 0u);
   EXPECT_EQ(log.count("is not waited for any more"), 1u);
+}
+
+TEST_F(Statistics, SendsOfMoreThanTwoRanksAreNotAnotherOperation) {
+  place(first, 0, 3);
+  place(second, 1, 3);
+  for (const Joined* each : {&first, &second}) collective(*each);
+  // A send has no number there: it is the last of its rank alone.
+  first.shim.page().communicators[0].last_kind = kSend;
+  first.shim.page().communicators[0].last_bytes = 99;
+  record(first, abi::collective_record(0, kSend, 1), 99);
+  pass(seconds(10));
+  EXPECT_EQ(stalls().size(), 0u);
+}
+
+TEST_F(Statistics, TwoRanksExchangeInAnyOrder) {
+  place(first, 0);
+  place(second, 1);
+  collective(first, kSend, 16);
+  collective(second, kReceive, 32);
+  pass(seconds(10));
+  EXPECT_EQ(stalls().size(), 0u);
 }
 
 TEST_F(Statistics, APauseIsToldAsOne) {
