@@ -29,7 +29,8 @@ STATE says why a job does not run:
   waiting (turn)            another job has the GPU
   waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
   swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
-                            that of another GPU is still there
+                            that of another GPU is still there; 'parked on' names another GPU
+                            that has it instead of the host
 
 --memory shows which memory of each job can be swapped out, and why the rest cannot. USED is the sum
 of SWAPPABLE, OVERHEAD (contexts, modules) and STAYS (not swappable, by reason). ON GPU is the part

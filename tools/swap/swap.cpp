@@ -17,7 +17,8 @@ struct Options {
 constexpr char kOutExamples[] = R"(Examples:
   switchyard run --swappable --name train -- python train.py
   switchyard swap-out train
-      copy its memory to the host and free it on the GPU; the job waits until swap-in
+      copy its memory to the host, or as its --park says, and free it on the GPU; the job waits until
+      swap-in
   switchyard swap-out train --json | jq '.gpus[].memory_swapped_bytes'
 
 The command answers when the memory has been swapped out. Work that the GPU has accepted ends first.
@@ -60,10 +61,18 @@ void add(CommandLine& line, const char* op, const char* meaning, const char* exa
 
 std::string residency_text(const nlohmann::json& job) {
   std::uint64_t away = 0;
-  for (const auto& gpu : list_of(job, "gpus")) away += number_of(gpu, "memory_swapped_bytes");
+  std::uint64_t parked = 0;
+  for (const auto& gpu : list_of(job, "gpus")) {
+    away += number_of(gpu, "memory_swapped_bytes");
+    parked += number_of(gpu, "memory_parked_bytes");
+  }
   const std::string where = text_of(job, "residency");
   const std::string amount = human_bytes(away);
   if (where == "swapped" && away == 0) return "it has no memory that can be swapped out";
+  if (where == "swapped" && parked != 0) {
+    return fmt::format("its memory ({}) is swapped out, {} of it to another GPU", amount,
+                       human_bytes(parked));
+  }
   if (where == "swapped") return "its memory (" + amount + ") is swapped out";
   if (where == "moving") return "its memory is being copied; " + amount + " are in the host";
   if (where == "waiting") {
