@@ -74,6 +74,13 @@ TEST(Swap, OutAsksAndSaysHowMuchHasLeft) {
       run({"swap-out", "train"}, {{"ok", true}, {"residency", "swapped"}}).has("no memory"));
 }
 
+TEST(Swap, OutTellsHowMuchOfItIsOnAnotherGpu) {
+  json parked = job("swapped");
+  parked["gpus"][0]["memory_parked_bytes"] = 6 * kGiB;
+  EXPECT_EQ(run({"swap-out", "train"}, parked).out,
+            "train: its memory (10 GiB) is swapped out, 6 GiB of it to another GPU\n");
+}
+
 TEST(Swap, InSaysWhereItIs) {
   json asked;
   EXPECT_EQ(run({"swap-in", "train"}, job("resident"), &asked).out,
