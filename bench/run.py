@@ -24,7 +24,7 @@ ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "fra
         "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline", "clients",
         "figure6", "figure10", "joins", "release", "swappable", "state", "together", "idle",
         "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
-        "contexts")
+        "contexts", "iterations")
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

@@ -138,7 +138,7 @@ char process_state(pid_t pid) {
   std::getline(file, text);
   // The name before it may have anything in it.
   const std::size_t end = text.rfind(')');
-  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
+  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '\0';
 }
 
 std::string user_name(uid_t uid) {
