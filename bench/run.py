@@ -20,11 +20,13 @@ from rig.process import BENCH, WorkloadFailed  # noqa: E402
 from rig.report import Report  # noqa: E402
 from rig.rig import Rig, RigError  # noqa: E402
 
-ROWS = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks", "crowd",
-        "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline", "clients",
-        "figure6", "figure10", "joins", "release", "swappable", "state", "together", "idle",
-        "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
-        "contexts", "iterations")
+ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "frameworks",
+           "crowd", "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline",
+           "clients", "figure6", "figure10", "joins", "release", "swappable", "state", "together",
+           "idle", "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
+           "contexts", "iterations")
+TWO_GPUS = ("gang", "migrate", "parking")
+ROWS = (*ONE_GPU, *TWO_GPUS)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 
@@ -76,7 +78,7 @@ def main():
     if options.row != "all":
         return measure(options.row, options)
     worst = 0
-    for row in ROWS:
+    for row in ONE_GPU:
         own = argparse.ArgumentParser()
         load(row).arguments(own)
         combined = argparse.Namespace(**{**vars(own.parse_args([])), **vars(options)})

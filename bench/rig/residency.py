@@ -21,16 +21,16 @@ class NvmlMemory(ctypes.Structure):
 
 
 @functools.cache
-def nvml():
-    """(the library, the first GPU)"""
+def nvml(gpu=0):
+    """(the library, a GPU)"""
     library, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
-    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)):
-        raise RigError("NVML has no first GPU")
+    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(device)):
+        raise RigError(f"NVML has no GPU {gpu}")
     return library, device
 
 
-def used_bytes():
-    library, device = nvml()
+def used_bytes(gpu=0):
+    library, device = nvml(gpu)
     memory = NvmlMemory()
     if library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)):
         raise RigError("NVML does not say how much memory is used")

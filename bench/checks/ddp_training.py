@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""A rank of a DistributedDataParallel training, in the framework's deterministic mode; torchrun
+starts it.
+
+    ddp_training.py STEPS GIB
+
+GIB is ballast of each rank beside the model. Rank 0 prints one line when all train, and one with
+the rate, and the losses and the sum of the ballast of each rank.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+WIDTH, LAYERS, BATCH, WARM = 2048, 12, 256, 20
+
+
+def say(**what):
+    if dist.get_rank() == 0:
+        print(json.dumps(what), flush=True)
+
+
+def main():
+    steps, gib = map(int, sys.argv[1:])
+    torch.use_deterministic_algorithms(True)
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    torch.manual_seed(1)
+    layers = [part for _ in range(LAYERS)
+              for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[rank])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    torch.manual_seed(100 + rank)
+    ballast = torch.randn(gib << 28, device="cuda")
+    losses, begun = [], 0.0
+    for step in range(steps):
+        if step == WARM:
+            torch.cuda.synchronize()
+            begun = time.monotonic()
+            say(ready=True)
+        loss = model(torch.randn(BATCH, WIDTH, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+    torch.cuda.synchronize()
+    rate = (steps - WARM) / (time.monotonic() - begun)
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, {"losses": losses, "ballast": ballast.sum().item().hex()})
+    say(rate=rate, values=values)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

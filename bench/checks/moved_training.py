@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""A training with a ballast of device memory, in the framework's deterministic mode.
+
+    moved_training.py GIB [STEPS]
+
+It ends after STEPS, or at a line of input, and then prints one line: its steps, a digest of all
+losses and of the ballast, and each time of more than 100 ms without the end of a step.
+"""
+
+import hashlib
+import json
+import os
+import select
+import sys
+import time
+
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+
+import torch  # noqa: E402
+
+WIDTH, LAYERS, BATCH = 2048, 16, 4096
+PIECE = 256 << 20
+GAP = 0.1
+
+
+def told_to_end():
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def main():
+    gib = int(sys.argv[1])
+    most = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(1)
+    layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
+              for _ in range(LAYERS)]
+    model = torch.nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    ballast = [torch.randint(0, 255, (PIECE,), dtype=torch.uint8, device="cuda")
+               for _ in range((gib << 30) // PIECE)]
+    data = torch.randn(BATCH, WIDTH, device="cuda")
+    digest, gaps, steps = hashlib.sha256(), [], 0
+    print(json.dumps({"ready": True}), flush=True)
+    last = time.monotonic()
+    while steps != most and (most is not None or not told_to_end()):
+        optimizer.zero_grad()
+        loss = (model(data) - data).square().mean()
+        loss.backward()
+        optimizer.step()
+        digest.update(loss.item().hex().encode())
+        steps += 1
+        now = time.monotonic()
+        if now - last > GAP:
+            gaps.append(now - last)
+        last = now
+    for piece in ballast:
+        digest.update(piece.cpu().numpy().tobytes())
+    print(json.dumps({"steps": steps, "digest": digest.hexdigest(), "gaps": gaps}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
