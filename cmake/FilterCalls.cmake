@@ -8,6 +8,9 @@ include_guard()
 
 function(switchyard_filter_calls in out)
   file(READ "${CUDA_INCLUDE_DIR}/cuda.h" header)
+  # What is declared there for older headers.
+  file(READ "${CMAKE_SOURCE_DIR}/include/switchyard/cuda_checkpoint.h" checkpoint)
+  string(APPEND header "${checkpoint}")
   file(STRINGS "${in}" lines)
   set(kept "")
   set(left_out "")

@@ -18,13 +18,15 @@ import re
 import sys
 from pathlib import Path
 
-# The one header of ours for programs that know nothing of Switchyard.
+# The headers of ours for programs that know nothing of Switchyard.
 LOADER = "include/switchyard/cuda_library.h"
+CHECKPOINT = "include/switchyard/cuda_checkpoint.h"
 
 # layer: the layers or files that it may include. The first that a path begins with is its own.
 LAYERS = {
     "include/switchyard": ["include/switchyard"],
-    "tests/conformance": ["tests/conformance", "tests/fakecuda", "examples/kernels", LOADER],
+    "tests/conformance": ["tests/conformance", "tests/fakecuda", "examples/kernels", LOADER,
+                          CHECKPOINT],
     "bench/simulate": ["include/switchyard", "monitor", "bench/simulate"],
     "shim": ["include/switchyard", "shim"],
     "monitor": ["include/switchyard", "monitor"],

@@ -17,6 +17,8 @@
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
 
+#include "switchyard/cuda_checkpoint.h"
+
 namespace switchyard::shim {
 
 struct Driver {

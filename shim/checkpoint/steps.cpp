@@ -19,10 +19,10 @@ CUprocessState state() {
 constexpr int kPairsSince = 13000;
 
 CUresult restore(Pairs pairs) {
-  CUcheckpointRestoreArgs args{};
-  args.gpuPairs = pairs.count != 0 ? pairs.pair : nullptr;
-  args.gpuPairsCount = pairs.count;
-  return driver().cuCheckpointProcessRestore(::getpid(), &args);
+  cuda::RestoreArgs args{};
+  args.gpu_pairs = pairs.count != 0 ? pairs.pair : nullptr;
+  args.gpu_pairs_count = pairs.count;
+  return driver().cuCheckpointProcessRestore(::getpid(), args.get());
 }
 
 CUresult unlock() {

@@ -174,10 +174,10 @@ CUresult lock(unsigned timeout_ms = kLockMs) {
 CUresult take() { return CU(cuCheckpointProcessCheckpoint)(getpid(), nullptr); }
 CUresult unlock() { return CU(cuCheckpointProcessUnlock)(getpid(), nullptr); }
 CUresult restore(std::vector<CUcheckpointGpuPair> pairs = {}) {
-  CUcheckpointRestoreArgs args{};
-  args.gpuPairs = pairs.empty() ? nullptr : pairs.data();
-  args.gpuPairsCount = static_cast<unsigned>(pairs.size());
-  return CU(cuCheckpointProcessRestore)(getpid(), &args);
+  switchyard::cuda::RestoreArgs args{};
+  args.gpu_pairs = pairs.empty() ? nullptr : pairs.data();
+  args.gpu_pairs_count = static_cast<unsigned>(pairs.size());
+  return CU(cuCheckpointProcessRestore)(getpid(), args.get());
 }
 int state() {
   CUprocessState now{};

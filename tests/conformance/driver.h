@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "switchyard/cuda_checkpoint.h"
 #include "switchyard/cuda_library.h"
 
 namespace conformance {

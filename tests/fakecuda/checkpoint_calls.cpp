@@ -208,15 +208,15 @@ int gpu_by_uuid(const CUuuid& uuid, int gpus) {
 }
 
 // False: the pairs don't name every GPU of the machine once on each side.
-bool read_pairs(const CUcheckpointRestoreArgs* args, int* to) {
+bool read_pairs(const switchyard::cuda::RestoreArgs* args, int* to) {
   const int gpus = driver()->state->file().gpu_count;
   for (int gpu = 0; gpu < kMaxGpus; ++gpu) to[gpu] = gpu;
-  if (!args || args->gpuPairsCount == 0) return true;
-  if (args->gpuPairsCount != static_cast<unsigned>(gpus)) return false;
+  if (!args || args->gpu_pairs_count == 0) return true;
+  if (args->gpu_pairs_count != static_cast<unsigned>(gpus)) return false;
   unsigned from_seen = 0, to_seen = 0;
   for (int i = 0; i < gpus; ++i) {
-    const int from = gpu_by_uuid(args->gpuPairs[i].oldUuid, gpus);
-    const int target = gpu_by_uuid(args->gpuPairs[i].newUuid, gpus);
+    const int from = gpu_by_uuid(args->gpu_pairs[i].oldUuid, gpus);
+    const int target = gpu_by_uuid(args->gpu_pairs[i].newUuid, gpus);
     if (from < 0 || target < 0) return false;
     to[from] = target;
     from_seen |= 1u << from, to_seen |= 1u << target;
@@ -269,7 +269,7 @@ CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs*) {
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
   if (!driver()) return CUDA_ERROR_NOT_INITIALIZED;
   int to[kMaxGpus];
-  if (!read_pairs(args, to)) return CUDA_ERROR_INVALID_VALUE;
+  if (!read_pairs(switchyard::cuda::RestoreArgs::of(args), to)) return CUDA_ERROR_INVALID_VALUE;
   return ask(__func__, pid, kRestore,
              [&](CheckpointRequest& request) { memcpy(request.to, to, sizeof to); });
 }

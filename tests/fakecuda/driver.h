@@ -9,4 +9,6 @@
 #pragma GCC visibility push(default)
 #include <cuda.h>
 #include <cudaProfiler.h>
+
+#include "switchyard/cuda_checkpoint.h"
 #pragma GCC visibility pop

@@ -98,13 +98,14 @@ void have_checkpoint() {
   g_driver.cuCheckpointProcessCheckpoint = [](int, CUcheckpointCheckpointArgs*) {
     return step(CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED, g_mover->take_result);
   };
-  g_driver.cuCheckpointProcessRestore = [](int, CUcheckpointRestoreArgs* args) {
+  g_driver.cuCheckpointProcessRestore = [](int, CUcheckpointRestoreArgs* given) {
+    const auto* args = cuda::RestoreArgs::of(given);
     EXPECT_TRUE(g_mover->groups_come) << "what is born now is known";
-    const bool moves = args->gpuPairsCount != 0;
+    const bool moves = args->gpu_pairs_count != 0;
     const CUresult result = step(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED,
                                  moves ? g_mover->move_result : g_mover->restore_result);
     if (result == CUDA_SUCCESS)
-      g_mover->pairs.assign(args->gpuPairs, args->gpuPairs + args->gpuPairsCount);
+      g_mover->pairs.assign(args->gpu_pairs, args->gpu_pairs + args->gpu_pairs_count);
     return result;
   };
   g_driver.cuCheckpointProcessUnlock = [](int, CUcheckpointUnlockArgs*) {
