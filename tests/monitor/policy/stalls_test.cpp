@@ -66,6 +66,15 @@ TEST_F(Stalls, OneThatIsBehindAndMovesIsNotLate) {
   }
 }
 
+TEST_F(Stalls, OneThatComesLateHasItsTimeForTheNextOne) {
+  pass(seconds(1));
+  for (const std::size_t rank : {0, 2, 0, 2}) launch(rank);
+  EXPECT_EQ(pass(seconds(5)).size(), 1u);
+  launch(1);  // the others wait for one more, as before
+  EXPECT_EQ(pass(seconds(2)), std::vector<Stall>{});
+  EXPECT_EQ(pass(seconds(2)).size(), 1u);
+}
+
 TEST_F(Stalls, OneThatIsHeldByUsIsToldAsHeld) {
   pass(seconds(1));
   launch(0);
