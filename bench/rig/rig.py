@@ -153,6 +153,12 @@ class Rig:
                            f"{done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
         return done
 
+    def timed(self, *arguments, timeout=120):
+        """Seconds that a command takes, its start with it."""
+        begun = time.monotonic()
+        self.cli(*arguments, timeout=timeout)
+        return time.monotonic() - begun
+
     def listing(self, command):
         return json.loads(self.cli(command, "--json").stdout)
 

@@ -22,18 +22,12 @@ def used_mib():
     return used_bytes() >> 20
 
 
-def timed(rig, *command):
-    begun = time.monotonic()
-    rig.cli(*command, timeout=100)
-    return time.monotonic() - begun
-
-
 def one_round(rig, job, before, contexts=True):
-    out = timed(rig, "pause", job.name, "--release", *(["--contexts"] if contexts else []))
+    out = rig.timed("pause", job.name, "--release", *(["--contexts"] if contexts else []))
     time.sleep(rig.scaled(0.5))
     left = used_mib() - before
     resumed = time.monotonic()
-    back = timed(rig, "resume", job.name)
+    back = rig.timed("resume", job.name)
     time.sleep(rig.scaled(1))
     said = job.ask(ask=True, timeout=100)
     after = [moment - resumed for moment in said["late"] if moment > resumed]

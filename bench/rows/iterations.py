@@ -17,8 +17,8 @@ MOST_OFF = 0.01
 
 
 def arguments(parser):
-    parser.add_argument("--seconds", type=int, default=10, help="of what is compared")
-    parser.add_argument("--learn", type=int, default=7, help="before them")
+    parser.add_argument("--seconds", type=int, default=10, help="that are compared")
+    parser.add_argument("--learn", type=int, default=7, help="that stats learns for first")
     parser.add_argument("--modes", default=",".join(MODES), help="only these")
 
 

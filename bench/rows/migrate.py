@@ -29,9 +29,7 @@ def start(rig, name, *steps):
 
 
 def move(rig, job, to):
-    begun = time.monotonic()
-    rig.cli("migrate", job.name, "--to", to, timeout=120)
-    took = time.monotonic() - begun
+    took = rig.timed("migrate", job.name, "--to", to)
     time.sleep(rig.scaled(2))
     return took
 

@@ -1,7 +1,7 @@
 """Memory that leaves its GPU for another one and comes back; and makes way there.
 
 A job of 20 GiB is swapped out by `--park peer` to the second GPU, which must hold no context of it.
-Then a second job allocates nearly all of that GPU, and waits until what is parked has moved on to
+Then a second job allocates nearly all of that GPU. It waits until the parked memory has moved to
 the host. Every bit is compared. Needs two GPUs that reach each other.
 """
 
@@ -28,15 +28,13 @@ def tensors(rig, name, size, **knobs):
 
 
 def one_round(rig, name, idle):
-    begun = time.monotonic()
-    rig.cli("swap-out", name, timeout=60)
-    out = time.monotonic()
+    out = rig.timed("swap-out", name)
     parked = on_gpu(rig, name)["memory_parked_bytes"]
     beside = used_bytes(1) - idle - parked
     returns = time.monotonic()
     rig.cli("swap-in", name, timeout=60)
     wait_until(rig, name, lambda job: job["residency"] == "resident", "back")
-    return {"out": out - begun, "back": time.monotonic() - returns, "parked": parked,
+    return {"out": out, "back": time.monotonic() - returns, "parked": parked,
             "beside": beside}
 
 
@@ -46,7 +44,7 @@ def compared(job):
 
 
 def make_way(rig, name):
-    """Seconds that a job's start on the second GPU takes longer for what is parked there."""
+    """How many seconds longer a job takes to start while memory is parked on its GPU."""
     size = (rig.listing("status")["gpus"][1]["memory_capacity_bytes"] - LEFT) // TENSOR * TENSOR
     times = []
     for parked in (True, False):
@@ -58,7 +56,7 @@ def make_way(rig, name):
         times.append(time.monotonic() - begun)
         other.end(30)
         rig.cli("swap-in", name, timeout=60)
-    return {"waited": times[0] - times[1]}
+    return times[0] - times[1]
 
 
 def run(rig, report: Report):
@@ -69,8 +67,8 @@ def run(rig, report: Report):
     rounds = [one_round(rig, job.name, idle)
               for _ in range(max(1, int(rig.options.rounds * rig.options.scale)))]
     wrong = compared(job)
-    way = make_way(rig, job.name)
-    report.keep(rounds=rounds, way=way)
+    waited = make_way(rig, job.name)
+    report.keep(rounds=rounds, waited=waited)
     for what, key in (("out to the other GPU", "out"), ("back", "back")):
         took = median([one[key] for one in rounds])
         report.at_least(f"{what}, GB/s", size / took / 1e9, LEAST_GB_S, "{:.0f}")
@@ -79,6 +77,6 @@ def run(rig, report: Report):
                  "all of it", all(one["parked"] == size for one in rounds))
     report.at_most("used there beside it, MiB", max(one["beside"] for one in rounds) >> 20,
                    CONTEXT >> 20, "{:.0f}")
-    report.at_most("an allocation there waits for it, s", way["waited"], MOST_WAIT_S, "{:.2f}")
+    report.at_most("an allocation there waits for it, s", waited, MOST_WAIT_S, "{:.2f}")
     wrong += compared(job)
     report.judge("every bit of every tensor", str(wrong or "equal"), "equal", not wrong)

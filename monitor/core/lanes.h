@@ -1,4 +1,4 @@
-// The lanes of a job: what its clients have on each GPU.
+// The clients of a job, and their lanes: what they have on each GPU.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -9,14 +9,21 @@
 
 namespace switchyard::monitor {
 
-// Each lane of the job's clients: (client, lane of its page, state). Observers have no part in it.
+// Each client of the job but observers, which have no part in it.
 template <typename Each>
-void for_lanes(const Registry& registry, const Job& job, Each each) {
+void for_clients(const Registry& registry, const Job& job, Each each) {
   for (const ClientId id : job.clients) {
     const auto found = registry.clients().find(id);
-    if (found == registry.clients().end() || found->second->observer) continue;
-    for (auto& [lane, state] : found->second->lanes) each(*found->second, lane, state);
+    if (found != registry.clients().end() && !found->second->observer) each(*found->second);
   }
+}
+
+// Each lane of these: (client, lane of its page, state).
+template <typename Each>
+void for_lanes(const Registry& registry, const Job& job, Each each) {
+  for_clients(registry, job, [&](Client& client) {
+    for (auto& [lane, state] : client.lanes) each(client, lane, state);
+  });
 }
 
 // Whether `holds` does for every lane of the job's clients.

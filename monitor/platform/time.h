@@ -20,6 +20,7 @@ constexpr Time earlier(Time a, Time b) {
   return a < b ? a : b;
 }
 
+inline double ns(Time span) { return static_cast<double>(span.count()); }
 inline double seconds(Time span) { return std::chrono::duration<double>(span).count(); }
 
 }  // namespace switchyard::monitor

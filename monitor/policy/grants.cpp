@@ -25,8 +25,6 @@ constexpr double kSmoothing = 0.2;
 // What is reserved goes to nobody for less.
 constexpr double kWorthATurnNs = 5e6;
 
-double ns(Time span) { return static_cast<double>(span.count()); }
-
 void enter(Unit& unit, Phase phase, Time now) {
   unit.phase = phase;
   unit.since = now;

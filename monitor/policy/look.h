@@ -75,8 +75,6 @@ inline bool computes(const Rider& rider, Time now) {
   return now - rider.state->last_computed < kActiveFor;
 }
 
-inline double ns(Time span) { return static_cast<double>(span.count()); }
-
 // --- activity.cpp ---
 // Who works, who would, and when the activity of those that do may end.
 void observe(const ClientView& view, Time now, ClientState& state);
@@ -124,8 +122,8 @@ bool is_granted(const Tick& tick, const TurnQueue& queue);
 void hold_ungranted(const Tick& tick);
 
 // --- bursts.cpp ---
-// A window of bursts is closed after so long, and has enough bursts to be believed. One
-// without a burst says nothing.
+// A window of bursts is closed after so long, and has enough bursts to be believed. One without a
+// burst says nothing.
 inline constexpr Time kBurstWindow = std::chrono::milliseconds(100);
 constexpr bool is_enough(Time window, std::uint32_t bursts) {
   return (window >= kBurstWindow && bursts >= 3) || (window >= 4 * kBurstWindow && bursts > 0);

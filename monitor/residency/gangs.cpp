@@ -21,14 +21,6 @@ constexpr Time kLookEvery = std::chrono::milliseconds(2);
 constexpr std::size_t kProcesses = 16;
 constexpr Time kDrainsWithin = std::chrono::seconds(1);
 
-template <typename Each>
-void for_processes(const Registry& registry, const Job& job, Each each) {
-  for (const ClientId id : job.clients) {
-    const auto client = registry.clients().find(id);
-    if (client != registry.clients().end() && !client->second->observer) each(*client->second);
-  }
-}
-
 // What a client says; nothing if it is in no communicator of several ranks.
 cut::Process process_of(const Client& client, const CutReport& said) {
   cut::Process out;
@@ -45,7 +37,7 @@ cut::Process process_of(const Client& client, const CutReport& said) {
 
 std::vector<cut::Process> processes_of(const Registry& registry, const Job& job) {
   std::vector<cut::Process> out;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     cut::Process process = process_of(client, client.page->cut());
     if (!process.places.empty()) out.push_back(std::move(process));
   });
@@ -61,19 +53,18 @@ void enter(Job& job, Stage stage, Time now) {
 void ask(Registry& registry, Job& job) {
   GangHold& gang = job.gang;
   gang.number = gang.number + 1 != 0 ? gang.number + 1 : 1;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     for (const CommunicatorReport& each : client.page->communicators()) {
       const auto target = gang.cut.targets.find(each.id);
       client.page->set_target(each, target != gang.cut.targets.end() ? target->second : 0);
     }
   });
-  for_processes(registry, job,
-                [&](const Client& client) { client.page->ask_for_cut(gang.number); });
+  for_clients(registry, job, [&](const Client& client) { client.page->ask_for_cut(gang.number); });
 }
 
 void release(Registry& registry, Job& job) {
   job.gang.stage = Stage::kNone;
-  for_processes(registry, job, [](const Client& client) { client.page->ask_for_cut(0); });
+  for_clients(registry, job, [](const Client& client) { client.page->ask_for_cut(0); });
 }
 
 // Nobody waits for an answer to what the monitor wanted by itself.
@@ -187,7 +178,7 @@ void follow(Registry& registry, Job& job, Time now) {
 
 bool is_gang(const Registry& registry, const Job& job) {
   bool gang = false;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     for (const CommunicatorReport& each : client.page->communicators()) {
       gang = gang || each.ranks > 1;
     }
@@ -222,7 +213,7 @@ void note(Registry& registry) {
 
 std::string why_no_cut(const Registry& registry, const Job& job) {
   std::string why;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     if (client.page->unwatched_communicators() == 0) return;
     why = fmt::format("process {} is in more than {} NCCL communicators", client.peer.pid,
                       abi::kMostCommunicators);

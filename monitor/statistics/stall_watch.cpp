@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "monitor/core/lanes.h"
 #include "monitor/statistics/usage.h"
 #include "switchyard/collectives.h"
 
@@ -13,14 +14,6 @@ namespace {
 
 using stalls::Hold;
 using stalls::Stall;
-
-template <typename Each>
-void for_processes(const Registry& registry, const Job& job, Each each) {
-  for (const ClientId id : job.clients) {
-    const auto client = registry.clients().find(id);
-    if (client != registry.clients().end() && !client->second->observer) each(*client->second);
-  }
-}
 
 bool is_exchange(std::uint32_t kind) { return is_point_to_point(static_cast<Collective>(kind)); }
 
@@ -58,8 +51,8 @@ stalls::Process process_of(const Registry& registry, const Job& job, const Clien
 
 std::vector<stalls::Process> processes_of(const Registry& registry, const Job& job) {
   std::vector<stalls::Process> out;
-  for_processes(registry, job,
-                [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
+  for_clients(registry, job,
+              [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
   return out;
 }
 
@@ -89,7 +82,7 @@ Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
   if (process == Doing::kStopped || process == Doing::kGone) return process;
   bool launching = false;
   bool waits = false;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     if (client.peer.pid != stall.pid) return;
     launching = client.page->cut().launching;
     for (const auto& [number, lane] : client.lanes) {
@@ -103,7 +96,7 @@ Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
 std::optional<stalls::Operation> expected(const Registry& registry, const Job& job,
                                           const Stall& stall) {
   std::optional<stalls::Operation> out;
-  for_processes(registry, job, [&](const Client& client) {
+  for_clients(registry, job, [&](const Client& client) {
     if (client.peer.pid == stall.pid) return;
     for (const CommunicatorReport& each : client.page->communicators()) {
       if (each.id != stall.communicator || each.launched < stall.number || out) continue;

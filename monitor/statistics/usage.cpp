@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "monitor/core/lanes.h"
 #include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
@@ -64,15 +65,13 @@ void Usage::tick(const Registry& registry, Time now) {
     const auto place = [](Hold hold) {
       return std::find(kReasons.begin(), kReasons.end(), hold) - kReasons.begin();
     };
-    for (const ClientId id : job.clients) {
-      const auto client = registry.clients().find(id);
-      if (client == registry.clients().end() || client->second->observer) continue;
-      const Hold hold = hold_of(registry, job, *client->second);
+    for_clients(registry, job, [&, &job = job](const Client& client) {
+      const Hold hold = hold_of(registry, job, client);
       if (place(hold) < place(worst)) worst = hold;
-      for (const auto& [number, lane] : client->second->lanes) {
+      for (const auto& [number, lane] : client.lanes) {
         sums.gpu_seconds += share_of(lane) * seconds(span);
       }
-    }
+    });
     if (worst != Hold::kNone) sums.waits[worst] += span;
   }
 }

@@ -1,10 +1,14 @@
 // A job of several ranks on simulated GPUs of their own, with the simulated NCCL between them.
 #pragma once
 
+#include <signal.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/system/harness.h"
@@ -104,6 +108,17 @@ class Gang : public Scene {
     if (communicator >= all.size()) return out;
     for (const json& rank : all[communicator]["ranks"]) out.push_back(rank["launched"]);
     return out;
+  }
+  // Stops rank 1 by a signal in a moment when its peer has gone on.
+  bool stop_behind() {
+    return eventually([&] {
+      ::kill(rank(1).pid(), SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const auto counts = launched();
+      if (counts.size() == 2 && counts[1] < counts[0]) return true;
+      ::kill(rank(1).pid(), SIGCONT);
+      return false;
+    });
   }
 
   Ranks ranks_;

@@ -101,15 +101,8 @@ TEST_F(GangHeld, ARankThatIsStoppedEndsTheAttemptByName) {
   begin(2);
   do_all("begin");
   ASSERT_TRUE(moves());
-  // In a moment when its peer has gone on: else it is where it should be, and the pause succeeds.
-  ASSERT_TRUE(eventually([&] {
-    ::kill(rank(1).pid(), SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto counts = launched();
-    if (counts.size() == 2 && counts[1] < counts[0]) return true;
-    ::kill(rank(1).pid(), SIGCONT);
-    return false;
-  }));
+  // Else it is where it should be, and the pause succeeds.
+  ASSERT_TRUE(stop_behind());
   const auto said = cli({"pause", "gang"});
   EXPECT_EQ(said.status, kTimedOut);
   EXPECT_NE(said.err.find("rank 1 "), std::string::npos) << said.err;
@@ -127,14 +120,7 @@ TEST_F(GangHeld, AKilledRankEndsTheAttemptByName) {
   do_all("begin");
   ASSERT_TRUE(moves());
   const pid_t victim = rank(1).pid();
-  ASSERT_TRUE(eventually([&] {
-    ::kill(victim, SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto counts = launched();
-    if (counts.size() == 2 && counts[1] < counts[0]) return true;
-    ::kill(victim, SIGCONT);
-    return false;
-  }));
+  ASSERT_TRUE(stop_behind());
   Child waiting = start({built("switchyard"), "swap-out", "gang"});
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ::kill(victim, SIGKILL);
@@ -152,14 +138,7 @@ TEST_F(GangHeld, AKilledMonitorLetsItGoOn) {
   begin(2);
   do_all("begin");
   ASSERT_TRUE(moves());
-  ASSERT_TRUE(eventually([&] {
-    ::kill(rank(1).pid(), SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto counts = launched();
-    if (counts.size() == 2 && counts[1] < counts[0]) return true;
-    ::kill(rank(1).pid(), SIGCONT);
-    return false;
-  }));
+  ASSERT_TRUE(stop_behind());
   // In the middle of an attempt: rank 0 is asked to stop and does.
   Child waiting = start({built("switchyard"), "pause", "gang"});
   std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -25,6 +25,17 @@ class Migrate : public Release {
     changes.insert(changes.end(), {{"FAKECUDA_DEVICES", "2"}, {"FAKECUDA_PATTERN", "1"}});
     return job(all, {built("tests/jobs/job_swap"), std::to_string(40 * kMiB)}, changes);
   }
+  // Another process of that job, with 24 MiB.
+  Child second_process(Changes changes = {}) {
+    changes.insert(changes.end(), {{"LD_PRELOAD", built("libswitchyard.so")},
+                                   {"LD_LIBRARY_PATH", built("fakecuda")},
+                                   {"SWITCHYARD_JOB", job_named("train")["job"]},
+                                   {"SWITCHYARD_SWAPPABLE", "yes"},
+                                   {"CUDA_VISIBLE_DEVICES", "0"},
+                                   {"FAKECUDA_DEVICES", "2"},
+                                   {"FAKECUDA_PATTERN", "1"}});
+    return start({built("tests/jobs/job_swap"), std::to_string(24 * kMiB)}, changes);
+  }
   Child::End migrate(const std::string& to) { return cli({"migrate", "train", "--to", to}); }
   json status_of(std::size_t gpu) { return listing("status")["gpus"][gpu]; }
   std::string uuid_of(std::size_t gpu) { return status_of(gpu).value("uuid", ""); }
@@ -159,15 +170,7 @@ TEST_F(Migrate, AllProcessesOfAJobMove) {
   const Child owner = monitor({}, kTwoGpus);
   const Changes same = {{"SWITCHYARD_JOB", "train"}};
   begin_on("0");
-  const std::string id = job_named("train")["job"];
-  Child second = start({built("tests/jobs/job_swap"), std::to_string(24 * kMiB)},
-                       {{"LD_PRELOAD", built("libswitchyard.so")},
-                        {"LD_LIBRARY_PATH", built("fakecuda")},
-                        {"SWITCHYARD_JOB", id},
-                        {"SWITCHYARD_SWAPPABLE", "yes"},
-                        {"CUDA_VISIBLE_DEVICES", "0"},
-                        {"FAKECUDA_DEVICES", "2"},
-                        {"FAKECUDA_PATTERN", "1"}});
+  Child second = second_process();
   ASSERT_EQ(line_of(second), "ready");
   ask("begin");
   system_tests::ask(second, "begin");
@@ -183,16 +186,7 @@ TEST_F(Migrate, AllProcessesOfAJobMove) {
 TEST_F(Migrate, WhenOneProcessIsRefusedTheOthersComeBack) {
   const Child owner = monitor({}, kTwoGpus);
   begin_on("0");
-  const std::string id = job_named("train")["job"];
-  Child second = start({built("tests/jobs/job_swap"), std::to_string(24 * kMiB)},
-                       {{"LD_PRELOAD", built("libswitchyard.so")},
-                        {"LD_LIBRARY_PATH", built("fakecuda")},
-                        {"SWITCHYARD_JOB", id},
-                        {"SWITCHYARD_SWAPPABLE", "yes"},
-                        {"CUDA_VISIBLE_DEVICES", "0"},
-                        {"FAKECUDA_FAIL", "cuCheckpointProcessRestore:1=1"},
-                        {"FAKECUDA_DEVICES", "2"},
-                        {"FAKECUDA_PATTERN", "1"}});
+  Child second = second_process({{"FAKECUDA_FAIL", "cuCheckpointProcessRestore:1=1"}});
   ASSERT_EQ(line_of(second), "ready");
   ask("begin");
   expect_goes_back("CUDA error 1)");

@@ -31,17 +31,6 @@ class Stats : public Gang {
     }
     return {};
   }
-  // Stops rank 1 in a moment when its peer has gone on.
-  bool stop_behind() {
-    return eventually([&] {
-      ::kill(rank(1).pid(), SIGSTOP);
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const auto counts = launched();
-      if (counts.size() == 2 && counts[1] < counts[0]) return true;
-      ::kill(rank(1).pid(), SIGCONT);
-      return false;
-    });
-  }
 };
 
 TEST_F(Stats, ItCountsTheStepsOfATraining) {
