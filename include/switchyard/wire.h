@@ -63,8 +63,7 @@
 //   {"op":"swap-in","target":NAME}      → the job, once it is back
 //   {"op":"migrate","target":NAME,"to":INDEX-OR-UUID}
 //                                       → the job, once it is at work on that GPU; or the reason
-//                                       why
-//                                         it is where it was
+//                                         why it is where it was
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced

@@ -42,9 +42,9 @@ constexpr char kExamples[] = R"(Examples:
 IT/S are iterations, by what repeats in the sequence of a job's collectives, or of its kernels and
 graphs where it has none. Kernels are looked at while somebody asks and for a minute after that,
 which costs some nanoseconds for each launch. '-': nothing repeats (yet). Without --interval the
-command waits up to 5 s for that. A step of several micro-batches is one iteration if enough of what
-it launches comes once; else micro-batches are counted. GPU is GPU time per second. WAITS is the
-part of the time that the job was held, by reason.
+command waits up to 5 s for that. A step of several micro-batches is one iteration if its optimizer
+launches enough. Else each micro-batch is one. GPU is GPU time per second. WAITS is the part of the
+time that the job was held, by reason.
 
 The other rates are those of a job's busiest process, and of a communicator's busiest rank: all
 ranks of one launch the same operations. BYTES are those of the buffers, as nccl-tests counts them.
