@@ -2,9 +2,10 @@
 """A rank of a DistributedDataParallel training, in the framework's deterministic mode; torchrun
 starts it.
 
-    ddp_training.py STEPS GIB
+    ddp_training.py STEPS GIB [--one-gpu]
 
-GIB is ballast of each rank beside the model. Rank 0 prints one line when all train, and one with
+With --one-gpu all ranks use GPU 0. NCCL refuses two ranks of one host on one GPU, so each rank tells
+it a host of its own, and NCCL connects them by sockets. GIB is ballast of each rank beside the model. Rank 0 prints one line when all train, and one with
 the rate, and the losses and the sum of the ballast of each rank.
 """
 
@@ -14,6 +15,10 @@ import sys
 import time
 
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+ONE_GPU = "--one-gpu" in sys.argv
+if ONE_GPU:
+    os.environ["NCCL_HOSTID"] = f"rank-{os.environ['RANK']}"
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -28,15 +33,16 @@ def say(**what):
 
 
 def main():
-    steps, gib = map(int, sys.argv[1:])
+    steps, gib = map(int, sys.argv[1:3])
     torch.use_deterministic_algorithms(True)
     dist.init_process_group("nccl")
     rank = dist.get_rank()
-    torch.cuda.set_device(rank)
+    gpu = 0 if ONE_GPU else rank
+    torch.cuda.set_device(gpu)
     torch.manual_seed(1)
     layers = [part for _ in range(LAYERS)
               for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[rank])
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[gpu])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     torch.manual_seed(100 + rank)
     ballast = torch.randn(gib << 28, device="cuda")

@@ -25,7 +25,7 @@ json list_stall(const ToldStall& told, Time now) {
       {"communicator", fmt::format("{:016x}", stall.communicator)},
       {"rank", stall.rank},
       {"pid", stall.pid},
-      {"reason", stall.what == stalls::What::kLate ? "late" : "other_operation"},
+      {"reason", stalls::key_of(stall.what)},
       {"operation", stall.number},
       {"kind", kind != nullptr ? json(kind) : json(nullptr)},
       {"bytes", told.expected ? json(told.expected->bytes) : json(nullptr)},

@@ -22,6 +22,8 @@ void see(Member& member, const Process& process, const Place& place, Time now) {
     if (member.hold != process.hold) member.held_since = now;
   }
   member.hold = process.hold;
+  if (process.stopped && !member.stopped) member.stopped_at = now;
+  member.stopped = process.stopped;
 }
 
 // Who isn't seen any more has ended, or its communicator has.
@@ -113,14 +115,33 @@ Operation usual(const Ranks& ranks) {
   return out;
 }
 
-// pre: none of them is late.
-void tell_other(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall>& out) {
+// When a count moved last, or a rank was held.
+Time moved_last(const Ranks& ranks) {
   Time moved{0};
   for (const auto& [number, member] : ranks) {
     moved = std::max({moved, member.moved_at, member.free_since});
+  }
+  return moved;
+}
+
+// pre: none of them is late, and nothing has moved for kLateAfter.
+void tell_stopped(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall>& out) {
+  const auto waiting = std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) {
+    return rank.second.present && !rank.second.stopped;
+  });
+  if (waiting == 0) return;
+  for (const auto& [number, member] : ranks) {
+    if (!member.present || !member.stopped || now - member.stopped_at < kLateAfter) continue;
+    out.push_back({What::kStopped, id, number, member.pid, false, member.launched,
+                   member.stopped_at, static_cast<std::uint32_t>(waiting)});
+  }
+}
+
+// pre: none of them is late, and nothing has moved for kLateAfter.
+void tell_other(std::uint64_t id, const Ranks& ranks, std::vector<Stall>& out) {
+  for (const auto& [number, member] : ranks) {
     if (!member.present || member.last.kind == 0) return;
   }
-  if (now - moved < kLateAfter) return;
   const Operation expected = usual(ranks);
   for (const auto& [number, member] : ranks) {
     if (member.last == expected) continue;
@@ -165,6 +186,18 @@ const char* key_of(Hold hold) {
   return nullptr;
 }
 
+const char* key_of(What what) {
+  switch (what) {
+    case What::kLate:
+      return "late";
+    case What::kOther:
+      return "other_operation";
+    case What::kStopped:
+      break;
+  }
+  return "stopped";
+}
+
 std::vector<Stall> next(State& state, const std::vector<Process>& processes, Time now) {
   look(state, processes, now);
   std::vector<Stall> all;
@@ -173,9 +206,11 @@ std::vector<Stall> next(State& state, const std::vector<Process>& processes, Tim
     const bool equal = std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) {
       return rank.second.late_since == Time{0};
     });
-    if (equal) {
-      tell_other(id, ranks, now, all);
-    } else {
+    if (equal && now - moved_last(ranks) >= kLateAfter) {
+      const std::size_t told = all.size();
+      tell_other(id, ranks, all);
+      if (all.size() == told) tell_stopped(id, ranks, now, all);
+    } else if (!equal) {
       tell_late(id, ranks, now, all);
     }
   }

@@ -12,6 +12,10 @@
 //     others, but its last operation is another,
 //       and nobody's count has moved for kLateAfter             → other: it has left one out, say
 //     the same, but what some rank did last is not known        → nothing
+//     as many as all others, the same operation, nobody's count
+//       has moved for kLateAfter, nor has a signal let it go on   → stopped: over a network, its
+//       threads carry what it has launched, and they stand still
+//     the same, but all that are there are stopped              → nothing: nobody waits
 //     late, but it waits itself for one that is told of         → nothing: it is not to blame
 //
 // Where all that are late wait for each other, in several communicators, all are told.
@@ -60,9 +64,12 @@ struct Process {
   pid_t pid = 0;
   std::vector<Place> places = {};
   Hold hold = Hold::kNone;
+  bool stopped = false;  // by a signal, or a debugger
 };
 
-enum class What : std::uint8_t { kLate, kOther };
+enum class What : std::uint8_t { kLate, kOther, kStopped };
+
+const char* key_of(What what);  // for JSON
 
 struct Stall {
   What what = What::kLate;
@@ -70,8 +77,8 @@ struct Stall {
   std::uint32_t rank = 0;
   pid_t pid = 0;
   bool gone = false;
-  std::uint64_t number = 0;   // of the operation that it lacks, or has launched instead
-  Time since{0};              // it is late
+  std::uint64_t number = 0;   // of the operation that it lacks, or has launched instead, or last
+  Time since{0};              // it is late, or stands still
   std::uint32_t waiting = 0;  // ranks that have launched it
   Hold hold = Hold::kNone;
   Time held_since{0};
@@ -90,6 +97,8 @@ struct State {
     Hold hold = Hold::kNone;
     Time held_since{0};
     Time free_since{0};  // when it was held last
+    bool stopped = false;
+    Time stopped_at{0};
   };
   using Ranks = std::map<std::uint32_t, Member>;
   std::map<std::uint64_t, Ranks> communicators = {};

@@ -35,27 +35,6 @@ std::optional<stalls::Operation> launched_as(const Client& client, const Communi
   return stalls::Operation{found->kind, found->bytes};
 }
 
-stalls::Process process_of(const Registry& registry, const Job& job, const Client& client) {
-  stalls::Process out;
-  out.pid = client.peer.pid;
-  for (const CommunicatorReport& each : client.page->communicators()) {
-    if (each.ranks < 2) continue;
-    const auto last = launched_as(client, each, each.launched);
-    out.places.push_back({each.id, each.rank, each.launched,
-                          last ? operation_of(last->kind, last->bytes) : stalls::Operation{},
-                          Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
-  }
-  out.hold = hold_of(registry, job, client);
-  return out;
-}
-
-std::vector<stalls::Process> processes_of(const Registry& registry, const Job& job) {
-  std::vector<stalls::Process> out;
-  for_clients(registry, job,
-              [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
-  return out;
-}
-
 Doing doing_of_process(pid_t pid) {
   switch (process_state(pid)) {
     case 'R':
@@ -73,6 +52,28 @@ Doing doing_of_process(pid_t pid) {
     default:
       return Doing::kUnknown;
   }
+}
+
+stalls::Process process_of(const Registry& registry, const Job& job, const Client& client) {
+  stalls::Process out;
+  out.pid = client.peer.pid;
+  for (const CommunicatorReport& each : client.page->communicators()) {
+    if (each.ranks < 2) continue;
+    const auto last = launched_as(client, each, each.launched);
+    out.places.push_back({each.id, each.rank, each.launched,
+                          last ? operation_of(last->kind, last->bytes) : stalls::Operation{},
+                          Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
+  }
+  out.hold = hold_of(registry, job, client);
+  out.stopped = !out.places.empty() && doing_of_process(out.pid) == Doing::kStopped;
+  return out;
+}
+
+std::vector<stalls::Process> processes_of(const Registry& registry, const Job& job) {
+  std::vector<stalls::Process> out;
+  for_clients(registry, job,
+              [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
+  return out;
 }
 
 Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
@@ -122,6 +123,18 @@ std::string name_of(const ToldStall& told) {
                      told.stall.communicator);
 }
 
+const char* verb_of(stalls::What what) {
+  switch (what) {
+    case stalls::What::kLate:
+      return "has not launched";
+    case stalls::What::kOther:
+      return "did not launch";
+    case stalls::What::kStopped:
+      break;
+  }
+  return "stands still after it launched";
+}
+
 void log_changes(const Job& job, const std::vector<ToldStall>& before,
                  const std::vector<ToldStall>& after) {
   for (const ToldStall& each : after) {
@@ -131,8 +144,7 @@ void log_changes(const Job& job, const std::vector<ToldStall>& before,
         fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", each.stall.number,
                     each.expected ? fmt::format(" ({} bytes)", each.expected->bytes) : "");
     spdlog::warn("job '{}': {} {} {}, as {} other {} did; it is {}", job.name, name_of(each),
-                 each.stall.what == stalls::What::kLate ? "has not launched" : "did not launch",
-                 what, each.stall.waiting, each.stall.waiting == 1 ? "rank" : "ranks",
+                 verb_of(each.stall.what), what, each.stall.waiting, each.stall.waiting == 1 ? "rank" : "ranks",
                  key_of(each.doing));
   }
   for (const ToldStall& each : before) {

@@ -120,6 +120,24 @@ TEST_F(Stats, ARankThatIsStoppedIsNamed) {
   EXPECT_TRUE(eventually([&] { return stalls().empty(); }));
 }
 
+TEST_F(Stats, ARankThatIsStoppedAfterItLaunchedIsNamed) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("reduce 5");
+  ::kill(rank(1).pid(), SIGSTOP);
+  const json told = stall();
+  EXPECT_EQ(told["rank"], 1);
+  EXPECT_EQ(told["reason"], "stopped");
+  EXPECT_EQ(told["operation"], 5);
+  EXPECT_EQ(told["kind"], "all_reduce");
+  EXPECT_EQ(told["does"], "stopped");
+  EXPECT_EQ(differences(job_named("gang"), read_schema("job")), Words{});
+  EXPECT_NE(cli({"ps"}).out.find("has launched all_reduce number 5 (4 B) as 1 rank did"),
+            std::string::npos);
+  ::kill(rank(1).pid(), SIGCONT);
+  EXPECT_TRUE(eventually([&] { return stalls().empty(); }));
+}
+
 TEST_F(Stats, ARankThatSkipsACollectiveIsNamed) {
   auto daemon = monitor({}, two_gpus());
   begin(2);

@@ -62,6 +62,10 @@ std::string stall_text(const json& stall) {
     return fmt::format("{} launched another operation where {} launched {}, {} ago: {}", who, ranks,
                        operation(stall), age, does);
   }
+  if (text_of(stall, "reason") == "stopped") {
+    return fmt::format("{} has launched {} as {} did, and stands still, for {}: {}", who,
+                       operation(stall), ranks, age, does);
+  }
   return fmt::format("{} has not launched {}, which {} wait{} for, for {}: {}", who,
                      operation(stall), ranks, waiting == 1 ? "s" : "", age, does);
 }

@@ -145,6 +145,46 @@ TEST_F(Stalls, AnOperationThatIsNotKnownIsNotAnother) {
   EXPECT_EQ(pass(seconds(10)), std::vector<Stall>{});
 }
 
+TEST_F(Stalls, OneThatIsStoppedAfterItLaunchedIsTold) {
+  pass(seconds(1));
+  for (std::size_t rank = 0; rank < 3; ++rank) launch(rank);
+  all[1].stopped = true;
+  const Time since = now + milliseconds(200);
+  EXPECT_EQ(pass(seconds(3)), std::vector<Stall>{});
+  const auto told = pass(seconds(1));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0], (Stall{.what = What::kStopped,
+                            .communicator = kId,
+                            .rank = 1,
+                            .pid = 101,
+                            .number = 6,
+                            .since = since,
+                            .waiting = 2}));
+  all[1].stopped = false;
+  EXPECT_EQ(pass(milliseconds(200)), std::vector<Stall>{}) << "it goes on";
+  all[1].stopped = true;
+  EXPECT_EQ(pass(seconds(2)), std::vector<Stall>{}) << "it has its time anew";
+}
+
+TEST_F(Stalls, OneThatIsStoppedWhileOthersGoOnIsNotTold) {
+  all[1].stopped = true;
+  for (int second = 0; second < 10; ++second) {
+    for (std::size_t rank = 0; rank < 3; ++rank) launch(rank);
+    EXPECT_EQ(pass(seconds(1)), std::vector<Stall>{});
+  }
+}
+
+TEST_F(Stalls, WhereAllAreStoppedNobodyIsTold) {
+  for (Process& each : all) each.stopped = true;
+  EXPECT_EQ(pass(seconds(10)), std::vector<Stall>{});
+}
+
+TEST_F(Stalls, OneThatIsStoppedDuringAHoldIsNotTold) {
+  all[1].stopped = true;
+  all[0].hold = Hold::kPause;
+  EXPECT_EQ(pass(seconds(10)), std::vector<Stall>{});
+}
+
 TEST_F(Stalls, AnotherOperationIsNothingDuringAHold) {
   launch(0);
   launch(1, kGather);
