@@ -1,30 +1,40 @@
 #!/usr/bin/env python3
-"""A rank of a DistributedDataParallel training, in the framework's deterministic mode; torchrun
-starts it.
+"""A rank of a training by DistributedDataParallel, or by FSDP2, in the framework's deterministic
+mode; torchrun starts it.
 
-    ddp_training.py STEPS GIB [--one-gpu]
-
-With --one-gpu all ranks use GPU 0. NCCL refuses two ranks of one host on one GPU, so each rank tells
-it a host of its own, and NCCL connects them by sockets. GIB is ballast of each rank beside the model. Rank 0 prints one line when all train, and one with
-the rate, and the losses and the sum of the ballast of each rank.
+Rank 0 prints one line when all train, and one with the rate, moments at which a step ended, each
+a second or more after the one before, and of each rank a digest of its losses and of its ballast.
+The output fits into a pipe that nobody reads.
 """
 
+import argparse
+import hashlib
 import json
 import os
-import sys
 import time
 
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-ONE_GPU = "--one-gpu" in sys.argv
-if ONE_GPU:
-    os.environ["NCCL_HOSTID"] = f"rank-{os.environ['RANK']}"
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-WIDTH, LAYERS, BATCH, WARM = 2048, 12, 256, 20
+WARM = 20
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("--gib", type=int, default=0, help="ballast of each rank beside the model")
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--fsdp", action="store_true")
+    parser.add_argument("--one-gpu", action="store_true",
+                        help="all ranks on GPU 0. NCCL refuses two ranks of one host there, so each "
+                        "tells it a host of its own, and NCCL connects them by sockets")
+    return parser.parse_args()
 
 
 def say(**what):
@@ -32,36 +42,55 @@ def say(**what):
         print(json.dumps(what), flush=True)
 
 
-def main():
-    steps, gib = map(int, sys.argv[1:3])
-    torch.use_deterministic_algorithms(True)
-    dist.init_process_group("nccl")
-    rank = dist.get_rank()
-    gpu = 0 if ONE_GPU else rank
-    torch.cuda.set_device(gpu)
+def digest(losses):
+    return {"last": losses[-1], "all": hashlib.sha256(" ".join(losses).encode()).hexdigest()}
+
+
+def made(options, gpu):
     torch.manual_seed(1)
-    layers = [part for _ in range(LAYERS)
-              for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[gpu])
+    layers = [part for _ in range(options.layers)
+              for part in (torch.nn.Linear(options.width, options.width), torch.nn.GELU())]
+    model = torch.nn.Sequential(*layers).cuda()
+    if not options.fsdp:
+        return DistributedDataParallel(model, device_ids=[gpu])
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer)
+    return fully_shard(model)
+
+
+def main():
+    options = parse()
+    torch.use_deterministic_algorithms(True)
+    rank = int(os.environ["RANK"])
+    if options.one_gpu:
+        os.environ["NCCL_HOSTID"] = f"rank-{rank}"
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    gpu = 0 if options.one_gpu else int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(gpu)
+    dist.init_process_group("nccl")
+    model = made(options, gpu)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     torch.manual_seed(100 + rank)
-    ballast = torch.randn(gib << 28, device="cuda")
-    losses, begun = [], 0.0
-    for step in range(steps):
+    ballast = torch.randn(options.gib << 28, device="cuda")
+    losses, stamps, begun = [], [], 0.0
+    for step in range(options.steps):
         if step == WARM:
             torch.cuda.synchronize()
             begun = time.monotonic()
             say(ready=True)
-        loss = model(torch.randn(BATCH, WIDTH, device="cuda")).square().mean()
+        loss = model(torch.randn(options.batch, options.width, device="cuda")).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item().hex())
+        if not stamps or time.monotonic() - stamps[-1] >= 1 or step + 1 == options.steps:
+            stamps.append(time.monotonic())
     torch.cuda.synchronize()
-    rate = (steps - WARM) / (time.monotonic() - begun)
+    rate = (options.steps - WARM) / (time.monotonic() - begun)
     values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, {"losses": losses, "ballast": ballast.sum().item().hex()})
-    say(rate=rate, values=values)
+    dist.all_gather_object(values, {"losses": digest(losses), "ballast": ballast.sum().item().hex()})
+    say(rate=rate, stamps=stamps, values=values)
     dist.destroy_process_group()
 
 

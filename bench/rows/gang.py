@@ -1,20 +1,16 @@
-"""A DistributedDataParallel training of two ranks, one on each GPU, that is paused and swapped.
+"""A training of two ranks, one on each GPU, that is paused and swapped.
 
 What the table of NCCL's calls costs, in processes that take turns; then 50 pauses and 50 swap-outs
-of a training at work, whose losses must be those of an undisturbed run. Needs two GPUs.
+of a training at work, whose losses must be those of an undisturbed run. Needs two GPUs, or
+--one-gpu.
 """
 
-import json
-import socket
 import time
 
-from rig.process import BENCH, python
+from rig import ranks
 from rig.report import Report, median
-from rig.residency import nvml
-from rig.rig import RigError
 
 TITLE = "A training of two ranks, paused and swapped"
-RANKS = 2
 LEAST_RATE, LEAST_GB_S, MOST_RESUME_S = 0.995, 45, 0.005
 
 
@@ -24,36 +20,12 @@ def arguments(parser):
     parser.add_argument("--times", type=int, default=50, help="pauses, and swap-outs")
     parser.add_argument("--disturbed-steps", type=int, default=6000)
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
-    parser.add_argument("--one-gpu", action="store_true",
-                        help="both ranks on GPU 0, connected by sockets, as if on two hosts")
+    parser.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
+    ranks.arguments(parser)
 
 
-def free_port():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return each.getsockname()[1]
-
-
-def start(rig, name, steps, under):
-    """Returns when all ranks train."""
-    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
-                "--master-port", free_port()]
-    one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
-    knobs = {"swappable": True} if under == "switchyard" else {}
-    process = rig.once(name, [*torchrun, BENCH / "checks" / "ddp_training.py", steps,
-                              rig.options.gib, *one_gpu], under=under, **knobs)
-    if not process.stdout.readline():
-        raise RigError(f"{name} ended: {process.log.read_text()}")
-    return process
-
-
-def finish(rig, name, process, timeout=300):
-    return json.loads(rig.wait_for(name, process, timeout))
-
-
-def whole_run(rig, name, steps, under):
-    rig.say(name)
-    return finish(rig, name, start(rig, name, steps, under))
+def training(rig, steps):
+    return [steps, "--gib", rig.options.gib, *(["--fsdp"] if rig.options.fsdp else [])]
 
 
 def timed(rig, *command):
@@ -71,24 +43,33 @@ def disturb(rig, name, process, out, back):
     return pairs
 
 
+def judge_speed(rig, report, swaps):
+    speed = (rig.options.gib << 30) / median([out["seconds"] for out, _ in swaps]) / 1e9
+    if rig.options.one_gpu:
+        report.note("swap-out, GB/s of each rank, of the ballast alone", f"{speed:.1f}",
+                    "they share one link")
+    else:
+        report.at_least("swap-out, GB/s of each GPU, of the ballast alone", speed, LEAST_GB_S,
+                        "{:.1f}")
+
+
 def run(rig, report: Report):
-    nvml(0 if rig.options.one_gpu else RANKS - 1)  # says so if there is none
+    ranks.prepare(rig)
     o = rig.options
-    if o.one_gpu:
-        rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
     rates = []
     for index in range(o.pairs):
-        without = whole_run(rig, f"without-{index}", o.steps, "plain")
-        last = whole_run(rig, f"with-{index}", o.steps, "switchyard")
+        without = ranks.whole_run(rig, f"without-{index}", *training(rig, o.steps), under="plain")
+        last = ranks.whole_run(rig, f"with-{index}", *training(rig, o.steps), swappable=True)
         rates.append(last["rate"] / without["rate"])
     rig.say("paused, then swapped")
-    job = start(rig, "disturbed", o.disturbed_steps, "switchyard")
+    job = ranks.ready(ranks.start(rig, "disturbed", *training(rig, o.disturbed_steps),
+                                  swappable=True))
     time.sleep(rig.scaled(10))  # until the host pool takes it
     pauses = disturb(rig, "disturbed", job, "pause", "resume")
     swaps = disturb(rig, "disturbed", job, "swap-out", "swap-in")
-    disturbed = finish(rig, "disturbed", job)
-    alone = (last if o.steps == o.disturbed_steps
-             else whole_run(rig, "undisturbed", o.disturbed_steps, "switchyard"))
+    disturbed = ranks.finish(rig, job)
+    alone = (last if o.steps == o.disturbed_steps else
+             ranks.whole_run(rig, "undisturbed", *training(rig, o.disturbed_steps), swappable=True))
     report.keep(rates=rates, pauses=pauses, swaps=swaps)
     report.at_least("rate with the library, over that without", median(rates), LEAST_RATE, "{:.4f}")
     for what, pairs in (("pauses", pauses), ("swap-outs", swaps)):
@@ -98,13 +79,6 @@ def run(rig, report: Report):
     report.note("pause, s, median", f"{median([out['seconds'] for out, _ in pauses]):.3f}")
     report.at_most("resume, s, median", median([back["seconds"] for _, back in pauses]),
                    MOST_RESUME_S)
-    out_s = median([out["seconds"] for out, _ in swaps])
-    speed = (o.gib << 30) / out_s / 1e9
-    if o.one_gpu:
-        report.note("swap-out, GB/s of each rank, of the ballast alone", f"{speed:.1f}",
-                    "they share one link")
-    else:
-        report.at_least("swap-out, GB/s of each GPU, of the ballast alone", speed, LEAST_GB_S,
-                        "{:.1f}")
+    judge_speed(rig, report, swaps)
     report.judge("losses and ballast of each rank", f"{o.disturbed_steps} steps",
                  "as in an undisturbed run", disturbed["values"] == alone["values"])

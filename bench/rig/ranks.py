@@ -1,0 +1,59 @@
+"""Trainings of two ranks by torchrun, one on each GPU, or both on one.
+
+NCCL refuses two ranks of one host on one GPU. With --one-gpu each rank tells it a host of its own,
+so NCCL connects them by sockets, and a machine of one GPU can try what ranks need.
+
+Threading: one thread.
+"""
+
+import json
+import socket
+
+from rig.process import BENCH, python
+from rig.residency import nvml
+from rig.rig import RigError
+
+RANKS = 2
+
+
+def arguments(parser):
+    parser.add_argument("--one-gpu", action="store_true",
+                        help="both ranks on GPU 0, connected by sockets, as if on two hosts")
+
+
+def prepare(rig):
+    nvml(0 if rig.options.one_gpu else RANKS - 1)  # says so if there is none
+    if rig.options.one_gpu:
+        rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
+
+
+def free_port():
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+def start(rig, name, *arguments, under="switchyard", **knobs):
+    """Starts ddp_training.py; ready() waits until all ranks train."""
+    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
+                "--master-port", free_port()]
+    one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
+    process = rig.once(name, [*torchrun, BENCH / "checks" / "ddp_training.py", *arguments, *one_gpu],
+                       under=under, **(knobs if under == "switchyard" else {}))
+    process.name = name
+    return process
+
+
+def ready(process):
+    if not process.stdout.readline():
+        raise RigError(f"{process.name} ended: {process.log.read_text()}")
+    return process
+
+
+def finish(rig, process, timeout=300):
+    return json.loads(rig.wait_for(process.name, process, timeout))
+
+
+def whole_run(rig, name, *arguments, **how):
+    rig.say(name)
+    return finish(rig, ready(start(rig, name, *arguments, **how)))
