@@ -22,7 +22,8 @@ class Usage {
  public:
   static constexpr std::array kReasons = {stalls::Hold::kPause,  stalls::Hold::kSwap,
                                           stalls::Hold::kMemory, stalls::Hold::kCut,
-                                          stalls::Hold::kLimit,  stalls::Hold::kTurn};
+                                          stalls::Hold::kGuard,  stalls::Hold::kLimit,
+                                          stalls::Hold::kTurn};
   struct Sums {
     double gpu_seconds = 0;
     std::map<stalls::Hold, Time> waits;
