@@ -16,8 +16,8 @@
 #include <string>
 
 #include "monitor/accounting/gpu_accounts.h"
-#include "monitor/adaptation/guards.h"
 #include "monitor/accounting/nvml_sampler.h"
+#include "monitor/adaptation/guards.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
 #include "monitor/platform/closer.h"

@@ -60,10 +60,11 @@ const char* measure_text(Measure measure) {
 }
 
 std::string growth_text(const guard::Growth& growth) {
-  return fmt::format("it has work {:.0f} % of the time ({:.0f} % before), {:.0f} kernels ({:.0f}) "
-                     "and {:.0f} copies ({:.0f}) per second",
-                     100 * growth.now.worked_s, 100 * growth.before.worked_s, growth.now.kernels,
-                     growth.before.kernels, growth.now.copies, growth.before.copies);
+  return fmt::format(
+      "it has work {:.0f} % of the time ({:.0f} % before), {:.0f} kernels ({:.0f}) "
+      "and {:.0f} copies ({:.0f}) per second",
+      100 * growth.now.worked_s, 100 * growth.before.worked_s, growth.now.kernels,
+      growth.before.kernels, growth.now.copies, growth.before.copies);
 }
 
 std::string text_of(const guard::Event& event, const std::string& other) {
@@ -157,8 +158,8 @@ void Guards::count(Time now) {
 Measures Guards::possible(const Job& guarded, const Job& job,
                           const std::set<std::size_t>& gpus) const {
   // Beside a high class at work everybody below has the shortest slices anyway.
-  const bool yields = guarded.knobs.priority == Priority::kHigh &&
-                      job.knobs.priority != Priority::kHigh;
+  const bool yields =
+      guarded.knobs.priority == Priority::kHigh && job.knobs.priority != Priority::kHigh;
   bool slices = !yields;
   bool gates = true;
   for_lanes(registry_, job, [&](const Client& client, unsigned, const Client::Lane& lane) {

@@ -50,7 +50,8 @@ class Guards {
   void count(Time now);
   bool count_lane(const Client& client, unsigned lane, const Client::Lane& state, OnGpu& on);
   guard::Look look_of(const Job& job, Time now);
-  guard::Other other_of(const Job& guarded, const Job& job, const std::set<std::size_t>& gpus) const;
+  guard::Other other_of(const Job& guarded, const Job& job,
+                        const std::set<std::size_t>& gpus) const;
   guard::Measures possible(const Job& guarded, const Job& job,
                            const std::set<std::size_t>& gpus) const;
   bool restrain();

@@ -56,7 +56,9 @@ struct Caps {
     return uid == 0 ? std::nullopt : memory_bytes;
   }
   // What the weight of a job of that user may become by itself.
-  double most_weight(uid_t uid) const { return uid == 0 ? kMostWeight : share.value_or(kMostWeight); }
+  double most_weight(uid_t uid) const {
+    return uid == 0 ? kMostWeight : share.value_or(kMostWeight);
+  }
   // Lowers what is over to the cap, in the values and in the card's text.
   void lower(uid_t uid, Knobs& knobs, JobCard& card) const;
 };

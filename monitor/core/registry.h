@@ -95,11 +95,11 @@ struct Migration {
 
 // What is done to it for the sake of jobs that guard themselves (adaptation/guards.h).
 struct Restraint {
-  double most_weight = 0;       // 0: no bound
-  double ceiling = 0;           // of the GPU's time; 0: none
-  bool copies = false;          // the slices of its copies are as short as may be
-  bool held = false;            // its gates are closed
-  std::set<JobKey> guarded;     // for the sake of these
+  double most_weight = 0;    // 0: no bound
+  double ceiling = 0;        // of the GPU's time; 0: none
+  bool copies = false;       // the slices of its copies are as short as may be
+  bool held = false;         // its gates are closed
+  std::set<JobKey> guarded;  // for the sake of these
   bool operator==(const Restraint&) const = default;
 };
 

@@ -119,7 +119,8 @@ void shorten_copies(const Tick& tick) {
   };
   for (const Rider& rider : tick.riders) {
     auto& copy_us = rider.plan->slices.copy_us;
-    if (rider.view->moves || rider.view->short_copies) copy_us = std::min(copy_us, kMovingCopySliceUs);
+    if (rider.view->moves || rider.view->short_copies)
+      copy_us = std::min(copy_us, kMovingCopySliceUs);
     const bool short_copies = rider.view->leaves || rider.view->short_copies;
     if (short_copies && !any_short()) copy_us = std::min(copy_us, kLeavingCopySliceUs);
   }

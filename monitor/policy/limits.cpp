@@ -2,8 +2,8 @@
 // gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
 // a job that always works opens and closes once in a period, however high its limit is. Where jobs
 // take turns, a period is no shorter than a turn of each, and while the others have theirs the job
-// saves up, or it would lose what it may have to them. A job that is held for one that guards itself
-// is closed as one that has used up its budget.
+// saves up, or it would lose what it may have to them. A job that is held for one that guards
+// itself is closed as one that has used up its budget.
 #include <map>
 #include <utility>
 
@@ -103,7 +103,8 @@ void hold_limits(Tick& tick) {
       // A gang is closed on all its GPUs at once (grants.h).
       const bool may_close = !rider->view->gang || rider->view->grant == Grant::kClosed;
       const bool by_guard = rider->view->limited_by_guard;
-      if (state.spent && may_close) rider->close(by_guard ? abi::kClosedByGuard : abi::kClosedByLimit);
+      if (state.spent && may_close)
+        rider->close(by_guard ? abi::kClosedByGuard : abi::kClosedByLimit);
       // One that works again after a rest would have the GPU for itself until the next look.
       rider->plan->wake = !rider->state->at_work;
     }

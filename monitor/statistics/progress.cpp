@@ -96,8 +96,8 @@ void Progress::look(Process& process, const Client& client, bool follows, Time n
                .classes = {},
                .recorded_classes = {}};
   }
-  const bool records = source == Source::kCollectives || follows ||
-                       (asked_at_ && now - *asked_at_ < kRecordsFor);
+  const bool records =
+      source == Source::kCollectives || follows || (asked_at_ && now - *asked_at_ < kRecordsFor);
   Records came;
   const std::uint32_t count = client.page->read_records(process.cursor, came);
   // Collectives were recorded before somebody looked; launches were not.

@@ -156,7 +156,8 @@ TEST_F(GuardedByGates, AHoldIsUndoneAndToldOf) {
   begin();
   // Whatever gets through disturbs: only a hold helps.
   period = [this] {
-    const bool held = !named("train")["guard"]["answers"].empty() && measures().dump() == R"(["hold"])";
+    const bool held =
+        !named("train")["guard"]["answers"].empty() && measures().dump() == R"(["hold"])";
     return held ? milliseconds(100) : milliseconds(200);
   };
   ASSERT_TRUE(answered());
