@@ -18,6 +18,7 @@
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
 #include "monitor/adaptation/guards.h"
+#include "monitor/adaptation/weights.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
 #include "monitor/platform/closer.h"
@@ -115,7 +116,7 @@ class Monitor {
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   bool follow_jobs(Time now);
-  bool follow_guards_if_due(Time now);
+  bool adapt_if_due(Time now);
   Time next_due() const;
 
   Gpus& door_;
@@ -132,6 +133,7 @@ class Monitor {
   Scheduler scheduler_;
   Statistics statistics_;
   Guards guards_;
+  Weights weights_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.

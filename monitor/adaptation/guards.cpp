@@ -7,7 +7,6 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/core/minus.h"
-#include "monitor/statistics/usage.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -19,14 +18,6 @@ using guard::What;
 // A monitor that stood still knows nothing of that time.
 constexpr Time kLongest = std::chrono::seconds(1);
 
-std::set<std::size_t> gpus_of(const Registry& registry, const Job& job) {
-  std::set<std::size_t> out;
-  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-    if (lane.last.has_context()) out.insert(lane.gpu);
-  });
-  return out;
-}
-
 // Nobody is held back for a job of a lower class. Of the same class, only a job of the same user is
 // that has no guard of its own.
 bool answerable(const Job& guarded, const Job& job) {
@@ -34,15 +25,6 @@ bool answerable(const Job& guarded, const Job& job) {
     return job.knobs.priority < guarded.knobs.priority;
   }
   return job.uid == guarded.uid && job.knobs.guard <= 0;
-}
-
-bool held(const Registry& registry, const Job& job) {
-  bool out = false;
-  for_clients(registry, job, [&](const Client& client) {
-    const stalls::Hold hold = hold_of(registry, job, client);
-    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn);
-  });
-  return out;
 }
 
 const char* measure_text(Measure measure) {
@@ -193,7 +175,7 @@ guard::Other Guards::other_of(const Job& guarded, const Job& job,
 guard::Look Guards::look_of(const Job& job, Time now) {
   guard::Look out;
   out.guard = job.knobs.guard;
-  out.held = held(registry_, job);
+  out.held = is_held(registry_, job);
   for_clients(registry_, job, [&](const Client& client) {
     auto begun = reader_.read(progress_, client, now);
     if (!begun) return;
@@ -202,10 +184,7 @@ guard::Look Guards::look_of(const Job& job, Time now) {
   const std::set<std::size_t> gpus = gpus_of(registry_, job);
   for (const auto& [key, other] : registry_.jobs()) {
     if (key == job.key) continue;
-    const auto theirs = gpus_of(registry_, other);
-    const bool there = std::any_of(gpus.begin(), gpus.end(),
-                                   [&](std::size_t gpu) { return theirs.contains(gpu); });
-    if (there) out.others[key] = other_of(job, other, gpus);
+    if (is_on(registry_, other, gpus)) out.others[key] = other_of(job, other, gpus);
   }
   return out;
 }

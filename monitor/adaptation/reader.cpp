@@ -2,7 +2,33 @@
 
 #include <algorithm>
 
+#include "monitor/core/lanes.h"
+#include "monitor/statistics/usage.h"
+
 namespace switchyard::monitor {
+
+std::set<std::size_t> gpus_of(const Registry& registry, const Job& job) {
+  std::set<std::size_t> out;
+  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    if (lane.last.has_context()) out.insert(lane.gpu);
+  });
+  return out;
+}
+
+bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus) {
+  const auto theirs = gpus_of(registry, job);
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](std::size_t gpu) { return theirs.contains(gpu); });
+}
+
+bool is_held(const Registry& registry, const Job& job) {
+  bool out = false;
+  for_clients(registry, job, [&](const Client& client) {
+    const stalls::Hold hold = hold_of(registry, job, client);
+    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn);
+  });
+  return out;
+}
 
 std::optional<IterationReader::Begun> IterationReader::read(Progress& progress,
                                                             const Client& client, Time now) {

@@ -1,16 +1,25 @@
-// Iterations that each client of a job has begun since it was read last.
+// What is read of a job that is governed by its iterations: those that each client has begun since
+// it was read last, and where the job is.
 //
 // Threading: one thread, the monitor's.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "monitor/core/registry.h"
 #include "monitor/statistics/progress.h"
 
 namespace switchyard::monitor {
+
+// Where it has a context, and whether that is on one of these.
+std::set<std::size_t> gpus_of(const Registry& registry, const Job& job);
+bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus);
+
+// Its iterations say nothing now: something holds it, but the turns that jobs take.
+bool is_held(const Registry& registry, const Job& job);
 
 class IterationReader {
  public:
