@@ -32,13 +32,13 @@
 
 namespace switchyard::monitor::provision {
 
-inline constexpr double kGain = 0.015;
-inline constexpr double kLoss = 0.015;
+inline constexpr double kGain = 0.01;
+inline constexpr double kLoss = 0.02;
 inline constexpr double kMoved = 0.05;
 inline constexpr int kLeast = -8;  // a weight of 1/16
 inline constexpr int kMost = 14;   // of 128: beyond that slices can't have the ratio
 inline constexpr Time kSettles = std::chrono::milliseconds(500);
-inline constexpr Time kWindow = std::chrono::milliseconds(1500);
+inline constexpr Time kWindow = std::chrono::milliseconds(2500);
 inline constexpr unsigned kIterations = 4;
 inline constexpr Time kProbeEvery = std::chrono::seconds(30);
 

@@ -76,7 +76,7 @@ TEST_F(Guard, ItsOwnEvaluationIsNoAlarm) {
 }
 
 TEST_F(Guard, WhenTheMonitorDiesNobodyStaysHeld) {
-  std::optional<Child> daemon = monitor({"--backend", "gate"}, two_gpus());
+  Child daemon = monitor({"--backend", "gate"}, two_gpus());
   train();
   hog();
   // Whatever is done short of a hold does not help.
@@ -84,9 +84,9 @@ TEST_F(Guard, WhenTheMonitorDiesNobodyStaysHeld) {
   ASSERT_TRUE(eventually([&] { return gpu_of("hog").value("gate", "") == "guard" &&
                                       guard()["answers"][0]["measures"] == json{"hold"}; }))
       << guard();
-  kill_and_wait(daemon->pid());
+  kill_and_wait(daemon.pid());
   EXPECT_TRUE(hog_gets_on());
-  daemon = monitor({"--backend", "gate"}, two_gpus());
+  const Child again = monitor({"--backend", "gate"}, two_gpus());
   EXPECT_TRUE(eventually([&] { return job_named("hog").is_object(); }));
   EXPECT_TRUE(hog_gets_on());
   EXPECT_EQ(gpu_of("hog")["gate"], "open");

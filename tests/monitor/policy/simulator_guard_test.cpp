@@ -1,6 +1,8 @@
 // Guards in the simulator: an interferer that takes a known part, a quiet run, an evaluation.
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "bench/simulate/simulation.h"
 #include "monitor/policy/guard.h"
 
@@ -35,7 +37,7 @@ class GuardedRun {
         restrain(job, view);
       }
     };
-    return simulate(jobs, settings);
+    return switchyard::simulate::simulate(jobs, settings);
   }
 
  private:
@@ -93,7 +95,14 @@ std::size_t iterations_between(const JobResult& job, double from_s, double to_s)
       }));
 }
 
-const JobSpec kTrain{.name = "train", .gpu_ms = 60, .cpu_ms = 5};
+JobSpec job(const char* text) {
+  std::string why;
+  const auto out = parse_job(text, why);
+  if (!out) throw std::invalid_argument(why);
+  return *out;
+}
+const JobSpec kTrain = job("normal:training:name=train,gpu_ms=60,cpu_ms=5");
+const JobSpec kHog = job("normal:training:name=hog,gpu_ms=40,start_s=20");
 
 class SimulatorGuard : public ::testing::Test {
  protected:
@@ -101,8 +110,7 @@ class SimulatorGuard : public ::testing::Test {
 };
 
 TEST_F(SimulatorGuard, AComputeHogIsAnsweredWithinFourIterationsAndTheRateIsBack) {
-  const JobSpec hog{.name = "hog", .gpu_ms = 40, .start_s = 20};
-  const Result result = guarded.run({kTrain, hog}, 60);
+  const Result result = guarded.run({kTrain, kHog}, 60);
   ASSERT_FALSE(guarded.events.empty());
   EXPECT_EQ(guarded.events[0].what, guard::What::kDisturbed);
   EXPECT_EQ(guarded.events[0].measure, Measure::kSlices);
@@ -116,8 +124,7 @@ TEST_F(SimulatorGuard, AComputeHogIsAnsweredWithinFourIterationsAndTheRateIsBack
 }
 
 TEST_F(SimulatorGuard, WithoutAGuardTheRateStaysAway) {
-  const JobSpec hog{.name = "hog", .gpu_ms = 40, .start_s = 20};
-  const Result result = guarded.run({kTrain, hog}, 60, false);
+  const Result result = guarded.run({kTrain, kHog}, 60, false);
   const double alone = static_cast<double>(iterations_between(result.jobs[0], 5, 20)) / 15;
   const double beside = static_cast<double>(iterations_between(result.jobs[0], 22, 60)) / 38;
   EXPECT_LT(beside, 0.7 * alone);
@@ -125,21 +132,20 @@ TEST_F(SimulatorGuard, WithoutAGuardTheRateStaysAway) {
 
 TEST_F(SimulatorGuard, ByGatesAloneTheRateIsBackToo) {
   guarded.possible = {Measure::kCeiling, Measure::kHold};
-  const JobSpec hog{.name = "hog", .gpu_ms = 40, .start_s = 20};
-  const Result result = guarded.run({kTrain, hog}, 60);
+  const Result result = guarded.run({kTrain, kHog}, 60);
   const double alone = static_cast<double>(iterations_between(result.jobs[0], 5, 20)) / 15;
   const double beside = static_cast<double>(iterations_between(result.jobs[0], 25, 60)) / 35;
   EXPECT_GE(beside, 0.9 * alone);
 }
 
 TEST_F(SimulatorGuard, InThreeQuietMinutesNothingIsDone) {
-  const JobSpec other{.name = "other", .pattern = Pattern::kRequests, .rate = 20, .gpu_ms = 1};
+  const JobSpec other = job("normal:requests:name=other,rate=20,gpu_ms=1");
   guarded.run({kTrain, other}, 180);
   EXPECT_TRUE(guarded.events.empty());
 }
 
 TEST_F(SimulatorGuard, AHogThatEndsLeavesNothingBehind) {
-  const JobSpec hog{.name = "hog", .gpu_ms = 40, .start_s = 20, .stop_s = 30};
+  const JobSpec hog = job("normal:training:name=hog,gpu_ms=40,start_s=20,stop_s=30");
   guarded.run({kTrain, hog}, 40);
   EXPECT_TRUE(guarded.state.answers.empty());
 }

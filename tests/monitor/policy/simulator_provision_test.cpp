@@ -11,15 +11,18 @@ using namespace switchyard::simulate;
 
 // Two trainings: the first has the weight that is looked for.
 std::vector<JobSpec> beside_a_hog(double gpu_ms, double cpu_ms) {
-  JobSpec job{.name = "auto", .gpu_ms = gpu_ms, .cpu_ms = cpu_ms};
-  JobSpec hog{.name = "hog", .gpu_ms = 40};
+  JobSpec job;
+  job.gpu_ms = gpu_ms;
+  job.cpu_ms = cpu_ms;
+  JobSpec hog;
+  hog.gpu_ms = 40;
   return {job, hog};
 }
 
 double rate_between(const JobResult& job, Time from, Time to) {
-  const auto count = std::count_if(job.ends.begin(), job.ends.end(),
-                                   [&](Time at) { return at >= from && at < to; });
-  return static_cast<double>(count) / seconds(to - from);
+  const auto first = std::lower_bound(job.ends.begin(), job.ends.end(), from);
+  const auto last = std::lower_bound(job.ends.begin(), job.ends.end(), to) - 1;
+  return static_cast<double>(last - first) / seconds(*last - *first);
 }
 
 double swept(const std::vector<JobSpec>& jobs, double weight) {
@@ -28,7 +31,7 @@ double swept(const std::vector<JobSpec>& jobs, double weight) {
   settings.adjust = [=](std::size_t job, Time, const JobResult&, ClientView& view) {
     if (job == 0) view.weight = weight;
   };
-  return rate_between(simulate(jobs, settings).jobs[0], std::chrono::seconds(5),
+  return rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0], std::chrono::seconds(5),
                       std::chrono::seconds(20));
 }
 
@@ -58,7 +61,7 @@ Found find(const std::vector<JobSpec>& jobs) {
     }
     view.weight = out.in_time ? out.weight : provision::weight_of(state.level);
   };
-  out.rate = rate_between(simulate(jobs, settings).jobs[0], std::chrono::seconds(65),
+  out.rate = rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0], std::chrono::seconds(65),
                           std::chrono::seconds(90));
   return out;
 }
@@ -76,11 +79,10 @@ TEST_P(SimulatorProvision, WithinThreePercentOfTheBestAtTheSmallestShareThatGive
   const Found found = find(jobs);
   ASSERT_TRUE(found.in_time);
   EXPECT_GE(found.rate, 0.97 * best);
-  // Two levels are a doubling.
-  const auto smallest = std::find_if(rates.begin(), rates.end(), [&](const auto& each) {
-    return each.second >= 0.97 * best;
-  });
-  EXPECT_LE(found.weight, 2.01 * provision::weight_of(smallest->first));
+  // From which on every weight gives it: a step may fit into a turn by chance.
+  int smallest = provision::kMost;
+  while (smallest > provision::kLeast && rates[smallest - 1] >= 0.97 * best) --smallest;
+  EXPECT_LE(found.weight, 2.01 * provision::weight_of(smallest)) << "two levels are a doubling";
 }
 
 INSTANTIATE_TEST_SUITE_P(Trainings, SimulatorProvision,
