@@ -230,9 +230,10 @@ bool Guards::follow(Time now) {
   return restrain();
 }
 
-const guard::State* Guards::of(const Job& job) const {
+const guard::State& Guards::of(const Job& job) const {
+  static const guard::State none;
   const auto found = states_.find(job.key);
-  return found != states_.end() ? &found->second : nullptr;
+  return found != states_.end() ? found->second : none;
 }
 
 }  // namespace switchyard::monitor

@@ -33,8 +33,7 @@ class Guards {
   bool follow(Time now);
   // When to follow again; 0: nobody guards himself.
   Time due() const { return due_; }
-  // Null: it has no guard.
-  const guard::State* of(const Job& job) const;
+  const guard::State& of(const Job& job) const;
 
  private:
   // What a client did on one of its GPUs, as far as it was counted.

@@ -48,13 +48,13 @@ json list_answers(Monitor& monitor, const guard::State& state, Time now) {
 }
 
 json list_state(Monitor& monitor, const Job& job, Time now) {
-  const guard::State* state = monitor.guards().of(job);
-  if (state == nullptr) return nullptr;
-  const auto usual = guard::usual_seconds(*state);
-  return {{"state", state_of(*state)},
+  if (job.knobs.guard <= 0) return nullptr;
+  const guard::State& state = monitor.guards().of(job);
+  const auto usual = guard::usual_seconds(state);
+  return {{"state", state_of(state)},
           {"iteration_seconds", usual ? json(*usual) : json(nullptr)},
-          {"missing_ratio", std::max(state->missing, 0.0)},
-          {"answers", list_answers(monitor, *state, now)}};
+          {"missing_ratio", std::max(state.missing, 0.0)},
+          {"answers", list_answers(monitor, state, now)}};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class Guard : public Gang {
   }
   json guard() { return job_named("gang")["guard"]; }
   bool state_becomes(const char* state) {
-    return eventually([&] { return guard().value("state", "") == state; });
+    return eventually([&] { return guard().is_object() && guard()["state"] == state; });
   }
   // A guarded training whose usual pace is known, on as many GPUs as it has ranks.
   void train(int ranks = 1) {
@@ -81,8 +81,10 @@ TEST_F(Guard, WhenTheMonitorDiesNobodyStaysHeld) {
   hog();
   // Whatever is done short of a hold does not help.
   do_all("pace 200");
-  ASSERT_TRUE(eventually([&] { return gpu_of("hog").value("gate", "") == "guard" &&
-                                      guard()["answers"][0]["measures"] == json{"hold"}; }))
+  ASSERT_TRUE(eventually([&] {
+    const json measures = guard()["answers"][0]["measures"];
+    return gpu_of("hog")["gate"] == "guard" && measures == json::array({"hold"});
+  }))
       << guard();
   kill_and_wait(daemon.pid());
   EXPECT_TRUE(hog_gets_on());
@@ -97,7 +99,7 @@ TEST_F(Guard, WhenTheGuardedJobDiesNobodyStaysHeld) {
   train();
   hog();
   do_all("pace 200");
-  ASSERT_TRUE(eventually([&] { return gpu_of("hog").value("gate", "") == "guard"; })) << guard();
+  ASSERT_TRUE(eventually([&] { return gpu_of("hog")["gate"] == "guard"; })) << guard();
   ::kill(rank(0).pid(), SIGKILL);
   EXPECT_TRUE(hog_gets_on());
   EXPECT_TRUE(eventually([&] { return held_back_for() == json::array(); }));
