@@ -2,8 +2,8 @@
 //
 // Concept. More weight brings a job more iterations per second, until something else bounds it: its
 // CPU, its data, or the whole GPU. The *knee* is the smallest weight that brings nearly all. The
-// weight goes up by doubling while each brings kGain, then down while it costs no more than kLoss of
-// the best that was seen. Weights are levels: two of them double it.
+// weight goes up by doubling while each brings kGain, then down while it costs no more than kLoss
+// of the best that was seen. Weights are levels: two of them double it.
 //
 //     phase      the rate of a window at a level               → phase      level
 //     kStart     known: it is the reference                    → kUp        two more
@@ -17,9 +17,10 @@
 //     kSettled   it has been for kProbeEvery                   → kStart     the same
 //
 // Only beside other jobs that work is anything looked for: alone a job has the whole GPU at every
-// weight. A search that is interrupted by that begins anew. A window begins once a weight is in force, and lasts for kWindow, and for kIterations. So
-// the knee is found within a minute for iterations of up to half a second. It is looked for anew
-// every kProbeEvery, because a knee may move without a sign of it at the present weight.
+// weight. A search that is interrupted by that begins anew. A window begins once a weight is in
+// force, and lasts for kWindow, and for kIterations. So the knee is found within a minute for
+// iterations of up to half a second. It is looked for anew every kProbeEvery, because a knee may
+// move without a sign of it at the present weight.
 //
 // Threading: a plain value.
 #pragma once
@@ -61,8 +62,8 @@ struct State {
   int reference_level = 0;
   double reference = 0;  // iterations per second; kSettled: of the first window, 0: none yet
   double best = 0;
-  bool moved = false;    // kSettled: in the last window
-  Time since{0};         // of the phase kSettled
+  bool moved = false;  // kSettled: in the last window
+  Time since{0};       // of the phase kSettled
   // The window.
   Time opens{0};  // not before
   Time first{0};  // 0: none yet

@@ -89,8 +89,7 @@ TEST_F(Guard, WhenTheMonitorDiesNobodyStaysHeld) {
   ASSERT_TRUE(eventually([&] {
     const json measures = guard()["answers"][0]["measures"];
     return gpu_of("hog")["gate"] == "guard" && measures == json::array({"hold"});
-  }))
-      << guard();
+  })) << guard();
   kill_and_wait(daemon.pid());
   EXPECT_TRUE(hog_gets_on());
   const Child again = monitor({"--backend", "gate"}, two_gpus());

@@ -177,9 +177,7 @@ TEST_P(ShareAutoLaws, WithinAMinuteItIsNearTheBestAtNearTheSmallestWeight) {
   Played job;
   const double most = in(0.05, 1), others = in(0.5, 4), iterations = std::exp(in(1, 5));
   job.jitter = in(0, 0.005);
-  job.rate = [=](double weight) {
-    return iterations * std::min(weight / (weight + others), most);
-  };
+  job.rate = [=](double weight) { return iterations * std::min(weight / (weight + others), most); };
   ASSERT_TRUE(job.settles(seconds(60)));
   const double best = job.rate(weight_of(kMost));
   EXPECT_GE(job.rate_now(), 0.97 * best);

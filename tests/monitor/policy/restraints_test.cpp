@@ -42,6 +42,7 @@ TEST_F(Restraints, ShortCopiesOfTwoJobsAreNotBothShort) {
 
 TEST_F(Restraints, ACeilingOfAGuardSaysSo) {
   loop[1].limit = 0.02;
+  loop[1].busy = true;
   EXPECT_TRUE(closes(abi::kClosedByLimit));
   loop[1].limited_by_guard = true;
   EXPECT_TRUE(closes(abi::kClosedByGuard));

@@ -89,10 +89,9 @@ class GuardedRun {
 };
 
 std::size_t iterations_between(const JobResult& job, double from_s, double to_s) {
-  return static_cast<std::size_t>(
-      std::count_if(job.ends.begin(), job.ends.end(), [&](Time at) {
-        return monitor::seconds(at) >= from_s && monitor::seconds(at) < to_s;
-      }));
+  return static_cast<std::size_t>(std::count_if(job.ends.begin(), job.ends.end(), [&](Time at) {
+    return monitor::seconds(at) >= from_s && monitor::seconds(at) < to_s;
+  }));
 }
 
 JobSpec job(const char* text) {

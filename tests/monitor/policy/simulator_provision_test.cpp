@@ -31,8 +31,8 @@ double swept(const std::vector<JobSpec>& jobs, double weight) {
   settings.adjust = [=](std::size_t job, Time, const JobResult&, ClientView& view) {
     if (job == 0) view.weight = weight;
   };
-  return rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0], std::chrono::seconds(5),
-                      std::chrono::seconds(20));
+  return rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0],
+                      std::chrono::seconds(5), std::chrono::seconds(20));
 }
 
 struct Found {
@@ -61,8 +61,8 @@ Found find(const std::vector<JobSpec>& jobs) {
     }
     view.weight = out.in_time ? out.weight : provision::weight_of(state.level);
   };
-  out.rate = rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0], std::chrono::seconds(65),
-                          std::chrono::seconds(90));
+  out.rate = rate_between(switchyard::simulate::simulate(jobs, settings).jobs[0],
+                          std::chrono::seconds(65), std::chrono::seconds(90));
   return out;
 }
 
