@@ -24,7 +24,7 @@ ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "
            "crowd", "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline",
            "clients", "figure6", "figure10", "joins", "release", "swappable", "state", "together",
            "idle", "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
-           "contexts", "iterations")
+           "contexts", "iterations", "guard", "provision")
 TWO_GPUS = ("gang", "gangs", "migrate", "parking", "stalls")
 ROWS = (*ONE_GPU, *TWO_GPUS)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin

@@ -43,6 +43,8 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                         }()),
       migrations_(registry_, gpus_, memory_, slice_controller_),
       scheduler_(registry_, gpus_, slice_controller_),
+      guards_(registry_, scheduler_, slice_controller_, statistics_.progress),
+      weights_(registry_, statistics_.progress),
       shared_memory_(most_shared_descriptors(), settings_.owner,
                      [this](uid_t uid, std::vector<Fd> descriptors) {
                        closer_.close(uid, std::move(descriptors));
@@ -69,6 +71,7 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   Job* job = registry_.make(card, *knobs, peer.uid, now, refused);
   if (job == nullptr) return nullptr;
   job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
+  job->most_weight = settings_.caps.most_weight(peer.uid);
   if (!over.empty()) {
     spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
   }
@@ -219,6 +222,7 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   job->seen = job->named;
   job->creator = creator;
   job->ceiling_bytes = settings_.caps.ceiling(uid);
+  job->most_weight = settings_.caps.most_weight(uid);
   if ((knobs->memory || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
       !why.empty()) {
     creator_died(job->key);
@@ -324,9 +328,17 @@ Time Monitor::look(Time now) {
 
 Time Monitor::look_at_due(Time now) {
   const Time due = earlier(residency_.due(), gangs::due(registry_));
-  if (end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
+  const bool adapted = adapt_if_due(now);
+  if (adapted || end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
   const Time next = scheduler_.look_at_due(now);
   return earlier(next_due(), next);
+}
+
+bool Monitor::adapt_if_due(Time now) {
+  const auto over = [now](Time due) { return due != Time{0} && due <= now; };
+  const bool restrained = over(guards_.due()) && guards_.follow(now);
+  const bool weighed = over(weights_.due()) && weights_.follow(now);
+  return restrained || weighed;
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
@@ -339,7 +351,7 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
 
 Time Monitor::next_due() const {
   const Time ends = earlier(next_pause_end(registry_), gangs::due(registry_));
-  return earlier(ends, residency_.due());
+  return earlier(earlier(ends, residency_.due()), earlier(guards_.due(), weights_.due()));
 }
 
 void Monitor::tick(Time now) {
@@ -362,6 +374,8 @@ void Monitor::tick(Time now) {
     memory_.write_pages(gpu);
   }
   statistics_.tick(registry_, now);
+  guards_.follow(now);
+  weights_.follow(now);
   std::erase_if(departed_, [&](const auto& departed) {
     const bool over = !departed.second.watched && now >= departed.second.until;
     if (over) slice_controller_.died(departed.first);

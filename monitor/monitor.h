@@ -17,6 +17,8 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
+#include "monitor/adaptation/guards.h"
+#include "monitor/adaptation/weights.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
 #include "monitor/platform/closer.h"
@@ -104,6 +106,7 @@ class Monitor {
   Closer& closer() { return closer_; }
   Users& users() { return users_; }
   Statistics& statistics() { return statistics_; }
+  const Guards& guards() const { return guards_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
 
@@ -113,6 +116,7 @@ class Monitor {
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   bool follow_jobs(Time now);
+  bool adapt_if_due(Time now);
   Time next_due() const;
 
   Gpus& door_;
@@ -128,6 +132,8 @@ class Monitor {
   Migrations migrations_;
   Scheduler scheduler_;
   Statistics statistics_;
+  Guards guards_;
+  Weights weights_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.

@@ -57,8 +57,8 @@ bool understand_caps(const Texts& texts, Caps& caps) {
     caps.priority = *cap;
   }
   if (!texts.cap_share.empty()) {
-    caps.share = parse_share(texts.cap_share);
-    if (!caps.share) return complain("--cap-share", texts.cap_share, kShareForms);
+    caps.share = parse_weight(texts.cap_share);
+    if (!caps.share) return complain("--cap-share", texts.cap_share, kWeightForms);
   }
   if (!texts.cap_memory.empty()) {
     caps.memory_bytes = parse_bytes(texts.cap_memory);

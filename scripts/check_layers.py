@@ -45,7 +45,7 @@ FLOORS = {
              "slices", "nvml", "nccl", "wiring", "rules", "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "statistics",
-                "monitor",
+                "adaptation", "monitor",
                 "control", "transport", "options", "main"],
     "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],

@@ -77,6 +77,7 @@ struct JobResult {
   double gpu_s = 0;
   double share = 0;                      // of the time for which it was there
   std::vector<float> latencies_ms;       // of requests and steps, from arrival to end
+  std::vector<Time> ends;                // of the same requests and steps
   double finished_s = 0;                 // when its work_s was done; 0: it was not
   bool missed = false;                   // its deadline
   std::vector<float> samples_s;          // GPU time so far, at each sample

@@ -152,6 +152,7 @@ void Process::launch_one(Time now) {
 
 void Process::end_step(Time now, JobResult& result) {
   result.latencies_ms.push_back(static_cast<float>(1e3 * monitor::seconds(now - arrived_)));
+  result.ends.push_back(now);
 }
 
 void Process::end_burst(Time now, Time waits_since) {

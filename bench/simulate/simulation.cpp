@@ -14,11 +14,9 @@ using monitor::SliceApplier;
 using monitor::Slices;
 using monitor::SliceWrite;
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
-// The monitor looks so often anyway, so soon after a ring, but not so soon after the last of the
-// same process, and so soon while slices are on their way.
-constexpr Time kTick = milliseconds(250);
+// The monitor looks so soon after a ring, but not so soon after the last of the same process, and
+// so soon while slices are on their way.
 constexpr Time kRingTakes = microseconds(50);
 constexpr Time kRingPause = microseconds(200);
 constexpr Time kWhileApplying = microseconds(500);
@@ -199,6 +197,7 @@ void Simulation::fill(monitor::policy::Snapshot& snapshot) {
     if (spec.deadline_s > 0) view.deadline = from_s(spec.start_s + spec.deadline_s);
     view.paused = settings_.paused && settings_.paused(process.job(), now_);
     process.look(view);
+    if (settings_.adjust) settings_.adjust(process.job(), now_, result_.jobs[process.job()], view);
   }
 }
 
@@ -233,7 +232,7 @@ void Simulation::look() {
     process.obey(plan_.clients[i]);
   }
   write_slices();
-  next_look_ = now_ + kTick;
+  next_look_ = now_ + settings_.look_every;
   if (plan_.look_again != Time{0}) next_look_ = std::min(next_look_, plan_.look_again);
   if (applier_.waiting()) next_look_ = std::min(next_look_, now_ + kWhileApplying);
   next_look_ = std::max(next_look_, now_ + microseconds(20));

@@ -21,8 +21,14 @@ struct Settings {
   Costs costs;
   // The driver's own scheduling: nobody decides anything.
   bool unmanaged = false;
+  Time look_every = std::chrono::milliseconds(250);  // at least
   // Tests: who is paused then; called at every look.
   std::function<bool(std::size_t job, Time now)> paused;
+  // Tests: what else the monitor says of a process of the job, by what it has done so far;
+  // likewise.
+  std::function<void(std::size_t job, Time now, const JobResult& so_far,
+                     monitor::policy::ClientView& view)>
+      adjust;
 };
 
 Result simulate(const std::vector<JobSpec>& jobs, const Settings& settings);

@@ -111,7 +111,7 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 7;
+inline constexpr std::uint32_t kLayoutVersion = 8;
 inline constexpr unsigned kMaxGpus = 16;
 inline constexpr std::size_t kPageBytes = 24576;
 inline constexpr std::size_t kMemoriesOffset = 5632;
@@ -168,6 +168,7 @@ inline constexpr std::uint32_t kDefaultSpacingUs = 1000;
 inline constexpr std::uint32_t kClosedByPause = 1u << 0;  // a person; outlives the monitor
 inline constexpr std::uint32_t kClosedByTurn = 1u << 1;   // another's turn, or a higher class works
 inline constexpr std::uint32_t kClosedByLimit = 1u << 2;  // it has had its --limit
+inline constexpr std::uint32_t kClosedByGuard = 1u << 3;  // it slows a job down that has a --guard
 
 // Of Gate::ring_after: the next wait is foreseen, so nobody rings when it begins.
 inline constexpr std::uint32_t kWaitForeseen = 1u << 31;

@@ -20,11 +20,11 @@ namespace switchyard {
        "the job's name for `ps`, `set` and other commands; unique among live jobs")            \
   KNOB(priority, "PRIORITY", 16, "normal", Class, "--priority", "CLASS", true,                 \
        "high: low latency, others yield while it works; low: uses the time that others leave") \
-  KNOB(share, "SHARE", 24, "1", Weight, "--share", "WEIGHT", true,                             \
-       "weight among the jobs of one priority; unused time goes to the others")                \
+  KNOB(share, "SHARE", 24, "1", Weight, "--share", "WEIGHT|auto", true,                        \
+       "weight among the jobs of one priority; auto: what its iterations gain by")             \
   KNOB(limit, "LIMIT", 8, "", Limit, "--limit", "PART", true,                                  \
        "the most of the GPU's time that it may use, even when the GPU is free")                \
-  KNOB(deadline, "DEADLINE", 24, "", Deadline, "--deadline", "TIME", true,                     \
+  KNOB(deadline, "DEADLINE", 16, "", Deadline, "--deadline", "TIME", true,                     \
        "time from its start until it should be done; see `policy deadline`")                   \
   KNOB(memory, "MEMORY", 24, "", Memory, "--memory", "SIZE", true,                             \
        "device memory per GPU: reserved for the job and its quota, contexts included")         \
@@ -39,7 +39,9 @@ namespace switchyard {
   KNOB(oversubscribe, "OVERSUBSCRIBE", 8, "no", YesNo, "--oversubscribe", nullptr, false,      \
        "swappable; alternates with other such jobs when their memory does not fit")            \
   KNOB(park, "PARK", 8, "host", Park, "--park", "host|peer|auto", true,                        \
-       "where its swapped-out memory goes: the host, another GPU, or both in turn")
+       "where its swapped-out memory goes: the host, another GPU, or both in turn")            \
+  KNOB(guard, "GUARD", 8, "", Guard, "--guard", "PART", true,                                  \
+       "others are held back when they take more than this of its iterations per second")
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.

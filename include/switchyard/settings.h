@@ -21,9 +21,12 @@ namespace switchyard {
 enum class Priority : std::uint8_t { kLow = 0, kNormal = 1, kHigh = 2 };
 
 inline constexpr char kPriorityForms[] = "high, normal or low";
-inline constexpr char kShareForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5";
+inline constexpr char kShareForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5, or auto";
+inline constexpr char kWeightForms[] = "a weight from 0.01 to 1000, such as 1, 4 or 0.5";
 inline constexpr char kLimitForms[] =
     "a part of the GPU's time from 1% to 100%, such as 30% or 0.3, or none (the same as 100%)";
+inline constexpr char kGuardForms[] =
+    "a part of its iterations per second from 1% to 50%, such as 5% or 0.05, or none";
 inline constexpr char kDeadlineForms[] =
     "a time from the job's start, such as 90s, 10m or 1h30m, up to 24h, or none (the same as 0)";
 inline constexpr char kBytesForms[] =
@@ -158,11 +161,24 @@ inline std::optional<Quota> parse_quota(std::string_view text) {
 }
 
 // A weight among the jobs of one class, 0.01 to 1000.
-inline std::optional<double> parse_share(std::string_view text) {
+inline constexpr double kMostWeight = 1000;
+inline std::optional<double> parse_weight(std::string_view text) {
   std::string_view rest;
   const auto number = detail::leading_number(text, rest);
-  if (!number || !rest.empty() || *number < 0.01 || *number > 1000) return std::nullopt;
+  if (!number || !rest.empty() || *number < 0.01 || *number > kMostWeight) return std::nullopt;
   return number;
+}
+
+// The same, or "auto": the weight follows what the job gains by it, and begins as the default.
+struct Share {
+  double weight = 1;
+  bool automatic = false;
+  bool operator==(const Share&) const = default;
+};
+inline std::optional<Share> parse_share(std::string_view text) {
+  if (detail::same_word(text, "auto")) return Share{1, true};
+  const auto weight = parse_weight(text);
+  return weight ? std::optional(Share{*weight, false}) : std::nullopt;
 }
 
 // A part of a whole, 0 to 1: "30%" or "0.3".
@@ -180,6 +196,13 @@ inline std::optional<double> parse_limit(std::string_view text) {
   const auto ratio = parse_ratio(text);
   if (!ratio || *ratio < 0.01) return std::nullopt;
   return *ratio < 1 ? *ratio : 0;
+}
+
+// What others may take of a job's iterations per second, 0.01 to 0.5; 0: it has no guard.
+inline std::optional<double> parse_guard(std::string_view text) {
+  if (is_none(text)) return 0;
+  const auto ratio = parse_ratio(text);
+  return ratio && *ratio >= 0.01 && *ratio <= 0.5 ? ratio : std::nullopt;
 }
 
 // A span of 0 to 86400 seconds. A bare number is seconds; several parts go from the larger unit to
@@ -304,6 +327,7 @@ using OnOom = Kind<&parse_on_oom, kOnOomForms>;
 using Timeout = Kind<&parse_seconds, kSecondsForms>;
 using YesNo = Kind<&parse_yes_no, kYesNoForms>;
 using Park = Kind<&parse_park, kParkForms>;
+using Guard = Kind<&parse_guard, kGuardForms>;
 using Idle = Kind<&parse_idle_release, kIdleReleaseForms>;
 
 }  // namespace kind

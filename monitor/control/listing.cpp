@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "monitor/control/communicator_listing.h"
+#include "monitor/control/guard_listing.h"
 #include "monitor/control/memory_listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
@@ -38,6 +39,7 @@ const char* gate_status(std::uint32_t state) {
 // Why a gate is closed: what a person did comes first.
 const char* gate_text(std::uint32_t closed) {
   return (closed & abi::kClosedByPause) != 0   ? "pause"
+         : (closed & abi::kClosedByGuard) != 0 ? "guard"
          : (closed & abi::kClosedByLimit) != 0 ? "limit"
          : closed != 0                         ? "turn"
                                                : "open";
@@ -198,6 +200,7 @@ struct AtWork {
   bool active = false;              // some GPU has work of it, or threads that are held
   bool open = false;                // on one of these nothing holds it
   bool limit = false;               // on one it has used up its --limit
+  bool guard = false;               // on one it is held for a job that guards itself
   bool memory = false;              // an allocation of it waits
   std::set<std::size_t> parked_on;  // other GPUs' memory of it is there
   void add(const OnGpu& sums) {
@@ -207,6 +210,7 @@ struct AtWork {
     active = active || works;
     open = open || (works && sums.closed == 0);
     limit = limit || (works && (sums.closed & abi::kClosedByLimit) != 0);
+    guard = guard || (works && (sums.closed & abi::kClosedByGuard) != 0);
   }
 };
 
@@ -268,6 +272,7 @@ State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtW
   if (work.memory) return {"waiting", memory_reason(job)};
   if (!work.active) return {"idle", ""};
   if (work.open) return {"running", ""};
+  if (work.guard) return {"held", "guard"};
   return work.limit ? State{"held", "limit"} : State{"waiting", "turn"};
 }
 
@@ -361,7 +366,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"pause_best_effort", job.pause.on && workers > 1 && !job.pause.at_cut},
       {"drained", list_drained(monitor, job.key, now)},
       {"priority", to_string(job.knobs.priority)},
-      {"share_weight", job.knobs.share},
+      {"share_weight", weight_of(job)},
+      {"share_auto", job.knobs.share.automatic},
       {"limit_ratio", job.knobs.limit > 0 ? json(job.knobs.limit) : json(nullptr)},
       {"deadline_seconds", job.knobs.deadline != Time{0}
                                ? json(seconds(job.since + job.knobs.deadline - now))
@@ -373,6 +379,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   };
   bytes = kRankBytes * list_communicators(monitor, job, now, out);
   bytes += kStallBytes * list_statistics(monitor, job, now, out);
+  list_guard(monitor, job, now, out);
   return out;
 }
 

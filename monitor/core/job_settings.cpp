@@ -50,8 +50,8 @@ std::string Caps::exceeded(uid_t uid, const Knobs& knobs) const {
     return fmt::format("priority {} is more than root allows here ({})", to_string(knobs.priority),
                        to_string(priority_cap(*this, uid)));
   }
-  if (share && knobs.share > *share) {
-    return fmt::format("share {} is more than root allows here ({})", knobs.share, *share);
+  if (share && !knobs.share.automatic && knobs.share.weight > *share) {
+    return fmt::format("share {} is more than root allows here ({})", knobs.share.weight, *share);
   }
   if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
     return fmt::format("memory of {} bytes is more than root allows here ({})", *knobs.memory,
@@ -66,9 +66,9 @@ void Caps::lower(uid_t uid, Knobs& knobs, JobCard& card) const {
     knobs.priority = priority_cap(*this, uid);
     set_text(card.priority, to_string(knobs.priority));
   }
-  if (share && knobs.share > *share) {
-    knobs.share = *share;
-    set_text(card.share, fmt::format("{}", knobs.share));
+  if (share && !knobs.share.automatic && knobs.share.weight > *share) {
+    knobs.share.weight = *share;
+    set_text(card.share, fmt::format("{}", knobs.share.weight));
   }
   if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
     knobs.memory = memory_bytes;

@@ -55,6 +55,10 @@ struct Caps {
   std::optional<std::uint64_t> ceiling(uid_t uid) const {
     return uid == 0 ? std::nullopt : memory_bytes;
   }
+  // What the weight of a job of that user may become by itself.
+  double most_weight(uid_t uid) const {
+    return uid == 0 ? kMostWeight : share.value_or(kMostWeight);
+  }
   // Lowers what is over to the cap, in the values and in the card's text.
   void lower(uid_t uid, Knobs& knobs, JobCard& card) const;
 };

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -92,6 +93,16 @@ struct Migration {
   std::size_t start() const { return state.back ? to : from; }
 };
 
+// What is done to it for the sake of jobs that guard themselves (adaptation/guards.h).
+struct Restraint {
+  double most_weight = 0;    // 0: no bound
+  double ceiling = 0;        // of the GPU's time; 0: none
+  bool copies = false;       // the slices of its copies are as short as may be
+  bool held = false;         // its gates are closed
+  std::set<JobKey> guarded;  // for the sake of these
+  bool operator==(const Restraint&) const = default;
+};
+
 struct Job {
   JobKey key = 0;
   std::string id;       // SWITCHYARD_JOB
@@ -102,6 +113,7 @@ struct Job {
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
   std::optional<std::uint64_t> ceiling_bytes;
+  double most_weight = kMostWeight;  // that root allows its user, where it is found by itself
   Time since{0};
   Pause pause;
   GangHold gang;
@@ -110,6 +122,8 @@ struct Job {
   Migration migration;
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
+  Restraint restraint;
+  double found_weight = 0;              // of one with --share auto; 0: nothing is known yet
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
   pid_t creator = 0;                    // 0: none that keeps it alive
   std::shared_ptr<void> creator_watch;  // tells when the creator is dead
@@ -211,6 +225,13 @@ class Registry {
   std::map<JobKey, Job> jobs_;
   std::map<ClientId, std::unique_ptr<Client>> clients_;
 };
+
+// What it counts among the jobs of its class.
+inline double weight_of(const Job& job) {
+  const double asked = job.knobs.share.weight;
+  if (!job.knobs.share.automatic) return asked;
+  return std::min(job.found_weight > 0 ? job.found_weight : asked, job.most_weight);
+}
 
 // Whether `uid` may change the job: its owner and root.
 inline bool may_change(const Job& job, uid_t uid) { return uid == 0 || uid == job.uid; }

@@ -31,7 +31,7 @@ TurnQueue::TurnQueue(Tick& tick, const TurnRules& rules) : tick_(tick), rules_(r
     Contender& job = jobs_[rider.job()];
     job.weight = rider.weight;
     if (rules.by_class) job.rank = static_cast<int>(rider.view->priority);
-    job.barred = rider.shut(abi::kClosedByLimit);
+    job.barred = rider.shut(abi::kClosedByLimit | abi::kClosedByGuard);
     job.wants = !job.barred && (job.wants || rider.state->wants);
     job.at_work = job.at_work || rider.state->at_work;
     job.busy = job.busy || rider.state->busy;

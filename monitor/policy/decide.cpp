@@ -111,15 +111,18 @@ void arm_newcomers(const Tick& tick, const TurnRules& turns) {
   }
 }
 
-// Who comes in maps memory, and each time waits for a slice of the copies of who leaves.
+// Who comes in maps memory, and each time waits for a slice of the copies of who leaves. Others may
+// wait for the copies of a job that a guard has found.
 void shorten_copies(const Tick& tick) {
   const auto any_short = [&tick] {
     return any_rider(tick, [](const Rider& rider) { return is_short(rider.plan->slices); });
   };
   for (const Rider& rider : tick.riders) {
     auto& copy_us = rider.plan->slices.copy_us;
-    if (rider.view->moves) copy_us = std::min(copy_us, kMovingCopySliceUs);
-    if (rider.view->leaves && !any_short()) copy_us = std::min(copy_us, kLeavingCopySliceUs);
+    if (rider.view->moves || rider.view->short_copies)
+      copy_us = std::min(copy_us, kMovingCopySliceUs);
+    const bool short_copies = rider.view->leaves || rider.view->short_copies;
+    if (short_copies && !any_short()) copy_us = std::min(copy_us, kLeavingCopySliceUs);
   }
 }
 

@@ -2,7 +2,8 @@
 // gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
 // a job that always works opens and closes once in a period, however high its limit is. Where jobs
 // take turns, a period is no shorter than a turn of each, and while the others have theirs the job
-// saves up, or it would lose what it may have to them.
+// saves up, or it would lose what it may have to them. A job that is held for one that guards
+// itself is closed as one that has used up its budget.
 #include <map>
 #include <utility>
 
@@ -29,6 +30,7 @@ struct Metered {
   bool at_work = false;
   bool kept_waiting = false;  // by another's turn
   bool draining = false;      // or would be, if its gate closed now
+  bool held = false;          // for a job that guards itself
   std::vector<Rider*> riders;
 };
 
@@ -42,6 +44,7 @@ std::map<std::uint64_t, Metered> list_metered(Tick& tick) {
     job.at_work = job.at_work || rider.state->at_work;
     job.kept_waiting = job.kept_waiting || (rider.state->closed && rider.state->wants);
     job.draining = job.draining || !drained(rider, tick.now);
+    job.held = rider.view->held_by_guard;
     job.riders.push_back(&rider);
   }
   return out;
@@ -66,6 +69,12 @@ double next_look_ns(const Tick& tick, const Metered& job, const JobState& state)
 }
 
 void meter(Tick& tick, const Metered& job, JobState& state) {
+  if (job.held) {
+    // It begins anew with a full budget.
+    state.metered = false;
+    state.spent = true;
+    return;
+  }
   const double full = depth_ns(tick, job.limit);
   if (!std::exchange(state.metered, true)) {
     state.budget_ns = full;
@@ -93,11 +102,13 @@ void hold_limits(Tick& tick) {
       rider->arm();
       // A gang is closed on all its GPUs at once (grants.h).
       const bool may_close = !rider->view->gang || rider->view->grant == Grant::kClosed;
-      if (state.spent && may_close) rider->close(abi::kClosedByLimit);
+      const bool by_guard = rider->view->limited_by_guard;
+      if (state.spent && may_close)
+        rider->close(by_guard ? abi::kClosedByGuard : abi::kClosedByLimit);
       // One that works again after a rest would have the GPU for itself until the next look.
       rider->plan->wake = !rider->state->at_work;
     }
-    if (state.spent || job.at_work) tick.again_in_ns(next_look_ns(tick, job, state));
+    if (!job.held && (state.spent || job.at_work)) tick.again_in_ns(next_look_ns(tick, job, state));
   }
   // What it has of the GPU depends on who else works.
   if (!metered.empty()) {

@@ -102,7 +102,10 @@ struct ClientView {
   bool moves = false;                // its memory is on its way off this GPU, away, or coming back
   bool leaves = false;               // it is on its way off
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
-  Time deadline{0};                  // of the job, on `now`'s clock; 0: none
+  // Of the job, for the sake of a job that guards itself: the limit is of that, its copies' slices
+  // are as short as may be, and its gate is closed as if its limit were used up.
+  bool limited_by_guard = false, short_copies = false, held_by_guard = false;
+  Time deadline{0};  // of the job, on `now`'s clock; 0: none
   // Of the job: its ranks wait for each other on several GPUs; they can be stopped at a cut, and
   // are.
   bool gang = false, stops = false, stopped = false;

@@ -180,6 +180,8 @@ const char* key_of(Hold hold) {
       return "turn";
     case Hold::kLimit:
       return "limit";
+    case Hold::kGuard:
+      return "guard";
     case Hold::kNone:
       break;
   }

@@ -42,7 +42,7 @@ inline constexpr Time kLateAfter = std::chrono::seconds(3);
 inline constexpr std::size_t kMostRanks = 1024;
 
 // What holds a process, if we do.
-enum class Hold : std::uint8_t { kNone, kPause, kCut, kSwap, kMemory, kTurn, kLimit };
+enum class Hold : std::uint8_t { kNone, kPause, kCut, kSwap, kMemory, kTurn, kLimit, kGuard };
 const char* key_of(Hold hold);  // for JSON; null: none
 
 struct Operation {

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <set>
 
 #include "monitor/core/lanes.h"
@@ -73,6 +74,19 @@ const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
   return found == clients.end() ? nullptr : policy::waits_for(found->second.bursts);
 }
 
+namespace {
+
+void restrain(policy::ClientView& view, const Restraint& restraint) {
+  if (restraint.most_weight > 0) view.weight = std::min(view.weight, restraint.most_weight);
+  view.short_copies = restraint.copies;
+  view.held_by_guard = restraint.held;
+  const bool lower = restraint.ceiling > 0 && (view.limit == 0 || restraint.ceiling < view.limit);
+  if (lower) view.limit = restraint.ceiling;
+  view.limited_by_guard = lower || restraint.held;
+}
+
+}  // namespace
+
 policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
                                       const LaneReport& report, const Client::Lane& lane) {
   const Job& job = *registry_.find(client.job);
@@ -80,7 +94,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.client = client.id;
   view.job = client.job;
   view.priority = job.knobs.priority;
-  view.weight = job.knobs.share;
+  view.weight = weight_of(job);
   view.contexts = report.contexts;
   view.compute_groups = report.compute_groups;
   view.work = report.work();
@@ -98,6 +112,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
   view.limit = job.knobs.limit;
+  restrain(view, job.restraint);
   view.gang = job.gang_kind != GangKind::kNone;
   view.stops = job.gang_kind == GangKind::kRanks && !job.gang.gathers();
   view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;

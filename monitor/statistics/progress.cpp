@@ -51,40 +51,67 @@ void feed_launches(iterations::Finder& finder, const Records& records, Time now)
   }
 }
 
-std::vector<std::uint8_t> classes_of(const Records& records) {
-  std::vector<std::uint8_t> out;
+void add_classes(std::vector<std::uint8_t>& out, const Records& records) {
   for (const RecordReport& record : records) {
     if ((record.what & abi::kLaunchRecord) == 0) continue;
     out.push_back(static_cast<std::uint8_t>(record.what % abi::kLaunchClasses));
   }
-  return out;
+}
+
+void feed(Progress::Process& process, const Ids& ids, const Records& records, Time now) {
+  if (process.source == Progress::Source::kCollectives) {
+    feed_collectives(process.finder, ids, records, now);
+  } else {
+    feed_launches(process.finder, records, now);
+  }
 }
 
 }  // namespace
 
-void Progress::look(Process& process, const Client& client, Time now) const {
+void Progress::read(const Client& client, Time now) {
+  const auto found = processes_.find(client.id);
+  if (found == processes_.end() || !found->second.records) return;
+  Process& process = found->second;
+  const Ids ids = ids_of(client);
+  // The next tick finds that, too.
+  if (ids.empty() != (process.source == Source::kLaunches)) return;
+  Records came;
+  const std::uint32_t count = client.page->read_records(process.cursor, came);
+  process.recorded += count;
+  add_classes(process.recorded_classes, came);
+  if (count == came.size()) {
+    feed(process, ids, came, now);
+  } else {
+    process.finder.lost();
+  }
+}
+
+void Progress::look(Process& process, const Client& client, bool follows, Time now) const {
   const Ids ids = ids_of(client);
   const Source source = ids.empty() ? Source::kLaunches : Source::kCollectives;
   if (source != process.source) {
-    process = {.source = source, .finder = {}, .cursor = process.cursor, .classes = {}};
+    process = {.source = source,
+               .finder = {},
+               .cursor = process.cursor,
+               .classes = {},
+               .recorded_classes = {}};
   }
   const bool records =
-      source == Source::kCollectives || (asked_at_ && now - *asked_at_ < kRecordsFor);
+      source == Source::kCollectives || follows || (asked_at_ && now - *asked_at_ < kRecordsFor);
   Records came;
   const std::uint32_t count = client.page->read_records(process.cursor, came);
   // Collectives were recorded before somebody looked; launches were not.
   bool whole = count == came.size() && (process.records || source == Source::kCollectives);
   process.records = records;
+  std::vector<std::uint8_t> classes = std::exchange(process.recorded_classes, {});
+  const std::size_t recorded = std::exchange(process.recorded, 0) + count;
   if (source == Source::kLaunches && records) {
-    whole = process.classes.look(count, classes_of(came), now) && whole;
+    add_classes(classes, came);
+    whole = process.classes.look(recorded, classes, now) && whole;
   }
   client.page->record_launches(source == Source::kLaunches && records, process.classes.wanted());
   if (!whole) return process.finder.lost();
-  if (source == Source::kCollectives) {
-    feed_collectives(process.finder, ids, came, now);
-  } else {
-    feed_launches(process.finder, came, now);
-  }
+  feed(process, ids, came, now);
   process.finder.look();
 }
 
@@ -92,7 +119,9 @@ void Progress::tick(const Registry& registry, Time now) {
   std::erase_if(processes_,
                 [&](const auto& each) { return !registry.clients().contains(each.first); });
   for (const auto& [id, client] : registry.clients()) {
-    if (!client->observer) look(processes_[id], *client, now);
+    if (client->observer) continue;
+    const bool follows = follows_iterations(registry.jobs().at(client->job));
+    look(processes_[id], *client, follows, now);
   }
 }
 

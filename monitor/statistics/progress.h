@@ -2,7 +2,8 @@
 //
 // Concept. Collectives of a communicator of several ranks are the sequence where there are any, and
 // are always recorded. Else it is that of launches: of kernels and graphs. These are recorded while
-// people ask, and for a while after that, because each launch then takes some nanoseconds more.
+// people ask, and for a while after that, because each launch then takes some nanoseconds more; and
+// for jobs that are governed by their iterations (follows_iterations).
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -16,6 +17,11 @@
 
 namespace switchyard::monitor {
 
+// Whether something is decided for the job by its iterations (monitor/adaptation).
+inline bool follows_iterations(const Job& job) {
+  return job.knobs.guard > 0 || job.knobs.share.automatic;
+}
+
 class Progress {
  public:
   // Launches are recorded for so long after the last question.
@@ -28,11 +34,16 @@ class Progress {
     iterations::Finder finder;
     RecordCursor cursor;
     LaunchClasses classes;
+    // Since the last tick.
+    std::size_t recorded = 0;
+    std::vector<std::uint8_t> recorded_classes;
   };
 
   // Somebody wants to know.
   void ask(Time now) { asked_at_ = now; }
   void tick(const Registry& registry, Time now);
+  // What has come since, of one client whose iterations are known. Between two ticks.
+  void read(const Client& client, Time now);
   // Null: it is no client, or has not been looked at.
   const Process* find(ClientId id) const;
   // For how long after the first of the job's ranks each one launches the same collectives, on the
@@ -40,7 +51,7 @@ class Progress {
   std::map<ClientId, Time> late(const Job& job) const;
 
  private:
-  void look(Process& process, const Client& client, Time now) const;
+  void look(Process& process, const Client& client, bool follows, Time now) const;
 
   std::map<ClientId, Process> processes_;
   std::optional<Time> asked_at_;

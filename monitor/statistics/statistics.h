@@ -1,5 +1,5 @@
-// What people are told of the jobs and nothing is decided by: iterations, GPU seconds, waits, and
-// ranks that others wait for.
+// What people are told of the jobs: iterations, GPU seconds, waits, and ranks that others wait for.
+// Of these only iterations decide something (monitor/adaptation).
 //
 // Threading: one thread, the monitor's.
 #pragma once

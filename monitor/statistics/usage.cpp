@@ -35,6 +35,7 @@ Hold hold_of_gates(const Client& client) {
   for (const auto& [number, lane] : client.lanes) {
     const GateReport gate = client.page->gate(number);
     if (lane.order.closed == 0 || (gate.held_threads == 0 && gate.done)) continue;
+    if ((lane.order.closed & abi::kClosedByGuard) != 0) return Hold::kGuard;
     if ((lane.order.closed & abi::kClosedByLimit) != 0) return Hold::kLimit;
     out = Hold::kTurn;
   }

@@ -20,9 +20,9 @@ stalls::Hold hold_of(const Registry& registry, const Job& job, const Client& cli
 
 class Usage {
  public:
-  static constexpr std::array kReasons = {stalls::Hold::kPause,  stalls::Hold::kSwap,
-                                          stalls::Hold::kMemory, stalls::Hold::kCut,
-                                          stalls::Hold::kLimit,  stalls::Hold::kTurn};
+  static constexpr std::array kReasons = {
+      stalls::Hold::kPause, stalls::Hold::kSwap,  stalls::Hold::kMemory, stalls::Hold::kCut,
+      stalls::Hold::kGuard, stalls::Hold::kLimit, stalls::Hold::kTurn};
   struct Sums {
     double gpu_seconds = 0;
     std::map<stalls::Hold, Time> waits;

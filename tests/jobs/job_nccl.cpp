@@ -14,6 +14,7 @@
 //   rank child N      N all-reduces in the child             destroy      the child; abort: the
 //   parent more N       N communicators of one rank            sync         waits for the stream
 //   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
+//   pace N       steps are N ms apart from now on
 //   until N      as "end", once N steps have been made  steps        → "steps N"
 //   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
 #include <cuda.h>
@@ -98,6 +99,7 @@ class Rank {
     if (command == "more") return repeat(number, [this] { return alone(); });
     if (command == "sync") return cuStreamSynchronize(stream_);
     if (command == "begin") return begin(number);
+    if (command == "pace") return apart_ms_ = number, CUDA_SUCCESS;
     if (command == "steps") return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
     if (command == "end" || command == "until") return end(number, says);
     if (command == "sum") return sum(says);
@@ -212,12 +214,13 @@ class Rank {
 
   CUresult begin(int apart_ms) {
     end_at_ = ~0ull;
-    thread_ = std::thread([this, apart_ms] {
+    apart_ms_ = apart_ms;
+    thread_ = std::thread([this] {
       cuCtxSetCurrent(context_);
       while (steps_ < end_at_ && failed_ == CUDA_SUCCESS) {
         failed_ = step();
         ++steps_;
-        if (apart_ms != 0) ::usleep(static_cast<unsigned>(apart_ms) * 1000);
+        if (const int apart = apart_ms_) ::usleep(static_cast<unsigned>(apart) * 1000);
       }
     });
     return CUDA_SUCCESS;
@@ -249,6 +252,7 @@ class Rank {
   CUdeviceptr kept_ = 0, value_ = 0;
   ncclComm_t comm_ = nullptr, child_ = nullptr;
   std::thread thread_;
+  std::atomic<int> apart_ms_{0};
   std::atomic<unsigned long> steps_{0}, end_at_{0};
   std::atomic<CUresult> failed_{CUDA_SUCCESS};
 };

@@ -66,6 +66,24 @@ TEST(Settings, MemoryIsParkedAtOneOfThreePlaces) {
   }
 }
 
+TEST(Settings, AShareMayBeLeftToTheMonitor) {
+  EXPECT_EQ(parse_share("4"), (Share{4, false}));
+  EXPECT_EQ(parse_share("auto"), (Share{1, true}));
+  EXPECT_EQ(parse_share("AUTO"), (Share{1, true}));
+  for (const char* wrong : {"automatic", "", "auto 2", "0", "1001"}) {
+    EXPECT_FALSE(parse_share(wrong)) << wrong;
+  }
+  EXPECT_FALSE(parse_weight("auto")) << "a cap is a weight";
+}
+
+TEST(Settings, AGuardIsAPartOfTheRate) {
+  EXPECT_EQ(parse_guard("5%"), 0.05);
+  EXPECT_EQ(parse_guard("0.5"), 0.5);
+  for (const char* wrong : {"0", "0.9%", "51%", "5", "auto", "-5%"}) {
+    EXPECT_FALSE(parse_guard(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
   for (const char* none : {"none", "None", "NONE"}) {
     ASSERT_TRUE(parse_quota(none));
@@ -74,6 +92,7 @@ TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
     EXPECT_EQ(parse_deadline(none), std::chrono::seconds(0));
     EXPECT_EQ(parse_pause(none), std::chrono::seconds(0));
     EXPECT_EQ(parse_minimum(none), 0.0);
+    EXPECT_EQ(parse_guard(none), 0.0);
   }
   EXPECT_FALSE(parse_pause("0")) << "a pause of no time is a slip";
   EXPECT_EQ(parse_idle_release("10m"), (IdleRelease{std::chrono::minutes(10), false}));

@@ -31,6 +31,7 @@ std::string hold_text(const std::string& hold) {
   if (hold == "memory") return "it waits for memory of the GPU";
   if (hold == "cut") return "it is being paused or swapped out";
   if (hold == "limit") return "it has used up its --limit";
+  if (hold == "guard") return "it is held back by another job's --guard";
   return "another job has the GPU";
 }
 

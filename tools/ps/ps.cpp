@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tools/base/guards.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
@@ -27,6 +28,7 @@ RANK is the job's ranks on that GPU, of how many, in its largest NCCL communicat
 
 STATE says why a job does not run:
   held (limit)              it has used up its --limit
+  held (guard)              it slows down a job that has a --guard; a line below names that
   waiting (turn)            another job has the GPU
   waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
   swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
@@ -269,6 +271,7 @@ int ps(const Options& options) {
     print_undrained(jobs);
   }
   print_stuck(jobs);
+  print_guards(jobs);
   print_stalls(jobs);
   print_outside(list_of(*reply, "outside"));
   return kOk;

@@ -73,7 +73,7 @@ start it, 126 and 127 when the command can't be executed or found.)";
 
 // Shares need a means of enforcement; memory quotas and swapping need none.
 bool needs_means(const Promise& promise) {
-  for (const char* field : {"priority", "share", "limit", "deadline"}) {
+  for (const char* field : {"priority", "share", "limit", "deadline", "guard"}) {
     if (promise.field == field) return true;
   }
   return false;

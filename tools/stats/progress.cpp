@@ -95,10 +95,13 @@ json rate_progress(const json& before, const json& after, double seconds) {
   const double used = real_of(after, "gpu_seconds").value_or(0);
   const double used_before = real_of(before, "gpu_seconds").value_or(0);
   const auto stalls = after.find("stalls");
+  const auto guard = after.find("guard");
   return {{"iterations_per_second", best ? json(*best) : json(nullptr)},
           {"iterations_source", source},
           {"slowest_rank", slowest_of(after)},
           {"gpu_seconds", std::max(used - used_before, 0.0)},
+          {"guard", guard != after.end() ? *guard : json(nullptr)},
+          {"held_back_for", list_of(after, "held_back_for")},
           {"waits_ratio", share_of_waits(before, after, seconds)},
           {"stalls", stalls != after.end() ? *stalls : json::array()}};
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "switchyard/settings.h"
+#include "tools/base/guards.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
@@ -145,6 +146,7 @@ void print(const nlohmann::json& listing) {
     }
   }
   fmt::print("{}", table.render());
+  print_guards(list_of(listing, "jobs"));
   print_stalls(list_of(listing, "jobs"));
 }
 

@@ -224,7 +224,7 @@ TEST(Commands, ACapBelowADefaultRefusesOnlyWhoAsksForMore) {
   Rig rig(1, 4 * kGiB, settings);
   EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}}, 1000)["ok"], true);
   EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.priority, Priority::kLow);
-  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.share, 0.5);
+  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.share.weight, 0.5);
   EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"priority", "normal"}}}}, 1000)["code"],
             kRefusedByPolicy);
 }

@@ -135,7 +135,7 @@ TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
   ASSERT_NE(job, nullptr);
   EXPECT_EQ(job->id, "j1");
   EXPECT_EQ(job->knobs.priority, Priority::kLow);
-  EXPECT_EQ(job->knobs.share, 3);
+  EXPECT_EQ(job->knobs.share.weight, 3);
   EXPECT_EQ(fresh.account().holding(after.id)->used(), kGiB) << "granted by force";
   EXPECT_EQ(fresh.account().charged(job->key), kGiB);
 }

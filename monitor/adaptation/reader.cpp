@@ -1,0 +1,62 @@
+#include "monitor/adaptation/reader.h"
+
+#include <algorithm>
+
+#include "monitor/core/lanes.h"
+#include "monitor/statistics/usage.h"
+
+namespace switchyard::monitor {
+
+std::set<std::size_t> gpus_of(const Registry& registry, const Job& job) {
+  std::set<std::size_t> out;
+  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
+    if (lane.last.has_context()) out.insert(lane.gpu);
+  });
+  return out;
+}
+
+bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus) {
+  const auto theirs = gpus_of(registry, job);
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](std::size_t gpu) { return theirs.contains(gpu); });
+}
+
+bool is_held(const Registry& registry, const Job& job) {
+  bool out = false;
+  for_clients(registry, job, [&](const Client& client) {
+    const stalls::Hold hold = hold_of(registry, job, client);
+    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn);
+  });
+  return out;
+}
+
+std::optional<IterationReader::Begun> IterationReader::read(Progress& progress,
+                                                            const Client& client, Time now) {
+  progress.read(client, now);
+  const Progress::Process* process = progress.find(client.id);
+  if (process == nullptr || !process->records || !process->finder.known()) return std::nullopt;
+  const iterations::Finder& finder = process->finder;
+  const auto [at, first] = read_.try_emplace(client.id);
+  const Read before = at->second;
+  at->second = {finder.count(), finder.generation()};
+  Begun out{.marker = *finder.marker(), .at = {}};
+  const std::size_t kept = finder.marks().size();
+  std::uint64_t came = finder.count() - before.count;
+  // Of counts that don't compare, only that one has come is known.
+  if (first || before.generation != finder.generation() || finder.count() < before.count) {
+    out.broken = true;
+    came = std::min<std::size_t>(kept, 1);
+  }
+  if (came > kept) {
+    out.broken = true;
+    came = kept;
+  }
+  for (std::size_t i = kept - came; i < kept; ++i) out.at.push_back(finder.marks()[i].at);
+  return out;
+}
+
+void IterationReader::forget_all_but(const std::set<ClientId>& clients) {
+  std::erase_if(read_, [&](const auto& each) { return !clients.contains(each.first); });
+}
+
+}  // namespace switchyard::monitor

@@ -1,0 +1,43 @@
+// What is read of a job that is governed by its iterations: those that each client has begun since
+// it was read last, and where the job is.
+//
+// Threading: one thread, the monitor's.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "monitor/core/registry.h"
+#include "monitor/statistics/progress.h"
+
+namespace switchyard::monitor {
+
+// Where it has a context, and whether that is on one of these.
+std::set<std::size_t> gpus_of(const Registry& registry, const Job& job);
+bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus);
+
+// Its iterations say nothing now: something holds it, but the turns that jobs take.
+bool is_held(const Registry& registry, const Job& job);
+
+class IterationReader {
+ public:
+  struct Begun {
+    std::uint32_t marker = 0;
+    bool broken = false;  // the first does not follow on what was read last
+    std::vector<Time> at;
+  };
+  // Nothing: its iterations are not known.
+  std::optional<Begun> read(Progress& progress, const Client& client, Time now);
+  void forget_all_but(const std::set<ClientId>& clients);
+
+ private:
+  struct Read {
+    std::uint64_t count = 0;
+    std::uint32_t generation = 0;
+  };
+  std::map<ClientId, Read> read_;
+};
+
+}  // namespace switchyard::monitor

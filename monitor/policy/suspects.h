@@ -1,0 +1,80 @@
+// Who began to do more just when a job became slower: the rule alone, for the guard (guard.h).
+//
+// Concept. Of each other job on its GPUs we know for how long it had work there, and how many
+// kernels and copies it launched. What a job does while the guarded one goes at its usual pace is
+// *usual*, too: the most of it counts, and is forgotten over half a minute. What it does from the
+// last such moment on is *new*:
+//
+//     the new against the usual                            → it has grown
+//     it has work for half as long again, and 5 % of the time more   → yes
+//     it launches four times as many kernels, or copies              → yes, by these
+//     anything else                                                  → no
+//
+// A job that always has work gets on faster when another leaves it room, so what it gets done says
+// little: it takes four times as much.
+//
+// The guarded job's CPU is ahead of its GPU, so it seems to go at its usual pace for a moment after
+// another has begun. So the last two rounds don't count as usual yet.
+//
+// Threading: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "monitor/platform/time.h"
+
+namespace switchyard::monitor::guard {
+
+// Sums since it was seen first.
+struct Activity {
+  double worked_s = 0;  // for so long it had work, or threads that waited to launch some
+  double kernels = 0;
+  double copies = 0;
+};
+
+struct Growth {
+  Activity before, now;  // per second
+  bool kernels = false;  // it is by kernels, or by copies, or both
+  bool copies = false;
+  double score() const { return now.worked_s - before.worked_s; }
+};
+
+class Suspects {
+ public:
+  using Activities = std::map<std::uint64_t, Activity>;  // by job
+
+  // The guarded job went at its usual pace until now. What those of `but` do is not usual:
+  // something is done to them.
+  void usual(const Activities& all, const std::set<std::uint64_t>& but, Time now);
+  // What a job does now is usual from now on.
+  void accept(std::uint64_t job, const Activities& all, Time now);
+  // Nothing that a job does is usual any more.
+  void forget(std::uint64_t job) { seen_.erase(job); }
+  // The guarded job was disturbed, perhaps for longer than it seemed.
+  void disturbed() { pending_.clear(); }
+  // Whether and how it has grown.
+  std::optional<Growth> grown(std::uint64_t job, const Activities& all, Time now) const;
+
+ private:
+  struct Seen {
+    Activity usual;  // per second
+    Time at{0};
+  };
+  struct Rates {
+    Time at{0};
+    Activities rates;
+  };
+  Activity rate(std::uint64_t job, const Activities& all, Time now) const;
+  void commit(const Rates& rates);
+
+  Activities last_;  // when the pace was the usual one last
+  Time last_at_{0};  // likewise; 0: never
+  std::deque<Rates> pending_;
+  std::map<std::uint64_t, Seen> seen_;
+};
+
+}  // namespace switchyard::monitor::guard

@@ -1,0 +1,184 @@
+// Guards, from the words of pages to what others get.
+#include "monitor/adaptation/guards.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/adaptation/played_work.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+class Guarded : public PlayedWork {
+ protected:
+  using PlayedWork::PlayedWork;
+
+  json set(const char* name, const char* field, const char* value) {
+    return rig.ask({{"op", "set"}, {"target", name}, {field, value}});
+  }
+  void begin(const char* priority = "normal") {
+    ASSERT_TRUE(set("train", "guard", "5%")["ok"]);
+    ASSERT_TRUE(set("train", "priority", priority)["ok"]);
+    hog.shim.ready_gate();
+    present = {&train, &hog};
+    pass(seconds(10));
+    ASSERT_EQ(named("train")["guard"]["state"], "quiet");
+    // From now on it takes the half of what it may have.
+    others = [this] { work(hog, copies); };
+    period = [this] { return disturbs() ? milliseconds(200) : milliseconds(100); };
+  }
+  // As long as nothing is done that helps.
+  virtual bool disturbs() {
+    if (hog.shim.gate().closed != 0) return false;
+    const std::uint32_t mine = train.lane().compute_slice_us;
+    return copies ? hog.lane().copy_slice_us > 50 : hog.lane().compute_slice_us > mine / 20;
+  }
+  bool answered() {
+    return until([&] { return named("train")["guard"]["state"] == "answering"; });
+  }
+  json measures() {
+    const json answers = named("train")["guard"]["answers"];
+    return answers.empty() ? json() : answers[0]["measures"];
+  }
+  std::uint32_t closed() const { return hog.shim.gate().closed; }
+
+  Joined hog = rig.runs({.job = "hog", .name = "hog"});
+  bool copies = false;
+};
+
+TEST_F(Guarded, AnInterfererGetsShorterSlicesWithinFourIterations) {
+  begin();
+  const LogLines log;
+  const std::uint64_t before = iterations;
+  ASSERT_TRUE(until([&] { return !named("hog")["held_back_for"].empty(); }));
+  EXPECT_LE(iterations - before, 4u);
+  EXPECT_EQ(named("hog")["held_back_for"], json::array({"train"}));
+  EXPECT_EQ(log.count("job 'train' guards itself: "), 1u);
+  EXPECT_EQ(log.count("'hog' gets shorter slices"), 1u);
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(measures(), json::array({"slices"}));
+  EXPECT_LE(hog.lane().compute_slice_us, train.lane().compute_slice_us / 50);
+  EXPECT_GE(hog.lane().compute_slice_us, abi::kShortBelowUs) << "nobody has a short one";
+  EXPECT_NEAR(named("train")["guard"]["iteration_seconds"].get<double>(), 0.1, 0.001);
+}
+
+TEST_F(Guarded, OneThatCopiesGetsShortSlicesForThat) {
+  copies = true;
+  begin();
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(measures(), json::array({"copies"}));
+  EXPECT_EQ(hog.lane().copy_slice_us, 50u);
+}
+
+TEST_F(Guarded, NobodyIsAnsweredForAJobOfALowerClass) {
+  begin("low");
+  pass(seconds(20));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+}
+
+TEST_F(Guarded, NorForOneOfAnotherUserInTheSameClass) {
+  rig.monitor.registry().find_target("hog")->uid = 1001;
+  begin();
+  pass(seconds(20));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+  ASSERT_TRUE(set("hog", "priority", "low")["ok"]);
+  others = {};
+  period = [] { return milliseconds(100); };
+  pass(seconds(40));
+  others = [this] { work(hog); };
+  period = [this] { return disturbs() ? milliseconds(200) : milliseconds(100); };
+  EXPECT_TRUE(until([&] { return !named("hog")["held_back_for"].empty(); }));
+}
+
+TEST_F(Guarded, NorAnEqualThatGuardsItself) {
+  ASSERT_TRUE(set("hog", "guard", "5%")["ok"]);
+  begin();
+  pass(seconds(20));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+}
+
+TEST_F(Guarded, AllIsUndoneWhenTheGuardIsTakenAway) {
+  begin();
+  ASSERT_TRUE(answered());
+  ASSERT_TRUE(set("train", "guard", "none")["ok"]);
+  pass(milliseconds(400));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+  EXPECT_TRUE(named("train")["guard"].is_null());
+  EXPECT_TRUE(named("train")["guard_ratio"].is_null());
+  EXPECT_EQ(hog.lane().compute_slice_us, train.lane().compute_slice_us);
+}
+
+TEST_F(Guarded, AllIsUndoneWhenTheGuardedJobDies) {
+  begin();
+  ASSERT_TRUE(answered());
+  trains = false;
+  rig.dies(train);
+  present = {&hog};
+  pass(milliseconds(400));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+}
+
+TEST_F(Guarded, ItsOwnPauseIsNoInterference) {
+  begin();
+  others = {};
+  rig.tell("pause", "train");
+  trains = false;
+  others = [this] { work(hog); };
+  pass(seconds(5));
+  rig.tell("resume", "train");
+  trains = true;
+  period = [] { return milliseconds(100); };
+  pass(seconds(5));
+  EXPECT_TRUE(named("hog")["held_back_for"].empty());
+}
+
+TEST_F(Guarded, ATrainingThatIsAloneIsRecordedForItsGuard) {
+  EXPECT_EQ(train.lane().attention & abi::kRecordLaunches, 0u);
+  ASSERT_TRUE(set("train", "guard", "5%")["ok"]);
+  pass(milliseconds(400));
+  EXPECT_NE(train.lane().attention & abi::kRecordLaunches, 0u);
+  EXPECT_EQ(hog.lane().attention & abi::kRecordLaunches, 0u);
+}
+
+Settings by_gates() {
+  Settings out;
+  out.means = Means::kGate;
+  return out;
+}
+
+// Slices are not in use, so what is left are ceilings and holds.
+class GuardedByGates : public Guarded {
+ protected:
+  GuardedByGates() : Guarded(by_gates()) {}
+  bool disturbs() override { return hog.shim.gate().closed == 0; }
+};
+
+TEST_F(GuardedByGates, AHoldIsUndoneAndToldOf) {
+  begin();
+  // Whatever gets through disturbs: only a hold helps.
+  period = [this] {
+    const bool held =
+        !named("train")["guard"]["answers"].empty() && measures().dump() == R"(["hold"])";
+    return held ? milliseconds(100) : milliseconds(200);
+  };
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(measures(), json::array({"hold"}));
+  EXPECT_EQ(closed(), abi::kClosedByGuard);
+  const json held = named("hog");
+  EXPECT_EQ(held["state"], "held");
+  EXPECT_EQ(held["state_reason"], "guard");
+  EXPECT_EQ(held["gpus"][0]["gate"], "guard");
+  pass(seconds(2));
+  EXPECT_GT(named("hog")["waits_seconds"]["guard"].get<double>(), 1.0);
+  EXPECT_TRUE(until([&] { return closed() == 0; }, guard::kLongestStay)) << "it is eased";
+}
+
+TEST_F(GuardedByGates, ACeilingIsKeptByTheGate) {
+  begin();
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(measures(), json::array({"ceiling"}));
+  EXPECT_TRUE(until([&] { return closed() == abi::kClosedByGuard; }));
+  EXPECT_TRUE(until([&] { return closed() == 0; }, seconds(10)));
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test
