@@ -39,7 +39,9 @@ namespace switchyard {
   KNOB(oversubscribe, "OVERSUBSCRIBE", 8, "no", YesNo, "--oversubscribe", nullptr, false,      \
        "swappable; alternates with other such jobs when their memory does not fit")            \
   KNOB(park, "PARK", 8, "host", Park, "--park", "host|peer|auto", true,                        \
-       "where its swapped-out memory goes: the host, another GPU, or both in turn")
+       "where its swapped-out memory goes: the host, another GPU, or both in turn")             \
+  KNOB(urgent_collectives, "URGENT_COLLECTIVES", 8, "no", YesNo, "--urgent-collectives",       \
+       nullptr, false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
@@ -48,6 +50,6 @@ struct JobCard {
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
 };
-static_assert(sizeof(JobCard) == 304, "the card is part of the page: raise abi::kLayoutVersion");
+static_assert(sizeof(JobCard) == 312, "the card is part of the page: raise abi::kLayoutVersion");
 
 }  // namespace switchyard

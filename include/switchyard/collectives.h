@@ -45,4 +45,7 @@ constexpr bool is_point_to_point(Collective kind) {
   return kind == Collective::kSend || kind == Collective::kReceive;
 }
 
+// The id of a communicator's twin (--urgent-collectives), to which its reduce-scatters go.
+constexpr std::uint64_t twin_id(std::uint64_t id) { return id + 0x7477696E7477696Eu; }
+
 }  // namespace switchyard
