@@ -92,25 +92,27 @@ void ask(Making* all, unsigned count, Question question) {
                   [&](Making& each) { each.yes = outcome(each.board(), question) && each.yes; });
 }
 
-// In one group: one thread may have several ranks of one communicator.
+bool watch(Making& each) {
+  const Birth& original = each.expected->birth;
+  return communicators::add(each.twin, {twin_id(original.id), each.rank, each.ranks,
+                                        original.lane}) >= 0;
+}
+
+// One thread may have several ranks of one communicator: then in one group.
 void split(Making* all, unsigned count, const Calls& calls) {
-  bool any = false;
-  each_at_a_board(all, count, [&](const Making& each) { any = any || each.yes; });
-  if (!any) return;
-  ncclResult_t result = calls.group_start();
+  unsigned makers = 0;
+  each_at_a_board(all, count, [&](const Making& each) { makers += each.yes ? 1 : 0; });
+  ncclResult_t result = makers > 1 ? calls.group_start() : kNcclSuccess;
   each_at_a_board(all, count, [&](Making& each) {
     if (!each.yes) return;
     const ncclResult_t called =
         calls.split(*each.expected->where, 0, each.rank, &each.twin, nullptr);
     if (called != kNcclSuccess) result = called;
   });
-  const ncclResult_t ended = calls.group_end();
+  const ncclResult_t ended = makers > 1 ? calls.group_end() : kNcclSuccess;
   if (ended != kNcclSuccess) result = ended;
   each_at_a_board(all, count, [&](Making& each) {
-    if (!each.yes) return;
-    each.yes = result == kNcclSuccess && each.twin != nullptr &&
-               communicators::add(each.twin, {twin_id(each.expected->birth.id), each.rank,
-                                              each.ranks, each.expected->birth.lane}) >= 0;
+    each.yes = each.yes && result == kNcclSuccess && each.twin != nullptr && watch(each);
   });
 }
 

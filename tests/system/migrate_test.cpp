@@ -10,8 +10,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
-
 class Migrate : public Release {
  protected:
   // A job "train" that sees one GPU, and has 40 MiB there.

@@ -9,8 +9,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
-
 class TwoGpusParking : public Release {
  protected:
   // A job with memory on the first GPU alone, in MiB, that sees both.

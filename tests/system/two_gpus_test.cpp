@@ -9,8 +9,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
-
 class TwoGpus : public Release {
  protected:
   // A job with memory on each GPU, in MiB, whose kernels reach that of both.
