@@ -75,7 +75,11 @@ std::size_t list_communicators(Monitor& monitor, const Job& job, Time now, json&
       size = std::max(size, member.said.ranks);
       ranks.push_back(list_member(monitor, member, now));
     }
+    const auto original = all.find(original_id(id));
     communicators.push_back({{"id", fmt::format("{:016x}", id)},
+                             {"twin_of", original != all.end()
+                                             ? json(fmt::format("{:016x}", original->first))
+                                             : json(nullptr)},
                              {"size", size != 0 ? json(size) : json(nullptr)},
                              {"ranks", std::move(ranks)}});
   }

@@ -88,6 +88,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
+// The handle of a window is a pointer to an unknown struct.
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, std::size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buffer, std::size_t bytes, void** window,
+                                    int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, void* window);
 ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);

@@ -17,6 +17,7 @@
 #include "shim/clock.h"
 #include "shim/nccl/cut.h"
 #include "shim/nccl/graphs.h"
+#include "shim/nccl/registrations.h"
 #include "shim/nccl/twins.h"
 #include "shim/thread.h"
 
@@ -152,6 +153,29 @@ ncclResult_t async_error(const Original& original, ncclComm_t comm, ncclResult_t
   return twin != nullptr ? inside(original, twin, error) : result;
 }
 
+// A buffer or a window. The operations of a twin work without it, if the twin does not take it.
+template <typename Original, typename... Flags>
+ncclResult_t register_memory(const Original& original, ncclComm_t comm, void* buffer,
+                             std::size_t bytes, void** handle, Flags... flags) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  auto* pair = twin != nullptr ? registrations::begin(comm, handle) : nullptr;
+  const ncclResult_t result = inside(original, comm, buffer, bytes, handle, flags...);
+  if (pair == nullptr) return result;
+  if (taken(result)) {
+    inside(original, twin, buffer, bytes, registrations::twins_handle(pair), flags...);
+  }
+  if (t_nccl.groups == 0) registrations::settle(result);
+  return result;
+}
+
+template <typename Original>
+ncclResult_t deregister_memory(const Original& original, ncclComm_t comm, void* handle) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  void* twins = twin != nullptr ? registrations::take(comm, handle) : nullptr;
+  if (twins != nullptr) inside(original, twin, twins);
+  return inside(original, comm, handle);
+}
+
 // First the tables: the handle may be another's as soon as NCCL has freed it.
 template <typename Original>
 ncclResult_t end(const Original& original, ncclComm_t comm) {
@@ -225,6 +249,7 @@ ncclResult_t group_end(const Original& original) {
   if (t_nccl.groups != 0) --t_nccl.groups;
   if (!outermost) return inside(original);
   const ncclResult_t result = t_nccl.any ? launch_group(original) : inside(original);
+  registrations::settle(result);
   if (taken(result)) settle_births(result, original.calls());
   forget_group();
   return result;

@@ -25,6 +25,7 @@ struct Thread {
   unsigned inside = 0;  // calls of NCCL that are on
   unsigned groups = 0;  // that are open
   bool any = false;     // the group holds operations
+  bool registers = false;  // memory, with a communicator and its twin
   unsigned expecting = 0;
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];

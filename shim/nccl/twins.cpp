@@ -5,6 +5,7 @@
 
 #include "shim/client/process.h"
 #include "shim/log.h"
+#include "shim/nccl/registrations.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::nccl::twins {
@@ -194,6 +195,7 @@ ncclComm_t take(ncclComm_t comm) {
   if (twin == nullptr) return nullptr;
   g_count.fetch_sub(1, std::memory_order_relaxed);
   communicators::end(twin);
+  registrations::drop(comm);
   return twin;
 }
 

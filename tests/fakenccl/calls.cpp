@@ -139,7 +139,39 @@ CALL pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 TWIN(ncclCommGetAsyncError);
 
+namespace {
+ncclResult_t end_registration(ncclComm_t comm, void* handle) {
+  auto* registration = static_cast<Registration*>(handle);
+  if (registration == nullptr || registration->comm != comm) return kNcclInvalidArgument;
+  delete registration;
+  --g_registered;
+  return kNcclSuccess;
+}
+}  // namespace
+
+CALL pncclCommRegister(ncclComm_t comm, void*, std::size_t, void** handle) {
+  if (comm == nullptr || handle == nullptr) return kNcclInvalidArgument;
+  *handle = new Registration{comm};
+  ++g_registered;
+  return kNcclSuccess;
+}
+TWIN(ncclCommRegister);
+
+CALL pncclCommDeregister(ncclComm_t comm, void* handle) { return end_registration(comm, handle); }
+TWIN(ncclCommDeregister);
+
+CALL pncclCommWindowRegister(ncclComm_t comm, void*, std::size_t, void** window, int) {
+  return add_window(comm, window);
+}
+TWIN(ncclCommWindowRegister);
+
+CALL pncclCommWindowDeregister(ncclComm_t comm, void* window) {
+  return end_registration(comm, window);
+}
+TWIN(ncclCommWindowDeregister);
+
 // For tests alone.
+extern "C" __attribute__((visibility("default"))) int fakencclRegistered() { return g_registered; }
 extern "C" __attribute__((visibility("default"))) int fakencclLive() {
   return live_communicators();
 }

@@ -4,6 +4,9 @@
 #include <time.h>
 
 namespace fakenccl {
+
+std::atomic<int> g_registered{0};
+
 namespace {
 
 constexpr char kPtx[] = R"(

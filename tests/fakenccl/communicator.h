@@ -41,6 +41,11 @@ namespace fakenccl {
 
 using switchyard::Collective;
 
+// What the handle of a registered buffer or window points to: only its communicator may end it.
+struct Registration {
+  ncclComm_t comm;
+};
+
 struct Operation {
   Collective kind;
   const void* from;
@@ -75,6 +80,8 @@ ncclComm_t make_communicator(int ranks, int rank, int device);
 void end_communicator(ncclComm& comm);
 // That were made and have not ended.
 int live_communicators();
+// Buffers and windows that are registered.
+extern std::atomic<int> g_registered;
 // No kernel of any communicator of this process is on a GPU.
 bool all_quiet();
 // Takes its place, and is awaited by those who come later; wait_for_all() waits for them.

@@ -28,6 +28,7 @@ struct Group {
   unsigned depth = 0;
   std::vector<std::pair<ncclComm_t, std::uint64_t>> births;
   std::vector<Child> children;
+  std::vector<std::pair<ncclComm_t, void**>> windows;
   std::vector<Put> put;
 };
 
@@ -69,6 +70,10 @@ ncclResult_t find_place(Group& group, const Child& child) {
 }
 
 ncclResult_t conclude(Group& group) {
+  for (const auto& [comm, window] : group.windows) {
+    *window = new Registration{comm};
+    ++g_registered;
+  }
   for (Child& child : group.children) announce(child);
   for (const Child& child : group.children) {
     if (const auto result = find_place(group, child)) return result;
@@ -126,6 +131,13 @@ ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
   *out = nullptr;
   begin_group();
   t_group.children.push_back({out, parent, color, key, std::move(excluded), 0});
+  return end_group();
+}
+
+ncclResult_t add_window(ncclComm_t comm, void** window) {
+  if (comm == nullptr || window == nullptr) return kNcclInvalidArgument;
+  begin_group();
+  t_group.windows.emplace_back(comm, window);
   return end_group();
 }
 

@@ -15,9 +15,11 @@
 //   parent more N       N communicators of one rank            sync         waits for the stream
 //   scatter N    N reduce-scatters                  scattered    → whether their result is right
 //   scatters N   the same, in one group             mixed        a group with an all-gather, too
-//   own          one with an operator of its own    frozen N     captures N, for "replay"
+//   frozen N     captures N, for "replay"
 //   side         an all-gather on a second stream   syncside     waits for that stream
 //   late         the first stream waits for "free"  busy         → "busy 1" while the first works
+//   register     a buffer and a window, deregister: both; registered → "registered N"
+//   shard        from now on a step reduce-scatters and gathers, too
 //   error        → "error N" of the parent          live         → "live N" communicators
 //   finalize, close (destroy) and revoke            the parent
 //   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
@@ -95,7 +97,6 @@ class Rank {
     if (command == "scatter") return repeat(number, [this] { return scatter(); });
     if (command == "scatters") return group(number, [this] { return scatter(); });
     if (command == "mixed") return group(1, [this] { return both(); });
-    if (command == "own") return scatter(kNcclOwnOps);
     if (command == "frozen") return capture(number, [this] { return scatter(); });
     if (command == "scattered") return scattered(says);
     if (command == "side") return gather(side_);
@@ -104,7 +105,10 @@ class Rank {
     if (command == "free") return cuStreamWriteValue32(freeing_, value_ + 4 * kWord, 1, 0);
     if (command == "busy") return busy(says);
     if (command == "error") return error(says);
-    if (command == "live") return live(says);
+    if (command == "live" || command == "registered") return counted(command, says);
+    if (command == "register") return register_memory();
+    if (command == "deregister") return deregister_memory();
+    if (command == "shard") return shards_ = true, CUDA_SUCCESS;
     if (command == "finalize") return cuda(ncclCommFinalize(comm_));
     if (command == "close") return cuda(ncclCommDestroy(comm_));
     if (command == "revoke") return cuda(ncclCommRevoke(comm_, 0));
@@ -162,7 +166,7 @@ class Rank {
   }
 
   // What each rank gives to the others depends on both.
-  CUresult scatter(ncclRedOp_t op = kNcclSum) {
+  CUresult scatter() {
     std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_at(i);
     if (!filled_ && cuMemcpyHtoD(value_ + 4 * kFrom, numbers.data(), numbers.size() * 4) !=
@@ -170,7 +174,8 @@ class Rank {
       return CUDA_ERROR_UNKNOWN;
     }
     filled_ = true;
-    return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, op, comm_, stream_));
+    return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, kNcclSum, comm_,
+                                  stream_));
   }
   CUresult scattered(std::string& says) {
     std::vector<std::uint32_t> numbers(kPart);
@@ -200,9 +205,20 @@ class Rank {
     const ncclResult_t result = ncclCommGetAsyncError(comm_, &error);
     return says = "error " + std::to_string(error), cuda(result);
   }
-  static CUresult live(std::string& says) {
-    auto* count = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "fakencclLive"));
-    return says = "live " + std::to_string(count != nullptr ? count() : -1), CUDA_SUCCESS;
+  static CUresult counted(const std::string& what, std::string& says) {
+    const char* name = what == "live" ? "fakencclLive" : "fakencclRegistered";
+    auto* count = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, name));
+    return says = what + " " + std::to_string(count != nullptr ? count() : -1), CUDA_SUCCESS;
+  }
+  CUresult register_memory() {
+    if (ncclCommRegister(comm_, at(), kBytes, &buffer_) != kNcclSuccess) return kNcclFailed;
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const auto result = ncclCommWindowRegister(comm_, at(), kBytes, &window_, 0);
+    return ncclGroupEnd() == kNcclSuccess ? cuda(result) : kNcclFailed;
+  }
+  CUresult deregister_memory() {
+    const auto result = ncclCommDeregister(comm_, buffer_);
+    return result == kNcclSuccess ? cuda(ncclCommWindowDeregister(comm_, window_)) : kNcclFailed;
   }
 
   template <typename Call>
@@ -280,6 +296,11 @@ class Rank {
             ncclAllReduce(at(), at(), 1, kNcclInt32, kNcclSum, comm_, stream_)) {
       return static_cast<CUresult>(bad);
     }
+    if (shards_) {
+      if (const CUresult bad = scatter()) return bad;
+      if (const CUresult bad = gather(side_)) return bad;
+      if (const CUresult bad = cuStreamSynchronize(side_)) return bad;
+    }
     return cuStreamSynchronize(stream_);
   }
 
@@ -316,7 +337,9 @@ class Rank {
 
   // Words of `value_`: what reduce-scatters read and write, and what "late" waits for.
   static constexpr std::size_t kFrom = 131072, kTo = 262144, kPart = 1024, kWord = 524288;
-  bool filled_ = false;
+  bool filled_ = false, shards_ = false;
+  void* buffer_ = nullptr;
+  void* window_ = nullptr;
   int ranks_ = 0, rank_ = 0;
   CUcontext context_ = nullptr;
   CUfunction add_ = nullptr;
