@@ -55,6 +55,7 @@ void take_group_back() { for_pending(communicators::take_back); }
 
 void forget_group() {
   forget_births(0);
+  group_streams::forget();
   if (!t_nccl.any) return;
   t_nccl.any = false;
   for (Step& step : t_nccl.pending) step = {};

@@ -237,8 +237,13 @@ template <typename Original>
 ncclResult_t launch_group(const Original& original) {
   const Launch launch(group_counts());
   count_group();
+  group_streams::join();
   const ncclResult_t result = original();
-  if (!taken(result)) take_group_back();
+  if (taken(result)) {
+    group_streams::join();
+  } else {
+    take_group_back();
+  }
   return result;
 }
 
@@ -300,6 +305,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     return result;
   }
   if (t_nccl.groups != 0) {
+    twins::stays(slot, operation.stream);
     const Inside inside;
     const ncclResult_t result = call();
     if (taken(result)) expect(slot, step);

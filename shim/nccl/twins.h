@@ -16,7 +16,8 @@
 //
 // Where a reduce-scatter goes must be the same on all ranks. So it depends on what NCCL wants to be
 // the same on all ranks, and on nothing else: the operation, and whether it is captured. A captured
-// one, and one with an operator that was made for the original, stays on the original.
+// one, and one with an operator that was made for the original, stays on the original. A group
+// changes nothing: what one rank puts into a group another may call alone.
 //
 // What ends the original, or asks for its errors, does so for the twin as well (rules.h).
 //
@@ -25,6 +26,7 @@
 
 #include "shim/capture.h"
 #include "shim/nccl/agreement.h"
+#include "shim/nccl/group_streams.h"
 #include "shim/nccl/thread.h"
 
 namespace switchyard::shim::nccl {
@@ -61,7 +63,17 @@ inline ncclComm_t of(ncclComm_t comm) {
 inline ncclComm_t route(ncclComm_t comm, ncclRedOp_t op, CUstream stream) {
   if (t_nccl.inside != 0 || op >= kNcclOwnOps) return comm;
   const ncclComm_t twin = of(comm);
-  return twin == nullptr || captured(stream, false) ? comm : twin;
+  if (twin == nullptr || captured(stream, false)) return comm;
+  if (t_nccl.groups != 0) group_streams::note(communicators::find(comm), stream, true);
+  return twin;
+}
+
+// An operation that goes to the communicator in `slot`, in a group.
+inline void stays(int slot, CUstream stream) {
+  if (g_count.load(std::memory_order_relaxed) == 0) return;
+  if (g_twin[slot].load(std::memory_order_acquire) != nullptr) {
+    group_streams::note(slot, stream, false);
+  }
 }
 
 // A communicator is about to be made, of `ranks` ranks (0: not known yet); `parent`: the slot of

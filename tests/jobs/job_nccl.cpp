@@ -15,6 +15,7 @@
 //   parent more N       N communicators of one rank            sync         waits for the stream
 //   scatter N    N reduce-scatters                  scattered    → whether their result is right
 //   scatters N   the same, in one group             mixed        a group with an all-gather, too
+//   apart        as mixed, the all-gather on the second stream; sidebusy → "busy 1" while that works
 //   frozen N     captures N, for "replay"
 //   side         an all-gather on a second stream   syncside     waits for that stream
 //   late         the first stream waits for "free"  busy         → "busy 1" while the first works
@@ -96,14 +97,16 @@ class Rank {
     if (command == "group") return group(number, [this] { return reduce(comm_); });
     if (command == "scatter") return repeat(number, [this] { return scatter(); });
     if (command == "scatters") return group(number, [this] { return scatter(); });
-    if (command == "mixed") return group(1, [this] { return both(); });
+    if (command == "mixed") return group(1, [this] { return both(stream_); });
+    if (command == "apart") return group(1, [this] { return both(side_); });
+    if (command == "sidebusy") return busy(side_, says);
     if (command == "frozen") return capture(number, [this] { return scatter(); });
     if (command == "scattered") return scattered(says);
     if (command == "side") return gather(side_);
     if (command == "syncside") return cuStreamSynchronize(side_);
     if (command == "late") return cuStreamWaitValue32(stream_, value_ + 4 * kWord, 1, 0);
     if (command == "free") return cuStreamWriteValue32(freeing_, value_ + 4 * kWord, 1, 0);
-    if (command == "busy") return busy(says);
+    if (command == "busy") return busy(stream_, says);
     if (command == "error") return error(says);
     if (command == "live" || command == "registered") return counted(command, says);
     if (command == "register") return register_memory();
@@ -190,13 +193,13 @@ class Rank {
     }
     return says = right ? "right" : "wrong", CUDA_SUCCESS;
   }
-  CUresult both() {
+  CUresult both(CUstream other) {
     const CUresult result = scatter();
-    return result == CUDA_SUCCESS ? gather(stream_) : result;
+    return result == CUDA_SUCCESS ? gather(other) : result;
   }
 
-  CUresult busy(std::string& says) {
-    const CUresult result = cuStreamQuery(stream_);
+  static CUresult busy(CUstream stream, std::string& says) {
+    const CUresult result = cuStreamQuery(stream);
     says = result == CUDA_ERROR_NOT_READY ? "busy 1" : "busy 0";
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
   }

@@ -202,6 +202,20 @@ TEST_F(Urgent, AGroupsReduceScattersGoToTheTwin) {
   EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
 }
 
+TEST_F(Urgent, AllStreamsOfAGroupWaitForAllOfIt) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  EXPECT_EQ(ask(rank(1), "late"), "did late");
+  do_all("apart");
+  // Rank 0's streams are free, and rank 1's wait for each other.
+  EXPECT_EQ(ask(rank(1), "sidebusy"), "busy 1");
+  EXPECT_EQ(ask(rank(0), "sidebusy"), "busy 1");
+  EXPECT_EQ(ask(rank(1), "free"), "did free");
+  do_all("syncside");
+  EXPECT_EQ(ask_all("busy"), Words(2, "busy 0")) << "behind the group all of it is done";
+  EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
+}
+
 TEST_F(Urgent, ACapturedOneStaysOnTheOriginal) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, urgent());
