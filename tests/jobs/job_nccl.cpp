@@ -15,7 +15,8 @@
 //   parent more N       N communicators of one rank            sync         waits for the stream
 //   scatter N    N reduce-scatters                  scattered    → whether their result is right
 //   scatters N   the same, in one group             mixed        a group with an all-gather, too
-//   apart        as mixed, the all-gather on the second stream; sidebusy → "busy 1" while that works
+//   apart        as mixed, the all-gather on the second stream
+//   gathered     → "gathered 1" when its result is there; sidebusy → "busy 1" while that works
 //   frozen N     captures N, for "replay"
 //   side         an all-gather on a second stream   syncside     waits for that stream
 //   late         the first stream waits for "free"  busy         → "busy 1" while the first works
@@ -99,6 +100,7 @@ class Rank {
     if (command == "scatters") return group(number, [this] { return scatter(); });
     if (command == "mixed") return group(1, [this] { return both(stream_); });
     if (command == "apart") return group(1, [this] { return both(side_); });
+    if (command == "gathered") return gathered(says);
     if (command == "sidebusy") return busy(side_, says);
     if (command == "frozen") return capture(number, [this] { return scatter(); });
     if (command == "scattered") return scattered(says);
@@ -172,8 +174,9 @@ class Rank {
   CUresult scatter() {
     std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_at(i);
-    if (!filled_ && cuMemcpyHtoD(value_ + 4 * kFrom, numbers.data(), numbers.size() * 4) !=
-                        CUDA_SUCCESS) {
+    if (!filled_ &&
+        (cuMemcpyHtoD(value_ + 4 * kFrom, numbers.data(), numbers.size() * 4) != CUDA_SUCCESS ||
+         cuMemsetD32(value_ + 4 * 1024, 1, 16) != CUDA_SUCCESS)) {
       return CUDA_ERROR_UNKNOWN;
     }
     filled_ = true;
@@ -192,6 +195,11 @@ class Rank {
       right = right && numbers[i] == sum;
     }
     return says = right ? "right" : "wrong", CUDA_SUCCESS;
+  }
+  CUresult gathered(std::string& says) {
+    std::uint32_t number = 0;
+    const CUresult result = cuMemcpyDtoH(&number, value_ + 4 * 65536, sizeof number);
+    return says = "gathered " + std::to_string(number), result;
   }
   CUresult both(CUstream other) {
     const CUresult result = scatter();

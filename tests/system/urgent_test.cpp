@@ -210,8 +210,10 @@ TEST_F(Urgent, AllStreamsOfAGroupWaitForAllOfIt) {
   // Rank 0's streams are free, and rank 1's wait for each other.
   EXPECT_EQ(ask(rank(1), "sidebusy"), "busy 1");
   EXPECT_EQ(ask(rank(0), "sidebusy"), "busy 1");
+  EXPECT_EQ(ask_all("gathered"), Words(2, "gathered 0"));
   EXPECT_EQ(ask(rank(1), "free"), "did free");
   do_all("syncside");
+  EXPECT_EQ(ask_all("gathered"), Words(2, "gathered 1"));
   EXPECT_EQ(ask_all("busy"), Words(2, "busy 0")) << "behind the group all of it is done";
   EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
 }

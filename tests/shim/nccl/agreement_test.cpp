@@ -1,8 +1,9 @@
 // How ranks decide together: who votes what, and what all read. The clock is the mover's world's.
 #include "shim/nccl/agreement.h"
 
-#include <memory>
+#include <string.h>
 
+#include "tests/shim/nccl/nccl_world.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
 namespace switchyard::shim {
@@ -61,6 +62,16 @@ TEST_F(Agreement, TheQuestionsAreApart) {
   vote(board_, kKeep, 1, false);
   EXPECT_TRUE(outcome(board_, kMake));
   EXPECT_FALSE(outcome(board_, kKeep));
+}
+
+TEST_F(Agreement, NobodyWaitsForARankThatDoesNotAttend) {
+  ::strcpy(page().card.urgent_collectives, "yes");
+  const std::uint64_t before = g_mover->now_ns.load();
+  ncclComm_t comm = comm_at(0x1000);
+  nccl::rules::init_rank(NcclCall{}, &comm, 2, ncclUniqueId{}, 0);
+  EXPECT_EQ(g_mover->now_ns.load(), before);
+  EXPECT_EQ(g_mover->told.back().first, wire::kEndShare) << "it did attend";
+  nccl::rules::end(NcclCall{}, comm);
 }
 
 TEST_F(Agreement, MoreOrFewerThanAllAreNotAll) {
