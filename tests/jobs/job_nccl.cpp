@@ -16,6 +16,7 @@
 //   scatter N    N reduce-scatters                  scattered    → whether their result is right
 //   scatters N   the same, in one group             mixed        a group with an all-gather, too
 //   apart        as mixed, the all-gather on the second stream
+//   third        as apart, the reduce-scatter on a third stream
 //   gathered     → "gathered 1" when its result is there; sidebusy → "busy 1" while that works
 //   frozen N     captures N, for "replay"
 //   side         an all-gather on a second stream   syncside     waits for that stream
@@ -81,6 +82,7 @@ class Rank {
            cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
            cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuStreamCreate(&side_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuStreamCreate(&third_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuStreamCreate(&freeing_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuMemAlloc(&kept_, kBytes) == CUDA_SUCCESS &&
            cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && agree(file, rank, id) &&
@@ -98,8 +100,9 @@ class Rank {
     if (command == "group") return group(number, [this] { return reduce(comm_); });
     if (command == "scatter") return repeat(number, [this] { return scatter(); });
     if (command == "scatters") return group(number, [this] { return scatter(); });
-    if (command == "mixed") return group(1, [this] { return both(stream_); });
-    if (command == "apart") return group(1, [this] { return both(side_); });
+    if (command == "mixed") return group(1, [this] { return both(stream_, stream_); });
+    if (command == "apart") return group(1, [this] { return both(stream_, side_); });
+    if (command == "third") return group(1, [this] { return both(third_, side_); });
     if (command == "gathered") return gathered(says);
     if (command == "sidebusy") return busy(side_, says);
     if (command == "frozen") return capture(number, [this] { return scatter(); });
@@ -171,7 +174,8 @@ class Rank {
   }
 
   // What each rank gives to the others depends on both.
-  CUresult scatter() {
+  CUresult scatter() { return scatter(stream_); }
+  CUresult scatter(CUstream stream) {
     std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_at(i);
     if (!filled_ &&
@@ -181,7 +185,7 @@ class Rank {
     }
     filled_ = true;
     return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, kNcclSum, comm_,
-                                  stream_));
+                                  stream));
   }
   CUresult scattered(std::string& says) {
     std::vector<std::uint32_t> numbers(kPart);
@@ -201,8 +205,8 @@ class Rank {
     const CUresult result = cuMemcpyDtoH(&number, value_ + 4 * 65536, sizeof number);
     return says = "gathered " + std::to_string(number), result;
   }
-  CUresult both(CUstream other) {
-    const CUresult result = scatter();
+  CUresult both(CUstream stream, CUstream other) {
+    const CUresult result = scatter(stream);
     return result == CUDA_SUCCESS ? gather(other) : result;
   }
 
@@ -354,7 +358,7 @@ class Rank {
   int ranks_ = 0, rank_ = 0;
   CUcontext context_ = nullptr;
   CUfunction add_ = nullptr;
-  CUstream stream_ = nullptr, side_ = nullptr, freeing_ = nullptr;
+  CUstream stream_ = nullptr, side_ = nullptr, third_ = nullptr, freeing_ = nullptr;
   CUgraphExec executable_ = nullptr;
   CUdeviceptr kept_ = 0, value_ = 0;
   ncclComm_t comm_ = nullptr, child_ = nullptr;

@@ -202,7 +202,7 @@ TEST_F(Urgent, AGroupsReduceScattersGoToTheTwin) {
   EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
 }
 
-TEST_F(Urgent, AllStreamsOfAGroupWaitForAllOfIt) {
+TEST_F(Urgent, AGroupWaitsForAllOfItsStreams) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, urgent());
   EXPECT_EQ(ask(rank(1), "late"), "did late");
@@ -214,7 +214,19 @@ TEST_F(Urgent, AllStreamsOfAGroupWaitForAllOfIt) {
   EXPECT_EQ(ask(rank(1), "free"), "did free");
   do_all("syncside");
   EXPECT_EQ(ask_all("gathered"), Words(2, "gathered 1"));
-  EXPECT_EQ(ask_all("busy"), Words(2, "busy 0")) << "behind the group all of it is done";
+}
+
+TEST_F(Urgent, AllStreamsOfAGroupWaitForAllOfIt) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  EXPECT_EQ(ask(rank(1), "late"), "did late");
+  do_all("scatter 1");
+  // Its reduce-scatter queues behind that one, and its all-gather runs.
+  do_all("third");
+  EXPECT_TRUE(eventually([&] { return ask_all("gathered") == Words(2, "gathered 1"); }));
+  EXPECT_EQ(ask_all("sidebusy"), Words(2, "busy 1"));
+  EXPECT_EQ(ask(rank(1), "free"), "did free");
+  do_all("syncside");
   EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
 }
 
@@ -244,6 +256,33 @@ TEST_F(Urgent, PausedAndSwappedOutWithATwinItComputesTheSame) {
   EXPECT_EQ(out.status, 0) << out.err;
   EXPECT_EQ(cli({"swap-in", "gang"}).status, 0);
   expect_right_in_the_end(ranks_);
+  EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
+}
+
+// A high gang beside a low one: the low one yields on all GPUs at once, and keeps the rest.
+TEST_F(Urgent, ALowGangYieldsToAHighOneOnAllItsGpus) {
+  auto daemon = monitor({}, two_gpus());
+  Ranks low;
+  begin_as("low", low, 2, 2, {{"SWITCHYARD_PRIORITY", "low"}});
+  begin(2, 2, urgent({{"SWITCHYARD_PRIORITY", "high"}}));
+  do_all("shard");
+  // So slow that the ranks of a gang are never far apart.
+  for (Ranks* const ranks : {&low, &ranks_}) system_tests::ask_all(*ranks, "begin 2");
+  const auto slices = [this](const std::string& name) {
+    Counts out;
+    const json job = job_named(name);
+    for (const json& gpu : job["gpus"]) out.push_back(gpu["slice_in_force_us"]);
+    return out;
+  };
+  EXPECT_TRUE(eventually([&] {
+    const Counts longer = slices("gang");
+    const Counts shorter = slices("low");
+    return longer.size() == 2 && shorter.size() == 2 && shorter[0] != 0 && shorter[1] != 0 &&
+           longer[0] > shorter[0] && longer[1] > shorter[1];
+  }));
+  const auto before = steps_of(low);
+  EXPECT_TRUE(eventually([&] { return steps_of(low)[0] > before[0] + 20; }));
+  for (Ranks* const ranks : {&low, &ranks_}) expect_right_in_the_end(*ranks);
   EXPECT_EQ(ask_all("scattered"), (Words{"right", "right"}));
 }
 

@@ -67,8 +67,15 @@ TEST_F(Agreement, TheQuestionsAreApart) {
 TEST_F(Agreement, NobodyWaitsForARankThatDoesNotAttend) {
   ::strcpy(page().card.urgent_collectives, "yes");
   const std::uint64_t before = g_mover->now_ns.load();
+  NcclCall call;
+  call.made_by = {[](ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) { return kNcclSuccess; },
+                  [](ncclComm_t) { return kNcclSuccess; },
+                  [](ncclComm_t, int*) { return kNcclSuccess; },
+                  [](ncclComm_t, int*) { return kNcclSuccess; },
+                  [] { return kNcclSuccess; },
+                  [] { return kNcclSuccess; }};
   ncclComm_t comm = comm_at(0x1000);
-  nccl::rules::init_rank(NcclCall{}, &comm, 2, ncclUniqueId{}, 0);
+  nccl::rules::init_rank(call, &comm, 2, ncclUniqueId{}, 0);
   EXPECT_EQ(g_mover->now_ns.load(), before);
   EXPECT_EQ(g_mover->told.back().first, wire::kEndShare) << "it did attend";
   nccl::rules::end(NcclCall{}, comm);
