@@ -17,8 +17,6 @@ namespace {
 
 using namespace switchyard::agreement;
 
-
-
 struct State {
   // Two ranks of this process may want one board: the second finds that of the first.
   pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;

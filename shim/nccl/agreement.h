@@ -11,9 +11,9 @@
 namespace switchyard::shim::nccl::agreement {
 
 using switchyard::agreement::Board;
-using switchyard::agreement::Question;
 using switchyard::agreement::kKeep;
 using switchyard::agreement::kMake;
+using switchyard::agreement::Question;
 
 // How long a rank waits for the votes of the others, and how often it looks.
 inline constexpr std::uint64_t kPatienceNs = 10'000'000'000;

@@ -42,8 +42,8 @@ inline int current_gpu() {
   return lane != nullptr ? lane_index(lane) : -1;
 }
 
-// A communicator that NCCL has made, or makes when the group ends. It comes to life when the call or
-// the outermost group has ended.
+// A communicator that NCCL has made, or makes when the group ends. It comes to life when the call
+// or the outermost group has ended.
 void born(ncclComm_t* where, Birth birth);
 void settle_births(ncclResult_t result, const Calls& calls);
 // What is expected from `first` on will not come.

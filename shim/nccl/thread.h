@@ -32,9 +32,9 @@ struct GroupStream {
 inline constexpr unsigned kMostGroupStreams = 16;
 
 struct Thread {
-  unsigned inside = 0;  // calls of NCCL that are on
-  unsigned groups = 0;  // that are open
-  bool any = false;     // the group holds operations
+  unsigned inside = 0;     // calls of NCCL that are on
+  unsigned groups = 0;     // that are open
+  bool any = false;        // the group holds operations
   bool registers = false;  // memory, with a communicator and its twin
   unsigned expecting = 0;
   Expected expected[kMostExpected];

@@ -49,8 +49,7 @@ bool is_set(const char* variable, const char* value) {
 // A communicator that doesn't block is not there yet when its call returns. One that shares its
 // resources with its children can't be used beside them.
 bool forbids(const ncclConfig_t& config) {
-  return config.blocking == 0 ||
-         (config.size >= sizeof(ncclConfig_t) && config.splitShare == 1);
+  return config.blocking == 0 || (config.size >= sizeof(ncclConfig_t) && config.splitShare == 1);
 }
 
 bool is_unfit(const ncclConfig_t* config, int parent) {
@@ -95,8 +94,8 @@ void ask(Making* all, unsigned count, Question question) {
 
 bool watch(Making& each) {
   const Birth& original = each.expected->birth;
-  return communicators::add(each.twin, {twin_id(original.id), each.rank, each.ranks,
-                                        original.lane}) >= 0;
+  return communicators::add(each.twin,
+                            {twin_id(original.id), each.rank, each.ranks, original.lane}) >= 0;
 }
 
 // One thread may have several ranks of one communicator: then in one group.

@@ -184,8 +184,7 @@ class Rank {
       return CUDA_ERROR_UNKNOWN;
     }
     filled_ = true;
-    return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, kNcclSum, comm_,
-                                  stream));
+    return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, kNcclSum, comm_, stream));
   }
   CUresult scattered(std::string& says) {
     std::vector<std::uint32_t> numbers(kPart);

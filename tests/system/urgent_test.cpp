@@ -94,7 +94,8 @@ TEST_F(Urgent, FourRanksOnTwoGpus) {
 
 TEST_F(Urgent, ARankWithoutTheOptionLeavesAllWithOne) {
   auto daemon = monitor({}, two_gpus());
-  begin_each("gang", ranks_, 2, {urgent(), {{"SWITCHYARD_JOB", "other"}, {"SWITCHYARD_NAME", "b"}}});
+  begin_each("gang", ranks_, 2,
+             {urgent(), {{"SWITCHYARD_JOB", "other"}, {"SWITCHYARD_NAME", "b"}}});
   EXPECT_EQ(ask_all("live"), live(1));
   expect_queued();
 }

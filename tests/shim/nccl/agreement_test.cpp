@@ -74,10 +74,12 @@ TEST_F(Agreement, NobodyWaitsForARankThatDoesNotAttend) {
                   [](ncclComm_t, int*) { return kNcclSuccess; },
                   [] { return kNcclSuccess; },
                   [] { return kNcclSuccess; }};
+  t_lane = 1;
   ncclComm_t comm = comm_at(0x1000);
   nccl::rules::init_rank(call, &comm, 2, ncclUniqueId{}, 0);
   EXPECT_EQ(g_mover->now_ns.load(), before);
   EXPECT_EQ(g_mover->told.back().first, wire::kEndShare) << "it did attend";
+  EXPECT_GE(nccl::communicators::find(comm), 0) << "and would have had a twin";
   nccl::rules::end(NcclCall{}, comm);
 }
 

@@ -11,7 +11,7 @@ inline ncclComm_t comm_at(std::uintptr_t at) { return reinterpret_cast<ncclComm_
 // A call of NCCL: what it answers, and what the communicator is when it is asked.
 struct NcclCall {
   std::function<ncclResult_t()> call = [] { return kNcclSuccess; };
-  int rank = 0, ranks = 0;  // 0: it can't be asked yet
+  int rank = 0, ranks = 0;   // 0: it can't be asked yet
   nccl::Calls made_by = {};  // by which it makes twins
 
   template <typename... Args>

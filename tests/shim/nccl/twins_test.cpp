@@ -337,9 +337,8 @@ TEST_F(Twins, TheWorseAnswerIsToldOfBoth) {
   make_all(2);
   Comms comms;
   for (const ncclComm_t bad : {at(0), twin_at(at(0))}) {
-    const Seen call{&comms, [bad](ncclComm_t comm) {
-                      return comm == bad ? kNcclRemoteError : kNcclSuccess;
-                    }};
+    const Seen call{
+        &comms, [bad](ncclComm_t comm) { return comm == bad ? kNcclRemoteError : kNcclSuccess; }};
     EXPECT_EQ(nccl::rules::both(call, at(0)), kNcclRemoteError);
     ncclResult_t error = kNcclSuccess;
     EXPECT_EQ(nccl::rules::async_error(call, at(0), &error), kNcclSuccess);
