@@ -432,12 +432,11 @@ struct Page {
   Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
   Word32 cut;  // 0: none is asked for; else it changes with every target. A futex word
   Word64 recorded_classes[kLaunchClasses / 64];  // a bit for each class of launches
-  std::uint8_t reserved_monitor[8];
 
   // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
   // at every `set` (card_seq odd while it writes). The client says it again when it joins anew, so
   // that a restarted monitor rebuilds its roster from what the clients say.
-  alignas(64) Word32 card_seq;
+  Word32 card_seq;
   // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
   Word32 collectives[kMostCollectives];
   Word32 recorded;  // how many records there were, the one that is being written with them

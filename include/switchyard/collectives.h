@@ -45,4 +45,10 @@ constexpr bool is_point_to_point(Collective kind) {
   return kind == Collective::kSend || kind == Collective::kReceive;
 }
 
+// The id of a communicator's twin (--urgent-collectives), to which its reduce-scatters go; and
+// back.
+inline constexpr std::uint64_t kTwinIsBeyond = 0x7477696E7477696Eu;
+constexpr std::uint64_t twin_id(std::uint64_t id) { return id + kTwinIsBeyond; }
+constexpr std::uint64_t original_id(std::uint64_t twin) { return twin - kTwinIsBeyond; }
+
 }  // namespace switchyard

@@ -75,9 +75,13 @@ std::size_t list_communicators(Monitor& monitor, const Job& job, Time now, json&
       size = std::max(size, member.said.ranks);
       ranks.push_back(list_member(monitor, member, now));
     }
-    communicators.push_back({{"id", fmt::format("{:016x}", id)},
-                             {"size", size != 0 ? json(size) : json(nullptr)},
-                             {"ranks", std::move(ranks)}});
+    const auto original = all.find(original_id(id));
+    communicators.push_back(
+        {{"id", fmt::format("{:016x}", id)},
+         {"twin_of",
+          original != all.end() ? json(fmt::format("{:016x}", original->first)) : json(nullptr)},
+         {"size", size != 0 ? json(size) : json(nullptr)},
+         {"ranks", std::move(ranks)}});
   }
   // The whole job's first, as a rule.
   std::stable_sort(communicators.begin(), communicators.end(), [](const json& a, const json& b) {

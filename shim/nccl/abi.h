@@ -16,8 +16,21 @@ using ncclDataType_t = int;
 using ncclRedOp_t = int;
 struct ncclComm;
 using ncclComm_t = ncclComm*;
-struct ncclConfig_v21700;
+// As far as it is read here. NCCL adds members at its end; `size` tells which there are.
+struct ncclConfig_v21700 {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+};
 using ncclConfig_t = ncclConfig_v21700;
+static_assert(offsetof(ncclConfig_t, blocking) == 16 && offsetof(ncclConfig_t, splitShare) == 40,
+              "NCCL's configuration has a fixed layout");
 struct ncclSimInfo_v22200;
 using ncclSimInfo_t = ncclSimInfo_v22200;
 struct CUstream_st;
@@ -49,6 +62,8 @@ inline constexpr ncclDataType_t kNcclInt8 = 0, kNcclUint8 = 1, kNcclInt32 = 2, k
                                 kNcclFloat64 = 8, kNcclBfloat16 = 9, kNcclFloat8e4m3 = 10,
                                 kNcclFloat8e5m2 = 11;
 inline constexpr ncclRedOp_t kNcclSum = 0;
+// From here on: made by ncclRedOpCreatePreMulSum, for one communicator.
+inline constexpr ncclRedOp_t kNcclOwnOps = 5;
 
 // Bytes of an element; 0 for a type that is newer than this table.
 constexpr std::size_t nccl_type_bytes(ncclDataType_t type) {
@@ -71,6 +86,14 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
+// The handle of a window is a pointer to an unknown struct.
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, std::size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buffer, std::size_t bytes, void** window,
+                                    int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, void* window);
 ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);

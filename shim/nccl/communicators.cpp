@@ -123,8 +123,8 @@ std::uint64_t own_id() {
 
 namespace communicators {
 
-void add(ncclComm_t comm, const Birth& birth) {
-  if (comm == nullptr || birth.id == 0 || birth.lane < 0 || disabled()) return;
+int add(ncclComm_t comm, const Birth& birth) {
+  if (comm == nullptr || birth.id == 0 || birth.lane < 0 || disabled()) return -1;
   begin_process();
   const Locked locked(g_state.lock);
   unsigned slot = first_slot(comm);
@@ -137,7 +137,7 @@ void add(ncclComm_t comm, const Birth& birth) {
     page().unwatched.store(++g_state.unwatched, std::memory_order_relaxed);
     log_line(Level::kInfo, "a communicator is not watched: %u are already",
              abi::kMostCommunicators);
-    return;
+    return -1;
   }
   // Word by word: a thread at a cut may look at them all.
   Truth& truth = g_state.truths[slot];
@@ -162,6 +162,7 @@ void add(ncclComm_t comm, const Birth& birth) {
   tell_place(shown, truth);
   shown.use.store(static_cast<std::uint32_t>(birth.lane) + 1, std::memory_order_release);
   g_handles[slot].store(comm, std::memory_order_release);
+  return static_cast<int>(slot);
 }
 
 void end(ncclComm_t comm) {
@@ -179,6 +180,8 @@ void end(ncclComm_t comm) {
 int ranks(int slot) { return g_state.truths[slot].ranks.load(std::memory_order_relaxed); }
 int rank(int slot) { return g_state.truths[slot].rank.load(std::memory_order_relaxed); }
 int lane(int slot) { return g_state.truths[slot].lane.load(std::memory_order_relaxed); }
+
+std::uint64_t id(int slot) { return g_state.truths[slot].id; }
 
 void learn(int slot, int rank, int ranks) {
   Truth& truth = g_state.truths[slot];

@@ -18,6 +18,7 @@
 
 #include "shim/nccl/abi.h"
 #include "switchyard/abi.h"
+#include "switchyard/agreement.h"
 #include "switchyard/collectives.h"
 
 namespace switchyard::shim::nccl {
@@ -42,12 +43,14 @@ struct Step {
   }
 };
 
-// A communicator that has come to life. `ranks` 0: it can't be asked yet.
+// A communicator that comes to life. `ranks` 0: it can't be asked yet.
 struct Birth {
   std::uint64_t id = 0;
   int rank = 0;
   int ranks = 0;
   int lane = 0;
+  agreement::Board* board = nullptr;  // where its ranks agree about a twin (twins.h)
+  bool unfit = false;                 // for twins, as are children with its configuration
 };
 
 // Hashes.
@@ -82,13 +85,15 @@ inline int find(ncclComm_t comm) {
   return -1;
 }
 
-void add(ncclComm_t comm, const Birth& birth);
+// Its slot; -1: there is none for it.
+int add(ncclComm_t comm, const Birth& birth);
 void end(ncclComm_t comm);
 
 // 0: not known yet; then ask NCCL and say it by learn().
 int ranks(int slot);
 int rank(int slot);
 int lane(int slot);
+std::uint64_t id(int slot);
 void learn(int slot, int rank, int ranks);
 
 // Whether every communicator has reached the target that the monitor has set for it.

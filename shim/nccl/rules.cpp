@@ -9,10 +9,6 @@ __thread Thread t_nccl;
 namespace rules {
 namespace {
 
-void come_to_life(ncclComm_t* where, const Birth& birth) {
-  if (where != nullptr && *where != nullptr) communicators::add(*where, birth);
-}
-
 template <typename Each>
 void for_pending(Each each) {
   for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
@@ -22,21 +18,23 @@ void for_pending(Each each) {
 
 }  // namespace
 
-void born(ncclComm_t* where, const Birth& birth) {
-  if (t_nccl.groups == 0) {
-    come_to_life(where, birth);
-  } else if (t_nccl.expecting < kMostExpected) {
+void born(ncclComm_t* where, Birth birth) {
+  if (t_nccl.expecting < kMostExpected) {
     t_nccl.expected[t_nccl.expecting++] = {where, birth};
-  } else {
-    log_line(Level::kInfo, "a communicator is not watched: its group makes more than %u",
-             kMostExpected);
+    return;
   }
+  twins::refuse(birth);
+  log_line(Level::kInfo, "a communicator is not watched: its group makes more than %u",
+           kMostExpected);
 }
 
-void group_born() {
-  for (unsigned i = 0; i < t_nccl.expecting; ++i) {
-    come_to_life(t_nccl.expected[i].where, t_nccl.expected[i].birth);
-  }
+void settle_births(ncclResult_t result, const Calls& calls) {
+  twins::settle(t_nccl.expected, t_nccl.expecting, result, calls);
+  t_nccl.expecting = 0;
+}
+
+void forget_births(unsigned first) {
+  while (t_nccl.expecting > first) twins::refuse(t_nccl.expected[--t_nccl.expecting].birth);
 }
 
 void expect(int slot, const Step& step) {
@@ -56,7 +54,8 @@ void count_group() { for_pending(communicators::count); }
 void take_group_back() { for_pending(communicators::take_back); }
 
 void forget_group() {
-  t_nccl.expecting = 0;
+  forget_births(0);
+  group_streams::forget();
   if (!t_nccl.any) return;
   t_nccl.any = false;
   for (Step& step : t_nccl.pending) step = {};

@@ -2,7 +2,7 @@
 //
 // Concept. A rule is a plain function whose first argument is the original, as in shim/rules. The
 // original here is an object: it is called like the function, and it asks its own copy of NCCL for
-// a communicator's rank and size (`ask`).
+// a communicator's rank and size (`ask`), or makes twins by it (`calls`).
 //
 // An operation is counted before NCCL is called: the first ones connect the ranks, so the call may
 // wait for others until they come. What NCCL refuses is taken back. A call in a group is counted
@@ -14,8 +14,12 @@
 #include <tuple>
 
 #include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/nccl/cut.h"
 #include "shim/nccl/graphs.h"
+#include "shim/nccl/registrations.h"
+#include "shim/nccl/twins.h"
+#include "shim/thread.h"
 
 namespace switchyard::shim::nccl::rules {
 
@@ -38,35 +42,66 @@ inline int current_gpu() {
   return lane != nullptr ? lane_index(lane) : -1;
 }
 
-// A communicator that NCCL has made, or makes when the group ends.
-void born(ncclComm_t* where, const Birth& birth);
+// A communicator that NCCL has made, or makes when the group ends. It comes to life when the call
+// or the outermost group has ended.
+void born(ncclComm_t* where, Birth birth);
+void settle_births(ncclResult_t result, const Calls& calls);
+// What is expected from `first` on will not come.
+void forget_births(unsigned first);
 
-template <typename Original, typename... Config>
-ncclResult_t init_rank(const Original& original, ncclComm_t* comm, int ranks, ncclUniqueId id,
-                       int rank, Config... config) {
-  const ncclResult_t result = inside(original, comm, ranks, id, rank, config...);
-  if (taken(result) && t_nccl.inside == 0) born(comm, {id_of(&id, 1), rank, ranks, current_gpu()});
+// `make` makes one. pre: no call of NCCL is on.
+template <typename Original, typename Make>
+ncclResult_t make_one(const Original& original, ncclComm_t* where, Birth birth,
+                      const ncclConfig_t* config, int parent, Make make) {
+  twins::expect(birth, config, parent);
+  const ncclResult_t result = make();
+  if (parent < 0) birth.lane = current_gpu();
+  if (taken(result)) {
+    born(where, birth);
+  } else {
+    twins::refuse(birth);
+  }
+  if (t_nccl.groups == 0) settle_births(result, original.calls());
   return result;
+}
+
+template <typename Original>
+ncclResult_t init_rank(const Original& original, ncclComm_t* comm, int ranks, ncclUniqueId id,
+                       int rank) {
+  const auto make = [&] { return inside(original, comm, ranks, id, rank); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(&id, 1), rank, ranks}, nullptr, -1, make);
+}
+
+template <typename Original>
+ncclResult_t init_rank(const Original& original, ncclComm_t* comm, int ranks, ncclUniqueId id,
+                       int rank, ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, ranks, id, rank, config); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(&id, 1), rank, ranks}, config, -1, make);
 }
 
 template <typename Original>
 ncclResult_t init_rank_scalable(const Original& original, ncclComm_t* comm, int ranks, int rank,
                                 int ids, ncclUniqueId* id, ncclConfig_t* config) {
-  const ncclResult_t result = inside(original, comm, ranks, rank, ids, id, config);
-  if (taken(result) && t_nccl.inside == 0) {
-    born(comm, {id_of(id, ids), rank, ranks, current_gpu()});
-  }
-  return result;
+  const auto make = [&] { return inside(original, comm, ranks, rank, ids, id, config); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(id, ids), rank, ranks}, config, -1, make);
 }
 
 template <typename Original>
 ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, const int* device) {
-  const ncclResult_t result = inside(original, comms, devices, device);
-  if (!taken(result) || t_nccl.inside != 0) return result;
+  if (t_nccl.inside != 0) return inside(original, comms, devices, device);
   const std::uint64_t id = own_id();
+  const unsigned before = t_nccl.expecting;
   for (int rank = 0; rank < devices; ++rank) {
-    born(&comms[rank], {id, rank, devices, device != nullptr ? device[rank] : rank});
+    Birth birth{id, rank, devices, device != nullptr ? device[rank] : rank};
+    twins::expect(birth, nullptr, -1);
+    born(&comms[rank], birth);
   }
+  const ncclResult_t result = inside(original, comms, devices, device);
+  if (!taken(result)) forget_births(before);
+  if (t_nccl.groups == 0) settle_births(result, original.calls());
   return result;
 }
 
@@ -75,34 +110,111 @@ ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, 
 template <typename Original>
 ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key, ncclComm_t* child,
                    ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, color, key, child, config); };
+  if (t_nccl.inside != 0) return make();
   const int slot = communicators::find(comm);
-  const ncclResult_t result = inside(original, comm, color, key, child, config);
-  if (t_nccl.inside != 0) return result;
   const std::uint64_t id =
       with_color(next_child(slot, Maker::kSplit), static_cast<unsigned>(color));
-  if (taken(result) && slot >= 0 && color != kNcclSplitNoColor) {
-    born(child, {id, 0, 0, communicators::lane(slot)});
-  }
-  return result;
+  if (slot < 0 || color == kNcclSplitNoColor) return make();
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 
 // Those who are left out don't call.
 template <typename Original>
 ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
                     ncclComm_t* child, ncclConfig_t* config, int flags) {
+  const auto make = [&] { return inside(original, comm, excluded, count, child, config, flags); };
+  if (t_nccl.inside != 0) return make();
   const int slot = communicators::find(comm);
-  const ncclResult_t result = inside(original, comm, excluded, count, child, config, flags);
-  if (t_nccl.inside != 0) return result;
   const std::uint64_t id = next_child(slot, Maker::kShrink);
-  if (taken(result) && slot >= 0) born(child, {id, 0, 0, communicators::lane(slot)});
+  if (slot < 0) return make();
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
+}
+
+// The worse of what a communicator and its twin answered.
+inline ncclResult_t worse(ncclResult_t one, ncclResult_t other) {
+  return one != kNcclSuccess ? one : other;
+}
+
+// What is done to a communicator is done to its twin.
+template <typename Original, typename... Args>
+ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  const ncclResult_t result = twin != nullptr ? inside(original, twin, args...) : kNcclSuccess;
+  return worse(inside(original, comm, args...), result);
+}
+
+// An error of either is the communicator's.
+template <typename Original>
+ncclResult_t async_error(const Original& original, ncclComm_t comm, ncclResult_t* error) {
+  const ncclResult_t result = inside(original, comm, error);
+  if (result != kNcclSuccess || *error != kNcclSuccess || t_nccl.inside != 0) return result;
+  const ncclComm_t twin = twins::of(comm);
+  return twin != nullptr ? inside(original, twin, error) : result;
+}
+
+// A buffer or a window. The operations of a twin work without it, if the twin does not take it.
+template <typename Original, typename... Flags>
+ncclResult_t register_memory(const Original& original, ncclComm_t comm, void* buffer,
+                             std::size_t bytes, void** handle, Flags... flags) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  auto* pair = twin != nullptr ? registrations::begin(comm, handle) : nullptr;
+  const ncclResult_t result = inside(original, comm, buffer, bytes, handle, flags...);
+  if (pair == nullptr) return result;
+  if (taken(result)) {
+    inside(original, twin, buffer, bytes, registrations::twins_handle(pair), flags...);
+  }
+  if (t_nccl.groups == 0) registrations::settle(result);
   return result;
 }
 
-// First the table: the handle may be another's as soon as NCCL has freed it.
+template <typename Original>
+ncclResult_t deregister_memory(const Original& original, ncclComm_t comm, void* handle) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  void* twins = twin != nullptr ? registrations::take(comm, handle) : nullptr;
+  if (twins != nullptr) inside(original, twin, twins);
+  return inside(original, comm, handle);
+}
+
+// First the tables: the handle may be another's as soon as NCCL has freed it.
 template <typename Original>
 ncclResult_t end(const Original& original, ncclComm_t comm) {
-  if (t_nccl.inside == 0) communicators::end(comm);
-  return inside(original, comm);
+  if (t_nccl.inside != 0) return original(comm);
+  const ncclComm_t twin = twins::take(comm);
+  communicators::end(comm);
+  const ncclResult_t result = twin != nullptr ? inside(original, twin) : kNcclSuccess;
+  return worse(inside(original, comm), result);
+}
+
+// A call on a thread of its own.
+template <typename Original>
+struct Beside {
+  const Original& original;
+  ncclComm_t comm;
+  ncclResult_t result = kNcclSuccess;
+  std::atomic<bool> done{false};
+
+  static void* run(void* self) {
+    auto& call = *static_cast<Beside*>(self);
+    call.result = inside(call.original, call.comm);
+    call.done.store(true, std::memory_order_release);
+    return nullptr;
+  }
+};
+
+// Both at once: NCCL frees memory of the one that it aborts, and CUDA may wait for the kernels of
+// the other then.
+template <typename Original>
+ncclResult_t abort(const Original& original, ncclComm_t comm) {
+  if (t_nccl.inside != 0) return original(comm);
+  const ncclComm_t twin = twins::take(comm);
+  communicators::end(comm);
+  if (twin == nullptr) return inside(original, comm);
+  Beside<Original> beside{original, twin};
+  if (!start_thread(&Beside<Original>::run, kSmallStack, &beside)) Beside<Original>::run(&beside);
+  const ncclResult_t result = inside(original, comm);
+  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
+  return worse(result, beside.result);
 }
 
 // --- groups ---
@@ -120,15 +232,18 @@ bool group_counts();
 void count_group();
 void take_group_back();
 void forget_group();
-// The communicators that it made.
-void group_born();
 
 template <typename Original>
 ncclResult_t launch_group(const Original& original) {
   const Launch launch(group_counts());
   count_group();
+  group_streams::join();
   const ncclResult_t result = original();
-  if (!taken(result)) take_group_back();
+  if (taken(result)) {
+    group_streams::join();
+  } else {
+    take_group_back();
+  }
   return result;
 }
 
@@ -139,7 +254,8 @@ ncclResult_t group_end(const Original& original) {
   if (t_nccl.groups != 0) --t_nccl.groups;
   if (!outermost) return inside(original);
   const ncclResult_t result = t_nccl.any ? launch_group(original) : inside(original);
-  if (taken(result)) group_born();
+  registrations::settle(result);
+  if (taken(result)) settle_births(result, original.calls());
   forget_group();
   return result;
 }
@@ -189,6 +305,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     return result;
   }
   if (t_nccl.groups != 0) {
+    twins::stays(slot, operation.stream);
     const Inside inside;
     const ncclResult_t result = call();
     if (taken(result)) expect(slot, step);
@@ -219,6 +336,14 @@ ncclResult_t operation(const Original& original, const void* from, void* to, std
                        ncclDataType_t type, Tail... tail) {
   return launch<kKind>(
       original, count, type, [&] { return original(from, to, count, type, tail...); }, tail...);
+}
+
+// Where all ranks have a twin of the communicator, it goes there.
+template <typename Original>
+ncclResult_t reduce_scatter(const Original& original, const void* from, void* to, std::size_t count,
+                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
+  return operation<Collective::kReduceScatter>(original, from, to, count, type, op,
+                                               twins::route(comm, op, stream), stream);
 }
 
 // With one buffer.

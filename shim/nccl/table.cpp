@@ -143,6 +143,14 @@ struct Original {
   ncclResult_t operator()(Args... args) const {
     return function(args...);
   }
+  Calls calls() const {
+    return {other_call<decltype(ncclCommSplit)>(door, "ncclCommSplit"),
+            other_call<decltype(ncclCommAbort)>(door, "ncclCommAbort"),
+            other_call<decltype(ncclCommUserRank)>(door, "ncclCommUserRank"),
+            other_call<decltype(ncclCommCount)>(door, "ncclCommCount"),
+            other_call<decltype(ncclGroupStart)>(door, "ncclGroupStart"),
+            other_call<decltype(ncclGroupEnd)>(door, "ncclGroupEnd")};
+  }
   // False: it can't be asked yet.
   bool ask(ncclComm_t comm, int& rank, int& ranks) const {
     auto* own_rank = other_call<decltype(ncclCommUserRank)>(door, "ncclCommUserRank");

@@ -8,6 +8,7 @@
 // Threading: the thread's own.
 #pragma once
 
+#include "shim/driver.h"
 #include "shim/gate/hold.h"
 #include "shim/nccl/communicators.h"
 #include "shim/no_copy.h"
@@ -21,13 +22,25 @@ struct Expected {
 };
 inline constexpr unsigned kMostExpected = 16;
 
+// Where the group has operations of a communicator, or of its twin (group_streams.h).
+struct GroupStream {
+  int slot = 0;
+  CUstream stream = nullptr;
+  bool twin = false;
+  bool operator==(const GroupStream&) const = default;
+};
+inline constexpr unsigned kMostGroupStreams = 16;
+
 struct Thread {
-  unsigned inside = 0;  // calls of NCCL that are on
-  unsigned groups = 0;  // that are open
-  bool any = false;     // the group holds operations
+  unsigned inside = 0;     // calls of NCCL that are on
+  unsigned groups = 0;     // that are open
+  bool any = false;        // the group holds operations
+  bool registers = false;  // memory, with a communicator and its twin
   unsigned expecting = 0;
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];
+  unsigned streams = 0;
+  GroupStream stream[kMostGroupStreams];
 };
 static_assert(std::is_trivially_destructible_v<Thread>);
 

@@ -1,54 +1,23 @@
 // The API, under both names of each call.
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
-#include <algorithm>
+#include <cstdlib>
 
 #include "group.h"
+#include "hash.h"
 
 using namespace fakenccl;
 
 namespace {
 
-std::uint64_t hash(const void* bytes, std::size_t count, std::uint64_t seed) {
-  std::uint64_t out = seed ^ 0xcbf29ce484222325u;
-  for (std::size_t i = 0; i < count; ++i) {
-    out = (out ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
-  }
-  return out;
-}
-
-// Says its colour and key to the others, waits for them, and tells its place in the child.
-struct Child {
-  std::uint64_t id = 0;
-  int rank = 0;
-  int ranks = 0;
-};
-Child agree(ncclComm& comm, int color, int key, const std::vector<int>& out) {
-  Meeting& meeting = *comm.meeting;
-  const std::uint64_t number = ++comm.children;
-  Meeting::Rank& mine = meeting.rank[comm.rank];
-  mine.color = color;
-  mine.key = key;
-  mine.children.store(number, std::memory_order_release);
-  const auto is_out = [&](int rank) {
-    return std::find(out.begin(), out.end(), rank) != out.end();
-  };
-  Child child;
-  const timespec nap{0, 1'000'000};
-  for (int rank = 0; rank < comm.ranks; ++rank) {
-    if (is_out(rank)) continue;
-    const Meeting::Rank& other = meeting.rank[rank];
-    while (other.children.load(std::memory_order_acquire) < number) ::nanosleep(&nap, nullptr);
-    if (other.color != color) continue;
-    ++child.ranks;
-    const bool before = other.key != key ? other.key < key : rank < comm.rank;
-    child.rank += before ? 1 : 0;
-  }
-  const std::uint64_t words[] = {comm.id, number, static_cast<std::uint64_t>(color), out.size()};
-  child.id = hash(words, sizeof words, 0);
-  return child;
+// What the environment wants of communicators that are made by a split: that their making fails on
+// this rank alone, or that they report an error.
+ncclResult_t wanted_of_children(const char* variable) {
+  const char* text = ::getenv(variable);
+  return text != nullptr ? std::atoi(text) : kNcclSuccess;
 }
 
 ncclResult_t operate(Collective kind, const void* from, void* to, std::size_t count,
@@ -78,13 +47,13 @@ CALL pncclGetUniqueId(ncclUniqueId* id) {
 TWIN(ncclGetUniqueId);
 
 CALL pncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return add_communicator(comm, hash(id.internal, sizeof id.internal, 0), ranks, rank, -1);
+  return add_communicator(comm, hash(id.internal, sizeof id.internal), ranks, rank, -1);
 }
 TWIN(ncclCommInitRank);
 
 CALL pncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                              ncclConfig_t*) {
-  return add_communicator(comm, hash(id.internal, sizeof id.internal, 0), ranks, rank, -1);
+  return add_communicator(comm, hash(id.internal, sizeof id.internal), ranks, rank, -1);
 }
 TWIN(ncclCommInitRankConfig);
 
@@ -92,7 +61,7 @@ CALL pncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids, n
                                ncclConfig_t*) {
   if (ids < 1 || id == nullptr) return kNcclInvalidArgument;
   const auto bytes = sizeof(ncclUniqueId) * static_cast<std::size_t>(ids);
-  return add_communicator(comm, hash(id, bytes, 0), ranks, rank, -1);
+  return add_communicator(comm, hash(id, bytes), ranks, rank, -1);
 }
 TWIN(ncclCommInitRankScalable);
 
@@ -103,7 +72,7 @@ CALL pncclCommInitAll(ncclComm_t* comms, int devices, const int* device) {
   for (int rank = 0; rank < devices; ++rank) {
     const int at = device != nullptr ? device[rank] : rank;
     const auto result =
-        add_communicator(&comms[rank], hash(id.internal, sizeof id.internal, 0), devices, rank, at);
+        add_communicator(&comms[rank], hash(id.internal, sizeof id.internal), devices, rank, at);
     if (result != kNcclSuccess) {
       drop_group();
       return result;
@@ -114,19 +83,21 @@ CALL pncclCommInitAll(ncclComm_t* comms, int devices, const int* device) {
 TWIN(ncclCommInitAll);
 
 CALL pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
-  if (comm == nullptr || child == nullptr) return kNcclInvalidArgument;
+  const ncclResult_t result = add_child(child, comm, color, key, {});
+  if (result != kNcclSuccess || *child == nullptr) return result;
+  (*child)->error = wanted_of_children("FAKENCCL_SPLIT_REPORTS");
+  const ncclResult_t failed = wanted_of_children("FAKENCCL_SPLIT_FAILS");
+  if (failed == kNcclSuccess) return kNcclSuccess;
+  end_communicator(**child);
   *child = nullptr;
-  const Child place = agree(*comm, color, key, {});
-  if (color == kNcclSplitNoColor) return kNcclSuccess;
-  return add_communicator(child, place.id, place.ranks, place.rank, comm->device);
+  return failed;
 }
 TWIN(ncclCommSplit);
 
 CALL pncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*,
                      int) {
-  if (comm == nullptr || child == nullptr || excluded == nullptr) return kNcclInvalidArgument;
-  const Child place = agree(*comm, 0, comm->rank, {excluded, excluded + count});
-  return add_communicator(child, place.id, place.ranks, place.rank, comm->device);
+  if (comm == nullptr || excluded == nullptr) return kNcclInvalidArgument;
+  return add_child(child, comm, 0, comm->rank, {excluded, excluded + count});
 }
 TWIN(ncclCommShrink);
 
@@ -135,18 +106,75 @@ CALL pncclCommFinalize(ncclComm_t comm) {
 }
 TWIN(ncclCommFinalize);
 
-// The object stays: a kernel of it may still be on the GPU.
 CALL pncclCommDestroy(ncclComm_t comm) {
-  return comm != nullptr ? kNcclSuccess : kNcclInvalidArgument;
+  if (comm == nullptr) return kNcclInvalidArgument;
+  end_communicator(*comm);
+  return kNcclSuccess;
 }
 TWIN(ncclCommDestroy);
 
+// It waits for all kernels of the GPU, as freeing memory may.
 CALL pncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return kNcclInvalidArgument;
+  comm->aborted = true;
+  const timespec nap{0, 1'000'000};
+  while (!all_quiet()) ::nanosleep(&nap, nullptr);
+  end_communicator(*comm);
+  return kNcclSuccess;
+}
+TWIN(ncclCommAbort);
+
+// What is on the GPU ends, and the communicator stays.
+CALL pncclCommRevoke(ncclComm_t comm, int) {
   if (comm == nullptr) return kNcclInvalidArgument;
   comm->aborted = true;
   return kNcclSuccess;
 }
-TWIN(ncclCommAbort);
+TWIN(ncclCommRevoke);
+
+CALL pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  if (comm == nullptr || error == nullptr) return kNcclInvalidArgument;
+  *error = comm->error;
+  return kNcclSuccess;
+}
+TWIN(ncclCommGetAsyncError);
+
+namespace {
+ncclResult_t end_registration(ncclComm_t comm, void* handle) {
+  auto* registration = static_cast<Registration*>(handle);
+  if (registration == nullptr || registration->comm != comm) return kNcclInvalidArgument;
+  delete registration;
+  --g_registered;
+  return kNcclSuccess;
+}
+}  // namespace
+
+CALL pncclCommRegister(ncclComm_t comm, void*, std::size_t, void** handle) {
+  if (comm == nullptr || handle == nullptr) return kNcclInvalidArgument;
+  *handle = new Registration{comm};
+  ++g_registered;
+  return kNcclSuccess;
+}
+TWIN(ncclCommRegister);
+
+CALL pncclCommDeregister(ncclComm_t comm, void* handle) { return end_registration(comm, handle); }
+TWIN(ncclCommDeregister);
+
+CALL pncclCommWindowRegister(ncclComm_t comm, void*, std::size_t, void** window, int) {
+  return add_window(comm, window);
+}
+TWIN(ncclCommWindowRegister);
+
+CALL pncclCommWindowDeregister(ncclComm_t comm, void* window) {
+  return end_registration(comm, window);
+}
+TWIN(ncclCommWindowDeregister);
+
+// For tests alone.
+extern "C" __attribute__((visibility("default"))) int fakencclRegistered() { return g_registered; }
+extern "C" __attribute__((visibility("default"))) int fakencclLive() {
+  return live_communicators();
+}
 
 CALL pncclCommCount(ncclComm_t comm, int* ranks) {
   *ranks = comm->ranks;

@@ -4,6 +4,9 @@
 #include <time.h>
 
 namespace fakenccl {
+
+std::atomic<int> g_registered{0};
+
 namespace {
 
 constexpr char kPtx[] = R"(
@@ -16,16 +19,23 @@ constexpr char kPtx[] = R"(
 }
 )";
 
+std::atomic<int> g_live{0};
+std::atomic<int> g_running{0};
+
 // On the heap for good: a graph may run it at any time.
 struct Kernel : fakecuda::ForeignKernel {
   ncclComm* comm = nullptr;
+  bool in_graph = false;
+  std::uint64_t number = 0;  // among those that are in no graph
   std::vector<Operation> operations;
   std::vector<fakecuda::ForeignSpan> touched;
 };
 
 struct Run {
   ncclComm* comm;
+  const Kernel* kernel;
   const std::vector<Operation>* operations;
+  bool started = false;
   std::vector<char> done;
   bool contributed = false;  // to the first collective that is not done
   std::vector<char> sent;
@@ -147,14 +157,31 @@ bool poll_receive(Run& run, const Operation& operation) {
 
 void* begin(fakecuda::ForeignKernel* foreign) {
   const auto* kernel = static_cast<const Kernel*>(foreign);
-  auto* run = new Run{kernel->comm, &kernel->operations, {}, false, {}};
+  auto* run = new Run{kernel->comm, kernel, &kernel->operations, false, {}, false, {}};
+  ++g_running;
   run->done.resize(kernel->operations.size());
   run->sent.resize(kernel->operations.size());
   return run;
 }
 
+// Whether those before it have ended.
+bool start(Run& run) {
+  ncclComm& comm = *run.comm;
+  if (run.started || comm.aborted.load(std::memory_order_relaxed)) return true;
+  if (comm.running || (!run.kernel->in_graph && run.kernel->number != comm.ended)) return false;
+  return run.started = comm.running = true;
+}
+
+void end(Run& run) {
+  if (run.started) run.comm->running = false;
+  if (!run.kernel->in_graph) ++run.comm->ended;
+  --g_running;
+  delete &run;
+}
+
 bool poll(void* at) {
   auto& run = *static_cast<Run*>(at);
+  if (!start(run)) return false;
   bool all = true;
   bool collective_waits = false;
   for (std::size_t i = 0; i < run.done.size(); ++i) {
@@ -172,11 +199,15 @@ bool poll(void* at) {
     }
     all = all && run.done[i];
   }
-  if (all) delete &run;
+  if (all) end(run);
   return all;
 }
 
 }  // namespace
+
+void end_communicator(ncclComm&) { --g_live; }
+int live_communicators() { return g_live; }
+bool all_quiet() { return g_running == 0; }
 
 const Cuda* cuda() {
   static Cuda calls;
@@ -242,7 +273,10 @@ ncclComm_t make_communicator(int ranks, int rank, int device) {
       cuda()->cuModuleLoadData(&module, kPtx) == CUDA_SUCCESS &&
       cuda()->cuModuleGetFunction(&comm->kernel, module, "fakecuda_foreign") == CUDA_SUCCESS &&
       cuda()->cuCtxPopCurrent(&popped) == CUDA_SUCCESS;
-  if (made) return comm;
+  if (made) {
+    ++g_live;
+    return comm;
+  }
   delete comm;
   return nullptr;
 }
@@ -264,8 +298,12 @@ void wait_for_all(ncclComm& comm) {
 }
 
 ncclResult_t launch(ncclComm& comm, CUstream stream, std::vector<Operation> operations) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (cuda()->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS) return 1;
   auto* kernel = new Kernel;  // never freed (above)
   kernel->comm = &comm;
+  kernel->in_graph = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!kernel->in_graph) kernel->number = comm.queued++;
   for (const Operation& operation : operations) {
     kernel->touched.push_back(
         {reinterpret_cast<std::uintptr_t>(operation.from), bytes_read(comm, operation)});
@@ -284,6 +322,7 @@ ncclResult_t launch(ncclComm& comm, CUstream stream, std::vector<Operation> oper
   const CUresult result =
       cuda()->cuLaunchKernel(comm.kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
   cuda()->cuCtxPopCurrent(&popped);
+  if (result != CUDA_SUCCESS && !kernel->in_graph) --comm.queued;
   return result == CUDA_SUCCESS ? kNcclSuccess : 1;
 }
 

@@ -4,6 +4,9 @@
 // run of it goes through them: collectives one after the other, sends and receives side by side. It
 // takes its number in the meeting when it runs, so a graph may run it again and again.
 //
+// As NCCL has it, the kernels of one communicator run one after the other in the order of their
+// launches, whatever their streams. A graph's kernel waits only for one that runs.
+//
 // Threading: calls for one communicator come one after the other, as NCCL wants it; runs are the
 // engine's worker's.
 #pragma once
@@ -25,7 +28,11 @@ struct ncclComm {
   int device = 0;
   std::uint64_t next = 0;  // the number of its next collective
   std::uint64_t children = 0;
+  std::uint64_t queued = 0;  // kernels that were launched, without those of graphs
+  std::uint64_t ended = 0;   // of these; the worker's own
+  bool running = false;      // the worker's own
   std::atomic<bool> aborted{false};
+  ncclResult_t error = kNcclSuccess;  // that it reports when it is asked
   CUcontext context = nullptr;
   CUfunction kernel = nullptr;
 };
@@ -33,6 +40,11 @@ struct ncclComm {
 namespace fakenccl {
 
 using switchyard::Collective;
+
+// What the handle of a registered buffer or window points to: only its communicator may end it.
+struct Registration {
+  ncclComm_t comm;
+};
 
 struct Operation {
   Collective kind;
@@ -52,6 +64,7 @@ struct Operation {
   CALL(cuDevicePrimaryCtxRetain) \
   CALL(cuModuleLoadData)         \
   CALL(cuModuleGetFunction)      \
+  CALL(cuStreamIsCapturing)      \
   CALL(cuLaunchKernel)
 SWITCHYARD_CUDA_FUNCTIONS(Cuda, FAKENCCL_CALLS);
 // Looked up as NCCL does, so a preloaded library sees it. Null: there is none.
@@ -63,6 +76,14 @@ std::size_t bytes_written(const ncclComm& comm, const Operation& operation);
 
 // `device` -1: the current one.
 ncclComm_t make_communicator(int ranks, int rank, int device);
+// It stays in memory, for a kernel of it may still be on the GPU.
+void end_communicator(ncclComm& comm);
+// That were made and have not ended.
+int live_communicators();
+// Buffers and windows that are registered.
+extern std::atomic<int> g_registered;
+// No kernel of any communicator of this process is on a GPU.
+bool all_quiet();
 // Takes its place, and is awaited by those who come later; wait_for_all() waits for them.
 bool join(ncclComm& comm, std::uint64_t id);
 void wait_for_all(ncclComm& comm);

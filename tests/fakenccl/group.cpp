@@ -1,7 +1,22 @@
 #include "group.h"
 
+#include <time.h>
+
+#include <algorithm>
+
+#include "hash.h"
+
 namespace fakenccl {
 namespace {
+
+// A child of `parent`, of which this rank has said its colour and key.
+struct Child {
+  ncclComm_t* out;
+  ncclComm_t parent;
+  int color, key;
+  std::vector<int> excluded;
+  std::uint64_t number;  // of the parent's children
+};
 
 struct Put {
   ncclComm_t comm;
@@ -12,12 +27,57 @@ struct Put {
 struct Group {
   unsigned depth = 0;
   std::vector<std::pair<ncclComm_t, std::uint64_t>> births;
+  std::vector<Child> children;
+  std::vector<std::pair<ncclComm_t, void**>> windows;
   std::vector<Put> put;
 };
 
 thread_local Group t_group;
 
+void announce(Child& child) {
+  Meeting::Rank& mine = child.parent->meeting->rank[child.parent->rank];
+  child.number = ++child.parent->children;
+  mine.color = child.color;
+  mine.key = child.key;
+  mine.children.store(child.number, std::memory_order_release);
+}
+
+// Waits for the others, and finds its place among them.
+ncclResult_t find_place(Group& group, const Child& child) {
+  const ncclComm& parent = *child.parent;
+  const timespec nap{0, 1'000'000};
+  int ranks = 0;
+  int own = 0;
+  for (int rank = 0; rank < parent.ranks; ++rank) {
+    const auto& out = child.excluded;
+    if (std::find(out.begin(), out.end(), rank) != out.end()) continue;
+    const Meeting::Rank& other = parent.meeting->rank[rank];
+    while (other.children.load(std::memory_order_acquire) < child.number) {
+      ::nanosleep(&nap, nullptr);
+    }
+    if (other.color != child.color) continue;
+    ++ranks;
+    const bool before = other.key != child.key ? other.key < child.key : rank < parent.rank;
+    own += before ? 1 : 0;
+  }
+  if (child.color == kNcclSplitNoColor) return kNcclSuccess;
+  *child.out = make_communicator(ranks, own, parent.device);
+  if (*child.out == nullptr) return 1;
+  const std::uint64_t words[] = {parent.id, child.number, static_cast<std::uint64_t>(child.color),
+                                 child.excluded.size()};
+  group.births.emplace_back(*child.out, hash(words, sizeof words));
+  return kNcclSuccess;
+}
+
 ncclResult_t conclude(Group& group) {
+  for (const auto& [comm, window] : group.windows) {
+    *window = new Registration{comm};
+    ++g_registered;
+  }
+  for (Child& child : group.children) announce(child);
+  for (const Child& child : group.children) {
+    if (const auto result = find_place(group, child)) return result;
+  }
   for (const auto& [comm, id] : group.births) {
     if (!join(*comm, id)) return kNcclInternalError;
   }
@@ -63,6 +123,22 @@ ncclResult_t add_communicator(ncclComm_t* out, std::uint64_t id, int ranks, int 
   if (*out != nullptr) t_group.births.emplace_back(*out, id);
   const ncclResult_t result = end_group();
   return *out != nullptr ? result : 1;
+}
+
+ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
+                       std::vector<int> excluded) {
+  if (out == nullptr || parent == nullptr) return kNcclInvalidArgument;
+  *out = nullptr;
+  begin_group();
+  t_group.children.push_back({out, parent, color, key, std::move(excluded), 0});
+  return end_group();
+}
+
+ncclResult_t add_window(ncclComm_t comm, void** window) {
+  if (comm == nullptr || window == nullptr) return kNcclInvalidArgument;
+  begin_group();
+  t_group.windows.emplace_back(comm, window);
+  return end_group();
 }
 
 ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation) {

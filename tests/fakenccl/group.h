@@ -17,6 +17,11 @@ ncclResult_t end_group();
 ncclResult_t drop_group();
 
 ncclResult_t add_communicator(ncclComm_t* out, std::uint64_t id, int ranks, int rank, int device);
+// `excluded`: ranks of the parent that don't call.
+ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
+                       std::vector<int> excluded);
+// A window of a communicator, whose handle is there when the group has ended.
+ncclResult_t add_window(ncclComm_t comm, void** window);
 ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation);
 
 }  // namespace fakenccl

@@ -13,11 +13,24 @@
 //   N times split COLOR  a child; -1: none                      shrink RANK  a child without that
 //   rank child N      N all-reduces in the child             destroy      the child; abort: the
 //   parent more N       N communicators of one rank            sync         waits for the stream
+//   scatter N    N reduce-scatters                  scattered    → whether their result is right
+//   scatters N   the same, in one group             mixed        a group with an all-gather, too
+//   apart        as mixed, the all-gather on the second stream
+//   third        as apart, the reduce-scatter on a third stream
+//   gathered     → "gathered 1" when its result is there; sidebusy → "busy 1" while that works
+//   frozen N     captures N, for "replay"
+//   side         an all-gather on a second stream   syncside     waits for that stream
+//   late         the first stream waits for "free"  busy         → "busy 1" while the first works
+//   register     a buffer and a window, deregister: both; registered → "registered N"
+//   shard        from now on a step reduce-scatters and gathers, too
+//   error        → "error N" of the parent          live         → "live N" communicators
+//   finalize, close (destroy) and revoke            the parent
 //   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
 //   pace N       steps are N ms apart from now on
 //   until N      as "end", once N steps have been made  steps        → "steps N"
 //   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
 #include <cuda.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -69,6 +82,9 @@ class Rank {
            cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
            cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
            cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuStreamCreate(&side_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuStreamCreate(&third_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuStreamCreate(&freeing_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuMemAlloc(&kept_, kBytes) == CUDA_SUCCESS &&
            cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && agree(file, rank, id) &&
            ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess;
@@ -81,14 +97,36 @@ class Rank {
     words >> command >> number;
     if (command == "reduce") return repeat(number, [this] { return reduce(comm_); });
     if (command == "child") return repeat(number, [this] { return reduce(child_); });
-    if (command == "gather") return repeat(number, [this] { return gather(); });
-    if (command == "group") return group(number);
+    if (command == "gather") return repeat(number, [this] { return gather(stream_); });
+    if (command == "group") return group(number, [this] { return reduce(comm_); });
+    if (command == "scatter") return repeat(number, [this] { return scatter(); });
+    if (command == "scatters") return group(number, [this] { return scatter(); });
+    if (command == "mixed") return group(1, [this] { return both(stream_, stream_); });
+    if (command == "apart") return group(1, [this] { return both(stream_, side_); });
+    if (command == "third") return group(1, [this] { return both(third_, side_); });
+    if (command == "gathered") return gathered(says);
+    if (command == "sidebusy") return busy(side_, says);
+    if (command == "frozen") return capture(number, [this] { return scatter(); });
+    if (command == "scattered") return scattered(says);
+    if (command == "side") return gather(side_);
+    if (command == "syncside") return cuStreamSynchronize(side_);
+    if (command == "late") return cuStreamWaitValue32(stream_, value_ + 4 * kWord, 1, 0);
+    if (command == "free") return cuStreamWriteValue32(freeing_, value_ + 4 * kWord, 1, 0);
+    if (command == "busy") return busy(stream_, says);
+    if (command == "error") return error(says);
+    if (command == "live" || command == "registered") return counted(command, says);
+    if (command == "register") return register_memory();
+    if (command == "deregister") return deregister_memory();
+    if (command == "shard") return shards_ = true, CUDA_SUCCESS;
+    if (command == "finalize") return cuda(ncclCommFinalize(comm_));
+    if (command == "close") return cuda(ncclCommDestroy(comm_));
+    if (command == "revoke") return cuda(ncclCommRevoke(comm_, 0));
     if (command == "kinds") return kinds();
     if (command == "twins")
       return cuda(pncclAllReduce(at(), at(), 1, kNcclFloat32, 0, comm_, stream_));
     if (command == "pass") return pass();
     if (command == "empty") return empty();
-    if (command == "capture") return capture(number);
+    if (command == "capture") return capture(number, [this] { return reduce(comm_); });
     if (command == "replay") {
       return repeat(number, [this] { return cuGraphLaunch(executable_, stream_); });
     }
@@ -117,8 +155,9 @@ class Rank {
            cuMemsetD32(value_, 0, kWords) == CUDA_SUCCESS &&
            cuMemcpyHtoD(value_, &one, sizeof one) == CUDA_SUCCESS;
   }
-  std::uint32_t number_at(std::size_t index) const {
-    return static_cast<std::uint32_t>(index) * 40503u + static_cast<std::uint32_t>(rank_);
+  std::uint32_t number_at(std::size_t index) const { return number_at(index, rank_); }
+  static std::uint32_t number_at(std::size_t index, int rank) {
+    return static_cast<std::uint32_t>(index) * 40503u + static_cast<std::uint32_t>(rank);
   }
 
   template <typename Call>
@@ -132,13 +171,76 @@ class Rank {
     return cuda(ncclAllReduce(at(), at(), 1, kNcclFloat32, kNcclSum, comm, stream_));
   }
 
-  CUresult gather() {
-    return cuda(ncclAllGather(at(1024), at(65536), 16, kNcclInt32, comm_, stream_));
+  CUresult gather(CUstream stream) {
+    return cuda(ncclAllGather(at(1024), at(65536), 16, kNcclInt32, comm_, stream));
   }
 
-  CUresult group(int number) {
+  // What each rank gives to the others depends on both.
+  CUresult scatter() { return scatter(stream_); }
+  CUresult scatter(CUstream stream) {
+    std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_at(i);
+    if (!filled_ &&
+        (cuMemcpyHtoD(value_ + 4 * kFrom, numbers.data(), numbers.size() * 4) != CUDA_SUCCESS ||
+         cuMemsetD32(value_ + 4 * 1024, 1, 16) != CUDA_SUCCESS)) {
+      return CUDA_ERROR_UNKNOWN;
+    }
+    filled_ = true;
+    return cuda(ncclReduceScatter(at(kFrom), at(kTo), kPart, kNcclInt32, kNcclSum, comm_, stream));
+  }
+  CUresult scattered(std::string& says) {
+    std::vector<std::uint32_t> numbers(kPart);
+    if (const CUresult bad = cuMemcpyDtoH(numbers.data(), value_ + 4 * kTo, kPart * 4)) return bad;
+    bool right = true;
+    for (std::size_t i = 0; i < kPart; ++i) {
+      std::uint32_t sum = 0;
+      for (int rank = 0; rank < ranks_; ++rank) {
+        sum += number_at(static_cast<std::size_t>(rank_) * kPart + i, rank);
+      }
+      right = right && numbers[i] == sum;
+    }
+    return says = right ? "right" : "wrong", CUDA_SUCCESS;
+  }
+  CUresult gathered(std::string& says) {
+    std::uint32_t number = 0;
+    const CUresult result = cuMemcpyDtoH(&number, value_ + 4 * 65536, sizeof number);
+    return says = "gathered " + std::to_string(number), result;
+  }
+  CUresult both(CUstream stream, CUstream other) {
+    const CUresult result = scatter(stream);
+    return result == CUDA_SUCCESS ? gather(other) : result;
+  }
+
+  static CUresult busy(CUstream stream, std::string& says) {
+    const CUresult result = cuStreamQuery(stream);
+    says = result == CUDA_ERROR_NOT_READY ? "busy 1" : "busy 0";
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+  }
+  CUresult error(std::string& says) {
+    ncclResult_t error = kNcclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(comm_, &error);
+    return says = "error " + std::to_string(error), cuda(result);
+  }
+  static CUresult counted(const std::string& what, std::string& says) {
+    const char* name = what == "live" ? "fakencclLive" : "fakencclRegistered";
+    auto* count = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, name));
+    return says = what + " " + std::to_string(count != nullptr ? count() : -1), CUDA_SUCCESS;
+  }
+  CUresult register_memory() {
+    if (ncclCommRegister(comm_, at(), kBytes, &buffer_) != kNcclSuccess) return kNcclFailed;
     if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
-    const CUresult result = repeat(number, [this] { return reduce(comm_); });
+    const auto result = ncclCommWindowRegister(comm_, at(), kBytes, &window_, 0);
+    return ncclGroupEnd() == kNcclSuccess ? cuda(result) : kNcclFailed;
+  }
+  CUresult deregister_memory() {
+    const auto result = ncclCommDeregister(comm_, buffer_);
+    return result == kNcclSuccess ? cuda(ncclCommWindowDeregister(comm_, window_)) : kNcclFailed;
+  }
+
+  template <typename Call>
+  CUresult group(int number, Call call) {
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const CUresult result = repeat(number, call);
     return ncclGroupEnd() == kNcclSuccess ? result : kNcclFailed;
   }
 
@@ -176,12 +278,13 @@ class Rank {
     return ncclGroupEnd() == kNcclSuccess && sent && received ? CUDA_SUCCESS : kNcclFailed;
   }
 
-  CUresult capture(int number) {
+  template <typename Call>
+  CUresult capture(int number, Call call) {
     CUgraph graph = nullptr;
     if (const auto bad = cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) {
       return bad;
     }
-    const CUresult result = repeat(number, [this] { return reduce(comm_); });
+    const CUresult result = repeat(number, call);
     if (const CUresult bad = cuStreamEndCapture(stream_, &graph)) return bad;
     if (result != CUDA_SUCCESS) return result;
     const CUresult made = cuGraphInstantiate(&executable_, graph, 0);
@@ -208,6 +311,11 @@ class Rank {
     if (const ncclResult_t bad =
             ncclAllReduce(at(), at(), 1, kNcclInt32, kNcclSum, comm_, stream_)) {
       return static_cast<CUresult>(bad);
+    }
+    if (shards_) {
+      if (const CUresult bad = scatter()) return bad;
+      if (const CUresult bad = gather(side_)) return bad;
+      if (const CUresult bad = cuStreamSynchronize(side_)) return bad;
     }
     return cuStreamSynchronize(stream_);
   }
@@ -244,10 +352,15 @@ class Rank {
     return CUDA_SUCCESS;
   }
 
+  // Words of `value_`: what reduce-scatters read and write, and what "late" waits for.
+  static constexpr std::size_t kFrom = 131072, kTo = 262144, kPart = 1024, kWord = 524288;
+  bool filled_ = false, shards_ = false;
+  void* buffer_ = nullptr;
+  void* window_ = nullptr;
   int ranks_ = 0, rank_ = 0;
   CUcontext context_ = nullptr;
   CUfunction add_ = nullptr;
-  CUstream stream_ = nullptr;
+  CUstream stream_ = nullptr, side_ = nullptr, third_ = nullptr, freeing_ = nullptr;
   CUgraphExec executable_ = nullptr;
   CUdeviceptr kept_ = 0, value_ = 0;
   ncclComm_t comm_ = nullptr, child_ = nullptr;

@@ -75,6 +75,12 @@ class Gang : public Scene {
     begin_as("gang", ranks_, ranks, gpus, changes);
   }
   void begin_as(const std::string& name, Ranks& made, int ranks, int gpus, const Changes& changes) {
+    begin_each(name, made, gpus, std::vector<Changes>(static_cast<std::size_t>(ranks), changes));
+  }
+  // With changes of each rank's own.
+  void begin_each(const std::string& name, Ranks& made, int gpus,
+                  const std::vector<Changes>& changes) {
+    const int ranks = static_cast<int>(changes.size());
     for (int rank = 0; rank < ranks; ++rank) {
       Changes all{{"LD_LIBRARY_PATH", built("fakecuda") + ":" + built("fakenccl")},
                   {"LD_PRELOAD", built("libswitchyard.so")},
@@ -82,7 +88,8 @@ class Gang : public Scene {
                   {"CUDA_VISIBLE_DEVICES", std::to_string(rank % gpus)},
                   {"SWITCHYARD_JOB", name},
                   {"SWITCHYARD_NAME", name}};
-      all.insert(all.end(), changes.begin(), changes.end());
+      const Changes& own = changes[static_cast<std::size_t>(rank)];
+      all.insert(all.end(), own.begin(), own.end());
       made.push_back(start({built("tests/jobs/job_nccl"), in_folder("id-" + name),
                             std::to_string(ranks), std::to_string(rank)},
                            all));

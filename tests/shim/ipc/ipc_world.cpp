@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 
 #include "shim/rules/ipc.h"
 
@@ -15,6 +16,8 @@ std::uint32_t sharing_monitor() { return testing::g_ipc != nullptr ? testing::g_
 
 bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
            wire::Shared& answer) {
+  static std::mutex one_after_the_other;
+  const std::lock_guard hold(one_after_the_other);
   testing::IpcWorld& world = *testing::g_ipc;
   ++world.frames;
   if (world.during_frame) world.during_frame(kind);

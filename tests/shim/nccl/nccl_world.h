@@ -11,7 +11,8 @@ inline ncclComm_t comm_at(std::uintptr_t at) { return reinterpret_cast<ncclComm_
 // A call of NCCL: what it answers, and what the communicator is when it is asked.
 struct NcclCall {
   std::function<ncclResult_t()> call = [] { return kNcclSuccess; };
-  int rank = 0, ranks = 0;  // 0: it can't be asked yet
+  int rank = 0, ranks = 0;   // 0: it can't be asked yet
+  nccl::Calls made_by = {};  // by which it makes twins
 
   template <typename... Args>
   ncclResult_t operator()(Args...) const {
@@ -22,6 +23,7 @@ struct NcclCall {
     all = ranks;
     return ranks != 0;
   }
+  nccl::Calls calls() const { return made_by; }
 };
 
 class NcclTest : public EngineTest {
