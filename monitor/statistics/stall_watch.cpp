@@ -144,8 +144,8 @@ void log_changes(const Job& job, const std::vector<ToldStall>& before,
         fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", each.stall.number,
                     each.expected ? fmt::format(" ({} bytes)", each.expected->bytes) : "");
     spdlog::warn("job '{}': {} {} {}, as {} other {} did; it is {}", job.name, name_of(each),
-                 verb_of(each.stall.what), what, each.stall.waiting, each.stall.waiting == 1 ? "rank" : "ranks",
-                 key_of(each.doing));
+                 verb_of(each.stall.what), what, each.stall.waiting,
+                 each.stall.waiting == 1 ? "rank" : "ranks", key_of(each.doing));
   }
   for (const ToldStall& each : before) {
     if (each.doing == Doing::kHeld || has(after, each)) continue;
