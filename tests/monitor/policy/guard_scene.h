@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "monitor/policy/guard.h"
@@ -54,6 +56,7 @@ class Scene {
   double period_s = 0.1;
   double jitter = 0;  // of the period
   double own = 1;     // times the period, for reasons of its own
+  double lag_s = 0;   // its CPU is so far ahead of its GPU
   std::map<std::uint64_t, MadeUp> others;
   State state;
   std::vector<Event> events;  // all of them
@@ -70,6 +73,7 @@ class Scene {
 
   void look() {
     now_ += kLookEvery;
+    past_[now_] = missing();
     Look look{.guard = guard, .held = held, .ranks = {}, .others = {}};
     for (std::size_t i = 0; i < ranks_.size(); ++i) look.ranks.push_back(run(i));
     for (const auto& [job, each] : others) {
@@ -107,6 +111,12 @@ class Scene {
     return static_cast<std::size_t>(std::count_if(events.begin(), events.end(),
                                                   [&](const Event& e) { return e.what == what; }));
   }
+  // For so long what it does is lost.
+  void lose(double seconds) {
+    now_ += from_seconds(seconds);
+    for (Time& next : ranks_) next = now_;
+    lost_ = true;
+  }
   // The ranks from this one on do not see the others.
   void unaffected_from(std::size_t rank) { affected_ = rank; }
   void marker(std::uint32_t marker) { marker_ = marker; }
@@ -122,8 +132,14 @@ class Scene {
     return 1 - left;
   }
 
+  // What the CPU sees of it.
+  double seen_missing() const {
+    const auto after = past_.upper_bound(now_ - from_seconds(lag_s));
+    return after == past_.begin() ? 0 : std::prev(after)->second;
+  }
+
   Rank run(std::size_t at) {
-    Rank out{.id = at + 1, .marker = marker_};
+    Rank out{.id = at + 1, .marker = marker_, .broken = std::exchange(lost_, false)};
     Time& next = ranks_[at];
     if (next == Time{0} || !iterates) {
       next = now_;
@@ -131,7 +147,7 @@ class Scene {
     }
     for (;;) {
       std::uniform_real_distribution<double> off(-jitter, jitter);
-      const double slower = at < affected_ ? 1 / (1 - missing()) : 1;
+      const double slower = at < affected_ ? 1 / (1 - seen_missing()) : 1;
       const Time then = next + from_seconds(period_s * own * slower * (1 + off(random_)));
       if (then > now_) return out;
       next = then;
@@ -144,6 +160,8 @@ class Scene {
   std::vector<Time> ranks_;
   std::size_t affected_ = SIZE_MAX;
   std::uint32_t marker_ = 1;
+  bool lost_ = false;
+  std::map<Time, double> past_;  // what was missing when
   Time now_ = std::chrono::seconds(1000);
   std::uint64_t iterations_ = 0;
   std::map<std::uint64_t, Activity> sums_;

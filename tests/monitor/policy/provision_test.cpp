@@ -37,6 +37,7 @@ class Played {
   }
   double weight() const { return weight_of(state.level); }
   double rate_now() const { return rate(weight()); }
+  Time takes{0};  // a weight, to be in force
   Time now() const { return now_; }
 
  private:
@@ -45,17 +46,24 @@ class Played {
     Look look{.began = {}, .broken = false, .held = held, .contended = contended, .most = most};
     std::uniform_real_distribution<double> off(1 - jitter, 1 + jitter);
     for (;;) {
-      const Time then = last_ + Time(static_cast<Time::rep>(1e9 * off(random_) / rate_now()));
+      const double in_force = rate(last_ < changed_ + takes ? weight_of(before_) : weight());
+      const Time then = last_ + Time(static_cast<Time::rep>(1e9 * off(random_) / in_force));
       if (then > now_) break;
       last_ = then;
       look.began.push_back(then);
     }
     const int before = state.level;
     next(state, look, now_);
-    changes += state.level != before ? 1 : 0;
+    if (state.level != before) {
+      ++changes;
+      before_ = before;
+      changed_ = now_;
+    }
     levels.insert(state.level);
   }
   std::mt19937_64 random_{1};
+  int before_ = 0;
+  Time changed_{0};
   Time now_ = seconds(100), last_ = seconds(100);
 };
 
@@ -69,6 +77,14 @@ class ShareAuto : public ::testing::Test {
 
 TEST_F(ShareAuto, AKneeAboveTheFirstWeightIsFound) {
   job.rate = [](double weight) { return 10 * std::min(part(weight), 0.8); };
+  ASSERT_TRUE(job.settles());
+  EXPECT_NEAR(job.weight(), 4, 0.01);
+}
+
+TEST_F(ShareAuto, WhatIsNotInForceYetIsNotMeasured) {
+  job.takes = milliseconds(490);
+  // With a fifth of the better rate, the second would be enough.
+  job.rate = [](double weight) { return weight > 3.9 ? 20 : weight > 1.9 ? 19.53 : 10; };
   ASSERT_TRUE(job.settles());
   EXPECT_NEAR(job.weight(), 4, 0.01);
 }

@@ -49,8 +49,11 @@ TEST_F(Restraints, ACeilingOfAGuardSaysSo) {
 }
 
 TEST_F(Restraints, AHoldLastsAndEndsAtOnce) {
-  loop[1].limit = 0.5;
-  loop[1].limited_by_guard = loop[1].held_by_guard = true;
+  loop[1].limit = 0.1;
+  loop[1].busy = loop[1].limited_by_guard = true;
+  for (int i = 0; i < 5; ++i) work();
+  loop[1].busy = false;
+  loop[1].held_by_guard = true;
   for (int i = 0; i < 500; ++i) ASSERT_EQ(closed(), abi::kClosedByGuard) << i;
   EXPECT_EQ(work().clients[0].closed, 0u);
   loop[1].held_by_guard = false;
@@ -58,6 +61,16 @@ TEST_F(Restraints, AHoldLastsAndEndsAtOnce) {
   loop[1].limit = 0;
   loop[1].limited_by_guard = false;
   for (int i = 0; i < 100; ++i) ASSERT_EQ(closed(), 0u);
+}
+
+TEST_F(Restraints, AJobThatIsHeldTakesNoTurns) {
+  loop.snapshot.rules.slices = false;
+  loop[1].weight = 4;
+  loop[1].limit = 0.5;
+  loop[1].limited_by_guard = loop[1].held_by_guard = true;
+  loop[0].busy = loop[1].held = true;
+  for (int i = 0; i < 20; ++i) work();
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(work().clients[0].closed, 0u) << i;
 }
 
 TEST_F(Restraints, AGangIsHeldOnAllItsGpusAtOnce) {
