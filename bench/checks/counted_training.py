@@ -1,50 +1,37 @@
 #!/usr/bin/env python3
-"""A training on one GPU that counts its own steps, without end.
+"""A training that counts its own steps, without end.
 
-    counted_training.py MODE     plain, resnet, graph (the whole step is one CUDA graph), compile
-                                 (torch.compile)
+    counted_training.py MODE [--one-gpu]
 
-A line of input asks; the answer has the moments at which each step was launched. The CPU waits for
-the GPU every 20 steps, so it is never far ahead. Random data, fixed seed.
+MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one GPU;
+ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one. NCCL takes them
+for ranks of two hosts then, and they talk over sockets.
+
+A line of input asks; the answer has the moments at which each step was launched (of rank 0). The
+CPU waits for the GPU every 20 steps, so it is never far ahead. Random data, fixed seed. The model is
+the GPT of bench/workloads, in small; resnet's are a few convolutions.
 """
 
+import argparse
 import json
+import os
+import socket
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
 
-WIDTH, LAYERS, TOKENS, BATCH, WORDS = 768, 8, 256, 16, 8192
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+
+import gpt  # noqa: E402
+
+WIDTH, LAYERS, HEADS, TOKENS, BATCH, WORDS = 768, 8, 12, 256, 16, 8192
 WAITS_EVERY = 20
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        batch, tokens, width = x.shape
-        heads = self.qkv(self.norm1(x)).view(batch, tokens, 3, 12, width // 12)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        y = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
-
-
-class Gpt(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
-        self.head = nn.Linear(WIDTH, WORDS)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.embed(x)))
+RANKS = {"ddp": 2, "fsdp2": 2}
 
 
 class Convolutions(nn.Module):
@@ -62,32 +49,51 @@ class Convolutions(nn.Module):
         return self.head(self.body(x).mean((2, 3)))
 
 
+def convolve_step(model, optimizer, data):
+    images, labels = data
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = nn.functional.cross_entropy(model(images).float(), labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def spread(model, mode):
+    """As the ranks have it."""
+    if mode == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+        return DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+    from torch.distributed.fsdp import fully_shard
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
 class Training:
-    def __init__(self, mode):
+    def __init__(self, mode, rank):
         torch.manual_seed(1)
-        self.graphed = mode == "graph"
         if mode == "resnet":
-            model = Convolutions().cuda()
-            self.data = torch.randn(64, 3, 128, 128, device="cuda")
-            self.target = torch.randint(0, 1000, (64,), device="cuda")
+            model, self.one = Convolutions().cuda(), convolve_step
         else:
-            model = Gpt().cuda()
-            self.data = torch.randint(0, WORDS, (BATCH, TOKENS), device="cuda")
-            self.target = torch.randint(0, WORDS, (BATCH * TOKENS,), device="cuda")
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=self.graphed)
-        self.forward = torch.compile(model) if mode == "compile" else model
+            model, self.one = gpt.Gpt(LAYERS, WIDTH, HEADS, WORDS, TOKENS).cuda(), gpt.train_step
+        if mode in RANKS:
+            model = spread(model, mode)
+        torch.manual_seed(100 + rank)
+        if mode == "resnet":
+            self.data = (torch.randn(64, 3, 128, 128, device="cuda"),
+                         torch.randint(0, 1000, (64,), device="cuda"))
+        else:
+            self.data = torch.randint(0, WORDS, (BATCH, TOKENS + 1), device="cuda")
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4,
+                                           capturable=mode == "graph")
+        self.model = torch.compile(model) if mode == "compile" else model
         for _ in range(5):
             self.train()
-        self.step = self.capture() if self.graphed else self.train
+        self.step = self.capture() if mode == "graph" else self.train
         torch.cuda.synchronize()
 
     def train(self):
-        with torch.autocast("cuda", torch.bfloat16):
-            out = self.forward(self.data)
-            loss = nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]).float(), self.target)
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=not self.graphed)
+        self.one(self.model, self.optimizer, self.data)
 
     def capture(self):
         side = torch.cuda.Stream()
@@ -102,21 +108,62 @@ class Training:
         return graph.replay
 
 
+def free_port():
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+def join(options):
+    """Rank 0 starts the others, in its own job. They end with their standard input."""
+    others = []
+    if options.rank == 0:
+        options.port = free_port()
+        for rank in range(1, RANKS[options.mode]):
+            command = [sys.executable, __file__, options.mode, "--rank", str(rank), "--port",
+                       str(options.port), *(["--one-gpu"] if options.one_gpu else [])]
+            others.append(subprocess.Popen(command, stdin=subprocess.PIPE,
+                                           stdout=subprocess.DEVNULL))
+    if options.one_gpu:
+        # NCCL refuses two ranks on one GPU of one host.
+        os.environ.update(NCCL_HOSTID=f"rank{options.rank}", NCCL_SOCKET_IFNAME="lo",
+                          NCCL_IB_DISABLE="1")
+    torch.cuda.set_device(0 if options.one_gpu else options.rank)
+    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{options.port}",
+                                         rank=options.rank, world_size=RANKS[options.mode])
+    return others
+
+
+def parse():
+    full = argparse.ArgumentParser(description=__doc__,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    full.add_argument("mode", choices=["plain", "resnet", "graph", "compile", *RANKS])
+    full.add_argument("--one-gpu", action="store_true")
+    full.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    full.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    return full.parse_args()
+
+
 def main():
-    training = Training(sys.argv[1])
+    options = parse()
     moments = []
 
     def answer():
         for _ in sys.stdin:
             print(json.dumps({"moments": list(moments)}), flush=True)
+        os._exit(0)
 
+    # Before anything waits for the other rank, which ends so if that one has ended.
     threading.Thread(target=answer, daemon=True).start()
+    others = join(options) if options.mode in RANKS else []
+    training = Training(options.mode, options.rank)
     print(json.dumps({"ready": True}), flush=True)
-    while True:
+    while all(other.poll() is None for other in others):
         moments.append(time.monotonic())
         training.step()
         if len(moments) % WAITS_EVERY == 0:
             torch.cuda.synchronize()
+    sys.exit("another rank has ended")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "monitor/policy/policy.h"
@@ -25,7 +28,16 @@ struct GangSpec {
   double cpu_ms = 2;   // before it, on average
   double limit = 0;
   double start_s = 0;
+  std::string name = {};
 };
+
+inline constexpr char kGangForms[] =
+    "CLASS:gpus=GPUS[,KEY=VALUE,...] with high, normal or low, and GPUs such as 0, 0+2 or 0-7, of "
+    "which each has a rank; keys: name, gpu_ms (of a step, without its collective), cpu_ms, limit "
+    "(such as 30%), start_s";
+
+// Nothing, and a reason, when it can't be understood, or names a GPU that is not there.
+std::optional<GangSpec> parse_gang(std::string_view text, std::size_t gpus, std::string& why);
 
 struct GangSettings {
   monitor::policy::Rules rules;

@@ -1,25 +1,12 @@
 #include "bench/simulate/job.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <map>
+
+#include "bench/simulate/text.h"
 
 namespace switchyard::simulate {
 namespace {
-
-std::optional<double> number(std::string_view text) {
-  double factor = 1;
-  if (text.ends_with('%')) {
-    text.remove_suffix(1);
-    factor = 0.01;
-  }
-  const std::string copy(text);
-  char* end = nullptr;
-  const double value = std::strtod(copy.c_str(), &end);
-  if (copy.empty() || *end != '\0' || !std::isfinite(value) || value < 0) return std::nullopt;
-  return value * factor;
-}
 
 bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
   if (key == "name") {
@@ -50,13 +37,6 @@ bool set_key(JobSpec& job, std::string_view key, std::string_view text) {
   if (whole == nullptr || *value < 1 || *value > 100'000) return false;
   *whole = static_cast<unsigned>(*value);
   return true;
-}
-
-std::string_view cut(std::string_view& text, char at) {
-  const std::size_t end = std::min(text.find(at), text.size());
-  const std::string_view out = text.substr(0, end);
-  text.remove_prefix(std::min(text.size(), end + 1));
-  return out;
 }
 
 }  // namespace

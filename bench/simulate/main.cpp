@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/simulate/gang_listing.h"
 #include "bench/simulate/simulation.h"
 
 namespace {
@@ -20,6 +21,8 @@ struct Options {
   std::string means = "both";
   std::string place = "repeat";
   std::vector<std::string> jobs;
+  std::vector<std::string> gangs;
+  bool apart = false;
   unsigned gpus = 1;
   double minutes = 1;
   double minimum = 0.02;
@@ -29,7 +32,14 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--job", options.jobs, kJobForms)->required();
+  CLI::Option* jobs = app.add_option("--job", options.jobs, kJobForms);
+  CLI::Option* gangs =
+      app.add_option(
+             "--gang", options.gangs,
+             std::string("a job of several ranks, or on one GPU beside such: ") + kGangForms)
+          ->excludes(jobs);
+  app.add_flag("--apart", options.apart, "each GPU decides by itself, as if there were no gangs")
+      ->needs(gangs);
   app.add_option("--policy", options.policy, "how jobs share a GPU")
       ->check(CLI::IsMember({"priority", "fair", "exclusive", "deadline"}))
       ->capture_default_str();
@@ -37,11 +47,12 @@ void add_options(CLI::App& app, Options& options) {
                  "what may be used; none: the policy without means; default: the driver's own way")
       ->check(CLI::IsMember({"both", "slice", "gate", "none", "default"}))
       ->capture_default_str();
-  app.add_option("--gpus", options.gpus, "GPUs, each on its own")
+  app.add_option("--gpus", options.gpus, "GPUs, each on its own without --gang")
       ->check(CLI::Range(1u, 100'000u))
       ->capture_default_str();
   app.add_option("--place", options.place,
                  "repeat: all jobs on each GPU; spread: one after another")
+      ->excludes(gangs)
       ->check(CLI::IsMember({"repeat", "spread"}))
       ->capture_default_str();
   app.add_option("--minutes", options.minutes, "simulated time")
@@ -51,7 +62,8 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(0.0, 0.5))
       ->capture_default_str();
   app.add_flag("--foresee", options.foresee,
-               "serve a high job that waits for its CPU by foreseen waits");
+               "serve a high job that waits for its CPU by foreseen waits")
+      ->excludes(gangs);
   app.add_option("--seed", options.seed, "of all that is random")->capture_default_str();
   app.add_flag("--json", options.json, "for programs");
 }
@@ -178,6 +190,46 @@ void print_table(const std::vector<Result>& results) {
               100 * mean(results, &Result::busy), 100 * mean(results, &Result::switching));
 }
 
+// Each is understood, or it is said why one is not.
+template <typename Spec, typename Parse>
+bool understand(const std::vector<std::string>& texts, std::vector<Spec>& out, Parse parse) {
+  for (const std::string& text : texts) {
+    std::string why;
+    auto spec = parse(text, why);
+    if (!spec) {
+      std::fprintf(stderr, "simulate: %s\n", why.c_str());
+      return false;
+    }
+    out.push_back(*std::move(spec));
+  }
+  return true;
+}
+
+int play_gangs(const Options& options) {
+  std::vector<GangSpec> gangs;
+  const auto parse = [&](const std::string& text, std::string& why) {
+    return parse_gang(text, options.gpus, why);
+  };
+  if (!understand(options.gangs, gangs, parse)) return 2;
+  const Settings common = settings_of(options);
+  GangSettings settings;
+  settings.rules = common.rules;
+  settings.gpus = options.gpus;
+  settings.seconds = common.seconds;
+  settings.seed = options.seed;
+  settings.together = !options.apart;
+  print_gangs(gangs, settings, simulate_gangs(gangs, settings), options.json);
+  return 0;
+}
+
+int play_jobs(const Options& options) {
+  std::vector<JobSpec> jobs;
+  if (!understand(options.jobs, jobs, parse_job)) return 2;
+  const auto results = play(options, place(options, jobs));
+  options.json ? print_json(options, results) : print_table(results);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -185,24 +237,16 @@ int main(int argc, char** argv) {
   CLI::App app("Plays jobs on simulated GPUs under the monitor's own policies.", "simulate");
   app.footer(
       "Example:\n  simulate --minutes 60 --job high:requests:rate=50,gpu_ms=1.2 --job "
-      "low:training:count=3");
+      "low:training:count=3\n  simulate --policy exclusive --gpus 2 --gang low:gpus=0-1 --gang "
+      "low:gpus=0 --gang low:gpus=1");
   add_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  std::vector<JobSpec> jobs;
-  for (const std::string& text : options.jobs) {
-    std::string why;
-    const auto job = parse_job(text, why);
-    if (!job) {
-      std::fprintf(stderr, "simulate: %s\n", why.c_str());
-      return 2;
-    }
-    jobs.push_back(*job);
-  }
-  const auto results = play(options, place(options, jobs));
-  options.json ? print_json(options, results) : print_table(results);
-  return 0;
+  if (!options.gangs.empty()) return play_gangs(options);
+  if (!options.jobs.empty()) return play_jobs(options);
+  std::fprintf(stderr, "simulate: --job or --gang is required; --help has their forms\n");
+  return 2;
 }

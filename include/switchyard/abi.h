@@ -91,6 +91,13 @@
 // how many iterations a second it does, and which collective a rank lacks. Record n stands at
 // (n - 1) % kRecords. Its number is 0 while it is written, and stored last. Older ones are lost.
 //
+// Timings: how long collectives ran on the GPU, and for how long the busiest stream waited for
+// others, while kTimeCollectives stands in a lane's attention. The monitor says up to which of them
+// the client may go on, so they cost no more than it wants. They stand in a ring like that of
+// records, in which time_us is the GPU's own clock and `bytes` how long it took, in nanoseconds.
+//
+//     monitor: timing_until = timed + n        client: times while timed + begun < timing_until
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -111,14 +118,15 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 8;
+inline constexpr std::uint32_t kLayoutVersion = 9;
 inline constexpr unsigned kMaxGpus = 16;
-inline constexpr std::size_t kPageBytes = 24576;
+inline constexpr std::size_t kPageBytes = 28672;
 inline constexpr std::size_t kMemoriesOffset = 5632;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 inline constexpr std::size_t kResidenciesOffset = 12288;
 inline constexpr std::size_t kCommunicatorsOffset = 14336;
 inline constexpr std::size_t kRecordsOffset = 16384;
+inline constexpr std::size_t kTimingsOffset = 24576;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -156,6 +164,9 @@ inline constexpr std::uint32_t kTellWaits = 1u << 7;
 
 // Record launches (Page::records); the monitor's alone.
 inline constexpr std::uint32_t kRecordLaunches = 1u << 8;
+
+// Time collectives (Page::timings), and see which stream is the busiest; the monitor's alone.
+inline constexpr std::uint32_t kTimeCollectives = 1u << 9;
 
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
@@ -423,6 +434,20 @@ constexpr std::uint32_t collective_record(unsigned slot, std::uint32_t kind,
          static_cast<std::uint32_t>(launched % kRecordedCounts);
 }
 
+inline constexpr unsigned kTimings = 256;
+
+// Record::what of a timing: that of the collective's record, or of something else of a lane.
+enum class TimingMark : std::uint32_t {
+  kStalled = 1,  // the busiest stream waited for another, or was busy with a collective itself
+  kUntimed = 2,  // between the timings before and behind it something was not timed
+  kGraph = 3,    // a graph with collectives was launched: they are not timed one by one
+  kRefused = 4,  // the driver refused to time
+};
+inline constexpr std::uint32_t kTimingMarks = 256;
+constexpr std::uint32_t timing_mark(unsigned lane, TimingMark mark) {
+  return kLaunchRecord | (lane * kTimingMarks + static_cast<std::uint32_t>(mark));
+}
+
 struct Page {
   Head head;
 
@@ -430,7 +455,8 @@ struct Page {
   alignas(64) Word64 heartbeat;  // grows at least four times a second while the monitor lives
   Word32 monitor_pid;            // in the monitor's PID namespace; for messages only
   Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
-  Word32 cut;  // 0: none is asked for; else it changes with every target. A futex word
+  Word32 cut;           // 0: none is asked for; else it changes with every target. A futex word
+  Word32 timing_until;  // see "Timings"
   Word64 recorded_classes[kLaunchClasses / 64];  // a bit for each class of launches
 
   // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
@@ -440,7 +466,7 @@ struct Page {
   // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
   Word32 collectives[kMostCollectives];
   Word32 recorded;  // how many records there were, the one that is being written with them
-  std::uint8_t reserved_card[4];
+  Word32 timed;     // how many timings there were
   JobCard card;
 
   // --- client → monitor ---
@@ -459,12 +485,14 @@ struct Page {
 
   // --- client → monitor ---
   Record records[kRecords];
+  Record timings[kTimings];
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
                   offsetof(Page, gates) == kGatesOffset &&
                   offsetof(Page, residencies) == kResidenciesOffset &&
                   offsetof(Page, communicators) == kCommunicatorsOffset &&
-                  offsetof(Page, records) == kRecordsOffset && sizeof(Page) <= kPageBytes,
+                  offsetof(Page, records) == kRecordsOffset &&
+                  offsetof(Page, timings) == kTimingsOffset && sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

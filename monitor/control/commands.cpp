@@ -169,7 +169,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     for (std::size_t i = 0; i < monitor.gpus().all().size(); ++i) {
       monitor.sampler().measure_if_old(i, now);
     }
-    if (request.contains("iterations")) monitor.statistics().progress.ask(now);
+    if (request.contains("iterations")) monitor.statistics().ask(now);
     monitor.look(now);
     out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
     return out;

@@ -322,6 +322,7 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
 json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json processes = json::array();
   const auto late = monitor.statistics().progress.late(job);
+  const auto communication = monitor.statistics().communication.of(monitor.registry(), job);
   for (const ClientId id : job.clients) {
     if (const Client* client = monitor.registry().client(id)) {
       json process = {{"pid", client->peer.pid},
@@ -329,6 +330,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
                       {"observer", client->observer},
                       {"collectives", list_collectives(*client->page)}};
       process.update(list_progress(monitor, late, id, now));
+      process.update(list_communication(communication, id));
       processes.push_back(std::move(process));
     }
   }

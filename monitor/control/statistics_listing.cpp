@@ -60,6 +60,27 @@ json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, Clien
   return out;
 }
 
+json list_communication(const std::map<ClientId, Communication::Known>& known, ClientId id) {
+  json out = {{"communication_state", nullptr},
+              {"communication_ratio", nullptr},
+              {"communication_hidden_ratio", nullptr},
+              {"communication_peers_ratio", nullptr}};
+  const auto found = known.find(id);
+  if (found == known.end()) return out;
+  const auto& [state, shares, meetings] = found->second;
+  if (const char* key = key_of(state)) out["communication_state"] = key;
+  if (state != Communication::State::kTimed) return out;
+  const double ratio = seconds(shares.communicating) / seconds(shares.span);
+  out["communication_ratio"] = ratio;
+  if (shares.known > Time{0}) {
+    out["communication_hidden_ratio"] = 1 - seconds(shares.exposed) / seconds(shares.known);
+  }
+  if (meetings.took > Time{0}) {
+    out["communication_peers_ratio"] = ratio * seconds(meetings.waited) / seconds(meetings.took);
+  }
+  return out;
+}
+
 std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& listing) {
   const Usage::Sums& sums = monitor.statistics().usage.of(job);
   json waits = json::object();

@@ -1,5 +1,5 @@
-// What `ps` and `stats` tell of a job's iterations, its use of GPUs, its waits, and of ranks that
-// others wait for (monitor/statistics).
+// What `ps` and `stats` tell of a job's iterations, its communication, its use of GPUs, its waits,
+// and of ranks that others wait for (monitor/statistics).
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -11,7 +11,7 @@
 namespace switchyard::monitor {
 
 // About so many bytes of text for each process, and for each rank that is waited for.
-inline constexpr std::size_t kProgressBytes = 250;
+inline constexpr std::size_t kProgressBytes = 400;
 inline constexpr std::size_t kStallBytes = 350;
 
 // Ranks of a job that are listed as waited for, at most.
@@ -20,6 +20,9 @@ inline constexpr std::size_t kMostListedStalls = 64;
 // The keys of one process. `late`: of its job's ranks (Progress::late).
 nlohmann::json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, ClientId id,
                              Time now);
+// `known`: of its job's processes (Communication::of).
+nlohmann::json list_communication(const std::map<ClientId, Communication::Known>& known,
+                                  ClientId id);
 // The keys of a job. Answers how many ranks are waited for.
 std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, nlohmann::json& listing);
 

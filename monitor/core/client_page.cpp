@@ -390,10 +390,12 @@ void ClientPage::ask_for_cut(std::uint32_t number) {
 
 namespace {
 
+using Ring = std::span<const abi::Record>;
+
 // Nothing while it is written, or where another stands in its place by now. No record has number 0.
-std::optional<RecordReport> read_record(const abi::Page& page, std::uint32_t number) {
+std::optional<RecordReport> read_record(Ring ring, std::uint32_t number) {
   if (number == 0) return std::nullopt;
-  const abi::Record& from = page.records[(number - 1) % abi::kRecords];
+  const abi::Record& from = ring[(number - 1) % ring.size()];
   if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
   const RecordReport out{from.time_us.load(std::memory_order_relaxed),
                          from.what.load(std::memory_order_relaxed),
@@ -403,18 +405,18 @@ std::optional<RecordReport> read_record(const abi::Page& page, std::uint32_t num
   return out;
 }
 
-}  // namespace
-
-std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
+// `recorded`: how many there were.
+std::uint32_t read_ring(Ring ring, std::uint32_t recorded, RecordCursor& cursor,
+                        std::vector<RecordReport>& out) {
+  const auto size = static_cast<std::uint32_t>(ring.size());
   const std::uint32_t came = recorded - cursor.read;
-  const std::uint32_t first = came > abi::kRecords ? recorded - abi::kRecords : cursor.read;
+  const std::uint32_t first = came > size ? recorded - size : cursor.read;
   const std::uint32_t unfinished = std::exchange(cursor.unfinished, 0);
   for (std::uint32_t number = first + 1; number != recorded + 1; ++number) {
-    const auto record = read_record(page(), number);
+    const auto record = read_record(ring, number);
     if (record) {
       out.push_back(*record);
-    } else if (number != unfinished && number != 0 && recorded - number < abi::kRecords / 2) {
+    } else if (number != unfinished && number != 0 && recorded - number < size / 2) {
       // Its writer gets time until the next call.
       cursor.unfinished = number;
       const std::uint32_t read = std::exchange(cursor.read, number - 1);
@@ -425,13 +427,30 @@ std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordR
   return came;
 }
 
+}  // namespace
+
+std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
+  return read_ring(page().records, page().recorded.load(std::memory_order_acquire), cursor, out);
+}
+
+std::uint32_t ClientPage::timed() const { return page().timed.load(std::memory_order_acquire); }
+
+std::uint32_t ClientPage::read_timings(RecordCursor& cursor, std::vector<RecordReport>& out) const {
+  return read_ring(page().timings, timed(), cursor, out);
+}
+
+void ClientPage::time_collectives(bool on, std::uint32_t until) {
+  page().timing_until.store(until, std::memory_order_relaxed);
+  ask_for(abi::kTimeCollectives, on);
+}
+
 std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& communicator,
                                                      std::uint64_t launched) const {
   const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
   std::optional<OperationReport> out;
   std::uint32_t least = abi::kRecordedCounts;
   for (std::uint32_t back = abi::kRecords; back-- != 0;) {
-    const auto record = read_record(page(), recorded - back);
+    const auto record = read_record(page().records, recorded - back);
     if (!record || (record->what & abi::kLaunchRecord) != 0) continue;
     const std::uint32_t slot_and_kind = record->what / abi::kRecordedCounts;
     if (slot_and_kind / abi::kRecordedKinds != communicator.slot) continue;
@@ -450,11 +469,15 @@ void ClientPage::record_launches(bool on, const LaunchClasses::Set& classes) {
     const auto part = (classes >> (64 * word)) & LaunchClasses::Set(~std::uint64_t{0});
     store_if_other(page().recorded_classes[word], on ? part.to_ullong() : 0);
   }
+  ask_for(abi::kRecordLaunches, on);
+}
+
+void ClientPage::ask_for(std::uint32_t bit, bool on) {
   for (unsigned at = 0; at < lane_count_; ++at) {
     abi::Word32& attention = lane(at).attention;
-    const bool is_on = (attention.load(std::memory_order_relaxed) & abi::kRecordLaunches) != 0;
-    if (on && !is_on) attention.fetch_or(abi::kRecordLaunches, std::memory_order_relaxed);
-    if (!on && is_on) attention.fetch_and(~abi::kRecordLaunches, std::memory_order_relaxed);
+    const bool is_on = (attention.load(std::memory_order_relaxed) & bit) != 0;
+    if (on && !is_on) attention.fetch_or(bit, std::memory_order_relaxed);
+    if (!on && is_on) attention.fetch_and(~bit, std::memory_order_relaxed);
   }
 }
 

@@ -264,6 +264,12 @@ class ClientPage {
   // Operation number `launched` of its communicator, if it is among the last ones.
   std::optional<OperationReport> operation(const CommunicatorReport& communicator,
                                            std::uint64_t launched) const;
+  // The same of timings (abi.h), whose words mean other things.
+  std::uint32_t read_timings(RecordCursor& cursor, std::vector<RecordReport>& out) const;
+  // How many there were so far.
+  std::uint32_t timed() const;
+  // Up to which of them it may go on, if it may at all.
+  void time_collectives(bool on, std::uint32_t until);
   // Which launches it records.
   void record_launches(bool on, const LaunchClasses::Set& classes);
 
@@ -277,6 +283,7 @@ class ClientPage {
  private:
   ClientPage() = default;
   policy::Bursts bursts(unsigned lane) const;
+  void ask_for(std::uint32_t bit, bool on);
   abi::Page& page() const { return *static_cast<abi::Page*>(region_.get_address()); }
   abi::Lane& lane(unsigned at) const { return page().lanes[at]; }
 

@@ -1,9 +1,10 @@
-// What people are told of the jobs: iterations, GPU seconds, waits, and ranks that others wait for.
-// Of these only iterations decide something (monitor/adaptation).
+// What people are told of the jobs: iterations, communication, GPU seconds, waits, and ranks that
+// others wait for. Of these only iterations decide something (monitor/adaptation).
 //
 // Threading: one thread, the monitor's.
 #pragma once
 
+#include "monitor/statistics/communication.h"
 #include "monitor/statistics/progress.h"
 #include "monitor/statistics/stall_watch.h"
 #include "monitor/statistics/usage.h"
@@ -11,11 +12,18 @@
 namespace switchyard::monitor {
 
 struct Statistics {
+  Communication communication;
   Progress progress;
   Usage usage;
   StallWatch stalls;
 
+  // Somebody wants to know what takes a little of the jobs' time.
+  void ask(Time now) {
+    progress.ask(now);
+    communication.ask(now);
+  }
   void tick(const Registry& registry, Time now) {
+    communication.tick(registry, now);
     progress.tick(registry, now);
     usage.tick(registry, now);
     stalls.tick(registry, now);

@@ -15,6 +15,8 @@
 namespace switchyard::shim::records {
 
 void note(std::uint32_t what, std::uint64_t bytes);
+// Into the ring of timings: when it began by the GPU's clock, and how long it took.
+void timing(std::uint32_t what, std::uint64_t began_us, std::uint64_t took_ns);
 
 // The products don't wait for each other, so this takes about three nanoseconds.
 inline std::uint32_t hash_of(const void* function, unsigned x, unsigned y, unsigned z) {

@@ -4,6 +4,7 @@
 #include "shim/client/client.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/linger.h"
+#include "shim/gate/spans.h"
 
 namespace switchyard::shim::gate {
 namespace {
@@ -126,12 +127,15 @@ Ending::Ending(int device, std::uint64_t owner) : device_(device), owner_(owner)
   if (!has_lane(device)) return;
   const unsigned lane = static_cast<unsigned>(device);
   timing::suspend(lane, owner);
+  spans::suspend(lane, owner);
   view_ = view::withdraw(lane, owner);
   if (view_ != nullptr) numbers::wait_for_others(*view_, lane, owner);
 }
 
 void Ending::lives_on() const {
-  if (has_lane(device_)) timing::lives_on(static_cast<unsigned>(device_), owner_);
+  if (!has_lane(device_)) return;
+  timing::lives_on(static_cast<unsigned>(device_), owner_);
+  spans::lives_on(static_cast<unsigned>(device_), owner_);
 }
 
 void context_gone(int device, std::uint64_t owner) {
@@ -140,6 +144,7 @@ void context_gone(int device, std::uint64_t owner) {
   linger::context_gone(lane, owner);
   numbers::context_gone(lane, owner);
   timing::context_gone(lane, owner);
+  spans::context_gone(lane, owner);
   view::context_gone(lane, owner);
 }
 

@@ -18,7 +18,8 @@ namespace {
 constexpr long kNapNs = 100'000'000;
 // What a monitor that is gone must not leave behind.
 constexpr std::uint32_t kMonitorsBits = abi::kGateArmed | abi::kProgress | abi::kLinger |
-                                        abi::kTimeBursts | abi::kTellWaits | abi::kRecordLaunches;
+                                        abi::kTimeBursts | abi::kTellWaits | abi::kRecordLaunches |
+                                        abi::kTimeCollectives;
 
 void nap(abi::Word32& closed, std::uint32_t seen) {
   const timespec limit{0, kNapNs};

@@ -1,8 +1,7 @@
 // Times single launches behind an armed gate, so that costs.h knows what they are worth.
 //
-// Concept. Two of the driver's events stand around a launch that is to be timed; what lies between
-// them is read after a wait of the CPU, when the GPU has passed them. A GPU has one pool of them,
-// in the context that came first; launches in others go untimed.
+// Concept. Two of the driver's events (timers.h) stand around a launch that is to be timed; what
+// lies between them is read after a wait of the CPU, when the GPU has passed them.
 //
 //     record | launch | record ......... a wait of the CPU ends ──► collect()
 //
@@ -15,16 +14,14 @@
 
 #include "shim/driver.h"
 #include "shim/gate/costs.h"
+#include "shim/gate/timers.h"
 
 namespace switchyard::shim::timing {
 
 // A launch that is being timed, between begin() and end().
 struct Timed {
-  CUevent after = nullptr;  // null: it is not
-  CUstream stream = nullptr;
+  timers::Running running;
   unsigned lane = 0;
-  unsigned index = 0;
-  std::uint32_t generation = 0;
 };
 
 // What is known of a launch. key: costs::key_of.

@@ -215,7 +215,7 @@ void leave() {
   tell_launches(page());
 }
 
-void count(int slot, const Step& step) {
+std::uint64_t count(int slot, const Step& step) {
   Truth& truth = g_state.truths[slot];
   abi::Communicator& shown = page().communicators[slot];
   truth.bytes.fetch_add(step.bytes, std::memory_order_relaxed);
@@ -234,6 +234,7 @@ void count(int slot, const Step& step) {
     g_state.kinds[kind].fetch_add(step.kinds[kind], std::memory_order_relaxed);
     tell_kind(page(), kind);
   }
+  return launched;
 }
 
 // The only way down: NCCL has refused what was counted.

@@ -85,6 +85,8 @@ inline int find(ncclComm_t comm) {
   return -1;
 }
 
+inline ncclComm_t handle(int slot) { return g_handles[slot].load(std::memory_order_relaxed); }
+
 // Its slot; -1: there is none for it.
 int add(ncclComm_t comm, const Birth& birth);
 void end(ncclComm_t comm);
@@ -104,7 +106,8 @@ void enter();
 void leave();
 
 // pre: slot is one that find() answered, for both.
-void count(int slot, const Step& step);
+// Answers how many are launched, with these.
+std::uint64_t count(int slot, const Step& step);
 void take_back(int slot, const Step& step);
 
 // Into a page that nobody sees yet; and once more when it is in its place, for what was counted in

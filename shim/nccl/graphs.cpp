@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "shim/gate/spans.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
@@ -145,7 +146,11 @@ bool counts(CUgraphExec executable) {
 }
 
 void count(CUgraphExec executable) {
-  for_steps(executable, [](int slot, const Step& step) { communicators::count(slot, step); });
+  for_steps(executable, [](int slot, const Step& step) {
+    communicators::count(slot, step);
+    const auto lane = static_cast<unsigned>(communicators::lane(slot));
+    if (spans::wanted(page().lanes[lane])) spans::graph(lane);
+  });
 }
 
 void take_back(CUgraphExec executable) {

@@ -37,9 +37,13 @@ void forget_births(unsigned first) {
   while (t_nccl.expecting > first) twins::refuse(t_nccl.expected[--t_nccl.expecting].birth);
 }
 
-void expect(int slot, const Step& step) {
+void expect(int slot, const Step& step, CUstream stream) {
   if (step.empty()) return;
   t_nccl.pending[slot].add(step);
+  const bool same = slot == t_nccl.slot && stream == t_nccl.only;
+  t_nccl.together = !t_nccl.any || (t_nccl.together && same);
+  t_nccl.slot = slot;
+  t_nccl.only = stream;
   t_nccl.any = true;
 }
 
@@ -49,7 +53,27 @@ bool group_counts() {
   return counts;
 }
 
-void count_group() { for_pending(communicators::count); }
+void count_group(spans::Span& span) {
+  for_pending([&](int slot, const Step& step) {
+    const std::uint64_t launched = communicators::count(slot, step);
+    if (t_nccl.together) {
+      time_it(span, slot, step, launched, t_nccl.only);
+    } else {
+      spans::miss(static_cast<unsigned>(communicators::lane(slot)));
+    }
+  });
+}
+
+// A communicator of one rank moves nothing to others. NCCL wants its GPU to be the thread's.
+void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
+             CUstream stream) {
+  const auto lane = static_cast<unsigned>(communicators::lane(slot));
+  if (!spans::wanted(page().lanes[lane]) || communicators::ranks(slot) == 1) return;
+  if (current_gpu() != communicators::lane(slot)) return spans::miss(lane);
+  span.begin(lane, stream, false,
+             abi::collective_record(static_cast<unsigned>(slot),
+                                    static_cast<std::uint32_t>(step.last), launched));
+}
 
 void take_group_back() { for_pending(communicators::take_back); }
 
@@ -88,6 +112,23 @@ Step step_of(int slot, const Operation& operation) {
   step.last = operation.kind;
   step.kinds[static_cast<unsigned>(operation.kind)] = 1;
   return step;
+}
+
+void timed(const spans::Span& span, ncclComm_t comm, ncclResult_t result) {
+  if (t_nccl.later != nullptr) {
+    // It was not asked for in between.
+    spans::end(t_nccl.begun, false);
+    t_nccl.later = nullptr;
+  }
+  if (result != kNcclInProgress) return spans::end(span.pass_on(), result == kNcclSuccess);
+  t_nccl.later = comm;
+  t_nccl.begun = span.pass_on();
+}
+
+void launched_later(ncclComm_t comm, ncclResult_t state) {
+  if (comm != t_nccl.later || comm == nullptr || state == kNcclInProgress) return;
+  spans::end(t_nccl.begun, state == kNcclSuccess);
+  t_nccl.later = nullptr;
 }
 
 }  // namespace rules

@@ -8,6 +8,8 @@
 // wait for others until they come. What NCCL refuses is taken back. A call in a group is counted
 // when the outermost group ends, and one on a stream that is captured at each launch of the graph.
 //
+// While the monitor wants it, events stand before and behind what is launched (gate/spans.h).
+//
 // Threading: any thread; NCCL itself wants the calls of one communicator one after the other.
 #pragma once
 
@@ -15,6 +17,7 @@
 
 #include "shim/capture.h"
 #include "shim/clock.h"
+#include "shim/gate/spans.h"
 #include "shim/nccl/cut.h"
 #include "shim/nccl/graphs.h"
 #include "shim/nccl/registrations.h"
@@ -144,10 +147,16 @@ ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
   return worse(inside(original, comm, args...), result);
 }
 
+// Behind the call of NCCL that launches what is timed. A communicator that does not block launches
+// it on a thread of its own, until it says that it has.
+void timed(const spans::Span& span, ncclComm_t comm, ncclResult_t result);
+void launched_later(ncclComm_t comm, ncclResult_t state);
+
 // An error of either is the communicator's.
 template <typename Original>
 ncclResult_t async_error(const Original& original, ncclComm_t comm, ncclResult_t* error) {
   const ncclResult_t result = inside(original, comm, error);
+  if (result == kNcclSuccess && t_nccl.inside == 0) launched_later(comm, *error);
   if (result != kNcclSuccess || *error != kNcclSuccess || t_nccl.inside != 0) return result;
   const ncclComm_t twin = twins::of(comm);
   return twin != nullptr ? inside(original, twin, error) : result;
@@ -228,17 +237,19 @@ ncclResult_t group_start(const Original& original) {
 
 // Whether the group adds to the counts: not if it only sends and receives.
 bool group_counts();
-// What the group holds, once: counted, or taken back, or only forgotten.
-void count_group();
+// What the group holds, once: counted (and timed, if it can be), or taken back, or only forgotten.
+void count_group(spans::Span& span);
 void take_group_back();
 void forget_group();
 
 template <typename Original>
 ncclResult_t launch_group(const Original& original) {
   const Launch launch(group_counts());
-  count_group();
+  spans::Span span;
+  count_group(span);
   group_streams::join();
   const ncclResult_t result = original();
+  timed(span, t_nccl.together ? communicators::handle(t_nccl.slot) : nullptr, result);
   if (taken(result)) {
     group_streams::join();
   } else {
@@ -281,7 +292,10 @@ struct Operation {
 
 // What it adds to the counts of its communicator.
 Step step_of(int slot, const Operation& operation);
-void expect(int slot, const Step& step);
+void expect(int slot, const Step& step, CUstream stream);
+// Before it is launched: `launched` are, with these.
+void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
+             CUstream stream);
 
 template <typename Original, typename Call>
 ncclResult_t launch(const Original& original, const Operation& operation, Call call) {
@@ -308,12 +322,14 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     twins::stays(slot, operation.stream);
     const Inside inside;
     const ncclResult_t result = call();
-    if (taken(result)) expect(slot, step);
+    if (taken(result)) expect(slot, step, operation.stream);
     return result;
   }
   const Launch launch(step.launched != 0);
-  communicators::count(slot, step);
+  spans::Span span;
+  time_it(span, slot, step, communicators::count(slot, step), operation.stream);
   const ncclResult_t result = call();
+  timed(span, operation.comm, result);
   if (!taken(result)) communicators::take_back(slot, step);
   return result;
 }

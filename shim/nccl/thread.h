@@ -10,6 +10,7 @@
 
 #include "shim/driver.h"
 #include "shim/gate/hold.h"
+#include "shim/gate/spans.h"
 #include "shim/nccl/communicators.h"
 #include "shim/no_copy.h"
 
@@ -36,6 +37,13 @@ struct Thread {
   unsigned groups = 0;     // that are open
   bool any = false;        // the group holds operations
   bool registers = false;  // memory, with a communicator and its twin
+  // The group's operations are all of one communicator, and in one stream: this.
+  bool together = false;
+  int slot = 0;
+  CUstream only = nullptr;
+  // An operation of a communicator that does not block: NCCL launches it later.
+  ncclComm_t later = nullptr;
+  spans::Begun begun;
   unsigned expecting = 0;
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];

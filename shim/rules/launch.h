@@ -4,7 +4,8 @@
 // load. No getenv, no allocation, no lock, no system call, except while the monitor has something
 // to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
 // for the times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring
-// after so many launches: a few loads each. A third asks for records (client/records.h): a hash.
+// after so many launches: a few loads each. A third asks for records (client/records.h): a hash. A
+// fourth asks which stream is the busiest (gate/spans.h): a few loads and a store.
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing: it is not
 // counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
@@ -21,6 +22,7 @@
 #include "shim/client/records.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
+#include "shim/gate/spans.h"
 #include "shim/memory/owner.h"
 #include "shim/nccl/graphs.h"
 #include "shim/rules/graph_memory.h"
@@ -37,11 +39,15 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
     return call();
   const auto note = [&] {
     gate::note_launch(lane);
-    if ((asked & abi::kRecordLaunches) != 0 && what.function != nullptr) {
+    if (what.function == nullptr) return;
+    if ((asked & abi::kRecordLaunches) != 0) {
       records::launch(what.function, what.x, what.y, what.z);
     }
+    if ((asked & abi::kTimeCollectives) != 0 && nccl::t_nccl.inside == 0) {
+      spans::note_launch(static_cast<unsigned>(lane_index(&lane)), stream, per_thread);
+    }
   };
-  if ((asked & ~(gate::kOfBursts | abi::kRecordLaunches)) == 0) {
+  if ((asked & ~(gate::kOfBursts | abi::kRecordLaunches | abi::kTimeCollectives)) == 0) {
     note();
     return call();
   }
@@ -212,6 +218,32 @@ template <typename Original, typename... Args>
 CUresult wait(Original original, Args... args) {
   const gate::Waiting waiting(gate::Waiting::kContext);
   return original(args...);
+}
+
+// A stream waits for an event: the busiest one may then wait for a collective.
+template <typename Original, typename... Args>
+CUresult stream_waits(bool per_thread, Original original, CUstream stream, Args... args) {
+  abi::Lane* lane = current_lane();
+  spans::Span span;
+  if (lane != nullptr && spans::wanted(*lane) && nccl::t_nccl.inside == 0) [[unlikely]] {
+    const auto index = static_cast<unsigned>(lane_index(lane));
+    if (spans::is_busiest(index, stream, per_thread)) {
+      span.begin(index, stream, per_thread, abi::timing_mark(index, abi::TimingMark::kStalled));
+    }
+  }
+  const CUresult result = original(stream, args...);
+  span.end(result == CUDA_SUCCESS);
+  return result;
+}
+
+template <typename Original, typename... Args>
+CUresult stream_wait(Original original, Args... args) {
+  return stream_waits(false, original, args...);
+}
+
+template <typename Original, typename... Args>
+CUresult stream_wait_per_thread(Original original, Args... args) {
+  return stream_waits(true, original, args...);
 }
 
 // Questions whether the GPU is done.

@@ -27,6 +27,8 @@
 //   finalize, close (destroy) and revoke            the parent
 //   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
 //   pace N       steps are N ms apart from now on
+//   hidden N     as "begin", but each step computes for 20 ms in a stream of its own, beside an
+//                all-reduce that is launched N ms late; exposed N: one after the other
 //   until N      as "end", once N steps have been made  steps        → "steps N"
 //   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
 #include <cuda.h>
@@ -81,10 +83,13 @@ class Rank {
            cuCtxSetCurrent(context_) == CUDA_SUCCESS &&
            cuModuleLoadData(&module, kKernelsPtx) == CUDA_SUCCESS &&
            cuModuleGetFunction(&add_, module, "add_words") == CUDA_SUCCESS &&
+           cuModuleGetFunction(&busy_, module, "busy") == CUDA_SUCCESS &&
            cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuStreamCreate(&side_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuStreamCreate(&third_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuStreamCreate(&freeing_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuStreamCreate(&compute_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+           cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
            cuMemAlloc(&kept_, kBytes) == CUDA_SUCCESS &&
            cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && agree(file, rank, id) &&
            ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess;
@@ -136,8 +141,12 @@ class Rank {
     if (command == "abort") return cuda(ncclCommAbort(comm_));
     if (command == "more") return repeat(number, [this] { return alone(); });
     if (command == "sync") return cuStreamSynchronize(stream_);
-    if (command == "begin") return begin(number);
     if (command == "pace") return apart_ms_ = number, CUDA_SUCCESS;
+    if (command == "begin") return begin(number, [this] { return step(); });
+    if (command == "hidden" || command == "exposed") {
+      const bool beside = command == "hidden";
+      return begin(0, [=, this] { return train(beside, number); });
+    }
     if (command == "steps") return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
     if (command == "end" || command == "until") return end(number, says);
     if (command == "sum") return sum(says);
@@ -320,13 +329,38 @@ class Rank {
     return cuStreamSynchronize(stream_);
   }
 
-  CUresult begin(int apart_ms) {
+  CUresult compute() {
+    unsigned microseconds = 20'000;
+    void* parameters[] = {&microseconds};
+    return cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, compute_, parameters, nullptr);
+  }
+  // What comes into `second` waits for what is in `first`.
+  CUresult behind(CUstream first, CUstream second) {
+    const CUresult recorded = cuEventRecord(event_, first);
+    return recorded == CUDA_SUCCESS ? cuStreamWaitEvent(second, event_, 0) : recorded;
+  }
+  CUresult train(bool beside, int late_ms) {
+    if (!beside) {
+      if (const CUresult bad = compute()) return bad;
+      if (const CUresult bad = behind(compute_, stream_)) return bad;
+    }
+    if (late_ms != 0) ::usleep(static_cast<unsigned>(late_ms) * 1000);
+    if (const CUresult bad = reduce(comm_)) return bad;
+    if (beside) {
+      if (const CUresult bad = compute()) return bad;
+    }
+    if (const CUresult bad = behind(stream_, compute_)) return bad;
+    return cuStreamSynchronize(compute_);
+  }
+
+  template <typename Step>
+  CUresult begin(int apart_ms, Step one) {
     end_at_ = ~0ull;
     apart_ms_ = apart_ms;
-    thread_ = std::thread([this] {
+    thread_ = std::thread([this, one] {
       cuCtxSetCurrent(context_);
       while (steps_ < end_at_ && failed_ == CUDA_SUCCESS) {
-        failed_ = step();
+        failed_ = one();
         ++steps_;
         if (const int apart = apart_ms_) ::usleep(static_cast<unsigned>(apart) * 1000);
       }
@@ -359,8 +393,10 @@ class Rank {
   void* window_ = nullptr;
   int ranks_ = 0, rank_ = 0;
   CUcontext context_ = nullptr;
-  CUfunction add_ = nullptr;
+  CUfunction add_ = nullptr, busy_ = nullptr;
   CUstream stream_ = nullptr, side_ = nullptr, third_ = nullptr, freeing_ = nullptr;
+  CUstream compute_ = nullptr;
+  CUevent event_ = nullptr;
   CUgraphExec executable_ = nullptr;
   CUdeviceptr kept_ = 0, value_ = 0;
   ncclComm_t comm_ = nullptr, child_ = nullptr;

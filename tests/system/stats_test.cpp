@@ -198,5 +198,79 @@ TEST_F(Stats, APauseOfOursIsNoFalseReport) {
   }
 }
 
+// --- communication ---
+
+class Communicates : public Stats {
+ protected:
+  // What `stats` says of the job once its collectives are timed, and this holds.
+  template <typename Holds>
+  json told(Holds holds) {
+    json job;
+    EXPECT_TRUE(eventually([&] {
+      const json said = json::parse(cli({"stats", "gang", "--json"}).out, nullptr, false);
+      if (!said.is_object()) return false;
+      EXPECT_EQ(differences(said, read_schema("stats")), Words{});
+      job = said["jobs"][0];
+      return job["communication_state"] == "timed" && holds(job);
+    })) << job;
+    return job;
+  }
+  json told() {
+    return told([](const json& job) { return job["communication_hidden_ratio"].is_number(); });
+  }
+};
+
+TEST_F(Communicates, ACollectiveBesideTheComputingIsHidden) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("hidden");
+  const json job = told([](const json& each) {
+    const json& hidden = each["communication_hidden_ratio"];
+    return hidden.is_number() && hidden > 0.5;
+  });
+  EXPECT_EQ(job["communication_ranks"].size(), 2u);
+  EXPECT_NE(cli({"stats"}).out.find("% hidden"), std::string::npos);
+}
+
+TEST_F(Communicates, ACollectiveThatTheComputingWaitsForIsNotHidden) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("exposed");
+  EXPECT_LT(told()["communication_hidden_ratio"], 0.2);
+}
+
+// What rank 0 waits longer is the 60 ms that rank 1 is late, of a step of 80 ms and more.
+TEST_F(Communicates, WaitsForALateRankAreToldApart) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  EXPECT_EQ(ask(rank(0), "exposed 0"), "did exposed");
+  EXPECT_EQ(ask(rank(1), "exposed 60"), "did exposed");
+  const json job = told([](const json& each) { return each["waited_for_rank"].is_object(); });
+  EXPECT_EQ(job["waited_for_rank"]["rank"], 1);
+  EXPECT_EQ(job["waited_for_rank"]["pid"], rank(1).pid());
+  EXPECT_GT(job["waited_for_rank"]["ratio"], 0.2);
+}
+
+TEST_F(Communicates, CollectivesInGraphsAreSaidToBeUntimed) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("capture 3");
+  EXPECT_TRUE(eventually([&] {
+    do_all("replay 5");
+    do_all("sync");
+    return cli({"stats", "gang", "--interval", "100ms"}).out.find("not timed in graphs") !=
+           std::string::npos;
+  }));
+}
+
+TEST_F(Communicates, NothingIsTimedUnasked) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("reduce 20");
+  do_all("sync");
+  EXPECT_TRUE(process(0)["communication_state"].is_null());
+  EXPECT_TRUE(process(0)["communication_ratio"].is_null());
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests

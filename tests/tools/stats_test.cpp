@@ -1,6 +1,8 @@
-// Rates of collectives between two listings.
+// Rates of collectives between two listings, and the time that they take.
 #include <gtest/gtest.h>
 
+#include "tools/stats/communication.h"
+#include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
 
 namespace switchyard::tools {
@@ -60,6 +62,74 @@ TEST(Stats, AProcessThatCameOrWasReplacedHasNoRateYet) {
 TEST(Stats, AJobThatCameMeanwhileIsLeftOut) {
   const json after = listing(json::array(), json::array());
   EXPECT_EQ(rates({{"jobs", json::array()}}, after, 1)["jobs"], json::array());
+}
+
+// --- communication ---
+
+json timed(int number, double ratio, const json& hidden, const json& peers) {
+  return {{"pid", 100 + number},
+          {"communication_state", "timed"},
+          {"communication_ratio", ratio},
+          {"communication_hidden_ratio", hidden},
+          {"communication_peers_ratio", peers}};
+}
+json communicating(const json& processes) {
+  return listing({rank(0, 1, 1), rank(1, 1, 1)}, processes)["jobs"][0];
+}
+
+TEST(Communicating, AJobHasTheMeanOfItsRanks) {
+  const json out =
+      rate_communication(communicating({timed(0, 0.1, 0.5, 0.0), timed(1, 0.3, 0.9, 0.2)}));
+  EXPECT_EQ(out["communication_state"], "timed");
+  EXPECT_DOUBLE_EQ(out["communication_ratio"], 0.2);
+  EXPECT_DOUBLE_EQ(out["communication_hidden_ratio"], 0.8) << "weighted by what it is a part of";
+  EXPECT_DOUBLE_EQ(out["communication_peers_ratio"], 0.1);
+  EXPECT_EQ(
+      out["communication_ranks"][1],
+      (json{
+          {"rank", 1}, {"pid", 101}, {"ratio", 0.3}, {"hidden_ratio", 0.9}, {"peers_ratio", 0.2}}));
+  EXPECT_EQ(communication_text(out), "20% (80% hidden, 10% for peers)");
+}
+
+TEST(Communicating, TheRankThatWaitsLeastIsTheOneThatOthersWaitFor) {
+  const json out =
+      rate_communication(communicating({timed(0, 0.3, 1.0, 0.25), timed(1, 0.1, 1.0, 0.0)}));
+  EXPECT_EQ(out["waited_for_rank"], (json{{"rank", 1}, {"pid", 101}, {"ratio", 0.25}}));
+  const json same =
+      rate_communication(communicating({timed(0, 0.3, 1.0, 0.2), timed(1, 0.3, 1.0, 0.2)}));
+  EXPECT_TRUE(same["waited_for_rank"].is_null());
+}
+
+TEST(Communicating, WhatIsNotKnownIsLeftOut) {
+  const json out =
+      rate_communication(communicating(json::array({timed(0, 0.25, nullptr, nullptr)})));
+  EXPECT_TRUE(out["communication_hidden_ratio"].is_null());
+  EXPECT_TRUE(out["waited_for_rank"].is_null());
+  EXPECT_EQ(communication_text(out), "25%");
+}
+
+TEST(Communicating, WhyNothingIsKnownIsSaid) {
+  const auto text = [](const json& state) {
+    const json out =
+        rate_communication(communicating(json::array({{{"communication_state", state}}})));
+    EXPECT_EQ(out["communication_state"], state);
+    EXPECT_TRUE(out["communication_ratio"].is_null());
+    return communication_text(out);
+  };
+  EXPECT_EQ(text("in_graphs"), "not timed in graphs");
+  EXPECT_EQ(text("refused"), "not timed");
+  EXPECT_EQ(text("measuring"), "-");
+  EXPECT_EQ(text(nullptr), "-");
+}
+
+TEST(Communicating, AJobOfWhichSomethingIsStillMeasuredIsWaitedFor) {
+  json job = communicating(json::array({{{"communication_state", "measuring"},
+                                         {"iterations_per_second", 3.0},
+                                         {"observer", false}}}));
+  job["state"] = "running";
+  EXPECT_TRUE(still_measuring(job));
+  job["processes"][0]["communication_state"] = "timed";
+  EXPECT_FALSE(still_measuring(job));
 }
 
 }  // namespace

@@ -88,6 +88,12 @@ std::string text_of(const nlohmann::json& object, const char* key, std::string f
                                                      : std::move(fallback);
 }
 
+std::optional<double> real_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+}
+
 std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint64_t fallback) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return fallback;

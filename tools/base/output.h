@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,7 @@ void print_json_line(nlohmann::json listing);
 // control characters.
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback = "-");
 std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint64_t fallback = 0);
+std::optional<double> real_of(const nlohmann::json& object, const char* key);
 // A ratio as "30%" or "2.5%"; "-" when there is none.
 std::string percent_of(const nlohmann::json& object, const char* key);
 bool truth_of(const nlohmann::json& object, const char* key);

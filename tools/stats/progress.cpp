@@ -4,17 +4,12 @@
 #include <optional>
 
 #include "tools/base/output.h"
+#include "tools/stats/communication.h"
 
 namespace switchyard::tools {
 namespace {
 
 using nlohmann::json;
-
-std::optional<double> real_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? std::optional(found->get<double>())
-                                                     : std::nullopt;
-}
 
 const json* process_of(const json& job, std::uint64_t pid) {
   for (const json& each : list_of(job, "processes")) {
@@ -57,15 +52,7 @@ json slowest_of(const json& job) {
   }
   if (slowest == nullptr) return nullptr;
   const std::uint64_t pid = number_of(*slowest, "pid");
-  json rank = nullptr;
-  for (const json& communicator : list_of(job, "communicators")) {
-    for (const json& each : list_of(communicator, "ranks")) {
-      if (!rank.is_null() || number_of(each, "pid") != pid) continue;
-      const auto found = each.find("rank");
-      if (found != each.end()) rank = *found;
-    }
-  }
-  return {{"rank", rank}, {"pid", pid}, {"late_seconds", most}};
+  return {{"rank", rank_of(job, pid)}, {"pid", pid}, {"late_seconds", most}};
 }
 
 json share_of_waits(const json& before, const json& after, double seconds) {
@@ -110,7 +97,9 @@ bool still_measuring(const json& job) {
   bool measuring = false;
   for (const json& process : list_of(job, "processes")) {
     const bool works = text_of(job, "state") == "running" && !truth_of(process, "observer");
-    measuring = measuring || (works && !real_of(process, "iterations_per_second"));
+    const bool known = real_of(process, "iterations_per_second") &&
+                       text_of(process, "communication_state") != "measuring";
+    measuring = measuring || (works && !known);
   }
   return measuring;
 }

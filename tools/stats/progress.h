@@ -16,7 +16,8 @@ namespace switchyard::tools {
 nlohmann::json rate_progress(const nlohmann::json& before, const nlohmann::json& after,
                              double seconds);
 
-// Whether some process of the job is being measured and no iteration was found yet.
+// Whether some process of the job is being measured, and no iteration was found yet or nothing is
+// known of its communication.
 bool still_measuring(const nlohmann::json& job);
 
 }  // namespace switchyard::tools

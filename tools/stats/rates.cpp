@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/base/output.h"
+#include "tools/stats/communication.h"
 #include "tools/stats/progress.h"
 
 namespace switchyard::tools {
@@ -101,6 +102,7 @@ json rate_job(const json& before, const json& after, double seconds) {
               {"collectives_per_second", operations}, {"bytes_per_second", bytes},
               {"kinds_per_second", std::move(kinds)}, {"communicators", std::move(communicators)}};
   out.update(rate_progress(before, after, seconds));
+  out.update(rate_communication(after));
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/stats/communication.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
 
@@ -46,6 +47,11 @@ which costs some nanoseconds for each launch. '-': nothing repeats (yet). Withou
 command waits up to 5 s for that. A step of several micro-batches is one iteration if its optimizer
 launches enough. Else each micro-batch is one. GPU is GPU time per second. WAITS is the part of the
 time that the job was held, by reason.
+
+COMM is the part of the time in which collectives run on the GPU. Of that, "hidden" is the part in
+which the stream that computes did not wait; "for peers" is the part of the time in which a rank
+waits in its collectives for ranks that come later. They are timed while somebody asks and for a
+minute after that, and not in graphs.
 
 The other rates are those of a job's busiest process, and of a communicator's busiest rank: all
 ranks of one launch the same operations. BYTES are those of the buffers, as nccl-tests counts them.
@@ -126,6 +132,7 @@ void print(const nlohmann::json& listing) {
                {"IT/S", kRight},
                {"GPU", kRight},
                {"WAITS"},
+               {"COMM"},
                {"COMMUNICATOR"},
                {"RANKS", kRight},
                {"OPS/S", kRight},
@@ -134,12 +141,12 @@ void print(const nlohmann::json& listing) {
                {"BEHIND"},
                {"SLOWEST"}});
   for (const auto& job : list_of(listing, "jobs")) {
-    table.add({text_of(job, "name"), iterations(job), gpu_time(listing, job), waits(job), "", "",
-               rate_text(number(job, "collectives_per_second")),
+    table.add({text_of(job, "name"), iterations(job), gpu_time(listing, job), waits(job),
+               communication_text(job), "", "", rate_text(number(job, "collectives_per_second")),
                human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))), kinds(job),
                "", slowest(job)});
     for (const auto& each : list_of(job, "communicators")) {
-      table.add({"", "", "", "", text_of(each, "id"), std::to_string(number_of(each, "size")),
+      table.add({"", "", "", "", "", text_of(each, "id"), std::to_string(number_of(each, "size")),
                  rate_text(number(each, "collectives_per_second")),
                  human_bytes(static_cast<std::uint64_t>(number(each, "bytes_per_second"))), "",
                  behind(each)});

@@ -178,11 +178,45 @@ TEST(Iterations, SlowOnesHaveARateAfterFour) {
 TEST(Iterations, AnotherProgramIsFound) {
   Program program;
   for (int i = 0; i < 200; ++i) plain(program, i);
+  const std::uint32_t generation = program.finder.generation();
+  const Time changed = program.now();
   for (int i = 0; i < 200; ++i) {
     program.launch_all({20, 21, 22});
     program.work(milliseconds(47));
   }
   EXPECT_NEAR(*program.finder.per_second(program.now()), 20, 0.2);
+  EXPECT_NE(program.finder.generation(), generation) << "the counts don't compare";
+  EXPECT_GT(program.finder.marks().front().at, changed);
+  EXPECT_LE(program.finder.marks().size(), 64u);
+}
+
+TEST(Iterations, WhatRepeatsNoMoreIsForgotten) {
+  Program program;
+  for (int i = 0; i < 100; ++i) plain(program, i);
+  for (std::uint32_t i = 0; i < 2000; ++i) program.launch(1000 + i);
+  EXPECT_FALSE(program.finder.known());
+  EXPECT_TRUE(program.finder.marks().empty());
+}
+
+TEST(Iterations, ARateIsThatOfTheLastSeconds) {
+  Program program;
+  const auto run = [&](int count, Time takes) {
+    for (int i = 0; i < count; ++i) {
+      program.launch_all({1, 2, 3});
+      program.work(takes - milliseconds(3));
+    }
+  };
+  run(50, milliseconds(400));
+  run(20, milliseconds(100));
+  // 20 of them in two seconds, and 20 in the eight before.
+  EXPECT_NEAR(*program.finder.per_second(program.now()), 4, 0.15);
+}
+
+TEST(Iterations, FastOnesThatStandStillForAMomentHaveNotCeased) {
+  Program program;
+  for (int i = 0; i < 100; ++i) plain(program, i);
+  EXPECT_GT(*program.finder.per_second(program.now() + seconds(2)), 0.0);
+  EXPECT_EQ(*program.finder.per_second(program.now() + seconds(4)), 0.0);
 }
 
 TEST(Iterations, WhatNeverRepeatsHasNone) {
@@ -205,12 +239,71 @@ TEST(Iterations, LostEventsEndACount) {
   EXPECT_EQ(program.finder.count(), 2u);
 }
 
+TEST(Iterations, WhatCameBeforeALossIsNotCounted) {
+  Finder finder;
+  const auto run = [&] {
+    for (std::uint32_t i = 0; i < 30; ++i) finder.add({i % 3, milliseconds(i), 1, i});
+  };
+  run();
+  finder.lost();
+  run();
+  finder.look();
+  EXPECT_EQ(finder.count(), 10u);
+}
+
+TEST(Iterations, ALossOfNothingChangesNothing) {
+  Finder finder;
+  finder.lost();
+  EXPECT_EQ(finder.generation(), 0u);
+}
+
+std::vector<Event> events_of(const std::vector<std::uint32_t>& all) {
+  std::vector<Event> out;
+  for (std::uint32_t i = 0; i < all.size(); ++i) out.push_back({all[i], milliseconds(i), 1, i});
+  return out;
+}
+
+TEST(Iterations, WhatBeganLatelyIsFoundBehindANoisyStart) {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t i = 0; i < 300; ++i) all.push_back(1000 + i);
+  for (std::uint32_t i = 0; i < 60; ++i) all.push_back(i % 6);
+  EXPECT_EQ(marker_of(events_of(all)), 0u);
+}
+
+TEST(Iterations, OfThoseThatComeAsOftenARegularOneIsChosen) {
+  // 1 comes in each ten as well, but in every fifth later than in the others.
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    for (std::uint32_t place = 0; place < 10; ++place) {
+      const bool odd = place == (i % 5 == 4 ? 9u : 3u);
+      all.push_back(place == 0 ? 5 : odd ? 1 : 1000 + 10 * i + place);
+    }
+  }
+  EXPECT_EQ(marker_of(events_of(all)), 5u);
+}
+
+TEST(Iterations, IrregularOnesAreNone) {
+  std::mt19937 random(3);
+  std::vector<std::uint32_t> all;
+  for (int i = 0; i < 400; ++i) {
+    for (std::uint32_t gap = random() % 40; gap != 0; --gap) {
+      all.push_back(static_cast<std::uint32_t>(random()) | 1u << 20);
+    }
+    all.push_back(1);
+  }
+  EXPECT_FALSE(marker_of(events_of(all)));
+}
+
 TEST(Iterations, AllRanksChooseTheSame) {
-  // A rank that came later has seen less.
+  // A rank that came later has seen less, and one that is behind, too.
   std::vector<Event> all;
   for (std::uint32_t i = 0; i < 300; ++i) all.push_back({i % 6, milliseconds(i), 1, i});
-  const std::vector<Event> less(all.begin() + 63, all.end());
-  EXPECT_EQ(marker_of(all), marker_of(less));
+  for (int first = 0; first < 7; ++first) {
+    for (int last = 0; last < 7; ++last) {
+      const std::vector<Event> less(all.begin() + 60 + first, all.end() - last);
+      EXPECT_EQ(marker_of(all), marker_of(less)) << first << ' ' << last;
+    }
+  }
 }
 
 // A process with a ring: what is launched comes as far as its class is wanted.

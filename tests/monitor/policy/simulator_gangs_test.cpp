@@ -25,6 +25,32 @@ std::vector<std::size_t> gpus(std::size_t from, std::size_t count) {
   return out;
 }
 
+TEST(SimulatorGangs, TheirTextIsUnderstood) {
+  std::string why;
+  const auto gang =
+      parse_gang("high:gpus=0+2-4,gpu_ms=5,cpu_ms=1,limit=30%,start_s=2,name=train", 5, why);
+  ASSERT_TRUE(gang) << why;
+  EXPECT_EQ(gang->priority, Priority::kHigh);
+  EXPECT_EQ(gang->gpus, (std::vector<std::size_t>{0, 2, 3, 4}));
+  EXPECT_DOUBLE_EQ(gang->gpu_ms, 5);
+  EXPECT_DOUBLE_EQ(gang->cpu_ms, 1);
+  EXPECT_DOUBLE_EQ(gang->limit, 0.3);
+  EXPECT_DOUBLE_EQ(gang->start_s, 2);
+  EXPECT_EQ(gang->name, "train");
+  EXPECT_EQ(parse_gang("low:gpus=1,cpu_ms=1", 2, why)->name, "low:gpus=1");
+}
+
+TEST(SimulatorGangs, WhatIsNotUnderstoodIsSaid) {
+  for (const char* text :
+       {"", "low", "huge:gpus=0", "low:gpus=", "low:gpus=2", "low:gpus=0+0", "low:gpus=0-1+1",
+        "low:gpus=1-0", "low:gpus=0.5", "low:gpus=0%", "low:gpus=0,gpus=1", "low:gpus=0,gpu_ms=0",
+        "low:gpus=0,gpu_ms=x", "low:gpus=0,speed=3", "low:gpus=0,name=", "low:gpus=-1"}) {
+    std::string why;
+    EXPECT_FALSE(parse_gang(text, 2, why)) << text;
+    EXPECT_NE(why.find("CLASS:gpus=GPUS"), std::string::npos) << text;
+  }
+}
+
 TEST(SimulatorGangs, TwoGangsOnTheSameGpusHaveHalfEachAndWaitForNothing) {
   const std::vector<GangSpec> jobs(2, GangSpec{.gpus = {0, 1}});
   const GangsResult played = simulate_gangs(jobs, exclusive(2));

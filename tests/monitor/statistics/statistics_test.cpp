@@ -117,6 +117,86 @@ TEST_F(Statistics, IterationsAreFoundAmongManyKernels) {
   EXPECT_NEAR(process()["iterations_per_second"].get<double>(), 20, 0.2);
 }
 
+TEST_F(Statistics, ARecordOfThisMomentIsNotOld) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 40; ++i) {
+    rig.pass(milliseconds(100));
+    rig.now += milliseconds(1);  // it is launched after the monitor has read its clock
+    collective(first);
+    rig.now -= milliseconds(1);
+    rig.pass(milliseconds(0));
+  }
+  EXPECT_NEAR(process()["iterations_per_second"].get<double>(), 10, 0.2);
+}
+
+TEST_F(Statistics, BytesOfCollectivesAreTheirWeight) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 100; ++i) {
+    collective(first, kGather, 1 << 20);
+    if (i % 5 == 0) collective(first, kReduce, 4);  // a log
+    rig.pass(milliseconds(100));
+  }
+  EXPECT_EQ(process()["iterations"], 100);
+}
+
+TEST_F(Statistics, CollectivesOfOneRankAreNoSequence) {
+  place(first, 0, 1);
+  ask();
+  pass(seconds(1));
+  EXPECT_EQ(process()["iterations_source"], "launches");
+  for (int i = 0; i < 100; ++i) {
+    kernel(first, 7);
+    for (int n = 0; n < i % 7 * 3; ++n) collective(first);
+    rig.pass(milliseconds(100));
+  }
+  EXPECT_EQ(process()["iterations"], 100);
+}
+
+TEST_F(Statistics, WhatWasLaunchedUnaskedIsLost) {
+  ask();
+  pass(seconds(1));
+  for (int i = 0; i < 40; ++i) {
+    kernel(first, 7);
+    rig.pass(milliseconds(100));
+  }
+  const json before = process();
+  pass(Progress::kRecordsFor);
+  ask();
+  pass(seconds(1));
+  EXPECT_GT(process()["iterations_counted_anew"], before["iterations_counted_anew"]);
+}
+
+TEST_F(Statistics, ProcessesWithoutPeersAreNotLate) {
+  ask();
+  pass(seconds(1));
+  for (int i = 0; i < 40; ++i) {
+    kernel(first, 7);
+    rig.pass(milliseconds(30));
+    kernel(second, 7);
+    rig.pass(milliseconds(70));
+  }
+  EXPECT_EQ(process(1)["iterations"], 40);
+  EXPECT_TRUE(process(1)["late_seconds"].is_null());
+}
+
+TEST_F(Statistics, WhatOnlyOneRankStillKnowsDoesNotCount) {
+  place(first, 0);
+  place(second, 1);
+  for (int i = 0; i < 40; ++i) {
+    collective(first);
+    rig.pass(milliseconds(30));
+    collective(second);
+    rig.pass(milliseconds(70));
+  }
+  for (int i = 0; i < 40; ++i) {
+    collective(first);
+    rig.pass(milliseconds(10));
+  }
+  EXPECT_NEAR(process(1)["late_seconds"].get<double>(), 0.03, 1e-6);
+}
+
 TEST_F(Statistics, LostRecordsAreNoIterations) {
   place(first, 0);
   place(second, 1);
@@ -180,6 +260,62 @@ TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4 * 0.75, 1e-9);
   usage.tick(rig.monitor.registry(), seconds(1000));
   EXPECT_NEAR(usage.of(job).gpu_seconds, 5 * 0.75, 1e-9) << "the monitor stood still";
+}
+
+TEST_F(Statistics, MoreThanTheWholeGpuIsTheWholeGpu) {
+  Usage usage;
+  const Job& job = rig.monitor.registry().jobs().begin()->second;
+  first.client->lanes[0].share_got = 1.75;
+  second.client->lanes[0].share_got = 0;
+  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  EXPECT_NEAR(usage.of(job).gpu_seconds, 4, 1e-9);
+}
+
+TEST_F(Statistics, AJobWaitsForTheWorstThatHoldsAnyOfItsProcesses) {
+  Usage usage;
+  const Job& job = rig.monitor.registry().jobs().begin()->second;
+  for (const Joined* each : {&first, &second}) {
+    each->shim.page().gates[0].held_threads = 1;
+    each->client->lanes[0].order.closed = each == &first ? abi::kClosedByLimit : 0;
+  }
+  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  second.client->lanes[0].order.closed = abi::kClosedByTurn;
+  for (int i = 21; i <= 40; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  EXPECT_EQ(usage.of(job).waits.at(stalls::Hold::kLimit), seconds(8));
+  EXPECT_FALSE(usage.of(job).waits.contains(stalls::Hold::kTurn));
+}
+
+TEST_F(Statistics, AJobThatHasEndedIsForgotten) {
+  Usage usage;
+  first.client->lanes[0].share_got = 1;
+  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  const Job job = rig.monitor.registry().jobs().begin()->second;
+  EXPECT_GT(usage.of(job).gpu_seconds, 0);
+  rig.dies(first);
+  rig.dies(second);
+  ASSERT_TRUE(rig.monitor.registry().jobs().empty());
+  usage.tick(rig.monitor.registry(), seconds(5));
+  EXPECT_EQ(usage.of(job).gpu_seconds, 0);
+}
+
+TEST_F(Statistics, WhatHoldsAProcessIsTheFirstOfTheList) {
+  Job job = rig.monitor.registry().jobs().begin()->second;
+  Client& client = *first.client;
+  const auto hold = [&] { return hold_of(rig.monitor.registry(), job, client); };
+  using stalls::Hold;
+  EXPECT_EQ(hold(), Hold::kNone);
+  client.lanes[0].order.closed = abi::kClosedByTurn;
+  EXPECT_EQ(hold(), Hold::kNone) << "nobody comes to the gate";
+  first.shim.page().gates[0].held_threads = 1;
+  EXPECT_EQ(hold(), Hold::kTurn);
+  client.lanes[0].order.closed = abi::kClosedByTurn | abi::kClosedByLimit;
+  EXPECT_EQ(hold(), Hold::kLimit);
+  job.gang.stage = GangHold::Stage::kGathering;
+  EXPECT_EQ(hold(), Hold::kCut);
+  client.lanes[0].waits_since = seconds(1);
+  EXPECT_EQ(hold(), Hold::kMemory);
+  job.pause.on = true;
+  EXPECT_EQ(hold(), Hold::kPause);
 }
 
 TEST_F(Statistics, ARankThatOthersWaitForIsListedAndLogged) {

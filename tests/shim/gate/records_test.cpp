@@ -17,12 +17,11 @@ class Records : public GateTest {
     for (auto& word : page().recorded_classes) word.store(~std::uint64_t{0});
   }
   void ask() { lane().attention.fetch_or(abi::kRecordLaunches); }
-  // A kernel with a grid of so many blocks.
-  CUresult kernel(std::uintptr_t function, unsigned blocks) {
+  // A kernel with such a grid.
+  CUresult kernel(std::uintptr_t function, unsigned x, unsigned y = 1, unsigned z = 1) {
     return rules::launch([](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             unsigned, CUstream) { return CUDA_SUCCESS; },
-                         reinterpret_cast<CUfunction>(function), blocks, 1u, 1u, 1u, 1u, 1u, 0u,
-                         first_);
+                         reinterpret_cast<CUfunction>(function), x, y, z, 1u, 1u, 1u, 0u, first_);
   }
   CUresult graph(std::uintptr_t executable) {
     return rules::graph_launch([](CUgraphExec, CUstream) { return CUDA_SUCCESS; },
@@ -53,8 +52,12 @@ TEST_F(Records, AKernelIsToldByItsFunctionAndGrid) {
   EXPECT_NE(last().what.load(), what);
   kernel(0x1040, 1);
   EXPECT_NE(last().what.load(), what);
+  kernel(0x1000, 1, 2);
+  EXPECT_NE(last().what.load(), what);
+  kernel(0x1000, 1, 1, 2);
+  EXPECT_NE(last().what.load(), what);
   graph(0x1000);
-  EXPECT_EQ(count(), 5u);
+  EXPECT_EQ(count(), 7u);
 }
 
 TEST_F(Records, OnlyWantedClassesAreRecorded) {
@@ -87,6 +90,21 @@ TEST_F(Records, TheRingHoldsTheLastOnes) {
   EXPECT_EQ(page().records[0].number.load(), abi::kRecords + 1);
   EXPECT_EQ(page().records[2].what.load(), abi::kRecords + 3);
   EXPECT_EQ(page().records[3].what.load(), 4u);
+}
+
+TEST_F(Records, ARecordHasTheMicrosecondOfItsLaunch) {
+  const auto before = static_cast<std::uint32_t>(monotonic_ns() / 1000);
+  records::note(1, 0);
+  const auto behind = static_cast<std::uint32_t>(monotonic_ns() / 1000);
+  EXPECT_LE(last().time_us.load() - before, behind - before);
+}
+
+TEST_F(Records, NoRecordHasTheNumberOfOneThatIsWritten) {
+  records::note(1, 0);
+  page().recorded.store(~0u);
+  const std::uint32_t what = page().records[abi::kRecords - 1].what.load();
+  records::note(what + 1, 0);
+  EXPECT_EQ(page().records[abi::kRecords - 1].what.load(), what);
 }
 
 TEST_F(Records, BytesBeyondTheWordAreTheMost) {
