@@ -48,7 +48,7 @@ inline constexpr ncclDataType_t kNcclInt8 = 0, kNcclUint8 = 1, kNcclInt32 = 2, k
                                 kNcclInt64 = 4, kNcclUint64 = 5, kNcclFloat16 = 6, kNcclFloat32 = 7,
                                 kNcclFloat64 = 8, kNcclBfloat16 = 9, kNcclFloat8e4m3 = 10,
                                 kNcclFloat8e5m2 = 11;
-inline constexpr ncclRedOp_t kNcclSum = 0;
+inline constexpr ncclRedOp_t kNcclSum = 0, kNcclAvg = 4;
 
 // Bytes of an element; 0 for a type that is newer than this table.
 constexpr std::size_t nccl_type_bytes(ncclDataType_t type) {

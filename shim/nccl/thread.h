@@ -10,6 +10,7 @@
 
 #include "shim/gate/hold.h"
 #include "shim/nccl/communicators.h"
+#include "shim/nccl/norms.h"
 #include "shim/no_copy.h"
 
 namespace switchyard::shim::nccl {
@@ -21,6 +22,9 @@ struct Expected {
 };
 inline constexpr unsigned kMostExpected = 16;
 
+// Sums of a group that may be measured.
+inline constexpr unsigned kMostSums = 64;
+
 struct Thread {
   unsigned inside = 0;  // calls of NCCL that are on
   unsigned groups = 0;  // that are open
@@ -28,6 +32,8 @@ struct Thread {
   unsigned expecting = 0;
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];
+  unsigned summing = 0;  // more than there is room for: none of the group's is measured
+  norms::Sum sums[kMostSums];
 };
 static_assert(std::is_trivially_destructible_v<Thread>);
 
