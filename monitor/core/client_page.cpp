@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -403,26 +404,70 @@ std::optional<RecordReport> read_record(const abi::Page& page, std::uint32_t num
   return out;
 }
 
-}  // namespace
+std::optional<NormReport> read_norm(const abi::Page& page, std::uint32_t number) {
+  if (number == 0) return std::nullopt;
+  const abi::Norm& from = page.norms[(number - 1) % abi::kNorms];
+  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  const NormReport out{from.what.load(std::memory_order_relaxed),
+                       from.launched.load(std::memory_order_relaxed),
+                       from.elements.load(std::memory_order_relaxed),
+                       std::bit_cast<double>(from.before.load(std::memory_order_relaxed)),
+                       std::bit_cast<double>(from.after.load(std::memory_order_relaxed))};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
+  return out;
+}
 
-std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
+// What a ring of `size` got since the last call. `read`: one of it, by its number.
+template <typename Report, typename Read>
+std::uint32_t read_ring(std::uint32_t recorded, std::uint32_t size, RecordCursor& cursor,
+                        std::vector<Report>& out, Read read) {
   const std::uint32_t came = recorded - cursor.read;
-  const std::uint32_t first = came > abi::kRecords ? recorded - abi::kRecords : cursor.read;
+  const std::uint32_t first = came > size ? recorded - size : cursor.read;
   const std::uint32_t unfinished = std::exchange(cursor.unfinished, 0);
   for (std::uint32_t number = first + 1; number != recorded + 1; ++number) {
-    const auto record = read_record(page(), number);
+    const auto record = read(number);
     if (record) {
       out.push_back(*record);
-    } else if (number != unfinished && number != 0 && recorded - number < abi::kRecords / 2) {
+    } else if (number != unfinished && number != 0 && recorded - number < size / 2) {
       // Its writer gets time until the next call.
       cursor.unfinished = number;
-      const std::uint32_t read = std::exchange(cursor.read, number - 1);
-      return number - 1 - read;
+      const std::uint32_t before = std::exchange(cursor.read, number - 1);
+      return number - 1 - before;
     }
   }
   cursor.read = recorded;
   return came;
+}
+
+}  // namespace
+
+std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
+  return read_ring(page().recorded.load(std::memory_order_acquire), abi::kRecords, cursor, out,
+                   [&](std::uint32_t number) { return read_record(page(), number); });
+}
+
+std::uint32_t ClientPage::read_norms(RecordCursor& cursor, std::vector<NormReport>& out) const {
+  return read_ring(page().normed.load(std::memory_order_acquire), abi::kNorms, cursor, out,
+                   [&](std::uint32_t number) { return read_norm(page(), number); });
+}
+
+void ClientPage::write_norm_order(const CommunicatorReport& communicator,
+                                  const noise::Cadence& cadence) {
+  if (page().communicators[communicator.slot].id.load(std::memory_order_relaxed) !=
+      communicator.id) {
+    return;
+  }
+  abi::NormOrder& to = page().norm_orders[communicator.slot];
+  store_if_other(to.elements, cadence.elements);
+  if (to.stride.load(std::memory_order_relaxed) != cadence.stride) {
+    to.stride.store(cadence.stride, std::memory_order_release);
+  }
+}
+
+std::uint32_t ClientPage::unmeasured() const {
+  constexpr std::uint32_t kKnown = bit_of(Unmeasured::kEnd) - 1;
+  return page().unmeasured.load(std::memory_order_relaxed) & kKnown;
 }
 
 std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& communicator,

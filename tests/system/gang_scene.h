@@ -83,7 +83,7 @@ class Gang : public Scene {
                   {"SWITCHYARD_JOB", name},
                   {"SWITCHYARD_NAME", name}};
       all.insert(all.end(), changes.begin(), changes.end());
-      made.push_back(start({built("tests/jobs/job_nccl"), in_folder("id-" + name),
+      made.push_back(start({built("tests/jobs/" + program_), in_folder("id-" + name),
                             std::to_string(ranks), std::to_string(rank)},
                            all));
     }
@@ -121,6 +121,7 @@ class Gang : public Scene {
     });
   }
 
+  std::string program_ = "job_nccl";
   Ranks ranks_;
 };
 

@@ -66,6 +66,16 @@ TEST(Settings, MemoryIsParkedAtOneOfThreePlaces) {
   }
 }
 
+TEST(Settings, StepsAreCountedByANumberOrByYesAndNo) {
+  EXPECT_EQ(parse_every("yes"), 1U);
+  EXPECT_EQ(parse_every("no"), 0U);
+  EXPECT_EQ(parse_every("8"), 8U);
+  EXPECT_EQ(parse_every("999999"), 999999U);
+  for (const char* wrong : {"", "0", "-1", "1.5", "1000000", "Yes", "8 ", "none"}) {
+    EXPECT_FALSE(parse_every(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
   for (const char* none : {"none", "None", "NONE"}) {
     ASSERT_TRUE(parse_quota(none));

@@ -95,12 +95,14 @@ json rate_progress(const json& before, const json& after, double seconds) {
   const double used = real_of(after, "gpu_seconds").value_or(0);
   const double used_before = real_of(before, "gpu_seconds").value_or(0);
   const auto stalls = after.find("stalls");
+  const auto noise = after.find("gradient_noise");
   return {{"iterations_per_second", best ? json(*best) : json(nullptr)},
           {"iterations_source", source},
           {"slowest_rank", slowest_of(after)},
           {"gpu_seconds", std::max(used - used_before, 0.0)},
           {"waits_ratio", share_of_waits(before, after, seconds)},
-          {"stalls", stalls != after.end() ? *stalls : json::array()}};
+          {"stalls", stalls != after.end() ? *stalls : json::array()},
+          {"gradient_noise", noise != after.end() ? *noise : json(nullptr)}};
 }
 
 bool still_measuring(const json& job) {
