@@ -98,6 +98,14 @@
 //
 //     monitor: timing_until = timed + n        client: times while timed + begun < timing_until
 //
+// Norms: of collectives that may be gradients, what the rank sent and received, as a ring like that
+// of the records. With --gradient-noise=EVERY the monitor says by which collective a step is known
+// (NormOrder), and each EVERY-th one is measured. Which one that is, is told by the number of the
+// collective, so all ranks measure the same without talking to each other.
+//
+//     a collective of order.elements: number / stride % EVERY == 0 → measured from here on, or not
+//     stride 0, or none of that size for long                      → all are measured
+//
 // Trust. Each side treats the other's words as hostile: copy, check, use. The size is sealed.
 // Zero-filled memory is a valid page in which nothing is promised; `magic` is written last.
 //
@@ -113,20 +121,22 @@
 
 #include "switchyard/card.h"
 #include "switchyard/collectives.h"
+#include "switchyard/norms.h"
 #include "switchyard/stays.h"
 
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 9;
+inline constexpr std::uint32_t kLayoutVersion = 10;
 inline constexpr unsigned kMaxGpus = 16;
-inline constexpr std::size_t kPageBytes = 28672;
+inline constexpr std::size_t kPageBytes = 40960;
 inline constexpr std::size_t kMemoriesOffset = 5632;
 inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
 inline constexpr std::size_t kResidenciesOffset = 12288;
 inline constexpr std::size_t kCommunicatorsOffset = 14336;
 inline constexpr std::size_t kRecordsOffset = 16384;
 inline constexpr std::size_t kTimingsOffset = 24576;
+inline constexpr std::size_t kNormsOffset = 28672;
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -447,6 +457,30 @@ inline constexpr std::uint32_t kTimingMarks = 256;
 constexpr std::uint32_t timing_mark(unsigned lane, TimingMark mark) {
   return kLaunchRecord | (lane * kTimingMarks + static_cast<std::uint32_t>(mark));
 }
+// One collective of which both norms are known.
+struct Norm {
+  Word32 number;    // 0: it is being written
+  Word32 what;      // norm_record()
+  Word64 launched;  // its number in the communicator
+  Word64 elements;  // of the whole gradient
+  Word64 before;    // the squared norm of what was sent, the bits of a double,
+  Word64 after;     // and of what was received
+};
+inline constexpr unsigned kNorms = 256;
+static_assert(sizeof(Norm) == 40, "the norm's layout changed: raise kLayoutVersion");
+
+// Norm::what: its communicator's slot, and how the result relates to what was sent.
+inline constexpr std::uint32_t kNormSummed = 1u << 8;     // not averaged
+inline constexpr std::uint32_t kNormScattered = 1u << 9;  // each rank has a part of the result
+
+// By which collective of a communicator a step is known; the monitor's. Zeroes: by none (yet).
+struct NormOrder {
+  Word64 elements;
+  Word32 stride;  // operations from one step to the next; stored with release after `elements`
+  std::uint8_t reserved[4];
+};
+
+static_assert(static_cast<unsigned>(Unmeasured::kEnd) <= 32, "no bit is left for another reason");
 
 struct Page {
   Head head;
@@ -470,10 +504,8 @@ struct Page {
   JobCard card;
 
   // --- client → monitor ---
-  Word32 unwatched;  // communicators that live and for which no slot was free
-  Word32 stopped;    // threads that sleep at the cut now
-  Word64 entered;    // launches of collectives that have begun, in calls of NCCL and by graphs,
-  Word64 left;       // and that have returned; both only grow
+  Word64 entered;  // launches of collectives that have begun, in calls of NCCL and by graphs,
+  Word64 left;     // and that have returned; both only grow
 
   Lane lanes[kMaxGpus];
   Memory memories[kMaxGpus];  // memory i belongs to lane i; it fills what was reserved here
@@ -486,13 +518,22 @@ struct Page {
   // --- client → monitor ---
   Record records[kRecords];
   Record timings[kTimings];
+
+  Word32 normed;      // how many norms there were, as `recorded`
+  Word32 unmeasured;  // why collectives were not measured: a bit for each reason (norms.h)
+  Word32 unwatched;   // communicators that live and for which no slot was free
+  Word32 stopped;     // threads that sleep at the cut now
+  std::uint8_t reserved_norms[48];
+  NormOrder norm_orders[kMostCommunicators];  // monitor → client
+  Norm norms[kNorms];
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
                   offsetof(Page, gates) == kGatesOffset &&
                   offsetof(Page, residencies) == kResidenciesOffset &&
                   offsetof(Page, communicators) == kCommunicatorsOffset &&
                   offsetof(Page, records) == kRecordsOffset &&
-                  offsetof(Page, timings) == kTimingsOffset && sizeof(Page) <= kPageBytes,
+                  offsetof(Page, timings) == kTimingsOffset &&
+                  offsetof(Page, normed) == kNormsOffset && sizeof(Page) <= kPageBytes,
               "the page's layout changed: raise kLayoutVersion");
 
 }  // namespace switchyard::abi

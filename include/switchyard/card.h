@@ -12,7 +12,8 @@ namespace switchyard {
 
 // KNOB(field, ENVIRONMENT SUFFIX, capacity of its text with the terminating zero, default text,
 //      kind of value (settings.h), option of `run` or null, the value's name in --help; null: a
-//      flag, which means "yes", whether `set` may change it, what it means to a person)
+//      flag, which means "yes"; "[=N]": a flag that may have a value, whether `set` may change it,
+//      what it means to a person)
 // What expands the list names the columns that it needs, and ends with `...`.
 #define SWITCHYARD_KNOBS(KNOB)                                                                    \
   KNOB(job, "JOB", 64, "", Name, nullptr, "ID", false, "")                                        \
@@ -43,7 +44,9 @@ namespace switchyard {
   KNOB(guard, "GUARD", 8, "", Guard, "--guard", "PART", true,                                     \
        "others are held back when they take more than this of its iterations per second")         \
   KNOB(urgent_collectives, "URGENT_COLLECTIVES", 8, "no", YesNo, "--urgent-collectives", nullptr, \
-       false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")
+       false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")           \
+  KNOB(gradient_noise, "GRADIENT_NOISE", 8, "no", Every, "--gradient-noise", "[=N]", false,       \
+       "measure how noisy the gradients of a data-parallel training are, each Nth step")
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
@@ -52,6 +55,6 @@ struct JobCard {
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
 };
-static_assert(sizeof(JobCard) == 312, "the card is part of the page: raise abi::kLayoutVersion");
+static_assert(sizeof(JobCard) == 320, "the card is part of the page: raise abi::kLayoutVersion");
 
 }  // namespace switchyard

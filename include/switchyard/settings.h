@@ -39,6 +39,8 @@ inline constexpr char kMemoryForms[] =
 inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kParkForms[] = "host, peer or auto";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
+inline constexpr char kEveryForms[] =
+    "a number of steps from 1 to 999999, yes (the same as 1) or no";
 inline constexpr char kYesNoForms[] = "yes or no";
 inline constexpr char kPauseForms[] =
     "a time such as 60s, 5m or 1h30m, above 0 and up to 24h, or none";
@@ -56,6 +58,18 @@ inline std::optional<bool> parse_yes_no(std::string_view text) {
   if (text == "yes") return true;
   if (text == "no") return false;
   return std::nullopt;
+}
+
+// Each so many steps; 0, for "no": never.
+inline std::optional<std::uint32_t> parse_every(std::string_view text) {
+  if (const auto answer = parse_yes_no(text)) return *answer ? 1 : 0;
+  if (text.empty() || text.size() > 6) return std::nullopt;
+  std::uint32_t number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    number = number * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  return number != 0 ? std::optional(number) : std::nullopt;
 }
 
 // What an allocation beyond the quota gets: the driver's error, or a wait for memory.
@@ -325,6 +339,7 @@ using Deadline = Kind<&parse_deadline, kDeadlineForms>;
 using Memory = Kind<&parse_quota, kMemoryForms>;
 using OnOom = Kind<&parse_on_oom, kOnOomForms>;
 using Timeout = Kind<&parse_seconds, kSecondsForms>;
+using Every = Kind<&parse_every, kEveryForms>;
 using YesNo = Kind<&parse_yes_no, kYesNoForms>;
 using Park = Kind<&parse_park, kParkForms>;
 using Guard = Kind<&parse_guard, kGuardForms>;

@@ -130,7 +130,7 @@ struct Hello {
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint64_t used_bytes[abi::kMaxGpus];  // charged already (kRejoin)
 };
-static_assert(sizeof(Hello) == 16 + 312 + 64 + 16 + abi::kMaxGpus * 24);
+static_assert(sizeof(Hello) == 16 + 320 + 64 + 16 + abi::kMaxGpus * 24);
 
 // Welcome::features
 inline constexpr std::uint32_t kSharesMemory = 1u << 0;  // kShare and its like

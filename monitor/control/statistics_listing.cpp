@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "switchyard/collectives.h"
+#include "switchyard/norms.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -34,6 +35,34 @@ json list_stall(const ToldStall& told, Time now) {
       {"does", key_of(told.doing)},
       {"held_by", held != nullptr ? json(held) : json(nullptr)},
       {"held_seconds", held != nullptr ? age(stall.held_since, now) : json(nullptr)},
+  };
+}
+
+json or_null(bool known, double value) { return known ? json(value) : json(nullptr); }
+
+// Null: the job doesn't ask for it.
+json list_noise(Monitor& monitor, const Job& job) {
+  if (job.knobs.gradient_noise == 0) return nullptr;
+  const GradientNoise::Report said = monitor.statistics().noise.of(monitor.registry(), job);
+  json unmeasured = json::array();
+  for (std::uint32_t why = 0; why < std::size(kUnmeasured); ++why) {
+    if ((said.unmeasured >> why & 1) != 0) unmeasured.push_back(kUnmeasured[why].key);
+  }
+  const noise::Result result = said.result.value_or(noise::Result{});
+  const bool known = said.result.has_value();
+  return {
+      {"state", key_of(said.state)},
+      {"every", job.knobs.gradient_noise},
+      {"communicator",
+       said.communicator != 0 ? json(fmt::format("{:016x}", said.communicator)) : json(nullptr)},
+      {"ranks", said.ranks},
+      {"telling_ranks", said.telling},
+      {"steps", result.steps},
+      {"critical_batch_ratio", or_null(result.ratio.has_value(), result.ratio.value_or(0))},
+      {"critical_batch_spread", or_null(result.ratio.has_value(), result.spread)},
+      {"gradient_square", or_null(known, result.smoothed.gradient)},
+      {"gradient_variance", or_null(known, result.smoothed.variance)},
+      {"unmeasured", std::move(unmeasured)},
   };
 }
 
@@ -97,6 +126,7 @@ std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& li
   listing["gpu_seconds"] = sums.gpu_seconds;
   listing["waits_seconds"] = std::move(waits);
   listing["stalls"] = std::move(stalled);
+  listing["gradient_noise"] = list_noise(monitor, job);
   return count;
 }
 

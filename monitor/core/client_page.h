@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "monitor/policy/bursts.h"
+#include "monitor/policy/gradient_noise.h"
 #include "monitor/policy/launch_classes.h"
 #include "monitor/policy/slices.h"
 #include "switchyard/abi.h"
@@ -138,6 +139,15 @@ struct RecordReport {
   std::uint32_t time_us = 0;
   std::uint32_t what = 0;
   std::uint32_t bytes = 0;
+};
+
+// A collective of which both norms are known (abi.h: Norm), copied.
+struct NormReport {
+  std::uint32_t what = 0;
+  std::uint64_t launched = 0;
+  std::uint64_t elements = 0;
+  double before = 0;
+  double after = 0;
 };
 
 // How far a client's records were read.
@@ -270,6 +280,12 @@ class ClientPage {
   std::uint32_t timed() const;
   // Up to which of them it may go on, if it may at all.
   void time_collectives(bool on, std::uint32_t until);
+  // The same for norms.
+  std::uint32_t read_norms(RecordCursor& cursor, std::vector<NormReport>& out) const;
+  // By which collective it shall know a step.
+  void write_norm_order(const CommunicatorReport& communicator, const noise::Cadence& cadence);
+  // Why it did not measure some, as bits that we know (switchyard/norms.h).
+  std::uint32_t unmeasured() const;
   // Which launches it records.
   void record_launches(bool on, const LaunchClasses::Set& classes);
 

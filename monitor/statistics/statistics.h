@@ -1,10 +1,12 @@
-// What people are told of the jobs: iterations, communication, GPU seconds, waits, and ranks that
-// others wait for. Of these only iterations decide something (monitor/adaptation).
+// What people are told of the jobs: iterations, communication, the gradient noise scale, GPU
+// seconds, waits, and ranks that others wait for. Of these only iterations decide something
+// (monitor/adaptation).
 //
 // Threading: one thread, the monitor's.
 #pragma once
 
 #include "monitor/statistics/communication.h"
+#include "monitor/statistics/gradient_noise.h"
 #include "monitor/statistics/progress.h"
 #include "monitor/statistics/stall_watch.h"
 #include "monitor/statistics/usage.h"
@@ -16,6 +18,7 @@ struct Statistics {
   Progress progress;
   Usage usage;
   StallWatch stalls;
+  GradientNoise noise;
 
   // Somebody wants to know what takes a little of the jobs' time.
   void ask(Time now) {
@@ -27,6 +30,7 @@ struct Statistics {
     progress.tick(registry, now);
     usage.tick(registry, now);
     stalls.tick(registry, now);
+    noise.tick(registry);
   }
 };
 

@@ -61,7 +61,7 @@ inline constexpr ncclDataType_t kNcclInt8 = 0, kNcclUint8 = 1, kNcclInt32 = 2, k
                                 kNcclInt64 = 4, kNcclUint64 = 5, kNcclFloat16 = 6, kNcclFloat32 = 7,
                                 kNcclFloat64 = 8, kNcclBfloat16 = 9, kNcclFloat8e4m3 = 10,
                                 kNcclFloat8e5m2 = 11;
-inline constexpr ncclRedOp_t kNcclSum = 0;
+inline constexpr ncclRedOp_t kNcclSum = 0, kNcclAvg = 4;
 // From here on: made by ncclRedOpCreatePreMulSum, for one communicator.
 inline constexpr ncclRedOp_t kNcclOwnOps = 5;
 

@@ -156,8 +156,9 @@ int add(ncclComm_t comm, const Birth& birth) {
   shown.last_kind.store(0, std::memory_order_relaxed);
   shown.last_bytes.store(0, std::memory_order_relaxed);
   shown.last_ns.store(0, std::memory_order_relaxed);
-  // The one word of the monitor's: what it asked of the slot's last communicator is no target.
+  // The monitor's words: what it asked of the slot's last communicator is not for this one.
   shown.target.store(0, std::memory_order_relaxed);
+  page().norm_orders[slot].stride.store(0, std::memory_order_relaxed);
   shown.id.store(birth.id, std::memory_order_relaxed);
   tell_place(shown, truth);
   shown.use.store(static_cast<std::uint32_t>(birth.lane) + 1, std::memory_order_release);
@@ -179,6 +180,9 @@ void end(ncclComm_t comm) {
 
 int ranks(int slot) { return g_state.truths[slot].ranks.load(std::memory_order_relaxed); }
 int rank(int slot) { return g_state.truths[slot].rank.load(std::memory_order_relaxed); }
+std::uint64_t launched(int slot) {
+  return g_state.truths[slot].launched.load(std::memory_order_relaxed);
+}
 int lane(int slot) { return g_state.truths[slot].lane.load(std::memory_order_relaxed); }
 
 std::uint64_t id(int slot) { return g_state.truths[slot].id; }

@@ -96,6 +96,8 @@ int ranks(int slot);
 int rank(int slot);
 int lane(int slot);
 std::uint64_t id(int slot);
+// Operations that count, so far: the number of the last one.
+std::uint64_t launched(int slot);
 void learn(int slot, int rank, int ranks);
 
 // Whether every communicator has reached the target that the monitor has set for it.

@@ -47,6 +47,28 @@ void expect(int slot, const Step& step, CUstream stream) {
   t_nccl.any = true;
 }
 
+// Its number among those of its communicator, so before it is expected itself.
+void expect_sum(const norms::Sum& sum) {
+  const unsigned at = t_nccl.summing++;
+  if (at >= kMostSums) return;
+  t_nccl.sums[at] = sum;
+  t_nccl.sums[at].ordinal = t_nccl.pending[sum.slot].launched + 1;
+}
+
+void begin_group_norms(GroupNorms& all) {
+  if (t_nccl.summing > kMostSums) norms::pass_over(Unmeasured::kGroup);
+  for (unsigned i = 0; i < t_nccl.summing && t_nccl.summing <= kMostSums; ++i) {
+    const norms::Sum& sum = t_nccl.sums[i];
+    all.norms[i] = norms::begin(sum, communicators::launched(sum.slot) + sum.ordinal);
+  }
+}
+
+void end_group_norms(const GroupNorms& all, ncclResult_t answer) {
+  for (unsigned i = 0; i < t_nccl.summing && t_nccl.summing <= kMostSums; ++i) {
+    norms::end(all.norms[i], t_nccl.sums[i], answer);
+  }
+}
+
 bool group_counts() {
   bool counts = false;
   for_pending([&](int, const Step& step) { counts = counts || step.launched != 0; });
@@ -82,6 +104,7 @@ void forget_group() {
   group_streams::forget();
   if (!t_nccl.any) return;
   t_nccl.any = false;
+  t_nccl.summing = 0;
   for (Step& step : t_nccl.pending) step = {};
 }
 
@@ -129,7 +152,22 @@ void launched_later(ncclComm_t comm, ncclResult_t state) {
   if (comm != t_nccl.later || comm == nullptr || state == kNcclInProgress) return;
   spans::end(t_nccl.begun, state == kNcclSuccess);
   t_nccl.later = nullptr;
-}
+  norms::Sum sum_of(int slot, const Operation& operation) {
+    const bool scattered = operation.kind == Collective::kReduceScatter;
+    if (!scattered && operation.kind != Collective::kAllReduce) return {};
+    const auto ranks = static_cast<std::size_t>(communicators::ranks(slot));
+    norms::Sum sum;
+    sum.slot = slot;
+    sum.scattered = scattered;
+    sum.from = operation.from;
+    sum.to = operation.to;
+    sum.sent = scattered ? operation.count * ranks : operation.count;
+    sum.received = operation.count;
+    sum.type = operation.type;
+    sum.op = operation.op;
+    sum.stream = operation.stream;
+    return sum;
+  }
 
 }  // namespace rules
 }  // namespace switchyard::shim::nccl

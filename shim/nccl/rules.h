@@ -241,15 +241,24 @@ bool group_counts();
 void count_group(spans::Span& span);
 void take_group_back();
 void forget_group();
+// Its sums that may be gradients: what they send, and what they have received.
+struct GroupNorms {
+  norms::Norm norms[kMostSums];
+};
+void begin_group_norms(GroupNorms& all);
+void end_group_norms(const GroupNorms& all, ncclResult_t answer);
 
 template <typename Original>
 ncclResult_t launch_group(const Original& original) {
   const Launch launch(group_counts());
+  GroupNorms norms;
+  begin_group_norms(norms);
   spans::Span span;
   count_group(span);
   group_streams::join();
   const ncclResult_t result = original();
   timed(span, t_nccl.together ? communicators::handle(t_nccl.slot) : nullptr, result);
+  end_group_norms(norms, result);
   if (taken(result)) {
     group_streams::join();
   } else {
@@ -288,6 +297,10 @@ struct Operation {
   int peer;  // of a send or receive
   ncclComm_t comm;
   CUstream stream;
+  // Of one that reduces from a buffer into another, else null.
+  const void* from = nullptr;
+  const void* to = nullptr;
+  ncclRedOp_t op = 0;
 };
 
 // What it adds to the counts of its communicator.
@@ -296,6 +309,9 @@ void expect(int slot, const Step& step, CUstream stream);
 // Before it is launched: `launched` are, with these.
 void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
              CUstream stream);
+// The sum that it is, for its norms; of slot -1: it is none.
+norms::Sum sum_of(int slot, const Operation& operation);
+void expect_sum(const norms::Sum& sum);
 
 template <typename Original, typename Call>
 ncclResult_t launch(const Original& original, const Operation& operation, Call call) {
@@ -311,38 +327,53 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     if (original.ask(operation.comm, rank, ranks)) communicators::learn(slot, rank, ranks);
   }
   const Step step = step_of(slot, operation);
+  const norms::Sum sum = norms::on() ? sum_of(slot, operation) : norms::Sum{};
   if (captured(operation.stream, false)) {
     const CUgraph graph = graphs::captured_into(operation.stream);
     const Inside inside;
     const ncclResult_t result = call();
     if (taken(result)) graphs::note(graph, slot, step);
+    if (norms::may_be_gradient(sum)) norms::pass_over(Unmeasured::kGraph);
     return result;
   }
   if (t_nccl.groups != 0) {
     twins::stays(slot, operation.stream);
     const Inside inside;
     const ncclResult_t result = call();
-    if (taken(result)) expect(slot, step, operation.stream);
+    if (taken(result)) {
+      if (norms::may_be_gradient(sum)) expect_sum(sum);
+      expect(slot, step, operation.stream);
+    }
     return result;
   }
   const Launch launch(step.launched != 0);
+  const std::uint64_t launched = communicators::count(slot, step);
+  const norms::Norm norm = norms::begin(sum, launched);
   spans::Span span;
-  time_it(span, slot, step, communicators::count(slot, step), operation.stream);
+  time_it(span, slot, step, launched, operation.stream);
   const ncclResult_t result = call();
   timed(span, operation.comm, result);
+  norms::end(norm, sum, result);
   if (!taken(result)) communicators::take_back(slot, step);
   return result;
 }
 
 // The last two arguments are always the communicator and the stream; of a send or receive the one
 // before is the peer.
+template <Collective kKind>
+inline constexpr bool kIsSum =
+    kKind == Collective::kAllReduce || kKind == Collective::kReduceScatter;
+
 template <Collective kKind, typename Original, typename Call, typename... Tail>
-ncclResult_t launch(const Original& original, std::size_t count, ncclDataType_t type, Call call,
-                    Tail... tail) {
+ncclResult_t launch(const Original& original, const void* from, const void* to, std::size_t count,
+                    ncclDataType_t type, Call call, Tail... tail) {
   const std::tuple<Tail...> all(tail...);
   constexpr std::size_t kTail = sizeof...(Tail);
   Operation operation{kKind, count, type, -1, std::get<kTail - 2>(all), std::get<kTail - 1>(all)};
   if constexpr (is_point_to_point(kKind)) operation.peer = std::get<kTail - 3>(all);
+  if constexpr (kIsSum<kKind>) operation.op = std::get<0>(all);
+  operation.from = from;
+  operation.to = to;
   return launch(original, operation, call);
 }
 
@@ -351,7 +382,8 @@ template <Collective kKind, typename Original, typename... Tail>
 ncclResult_t operation(const Original& original, const void* from, void* to, std::size_t count,
                        ncclDataType_t type, Tail... tail) {
   return launch<kKind>(
-      original, count, type, [&] { return original(from, to, count, type, tail...); }, tail...);
+      original, from, to, count, type, [&] { return original(from, to, count, type, tail...); },
+      tail...);
 }
 
 // Where all ranks have a twin of the communicator, it goes there.
@@ -367,8 +399,8 @@ template <Collective kKind, typename Original, typename Buffer, typename... Tail
 ncclResult_t operation(const Original& original, Buffer* buffer, std::size_t count,
                        ncclDataType_t type, int root, Tail... tail) {
   return launch<kKind>(
-      original, count, type, [&] { return original(buffer, count, type, root, tail...); }, root,
-      tail...);
+      original, nullptr, nullptr, count, type,
+      [&] { return original(buffer, count, type, root, tail...); }, root, tail...);
 }
 
 }  // namespace switchyard::shim::nccl::rules

@@ -12,6 +12,7 @@
 #include "shim/gate/hold.h"
 #include "shim/gate/spans.h"
 #include "shim/nccl/communicators.h"
+#include "shim/nccl/norms.h"
 #include "shim/no_copy.h"
 
 namespace switchyard::shim::nccl {
@@ -31,6 +32,8 @@ struct GroupStream {
   bool operator==(const GroupStream&) const = default;
 };
 inline constexpr unsigned kMostGroupStreams = 16;
+// Sums of a group that may be measured.
+inline constexpr unsigned kMostSums = 64;
 
 struct Thread {
   unsigned inside = 0;     // calls of NCCL that are on
@@ -49,6 +52,8 @@ struct Thread {
   Step pending[abi::kMostCommunicators];
   unsigned streams = 0;
   GroupStream stream[kMostGroupStreams];
+  unsigned summing = 0;  // more than there is room for: none of the group's is measured
+  norms::Sum sums[kMostSums];
 };
 static_assert(std::is_trivially_destructible_v<Thread>);
 

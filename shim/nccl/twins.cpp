@@ -5,6 +5,7 @@
 
 #include "shim/client/process.h"
 #include "shim/log.h"
+#include "shim/nccl/norms.h"
 #include "shim/nccl/registrations.h"
 #include "shim/reset.h"
 
@@ -65,6 +66,7 @@ void come_to_life(Making& making, const Calls& calls) {
   if (expected.where == nullptr || *expected.where == nullptr) return;
   making.slot = communicators::add(*expected.where, expected.birth);
   if (making.slot < 0) return;
+  norms::born(making.slot, expected.birth.lane);
   g_state.unfit[making.slot].store(expected.birth.unfit, std::memory_order_relaxed);
   g_twin[making.slot].store(nullptr, std::memory_order_relaxed);
   making.rank = expected.birth.rank;
@@ -94,8 +96,10 @@ void ask(Making* all, unsigned count, Question question) {
 
 bool watch(Making& each) {
   const Birth& original = each.expected->birth;
-  return communicators::add(each.twin,
-                            {twin_id(original.id), each.rank, each.ranks, original.lane}) >= 0;
+  const int slot =
+      communicators::add(each.twin, {twin_id(original.id), each.rank, each.ranks, original.lane});
+  if (slot >= 0) norms::born(slot, original.lane);
+  return slot >= 0;
 }
 
 // One thread may have several ranks of one communicator: then in one group.

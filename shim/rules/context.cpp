@@ -1,6 +1,7 @@
 #include "shim/rules/context.h"
 
 #include "shim/log.h"
+#include "shim/nccl/norms.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::rules {
@@ -29,6 +30,13 @@ void contexts_changed(int device, int change) {
   wire::Charged answer{};
   if (process().joined.load(std::memory_order_acquire) != 0) {
     request(wire::kRefresh, device, 0, answer);
+  }
+}
+
+void work_gone(int device, std::uint64_t owner) {
+  gate::context_gone(device, owner);
+  if (device >= 0 && device < static_cast<int>(abi::kMaxGpus)) {
+    nccl::norms::context_gone(static_cast<unsigned>(device), owner);
   }
 }
 
@@ -63,7 +71,7 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   }
   forget_lane();
   if (result != CUDA_SUCCESS) return result;
-  gate::context_gone(device, reinterpret_cast<std::uintptr_t>(context));
+  work_gone(device, reinterpret_cast<std::uintptr_t>(context));
   pools::settle_all();
   if (device >= 0) contexts_changed(device, -1);
   return result;

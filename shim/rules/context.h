@@ -22,6 +22,8 @@ namespace switchyard::shim::rules {
 // Contexts of this process on `device` came or went by `change`; their memory is the monitor's to
 // measure. Does nothing in an unmanaged process.
 void contexts_changed(int device, int change);
+// The context has ended, and its work with it (owner: memory/owner.h).
+void work_gone(int device, std::uint64_t owner);
 
 // The mover has a context to copy by, and one that may have to leave though no memory can.
 void context_made(int device);
@@ -61,7 +63,7 @@ CUresult primary_end(Original original, CUdevice device) {
   }
   forget_lane();
   if (ended) {
-    gate::context_gone(device, 0);
+    work_gone(device, 0);
     pools::settle_all();
     contexts_changed(device, -1);
   }

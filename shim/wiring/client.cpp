@@ -11,6 +11,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
 #include "shim/nccl/communicators.h"
+#include "shim/nccl/norms.h"
 #include "shim/nvml/table.h"
 #include "shim/slices/groups.h"
 #include "shim/swap/mover.h"
@@ -46,6 +47,7 @@ bool carry_over(int fd, const wire::Hello& hello) {
   carry_pause(page(), fresh);
   swap::residency_page::carry_over(fresh);
   nccl::communicators::carry_over(fresh);
+  nccl::norms::carry_over(fresh);
   ::munmap(mapped, abi::kPageBytes);
   return true;
 }
@@ -76,7 +78,8 @@ bool look(std::uint64_t now_ns) {
   const bool follows = view::follow(now_ns);
   const bool drains = swap::admission::overrule(now_ns);
   numbers::give_up_stale(now_ns);
-  return follows || drains;
+  const bool norms = nccl::norms::collect();
+  return follows || drains || norms;
 }
 
 void heed_monitor() { groups::apply_wanted(); }

@@ -5,6 +5,7 @@
 #include "foreign_kernel.h"
 #include "memory.h"
 #include "modules.h"
+#include "shim/nccl/square_norm.h"
 #include "shim/swap/memory/digest_math.h"
 
 namespace fakecuda {
@@ -56,6 +57,21 @@ CUresult compute_digests(const Launch& launch, int gpu) {
     out[i].b = digest::of_words(words, digest::kPieceWords, argument<std::uint64_t>(launch, 2));
   }
   return touch ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+// As shim/nccl/square_norm.cu; the first block has all of it.
+CUresult compute_square_norm(const Launch& launch, int gpu) {
+  namespace norm = switchyard::shim::nccl::square_norm;
+  const auto count = argument<std::uint64_t>(launch, 1);
+  const auto type = static_cast<norm::Type>(argument<std::uint32_t>(launch, 2));
+  auto* out = reinterpret_cast<double*>(argument<std::uint64_t>(launch, 3));
+  const Touch touch(gpu, {span_at(launch, 0, count * norm::bytes_of(type), kRead),
+                          span_at(launch, 3, launch.grid[0] * sizeof *out, kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const double sum =
+      norm::of(reinterpret_cast<const void*>(argument<std::uint64_t>(launch, 0)), count, type);
+  for (unsigned i = 0; i < launch.grid[0]; ++i) out[i] = i == 0 ? sum : 0;
+  return CUDA_SUCCESS;
 }
 
 CUresult fill(const Launch& l, int gpu) {
@@ -133,6 +149,9 @@ constexpr Known kKnown[] = {
      use_words},
     {"switchyard_digest", [](const Launch& l) { return moving(l.grid[0] * (2ull << 20)); },
      compute_digests},
+    {"switchyard_square_norm",
+     [](const Launch& l) { return moving(4 * argument<std::uint64_t>(l, 1)); },
+     compute_square_norm},
 };
 
 const Known* known(const Launch& launch) {

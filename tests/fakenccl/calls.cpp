@@ -28,8 +28,9 @@ ncclResult_t operate(Collective kind, const void* from, void* to, std::size_t co
 ncclResult_t reduce(Collective kind, const void* from, void* to, std::size_t count,
                     ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
                     CUstream stream) {
-  if (op != kNcclSum) return kNcclInvalidArgument;
-  return operate(kind, from, to, count, type, root, comm, stream);
+  const bool average = op == kNcclAvg && type == kNcclFloat32;
+  if (op != kNcclSum && !average) return kNcclInvalidArgument;
+  return add_operation(comm, stream, {kind, from, to, count, type, root, average});
 }
 
 }  // namespace

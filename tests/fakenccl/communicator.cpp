@@ -3,11 +3,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "shim/nccl/square_norm.h"
+#include "tests/support/half.h"
+
 namespace fakenccl {
 
 std::atomic<int> g_registered{0};
 
 namespace {
+
+namespace norm = switchyard::shim::nccl::square_norm;
 
 constexpr char kPtx[] = R"(
 .version 7.0
@@ -56,6 +61,19 @@ void add(void* to, const unsigned char* more, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<Number>(sum[i] + values[i]);
 }
 
+template <typename Read, typename Write>
+void add(void* to, const unsigned char* more, std::size_t count, Read read, Write write) {
+  auto* sum = static_cast<std::uint16_t*>(to);
+  for (std::size_t i = 0; i < count; ++i) sum[i] = write(read(to, i) + read(more, i));
+}
+
+float half_at(const void* from, std::size_t at) {
+  return norm::number_at(from, at, norm::Type::kFloat16);
+}
+float bfloat_at(const void* from, std::size_t at) {
+  return norm::number_at(from, at, norm::Type::kBfloat16);
+}
+
 void add(void* to, const unsigned char* more, std::size_t count, ncclDataType_t type) {
   switch (type) {
     case kNcclFloat32:
@@ -68,6 +86,10 @@ void add(void* to, const unsigned char* more, std::size_t count, ncclDataType_t 
     case kNcclInt32:
     case kNcclUint32:
       return add<std::uint32_t>(to, more, count);
+    case kNcclFloat16:
+      return add(to, more, count, half_at, switchyard::half::half_of);
+    case kNcclBfloat16:
+      return add(to, more, count, bfloat_at, switchyard::half::bfloat_of);
     default:
       return add<std::uint8_t>(to, more, count);
   }
@@ -79,6 +101,9 @@ void reduce(const ncclComm& comm, const Operation& operation, std::size_t offset
   for (int rank = 1; rank < comm.ranks; ++rank) {
     add(operation.to, board(comm, rank) + offset, operation.count, operation.type);
   }
+  if (!operation.average) return;
+  auto* numbers = static_cast<float*>(operation.to);
+  for (std::size_t i = 0; i < operation.count; ++i) numbers[i] /= static_cast<float>(comm.ranks);
 }
 
 // Each rank's part, one behind the other.

@@ -53,6 +53,7 @@ struct Operation {
   std::size_t count;
   ncclDataType_t type;
   int peer;  // root, or the other one
+  bool average = false;
 };
 
 #define FAKENCCL_CALLS(CALL)     \

@@ -37,7 +37,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -45,7 +44,7 @@
 
 #include "conversation.h"
 #include "kernels_ptx.h"
-#include "shim/nccl/abi.h"
+#include "nccl_meeting.h"
 
 extern "C" decltype(ncclAllReduce) pncclAllReduce;
 
@@ -56,20 +55,6 @@ constexpr std::size_t kWords = kBytes / 4;
 constexpr CUresult kNcclFailed = CUDA_ERROR_UNKNOWN;
 
 CUresult cuda(ncclResult_t result) { return result == kNcclSuccess ? CUDA_SUCCESS : kNcclFailed; }
-
-// All ranks' unique id: rank 0 makes it, and the others wait for the file.
-bool agree(const std::string& file, int rank, ncclUniqueId& id) {
-  if (rank == 0) {
-    if (ncclGetUniqueId(&id) != kNcclSuccess) return false;
-    std::ofstream(file + ".new", std::ios::binary).write(id.internal, sizeof id.internal);
-    return ::rename((file + ".new").c_str(), file.c_str()) == 0;
-  }
-  for (;;) {
-    std::ifstream in(file, std::ios::binary);
-    if (in.read(id.internal, sizeof id.internal)) return true;
-    ::usleep(1000);
-  }
-}
 
 class Rank {
  public:
@@ -91,7 +76,7 @@ class Rank {
            cuStreamCreate(&compute_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
            cuMemAlloc(&kept_, kBytes) == CUDA_SUCCESS &&
-           cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && agree(file, rank, id) &&
+           cuMemAlloc(&value_, kBytes) == CUDA_SUCCESS && fill() && jobs::agree(file, rank, id) &&
            ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess;
   }
 

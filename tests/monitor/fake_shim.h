@@ -19,7 +19,7 @@ namespace switchyard::monitor::test {
 struct Ask {
   std::string job = {}, name = {}, priority = {}, share = {}, memory = {}, on_oom = {},
               oom_timeout = {}, limit = {}, deadline = {}, swappable = {}, idle_release = {},
-              oversubscribe = {}, park = {}, guard = {};
+              oversubscribe = {}, park = {}, guard = {}, gradient_noise = {};
 };
 
 inline JobCard card_of(const Ask& ask) {
@@ -38,6 +38,7 @@ inline JobCard card_of(const Ask& ask) {
   set_text(card.oversubscribe, ask.oversubscribe);
   set_text(card.park, ask.park);
   set_text(card.guard, ask.guard);
+  set_text(card.gradient_noise, ask.gradient_noise);
   return card;
 }
 

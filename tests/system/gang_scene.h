@@ -90,7 +90,7 @@ class Gang : public Scene {
                   {"SWITCHYARD_NAME", name}};
       const Changes& own = changes[static_cast<std::size_t>(rank)];
       all.insert(all.end(), own.begin(), own.end());
-      made.push_back(start({built("tests/jobs/job_nccl"), in_folder("id-" + name),
+      made.push_back(start({built("tests/jobs/" + program_), in_folder("id-" + name),
                             std::to_string(ranks), std::to_string(rank)},
                            all));
     }
@@ -128,6 +128,7 @@ class Gang : public Scene {
     });
   }
 
+  std::string program_ = "job_nccl";
   Ranks ranks_;
 };
 

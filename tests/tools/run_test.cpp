@@ -65,7 +65,7 @@ TEST(RunWords, EveryFlagOfRunTakesNoValue) {
   }
   for (const Knob& knob : knobs()) {
     if (knob.option == nullptr) continue;
-    const bool flag = knob.type_name == nullptr;
+    const bool flag = knob.may_be_flag();
     const auto command = split({"run", knob.option, "a", "b"}).second;
     EXPECT_EQ(command, flag ? (Words{"a", "b"}) : Words{"b"}) << knob.option;
   }
@@ -87,6 +87,7 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("swappable"), "no");
   EXPECT_EQ(card->at("idle_release"), "");
   EXPECT_EQ(card->at("park"), "host");
+  EXPECT_EQ(card->at("gradient_noise"), "no");
   EXPECT_EQ(card->count("job"), 0U);
 }
 
@@ -164,6 +165,9 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"oversubscribe", "perhaps", "yes or no"},
       {"park", "gpu", "host, peer or auto"},
       {"park", "", "host, peer or auto"},
+      {"gradient_noise", "0", "from 1 to 999999"},
+      {"gradient_noise", "1000000", "from 1 to 999999"},
+      {"gradient_noise", "often", "yes (the same as 1)"},
       {"idle_release", "0", "above 0"},
       {"idle_release", "25h", "above 0"},
       {"idle_release", "never", "without work"},

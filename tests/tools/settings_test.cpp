@@ -76,6 +76,16 @@ TEST(Settings, AShareMayBeLeftToTheMonitor) {
   EXPECT_FALSE(parse_weight("auto")) << "a cap is a weight";
 }
 
+TEST(Settings, StepsAreCountedByANumberOrByYesAndNo) {
+  EXPECT_EQ(parse_every("yes"), 1U);
+  EXPECT_EQ(parse_every("no"), 0U);
+  EXPECT_EQ(parse_every("8"), 8U);
+  EXPECT_EQ(parse_every("999999"), 999999U);
+  for (const char* wrong : {"", "0", "-1", "1.5", "1000000", "Yes", "8 ", "none"}) {
+    EXPECT_FALSE(parse_every(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, AGuardIsAPartOfTheRate) {
   EXPECT_EQ(parse_guard("5%"), 0.05);
   EXPECT_EQ(parse_guard("0.5"), 0.5);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "switchyard/status.h"
 #include "tools/base/knobs.h"
@@ -62,6 +63,15 @@ Subcommand& Subcommand::flag(const char* name, bool& out, const std::string& mea
 Subcommand& Subcommand::flag(const char* name, std::function<void()> given,
                              const std::string& meaning) {
   app_.add_flag_callback(name, std::move(given), meaning);
+  return *this;
+}
+
+Subcommand& Subcommand::flag_or_option(const char* name, const char* type, const Take& take,
+                                       const std::string& meaning) {
+  const auto text = std::make_shared<std::string>();
+  app_.add_flag(name, *text, meaning)
+      ->each([text, take](const std::string& given) { take(given == "true" ? "yes" : given); })
+      ->type_name(type);
   return *this;
 }
 

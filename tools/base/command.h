@@ -44,6 +44,9 @@ class Subcommand {
                      const std::string& meaning);
   Subcommand& flag(const char* name, bool& out, const std::string& meaning);
   Subcommand& flag(const char* name, std::function<void()> given, const std::string& meaning);
+  // One that may have a value, as in --name=VALUE; "yes" without.
+  Subcommand& flag_or_option(const char* name, const char* type, const Take& take,
+                             const std::string& meaning);
   // Not in --help: for the program's own use.
   Subcommand& hidden_option(const char* name, std::string& out);
   // --json and --socket, which every subcommand that talks to the monitor has. --socket wins over

@@ -20,13 +20,17 @@ struct Knob {
   const char* field;        // in card.h and in JSON: "on_oom"
   const char* environment;  // "SWITCHYARD_ON_OOM"
   const char* option;       // "--on-oom"; null when there is none
-  const char* type_name;    // of its value, for --help; null: a flag, which means "yes"
+  const char* type_name;    // of its value, for --help; null: a flag, which means "yes";
+                            // "[=N]": a flag that may have a value
   const char* fallback;     // the default text
   const char* forms;        // settings.h
   bool changeable;          // by `set`, while the job runs
   const char* meaning;      // for --help
   std::size_t capacity;     // of its text, with the terminating zero
   bool (*valid)(std::string_view);
+
+  bool is_flag() const { return type_name == nullptr; }
+  bool may_be_flag() const { return is_flag() || type_name[0] == '['; }
 };
 
 // In the order of card.h.

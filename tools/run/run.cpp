@@ -269,7 +269,7 @@ bool is_flag(const std::string& word) {
     if (word == flag) return true;
   }
   return std::any_of(knobs().begin(), knobs().end(), [&](const Knob& knob) {
-    return knob.option != nullptr && knob.type_name == nullptr && word == knob.option;
+    return knob.option != nullptr && knob.may_be_flag() && word == knob.option;
   });
 }
 
@@ -299,7 +299,7 @@ void add_run(CommandLine& line) {
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
-    if (knob.type_name == nullptr) {
+    if (knob.is_flag()) {
       const auto given = [options, &knob] { options->card[knob.field] = "yes"; };
       sub.flag(knob.option, given, help);
       continue;
@@ -307,6 +307,10 @@ void add_run(CommandLine& line) {
     const auto take = [options, &knob](const std::string& text) {
       options->card[knob.field] = text;
     };
+    if (knob.may_be_flag()) {
+      sub.flag_or_option(knob.option, knob.type_name, take, help);
+      continue;
+    }
     sub.option(knob.option, knob.type_name, take, help);
   }
   sub.option(

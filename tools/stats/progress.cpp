@@ -83,6 +83,7 @@ json rate_progress(const json& before, const json& after, double seconds) {
   const double used_before = real_of(before, "gpu_seconds").value_or(0);
   const auto stalls = after.find("stalls");
   const auto guard = after.find("guard");
+  const auto noise = after.find("gradient_noise");
   return {{"iterations_per_second", best ? json(*best) : json(nullptr)},
           {"iterations_source", source},
           {"slowest_rank", slowest_of(after)},
@@ -90,7 +91,8 @@ json rate_progress(const json& before, const json& after, double seconds) {
           {"guard", guard != after.end() ? *guard : json(nullptr)},
           {"held_back_for", list_of(after, "held_back_for")},
           {"waits_ratio", share_of_waits(before, after, seconds)},
-          {"stalls", stalls != after.end() ? *stalls : json::array()}};
+          {"stalls", stalls != after.end() ? *stalls : json::array()},
+          {"gradient_noise", noise != after.end() ? *noise : json(nullptr)}};
 }
 
 bool still_measuring(const json& job) {

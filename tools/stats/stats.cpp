@@ -14,6 +14,7 @@
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
 #include "tools/stats/communication.h"
+#include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
 
@@ -57,7 +58,8 @@ The other rates are those of a job's busiest process, and of a communicator's bu
 ranks of one launch the same operations. BYTES are those of the buffers, as nccl-tests counts them.
 BEHIND names the ranks that have launched less than others, for a moment in any job. A rank that
 others have waited for longer than 3 s is named below the table, with what it lacks and what it
-does. SLOWEST is the rank that launches the same collectives last, and by how much.
+does. A job with --gradient-noise has a line with its critical batch below the table, or with why
+there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
 
 Exit status: 0, 2 bad value, 3 no monitor, 4 no such job.)";
 
@@ -155,6 +157,10 @@ void print(const nlohmann::json& listing) {
   fmt::print("{}", table.render());
   print_guards(list_of(listing, "jobs"));
   print_stalls(list_of(listing, "jobs"));
+  for (const auto& job : list_of(listing, "jobs")) {
+    const std::string noise = noise_text(job);
+    if (!noise.empty()) fmt::print("{}: {}\n", text_of(job, "name"), noise);
+  }
 }
 
 // Only the job that is asked for, by name or id; all where none is.

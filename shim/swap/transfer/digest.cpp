@@ -1,8 +1,5 @@
 #include "shim/swap/transfer/digest.h"
 
-#include <errno.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "digest_ptx.h"
@@ -15,7 +12,6 @@ namespace switchyard::shim::swap {
 namespace {
 
 constexpr unsigned kThreads = 512;  // of a block: digest.cu
-constexpr std::uint64_t kPage = 4096;
 constexpr const char* kKernel = "switchyard_digest";
 
 // A secret point, and what joins two pieces at it.
@@ -51,26 +47,12 @@ bool draw_points(State& state) {
 
 bool find_kernel(State& state) {
   if (state.kernel != nullptr) return true;
-  if (driver().cuLibraryLoadData == nullptr || driver().cuLibraryGetKernel == nullptr) return false;
-  CUlibrary library = nullptr;
-  CUkernel kernel = nullptr;
-  CUresult result =
-      driver().cuLibraryLoadData(&library, kDigestPtx, nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver().cuLibraryGetKernel(&kernel, library, kKernel);
-    if (result != CUDA_SUCCESS && driver().cuLibraryUnload != nullptr) {
-      driver().cuLibraryUnload(library);
-    }
-  }
-  if (result != CUDA_SUCCESS) {
-    static Once said;
-    log_once(said, Level::kWarn, "swap: the driver takes no kernel of ours: all is copied (%d)",
-             static_cast<int>(result));
-    return false;
-  }
-  // A launch takes either, and finds the context's own by itself.
-  state.kernel = reinterpret_cast<CUfunction>(kernel);
-  return true;
+  const CUresult result = load_kernel(kDigestPtx, kKernel, state.kernel);
+  if (result == CUDA_SUCCESS) return true;
+  static Once said;
+  log_once(said, Level::kWarn, "swap: the driver takes no kernel of ours: all is copied (%d)",
+           static_cast<int>(result));
+  return false;
 }
 
 }  // namespace
@@ -85,9 +67,7 @@ Digests::~Digests() {
     if (mark != nullptr) driver().cuEventDestroy_v2(mark);
   }
   if (stream_ != nullptr) driver().cuStreamDestroy_v2(stream_);
-  // What the driver does not let go of stays mapped.
-  const bool let_go = !pinned_ || driver().cuMemHostUnregister(results_) == CUDA_SUCCESS;
-  if (results_ != nullptr && let_go) ::munmap(results_, results_bytes_);
+  results_.close();
 }
 
 bool Digests::open(std::uint64_t bytes) {
@@ -96,23 +76,9 @@ bool Digests::open(std::uint64_t bytes) {
          driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
 }
 
+// What no kernel has written must not look like a digest, least of all like that of zeros.
 bool Digests::map_results(std::uint64_t bytes) {
-  if (driver().cuMemHostRegister_v2 == nullptr || driver().cuMemHostUnregister == nullptr ||
-      driver().cuMemHostGetDevicePointer_v2 == nullptr) {
-    return false;
-  }
-  results_bytes_ = (bytes / digest::kPieceBytes * sizeof(Digest) + kPage - 1) / kPage * kPage;
-  void* at =
-      ::mmap(nullptr, results_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return false;
-  results_ = static_cast<Digest*>(at);
-  // After a fork the GPU would write where the parent no longer reads.
-  if (::madvise(at, results_bytes_, MADV_DONTFORK) != 0) return false;
-  // What no kernel has written must not look like a digest, least of all like that of zeros.
-  ::memset(at, 0xFF, results_bytes_);
-  pinned_ = driver().cuMemHostRegister_v2(at, results_bytes_, CU_MEMHOSTREGISTER_DEVICEMAP) ==
-            CUDA_SUCCESS;
-  return pinned_ && driver().cuMemHostGetDevicePointer_v2(&results_there_, at, 0) == CUDA_SUCCESS;
+  return results_.open(bytes / digest::kPieceBytes * sizeof(Digest), 0xFF);
 }
 
 void Digests::ask(CUdeviceptr address, std::uint64_t bytes) {
@@ -130,8 +96,8 @@ void Digests::launch() {
 bool Digests::launch_batch() {
   if (asked_ == launched_) return true;
   const std::size_t number = launched_ / digest::kBatch;
-  if (number >= kMostBatches || asked_ * sizeof(Digest) > results_bytes_) return false;
-  CUdeviceptr out = results_there_ + launched_ * sizeof(Digest);
+  if (number >= kMostBatches || asked_ * sizeof(Digest) > results_.bytes()) return false;
+  CUdeviceptr out = results_.device() + launched_ * sizeof(Digest);
   State& state = g_states[lane_];
   void* arguments[] = {&batch_, &state.points[0].r, &state.points[1].r, &out};
   const auto blocks = static_cast<unsigned>(asked_ - launched_);
@@ -162,11 +128,11 @@ bool Digests::answer(std::uint64_t bytes, Digest& digest) {
   first_ = {};
   if (known_ && !wait_for(answered_ + pieces)) give_up();
   if (!known_) return false;
-  if (pieces != 0) first_ = results_[answered_];
+  if (pieces != 0) first_ = result(answered_);
   const State& state = g_states[lane_];
   Digest all;
   for (const std::size_t end = answered_ + pieces; answered_ < end; ++answered_) {
-    const Digest& piece = results_[answered_];
+    const Digest& piece = result(answered_);
     if (piece.a >= digest::kPrime || piece.b >= digest::kPrime) {
       give_up();
       return false;

@@ -14,9 +14,7 @@
 //
 // An answer may be "not known", from which a move learns nothing and copies: so no failure here is
 // one of the move. Stream, events and pinned memory live for one move, because the context may end
-// before the next. The kernel is loaded by the first move, after the drain: loading waits for the
-// context, and where that waits for a thread that waits for the driver, for ever. It is loaded as a
-// library, which outlives contexts, and compiles on the caller's stack, which must not be small.
+// before the next. The kernel is loaded by the first move, after the drain (own_kernel.h).
 //
 // Threading: the mover's thread of that GPU alone.
 #pragma once
@@ -26,6 +24,7 @@
 
 #include "shim/driver.h"
 #include "shim/no_copy.h"
+#include "shim/own_kernel.h"
 #include "shim/swap/memory/digest_math.h"
 
 namespace switchyard::shim::swap {
@@ -63,6 +62,9 @@ class Digests : NoCopy {
   bool launch_batch();
   bool wait_for(std::size_t pieces);
   void give_up();
+  const Digest& result(std::size_t piece) const {
+    return static_cast<const Digest*>(results_.host())[piece];
+  }
 
   unsigned lane_;
   bool known_ = false;  // false from the first failure on
@@ -74,10 +76,7 @@ class Digests : NoCopy {
   std::size_t answered_ = 0;
   Digest first_;
   CUevent marks_[kMostBatches] = {};  // behind each batch
-  Digest* results_ = nullptr;         // of the pieces
-  std::size_t results_bytes_ = 0;
-  bool pinned_ = false;
-  CUdeviceptr results_there_ = 0;  // as the GPU sees them
+  PinnedResults results_;             // of the pieces
 };
 
 // In a forked child: the parent's kernel is not there.

@@ -5,9 +5,9 @@
 
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <random>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>

@@ -15,6 +15,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/stays.h"
 #include "shim/nccl/communicators.h"
+#include "shim/nccl/norms.h"
 #include "shim/nvml/table.h"
 #include "shim/reset.h"
 #include "shim/slices/groups.h"
@@ -57,6 +58,8 @@ void carry_over(unsigned index, std::uint64_t told_bytes, abi::Lane&) {
 void memory::tell_stays() { ++g_neighbours.stays_told; }
 
 void nccl::communicators::carry_over(abi::Page&) { ++g_neighbours.communicators_carried; }
+void nccl::norms::carry_over(abi::Page&) { ++g_neighbours.norms_carried; }
+bool nccl::norms::collect() { return false; }
 void nccl::communicators::tell() { ++g_neighbours.communicators_told; }
 
 void groups::apply_wanted() { ++g_neighbours.applied; }

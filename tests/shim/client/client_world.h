@@ -30,6 +30,7 @@ struct Neighbours {
   std::atomic<int> residencies_carried{0};
   std::atomic<int> communicators_carried{0};
   std::atomic<int> communicators_told{0};
+  std::atomic<int> norms_carried{0};
   std::atomic<int> chosen_swappable{0};
   std::atomic<int> stays_told{0};
   std::atomic<std::uint64_t> told_bytes{0};  // to the account of lane 0, at the last move

@@ -173,6 +173,7 @@ TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   EXPECT_GT(g_neighbours.residencies_carried, 1);
   EXPECT_GT(g_neighbours.communicators_carried, 1);
   EXPECT_GT(g_neighbours.communicators_told, 1);
+  EXPECT_GT(g_neighbours.norms_carried, 1);
   g_neighbours.paused = false;
   process().used_bytes[0] = 0;
 }

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""A DistributedDataParallel training of two ranks that waits for orders and knows the norms of its
+gradients.
+
+    noise_training.py MODE [--own] [--one-gpu]     MODE: gpt, resnet8, resnet32
+
+It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
+rate. --own: each rank also computes the squared norms of its buckets, before and after they are
+summed, by a communication hook; the answer has them, of each step: the mean of |sent|² over the
+ranks, and |sum|² divided by the square of their number.
+
+--one-gpu: both ranks are on one GPU. NCCL refuses that on one host, so each says that it has a host
+of its own, and they talk through sockets.
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RANKS = 2
+WARM = 20
+SAMPLES = 256  # that batches are drawn from, so that there is a gradient beside the noise
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=("gpt", "resnet8", "resnet32"))
+    parser.add_argument("--own", action="store_true")
+    parser.add_argument("--one-gpu", action="store_true")
+    parser.add_argument("--rank", type=int)
+    return parser.parse_args()
+
+
+# --- the parent: one line of orders to each rank, one answer from all ---
+
+
+def free_port():
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+def start_rank(rank, port, one_gpu):
+    environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1",
+                       MASTER_PORT=str(port))
+    if one_gpu:
+        environment.update(NCCL_HOSTID=f"rank{rank}", NCCL_SOCKET_IFNAME="lo")
+    return subprocess.Popen([sys.executable, *sys.argv, "--rank", str(rank)], env=environment,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def answers(ranks):
+    lines = [rank.stdout.readline() for rank in ranks]
+    if not all(lines):
+        raise RuntimeError("a rank has ended")
+    return [json.loads(line) for line in lines]
+
+
+def joined(each):
+    """Of all ranks: a step's norms are those of all."""
+    steps = []
+    for step in zip(*(one.get("norms", []) for one in each)):
+        steps.append([sum(sent for sent, _ in step) / RANKS, step[0][1] / RANKS ** 2])
+    return {"rate": min(one["rate"] for one in each), "norms": steps}
+
+
+def parent(options):
+    port = free_port()
+    ranks = [start_rank(rank, port, options.one_gpu) for rank in range(RANKS)]
+    try:
+        answers(ranks)
+        print(json.dumps({"ready": True}), flush=True)
+        for line in sys.stdin:
+            for rank in ranks:
+                rank.stdin.write(line)
+                rank.stdin.flush()
+            print(json.dumps(joined(answers(ranks))), flush=True)
+        for rank in ranks:
+            rank.stdin.close()
+        for rank in ranks:
+            rank.wait(timeout=30)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+
+
+# --- a rank ---
+
+
+class Norms:
+    """A communication hook that does what DistributedDataParallel does without one, and notes the
+    squared norms before and after. They stay on the GPU until somebody asks."""
+
+    def __init__(self):
+        self.steps = []
+        self.buckets = []
+
+    def __call__(self, _, bucket):
+        import torch.distributed as dist
+        sent = bucket.buffer().div_(dist.get_world_size())
+        before, last = self.square(sent), bucket.is_last()
+
+        def finish(future):
+            summed = future.value()[0]
+            self.buckets.append((before, self.square(summed)))
+            if last:
+                self.steps.append(self.buckets)
+                self.buckets = []
+            return summed
+
+        return dist.all_reduce(sent, async_op=True).get_future().then(finish)
+
+    @staticmethod
+    def square(numbers):
+        return numbers.double().square().sum()
+
+    def take(self):
+        out = [[sum(float(norm[at]) for norm in step) for at in (0, 1)] for step in self.steps]
+        self.steps = []
+        return out
+
+
+def build(mode):
+    """(model, batch of a rank, a step's loss)"""
+    import torch
+    from torch import nn
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+    if mode == "gpt":
+        from counted_training import TOKENS, WORDS, Gpt
+        model = Gpt()
+        data = torch.randint(0, WORDS, (SAMPLES, TOKENS + 1), device="cuda")
+
+        def loss(network, at):
+            out = network(data[at, :-1])
+            return nn.functional.cross_entropy(out.flatten(0, 1).float(), data[at, 1:].flatten())
+
+        return model, 8, loss
+    from models import ResNet50
+    model = ResNet50()
+    images = torch.randn(SAMPLES, 3, 224, 224, device="cuda")
+    labels = torch.randint(0, 10, (SAMPLES,), device="cuda")
+
+    def loss(network, at):
+        return nn.functional.cross_entropy(network(images[at]).float(), labels[at])
+
+    return model, int(mode.removeprefix("resnet")), loss
+
+
+class Rank:
+    def __init__(self, options):
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        self.torch = torch
+        torch.cuda.set_device(0 if options.one_gpu else options.rank)
+        dist.init_process_group("nccl")
+        torch.manual_seed(1)
+        model, self.batch, self.loss = build(options.mode)
+        self.model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()])
+        self.norms = Norms() if options.own else None
+        if self.norms:
+            self.model.register_comm_hook(None, self.norms)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.draw = torch.Generator(device="cuda").manual_seed(100 + options.rank)
+
+    def step(self):
+        torch = self.torch
+        at = torch.randint(0, SAMPLES, (self.batch,), device="cuda", generator=self.draw)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = self.loss(self.model, at)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def run(self, steps):
+        self.torch.cuda.synchronize()
+        begun = time.monotonic()
+        for _ in range(steps):
+            self.step()
+        self.torch.cuda.synchronize()
+        out = {"rate": steps / (time.monotonic() - begun)}
+        if self.norms:
+            out["norms"] = self.norms.take()
+        return out
+
+
+def child(options):
+    rank = Rank(options)
+    rank.run(WARM)  # the first steps settle what a bucket is
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(rank.run(json.loads(line)["steps"])), flush=True)
+    rank.torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    asked = arguments()
+    parent(asked) if asked.rank is None else child(asked)

@@ -1,0 +1,64 @@
+// The gradient noise scale of each job that asks for it: norms of pages, read into the rule
+// (policy/gradient_noise.h).
+//
+// Concept. Each communicator of several ranks is looked at by itself. The one whose sums repeat in
+// each step is that of the gradient. Where several are, nobody knows which of them holds gradients:
+// tensor parallelism sums activations by the same calls.
+//
+// Threading: one thread, the monitor's.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "monitor/core/registry.h"
+#include "monitor/policy/gradient_noise.h"
+
+namespace switchyard::monitor {
+
+class GradientNoise {
+ public:
+  // Further ranks are not followed.
+  static constexpr std::uint32_t kMostRanks = 4096;
+
+  enum class State {
+    kMeasured,
+    kMeasuring,     // not enough steps yet
+    kUnclear,       // the gradient is not told apart from its noise (yet)
+    kOneRank,       // no communicator of several ranks
+    kNoGradient,    // nothing was launched that may be a gradient
+    kNotMeasured,   // for the reasons that are told besides
+    kRanksMissing,  // some rank tells nothing
+    kSeveral,       // several communicators sum what may be gradients
+  };
+  struct Report {
+    State state = State::kOneRank;
+    std::uint32_t unmeasured = 0;    // why some were not measured, of all its processes (norms.h)
+    std::uint64_t communicator = 0;  // 0: none was chosen
+    std::size_t ranks = 0;
+    std::size_t telling = 0;
+    std::optional<noise::Result> result;
+  };
+
+  void tick(const Registry& registry);
+  Report of(const Registry& registry, const Job& job) const;
+
+ private:
+  struct Group {
+    explicit Group(std::uint32_t size) : ranks(size), estimator(size) {}
+    noise::Ranks ranks;
+    noise::Estimator estimator;
+    bool lives = true;
+  };
+  using Key = std::pair<JobKey, std::uint64_t>;  // and the communicator's id
+
+  void look(const Client& client);
+  const Group* choose(const Job& job, Report& report) const;
+
+  std::map<Key, Group> groups_;
+  std::map<ClientId, RecordCursor> cursors_;
+};
+
+const char* key_of(GradientNoise::State state);
+
+}  // namespace switchyard::monitor
