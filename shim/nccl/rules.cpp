@@ -152,22 +152,24 @@ void launched_later(ncclComm_t comm, ncclResult_t state) {
   if (comm != t_nccl.later || comm == nullptr || state == kNcclInProgress) return;
   spans::end(t_nccl.begun, state == kNcclSuccess);
   t_nccl.later = nullptr;
-  norms::Sum sum_of(int slot, const Operation& operation) {
-    const bool scattered = operation.kind == Collective::kReduceScatter;
-    if (!scattered && operation.kind != Collective::kAllReduce) return {};
-    const auto ranks = static_cast<std::size_t>(communicators::ranks(slot));
-    norms::Sum sum;
-    sum.slot = slot;
-    sum.scattered = scattered;
-    sum.from = operation.from;
-    sum.to = operation.to;
-    sum.sent = scattered ? operation.count * ranks : operation.count;
-    sum.received = operation.count;
-    sum.type = operation.type;
-    sum.op = operation.op;
-    sum.stream = operation.stream;
-    return sum;
-  }
+}
+
+norms::Sum sum_of(int slot, const Operation& operation) {
+  const bool scattered = operation.kind == Collective::kReduceScatter;
+  if (!scattered && operation.kind != Collective::kAllReduce) return {};
+  const auto ranks = static_cast<std::size_t>(communicators::ranks(slot));
+  norms::Sum sum;
+  sum.slot = slot;
+  sum.scattered = scattered;
+  sum.from = operation.from;
+  sum.to = operation.to;
+  sum.sent = scattered ? operation.count * ranks : operation.count;
+  sum.received = operation.count;
+  sum.type = operation.type;
+  sum.op = operation.op;
+  sum.stream = operation.stream;
+  return sum;
+}
 
 }  // namespace rules
 }  // namespace switchyard::shim::nccl
