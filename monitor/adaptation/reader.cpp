@@ -22,6 +22,9 @@ bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>
 }
 
 bool is_held(const Registry& registry, const Job& job) {
+  const GangHold::Stage stage = job.gang.stage;
+  // Its ranks are stopped for another's turn.
+  if (stage == GangHold::Stage::kTurnEnds || stage == GangHold::Stage::kTurnEnded) return false;
   bool out = false;
   for_clients(registry, job, [&](const Client& client) {
     const stalls::Hold hold = hold_of(registry, job, client);

@@ -27,9 +27,9 @@ class Guard : public Gang {
     do_all("begin 40");
     ASSERT_TRUE(state_becomes("quiet")) << guard();
   }
-  // Another job that works all the time on GPU 0.
-  void hog() {
-    begin_as("hog", hog_, 1, 2, {});
+  // Another job that works all the time, on GPU 0 and further ones.
+  void hog(int ranks = 1) {
+    begin_as("hog", hog_, ranks, 2, {});
     system_tests::ask_all(hog_, "begin 2");
   }
   json held_back_for() { return job_named("hog")["held_back_for"]; }
@@ -96,6 +96,24 @@ TEST_F(Guard, WhenTheMonitorDiesNobodyStaysHeld) {
   EXPECT_TRUE(eventually([&] { return job_named("hog").is_object(); }));
   EXPECT_TRUE(hog_gets_on());
   EXPECT_EQ(gpu_of("hog")["gate"], "open");
+}
+
+TEST_F(Guard, AGangIsHeldAsAWholeAndComputesTheSame) {
+  auto daemon = monitor({"--backend", "gate"}, two_gpus());
+  train(2);
+  hog(2);
+  do_all(kDisturbed);
+  const auto closed = [](const json& gpu) { return gpu["gate"] != "open"; };
+  ASSERT_TRUE(eventually([&] {
+    const json gpus = job_named("hog")["gpus"];
+    return guard()["answers"][0]["measures"] == json::array({"hold"}) &&
+           std::all_of(gpus.begin(), gpus.end(), closed);
+  })) << guard();
+  do_all("pace 40");
+  ASSERT_EQ(cli({"set", "gang", "--guard", "none"}).status, 0);
+  EXPECT_TRUE(hog_gets_on());
+  expect_right_in_the_end(ranks_);
+  expect_right_in_the_end(hog_);
 }
 
 TEST_F(Guard, WhenTheGuardedJobDiesNobodyStaysHeld) {
