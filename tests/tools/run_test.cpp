@@ -87,6 +87,7 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("swappable"), "no");
   EXPECT_EQ(card->at("idle_release"), "");
   EXPECT_EQ(card->at("park"), "host");
+  EXPECT_EQ(card->at("urgent_collectives"), "no");
   EXPECT_EQ(card->count("job"), 0U);
 }
 
@@ -162,6 +163,7 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"swappable", "maybe", "yes or no"},
       {"swappable", "", "yes or no"},
       {"oversubscribe", "perhaps", "yes or no"},
+      {"urgent_collectives", "perhaps", "yes or no"},
       {"park", "gpu", "host, peer or auto"},
       {"park", "", "host, peer or auto"},
       {"idle_release", "0", "above 0"},
