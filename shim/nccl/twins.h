@@ -19,7 +19,8 @@
 // one, and one with an operator that was made for the original, stays on the original. A group
 // changes nothing: what one rank puts into a group another may call alone.
 //
-// What ends the original, or asks for its errors, does so for the twin as well (rules.h).
+// What ends the original, or asks for its errors, does so for the twin as well
+// (communicator_rules.h).
 //
 // Threading: any thread. route() and of() take no lock.
 #pragma once

@@ -28,7 +28,6 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr std::uint64_t kMiB = 1u << 20;
 inline constexpr std::chrono::seconds kLimit{180};
-inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."

@@ -87,7 +87,11 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("swappable"), "no");
   EXPECT_EQ(card->at("idle_release"), "");
   EXPECT_EQ(card->at("park"), "host");
+<<<<<<< HEAD
   EXPECT_EQ(card->at("gradient_noise"), "no");
+=======
+  EXPECT_EQ(card->at("urgent_collectives"), "no");
+>>>>>>> wt-urgent
   EXPECT_EQ(card->count("job"), 0U);
 }
 
@@ -163,6 +167,7 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"swappable", "maybe", "yes or no"},
       {"swappable", "", "yes or no"},
       {"oversubscribe", "perhaps", "yes or no"},
+      {"urgent_collectives", "perhaps", "yes or no"},
       {"park", "gpu", "host, peer or auto"},
       {"park", "", "host, peer or auto"},
       {"gradient_noise", "0", "from 1 to 999999"},

@@ -1,0 +1,212 @@
+// Rules for NCCL's calls about communicators: how they are made, ended, and asked.
+//
+// Concept. As rules.h. A communicator comes to life when its call or its group has ended, and may
+// get a twin then (twins.h). What ends it, or asks for its errors, is done to both.
+//
+// Threading: any thread.
+#pragma once
+
+#include "shim/clock.h"
+#include "shim/nccl/registrations.h"
+#include "shim/nccl/twins.h"
+#include "shim/thread.h"
+
+namespace switchyard::shim::nccl::rules {
+
+// Whether NCCL took it: a communicator that doesn't block says "in progress".
+inline bool taken(ncclResult_t result) {
+  return result == kNcclSuccess || result == kNcclInProgress;
+}
+
+template <typename Original, typename... Args>
+ncclResult_t inside(const Original& original, Args... args) {
+  const Inside inside;
+  return original(args...);
+}
+
+// The GPU that the thread works on; -1: none of ours. NCCL has made its context current by now.
+inline int current_gpu() {
+  const abi::Lane* lane = current_lane();
+  return lane != nullptr ? lane_index(lane) : -1;
+}
+
+// A communicator that NCCL has made, or makes when the group ends. It comes to life when the call
+// or the outermost group has ended.
+void born(ncclComm_t* where, Birth birth);
+void settle_births(ncclResult_t result, const Calls& calls);
+// What is expected from `first` on will not come.
+void forget_births(unsigned first);
+
+// `make` makes one. pre: no call of NCCL is on.
+template <typename Original, typename Make>
+ncclResult_t make_one(const Original& original, ncclComm_t* where, Birth birth,
+                      const ncclConfig_t* config, int parent, Make make) {
+  twins::expect(birth, config, parent);
+  const ncclResult_t result = make();
+  if (parent < 0) birth.lane = current_gpu();
+  if (taken(result)) {
+    born(where, birth);
+  } else {
+    twins::refuse(birth);
+  }
+  if (t_nccl.groups == 0) settle_births(result, original.calls());
+  return result;
+}
+
+template <typename Original>
+ncclResult_t init_rank(const Original& original, ncclComm_t* comm, int ranks, ncclUniqueId id,
+                       int rank) {
+  const auto make = [&] { return inside(original, comm, ranks, id, rank); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(&id, 1), rank, ranks}, nullptr, -1, make);
+}
+
+template <typename Original>
+ncclResult_t init_rank(const Original& original, ncclComm_t* comm, int ranks, ncclUniqueId id,
+                       int rank, ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, ranks, id, rank, config); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(&id, 1), rank, ranks}, config, -1, make);
+}
+
+template <typename Original>
+ncclResult_t init_rank_scalable(const Original& original, ncclComm_t* comm, int ranks, int rank,
+                                int ids, ncclUniqueId* id, ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, ranks, rank, ids, id, config); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, comm, {id_of(id, ids), rank, ranks}, config, -1, make);
+}
+
+template <typename Original>
+ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, const int* device) {
+  if (t_nccl.inside != 0) return inside(original, comms, devices, device);
+  const std::uint64_t id = own_id();
+  const unsigned before = t_nccl.expecting;
+  for (int rank = 0; rank < devices; ++rank) {
+    Birth birth{id, rank, devices, device != nullptr ? device[rank] : rank};
+    twins::expect(birth, nullptr, -1);
+    born(&comms[rank], birth);
+  }
+  const ncclResult_t result = inside(original, comms, devices, device);
+  if (!taken(result)) forget_births(before);
+  if (t_nccl.groups == 0) settle_births(result, original.calls());
+  return result;
+}
+
+// A child's rank and size are NCCL's to tell, once it is made. All ranks of the parent must call,
+// also those that get no child, so each of them counts the call.
+template <typename Original>
+ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key, ncclComm_t* child,
+                   ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, color, key, child, config); };
+  if (t_nccl.inside != 0) return make();
+  const int slot = communicators::find(comm);
+  const std::uint64_t id =
+      with_color(next_child(slot, Maker::kSplit), static_cast<unsigned>(color));
+  if (slot < 0 || color == kNcclSplitNoColor) return make();
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
+}
+
+// Those who are left out don't call.
+template <typename Original>
+ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
+                    ncclComm_t* child, ncclConfig_t* config, int flags) {
+  const auto make = [&] { return inside(original, comm, excluded, count, child, config, flags); };
+  if (t_nccl.inside != 0) return make();
+  const int slot = communicators::find(comm);
+  const std::uint64_t id = next_child(slot, Maker::kShrink);
+  if (slot < 0) return make();
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
+}
+
+// The worse of what a communicator and its twin answered.
+inline ncclResult_t worse(ncclResult_t one, ncclResult_t other) {
+  return one != kNcclSuccess ? one : other;
+}
+
+// What is done to a communicator is done to its twin.
+template <typename Original, typename... Args>
+ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  const ncclResult_t result = twin != nullptr ? inside(original, twin, args...) : kNcclSuccess;
+  return worse(inside(original, comm, args...), result);
+}
+
+// A communicator that does not block launches on a thread of its own, until it says that it has.
+void launched_later(ncclComm_t comm, ncclResult_t state);
+
+// An error of either is the communicator's.
+template <typename Original>
+ncclResult_t async_error(const Original& original, ncclComm_t comm, ncclResult_t* error) {
+  const ncclResult_t result = inside(original, comm, error);
+  if (result == kNcclSuccess && t_nccl.inside == 0) launched_later(comm, *error);
+  if (result != kNcclSuccess || *error != kNcclSuccess || t_nccl.inside != 0) return result;
+  const ncclComm_t twin = twins::of(comm);
+  return twin != nullptr ? inside(original, twin, error) : result;
+}
+
+// A buffer or a window. The operations of a twin work without it, if the twin does not take it.
+template <typename Original, typename... Flags>
+ncclResult_t register_memory(const Original& original, ncclComm_t comm, void* buffer,
+                             std::size_t bytes, void** handle, Flags... flags) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  auto* pair = twin != nullptr ? registrations::begin(comm, handle) : nullptr;
+  const ncclResult_t result = inside(original, comm, buffer, bytes, handle, flags...);
+  if (pair == nullptr) return result;
+  if (taken(result)) {
+    inside(original, twin, buffer, bytes, registrations::twins_handle(pair), flags...);
+  }
+  if (t_nccl.groups == 0) registrations::settle(result);
+  return result;
+}
+
+template <typename Original>
+ncclResult_t deregister_memory(const Original& original, ncclComm_t comm, void* handle) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  void* twins = twin != nullptr ? registrations::take(comm, handle) : nullptr;
+  if (twins != nullptr) inside(original, twin, twins);
+  return inside(original, comm, handle);
+}
+
+// First the tables: the handle may be another's as soon as NCCL has freed it.
+template <typename Original>
+ncclResult_t end(const Original& original, ncclComm_t comm) {
+  if (t_nccl.inside != 0) return original(comm);
+  const ncclComm_t twin = twins::take(comm);
+  communicators::end(comm);
+  const ncclResult_t result = twin != nullptr ? inside(original, twin) : kNcclSuccess;
+  return worse(inside(original, comm), result);
+}
+
+// A call on a thread of its own.
+template <typename Original>
+struct Beside {
+  const Original& original;
+  ncclComm_t comm;
+  ncclResult_t result = kNcclSuccess;
+  std::atomic<bool> done{false};
+
+  static void* run(void* self) {
+    auto& call = *static_cast<Beside*>(self);
+    call.result = inside(call.original, call.comm);
+    call.done.store(true, std::memory_order_release);
+    return nullptr;
+  }
+};
+
+// Both at once: NCCL frees memory of the one that it aborts, and CUDA may wait for the kernels of
+// the other then.
+template <typename Original>
+ncclResult_t abort(const Original& original, ncclComm_t comm) {
+  if (t_nccl.inside != 0) return original(comm);
+  const ncclComm_t twin = twins::take(comm);
+  communicators::end(comm);
+  if (twin == nullptr) return inside(original, comm);
+  Beside<Original> beside{original, twin};
+  if (!start_thread(&Beside<Original>::run, kSmallStack, &beside)) Beside<Original>::run(&beside);
+  const ncclResult_t result = inside(original, comm);
+  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
+  return worse(result, beside.result);
+}
+
+}  // namespace switchyard::shim::nccl::rules
