@@ -29,7 +29,6 @@ inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 inline constexpr std::uint64_t kMiB = 1u << 20;
 inline constexpr std::chrono::seconds kLimit{180};
-inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."
