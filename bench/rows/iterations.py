@@ -11,9 +11,9 @@ import bisect
 import json
 import time
 
+from rig import ranks
 from rig.process import BENCH, python
 from rig.report import Report, interval, median
-from rig.residency import nvml
 
 TITLE = "Iterations per second, by stats and by the script"
 MODES = ("plain", "resnet", "graph", "compile")
@@ -37,8 +37,7 @@ def arguments(parser):
     parser.add_argument("--modes", type=modes_of, default=list(MODES),
                         help=f"only these, of {', '.join((*MODES, *OF_RANKS))}; the last two want "
                              "two GPUs")
-    parser.add_argument("--one-gpu", action="store_true",
-                        help="both ranks of ddp and fsdp2 on one GPU, over sockets")
+    ranks.arguments(parser)
     parser.add_argument("--cost", type=int, default=0, metavar="PAIRS",
                         help="how often the rate with and without questions is compared "
                              "(--limit 900 for six)")
@@ -59,13 +58,11 @@ def own_rate(job, begin, end):
 
 
 def start(rig, mode):
-    of_ranks = mode in OF_RANKS
-    if of_ranks and not rig.options.one_gpu:
-        nvml(1)  # says so if there is no second GPU
-    one_gpu = ["--one-gpu"] if of_ranks and rig.options.one_gpu else []
-    job = rig.start_program(mode, [python(), BENCH / "checks" / "counted_training.py", mode,
-                                   *one_gpu])
-    return job.ready(180)
+    command = [python(), BENCH / "checks" / "counted_training.py", mode]
+    if mode in OF_RANKS:
+        ranks.prepare(rig)
+        command += ["--one-gpu"] if rig.options.one_gpu else []
+    return rig.start_program(mode, command).ready(180)
 
 
 def compare(rig, mode, job):

@@ -28,11 +28,7 @@ using Timer = Pool::Each;
 struct Vote {
   std::atomic<CUstream> stream{nullptr};
   std::atomic<std::uint32_t> lead{0};
-  std::atomic<const void*> thread{nullptr};  // that launched into it last
 };
-
-// Its address stands for the thread. Not thread_local, as t_lane (client/process.h).
-__thread char t_self;
 
 struct Gpu {
   Pool pool;
@@ -111,7 +107,7 @@ timers::Running start(unsigned lane, CUstream stream, const Note& note) {
   }
   read(lane);
   timers::Running running;
-  // The events of the one before are needed: it gets no new use.
+  // The events of the one before are still needed.
   Timer* timer = gpu.pool.count() + 1 < kTimers ? gpu.pool.take(context) : nullptr;
   if (timer != nullptr) running = gpu.pool.start(*timer, note, stream);
   const bool refused = gpu.pool.refused();
@@ -135,11 +131,9 @@ void note_launch(unsigned lane, CUstream stream, bool per_thread) {
   Vote& vote = g_state.gpus[lane].vote;
   const std::uint32_t lead = vote.lead.load(std::memory_order_relaxed);
   if (vote.stream.load(std::memory_order_relaxed) == handle) {
-    vote.thread.store(&t_self, std::memory_order_relaxed);
     if (lead < kMostLead) vote.lead.store(lead + 1, std::memory_order_relaxed);
   } else if (lead == 0) {
     vote.stream.store(handle, std::memory_order_relaxed);
-    vote.thread.store(&t_self, std::memory_order_relaxed);
     vote.lead.store(1, std::memory_order_relaxed);
   } else {
     vote.lead.store(lead - 1, std::memory_order_relaxed);
@@ -176,14 +170,6 @@ void end(const Begun& begun, bool good) {
   const bool counts =
       good && (begun.began_ns == 0 || !waited(begun.running, monotonic_ns() - begun.began_ns));
   g_state.gpus[begun.lane].pool.record_after(begun.running, counts);
-}
-
-void CpuWait::begin(unsigned lane) {
-  const Vote& vote = g_state.gpus[lane].vote;
-  if (is_idle(lane) || vote.thread.load(std::memory_order_relaxed) != &t_self) return;
-  const CUstream stream = vote.stream.load(std::memory_order_relaxed);
-  if (stream == nullptr) return;
-  span_.begin(lane, stream, false, abi::timing_mark(lane, abi::TimingMark::kStalled));
 }
 
 void suspend(unsigned lane, std::uint64_t owner) { g_state.gpus[lane].pool.suspend(owner, true); }

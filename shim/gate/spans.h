@@ -63,23 +63,6 @@ class Span : NoCopy {
   Begun begun_;
 };
 
-// Around a wait of the CPU. If the waiting thread is the one that launches into the busiest stream,
-// that stream has nothing to do from when it has drained to the end of the wait. Not for the legacy
-// stream: an event there would make streams wait for each other.
-class CpuWait : NoCopy {
- public:
-  explicit CpuWait(const abi::Lane* lane) {
-    if (lane != nullptr && wanted(*lane)) [[unlikely]]
-      begin(static_cast<unsigned>(lane_index(lane)));
-  }
-  ~CpuWait() { span_.end(true); }
-
- private:
-  void begin(unsigned lane);
-
-  Span span_;
-};
-
 // As timing.h.
 void suspend(unsigned lane, std::uint64_t owner);
 void lives_on(unsigned lane, std::uint64_t owner);

@@ -101,10 +101,10 @@ class Pool {
     passed(running, false);
     running = {};
   }
-  // It was launched. `good`: it counts.
+  // It was launched. Not `good`: it counts for nothing, and its stream may have gone.
   void record_after(const Running& running, bool good) {
     if (running.after == nullptr) return;
-    passed(running, driver().cuEventRecord(running.after, running.stream) == CUDA_SUCCESS && good);
+    passed(running, good && driver().cuEventRecord(running.after, running.stream) == CUDA_SUCCESS);
   }
 
   // A context may be about to end: its events are left alone, until it lives on or has gone.

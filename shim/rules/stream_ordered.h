@@ -12,10 +12,8 @@
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
-#include "shim/gate/spans.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
-#include "shim/nccl/thread.h"
 #include "shim/rules/graph_memory.h"
 #include "shim/rules/linear.h"
 #include "shim/swap/calls/pooled.h"
@@ -174,7 +172,6 @@ CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* loc
 template <gate::Waiting::What kWhat, typename Original, typename... Args>
 CUresult synchronise(Original original, Args... args) {
   const gate::Waiting waiting(kWhat);
-  const spans::CpuWait wait(nccl::t_nccl.inside == 0 ? current_lane() : nullptr);
   const CUresult result = original(args...);
   pools::settle_all();
   swap::pooled::settle();

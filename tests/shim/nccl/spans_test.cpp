@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "shim/rules/launch.h"
-#include "shim/rules/stream_ordered.h"
 #include "tests/shim/nccl/nccl_world.h"
 
 namespace switchyard::shim {
@@ -199,12 +198,6 @@ TEST_F(Spans, AStreamThatWasTheBusiestForLongIsFollowedByAnother) {
   EXPECT_TRUE(spans::is_busiest(0, compute_, false));
 }
 
-TEST_F(Spans, AWaitOfTheCpuLeavesTheLegacyStreamAlone) {
-  kernel(nullptr, 4);
-  rules::synchronise<gate::Waiting::kStream>([] { return CUDA_SUCCESS; });
-  EXPECT_EQ(gpu_.made, 0u);
-}
-
 TEST_F(Spans, OperationsOfAnotherGpuThanTheThreadsAreNotTimed) {
   page().lanes[1].attention.store(abi::kTimeCollectives);
   ncclComm_t both[2] = {comm_at(0x3000), comm_at(0x4000)};
@@ -296,29 +289,6 @@ TEST_F(Spans, WhereNothingIsComputedACollectiveIsNotHidden) {
   EXPECT_EQ(whats(told()).back(), mark(TimingMark::kStalled));
 }
 
-TEST_F(Spans, AWaitOfTheCpuStallsTheStreamThatItsThreadFeeds) {
-  kernel(compute_, 4);
-  collective(comm_, 9);
-  rules::synchronise<gate::Waiting::kStream>([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));  // unlike a collective's call
-    gpu_.now = 9;
-    return CUDA_SUCCESS;
-  });
-  const auto all = told();
-  ASSERT_EQ(whats(all), (std::vector{mark(TimingMark::kUntimed), number(1, first_),
-                                     mark(TimingMark::kStalled)}));
-  EXPECT_NEAR(all[2].began - all[1].began, 4, 1e-2);
-  EXPECT_NEAR(all[2].took, 5, 1e-3);
-}
-
-TEST_F(Spans, AWaitOfAnotherThreadStallsNothing) {
-  kernel(compute_, 4);
-  std::thread([] {
-    rules::synchronise<gate::Waiting::kStream>([] { return CUDA_SUCCESS; });
-  }).join();
-  EXPECT_EQ(gpu_.made, 0u);
-}
-
 TEST_F(Spans, WhatTheMonitorDoesNotAllowIsNotTimedAndLeavesAMark) {
   kernel(compute_, 1);
   page().timing_until.store(2);
@@ -366,6 +336,7 @@ TEST_F(Spans, AGroupInSeveralStreamsOrCommunicatorsIsNotTimed) {
 TEST_F(Spans, WhatNcclRefusesIsNotTimed) {
   kernel(compute_, 1);
   collective(comm_, 1, kNcclInvalidArgument);
+  EXPECT_EQ(gpu_.recorded.size(), 1u) << "its stream may have gone";
   collective(comm_, 3);
   const auto all = told();
   ASSERT_EQ(whats(all), (std::vector{mark(TimingMark::kUntimed), number(1, first_)}));
