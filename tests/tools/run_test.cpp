@@ -87,11 +87,8 @@ TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
   EXPECT_EQ(card->at("swappable"), "no");
   EXPECT_EQ(card->at("idle_release"), "");
   EXPECT_EQ(card->at("park"), "host");
-<<<<<<< HEAD
   EXPECT_EQ(card->at("gradient_noise"), "no");
-=======
   EXPECT_EQ(card->at("urgent_collectives"), "no");
->>>>>>> wt-urgent
   EXPECT_EQ(card->count("job"), 0U);
 }
 
