@@ -132,59 +132,60 @@ TEST(Communicating, AJobOfWhichSomethingIsStillMeasuredIsWaitedFor) {
   EXPECT_TRUE(still_measuring(job));
   job["processes"][0]["communication_state"] = "timed";
   EXPECT_FALSE(still_measuring(job));
-  // --- the gradient noise scale ---
+}
 
-  json with_noise(const char* state, const json& more = json::object()) {
-    json noise = {{"state", state},
-                  {"ranks", 4},
-                  {"telling_ranks", 3},
-                  {"steps", 120},
-                  {"critical_batch_ratio", nullptr},
-                  {"gradient_square", nullptr},
-                  {"unmeasured", json::array()}};
-    noise.update(more);
-    return {{"gradient_noise", noise}};
-  }
+// --- the gradient noise scale ---
 
-  TEST(NoiseText, SaysTheCriticalBatch) {
-    EXPECT_EQ(
-        noise_text(with_noise("measured", {{"critical_batch_ratio", 3.21},
-                                           {"critical_batch_spread", 0.4},
-                                           {"gradient_square", 2.0},
-                                           {"gradient_variance", 25.68}})),
-        "gradient noise: critical batch about 3.21 x yours (spread 0.4, 120 steps); variance of "
-        "a rank's gradient 12.8 x |G|²");
-  }
+json with_noise(const char* state, const json& more = json::object()) {
+  json noise = {{"state", state},
+                {"ranks", 4},
+                {"telling_ranks", 3},
+                {"steps", 120},
+                {"critical_batch_ratio", nullptr},
+                {"gradient_square", nullptr},
+                {"unmeasured", json::array()}};
+  noise.update(more);
+  return {{"gradient_noise", noise}};
+}
 
-  TEST(NoiseText, SaysWhyThereIsNone) {
-    EXPECT_EQ(noise_text({{"gradient_noise", nullptr}}), "");
-    EXPECT_EQ(noise_text(json::object()), "");
-    const std::pair<const char*, const char*> cases[] = {
-        {"measuring", "not enough steps were seen yet"},
-        {"unclear", "after 120 steps the gradient is not told apart from its noise (yet)"},
-        {"one_rank", "it has one rank, and the noise is what ranks differ by"},
-        {"no_gradient", "no sum or average of 8192 floating-point numbers or more was launched"},
-        {"ranks_missing", "3 of 4 ranks tell their norms"},
-        {"several_communicators",
-         "several communicators sum large tensors, and which of them holds gradients is unknown"},
-    };
-    for (const auto& [state, text] : cases) {
-      EXPECT_EQ(noise_text(with_noise(state)), std::string("gradient noise: ") + text);
-    }
-  }
+TEST(NoiseText, SaysTheCriticalBatch) {
+  EXPECT_EQ(
+      noise_text(with_noise("measured", {{"critical_batch_ratio", 3.21},
+                                         {"critical_batch_spread", 0.4},
+                                         {"gradient_square", 2.0},
+                                         {"gradient_variance", 25.68}})),
+      "gradient noise: critical batch about 3.21 x yours (spread 0.4, 120 steps); variance of "
+      "a rank's gradient 12.8 x |G|²");
+}
 
-  TEST(NoiseText, NamesEachReasonWhySomeWereNotMeasured) {
-    const std::string text =
-        noise_text(with_noise("not_measured", {{"unmeasured", {"graph", "type"}}}));
-    EXPECT_EQ(
-        text,
-        "gradient noise: nothing is known; not measured: its collectives are in a CUDA graph, "
-        "where nothing is added; its numbers are neither fp32 nor fp16 nor bf16");
-    for (const UnmeasuredWords& each : kUnmeasured) {
-      EXPECT_NE(noise_text(with_noise("measuring", {{"unmeasured", {each.key}}})).find(each.text),
-                std::string::npos);
-    }
+TEST(NoiseText, SaysWhyThereIsNone) {
+  EXPECT_EQ(noise_text({{"gradient_noise", nullptr}}), "");
+  EXPECT_EQ(noise_text(json::object()), "");
+  const std::pair<const char*, const char*> cases[] = {
+      {"measuring", "not enough steps were seen yet"},
+      {"unclear", "after 120 steps the gradient is not told apart from its noise (yet)"},
+      {"one_rank", "it has one rank, and the noise is what ranks differ by"},
+      {"no_gradient", "no sum or average of 8192 floating-point numbers or more was launched"},
+      {"ranks_missing", "3 of 4 ranks tell their norms"},
+      {"several_communicators",
+       "several communicators sum large tensors, and which of them holds gradients is unknown"},
+  };
+  for (const auto& [state, text] : cases) {
+    EXPECT_EQ(noise_text(with_noise(state)), std::string("gradient noise: ") + text);
   }
+}
+
+TEST(NoiseText, NamesEachReasonWhySomeWereNotMeasured) {
+  const std::string text =
+      noise_text(with_noise("not_measured", {{"unmeasured", {"graph", "type"}}}));
+  EXPECT_EQ(text,
+            "gradient noise: nothing is known; not measured: its collectives are in a CUDA graph, "
+            "where nothing is added; its numbers are neither fp32 nor fp16 nor bf16");
+  for (const UnmeasuredWords& each : kUnmeasured) {
+    EXPECT_NE(noise_text(with_noise("measuring", {{"unmeasured", {each.key}}})).find(each.text),
+              std::string::npos);
+  }
+}
 
 }  // namespace
 }  // namespace switchyard::tools
