@@ -26,6 +26,9 @@ using tools::Child;
 using Words = std::vector<std::string>;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
+// A machine of two GPUs.
+inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
+
 inline constexpr std::uint64_t kMiB = 1u << 20;
 inline constexpr std::chrono::seconds kLimit{180};
 

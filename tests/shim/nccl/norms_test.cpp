@@ -304,6 +304,13 @@ TEST_F(Norms, WhenAllEntriesWaitTheNextIsNotMeasured) {
   EXPECT_EQ(last().launched.load(), 301u);
 }
 
+TEST_F(Norms, WhenHalfOfTheEntriesAreTakenTheLauncherCollects) {
+  make(first_, 2);
+  for (int i = 0; i < 1000; ++i) sum();
+  EXPECT_EQ(g_log.size(), 3000u) << "each was measured";
+  EXPECT_GT(told(), 700u);
+}
+
 TEST_F(Norms, WithACadenceEachSoManyStepsAreMeasured) {
   ::setenv("SWITCHYARD_GRADIENT_NOISE", "3", 1);
   make(first_, 2);
