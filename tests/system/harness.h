@@ -25,6 +25,7 @@ using nlohmann::json;
 using tools::Child;
 using Words = std::vector<std::string>;
 using Changes = std::vector<std::pair<std::string, std::string>>;
+inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 inline constexpr std::uint64_t kMiB = 1u << 20;
 inline constexpr std::chrono::seconds kLimit{180};

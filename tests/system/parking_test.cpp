@@ -16,7 +16,7 @@ class TwoGpusParking : public Release {
                     Changes changes = {}) {
     Words all = {"--name", "parker", "--swappable", "--park", where};
     all.insert(all.end(), options.begin(), options.end());
-    changes.insert(changes.end(), kPeerGpus.begin(), kPeerGpus.end());
+    changes.insert(changes.end(), kTwoGpus.begin(), kTwoGpus.end());
     changes.emplace_back("FAKECUDA_PATTERN", "1");
     child_.emplace(
         job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)}, changes));
@@ -57,12 +57,12 @@ class TwoGpusParking : public Release {
   Child neighbour(std::uint64_t mebibytes, const Words& options = {}) {
     Words all = {"--name", "neighbour", "--gpus", "1"};
     all.insert(all.end(), options.begin(), options.end());
-    return job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)}, kPeerGpus);
+    return job(all, {built("tests/jobs/job_swap"), std::to_string(mebibytes * kMiB)}, kTwoGpus);
   }
 };
 
 TEST_F(TwoGpusParking, WhatLeavesIsOnTheOtherGpuAndComesBackAsItWas) {
-  const Child owner = monitor({"--capacity", "500MiB", "--host-pool", "0"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "500MiB", "--host-pool", "0"}, kTwoGpus);
   begin_parker("peer");
   for (int round = 0; round < 3; ++round) {
     swap_out();
@@ -86,7 +86,7 @@ TEST_F(TwoGpusParking, WhatLeavesIsOnTheOtherGpuAndComesBackAsItWas) {
 }
 
 TEST_F(TwoGpusParking, ItMakesWayForAnAllocationOfAnotherJob) {
-  const Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   begin_parker("peer");
   swap_out();
   ASSERT_TRUE(parks(40));
@@ -99,7 +99,7 @@ TEST_F(TwoGpusParking, ItMakesWayForAnAllocationOfAnotherJob) {
 }
 
 TEST_F(TwoGpusParking, ItMakesWayForAReservation) {
-  const Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   begin_parker("peer");
   swap_out();
   ASSERT_TRUE(parks(40));
@@ -111,7 +111,7 @@ TEST_F(TwoGpusParking, ItMakesWayForAReservation) {
 }
 
 TEST_F(TwoGpusParking, WhatIsReservedIsNeverParkedIn) {
-  const Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   Child other = neighbour(8, {"--memory", "90MiB"});
   ASSERT_EQ(line_of(other), "ready");
   begin_parker("peer");
@@ -125,7 +125,7 @@ TEST_F(TwoGpusParking, WhatIsReservedIsNeverParkedIn) {
 }
 
 TEST_F(TwoGpusParking, AutoUsesTheHostForWhatFindsNoRoom) {
-  const Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   Child other = neighbour(8, {"--memory", "80MiB"});
   ASSERT_EQ(line_of(other), "ready");
   begin_parker("auto", 72);
@@ -145,7 +145,7 @@ TEST_F(TwoGpusParking, WhoSeesOneGpuUsesTheHostAndPsSaysWhy) {
 }
 
 TEST_F(TwoGpusParking, WhereTheDriverGivesNothingItGoesToTheHost) {
-  const Child owner = monitor({"--capacity", "500MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "500MiB"}, kTwoGpus);
   // Two chunks are made on the first GPU; the second that is parked fails.
   begin_parker("auto", 64, {},
                {{"FAKECUDA_FAIL", "cuMemCreate:4=2"}, {"FAKECUDA_FAILED", in_folder("failed")}});
@@ -156,7 +156,7 @@ TEST_F(TwoGpusParking, WhereTheDriverGivesNothingItGoesToTheHost) {
 }
 
 TEST_F(TwoGpusParking, TheContextsLeaveOnlyOnceNothingIsParked) {
-  const Child owner = monitor({"--capacity", "500MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "500MiB"}, kTwoGpus);
   begin_parker("auto");
   swap_out();
   ASSERT_TRUE(parks(40));
@@ -169,7 +169,7 @@ TEST_F(TwoGpusParking, TheContextsLeaveOnlyOnceNothingIsParked) {
 }
 
 TEST_F(TwoGpusParking, WhoIsKilledAtAnyStepGivesTheRoomBack) {
-  const Child owner = monitor({"--capacity", "500MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "500MiB"}, kTwoGpus);
   for (const char* step : {"leaving", "parked", "moving on", "returning"}) {
     begin_parker("peer", 200);
     std::optional<Child> out;
@@ -198,13 +198,13 @@ TEST_F(TwoGpusParking, WhoIsKilledAtAnyStepGivesTheRoomBack) {
 }
 
 TEST_F(TwoGpusParking, ANewMonitorFindsWhatIsParked) {
-  Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   begin_parker("peer");
   // A person's release outlives the monitor.
   ASSERT_EQ(cli({"pause", "--release", "parker"}).status, 0);
   ASSERT_TRUE(parks(40));
   kill_and_wait(owner.pid());
-  const Child again = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child again = monitor({"--capacity", "100MiB"}, kTwoGpus);
   ASSERT_TRUE(eventually([&] { return !parker().is_null(); }));
   EXPECT_TRUE(eventually([&] {
     return of_parker("memory_parked_bytes") == on_second("memory_parked_bytes") &&
@@ -217,14 +217,14 @@ TEST_F(TwoGpusParking, ANewMonitorFindsWhatIsParked) {
 }
 
 TEST_F(TwoGpusParking, AJobThatTakesTurnsParksAndComesBackFromThere) {
-  const Child owner = monitor({"--capacity", "100MiB"}, kPeerGpus);
+  const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   child_.emplace(job({"--name", "parker", "--oversubscribe", "--park", "auto"},
                      {built("tests/jobs/job_swap"), std::to_string(60 * kMiB)},
                      {{"FAKECUDA_DEVICES", "2"}, {"FAKECUDA_PATTERN", "1"}}));
   ASSERT_EQ(line(), "ready");
   ask("begin");
   Child other = job({"--name", "other", "--oversubscribe", "--gpus", "0"},
-                    {built("tests/jobs/job_swap"), std::to_string(60 * kMiB)}, kPeerGpus);
+                    {built("tests/jobs/job_swap"), std::to_string(60 * kMiB)}, kTwoGpus);
   ASSERT_EQ(line_of(other), "ready") << "the first gave it room";
   EXPECT_NE(of_parker("memory_parked_bytes"), 0u);
   EXPECT_EQ(system_tests::ask(other, "begin"), "did begin");
