@@ -25,7 +25,6 @@ using nlohmann::json;
 using tools::Child;
 using Words = std::vector<std::string>;
 using Changes = std::vector<std::pair<std::string, std::string>>;
-inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 // A machine of two GPUs.
 inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
