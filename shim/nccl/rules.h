@@ -158,12 +158,12 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
   return result;
 }
 
-// The last two arguments are always the communicator and the stream; of a send or receive the one
-// before is the peer.
 template <Collective kKind>
 inline constexpr bool kIsSum =
     kKind == Collective::kAllReduce || kKind == Collective::kReduceScatter;
 
+// The last two arguments are always the communicator and the stream; of a send or receive the one
+// before is the peer, and a sum's first is what is done to its elements.
 template <Collective kKind, typename Original, typename Call, typename... Tail>
 ncclResult_t launch(const Original& original, const void* from, const void* to, std::size_t count,
                     ncclDataType_t type, Call call, Tail... tail) {
