@@ -109,7 +109,11 @@ def run(rig, report: Report):
         kept[net] = measure(rig, net, variants)
         ms = {variant: step_ms(rig, runs) for variant, runs in kept[net].items()}
         for variant, each in ms.items():
-            report.note(f"{net}: a step, ms, {variant}", f"{each:.1f}")
+            # Runs that differ by themselves can't be compared with those of another variant.
+            same = "" if rig.options.rounds < 2 else (
+                "losses of its runs equal" if all_equal({variant: kept[net][variant]})
+                else "losses of its runs differ")
+            report.note(f"{net}: a step, ms, {variant}", f"{each:.1f}", same)
         if not rig.options.ddp:
             judge(report, net, ms, have >= RANKS)
         report.judge(f"{net}: losses of all runs", f"{rig.options.steps} steps", "equal",
