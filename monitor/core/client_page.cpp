@@ -8,14 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <new>
 #include <span>
-#include <utility>
 
+#include "monitor/core/store_if_other.h"
 #include "monitor/platform/receive.h"
 
 namespace switchyard::monitor {
@@ -50,12 +49,6 @@ bool make_bell(Fd& rings, Fd& hears) {
 // Threads of another process sleep on the word, so the futex is no private one.
 void wake_all(abi::Word32& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// The other side's caches are left alone while nothing changes.
-template <typename Word, typename Value>
-void store_if_other(Word& word, Value value) {
-  if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -387,130 +380,6 @@ void ClientPage::set_target(const CommunicatorReport& communicator, std::uint64_
 
 void ClientPage::ask_for_cut(std::uint32_t number) {
   if (page().cut.exchange(number, std::memory_order_seq_cst) != number) wake_all(page().cut);
-}
-
-namespace {
-
-using Ring = std::span<const abi::Record>;
-
-// Nothing while it is written, or where another stands in its place by now. No record has number 0.
-std::optional<RecordReport> read_record(Ring ring, std::uint32_t number) {
-  if (number == 0) return std::nullopt;
-  const abi::Record& from = ring[(number - 1) % ring.size()];
-  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  const RecordReport out{from.time_us.load(std::memory_order_relaxed),
-                         from.what.load(std::memory_order_relaxed),
-                         from.bytes.load(std::memory_order_relaxed)};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
-  return out;
-}
-
-std::optional<NormReport> read_norm(const abi::Page& page, std::uint32_t number) {
-  if (number == 0) return std::nullopt;
-  const abi::Norm& from = page.norms[(number - 1) % abi::kNorms];
-  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  const NormReport out{from.what.load(std::memory_order_relaxed),
-                       from.launched.load(std::memory_order_relaxed),
-                       from.elements.load(std::memory_order_relaxed),
-                       std::bit_cast<double>(from.before.load(std::memory_order_relaxed)),
-                       std::bit_cast<double>(from.after.load(std::memory_order_relaxed))};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
-  return out;
-}
-
-// What a ring of `size` got since the last call; there were `recorded`. `read`: one of it, by its
-// number.
-template <typename Report, typename Read>
-std::uint32_t read_ring(std::uint32_t recorded, std::uint32_t size, RecordCursor& cursor,
-                        std::vector<Report>& out, Read read) {
-  const std::uint32_t came = recorded - cursor.read;
-  const std::uint32_t first = came > size ? recorded - size : cursor.read;
-  const std::uint32_t unfinished = std::exchange(cursor.unfinished, 0);
-  for (std::uint32_t number = first + 1; number != recorded + 1; ++number) {
-    const auto record = read(number);
-    if (record) {
-      out.push_back(*record);
-    } else if (number != unfinished && number != 0 && recorded - number < size / 2) {
-      // Its writer gets time until the next call.
-      cursor.unfinished = number;
-      const std::uint32_t before = std::exchange(cursor.read, number - 1);
-      return number - 1 - before;
-    }
-  }
-  cursor.read = recorded;
-  return came;
-}
-
-}  // namespace
-
-std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  return read_ring(page().recorded.load(std::memory_order_acquire), abi::kRecords, cursor, out,
-                   [&](std::uint32_t number) { return read_record(page().records, number); });
-}
-
-std::uint32_t ClientPage::timed() const { return page().timed.load(std::memory_order_acquire); }
-
-std::uint32_t ClientPage::read_timings(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  return read_ring(timed(), abi::kTimings, cursor, out,
-                   [&](std::uint32_t number) { return read_record(page().timings, number); });
-}
-
-void ClientPage::time_collectives(bool on, std::uint32_t until) {
-  page().timing_until.store(until, std::memory_order_relaxed);
-  ask_for(abi::kTimeCollectives, on);
-}
-
-std::uint32_t ClientPage::read_norms(RecordCursor& cursor, std::vector<NormReport>& out) const {
-  return read_ring(page().normed.load(std::memory_order_acquire), abi::kNorms, cursor, out,
-                   [&](std::uint32_t number) { return read_norm(page(), number); });
-}
-
-void ClientPage::write_norm_order(const CommunicatorReport& communicator,
-                                  const noise::Cadence& cadence) {
-  if (page().communicators[communicator.slot].id.load(std::memory_order_relaxed) !=
-      communicator.id) {
-    return;
-  }
-  abi::NormOrder& to = page().norm_orders[communicator.slot];
-  store_if_other(to.elements, cadence.elements);
-  if (to.stride.load(std::memory_order_relaxed) != cadence.stride) {
-    to.stride.store(cadence.stride, std::memory_order_release);
-  }
-}
-
-std::uint32_t ClientPage::unmeasured() const {
-  constexpr std::uint32_t kKnown = bit_of(Unmeasured::kEnd) - 1;
-  return page().unmeasured.load(std::memory_order_relaxed) & kKnown;
-}
-
-std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& communicator,
-                                                     std::uint64_t launched) const {
-  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
-  std::optional<OperationReport> out;
-  std::uint32_t least = abi::kRecordedCounts;
-  for (std::uint32_t back = abi::kRecords; back-- != 0;) {
-    const auto record = read_record(page().records, recorded - back);
-    if (!record || (record->what & abi::kLaunchRecord) != 0) continue;
-    const std::uint32_t slot_and_kind = record->what / abi::kRecordedCounts;
-    if (slot_and_kind / abi::kRecordedKinds != communicator.slot) continue;
-    // A group has one record for all of its operations: the first record that counts it.
-    const auto beyond =
-        static_cast<std::uint32_t>((record->what - launched) % abi::kRecordedCounts);
-    if (beyond >= abi::kRecordedCounts / 2 || beyond >= least) continue;
-    least = beyond;
-    out = OperationReport{slot_and_kind % abi::kRecordedKinds, record->bytes};
-  }
-  return out;
-}
-
-void ClientPage::record_launches(bool on, const LaunchClasses::Set& classes) {
-  for (unsigned word = 0; word < abi::kLaunchClasses / 64; ++word) {
-    const auto part = (classes >> (64 * word)) & LaunchClasses::Set(~std::uint64_t{0});
-    store_if_other(page().recorded_classes[word], on ? part.to_ullong() : 0);
-  }
-  ask_for(abi::kRecordLaunches, on);
 }
 
 void ClientPage::ask_for(std::uint32_t bit, bool on) {
