@@ -1,14 +1,15 @@
 """`--share auto`: does a training find the knee of its share, against a sweep of weights?
 
 A GPT training of small batches, whose CPU bounds it in part, works beside another that always
-works. Its rate is taken at each weight of a sweep, then it is left to find one by itself.
+works. Its rate is taken at each weight of a sweep, there and back. Then it is left to find one by
+itself, and the weight that was found takes turns with the sweep's best.
 """
 
 import math
 import time
 
 from rig.process import rate_between
-from rig.report import Report
+from rig.report import Report, median
 from rig.rig import RigError
 from rows.latency import training_arguments
 
@@ -16,6 +17,7 @@ TITLE = "A share that is found, and a sweep"
 SWEEP = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 WITHIN = 0.03
 FOUND_WITHIN = 60
+TURNS = 3  # of the weight that was found and the sweep's best, A B B A
 
 
 def arguments(parser):
@@ -47,34 +49,49 @@ def run(rig, report: Report):
     for each in (job, hog):
         each.ready()
         each.start()
-    windows = {}
-    for weight in SWEEP:
-        rig.say(f"weight {weight}")
-        rig.set("auto", share=weight)
-        windows[weight] = window(rig, rig.options.seconds)
+    rates = {weight: [] for weight in SWEEP}
+    for weight in (*SWEEP, *reversed(SWEEP)):
+        rates[weight].append(rate_at(rig, job, weight))
     rig.say("auto")
     rig.set("auto", share="auto")
     seconds = found(rig)
     weight = rig.job("auto")["share_weight"]
-    at_it = window(rig, 2 * rig.options.seconds)
-    figures = job.stop()
+    best = max(SWEEP, key=lambda each: median(rates[each]))
+    ratios = []
+    for turn in range(TURNS):
+        pair = {}
+        for which in (("found", "best") if turn % 2 == 0 else ("best", "found")):
+            pair[which] = rate_at(rig, job, weight if which == "found" else best)
+        ratios.append(pair["found"] / pair["best"])
+    job.stop()
     hog.stop()
-    rates = {each: rate_between(figures, *windows[each]) for each in SWEEP}
-    own = rate_between(figures, *at_it)
-    report.keep(rates=rates, found={"weight": weight, "rate": own, "seconds": seconds})
-    judge(report, rates, weight, own, seconds)
+    report.keep(rates=rates, found={"weight": weight, "ratios": ratios, "seconds": seconds})
+    judge(report, rates, weight, ratios, seconds)
 
 
-def judge(report, rates, weight, own, seconds):
-    best = max(rates.values())
-    for each, rate in rates.items():
-        report.note(f"weight {each:g}", f"{rate:.2f} steps/s", f"{100 * rate / best:.1f} %")
+def rate_at(rig, job, weight):
+    """Steps per second at a weight, once it is in force."""
+    rig.say(f"weight {weight:g}")
+    rig.set("auto", share=weight)
+    span = window(rig, rig.options.seconds)
+    rate = rate_between(job.stop(), *span)
+    job.start()
+    return rate
+
+
+def judge(report, rates, weight, ratios, seconds):
+    best = max(median(each) for each in rates.values())
+    for each, both in rates.items():
+        report.note(f"weight {each:g}", f"{median(both):.2f} steps/s",
+                    f"{100 * median(both) / best:.1f} %; {min(both):.2f} to {max(both):.2f}")
     report.at_most("seconds until it is found", seconds, FOUND_WITHIN, "{:.0f}")
-    report.at_least("auto, of the sweep's best", own / best, 1 - WITHIN)
+    report.at_least("weight that was found, over the sweep's best in turns", median(ratios),
+                    1 - WITHIN)
+    report.note("  spread", f"{min(ratios):.3f} .. {max(ratios):.3f}")
     # From which on every weight gives it.
     smallest = max(rates)
     for each in sorted(rates, reverse=True):
-        if rates[each] < (1 - WITHIN) * best:
+        if median(rates[each]) < (1 - WITHIN) * best:
             break
         smallest = each
     levels = 2 * math.log2(weight / smallest)
