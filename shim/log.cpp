@@ -138,8 +138,10 @@ void log_line(Level level, const char* format, ...) {
 }
 
 void log_once(Once& once, Level level, const char* format, ...) {
-  if (once.said || !log_enabled(level)) return;
-  once.said = true;
+  // Any thread may come to the place.
+  if (!log_enabled(level) || std::atomic_ref(once.said).exchange(true, std::memory_order_relaxed)) {
+    return;
+  }
   va_list args;
   va_start(args, format);
   write_line(level, format, args);
