@@ -295,6 +295,13 @@ Input Executor::swap_out(const Seen& seen) {
     park_ns_ = monotonic_ns() + kParkRestNs;
     log_line(Level::kWarn, "swap on GPU %u: no memory to park in on another GPU: driver %d", lane_,
              static_cast<int>(out.unparked));
+    // Room was found for what cannot be parked. Now all of it goes to the host.
+    const std::uint64_t rest = wanted_now(lane_);
+    find_room(lane_, rest - std::min(rest, seen.limit) + spare_, kept_now(lane_));
+    const ChunksLock held;
+    const std::uint64_t there = residency_page::resident(lane_);
+    if (out.stop == Stop::kNoHostRoom && there > seen.limit)
+      out = move_out(lane_, there - seen.limit, residency_page::resident_changes, parks_nothing);
   }
   residency_page::count_out(lane_, out);
   note("out", out, begun);
