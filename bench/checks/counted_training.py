@@ -4,8 +4,7 @@
     counted_training.py MODE [--one-gpu]
 
 MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one GPU;
-ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one. NCCL takes them
-for ranks of two hosts then, and they talk over sockets.
+ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one (rank_setup.py).
 
 A line of input asks; the answer has the moments at which each step was launched (of rank 0). The
 CPU waits for the GPU every 20 steps, so it is never far ahead. Random data, fixed seed. The model is
@@ -15,7 +14,6 @@ the GPT of bench/workloads, in small; resnet's are a few convolutions.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +26,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
 
 import gpt  # noqa: E402
+from rank_setup import free_port, gpu_of  # noqa: E402
 
 WIDTH, LAYERS, HEADS, TOKENS, BATCH, WORDS = 768, 8, 12, 256, 16, 8192
 WAITS_EVERY = 20
@@ -47,6 +46,10 @@ class Convolutions(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(x).mean((2, 3)))
+
+
+def small_gpt():
+    return gpt.Gpt(LAYERS, WIDTH, HEADS, WORDS, TOKENS)
 
 
 def convolve_step(model, optimizer, data):
@@ -75,7 +78,7 @@ class Training:
         if mode == "resnet":
             model, self.one = Convolutions().cuda(), convolve_step
         else:
-            model, self.one = gpt.Gpt(LAYERS, WIDTH, HEADS, WORDS, TOKENS).cuda(), gpt.train_step
+            model, self.one = small_gpt().cuda(), gpt.train_step
         if mode in RANKS:
             model = spread(model, mode)
         torch.manual_seed(100 + rank)
@@ -108,12 +111,6 @@ class Training:
         return graph.replay
 
 
-def free_port():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return each.getsockname()[1]
-
-
 def join(options):
     """Rank 0 starts the others, in its own job. They end with their standard input."""
     others = []
@@ -124,11 +121,7 @@ def join(options):
                        str(options.port), *(["--one-gpu"] if options.one_gpu else [])]
             others.append(subprocess.Popen(command, stdin=subprocess.PIPE,
                                            stdout=subprocess.DEVNULL))
-    if options.one_gpu:
-        # NCCL refuses two ranks on one GPU of one host.
-        os.environ.update(NCCL_HOSTID=f"rank{options.rank}", NCCL_SOCKET_IFNAME="lo",
-                          NCCL_IB_DISABLE="1")
-    torch.cuda.set_device(0 if options.one_gpu else options.rank)
+    torch.cuda.set_device(gpu_of(options.rank, options.one_gpu))
     torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{options.port}",
                                          rank=options.rank, world_size=RANKS[options.mode])
     return others

@@ -20,6 +20,8 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
+from rank_setup import gpu_of  # noqa: E402
+
 WARM = 20
 
 
@@ -32,8 +34,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--fsdp", action="store_true")
     parser.add_argument("--one-gpu", action="store_true",
-                        help="all ranks on GPU 0. NCCL refuses two ranks of one host there, so each "
-                        "tells it a host of its own, and NCCL connects them by sockets")
+                        help="all ranks on GPU 0, connected by sockets (rank_setup.py)")
     return parser.parse_args()
 
 
@@ -63,10 +64,7 @@ def main():
     options = parse()
     torch.use_deterministic_algorithms(True)
     rank = int(os.environ["RANK"])
-    if options.one_gpu:
-        os.environ["NCCL_HOSTID"] = f"rank-{rank}"
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-    gpu = 0 if options.one_gpu else int(os.environ["LOCAL_RANK"])
+    gpu = gpu_of(rank, options.one_gpu)
     torch.cuda.set_device(gpu)
     dist.init_process_group("nccl")
     model = made(options, gpu)

@@ -4,31 +4,29 @@
     late_ranks.py [--one-gpu]
 
 Prints the ranks' PIDs when all of them sum, and ends them at the end of its input. A rank that gets
-SIGUSR1 leaves out its next large sum. With --one-gpu both are on GPU 0, as ddp_training.py does it.
+SIGUSR1 leaves out its next large sum. With --one-gpu both are on GPU 0 (rank_setup.py).
 """
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+
+from rank_setup import free_port, gpu_of
 
 RANKS, WARM = 2, 20
 
 
 def rank_main():
-    rank, one_gpu = int(os.environ["RANK"]), "--one-gpu" in sys.argv
-    if one_gpu:
-        os.environ["NCCL_HOSTID"] = f"rank-{rank}"
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    gpu = gpu_of(int(os.environ["RANK"]), "--one-gpu" in sys.argv)
     import torch
     import torch.distributed as dist
 
     skipped = []
     signal.signal(signal.SIGUSR1, lambda *_: skipped.append(True))
-    torch.cuda.set_device(0 if one_gpu else rank)
+    torch.cuda.set_device(gpu)
     dist.init_process_group("nccl")
     large, small = (torch.zeros(count, device="cuda") for count in (1 << 20, 1 << 8))
     step = 0
@@ -46,9 +44,7 @@ def rank_main():
 
 
 def main():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        port = each.getsockname()[1]
+    port = free_port()
     ranks = [subprocess.Popen([sys.executable, *sys.argv, "--rank"], stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS),
                                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})

@@ -9,18 +9,18 @@ rate. --own: each rank also computes the squared norms of its buckets, before an
 summed, by a communication hook; the answer has them, of each step: the mean of |sent|² over the
 ranks, and |sum|² divided by the square of their number.
 
---one-gpu: both ranks are on one GPU. NCCL refuses that on one host, so each says that it has a host
-of its own, and they talk through sockets.
+--one-gpu: both ranks are on one GPU (rank_setup.py).
 """
 
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from rank_setup import free_port, gpu_of
 
 RANKS = 2
 WARM = 20
@@ -39,17 +39,9 @@ def arguments():
 # --- the parent: one line of orders to each rank, one answer from all ---
 
 
-def free_port():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return each.getsockname()[1]
-
-
-def start_rank(rank, port, one_gpu):
+def start_rank(rank, port):
     environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1",
                        MASTER_PORT=str(port))
-    if one_gpu:
-        environment.update(NCCL_HOSTID=f"rank{rank}", NCCL_SOCKET_IFNAME="lo")
     return subprocess.Popen([sys.executable, *sys.argv, "--rank", str(rank)], env=environment,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -71,7 +63,7 @@ def joined(each):
 
 def parent(options):
     port = free_port()
-    ranks = [start_rank(rank, port, options.one_gpu) for rank in range(RANKS)]
+    ranks = [start_rank(rank, port) for rank in range(RANKS)]
     try:
         answers(ranks)
         print(json.dumps({"ready": True}), flush=True)
@@ -133,8 +125,8 @@ def build(mode):
     from torch import nn
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
     if mode == "gpt":
-        from counted_training import TOKENS, WORDS, Gpt
-        model = Gpt()
+        from counted_training import TOKENS, WORDS, small_gpt
+        model = small_gpt()
         data = torch.randint(0, WORDS, (SAMPLES, TOKENS + 1), device="cuda")
 
         def loss(network, at):
@@ -159,7 +151,7 @@ class Rank:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
         self.torch = torch
-        torch.cuda.set_device(0 if options.one_gpu else options.rank)
+        torch.cuda.set_device(gpu_of(options.rank, options.one_gpu))
         dist.init_process_group("nccl")
         torch.manual_seed(1)
         model, self.batch, self.loss = build(options.mode)

@@ -9,8 +9,7 @@
     ddp-sliced   each bucket's all-reduce in slices of SLICE numbers
     ddp-ahead    later buckets overtake: every other bucket on a process group of its own
 
-With fewer GPUs than ranks all ranks use the first one, and look to NCCL as if on hosts of their
-own. Rank 0 prints one line: milliseconds of each step, and the losses of each rank.
+With fewer GPUs than ranks all ranks use the first one (rank_setup.py). Rank 0 prints one line: milliseconds of each step, and the losses of each rank.
 """
 
 import json
@@ -29,13 +28,14 @@ import torch.nn.functional as F  # noqa: E402
 import torch.utils.deterministic  # noqa: E402
 
 from gpt import Gpt  # noqa: E402
+from rank_setup import gpu_of  # noqa: E402
 
 HEADS, VOCABULARY, LENGTH, BATCH, BATCHES = 16, 50304, 1024, 4, 4
 SLICE = 1 << 18
 
 
 def reduce_scatter_apart():
-    """Each reduce-scatter of this process goes to a group of its own, whoever asks for it."""
+    """All reduce-scatters of this process use one process group, which nothing else uses."""
     group = dist.new_group()
     original = dist.reduce_scatter_tensor
 
@@ -81,14 +81,6 @@ def replicated(model, mode):
     return wrapped
 
 
-def place_self(rank, ranks):
-    """On a GPU of its own, if there are as many."""
-    alone = torch.cuda.device_count() >= ranks
-    if not alone:
-        os.environ["NCCL_HOSTID"] = f"rank{rank}"
-    torch.cuda.set_device(rank if alone else 0)
-
-
 def step(model, optimizer, tokens, mode):
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=mode.startswith("ddp")):
         logits = model(tokens[:, :-1])
@@ -104,7 +96,7 @@ def main():
     deterministic()
     torch.utils.deterministic.fill_uninitialized_memory = False  # no kernels of its own
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    place_self(rank, ranks)
+    torch.cuda.set_device(gpu_of(rank, one_gpu=torch.cuda.device_count() < ranks))
     dist.init_process_group("nccl")
     wrap = fully_sharded if mode.startswith("fsdp") else replicated
     model = wrap(Gpt(layers, width, HEADS, VOCABULARY, LENGTH).cuda(), mode)

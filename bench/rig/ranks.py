@@ -1,14 +1,13 @@
 """Trainings of two ranks by torchrun, one on each GPU, or both on one.
 
-NCCL refuses two ranks of one host on one GPU. With --one-gpu each rank tells it a host of its own,
-so NCCL connects them by sockets, and a machine of one GPU can try what ranks need.
+With --one-gpu a machine of one GPU can try what ranks need (checks/rank_setup.py).
 
 Threading: one thread.
 """
 
 import json
-import socket
 
+from checks.rank_setup import free_port
 from rig.process import BENCH, python
 from rig.residency import nvml
 from rig.rig import RigError
@@ -25,12 +24,6 @@ def prepare(rig):
     nvml(0 if rig.options.one_gpu else RANKS - 1)  # says so if there is none
     if rig.options.one_gpu:
         rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
-
-
-def free_port():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return each.getsockname()[1]
 
 
 def start(rig, name, *arguments, under="switchyard", **knobs):

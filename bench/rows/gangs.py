@@ -37,7 +37,7 @@ def start(rig, name, **knobs):
 
 
 class Disturber:
-    """What happens at random; counts what was done, and what was refused to a job that is there."""
+    """Disturbs jobs at random. It counts commands, and those that a running job was refused."""
 
     def __init__(self, rig, seed, jobs):
         self.rig = rig

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 
+from rig import ranks
 from rig.process import BENCH, python
 from rig.report import Report
 
@@ -17,8 +18,7 @@ PAUSED_S = 8  # longer than the monitor waits before it names a rank
 
 
 def arguments(parser):
-    parser.add_argument("--one-gpu", action="store_true",
-                        help="both ranks on GPU 0, connected by sockets, as if on two hosts")
+    ranks.arguments(parser)
 
 
 def start(rig, name):
@@ -53,11 +53,11 @@ def judge(report, what, seconds, said):
 
 def by_signal(rig, report, name, what, number):
     """One job for each: what follows a left-out collective or a death can't be mended."""
-    job, ranks = start(rig, name)
-    os.kill(ranks[1], number)
-    seconds, said = named(rig, name, ranks[1])
+    job, pids = start(rig, name)
+    os.kill(pids[1], number)
+    seconds, said = named(rig, name, pids[1])
     judge(report, what, seconds, said)
-    return job, ranks, {"what": what, "seconds": seconds, "said": said}
+    return job, pids, {"what": what, "seconds": seconds, "said": said}
 
 
 def paused(rig, report, name):
@@ -75,10 +75,9 @@ def paused(rig, report, name):
 
 
 def run(rig, report: Report):
-    if rig.options.one_gpu:
-        rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
-    job, ranks, stopped = by_signal(rig, report, "stopped", "stopped by SIGSTOP", signal.SIGSTOP)
-    os.kill(ranks[1], signal.SIGCONT)
+    ranks.prepare(rig)
+    job, pids, stopped = by_signal(rig, report, "stopped", "stopped by SIGSTOP", signal.SIGSTOP)
+    os.kill(pids[1], signal.SIGCONT)
     time.sleep(2)
     after = stalls(rig, "stopped")
     report.judge("  named 2 s after SIGCONT", str(len(after)), "0", not after)

@@ -10,7 +10,7 @@ the ranks take turns on the GPU.
 
 import json
 
-from rig import ranks
+from checks.rank_setup import free_port
 from rig.process import BENCH, python
 from rig.ranks import RANKS
 from rig.report import Report, median
@@ -51,7 +51,7 @@ def train(rig, name, mode, urgent, net):
     o = rig.options
     rig.say(name)
     torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
-                "--master-port", ranks.free_port()]
+                "--master-port", free_port()]
     knobs = {"urgent_collectives": True} if urgent else {}
     process = rig.once(name, [*torchrun, BENCH / "checks" / "sharded_training.py", mode, o.steps,
                               o.layers, o.width],
