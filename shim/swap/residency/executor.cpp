@@ -277,14 +277,10 @@ Event Executor::quiesce(Seen& seen) {
   return Event::kQuiesced;
 }
 
-Input Executor::swap_out(const Seen& seen) {
+Moved Executor::move_away(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved out;
   const MayPark may_park = begun >= park_ns_ ? residency_page::may_park : parks_nothing;
-  if (cache::any()) {
-    const RangesLock held;
-    cache::drop_all(lane_);
-  }
   {
     const ChunksLock held;
     const std::uint64_t there = residency_page::resident(lane_);
@@ -295,16 +291,24 @@ Input Executor::swap_out(const Seen& seen) {
     park_ns_ = monotonic_ns() + kParkRestNs;
     log_line(Level::kWarn, "swap on GPU %u: no memory to park in on another GPU: driver %d", lane_,
              static_cast<int>(out.unparked));
-    // Room was found for what cannot be parked. Now all of it goes to the host.
-    const std::uint64_t rest = wanted_now(lane_);
-    find_room(lane_, rest - std::min(rest, seen.limit) + spare_, kept_now(lane_));
-    const ChunksLock held;
-    const std::uint64_t there = residency_page::resident(lane_);
-    if (out.stop == Stop::kNoHostRoom && there > seen.limit)
-      out = move_out(lane_, there - seen.limit, residency_page::resident_changes, parks_nothing);
   }
   residency_page::count_out(lane_, out);
   note("out", out, begun);
+  return out;
+}
+
+Input Executor::swap_out(const Seen& seen) {
+  if (cache::any()) {
+    const RangesLock held;
+    cache::drop_all(lane_);
+  }
+  Moved out = move_away(seen);
+  // Room in the host was found for what cannot be parked. What the driver did not park needs it,
+  // too.
+  if (out.stop == Stop::kNoHostRoom && out.unparked != CUDA_SUCCESS &&
+      find_room_away(seen) == Event::kHostRoom) {
+    out = move_away(seen);
+  }
   if (out.stop == Stop::kNothing) {
     residency_page::count_end(lane_);
     if (admits(now_.before)) residency_page::count_time_out(lane_);

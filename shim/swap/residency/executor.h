@@ -42,6 +42,7 @@ class Executor {
   Event find_room_away(const Seen& seen);
   Event quiesce(Seen& seen);
   Input swap_out(const Seen& seen);
+  Moved move_away(const Seen& seen);
   Input swap_in(const Seen& seen);
   Input swap_in_part(const Seen& seen);
   Input move_on(const Seen& seen);

@@ -23,6 +23,20 @@ class MoverParks : public MoverTest {
     limit(0);
     return run_until([&] { return is_away(); });
   }
+  // The driver gives no memory on the other GPU when it is asked first.
+  static void refuse_first() {
+    asked = 0;
+    create = g_driver.cuMemCreate;
+    g_driver.cuMemCreate = [](CUmemGenericAllocationHandle* out, size_t bytes,
+                              const CUmemAllocationProp* properties, unsigned long long flags) {
+      const bool there = properties->location.id == 1;
+      if (there && ++asked == 1) return CUDA_ERROR_OUT_OF_MEMORY;
+      return create(out, bytes, properties, flags);
+    };
+  }
+
+  inline static int asked = 0;
+  inline static decltype(g_driver.cuMemCreate) create = nullptr;
 };
 
 TEST_F(MoverParks, WhatItMayParkIsToldAndNeedsNoHostMemory) {
@@ -92,24 +106,37 @@ TEST_F(MoverParks, WithoutHostRoomItStaysParkedAndSaysSoUntilThereIsSome) {
   expect_told_right();
 }
 
+TEST_F(MoverParks, WhatTheDriverRefusedFindsItsRoomInTheHostAtOnce) {
+  empty_host_pool();
+  let_park(kAll);
+  refuse_first();
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away() || error() != abi::kSwapFine; }));
+  EXPECT_EQ(error(), abi::kSwapFine) << "no host memory was pinned yet";
+  EXPECT_TRUE(is_away());
+  EXPECT_EQ(told(), 0u);
+  expect_told_right();
+}
+
+TEST_F(MoverParks, WithoutHostRoomWhatTheDriverRefusedStaysAndSaysSo) {
+  empty_host_pool();
+  allow_host(0);
+  let_park(kAll);
+  refuse_first();
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return error() == abi::kSwapNoHostRoom; }));
+  EXPECT_EQ(told(), 0u);
+}
+
 TEST_F(MoverParks, AfterTheDriverRefusedItUsesTheHostForAWhile) {
   let_park(kAll);
-  static int left;
-  left = 0;
-  static decltype(g_driver.cuMemCreate) create;
-  create = g_driver.cuMemCreate;
-  g_driver.cuMemCreate = [](CUmemGenericAllocationHandle* out, size_t bytes,
-                            const CUmemAllocationProp* properties, unsigned long long flags) {
-    const bool there = properties->location.id == 1;
-    if (there && ++left == 1) return CUDA_ERROR_OUT_OF_MEMORY;
-    return create(out, bytes, properties, flags);
-  };
+  refuse_first();
   ASSERT_TRUE(leaves());
   EXPECT_EQ(told(), 0u);
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   ASSERT_TRUE(leaves());
-  EXPECT_EQ(left, 1) << "it was not asked again";
+  EXPECT_EQ(asked, 1) << "it was not asked again";
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   run_for(20 * kSecond);
