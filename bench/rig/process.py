@@ -120,6 +120,12 @@ def python():
     return sys.executable
 
 
+def longest_gap(stamps, begun, ended):
+    """The longest time within [begun, ended] without a stamp, in seconds."""
+    inside = [begun] + [stamp for stamp in stamps if begun <= stamp <= ended] + [ended]
+    return max(later - earlier for earlier, later in zip(inside, inside[1:]))
+
+
 def rate_between(figures, begin, end):
     """Steps per second of a started-and-stopped workload within [begin, end].
 

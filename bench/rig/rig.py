@@ -287,6 +287,13 @@ class Rig:
         """Durations shrink by --scale: to try the driver, not to measure."""
         return max(min(0.2, seconds), seconds * self.options.scale)
 
+    def window(self, seconds, settle=0):
+        """(begin, end) of a time in which nothing is changed, on the workloads' clock."""
+        time.sleep(self.scaled(settle))
+        begin = time.monotonic()
+        time.sleep(self.scaled(seconds))
+        return begin, time.monotonic()
+
     def counted(self, requests):
         return max(20, int(requests * self.options.scale))
 

@@ -11,6 +11,7 @@ import signal
 import time
 
 from rig import ranks
+from rig.process import longest_gap
 from rig.report import Report
 
 TITLE = "Two trainings of two ranks each"
@@ -100,11 +101,6 @@ def at_random(rig, report, alone):
     return results
 
 
-def longest_gap(result, begun, ended):
-    inside = [begun, *(stamp for stamp in result["stamps"] if begun < stamp < ended), ended]
-    return max(later - earlier for earlier, later in zip(inside, inside[1:]))
-
-
 def in_turns(rig, report, alone):
     rig.say("in turns")
     begun = time.monotonic()
@@ -114,9 +110,10 @@ def in_turns(rig, report, alone):
     ready = time.monotonic()
     results = {name: ranks.finish(rig, job, rig.options.limit) for name, job in jobs.items()}
     first = min(result["stamps"][-1] for result in results.values())
-    gap = max(longest_gap(result, ready, first) for result in results.values())
-    report.at_most("the longest time without a step while both are there, s", gap, LONGEST_GAP_S,
-                   "{:.1f}")
+    report.judge("seconds in which both trained", f"{first - ready:.1f}", "some", first > ready)
+    if first > ready:
+        gap = max(longest_gap(result["stamps"], ready, first) for result in results.values())
+        report.at_most("the longest time of these without a step, s", gap, LONGEST_GAP_S, "{:.1f}")
     report.at_least("one after the other, over both in turns",
                     len(NAMES) * alone["seconds"] / (time.monotonic() - begun), LEAST_RATIO)
     return results

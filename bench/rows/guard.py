@@ -35,12 +35,6 @@ def wait_until(rig, holds, seconds, what):
     raise RigError(f"not within {seconds} s: {what}")
 
 
-def window(rig, seconds):
-    begin = time.monotonic()
-    time.sleep(rig.scaled(seconds))
-    return begin, time.monotonic()
-
-
 def alarms(rig):
     return (rig.scratch / "monitor.log").read_text(errors="replace").count("guards itself")
 
@@ -56,7 +50,7 @@ def beside(rig, monitor, hog):
     rig.set("train", guard="none")
     hog.start()
     time.sleep(rig.scaled(2))
-    unguarded = window(rig, o.seconds)
+    unguarded = rig.window(o.seconds)
     hog.stop()
     # With nobody there its usual rate is learnt again.
     rig.set("train", guard=f"{100 * GUARD:.0f}%")
@@ -68,7 +62,7 @@ def beside(rig, monitor, hog):
     try:
         answered = wait_until(rig, lambda: guard_of(monitor)["answers"], 10, "an answer")
         wait_until(rig, lambda: guard_of(monitor)["state"] == "answering", 20, "the end of trials")
-        guarded = window(rig, o.seconds)
+        guarded = rig.window(o.seconds)
     except RigError as error:
         rig.say(str(error))
     how = guard_of(monitor)
@@ -86,7 +80,7 @@ def run(rig, report: Report):
     monitor = rig.connect()
     train.start()
     wait_until(rig, lambda: guard_of(monitor)["state"] == "quiet", 30, "a known pace")
-    alone = window(rig, rig.options.quiet)
+    alone = rig.window(rig.options.quiet)
     false_alarms = alarms(rig)
     seen = {name: beside(rig, monitor, hog) for name, hog in hogs.items()}
     figures = train.stop()

@@ -25,13 +25,6 @@ def arguments(parser):
     parser.add_argument("--batch", type=int, default=1, help="of the training")
 
 
-def window(rig, seconds, settle=1):
-    time.sleep(rig.scaled(settle))
-    begin = time.monotonic()
-    time.sleep(rig.scaled(seconds))
-    return begin, time.monotonic()
-
-
 def found(rig):
     """Seconds until the monitor says that it has found a weight."""
     log = rig.scratch / "monitor.log"
@@ -73,7 +66,7 @@ def rate_at(rig, job, weight):
     """Steps per second at a weight, once it is in force."""
     rig.say(f"weight {weight:g}")
     rig.set("auto", share=weight)
-    span = window(rig, rig.options.seconds)
+    span = rig.window(rig.options.seconds, settle=1)
     rate = rate_between(job.stop(), *span)
     job.start()
     return rate

@@ -9,7 +9,7 @@ turns is compared with what the link gives both ways at once, measured before.
 import subprocess
 import time
 
-from rig.process import BENCH, python
+from rig.process import BENCH, longest_gap, python
 from rig.report import Report, median
 from rig.turns import Watch, seconds_to_leave, times_out
 
@@ -85,11 +85,6 @@ def refused(rig):
         training.process.wait(timeout=20)
     # A pool that had to be smaller is complained of, too, by one that then goes on.
     return failed and "out of memory" in beside.log.read_text(errors="replace").lower()
-
-
-def longest_gap(stamps, begun, ended):
-    inside = [begun] + [stamp for stamp in stamps if begun <= stamp <= ended] + [ended]
-    return max(later - earlier for earlier, later in zip(inside, inside[1:]))
 
 
 def together(rig, report):

@@ -1,4 +1,4 @@
-// Pieces of what a job is written as.
+// Parts of the text that describes a job on the command line.
 //
 // Threading: pure functions.
 #pragma once
