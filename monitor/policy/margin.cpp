@@ -7,7 +7,11 @@
 // Only *long bursts* say anything of it, those whose CPU works for about a millisecond or more. A
 // server that launches its first token kernel by kernel, and replays a graph for each other one,
 // has both sorts. Its waits for a graph are as long as the graph takes, whatever the margin is.
+// A thread that loses its CPU between a launch and its wait has no long burst: its launches take
+// longer than those of its other bursts. Otherwise one such moment would give the low job slices of
+// milliseconds, and each of the next requests would find the GPU taken.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "monitor/policy/look.h"
@@ -56,9 +60,23 @@ void begin_window(Margin& margin, Time now) {
   margin.long_waits = 0;
 }
 
-void add(Margin& margin, const Burst& burst, double caught_up) {
+// CPU time of a launch in most of the last bursts.
+double usual_launch_us(const Bursts& seen) {
+  std::array<double, abi::kCountedBursts> each{};
+  auto end = each.begin();
+  for (const Burst& burst : seen.last) {
+    if (burst.launches != 0 && burst.cpu_us != 0) {
+      *end++ = static_cast<double>(burst.cpu_us) / burst.launches;
+    }
+  }
+  const auto middle = each.begin() + (end - each.begin()) / 2;
+  std::nth_element(each.begin(), middle, end);
+  return *middle;
+}
+
+void add(Margin& margin, const Burst& burst, double launch_us, double caught_up) {
   if (burst.launches == 0 || burst.cpu_us == 0) return;
-  if (burst.cpu_us < kLongUs) {
+  if (std::min<double>(burst.cpu_us, burst.launches * launch_us) < kLongUs) {
     margin.short_ns += 1e3 * (burst.cpu_us + burst.waited_us);
     return;
   }
@@ -135,7 +153,10 @@ void close_window(Margin& margin, bool on, const Tick& tick) {
 void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh, bool on,
                         const Tick& tick) {
   const double caught_up = caught_up_ns(tick);
-  for (std::uint32_t i = fresh; i-- > 0;) add(margin, seen.number(seen.count - i), caught_up);
+  const double launch_us = usual_launch_us(seen);
+  for (std::uint32_t i = fresh; i-- > 0;) {
+    add(margin, seen.number(seen.count - i), launch_us, caught_up);
+  }
   // What was seen with another slice says nothing of this one.
   const HighState& high = tick.state.high;
   const Time stopped = high.foreseen_since + (on ? kUnarmed : Time{0});

@@ -145,6 +145,23 @@ TEST(Foresight, AServerThatOnlyReplaysGraphsByNowIsServedAsSuch) {
   EXPECT_FALSE(it.on());
 }
 
+// Its thread loses the CPU between its only launch and its wait, and then the GPU is done. With
+// slices of milliseconds for the low job each of the next requests would find the GPU taken.
+TEST(Foresight, AGraphReplayWhoseThreadLosesItsCpuForAMomentIsServedAsSuch) {
+  Tokens it;
+  unsigned on = 0;
+  for (int i = 0; i < 300; ++i) {
+    const bool loses = i % 100 == 50;
+    it.launch = loses ? milliseconds(3) : microseconds(40);
+    it.launches(1);
+    it.begin_wait();
+    it.end_wait(microseconds(loses ? 10 : 1300));
+    it.pass(milliseconds(18));
+    on += it.on() ? 1 : 0;
+  }
+  EXPECT_EQ(on, 0u);
+}
+
 // Each of its waits would find the gate open at its end.
 TEST(Foresight, AServerWhoseTokensTakeTooLongIsServedBySlices) {
   Tokens it;
