@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "memory.h"
 
@@ -73,6 +74,14 @@ std::string without_comments(const char* text) {
   return out;
 }
 
+// As far as the driver's assembler is not needed to see it: directives of the head stand on lines of
+// their own, and a register is one word. So PTX that went through a formatter of C++ is refused.
+bool looks_assembled(const std::string& image) {
+  static const std::regex head(
+      R"(\s*\.version[ \t]+\d+\.\d+[ \t]*\n\s*\.target[ \t]+\w+[ \t]*\n[^]*)");
+  return std::regex_match(image.substr(0, 200), head) && image.find("% ") == std::string::npos;
+}
+
 void add_entry(const std::string& image, std::size_t at, Module* module) {
   auto is_space = [](char c) { return isspace(static_cast<unsigned char>(c)); };
   while (at < image.size() && is_space(image[at])) ++at;
@@ -106,7 +115,7 @@ Kernel* Module::find(const std::string& name) const {
 
 bool parse_ptx(const char* text, Module* module) {
   const std::string image = without_comments(text);
-  if (image.find(".version") == std::string::npos) return false;
+  if (!looks_assembled(image)) return false;
   for (std::size_t at = 0; (at = image.find(".entry", at)) != std::string::npos;) {
     at += strlen(".entry");
     add_entry(image, at, module);

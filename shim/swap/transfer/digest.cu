@@ -1,7 +1,7 @@
 // The digest's kernel. digest.ptx beside it is made from this file, by hand, whenever it changes:
 //
-//   nvcc -std=c++20 -O3 -ptx -arch=compute_75 -I . -o shim/swap/transfer/digest.ptx
-//   shim/swap/transfer/digest.cu
+//   nvcc -std=c++20 -O3 -ptx -arch=compute_75 -I . \
+//       -o shim/swap/transfer/digest.ptx shim/swap/transfer/digest.cu
 //   sed -i -e '/^\/\//d; /^\t\/\//d; /^$/d' -e 's/^\.version .*/.version 8.0/' \
 //       -e 's/^\.target .*/.target sm_70/' shim/swap/transfer/digest.ptx
 //   ptxas -arch=sm_90 -o /dev/null shim/swap/transfer/digest.ptx
