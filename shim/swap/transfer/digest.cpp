@@ -26,6 +26,7 @@ struct State {
   Point points[2];
   bool drawn = false;
   CUfunction kernel = nullptr;
+  bool no_kernel = false;  // the driver does not take it: to ask again takes it milliseconds
   Trust trust = Trust::kUnknown;
 };
 constinit State g_states[abi::kMaxGpus];  // each its mover's own
@@ -47,8 +48,10 @@ bool draw_points(State& state) {
 
 bool find_kernel(State& state) {
   if (state.kernel != nullptr) return true;
+  if (state.no_kernel) return false;
   const CUresult result = load_kernel(kDigestPtx, kKernel, state.kernel);
   if (result == CUDA_SUCCESS) return true;
+  state.no_kernel = result != CUDA_ERROR_OUT_OF_MEMORY;
   static Once said;
   log_once(said, Level::kWarn, "swap: the driver takes no kernel of ours: all is copied (%d)",
            static_cast<int>(result));
@@ -161,6 +164,7 @@ void clear_digests() {
   // The points stay: in the child they are as secret.
   for (State& state : g_states) {
     state.kernel = nullptr;
+    state.no_kernel = false;
     state.trust = Trust::kUnknown;
   }
 }

@@ -126,8 +126,9 @@ class Answers : public testing::EngineTest {
     swap::clear_digests();
     g_driver.cuLibraryLoadData = [](CUlibrary* out, const void*, CUjit_option*, void**, unsigned,
                                     CUlibraryOption*, void**, unsigned) {
+      ++loads_;
       *out = reinterpret_cast<CUlibrary>(0x70);
-      return CUDA_SUCCESS;
+      return load_;
     };
     g_driver.cuLibraryGetKernel = [](CUkernel* out, CUlibrary, const char*) {
       *out = reinterpret_cast<CUkernel>(0x80);
@@ -163,9 +164,16 @@ class Answers : public testing::EngineTest {
     g_driver.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
     g_driver.cuEventRecord = [](CUevent, CUstream) { return CUDA_SUCCESS; };
     g_driver.cuEventSynchronize = [](CUevent) { return CUDA_SUCCESS; };
-    launches_ = refused_ = synchronised_ = 0;
+    loads_ = launches_ = refused_ = synchronised_ = 0;
+    load_ = CUDA_SUCCESS;
+  }
+  int loads_of(int moves) {
+    for (int i = 0; i < moves; ++i) swap::Digests digests(0, digest::kPieceBytes);
+    return loads_;
   }
 
+  static inline CUresult load_ = CUDA_SUCCESS;
+  static inline int loads_ = 0;
   static inline int launches_ = 0;
   static inline int refused_ = 0;
   static inline int synchronised_ = 0;
@@ -214,6 +222,17 @@ TEST_F(Answers, AreNoneAfterAFailureAndNothingRunsAnyMore) {
     EXPECT_FALSE(digests.answer(digest::kPieceBytes, one));
   }
   EXPECT_EQ(synchronised_, 2);
+}
+
+// The driver compiles for milliseconds before it refuses.
+TEST_F(Answers, AKernelThatTheDriverDoesNotTakeIsLoadedOnce) {
+  load_ = CUDA_ERROR_INVALID_PTX;
+  EXPECT_EQ(loads_of(3), 1);
+}
+
+TEST_F(Answers, AKernelThatFoundNoRoomIsLoadedAgain) {
+  load_ = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_EQ(loads_of(3), 3);
 }
 
 TEST_F(Answers, AreNoneOfWhatIsNotWholePieces) {
