@@ -60,6 +60,7 @@ def measure(row, options):
     try:
         with Rig(options, row) as rig:
             module.run(rig, report)
+        report.warned(rig.warnings)
     except (RigError, WorkloadFailed) as error:
         print(f"bench: {row}: {error}", file=sys.stderr)
         report.save(failure=str(error))

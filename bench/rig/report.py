@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 
+MOST_WARNINGS = 5  # in a table
+
+
 def median(values):
     return statistics.median(values)
 
@@ -85,6 +88,13 @@ class Report:
         decided = not low <= limit <= high
         self.note("  95 % interval", f"{form.format(low)} .. {form.format(high)}",
                   ", ".join(filter(None, [remark, "" if decided else "not decided"])))
+
+    def warned(self, warnings):
+        """What the library warned of in the jobs: a row that passes may be slow because of it."""
+        if warnings:
+            self.keep(warnings=warnings)
+        for said, times in warnings.most_common(MOST_WARNINGS):
+            self.note("the library warned", f"{times} times", said)
 
     def keep(self, **raw):
         self.raw.update(raw)

@@ -17,12 +17,14 @@ Threading: one thread.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from rig.monitor import Monitor
@@ -34,8 +36,17 @@ TORCH = ("gpt.py", "networks.py", "jpeg_training.py", "language.py")  # these ha
 ACTIVITY_WINDOW = 2.5
 
 
+# A warning or an error of the library: with and without SWITCHYARD_LOG.
+WARNING = re.compile(r"switchyard\[\d+\](?: warn| error)?: (.*)")
+
+
 class RigError(RuntimeError):
     pass
+
+
+def warnings_of(log):
+    lines = log.read_text(errors="replace").splitlines()
+    return [found[1] for found in map(WARNING.search, lines) if found]
 
 
 class Rig:
@@ -50,6 +61,7 @@ class Rig:
         self.monitor = None
         self.mps = None
         self.warm = []
+        self.warnings = Counter()  # of the library in the jobs, once they have ended
         self.patience = 10  # seconds for all to end by themselves
         self.begun = time.monotonic()
 
@@ -97,6 +109,7 @@ class Rig:
                 self.monitor.kill()
                 self.monitor.wait(timeout=10)
         for log in self.scratch.glob("*.log"):
+            self.warnings.update(warnings_of(log))
             if self.options.keep_logs:
                 shutil.copy(log, self.out / f"{self.row}-{log.name}")
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -17,6 +17,8 @@ from rows.latency import tiny
 TITLE = "SwitchFlow's Table 1: state of a training, out and in"
 MODELS = ("resnet50", "vgg16", "vgg19", "densenet121", "densenet169", "inceptionresnetv2",
           "inceptionv3", "mobilenetv2")
+LARGE, LEAST_RATE = 400 << 20, 40  # GB/s
+SMALL, MOST_MS = 256 << 20, 5
 
 
 def arguments(parser):
@@ -95,8 +97,12 @@ def judge(report, cell):
     out, back = (median([one[key] for one in rounds]) for key in ("out", "in"))
     report.note(f"{cell['model']}: {size / (1 << 20):.0f} MiB, out + in",
                 f"{1e3 * out:.1f} + {1e3 * back:.1f} ms",
-                f"{size / out / 1e9:.1f} and {size / back / 1e9:.1f} GB/s; "
                 f"{cell['state_bytes'] / (1 << 20):.0f} MiB of model and optimizer")
+    slowest = max(out, back)
+    if size >= LARGE:
+        report.at_least("  GB/s, the slower way", size / slowest / 1e9, LEAST_RATE, "{:.1f}")
+    elif size <= SMALL:
+        report.at_most("  ms, the slower way", 1e3 * slowest, MOST_MS, "{:.1f}")
     report.judge("  bits, and goes on", f"{'equal' if cell['equal'] else 'differ'}, "
                  f"{cell['steps_afterwards']} steps", "equal",
                  cell["equal"] and cell["steps_afterwards"] > 0)
