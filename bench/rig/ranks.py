@@ -13,6 +13,9 @@ from rig.residency import nvml
 from rig.rig import RigError
 
 RANKS = 2
+# A slow network between ranks on one host.
+SOCKETS = {"NCCL_P2P_DISABLE": 1, "NCCL_SHM_DISABLE": 1, "NCCL_NET": "Socket",
+           "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def arguments(parser):

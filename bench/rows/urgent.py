@@ -12,14 +12,12 @@ import json
 
 from checks.rank_setup import free_port
 from rig.process import BENCH, python
-from rig.ranks import RANKS
+from rig.ranks import RANKS, SOCKETS
 from rig.report import Report, median
 from rig.residency import nvml
 from rig.rig import RigError
 
 TITLE = "Reduce-scatters on a communicator of their own"
-SOCKETS = {"NCCL_P2P_DISABLE": 1, "NCCL_SHM_DISABLE": 1, "NCCL_NET": "Socket",
-           "NCCL_SOCKET_IFNAME": "lo"}
 # name: (mode of the script, whether the option is on)
 FSDP = {"off": ("fsdp", False), "on": ("fsdp", True), "script": ("fsdp-two", False)}
 DDP = {"stock": ("ddp", False), "sliced": ("ddp-sliced", False), "ahead": ("ddp-ahead", False)}
