@@ -113,13 +113,7 @@ void open() {
   ::syscall(SYS_futex, &g_state.closed, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-namespace {
-void forget() {
-  renew(g_state);
-  t_depth = 0;
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state, t_depth);
 
 }  // namespace inside
 

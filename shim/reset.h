@@ -84,6 +84,11 @@ void renew(State& state) {
 #endif
 }
 
+template <typename... States>
+void renew_all(States&... states) {
+  (renew(states), ...);
+}
+
 }  // namespace switchyard::shim
 
 // Once in a file, in a namespace inside of switchyard::shim. `function` is a void().
@@ -95,5 +100,5 @@ void renew(State& state) {
   static_assert(true)
 
 // The same for a file that forgets all of its state.
-#define SWITCHYARD_RENEW(stage, state) \
-  SWITCHYARD_RESET(stage, [] { ::switchyard::shim::renew(state); })
+#define SWITCHYARD_RENEW(stage, ...) \
+  SWITCHYARD_RESET(stage, [] { ::switchyard::shim::renew_all(__VA_ARGS__); })

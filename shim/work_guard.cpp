@@ -170,13 +170,7 @@ bool overrule(std::uint64_t now_ns) {
   return false;
 }
 
-namespace {
-void forget() {
-  renew(g_state);
-  t_depth = 0;
-}
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
+SWITCHYARD_RENEW(kState, g_state, t_depth);
 
 }  // namespace admission
 

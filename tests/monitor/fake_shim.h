@@ -76,6 +76,16 @@ class FakeShim {
   abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
   abi::Residency& residency(unsigned at = 0) const { return page_->residencies[at]; }
   abi::Memory& memory(unsigned at = 0) const { return page_->memories[at]; }
+  // Of `ranks` in all, at one of the page's places.
+  abi::Communicator& joins_communicator(std::uint64_t id, std::uint32_t rank, std::uint32_t ranks,
+                                        unsigned at = 0) const {
+    abi::Communicator& communicator = page_->communicators[at];
+    communicator.id = id;
+    communicator.rank = rank;
+    communicator.ranks = ranks;
+    communicator.use = 1;
+    return communicator;
+  }
   bool armed(unsigned at = 0) const { return (lane(at).attention & abi::kGateArmed) != 0; }
   bool watched(unsigned at = 0) const { return (lane(at).attention & abi::kProgress) != 0; }
 

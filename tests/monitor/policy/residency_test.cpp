@@ -8,19 +8,13 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/monitor/policy/room.h"
+
 namespace switchyard::monitor::policy {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-constexpr std::uint64_t kGiB = 1ull << 30;
-constexpr Time kNow = seconds(100);
-
-// One that has worked on its memory for long.
-Oversubscriber resident(std::uint64_t job, Time since = seconds(1)) {
-  return {.job = job, .resident_bytes = kGiB, .resident_since = since, .active = true};
-}
 
 Oversubscriber waiting(std::uint64_t job, Time since = seconds(99)) {
   return {.job = job, .wants_room = true, .lacks_bytes = kGiB, .waits_since = since};

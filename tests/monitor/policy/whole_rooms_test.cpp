@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "monitor/policy/residency.h"
+#include "tests/monitor/policy/room.h"
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -14,14 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint64_t kGiB = 1ull << 30;
-constexpr Time kNow = seconds(100);
-
 using Gpus = std::vector<std::vector<Oversubscriber>>;
 
-Oversubscriber resident(std::uint64_t job, Time since = seconds(1)) {
-  return {.job = job, .resident_bytes = kGiB, .resident_since = since, .active = true};
-}
 Oversubscriber waiting(std::uint64_t job, Time since, std::uint64_t lacks = kGiB) {
   return {.job = job, .out = true, .wants_room = true, .lacks_bytes = lacks, .waits_since = since};
 }

@@ -28,12 +28,7 @@ struct GangMoves : Crowd {
     return joined;
   }
   static abi::Communicator& place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
-    abi::Communicator& at = who.shim.page().communicators[0];
-    at.id = 77;
-    at.rank = rank;
-    at.ranks = ranks;
-    at.use = 1;
-    return at;
+    return who.shim.joins_communicator(77, rank, ranks);
   }
   static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
   // The monitor looks as often as ranks that are awaited need it.

@@ -19,11 +19,7 @@ class Gangs : public ::testing::Test {
     place(second, 1);
   }
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
-    abi::Communicator& at = slot(who);
-    at.id = kId;
-    at.rank = rank;
-    at.ranks = ranks;
-    at.use = 1;
+    who.shim.joins_communicator(kId, rank, ranks);
   }
   static abi::Communicator& slot(const Joined& who) { return who.shim.page().communicators[0]; }
   static void count(const Joined& who, std::uint64_t launched) { slot(who).launched = launched; }

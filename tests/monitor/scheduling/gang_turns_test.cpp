@@ -37,11 +37,7 @@ struct TwoGangs : Rig {
     return joined;
   }
   static void place(const Joined& who, std::uint64_t id, std::uint32_t rank) {
-    abi::Communicator& at = who.shim.page().communicators[0];
-    at.id = id;
-    at.rank = rank;
-    at.ranks = 2;
-    at.use = 1;
+    who.shim.joins_communicator(id, rank, 2);
   }
   // All have work on their GPUs, as far as their gates let them.
   void work(Time span) {

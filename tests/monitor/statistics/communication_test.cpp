@@ -23,11 +23,7 @@ class CommunicationListing : public ::testing::Test {
   }
 
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
-    abi::Communicator& at = who.shim.page().communicators[3];
-    at.id = kTrainingId;
-    at.rank = rank;
-    at.ranks = ranks;
-    at.use = 1;
+    who.shim.joins_communicator(kTrainingId, rank, ranks, 3);
   }
   // As the library writes it.
   static void tell(const Joined& who, std::uint32_t what, std::uint32_t began_us = 0,

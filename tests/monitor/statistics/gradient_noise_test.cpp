@@ -17,11 +17,7 @@ class GradientNoiseListing : public ::testing::Test {
  protected:
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2,
                     unsigned slot = 0, std::uint64_t id = kGroup) {
-    abi::Communicator& at = who.shim.page().communicators[slot];
-    at.id = id;
-    at.rank = rank;
-    at.ranks = ranks;
-    at.use = 1;
+    who.shim.joins_communicator(id, rank, ranks, slot);
   }
   static void tell(const Joined& who, std::uint64_t launched, std::uint64_t elements, double before,
                    double after, std::uint32_t what = abi::kNormSummed) {

@@ -16,11 +16,7 @@ class Statistics : public ::testing::Test {
  protected:
   // The library's side: a communicator, what is launched in it, and kernels.
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
-    abi::Communicator& at = who.shim.page().communicators[0];
-    at.id = kId;
-    at.rank = rank;
-    at.ranks = ranks;
-    at.use = 1;
+    who.shim.joins_communicator(kId, rank, ranks);
   }
   void record(const Joined& who, std::uint32_t what, std::uint32_t bytes = 0) const {
     abi::Page& page = who.shim.page();
@@ -39,6 +35,17 @@ class Statistics : public ::testing::Test {
     at.last_bytes = bytes;
     at.last_ns = static_cast<std::uint64_t>(rig.now.count());
     record(who, abi::collective_record(0, kind, launched), bytes);
+  }
+  // 40 iterations of 100 ms; the second rank launches 30 ms after the first.
+  void train_with_a_late_second() {
+    place(first, 0);
+    place(second, 1);
+    for (int i = 0; i < 40; ++i) {
+      collective(first);
+      rig.pass(milliseconds(30));
+      collective(second);
+      rig.pass(milliseconds(70));
+    }
   }
   // As the library does it: only what is asked for.
   void kernel(const Joined& who, std::uint32_t what) const {
@@ -78,14 +85,7 @@ TEST_F(Statistics, IterationsAreFoundInCollectives) {
 }
 
 TEST_F(Statistics, TheRankThatLaunchesLastIsLate) {
-  place(first, 0);
-  place(second, 1);
-  for (int i = 0; i < 40; ++i) {
-    collective(first);
-    rig.pass(milliseconds(30));
-    collective(second);
-    rig.pass(milliseconds(70));
-  }
+  train_with_a_late_second();
   EXPECT_NEAR(process(0)["late_seconds"].get<double>(), 0, 1e-6);
   EXPECT_NEAR(process(1)["late_seconds"].get<double>(), 0.03, 1e-6);
 }
@@ -182,14 +182,7 @@ TEST_F(Statistics, ProcessesWithoutPeersAreNotLate) {
 }
 
 TEST_F(Statistics, WhatOnlyOneRankStillKnowsDoesNotCount) {
-  place(first, 0);
-  place(second, 1);
-  for (int i = 0; i < 40; ++i) {
-    collective(first);
-    rig.pass(milliseconds(30));
-    collective(second);
-    rig.pass(milliseconds(70));
-  }
+  train_with_a_late_second();
   for (int i = 0; i < 40; ++i) {
     collective(first);
     rig.pass(milliseconds(10));

@@ -94,6 +94,17 @@ class Spans : public NcclTest {
     };
     return call;
   }
+  // Of 3 ms of the CPU.
+  NcclCall slow_call() {
+    NcclCall call;
+    call.call = [this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      gpu_.now += 3;
+      gpu_.run(comm_, 1);
+      return kNcclSuccess;
+    };
+    return call;
+  }
   ncclResult_t collective(CUstream stream, double takes, ncclResult_t result = kNcclSuccess) {
     return reduce(first_, taking(stream, takes, result), stream);
   }
@@ -413,29 +424,15 @@ TEST_F(Spans, ALaunchOfAGraphWithCollectivesLeavesAMark) {
 
 TEST_F(Spans, ACallThatConnectsTheRanksIsNotTimed) {
   kernel(compute_, 1);
-  NcclCall call;
-  call.call = [this] {
-    // Its stream is there already, and the CPU waits for the others meanwhile.
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    gpu_.now += 3;
-    gpu_.run(comm_, 1);
-    return kNcclSuccess;
-  };
-  reduce(first_, call, comm_);
+  // Its stream is there already, and the CPU waits for the others meanwhile.
+  reduce(first_, slow_call(), comm_);
   EXPECT_EQ(whats(told()), std::vector<std::uint32_t>{});
 }
 
 TEST_F(Spans, ACallThatWaitsForRoomInTheQueueIsTimed) {
   kernel(compute_, 1);
   gpu_.run(comm_, 50);
-  NcclCall call;
-  call.call = [this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    gpu_.now += 3;
-    gpu_.run(comm_, 1);
-    return kNcclSuccess;
-  };
-  reduce(first_, call, comm_);
+  reduce(first_, slow_call(), comm_);
   EXPECT_EQ(whats(told()).size(), 2u);
 }
 

@@ -4,10 +4,8 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -254,17 +252,3 @@ TEST_F(ReachByAddress, TheNewCallWithItsStatus) {
 
 }  // namespace
 }  // namespace reach
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const char* preloaded = std::getenv("LD_PRELOAD");
-  if (preloaded == nullptr || std::strstr(preloaded, SHIM_PATH) == nullptr) {
-    // The test is about a process that was started preloaded: become one.
-    ::setenv("LD_PRELOAD", SHIM_PATH, 1);
-    ::setenv("LD_LIBRARY_PATH", FAKECUDA_FOLDER, 1);
-    ::execv("/proc/self/exe", argv);
-    std::perror("execv");
-    return 1;
-  }
-  return RUN_ALL_TESTS();
-}
