@@ -29,14 +29,12 @@
 
 namespace switchyard::shim::rules {
 
-// Puts work on a stream by `call`, through the gate. `what`: what is launched, for the records; a
-// null function: it is no launch.
+// The monitor has something to say. On its own, so that a launch without it keeps its arguments in
+// registers.
 template <typename Call>
-CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work,
-              const costs::Kernel& what, Call call) {
-  const std::uint32_t asked = lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts;
-  if (asked == 0) [[likely]]
-    return call();
+[[gnu::noinline]] CUresult pass_asked(abi::Lane& lane, std::uint32_t asked, CUstream stream,
+                                      bool per_thread, gate::Work work, costs::Kernel what,
+                                      Call call) {
   const auto note = [&] {
     gate::note_launch(lane);
     if (what.function == nullptr) return;
@@ -56,27 +54,56 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
   return call();
 }
 
+inline std::uint32_t asked_of(const abi::Lane& lane) {
+  return lane.attention.load(std::memory_order_relaxed) & ~abi::kTimeBursts;
+}
+
+// Puts work on a stream by `call`, through the gate. `what`: what is launched, for the records; a
+// null function: it is no launch.
 template <typename Call>
-CUresult count_launch(CUstream stream, bool per_thread, const costs::Kernel& kernel, Call call) {
+CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work,
+              costs::Kernel what, Call call) {
+  const std::uint32_t asked = asked_of(lane);
+  if (asked == 0) [[likely]]
+    return call();
+  return pass_asked(lane, asked, stream, per_thread, work, what, call);
+}
+
+template <typename Original, typename... Args>
+[[gnu::always_inline]] inline CUresult count_launch(CUstream stream, bool per_thread,
+                                                    costs::Kernel kernel, Original original,
+                                                    Args... args) {
   abi::Lane* lane = current_lane();
-  if (lane == nullptr || captured(stream, per_thread)) return call();
+  if (lane == nullptr || captured(stream, per_thread)) return original(args...);
   lane->launches.fetch_add(1, std::memory_order_relaxed);
-  return pass(*lane, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel, call);
+  const std::uint32_t asked = asked_of(*lane);
+  if (asked == 0) [[likely]]
+    return original(args...);
+  return pass_asked(*lane, asked, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel,
+                    [=] { return original(args...); });
 }
 
 template <typename Original, typename... Tail>
-CUresult launch(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                unsigned by, unsigned bz, unsigned shared, CUstream stream, Tail... tail) {
-  return count_launch(stream, false, {f, gx, gy, gz},
-                      [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
+[[gnu::always_inline]] inline CUresult launch(Original original, CUfunction f, unsigned gx,
+                                              unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                              unsigned bz, unsigned shared, CUstream stream,
+                                              Tail... tail) {
+  return count_launch(stream, false, {f, gx, gy, gz}, original, f, gx, gy, gz, bx, by, bz, shared,
+                      stream, tail...);
 }
 
 template <typename Original, typename... Tail>
-CUresult launch_per_thread(Original original, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
-                           unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                           Tail... tail) {
-  return count_launch(stream, true, {f, gx, gy, gz},
-                      [&] { return original(f, gx, gy, gz, bx, by, bz, shared, stream, tail...); });
+[[gnu::always_inline]] inline CUresult launch_per_thread(Original original, CUfunction f,
+                                                         unsigned gx, unsigned gy, unsigned gz,
+                                                         unsigned bx, unsigned by, unsigned bz,
+                                                         unsigned shared, CUstream stream,
+                                                         Tail... tail) {
+  return count_launch(stream, true, {f, gx, gy, gz}, original, f, gx, gy, gz, bx, by, bz, shared,
+                      stream, tail...);
+}
+
+inline CUstream stream_of(const CUlaunchConfig* config) {
+  return config != nullptr ? config->hStream : nullptr;
 }
 
 inline costs::Kernel kernel_of(const CUlaunchConfig* config, CUfunction f) {
@@ -85,17 +112,19 @@ inline costs::Kernel kernel_of(const CUlaunchConfig* config, CUfunction f) {
 }
 
 template <typename Original>
-CUresult launch_ex(Original original, const CUlaunchConfig* config, CUfunction f, void** params,
-                   void** extra) {
-  return count_launch(config != nullptr ? config->hStream : nullptr, false, kernel_of(config, f),
-                      [&] { return original(config, f, params, extra); });
+[[gnu::always_inline]] inline CUresult launch_ex(Original original, const CUlaunchConfig* config,
+                                                 CUfunction f, void** params, void** extra) {
+  return count_launch(stream_of(config), false, kernel_of(config, f), original, config, f, params,
+                      extra);
 }
 
 template <typename Original>
-CUresult launch_ex_per_thread(Original original, const CUlaunchConfig* config, CUfunction f,
-                              void** params, void** extra) {
-  return count_launch(config != nullptr ? config->hStream : nullptr, true, kernel_of(config, f),
-                      [&] { return original(config, f, params, extra); });
+[[gnu::always_inline]] inline CUresult launch_ex_per_thread(Original original,
+                                                            const CUlaunchConfig* config,
+                                                            CUfunction f, void** params,
+                                                            void** extra) {
+  return count_launch(stream_of(config), true, kernel_of(config, f), original, config, f, params,
+                      extra);
 }
 
 // The stream of a call that has one as its last argument; else the legacy default stream.
@@ -112,7 +141,7 @@ CUstream last_stream(Args... args) {
 // The calls of CUDA 1 to 3.
 template <typename Original, typename... Args>
 CUresult launch_plain(Original original, Args... args) {
-  return count_launch(last_stream(args...), false, {}, [&] { return original(args...); });
+  return count_launch(last_stream(args...), false, {}, original, args...);
 }
 
 // Work for several GPUs: counted on the current one, held by each one's gate.
@@ -137,7 +166,7 @@ CUresult embed_graph(Original original, CUgraphExec graph, CUstream stream) {
 
 template <typename Original>
 CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
-  const auto call = [&] { return original(graph, stream); };
+  const auto call = [=] { return original(graph, stream); };
   abi::Lane* lane = current_lane();
   if (lane == nullptr) return graph_memory::run(graph, call);
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
