@@ -7,7 +7,10 @@
 //   train N TYPE WAY    N steps; TYPE fp32, fp16 or bf16; WAY sum, average, group, scatter, apart,
 //                       graph: all-reduces of sums, of averages, in one group, reduce-scatters,
 //                       from one buffer into another, or in a captured graph
+//   norms               → "norms N": kernels that the GPU ran and that are none of its collectives
 #include <cuda.h>
+#include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
@@ -15,6 +18,7 @@
 
 #include "conversation.h"
 #include "nccl_meeting.h"
+#include "tests/fakecuda/report.h"
 #include "tests/support/gradients.h"
 
 namespace {
@@ -37,14 +41,18 @@ class Rank {
            cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
            cuMemAlloc(&memory_, 2 * kRooms * kBytes) == CUDA_SUCCESS &&
            cuMemsetD8(memory_, 0, 2 * kRooms * kBytes) == CUDA_SUCCESS &&
-           jobs::agree(file, rank, id) && ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess;
+           jobs::agree(file, rank, id) &&
+           ncclCommInitRank(&comm_, ranks, id, rank) == kNcclSuccess && (own_ = kernels()) >= 0;
   }
 
-  CUresult act(const std::string& line, std::string&) {
+  CUresult act(const std::string& line, std::string& says) {
     std::istringstream words(line);
     std::string command, type, way;
     int steps = 0;
     words >> command >> steps >> type >> way;
+    if (command == "norms") {
+      return says = "norms " + std::to_string(kernels() - own_), CUDA_SUCCESS;
+    }
     if (command != "train") return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < steps && result == CUDA_SUCCESS; ++i, ++step_) {
@@ -56,6 +64,21 @@ class Rank {
  private:
   CUdeviceptr room(std::size_t bucket) const { return memory_ + bucket * kBytes; }
   static void* at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+  // That this process has run on the GPU; -1: nobody knows.
+  static long kernels() {
+    auto* groups =
+        reinterpret_cast<decltype(&fakecuda_groups)>(::dlsym(RTLD_DEFAULT, "fakecuda_groups"));
+    if (groups == nullptr) return -1;
+    FakecudaGroup all[256];
+    const int count = std::min(groups(all, std::size(all)), static_cast<int>(std::size(all)));
+    long out = 0;
+    for (int i = 0; i < count; ++i) {
+      const bool computes = all[i].pid == ::getpid() && all[i].engine == 0;
+      if (computes) out += static_cast<long>(all[i].operations);
+    }
+    return out;
+  }
 
   bool sum(std::size_t bucket, ncclDataType_t type, const std::string& way) {
     const std::size_t count = gradients::kBuckets[bucket];
@@ -75,6 +98,7 @@ class Rank {
     for (std::size_t bucket = 0; bucket < std::size(gradients::kBuckets); ++bucket) {
       all = all && sum(bucket, type, way);
     }
+    own_ += way == "group" ? 1 : static_cast<long>(std::size(gradients::kBuckets));
     return all && (way != "group" || ncclGroupEnd() == kNcclSuccess);
   }
 
@@ -107,6 +131,7 @@ class Rank {
     if (way == "graph") return run_graph(type);
     void* rest = at(room(kRooms - 1));
     const auto reduce = [&](std::size_t count) {
+      ++own_;
       return ncclAllReduce(rest, rest, count, kNcclFloat32, kNcclSum, comm_, stream_) ==
              kNcclSuccess;
     };
@@ -118,6 +143,7 @@ class Rank {
   }
 
   int ranks_ = 0, rank_ = 0, step_ = 0;
+  long own_ = 0;  // kernels before the first step, and its collectives
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr memory_ = 0;

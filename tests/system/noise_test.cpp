@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <cmath>
+#include <utility>
 
 #include "switchyard/norms.h"
 #include "switchyard/status.h"
@@ -90,27 +91,26 @@ class Noise : public Gang {
     return eventually([&] { return noise()["state"] == state; });
   }
   // So many steps that the first ones are forgotten, no faster than the monitor reads. Answers how
-  // many. The first steps show what repeats, and count only then.
+  // many.
   int train(const std::string& how) {
     do_all("train 40 " + how);
+    return 40 + train_on(how);
+  }
+  // After the first 40. The first steps show what repeats, and count only then. The monitor lags by
+  // less than the norms that a page has room for.
+  int train_on(const std::string& how) {
     int counted = noise_after(15)["steps"];
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    counted = noise()["steps"];
     for (int i = 0; i < 3; ++i) {
       do_all("train 30 " + how);
       noise_after(counted += 30);
     }
-    return 40 + 3 * 30;
+    return 3 * 30;
   }
-  void expect_measured(int ranks, const std::string& type, const std::string& way) {
-    auto daemon = monitor({}, two_gpus());
-    begin(ranks);
-    const int steps = train(type + " " + way);
+  // Until the last bucket was told: it changes both by more than this.
+  json noise_near(const Expected& expected) {
     json said;
-    const Expected expected = expect(ranks, steps, type);
-    // Until the last bucket was told.
     const auto near = [&](const char* key, double value) {
-      return std::abs(said[key].get<double>() - value) < 1e-3 * value;
+      return std::abs(said[key].get<double>() - value) < 1e-5 * value;
     };
     EXPECT_TRUE(eventually([&] {
       said = noise();
@@ -118,15 +118,39 @@ class Noise : public Gang {
              near("gradient_variance", expected.variance);
     })) << said
         << " " << expected.gradient << " " << expected.variance;
+    return said;
+  }
+  // The monitor has looked at all pages since: one tick adds to the GPU seconds first, then it
+  // reads norms.
+  bool looked_again() {
+    const auto gpu_seconds = [this] { return job_named("gang")["gpu_seconds"].get<double>(); };
+    const double before = gpu_seconds();
+    return eventually([&] { return gpu_seconds() > before; });
+  }
+  // Kernels that compute norms, of all ranks since the last call.
+  long fresh_norms() {
+    long all = 0;
+    for (const std::string& said : ask_all("norms")) all += std::stol(said.substr(6));
+    return all - std::exchange(norms_, all);
+  }
+  void expect_measured(int ranks, const std::string& type, const std::string& way) {
+    auto daemon = monitor({}, two_gpus());
+    begin(ranks);
+    const int steps = train(type + " " + way);
+    const Expected expected = expect(ranks, steps, type);
+    const json said = noise_near(expected);
     EXPECT_EQ(said["state"], "measured");
-    EXPECT_TRUE(near("critical_batch_ratio", expected.variance / expected.gradient / ranks))
-        << said;
+    const double ratio = expected.variance / expected.gradient / ranks;
+    EXPECT_NEAR(said["critical_batch_ratio"].get<double>(), ratio, 1e-3 * ratio);
     EXPECT_GT(said["critical_batch_spread"], 0.0);
     EXPECT_EQ(said["ranks"], ranks);
     EXPECT_EQ(said["telling_ranks"], ranks);
     EXPECT_EQ(said["unmeasured"], json::array());
     EXPECT_EQ(differences(job_named("gang"), read_schema("job")), Words{});
   }
+
+ private:
+  long norms_ = 0;
 };
 
 TEST_F(Noise, OfSummedGradients) { expect_measured(2, "fp32", "sum"); }
@@ -155,17 +179,25 @@ TEST_F(Noise, EachFourthStepIsEnough) {
   auto daemon = monitor({}, two_gpus());
   begin(2, "4");
   do_all("train 60 fp32 sum");
-  // By now the monitor has told the library how it finds a step.
   ASSERT_TRUE(comes_to("measured"));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  // A norm before and one after each sum, on each rank; a step may have a metric besides.
+  constexpr long kOfAStep = 2 * 2 * std::size(gradients::kBuckets);
+  constexpr long kOfAMetric = 2 * 2;
+  // Until the monitor has told the library how it finds a step.
+  ASSERT_TRUE(eventually([&] {
+    fresh_norms();
+    do_all("train 8 fp32 sum");
+    return fresh_norms() <= 3 * kOfAStep + kOfAMetric;
+  }));
   const int before = noise()["steps"];
   for (int i = 1; i <= 5; ++i) {
     do_all("train 40 fp32 sum");
-    noise_after(before + 10 * i - 1);
+    noise_after(before + 10 * i - 2);
   }
+  const long norms = fresh_norms();
+  EXPECT_GE(norms, 48 * kOfAStep);
+  EXPECT_LE(norms, 54 * kOfAStep + 200 / gradients::kMetricEvery * kOfAMetric);
   const json said = noise();
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_LE(noise()["steps"], before + 54) << said;
   EXPECT_EQ(said["every"], 4);
   // The mean of all steps is known: 0.3² and 1² times the mean of a drawn square, 1/3.
   EXPECT_NEAR(said["critical_batch_ratio"].get<double>(), 1 / 0.09 / 2, 0.5) << said;
@@ -175,6 +207,7 @@ TEST_F(Noise, WhoDoesNotAskIsNotMeasured) {
   auto daemon = monitor({}, two_gpus());
   Gang::begin(2);
   do_all("train 20 fp32 sum");
+  EXPECT_EQ(ask_all("norms"), (Words{"norms 0", "norms 0"}));
   EXPECT_TRUE(noise().is_null());
   EXPECT_EQ(cli({"stats", "--interval", "10ms"}).out.find("gradient noise"), std::string::npos);
 }
@@ -200,20 +233,25 @@ TEST_F(Noise, NothingIsAddedToAGraph) {
 TEST_F(Noise, ARankThatComesLateAndOneThatDies) {
   auto daemon = monitor({}, two_gpus());
   begin(2);
-  ASSERT_TRUE(rank(0).write_line("train 60 fp32 sum"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  EXPECT_EQ(noise()["steps"], 0);
-  ASSERT_TRUE(rank(1).write_line("train 60 fp32 sum"));
+  ASSERT_TRUE(rank(0).write_line("train 40 fp32 sum"));
+  // It waits on the GPU for the other, and tells nothing.
+  ASSERT_TRUE(eventually([&] {
+    const auto counts = launched();
+    return counts.size() == 2 && counts[0] > counts[1];
+  }));
+  ASSERT_TRUE(looked_again());
+  EXPECT_EQ(noise()["telling_ranks"], 0);
+  ASSERT_TRUE(rank(1).write_line("train 40 fp32 sum"));
   for (const std::size_t each : {0u, 1u}) EXPECT_EQ(line_of(rank(each)), "did train");
-  ASSERT_TRUE(comes_to("measured"));
-  const json before = noise_after(40);
+  const json before = noise_near(expect(2, 40 + train_on("fp32 sum"), "fp32"));
+  EXPECT_EQ(before["state"], "measured");
+  const long last = launched()[0];
   ::kill(rank(1).pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return job_named("gang")["processes"].size() == 1; }));
   ASSERT_TRUE(rank(0).write_line("train 1 fp32 sum"));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  const json after = noise();
-  EXPECT_EQ(after["state"], "measured");
-  EXPECT_EQ(after["steps"], noise()["steps"]);
-  EXPECT_LE(after["steps"], before["steps"].get<int>() + 20);
+  ASSERT_TRUE(eventually([&] { return launched()[0] > last; }));
+  ASSERT_TRUE(looked_again());
+  EXPECT_EQ(noise(), before);
 }
 
 TEST_F(Noise, AnotherMonitorBeginsAnew) {
