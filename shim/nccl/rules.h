@@ -148,7 +148,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
   }
   const Launch launch(step.launched != 0);
   const std::uint64_t launched = communicators::count(slot, step);
-  const norms::Norm norm = norms::begin(sum, launched);
+  const norms::Norm norm = norms::begin(sum, launched + twins::launched_in_other(slot));
   spans::Span span;
   time_it(span, slot, step, launched, operation.stream);
   const ncclResult_t result = call();
