@@ -133,7 +133,7 @@ Step step_of(int slot, const Operation& operation) {
       break;
   }
   Step step;
-  const bool apart = is_point_to_point(operation.kind) && ranks != 2;
+  const bool apart = operation.one_sided || (is_point_to_point(operation.kind) && ranks != 2);
   (apart ? step.sent : step.launched) = 1;
   step.bytes = step.last_bytes = bytes;
   step.last = operation.kind;

@@ -153,6 +153,7 @@ void say_why_not(const Making& each) {
 SWITCHYARD_RESET(kState, forget);
 
 void expect(Birth& birth, const ncclConfig_t* config, int parent) {
+  if (birth.id == 0) return;
   if (::strcmp(page().card.urgent_collectives, "yes") != 0) return;
   birth.unfit = is_unfit(config, parent);
   if (birth.unfit) {
