@@ -215,8 +215,10 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
   std::string why;
   for_clients(registry, job, [&](const Client& client) {
     if (client.page->unwatched_communicators() == 0) return;
-    why = fmt::format("process {} is in more than {} NCCL communicators", client.peer.pid,
-                      abi::kMostCommunicators);
+    why = fmt::format(
+        "process {} is in NCCL communicators that are not watched: in more than {}, or in one of "
+        "ncclCommGrow",
+        client.peer.pid, abi::kMostCommunicators);
   });
   if (!why.empty()) return why;
   const cut::Blame gone = cut::missing(processes_of(registry, job));

@@ -1,4 +1,4 @@
-// NCCL's interface, as far as the table needs it: types and signatures of NCCL 2.28 (nccl.h).
+// NCCL's interface, as far as the table needs it: types and signatures of NCCL 2.31 (nccl.h).
 //
 // Concept. NCCL is no part of CUDA, and build machines lack its header. Its binary interface is
 // small and stable since 2.0: calls are only added. So what we intercept is declared here. The
@@ -33,6 +33,17 @@ static_assert(offsetof(ncclConfig_t, blocking) == 16 && offsetof(ncclConfig_t, s
               "NCCL's configuration has a fixed layout");
 struct ncclSimInfo_v22200;
 using ncclSimInfo_t = ncclSimInfo_v22200;
+// Of one collective. It is only passed on.
+struct ncclCollConfig_v23100;
+using ncclCollConfig_t = ncclCollConfig_v23100;
+// How many signals of a peer are awaited.
+struct ncclWaitSignalDesc_t {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+};
+static_assert(sizeof(ncclWaitSignalDesc_t) == 16, "an array of these is passed");
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;  // cuda.h's CUstream
 
@@ -83,10 +94,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
                            ncclConfig_t* config);
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child,
                             ncclConfig_t* config, int flags);
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
+ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
+                          ncclComm_t* grown, ncclConfig_t* config);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 // The handle of a window is a pointer to an unknown struct.
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buffer, std::size_t bytes, void** handle);
@@ -122,4 +138,37 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, 
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+// With a configuration of its own; null: as without.
+ncclResult_t ncclAllReduceConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclBroadcastConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                 int root, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclReduceConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config);
+ncclResult_t ncclAllGatherConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                 ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclReduceScatterConfig(const void* from, void* to, std::size_t count,
+                                     ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                     cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclAlltoAllConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                ncclComm_t comm, cudaStream_t stream,
+                                const ncclCollConfig_t* config);
+ncclResult_t ncclGatherConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                              int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config);
+ncclResult_t ncclScatterConfig(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t* config);
+// One-sided: into the window of a peer, which only waits for signals.
+ncclResult_t ncclPutSignal(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                           void* window, std::size_t offset, int signal, int context,
+                           unsigned flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* awaited, ncclComm_t comm,
+                            cudaStream_t stream);
 }

@@ -93,8 +93,19 @@ ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, 
   return result;
 }
 
-// A child's rank and size are NCCL's to tell, once it is made. All ranks of the parent must call,
-// also those that get no child, so each of them counts the call.
+// It is not watched. The old ranks know their communicator, and the new ones the unique id: they
+// have nothing in common from which all could get one id.
+template <typename Original>
+ncclResult_t grow(const Original& original, ncclComm_t comm, int ranks, const ncclUniqueId* id,
+                  int rank, ncclComm_t* grown, ncclConfig_t* config) {
+  const auto make = [&] { return inside(original, comm, ranks, id, rank, grown, config); };
+  if (t_nccl.inside != 0) return make();
+  return make_one(original, grown, Birth{}, config, -1, make);
+}
+
+// A child's rank and size are NCCL's to tell, once it is made. One of a parent that is not watched
+// is not, either. All ranks of the parent must call, also those that get no child, so each of them
+// counts the call.
 template <typename Original>
 ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key, ncclComm_t* child,
                    ncclConfig_t* config) {
@@ -103,7 +114,8 @@ ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key
   const int slot = communicators::find(comm);
   const std::uint64_t id =
       with_color(next_child(slot, Maker::kSplit), static_cast<unsigned>(color));
-  if (slot < 0 || color == kNcclSplitNoColor) return make();
+  if (color == kNcclSplitNoColor) return make();
+  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
   return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 
@@ -115,7 +127,7 @@ ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, in
   if (t_nccl.inside != 0) return make();
   const int slot = communicators::find(comm);
   const std::uint64_t id = next_child(slot, Maker::kShrink);
-  if (slot < 0) return make();
+  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
   return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 

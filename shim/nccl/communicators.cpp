@@ -124,9 +124,16 @@ std::uint64_t own_id() {
 namespace communicators {
 
 int add(ncclComm_t comm, const Birth& birth) {
-  if (comm == nullptr || birth.id == 0 || birth.lane < 0 || disabled()) return -1;
+  if (comm == nullptr || birth.lane < 0 || disabled()) return -1;
   begin_process();
   const Locked locked(g_state.lock);
+  if (birth.id == 0) {
+    page().unwatched.store(++g_state.unwatched, std::memory_order_relaxed);
+    log_line(Level::kInfo,
+             "a communicator is not watched: it was made by ncclCommGrow, or of one "
+             "that is not watched");
+    return -1;
+  }
   unsigned slot = first_slot(comm);
   unsigned tried = 0;
   for (; tried < abi::kMostCommunicators; ++tried, slot = (slot + 1) % abi::kMostCommunicators) {

@@ -43,7 +43,8 @@ struct Step {
   }
 };
 
-// A communicator that comes to life. `ranks` 0: it can't be asked yet.
+// A communicator that comes to life. `ranks` 0: it can't be asked yet. `id` 0: nobody knows it, so
+// it is counted and not watched.
 struct Birth {
   std::uint64_t id = 0;
   int rank = 0;

@@ -33,7 +33,7 @@ namespace switchyard::shim::nccl::norms {
 
 // A collective that may be measured.
 struct Sum {
-  int slot = -1;
+  int slot = -1;  // of the original, if it goes to a twin
   bool scattered = false;
   const void* from = nullptr;
   const void* to = nullptr;
@@ -41,7 +41,7 @@ struct Sum {
   ncclDataType_t type = 0;
   ncclRedOp_t op = 0;
   CUstream stream = nullptr;
-  std::uint32_t ordinal = 0;  // in a group: its number among those of its communicator, from 1
+  std::uint32_t ordinal = 0;  // in a group: its number, from 1
 };
 
 // Each so many steps; 0: nothing is measured.
@@ -59,7 +59,8 @@ void pass_over(Unmeasured why);
 
 struct Entry;
 
-// One collective, between begin() and end(). `number`: its own in its communicator.
+// One collective, between begin() and end(). `number`: its own in its communicator; a twin and its
+// original count together (twins.h).
 struct Norm {
   Entry* entry = nullptr;  // null: it is not measured
 };

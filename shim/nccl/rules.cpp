@@ -47,19 +47,23 @@ void expect(int slot, const Step& step, CUstream stream) {
   t_nccl.any = true;
 }
 
-// Its number among those of its communicator, so before it is expected itself.
+// Its number among those of its communicator and its twin, so before it is expected itself.
 void expect_sum(const norms::Sum& sum) {
   const unsigned at = t_nccl.summing++;
   if (at >= kMostSums) return;
   t_nccl.sums[at] = sum;
-  t_nccl.sums[at].ordinal = t_nccl.pending[sum.slot].launched + 1;
+  const int other = twins::other(sum.slot);
+  const std::uint32_t beside = other < 0 ? 0 : t_nccl.pending[other].launched;
+  t_nccl.sums[at].ordinal = t_nccl.pending[sum.slot].launched + beside + 1;
 }
 
 void begin_group_norms(GroupNorms& all) {
   if (t_nccl.summing > kMostSums) norms::pass_over(Unmeasured::kGroup);
   for (unsigned i = 0; i < t_nccl.summing && t_nccl.summing <= kMostSums; ++i) {
     const norms::Sum& sum = t_nccl.sums[i];
-    all.norms[i] = norms::begin(sum, communicators::launched(sum.slot) + sum.ordinal);
+    const std::uint64_t before =
+        communicators::launched(sum.slot) + twins::launched_in_other(sum.slot);
+    all.norms[i] = norms::begin(sum, before + sum.ordinal);
   }
 }
 
@@ -129,7 +133,7 @@ Step step_of(int slot, const Operation& operation) {
       break;
   }
   Step step;
-  const bool apart = is_point_to_point(operation.kind) && ranks != 2;
+  const bool apart = operation.one_sided || (is_point_to_point(operation.kind) && ranks != 2);
   (apart ? step.sent : step.launched) = 1;
   step.bytes = step.last_bytes = bytes;
   step.last = operation.kind;
@@ -159,7 +163,7 @@ norms::Sum sum_of(int slot, const Operation& operation) {
   if (!scattered && operation.kind != Collective::kAllReduce) return {};
   const auto ranks = static_cast<std::size_t>(communicators::ranks(slot));
   norms::Sum sum;
-  sum.slot = slot;
+  sum.slot = twins::original(slot);
   sum.scattered = scattered;
   sum.from = operation.from;
   sum.to = operation.to;

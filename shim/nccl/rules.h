@@ -101,6 +101,7 @@ struct Operation {
   const void* from = nullptr;
   const void* to = nullptr;
   ncclRedOp_t op = 0;
+  bool one_sided = false;  // several may be awaited by one
 };
 
 // What it adds to the counts of its communicator.
@@ -148,7 +149,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
   }
   const Launch launch(step.launched != 0);
   const std::uint64_t launched = communicators::count(slot, step);
-  const norms::Norm norm = norms::begin(sum, launched);
+  const norms::Norm norm = norms::begin(sum, launched + twins::launched_in_other(slot));
   spans::Span span;
   time_it(span, slot, step, launched, operation.stream);
   const ncclResult_t result = call();
@@ -162,13 +163,14 @@ template <Collective kKind>
 inline constexpr bool kIsSum =
     kKind == Collective::kAllReduce || kKind == Collective::kReduceScatter;
 
-// The last two arguments are always the communicator and the stream; of a send or receive the one
-// before is the peer, and a sum's first is what is done to its elements.
+// The last two arguments are always the communicator and the stream, but for a configuration. Of a
+// send or receive the one before is the peer, and a sum's first is what is done to its elements.
 template <Collective kKind, typename Original, typename Call, typename... Tail>
 ncclResult_t launch(const Original& original, const void* from, const void* to, std::size_t count,
                     ncclDataType_t type, Call call, Tail... tail) {
   const std::tuple<Tail...> all(tail...);
-  constexpr std::size_t kTail = sizeof...(Tail);
+  constexpr bool kConfigured = (std::is_same_v<Tail, const ncclCollConfig_t*> || ...);
+  constexpr std::size_t kTail = sizeof...(Tail) - (kConfigured ? 1 : 0);
   Operation operation{kKind, count, type, -1, std::get<kTail - 2>(all), std::get<kTail - 1>(all)};
   if constexpr (is_point_to_point(kKind)) operation.peer = std::get<kTail - 3>(all);
   if constexpr (kIsSum<kKind>) operation.op = std::get<0>(all);
@@ -187,11 +189,38 @@ ncclResult_t operation(const Original& original, const void* from, void* to, std
 }
 
 // Where all ranks have a twin of the communicator, it goes there.
-template <typename Original>
+template <typename Original, typename... Config>
 ncclResult_t reduce_scatter(const Original& original, const void* from, void* to, std::size_t count,
-                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
+                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, CUstream stream,
+                            Config... config) {
   return operation<Collective::kReduceScatter>(original, from, to, count, type, op,
-                                               twins::route(comm, op, stream), stream);
+                                               twins::route(comm, op, stream), stream, config...);
+}
+
+// One-sided operations stay on the original: the windows are registered there.
+template <typename Original>
+ncclResult_t one_sided(const Original& original, Operation operation, auto... args) {
+  operation.one_sided = true;
+  return launch(original, operation, [&] { return original(args...); });
+}
+template <typename Original>
+ncclResult_t put_signal(const Original& original, const void* from, std::size_t count,
+                        ncclDataType_t type, int peer, void* window, std::size_t offset, int index,
+                        int context, unsigned flags, ncclComm_t comm, CUstream stream) {
+  return one_sided(original, {Collective::kSend, count, type, peer, comm, stream}, from, count,
+                   type, peer, window, offset, index, context, flags, comm, stream);
+}
+template <typename Original>
+ncclResult_t signal(const Original& original, int peer, int index, int context, unsigned flags,
+                    ncclComm_t comm, CUstream stream) {
+  return one_sided(original, {Collective::kSend, 0, kNcclInt8, peer, comm, stream}, peer, index,
+                   context, flags, comm, stream);
+}
+template <typename Original>
+ncclResult_t wait_signal(const Original& original, int count, ncclWaitSignalDesc_t* awaited,
+                         ncclComm_t comm, CUstream stream) {
+  return one_sided(original, {Collective::kReceive, 0, kNcclInt8, -1, comm, stream}, count, awaited,
+                   comm, stream);
 }
 
 // With one buffer.

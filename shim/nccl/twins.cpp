@@ -13,6 +13,7 @@ namespace switchyard::shim::nccl::twins {
 
 std::atomic<std::uint32_t> g_count{0};
 std::atomic<ncclComm_t> g_twin[abi::kMostCommunicators];
+std::atomic<unsigned> g_other[abi::kMostCommunicators];
 
 namespace {
 
@@ -26,6 +27,7 @@ struct Making {
   int ranks = 0;
   bool yes = false;
   ncclComm_t twin = nullptr;
+  int twin_slot = -1;
 
   Board& board() const { return *expected->birth.board; }
 };
@@ -39,6 +41,7 @@ constinit State g_state;
 void forget() {
   g_count.store(0, std::memory_order_relaxed);
   for (auto& twin : g_twin) twin.store(nullptr, std::memory_order_relaxed);
+  for (auto& other : g_other) other.store(0, std::memory_order_relaxed);
   renew(g_state);
 }
 
@@ -61,6 +64,11 @@ bool is_unfit(const ncclConfig_t* config, int parent) {
   return parent >= 0 && g_state.unfit[parent].load(std::memory_order_relaxed);
 }
 
+void pair_up(int original, int twin) {
+  g_other[original].store(static_cast<unsigned>(twin) + 1, std::memory_order_relaxed);
+  g_other[twin].store(static_cast<unsigned>(original) + 1, std::memory_order_relaxed);
+}
+
 void come_to_life(Making& making, const Calls& calls) {
   Expected& expected = *making.expected;
   if (expected.where == nullptr || *expected.where == nullptr) return;
@@ -69,6 +77,7 @@ void come_to_life(Making& making, const Calls& calls) {
   norms::born(making.slot, expected.birth.lane);
   g_state.unfit[making.slot].store(expected.birth.unfit, std::memory_order_relaxed);
   g_twin[making.slot].store(nullptr, std::memory_order_relaxed);
+  g_other[making.slot].store(0, std::memory_order_relaxed);
   making.rank = expected.birth.rank;
   making.ranks = expected.birth.ranks;
   if (expected.birth.board == nullptr || making.ranks != 0 || !calls.complete()) return;
@@ -96,10 +105,9 @@ void ask(Making* all, unsigned count, Question question) {
 
 bool watch(Making& each) {
   const Birth& original = each.expected->birth;
-  const int slot =
+  each.twin_slot =
       communicators::add(each.twin, {twin_id(original.id), each.rank, each.ranks, original.lane});
-  if (slot >= 0) norms::born(slot, original.lane);
-  return slot >= 0;
+  return each.twin_slot >= 0;
 }
 
 // One thread may have several ranks of one communicator: then in one group.
@@ -122,6 +130,7 @@ void split(Making* all, unsigned count, const Calls& calls) {
 
 void keep_or_abort(Making& each, const Calls& calls) {
   if (each.yes) {
+    pair_up(each.slot, each.twin_slot);
     g_twin[each.slot].store(each.twin, std::memory_order_release);
     g_count.fetch_add(1, std::memory_order_relaxed);
     log_line(Level::kInfo, "a communicator of %d ranks has a twin: its reduce-scatters go there",
@@ -144,6 +153,7 @@ void say_why_not(const Making& each) {
 SWITCHYARD_RESET(kState, forget);
 
 void expect(Birth& birth, const ncclConfig_t* config, int parent) {
+  if (birth.id == 0) return;
   if (::strcmp(page().card.urgent_collectives, "yes") != 0) return;
   birth.unfit = is_unfit(config, parent);
   if (birth.unfit) {
@@ -197,6 +207,8 @@ ncclComm_t take(ncclComm_t comm) {
   const ncclComm_t twin = g_twin[slot].exchange(nullptr, std::memory_order_acq_rel);
   if (twin == nullptr) return nullptr;
   g_count.fetch_sub(1, std::memory_order_relaxed);
+  const unsigned there = g_other[slot].exchange(0, std::memory_order_relaxed);
+  if (there != 0) g_other[there - 1].store(0, std::memory_order_relaxed);
   communicators::end(twin);
   registrations::drop(comm);
   return twin;

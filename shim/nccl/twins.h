@@ -19,6 +19,9 @@
 // one, and one with an operator that was made for the original, stays on the original. A group
 // changes nothing: what one rank puts into a group another may call alone.
 //
+// To the gradient noise a twin and its original are one communicator, with one sequence of numbers:
+// that of the program's calls, which is the same on all ranks.
+//
 // What ends the original, or asks for its errors, does so for the twin as well
 // (communicator_rules.h).
 //
@@ -52,12 +55,30 @@ namespace twins {
 // How many there are, and which, by their originals' slots.
 extern std::atomic<std::uint32_t> g_count;
 extern std::atomic<ncclComm_t> g_twin[abi::kMostCommunicators];
+// By slot: that of its twin, or of what it is a twin of, plus 1; 0: it has none.
+extern std::atomic<unsigned> g_other[abi::kMostCommunicators];
 
 // Null: it has none.
 inline ncclComm_t of(ncclComm_t comm) {
   if (g_count.load(std::memory_order_relaxed) == 0) return nullptr;
   const int slot = communicators::find(comm);
   return slot < 0 ? nullptr : g_twin[slot].load(std::memory_order_acquire);
+}
+
+// -1: it has none.
+inline int other(int slot) {
+  if (g_count.load(std::memory_order_relaxed) == 0) return -1;
+  return static_cast<int>(g_other[slot].load(std::memory_order_relaxed)) - 1;
+}
+// The slot of the communicator that the program knows.
+inline int original(int slot) {
+  const int there = other(slot);
+  return there >= 0 && g_twin[there].load(std::memory_order_relaxed) != nullptr ? there : slot;
+}
+// Operations that count in the other one, so far.
+inline std::uint64_t launched_in_other(int slot) {
+  const int there = other(slot);
+  return there < 0 ? 0 : communicators::launched(there);
 }
 
 // The communicator that a reduce-scatter goes to.

@@ -1,4 +1,6 @@
 // The API, under both names of each call.
+#include "calls.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -6,7 +8,6 @@
 
 #include <cstdlib>
 
-#include "group.h"
 #include "hash.h"
 
 using namespace fakenccl;
@@ -20,25 +21,7 @@ ncclResult_t wanted_of_children(const char* variable) {
   return text != nullptr ? std::atoi(text) : kNcclSuccess;
 }
 
-ncclResult_t operate(Collective kind, const void* from, void* to, std::size_t count,
-                     ncclDataType_t type, int peer, ncclComm_t comm, CUstream stream) {
-  return add_operation(comm, stream, {kind, from, to, count, type, peer});
-}
-
-ncclResult_t reduce(Collective kind, const void* from, void* to, std::size_t count,
-                    ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
-                    CUstream stream) {
-  const bool average = op == kNcclAvg && type == kNcclFloat32;
-  if (op != kNcclSum && !average) return kNcclInvalidArgument;
-  return add_operation(comm, stream, {kind, from, to, count, type, root, average});
-}
-
 }  // namespace
-
-// The second name of a call, as NCCL has it: the first may be replaced.
-#define TWIN(name) \
-  extern "C" __attribute__((visibility("default"), weak, alias("p" #name))) decltype(name) name
-#define CALL extern "C" __attribute__((visibility("default"))) ncclResult_t
 
 CALL pncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return kNcclInvalidArgument;
@@ -102,6 +85,48 @@ CALL pncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* chil
 }
 TWIN(ncclCommShrink);
 
+// For new ranks. Here the old ones take it from their meeting.
+CALL pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+  if (comm == nullptr) return kNcclInvalidArgument;
+  const ncclResult_t result = pncclGetUniqueId(id);
+  if (result == kNcclSuccess) {
+    comm->meeting->grows_to.store(hash(id->internal, sizeof id->internal),
+                                  std::memory_order_release);
+  }
+  return result;
+}
+TWIN(ncclCommGetUniqueId);
+
+CALL pncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* grown,
+                   ncclConfig_t*) {
+  if (comm == nullptr && id == nullptr) return kNcclInvalidArgument;
+  if (comm == nullptr) {
+    return add_communicator(grown, hash(id->internal, sizeof id->internal), ranks, rank, -1);
+  }
+  const timespec nap{0, 1'000'000};
+  std::uint64_t to = 0;
+  while ((to = comm->meeting->grows_to.load(std::memory_order_acquire)) == 0) {
+    ::nanosleep(&nap, nullptr);
+  }
+  return add_communicator(grown, to, ranks, comm->rank, comm->device);
+}
+TWIN(ncclCommGrow);
+
+// Nothing is given back: only whether it may be used is kept.
+CALL pncclCommSuspend(ncclComm_t comm, int) {
+  if (comm == nullptr || comm->suspended) return kNcclInvalidArgument;
+  comm->suspended = true;
+  return kNcclSuccess;
+}
+TWIN(ncclCommSuspend);
+
+CALL pncclCommResume(ncclComm_t comm) {
+  if (comm == nullptr || !comm->suspended) return kNcclInvalidArgument;
+  comm->suspended = false;
+  return kNcclSuccess;
+}
+TWIN(ncclCommResume);
+
 CALL pncclCommFinalize(ncclComm_t comm) {
   return comm != nullptr ? kNcclSuccess : kNcclInvalidArgument;
 }
@@ -161,8 +186,8 @@ TWIN(ncclCommRegister);
 CALL pncclCommDeregister(ncclComm_t comm, void* handle) { return end_registration(comm, handle); }
 TWIN(ncclCommDeregister);
 
-CALL pncclCommWindowRegister(ncclComm_t comm, void*, std::size_t, void** window, int) {
-  return add_window(comm, window);
+CALL pncclCommWindowRegister(ncclComm_t comm, void* buffer, std::size_t, void** window, int) {
+  return add_window(comm, buffer, window);
 }
 TWIN(ncclCommWindowRegister);
 

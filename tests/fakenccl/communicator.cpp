@@ -44,6 +44,7 @@ struct Run {
   std::vector<char> done;
   bool contributed = false;  // to the first collective that is not done
   std::vector<char> sent;
+  std::vector<int> taken;
 };
 
 std::size_t size_of(const Operation& operation) {
@@ -180,12 +181,40 @@ bool poll_receive(Run& run, const Operation& operation) {
   return true;
 }
 
+bool poll_put(const Run& run, const Operation& operation) {
+  auto& box = run.comm->meeting->mailbox[run.comm->rank][operation.peer];
+  const std::uint64_t put = box.put.load(std::memory_order_relaxed);
+  if (put != box.taken.load(std::memory_order_acquire)) return false;
+  box.bytes = size_of(operation);
+  box.window = operation.window;
+  box.offset = operation.offset;
+  if (box.bytes != 0) memcpy(box.data, operation.from, box.bytes);
+  box.put.store(put + 1, std::memory_order_release);
+  return true;
+}
+
+// `taken`: signals that this operation has had.
+bool poll_wait(const Run& run, const Operation& operation, int& taken) {
+  auto& box = run.comm->meeting->mailbox[operation.peer][run.comm->rank];
+  const std::uint64_t had = box.taken.load(std::memory_order_relaxed);
+  if (taken < operation.signals && box.put.load(std::memory_order_acquire) != had) {
+    if (box.window != 0) {
+      auto* memory = static_cast<unsigned char*>(run.comm->windows[box.window - 1]);
+      memcpy(memory + box.offset, box.data, box.bytes);
+    }
+    box.taken.store(had + 1, std::memory_order_release);
+    ++taken;
+  }
+  return taken == operation.signals;
+}
+
 void* begin(fakecuda::ForeignKernel* foreign) {
   const auto* kernel = static_cast<const Kernel*>(foreign);
-  auto* run = new Run{kernel->comm, kernel, &kernel->operations, false, {}, false, {}};
+  auto* run = new Run{kernel->comm, kernel, &kernel->operations, false, {}, false, {}, {}};
   ++g_running;
   run->done.resize(kernel->operations.size());
   run->sent.resize(kernel->operations.size());
+  run->taken.resize(kernel->operations.size());
   return run;
 }
 
@@ -214,6 +243,9 @@ bool poll(void* at) {
     const Operation& operation = (*run.operations)[i];
     if (run.comm->aborted.load(std::memory_order_relaxed)) {
       run.done[i] = 1;
+    } else if (operation.signals != 0) {
+      run.done[i] = operation.kind == Collective::kSend ? poll_put(run, operation)
+                                                        : poll_wait(run, operation, run.taken[i]);
     } else if (operation.kind == Collective::kSend) {
       run.done[i] = poll_send(run, i, operation);
     } else if (operation.kind == Collective::kReceive) {

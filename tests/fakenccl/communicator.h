@@ -32,6 +32,8 @@ struct ncclComm {
   std::uint64_t ended = 0;   // of these; the worker's own
   bool running = false;      // the worker's own
   std::atomic<bool> aborted{false};
+  bool suspended = false;
+  std::vector<void*> windows;         // their memory; a window's number is its place, from 1
   ncclResult_t error = kNcclSuccess;  // that it reports when it is asked
   CUcontext context = nullptr;
   CUfunction kernel = nullptr;
@@ -44,6 +46,7 @@ using switchyard::Collective;
 // What the handle of a registered buffer or window points to: only its communicator may end it.
 struct Registration {
   ncclComm_t comm;
+  std::size_t window = 0;  // its number, the same on all ranks
 };
 
 struct Operation {
@@ -54,6 +57,8 @@ struct Operation {
   ncclDataType_t type;
   int peer;  // root, or the other one
   bool average = false;
+  int signals = 0;  // one-sided: that are sent or awaited
+  std::size_t window = 0, offset = 0;
 };
 
 #define FAKENCCL_CALLS(CALL)     \

@@ -24,11 +24,17 @@ struct Put {
   std::vector<Operation> operations;
 };
 
+struct Window {
+  ncclComm_t comm;
+  void* memory;
+  void** out;
+};
+
 struct Group {
   unsigned depth = 0;
   std::vector<std::pair<ncclComm_t, std::uint64_t>> births;
   std::vector<Child> children;
-  std::vector<std::pair<ncclComm_t, void**>> windows;
+  std::vector<Window> windows;
   std::vector<Put> put;
 };
 
@@ -70,8 +76,9 @@ ncclResult_t find_place(Group& group, const Child& child) {
 }
 
 ncclResult_t conclude(Group& group) {
-  for (const auto& [comm, window] : group.windows) {
-    *window = new Registration{comm};
+  for (const Window& window : group.windows) {
+    window.comm->windows.push_back(window.memory);
+    *window.out = new Registration{window.comm, window.comm->windows.size()};
     ++g_registered;
   }
   for (Child& child : group.children) announce(child);
@@ -134,15 +141,15 @@ ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
   return end_group();
 }
 
-ncclResult_t add_window(ncclComm_t comm, void** window) {
+ncclResult_t add_window(ncclComm_t comm, void* memory, void** window) {
   if (comm == nullptr || window == nullptr) return kNcclInvalidArgument;
   begin_group();
-  t_group.windows.emplace_back(comm, window);
+  t_group.windows.push_back({comm, memory, window});
   return end_group();
 }
 
 ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation) {
-  if (comm == nullptr || !fits(*comm, operation)) return kNcclInvalidArgument;
+  if (comm == nullptr || comm->suspended || !fits(*comm, operation)) return kNcclInvalidArgument;
   begin_group();
   auto& put = t_group.put;
   if (put.empty() || put.back().comm != comm || put.back().stream != stream) {

@@ -21,7 +21,7 @@ ncclResult_t add_communicator(ncclComm_t* out, std::uint64_t id, int ranks, int 
 ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
                        std::vector<int> excluded);
 // A window of a communicator, whose handle is there when the group has ended.
-ncclResult_t add_window(ncclComm_t comm, void** window);
+ncclResult_t add_window(ncclComm_t comm, void* memory, void** window);
 ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation);
 
 }  // namespace fakenccl

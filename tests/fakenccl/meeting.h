@@ -28,11 +28,19 @@ struct Meeting {
     std::atomic<std::uint64_t> sent, received;
     unsigned char data[kMostSent];
   };
+  // One-sided: what was put waits here until the peer waits for its signal.
+  struct Mailbox {
+    std::atomic<std::uint64_t> put, taken;
+    std::uint64_t bytes, window, offset;  // window 0: a signal alone
+    unsigned char data[kMostSent];
+  };
   std::atomic<std::uint32_t> joined;
+  std::atomic<std::uint64_t> grows_to;  // the id of the communicator that takes its place; 0: none
   Rank rank[kMostRanks];
   // What each contributes, for odd and even operations: nobody is ahead by more than one.
   unsigned char data[kMostRanks][2][kMostBytes];
   Channel channel[kMostRanks][kMostRanks];
+  Mailbox mailbox[kMostRanks][kMostRanks];
 };
 
 // The meeting of an id, beside the simulated GPU's state. Null: the system refuses.

@@ -23,6 +23,11 @@
 //   late         the first stream waits for "free"  busy         → "busy 1" while the first works
 //   register     a buffer and a window, deregister: both; registered → "registered N"
 //   shard        from now on a step reduce-scatters and gathers, too
+//   configured   as kinds, each with a configuration, and an all-reduce
+//   put N        N times into the next rank's window, and a signal; waits for the previous rank's
+//   came         → "right" when what the previous rank has put is there
+//   grow         makes a communicator of all ranks from the child; grown N: N all-reduces there
+//   ungrow       ends it                            suspend, resume  the parent
 //   error        → "error N" of the parent          live         → "live N" communicators
 //   finalize, close (destroy) and revoke            the parent
 //   begin [N]    steps on a thread of its own, N ms apart, until "end", which says "end STEPS"
@@ -35,6 +40,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <sstream>
@@ -59,6 +65,7 @@ CUresult cuda(ncclResult_t result) { return result == kNcclSuccess ? CUDA_SUCCES
 class Rank {
  public:
   bool open(const std::string& file, int ranks, int rank, int device) {
+    file_ = file;
     ranks_ = ranks;
     rank_ = rank;
     CUmodule module = nullptr;
@@ -105,6 +112,14 @@ class Rank {
     if (command == "busy") return busy(stream_, says);
     if (command == "error") return error(says);
     if (command == "live" || command == "registered") return counted(command, says);
+    if (command == "configured") return configured();
+    if (command == "put") return put(number);
+    if (command == "came") return came(says);
+    if (command == "grow") return grow();
+    if (command == "grown") return repeat(number, [this] { return reduce(grown_); });
+    if (command == "ungrow") return cuda(ncclCommDestroy(grown_));
+    if (command == "suspend") return cuda(ncclCommSuspend(comm_, 1));
+    if (command == "resume") return cuda(ncclCommResume(comm_));
     if (command == "register") return register_memory();
     if (command == "deregister") return deregister_memory();
     if (command == "shard") return shards_ = true, CUDA_SUCCESS;
@@ -262,6 +277,65 @@ class Rank {
     return CUDA_SUCCESS;
   }
 
+  CUresult configured() {
+    constexpr std::size_t kFrom = 1024, kTo = 65536, kCount = 16;
+    const ncclDataType_t type = kNcclInt32;
+    const ncclRedOp_t sum = kNcclSum;
+    const ncclResult_t results[] = {
+        ncclAllReduceConfig(at(kFrom), at(kTo), kCount, type, sum, comm_, stream_, nullptr),
+        ncclBroadcastConfig(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_, nullptr),
+        ncclReduceConfig(at(kFrom), at(kTo), kCount, type, sum, 0, comm_, stream_, nullptr),
+        ncclAllGatherConfig(at(kFrom), at(kTo), kCount, type, comm_, stream_, nullptr),
+        ncclReduceScatterConfig(at(kFrom), at(kTo), kCount, type, sum, comm_, stream_, nullptr),
+        ncclAlltoAllConfig(at(kFrom), at(kTo), kCount, type, comm_, stream_, nullptr),
+        ncclGatherConfig(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_, nullptr),
+        ncclScatterConfig(at(kFrom), at(kTo), kCount, type, 0, comm_, stream_, nullptr)};
+    for (const ncclResult_t result : results) {
+      if (result != kNcclSuccess) return kNcclFailed;
+    }
+    return CUDA_SUCCESS;
+  }
+
+  // pre: "register". One wait for all signals.
+  CUresult put(int times) {
+    const int next = (rank_ + 1) % ranks_;
+    ncclWaitSignalDesc_t awaited{times + 1, (rank_ + ranks_ - 1) % ranks_, 0, 0};
+    const auto mine = static_cast<unsigned>(rank_ + 1);
+    if (const CUresult bad = cuMemsetD32(value_ + 4 * kPutFrom, mine, kPart)) return bad;
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const CUresult result = repeat(times, [&] {
+      return cuda(ncclPutSignal(at(kPutFrom), kPart, kNcclInt32, next, window_, 4 * kPutTo, 0, 0, 0,
+                                comm_, stream_));
+    });
+    const bool sent = ncclSignal(next, 0, 0, 0, comm_, stream_) == kNcclSuccess;
+    const bool waits = ncclWaitSignal(1, &awaited, comm_, stream_) == kNcclSuccess;
+    return ncclGroupEnd() == kNcclSuccess && sent && waits ? result : kNcclFailed;
+  }
+  CUresult came(std::string& says) {
+    std::vector<std::uint32_t> numbers(kPart);
+    if (const CUresult bad = cuMemcpyDtoH(numbers.data(), value_ + 4 * kPutTo, kPart * 4)) {
+      return bad;
+    }
+    const auto theirs = static_cast<std::uint32_t>((rank_ + ranks_ - 1) % ranks_ + 1);
+    const bool right = std::all_of(numbers.begin(), numbers.end(),
+                                   [&](std::uint32_t number) { return number == theirs; });
+    return says = right ? "right" : "wrong", CUDA_SUCCESS;
+  }
+
+  // The ranks of the child are the old ones, the others are new.
+  CUresult grow() {
+    const bool is_new = child_ == nullptr;
+    ncclUniqueId id;
+    if (rank_ == 0) {
+      const ncclResult_t result = ncclCommGetUniqueId(child_, &id);
+      if (result != kNcclSuccess || !jobs::tell(file_ + "-grown", id)) return kNcclFailed;
+    } else if (is_new) {
+      id = jobs::told(file_ + "-grown");
+    }
+    return cuda(ncclCommGrow(child_, ranks_, rank_ == 0 || is_new ? &id : nullptr,
+                             is_new ? rank_ : -1, &grown_, nullptr));
+  }
+
   CUresult pass() {
     if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
     const int next = (rank_ + 1) % ranks_;
@@ -373,6 +447,8 @@ class Rank {
 
   // Words of `value_`: what reduce-scatters read and write, and what "late" waits for.
   static constexpr std::size_t kFrom = 131072, kTo = 262144, kPart = 1024, kWord = 524288;
+  static constexpr std::size_t kPutFrom = 8192, kPutTo = 16384;
+  std::string file_;
   bool filled_ = false, shards_ = false;
   void* buffer_ = nullptr;
   void* window_ = nullptr;
@@ -384,7 +460,7 @@ class Rank {
   CUevent event_ = nullptr;
   CUgraphExec executable_ = nullptr;
   CUdeviceptr kept_ = 0, value_ = 0;
-  ncclComm_t comm_ = nullptr, child_ = nullptr;
+  ncclComm_t comm_ = nullptr, child_ = nullptr, grown_ = nullptr;
   std::thread thread_;
   std::atomic<int> apart_ms_{0};
   std::atomic<unsigned long> steps_{0}, end_at_{0};

@@ -71,4 +71,12 @@ inline std::vector<unsigned char> bucket_of(int rank, int step, std::size_t buck
   return out;
 }
 
+// As NCCL sums: in the type of the numbers.
+inline void add(std::vector<unsigned char>& sum, const std::vector<unsigned char>& more,
+                ncclDataType_t type) {
+  for (std::size_t at = 0; at < sum.size() / nccl_type_bytes(type); ++at) {
+    put(sum.data(), at, get(sum.data(), at, type) + get(more.data(), at, type), type);
+  }
+}
+
 }  // namespace switchyard::gradients

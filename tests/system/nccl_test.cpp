@@ -77,6 +77,56 @@ TEST_F(Nccl, EachKindCountsOnceAlsoByItsTwinsName) {
   EXPECT_EQ(launched(), (Counts{9, 9}));
 }
 
+TEST_F(Nccl, EachKindWithAConfigurationCountsOnce) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("configured");
+  do_all("sync");
+  EXPECT_EQ(launched(), (Counts{8, 8}));
+}
+
+// One wait is for several puts, so their counts say nothing of how far ranks are.
+TEST_F(Nccl, OneSidedOperationsAreBesideTheCountAlsoOfTwoRanks) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2);
+  do_all("register");
+  do_all("put 3");
+  do_all("sync");
+  EXPECT_EQ(ask_all("came"), (Words{"right", "right"}));
+  EXPECT_EQ(launched(), (Counts{0, 0}));
+  EXPECT_EQ(communicators()[0]["ranks"][0]["point_to_point"], 5);
+  do_all("begin");
+  EXPECT_EQ(cli({"pause", "gang"}).status, 0);
+  EXPECT_EQ(launched()[0], launched()[1]);
+  EXPECT_EQ(cli({"resume", "gang"}).status, 0);
+  expect_right_in_the_end(ranks_);
+}
+
+TEST_F(Nccl, AGrownOneIsCountedAsNotWatched) {
+  auto daemon = monitor({}, two_gpus());
+  begin(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(rank(i).write_line(i < 2 ? "split 0" : "split -1"));
+  }
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(line_of(rank(i)), "did split");
+  do_all("grow");
+  do_all("grown 2");
+  do_all("sync");
+  EXPECT_EQ(launched(), (Counts{0, 0, 0}));
+  EXPECT_EQ(job_named("gang")["communicators_unwatched"], 3);
+  // Nobody knows where its ranks could stop together.
+  const auto best_effort = [this] {
+    EXPECT_EQ(cli({"pause", "gang"}).status, 0);
+    const bool said = job_named("gang")["pause_best_effort"];
+    EXPECT_EQ(cli({"resume", "gang"}).status, 0);
+    return said;
+  };
+  EXPECT_TRUE(best_effort());
+  do_all("ungrow");
+  EXPECT_EQ(job_named("gang")["communicators_unwatched"], 0);
+  EXPECT_FALSE(best_effort());
+}
+
 TEST_F(Nccl, SendsCountWhereThereAreTwoRanks) {
   auto daemon = monitor({}, two_gpus());
   begin(2);

@@ -1,133 +1,12 @@
 // The gradient noise scale of ranks that are real processes, against the same computed here.
 #include <signal.h>
 
-#include <cmath>
-
 #include "switchyard/norms.h"
 #include "switchyard/status.h"
-#include "tests/support/gradients.h"
-#include "tests/system/gang_scene.h"
-#include "tests/system/schema.h"
+#include "tests/system/noise_scene.h"
 
 namespace switchyard::system_tests {
 namespace {
-
-// What a training of so many ranks and steps has in the end: all steps smoothed, as KungFu does it.
-struct Expected {
-  double gradient = 0, variance = 0;
-
-  void add(double local, double mean, double ranks) {
-    const double fresh_gradient = (ranks * mean - local) / (ranks - 1);
-    const double fresh_variance = (local - mean) / (1 - 1 / ranks);
-    const double part = steps_++ == 0 ? 1 : 0.1;
-    gradient += part * (fresh_gradient - gradient);
-    variance += part * (fresh_variance - variance);
-  }
-
- private:
-  int steps_ = 0;
-};
-
-// Sums as NCCL has them: in the type of the numbers.
-std::vector<unsigned char> sum_of(const std::vector<std::vector<unsigned char>>& all,
-                                  ncclDataType_t type) {
-  std::vector<unsigned char> sum = all[0];
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    for (std::size_t at = 0; at < sum.size() / nccl_type_bytes(type); ++at) {
-      gradients::put(
-          sum.data(), at,
-          gradients::get(sum.data(), at, type) + gradients::get(all[rank].data(), at, type), type);
-    }
-  }
-  return sum;
-}
-
-double square(const std::vector<unsigned char>& numbers, ncclDataType_t type) {
-  double sum = 0;
-  for (std::size_t at = 0; at < numbers.size() / nccl_type_bytes(type); ++at) {
-    const double number = gradients::get(numbers.data(), at, type);
-    sum += number * number;
-  }
-  return sum;
-}
-
-Expected expect(int ranks, int steps, const std::string& type_name) {
-  const ncclDataType_t type = gradients::type_of(type_name);
-  Expected out;
-  for (int step = 0; step < steps; ++step) {
-    double local = 0, mean = 0;
-    for (std::size_t bucket = 0; bucket < std::size(gradients::kBuckets); ++bucket) {
-      std::vector<std::vector<unsigned char>> all;
-      for (int rank = 0; rank < ranks; ++rank) {
-        all.push_back(gradients::bucket_of(rank, step, bucket, type));
-        local += square(all.back(), type) / ranks;
-      }
-      mean += square(sum_of(all, type), type) / (ranks * ranks);
-    }
-    out.add(local, mean, ranks);
-  }
-  return out;
-}
-
-class Noise : public Gang {
- protected:
-  Noise() { program_ = "job_noise"; }
-
-  void begin(int ranks, const std::string& every = "yes") {
-    Gang::begin(ranks, 2, {{"SWITCHYARD_GRADIENT_NOISE", every}});
-  }
-  json noise() { return job_named("gang")["gradient_noise"]; }
-  // Once so many steps have been told, or more.
-  json noise_after(int steps) {
-    json said;
-    EXPECT_TRUE(eventually([&] {
-      said = noise();
-      return said.is_object() && said["steps"].get<int>() >= steps;
-    })) << said;
-    return said;
-  }
-  bool comes_to(const char* state) {
-    return eventually([&] { return noise()["state"] == state; });
-  }
-  // So many steps that the first ones are forgotten, no faster than the monitor reads. Answers how
-  // many. The first steps show what repeats, and count only then.
-  int train(const std::string& how) {
-    do_all("train 40 " + how);
-    int counted = noise_after(15)["steps"];
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    counted = noise()["steps"];
-    for (int i = 0; i < 3; ++i) {
-      do_all("train 30 " + how);
-      noise_after(counted += 30);
-    }
-    return 40 + 3 * 30;
-  }
-  void expect_measured(int ranks, const std::string& type, const std::string& way) {
-    auto daemon = monitor({}, two_gpus());
-    begin(ranks);
-    const int steps = train(type + " " + way);
-    json said;
-    const Expected expected = expect(ranks, steps, type);
-    // Until the last bucket was told.
-    const auto near = [&](const char* key, double value) {
-      return std::abs(said[key].get<double>() - value) < 1e-3 * value;
-    };
-    EXPECT_TRUE(eventually([&] {
-      said = noise();
-      return near("gradient_square", expected.gradient) &&
-             near("gradient_variance", expected.variance);
-    })) << said
-        << " " << expected.gradient << " " << expected.variance;
-    EXPECT_EQ(said["state"], "measured");
-    EXPECT_TRUE(near("critical_batch_ratio", expected.variance / expected.gradient / ranks))
-        << said;
-    EXPECT_GT(said["critical_batch_spread"], 0.0);
-    EXPECT_EQ(said["ranks"], ranks);
-    EXPECT_EQ(said["telling_ranks"], ranks);
-    EXPECT_EQ(said["unmeasured"], json::array());
-    EXPECT_EQ(differences(job_named("gang"), read_schema("job")), Words{});
-  }
-};
 
 TEST_F(Noise, OfSummedGradients) { expect_measured(2, "fp32", "sum"); }
 TEST_F(Noise, OfFourRanks) { expect_measured(4, "fp32", "sum"); }
@@ -154,27 +33,14 @@ TEST_F(Noise, StatsTellsIt) {
 TEST_F(Noise, EachFourthStepIsEnough) {
   auto daemon = monitor({}, two_gpus());
   begin(2, "4");
-  do_all("train 60 fp32 sum");
-  // By now the monitor has told the library how it finds a step.
-  ASSERT_TRUE(comes_to("measured"));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  const int before = noise()["steps"];
-  for (int i = 1; i <= 5; ++i) {
-    do_all("train 40 fp32 sum");
-    noise_after(before + 10 * i - 1);
-  }
-  const json said = noise();
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_LE(noise()["steps"], before + 54) << said;
-  EXPECT_EQ(said["every"], 4);
-  // The mean of all steps is known: 0.3² and 1² times the mean of a drawn square, 1/3.
-  EXPECT_NEAR(said["critical_batch_ratio"].get<double>(), 1 / 0.09 / 2, 0.5) << said;
+  expect_each_fourth("sum");
 }
 
 TEST_F(Noise, WhoDoesNotAskIsNotMeasured) {
   auto daemon = monitor({}, two_gpus());
   Gang::begin(2);
   do_all("train 20 fp32 sum");
+  EXPECT_EQ(ask_all("norms"), (Words{"norms 0", "norms 0"}));
   EXPECT_TRUE(noise().is_null());
   EXPECT_EQ(cli({"stats", "--interval", "10ms"}).out.find("gradient noise"), std::string::npos);
 }
@@ -200,20 +66,26 @@ TEST_F(Noise, NothingIsAddedToAGraph) {
 TEST_F(Noise, ARankThatComesLateAndOneThatDies) {
   auto daemon = monitor({}, two_gpus());
   begin(2);
-  ASSERT_TRUE(rank(0).write_line("train 60 fp32 sum"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  EXPECT_EQ(noise()["steps"], 0);
-  ASSERT_TRUE(rank(1).write_line("train 60 fp32 sum"));
+  ASSERT_TRUE(rank(0).write_line("train 40 fp32 sum"));
+  // It waits on the GPU for the other, and tells nothing.
+  ASSERT_TRUE(eventually([&] {
+    const auto counts = launched();
+    return counts.size() == 2 && counts[0] > counts[1];
+  }));
+  ASSERT_TRUE(looked_again());
+  EXPECT_EQ(noise()["telling_ranks"], 0);
+  ASSERT_TRUE(rank(1).write_line("train 40 fp32 sum"));
   for (const std::size_t each : {0u, 1u}) EXPECT_EQ(line_of(rank(each)), "did train");
-  ASSERT_TRUE(comes_to("measured"));
-  const json before = noise_after(40);
+  train_on("fp32 sum");
+  const json before = noise_near(expect(2, trained_, "fp32"));
+  EXPECT_EQ(before["state"], "measured");
+  const long last = launched()[0];
   ::kill(rank(1).pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return job_named("gang")["processes"].size() == 1; }));
   ASSERT_TRUE(rank(0).write_line("train 1 fp32 sum"));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  const json after = noise();
-  EXPECT_EQ(after["state"], "measured");
-  EXPECT_EQ(after["steps"], noise()["steps"]);
-  EXPECT_LE(after["steps"], before["steps"].get<int>() + 20);
+  ASSERT_TRUE(eventually([&] { return launched()[0] > last; }));
+  ASSERT_TRUE(looked_again());
+  EXPECT_EQ(noise(), before);
 }
 
 TEST_F(Noise, AnotherMonitorBeginsAnew) {

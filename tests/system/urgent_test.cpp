@@ -171,6 +171,26 @@ TEST_F(Urgent, MemoryIsRegisteredWithBoth) {
   EXPECT_EQ(ask_all("registered"), Words(2, "registered 0"));
 }
 
+TEST_F(Urgent, AReduceScatterWithAConfigurationGoesToTheTwin) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  do_all("configured");
+  do_all("sync");
+  EXPECT_EQ(in_twin(), (Counts{1, 1}));
+  EXPECT_EQ(in_original(), (Counts{7, 7}));
+}
+
+TEST_F(Urgent, SuspendedAndResumedBothAre) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  do_all("suspend");
+  EXPECT_EQ(ask_all("scatter 1"), Words(2, "failed scatter 999"));
+  do_all("resume");
+  do_all("scatter 1");
+  do_all("sync");
+  EXPECT_EQ(ask_all("scattered"), Words(2, "right"));
+}
+
 TEST_F(Urgent, ASplitsChildrenHaveTwins) {
   auto daemon = monitor({}, two_gpus());
   begin(4, 2, urgent());

@@ -73,6 +73,28 @@ TEST_F(Communicators, MoreThanThereIsRoomForAreCounted) {
   EXPECT_EQ(used(), abi::kMostCommunicators);
 }
 
+TEST_F(Communicators, AGrownOneAndItsChildrenAreCountedAndNotWatched) {
+  const auto grow = [](ncclComm_t out, ncclResult_t result) {
+    return nccl::rules::grow(answering(result), nullptr, 2, nullptr, 1, &out, nullptr);
+  };
+  EXPECT_EQ(grow(first_, kNcclSuccess), kNcclSuccess);
+  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(page().unwatched.load(), 1u);
+  EXPECT_EQ(grow(second_, kNcclInvalidArgument), kNcclInvalidArgument);
+  EXPECT_EQ(page().unwatched.load(), 1u);
+  ncclComm_t child = second_;
+  nccl::rules::split(NcclCall{}, first_, 0, 0, &child, nullptr);
+  EXPECT_EQ(page().unwatched.load(), 2u);
+  nccl::rules::end(NcclCall{}, second_);
+  EXPECT_EQ(page().unwatched.load(), 1u) << "its parent lives";
+  ncclComm_t smaller = second_;
+  nccl::rules::shrink(NcclCall{}, first_, nullptr, 0, &smaller, nullptr, 0);
+  EXPECT_EQ(page().unwatched.load(), 2u);
+  nccl::rules::end(NcclCall{}, first_);
+  nccl::rules::end(NcclCall{}, second_);
+  EXPECT_EQ(page().unwatched.load(), 0u);
+}
+
 TEST_F(Communicators, AllOfOneProcessHaveAnIdOfTheirOwn) {
   ncclComm_t comms[] = {first_, second_};
   const int devices[] = {3, 1};

@@ -145,6 +145,20 @@ TEST_F(Counts, SendsOfTwoRanksAreOperations) {
   EXPECT_EQ(shown(first_).sent.load(), 0u);
 }
 
+TEST_F(Counts, OneSidedOperationsAreApartAlsoOfTwoRanks) {
+  make(first_, 2, 0);
+  const NcclCall call;
+  nccl::rules::put_signal(call, nullptr, 8, kNcclFloat32, 1, nullptr, 0, 0, 0, 0, first_, nullptr);
+  nccl::rules::signal(call, 1, 0, 0, 0, first_, nullptr);
+  nccl::rules::wait_signal(call, 1, nullptr, first_, nullptr);
+  EXPECT_EQ(launched(first_), 0u);
+  EXPECT_EQ(shown(first_).sent.load(), 3u);
+  EXPECT_EQ(shown(first_).bytes.load(), 32u);
+  EXPECT_EQ(nccl::rules::signal(answering(kNcclInvalidArgument), 1, 0, 0, 0, first_, nullptr),
+            kNcclInvalidArgument);
+  EXPECT_EQ(shown(first_).sent.load(), 3u);
+}
+
 TEST_F(Counts, SendsOfMoreRanksAreApart) {
   make(first_, 3, 0);
   send(first_, 1);
