@@ -6,7 +6,8 @@
 // A lane is three groups of words, each on cache lines of its own, each with a single writer:
 //
 //     monitor → client   quota, slices that are wanted
-//     client → monitor   what is counted: launches, copies, memory, groups, slices in force
+//     client → monitor   what is counted: launches, copies and their bytes, memory, groups, slices
+//                        in force
 //     both, by CAS       credit_bytes, attention
 //
 // and one *gate*, below the lanes on memory pages of its own, because the GPU reads and writes it.
@@ -236,7 +237,11 @@ struct alignas(64) Lane {
   // 0: the library or its driver can't move the process; else grows with each move: `uuid` is
   // another then. Stored with release after `uuid`
   Word32 places;
-  std::uint8_t reserved_hot[32];
+  // What copies have moved, as far as their calls say so: between the GPU and the host or another
+  // GPU, and inside the GPU. Without copies in graphs and by kernels. Sets move nothing.
+  Word64 link_bytes;
+  Word64 device_bytes;
+  std::uint8_t reserved_hot[16];
 
   // --- client → monitor, cold ---
   alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1
@@ -265,7 +270,7 @@ struct alignas(64) Lane {
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
               "the lane's layout changed: raise kLayoutVersion");
 static_assert(offsetof(Lane, credit_bytes) == 64 && offsetof(Lane, launches) == 128 &&
-                  offsetof(Lane, uuid) == 192,
+                  offsetof(Lane, link_bytes) == 160 && offsetof(Lane, uuid) == 192,
               "each writer has cache lines of its own");
 
 inline constexpr unsigned kProgressSlots = 16;  // streams share them when there are more

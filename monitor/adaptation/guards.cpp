@@ -44,9 +44,12 @@ const char* measure_text(Measure measure) {
 std::string growth_text(const guard::Growth& growth) {
   return fmt::format(
       "it has work {:.0f} % of the time ({:.0f} % before), {:.0f} kernels ({:.0f}) "
-      "and {:.0f} copies ({:.0f}) per second",
+      "and {:.0f} copies ({:.0f}) per second, which move {:.2f} GB/s ({:.2f}) over links and "
+      "{:.2f} GB/s ({:.2f}) inside the GPU",
       100 * growth.now.worked_s, 100 * growth.before.worked_s, growth.now.kernels,
-      growth.before.kernels, growth.now.copies, growth.before.copies);
+      growth.before.kernels, growth.now.copies, growth.before.copies, growth.now.link_bytes * 1e-9,
+      growth.before.link_bytes * 1e-9, growth.now.device_bytes * 1e-9,
+      growth.before.device_bytes * 1e-9);
 }
 
 std::string text_of(const guard::Event& event, const std::string& other) {
@@ -106,9 +109,14 @@ bool Guards::count_lane(const Client& client, unsigned lane, const Client::Lane&
   Counted& before = counted_[{client.id, lane}];
   const std::uint64_t work = minus(report.work(), before.work);
   const std::uint64_t copies = std::min(work, minus(report.copies, before.copies));
-  before = {report.work(), report.copies};
+  const auto link = static_cast<double>(minus(report.link_bytes, before.link_bytes));
+  const auto device = static_cast<double>(minus(report.device_bytes, before.device_bytes));
+  before = {report.work(), report.copies, report.link_bytes, report.device_bytes};
   on.sums.kernels += static_cast<double>(work - copies);
   on.sums.copies += static_cast<double>(copies);
+  on.sums.link_bytes += link;
+  on.sums.device_bytes += device;
+  on.to_move_s = std::min(on.to_move_s + guard::moving_seconds(link, device), seconds(kLongest));
   const bool queued = numbered(state, gate) && !gate.done;
   return work > 0 || queued || gate.held_threads > 0;
 }
@@ -130,6 +138,9 @@ void Guards::count(Time now) {
   }
   for (auto& [key, on] : activity_) {
     if (on.wants) on.sums.worked_s += seconds(span);
+    const double moves = std::min(on.to_move_s, seconds(span));
+    on.sums.moving_s += moves;
+    on.to_move_s -= moves;
   }
   std::erase_if(activity_,
                 [&](const auto& each) { return registry_.find(each.first.first) == nullptr; });
@@ -162,9 +173,9 @@ guard::Other Guards::other_of(const Job& guarded, const Job& job,
   for (const std::size_t gpu : gpus) {
     const auto on = activity_.find({job.key, gpu});
     if (on == activity_.end()) continue;
-    out.activity.worked_s += on->second.sums.worked_s;
-    out.activity.kernels += on->second.sums.kernels;
-    out.activity.copies += on->second.sums.copies;
+    const guard::Activity& sums = on->second.sums;
+    out.activity =
+        guard::Activity::of_each([&](auto sum) { return out.activity.*sum + sums.*sum; });
     out.wants = out.wants || on->second.wants;
   }
   out.answerable = answerable(guarded, job);

@@ -5,6 +5,10 @@
 // job's own records, what others do from the counters of their pages. Of a job that several guard
 // themselves against, the strictest counts.
 //
+// The bytes of copies come in lumps: a copy of 10 GB is counted in one look, and takes four. So
+// they move one after the other at nominal rates, and a second's worth at most waits. Whatever a
+// client says it has copied, it moves for no more than the time that passes.
+//
 // Threading: one thread, the monitor's.
 #pragma once
 
@@ -40,10 +44,13 @@ class Guards {
   struct Counted {
     std::uint64_t work = 0;
     std::uint64_t copies = 0;
+    std::uint64_t link_bytes = 0;
+    std::uint64_t device_bytes = 0;
   };
   // A job's work on one GPU.
   struct OnGpu {
     guard::Activity sums;
+    double to_move_s = 0;  // what its copies have still to move, at nominal rates
     bool wants = false;
   };
   void count(Time now);

@@ -71,6 +71,7 @@ struct OnGpu {
   std::set<std::size_t> parked_on;  // or several
   const char* not_parked = nullptr;
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
+  std::uint64_t link_bytes = 0, device_bytes = 0;
   double load = -1, asked = 0, got = -1;
   bool active = false, waits = false;
   bool shown = false;  // some client shows slices
@@ -112,6 +113,8 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       out.launches += report.launches;
       out.graph_launches += report.graph_launches;
       out.copies += report.copies;
+      out.link_bytes += report.link_bytes;
+      out.device_bytes += report.device_bytes;
       out.refusals += report.refusals;
       if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
       out.asked = std::max(out.asked, state.share_asked);
@@ -182,6 +185,8 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"launches", sums.launches},
       {"graph_launches", sums.graph_launches},
       {"copies", sums.copies},
+      {"copied_link_bytes", sums.link_bytes},
+      {"copied_device_bytes", sums.device_bytes},
       {"refusals", sums.refusals},
       {"active", sums.active},
   };

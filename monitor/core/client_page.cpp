@@ -138,6 +138,8 @@ LaneReport ClientPage::report(unsigned at) const {
   out.launches = get(from.launches);
   out.graph_launches = get(from.graph_launches);
   out.copies = get(from.copies);
+  out.link_bytes = get(from.link_bytes);
+  out.device_bytes = get(from.device_bytes);
   out.contexts = std::min(get(from.contexts), kMostGroups);
   out.compute_groups = std::min(get(from.compute_groups), kMostGroups);
   out.refusals = get(from.refusals);

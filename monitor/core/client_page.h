@@ -32,8 +32,9 @@ namespace switchyard::monitor {
 // What a client says about one GPU, copied and bounded.
 struct LaneReport {
   std::uint64_t launches = 0, graph_launches = 0, copies = 0;
-  std::uint32_t contexts = 0;        // at most 64
-  std::uint32_t compute_groups = 0;  // at most 64
+  std::uint64_t link_bytes = 0, device_bytes = 0;  // that copies moved
+  std::uint32_t contexts = 0;                      // at most 64
+  std::uint32_t compute_groups = 0;                // at most 64
   std::uint32_t slice_applied_seq = 0;
   std::uint32_t compute_slice_applied_us = 0, copy_slice_applied_us = 0;
   std::uint32_t slice_status = 0;

@@ -9,23 +9,27 @@ namespace {
 constexpr std::size_t kUndecided = 2;
 constexpr double kForgottenOverS = 30;
 constexpr double kMoreWork = 1.5;
-constexpr double kLeastMoreWork = 0.05;
+constexpr double kLeastMore = 0.05;
 constexpr double kManyTimes = 4;
 // Below so many a second the number of launches says nothing.
 constexpr double kFewLaunches = 20;
 
 Activity faded(const Activity& usual, double span_s) {
   const double left = std::exp(-span_s / kForgottenOverS);
-  return {usual.worked_s * left, usual.kernels * left, usual.copies * left};
+  return Activity::of_each([&](auto sum) { return usual.*sum * left; });
 }
 
 Activity most(const Activity& a, const Activity& b) {
-  return {std::max(a.worked_s, b.worked_s), std::max(a.kernels, b.kernels),
-          std::max(a.copies, b.copies)};
+  return Activity::of_each([&](auto sum) { return std::max(a.*sum, b.*sum); });
 }
 
 bool many_more(double now, double before) {
   return now >= kFewLaunches && now >= kManyTimes * before;
+}
+
+bool moves_more(const Growth& growth) {
+  const double now = growth.now.moving_s, before = growth.before.moving_s;
+  return now - before >= kLeastMore && now >= kManyTimes * before;
 }
 
 }  // namespace
@@ -37,8 +41,7 @@ Activity Suspects::rate(std::uint64_t job, const Activities& all, Time now) cons
   const auto before = last_.find(job);
   const Activity was = before != last_.end() ? before->second : Activity{};
   const Activity& is = found->second;
-  return {(is.worked_s - was.worked_s) / span_s, (is.kernels - was.kernels) / span_s,
-          (is.copies - was.copies) / span_s};
+  return Activity::of_each([&](auto sum) { return (is.*sum - was.*sum) / span_s; });
 }
 
 void Suspects::commit(const Rates& rates) {
@@ -75,10 +78,9 @@ std::optional<Growth> Suspects::grown(std::uint64_t job, const Activities& all, 
     out.before = faded(seen->second.usual, seconds(now - seen->second.at));
   }
   const double more = out.now.worked_s - out.before.worked_s;
-  const bool works_more =
-      more >= kLeastMoreWork && out.now.worked_s >= kMoreWork * out.before.worked_s;
+  const bool works_more = more >= kLeastMore && out.now.worked_s >= kMoreWork * out.before.worked_s;
   out.kernels = many_more(out.now.kernels, out.before.kernels);
-  out.copies = many_more(out.now.copies, out.before.copies);
+  out.copies = many_more(out.now.copies, out.before.copies) || moves_more(out);
   if (!works_more && !out.kernels && !out.copies) return std::nullopt;
   // Its work grew, but by the number of neither: both may be the reason, as far as it does both.
   if (!out.kernels && !out.copies) {

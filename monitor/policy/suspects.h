@@ -1,17 +1,27 @@
 // Who began to do more just when a job became slower: the rule alone, for the guard (guard.h).
 //
-// Concept. Of each other job on its GPUs we know for how long it had work there, and how many
-// kernels and copies it launched. What a job does while the guarded one goes at its usual pace is
-// *usual*, too: the most of it counts, and is forgotten over half a minute. What it does from the
-// last such moment on is *new*:
+// Concept. Of each other job on its GPUs we know for how long it had work there, how many kernels
+// and copies it launched, and how many bytes those copies moved. What a job does while the guarded
+// one goes at its usual pace is *usual*, too: the most of it counts, and is forgotten over half a
+// minute. What it does from the last such moment on is *new*:
 //
 //     the new against the usual                            → it has grown
 //     it has work for half as long again, and 5 % of the time more   → yes
 //     it launches four times as many kernels, or copies              → yes, by these
+//     its copies move for four times as long, 5 % of the time more   → yes, by its copies
 //     anything else                                                  → no
 //
 // A job that always has work gets on faster when another leaves it room, so what it gets done says
 // little: it takes four times as much.
+//
+// *Moving* puts bytes into the unit of work: for how long they keep a link, or the GPU's memory,
+// busy at a nominal rate. On a slower link it is less than it takes. That is good enough: a job
+// that fills half of such a link still moves for many times 5 % of the time.
+//
+// The *score* says which of several has grown most, in GPUs. How long a job has work for copies
+// says nothing of what they take: one that launches a tiny copy now and then has work all the time.
+// So of the time with work only the kernels' part counts, by its launches, and of copies their
+// moving.
 //
 // The guarded job's CPU is ahead of its GPU, so it seems to go at its usual pace for a moment after
 // another has begun. So the last two rounds don't count as usual yet.
@@ -29,18 +39,45 @@
 
 namespace switchyard::monitor::guard {
 
+// PCIe 5 x16 moves 55 GB/s each way. Inside its memory an HBM GPU copies more than 1 TB/s.
+inline constexpr double kLinkBytesPerSecond = 50e9;
+inline constexpr double kDeviceBytesPerSecond = 1e12;
+
+constexpr double moving_seconds(double link_bytes, double device_bytes) {
+  return link_bytes / kLinkBytesPerSecond + device_bytes / kDeviceBytesPerSecond;
+}
+
 // Sums since it was seen first.
 struct Activity {
   double worked_s = 0;  // for so long it had work, or threads that waited to launch some
   double kernels = 0;
   double copies = 0;
+  double moving_s = 0;    // of its copies; on each GPU never more than the time that has passed
+  double link_bytes = 0;  // what they moved, for the log
+  double device_bytes = 0;
+
+  // Each sum by itself: `make` gets a pointer to the member.
+  template <typename Make>
+  static Activity of_each(Make make) {
+    Activity out;
+    for (double Activity::*sum :
+         {&Activity::worked_s, &Activity::kernels, &Activity::copies, &Activity::moving_s,
+          &Activity::link_bytes, &Activity::device_bytes}) {
+      out.*sum = make(sum);
+    }
+    return out;
+  }
 };
 
 struct Growth {
   Activity before, now;  // per second
   bool kernels = false;  // it is by kernels, or by copies, or both
   bool copies = false;
-  double score() const { return now.worked_s - before.worked_s; }
+  double score() const {
+    const double launches = now.kernels + now.copies;
+    const double by_kernels = launches > 0 ? now.kernels / launches : 1;
+    return by_kernels * (now.worked_s - before.worked_s) + now.moving_s - before.moving_s;
+  }
 };
 
 class Suspects {

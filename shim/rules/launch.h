@@ -14,9 +14,6 @@
 // Threading: any thread.
 #pragma once
 
-#include <tuple>
-#include <type_traits>
-
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/client/records.h"
@@ -25,6 +22,8 @@
 #include "shim/gate/spans.h"
 #include "shim/memory/owner.h"
 #include "shim/nccl/graphs.h"
+#include "shim/rules/arguments.h"
+#include "shim/rules/copied.h"
 #include "shim/rules/graph_memory.h"
 
 namespace switchyard::shim::rules {
@@ -127,17 +126,6 @@ template <typename Original>
                       extra);
 }
 
-// The stream of a call that has one as its last argument; else the legacy default stream.
-template <typename... Args>
-constexpr bool kHasStream =
-    std::is_same_v<std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>, CUstream>;
-
-template <typename... Args>
-CUstream last_stream(Args... args) {
-  if constexpr (kHasStream<Args...>) return std::get<sizeof...(Args) - 1>(std::tie(args...));
-  return CU_STREAM_LEGACY;
-}
-
 // The calls of CUDA 1 to 3.
 template <typename Original, typename... Args>
 CUresult launch_plain(Original original, Args... args) {
@@ -197,42 +185,47 @@ CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream 
 // Copies and sets keep a class active. Those with a stream (always the last argument) are work for
 // it; in the others the CPU waits.
 // `to`: where they go, if that may be memory of the host.
-template <typename Original, typename... Args>
+template <Copied kCopied, typename Original, typename... Args>
 CUresult count_copy(bool per_thread, const void* to, Original original, Args... args) {
   abi::Lane* lane = current_lane();
   if (lane == nullptr) return original(args...);
   lane->copies.fetch_add(1, std::memory_order_relaxed);
+  const auto call = [&] {
+    const CUresult result = original(args...);
+    if (result == CUDA_SUCCESS) count_bytes<kCopied>(*lane, per_thread, args...);
+    return result;
+  };
   if constexpr (kHasStream<Args...>) {
     return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, {}, [&] {
       const gate::Copying copying(*lane, to);
-      return original(args...);
+      return call();
     });
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
     const swap::WorkGuard entry(swap::on());
-    return original(args...);
+    return call();
   }
 }
 
-template <typename Original, typename... Args>
+template <Copied kCopied = Copied::kUncounted, typename Original, typename... Args>
 CUresult copy(Original original, Args... args) {
-  return count_copy(false, nullptr, original, args...);
+  return count_copy<kCopied>(false, nullptr, original, args...);
 }
 
-template <typename Original, typename... Args>
+template <Copied kCopied = Copied::kUncounted, typename Original, typename... Args>
 CUresult copy_per_thread(Original original, Args... args) {
-  return count_copy(true, nullptr, original, args...);
+  return count_copy<kCopied>(true, nullptr, original, args...);
 }
 
 // Those whose first argument may name memory of the host: cuMemcpy...ToH..., and cuMemcpyAsync.
-template <typename Original, typename To, typename... Args>
+template <Copied kCopied = Copied::kUncounted, typename Original, typename To, typename... Args>
 CUresult copy_to(Original original, To to, Args... args) {
-  return count_copy(false, reinterpret_cast<const void*>(to), original, to, args...);
+  return count_copy<kCopied>(false, reinterpret_cast<const void*>(to), original, to, args...);
 }
 
-template <typename Original, typename To, typename... Args>
+template <Copied kCopied = Copied::kUncounted, typename Original, typename To, typename... Args>
 CUresult copy_to_per_thread(Original original, To to, Args... args) {
-  return count_copy(true, reinterpret_cast<const void*>(to), original, to, args...);
+  return count_copy<kCopied>(true, reinterpret_cast<const void*>(to), original, to, args...);
 }
 
 // What touches memory in a stream's order and is neither work nor a copy.

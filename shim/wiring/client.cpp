@@ -32,6 +32,8 @@ bool carry_over(int fd, const wire::Hello& hello) {
     copy_word(to.launches, from.launches);
     copy_word(to.graph_launches, from.graph_launches);
     copy_word(to.copies, from.copies);
+    copy_word(to.link_bytes, from.link_bytes);
+    copy_word(to.device_bytes, from.device_bytes);
     copy_word(to.contexts, from.contexts);
     copy_word(to.compute_groups, from.compute_groups);
     copy_word(to.copy_groups, from.copy_groups);

@@ -66,6 +66,20 @@ TEST(Stats, AJobThatCameMeanwhileIsLeftOut) {
   EXPECT_EQ(rates({{"jobs", json::array()}}, after, 1)["jobs"], json::array());
 }
 
+TEST(Stats, BytesOfCopiesAreThoseOfAllGpusPerSecond) {
+  const auto copied = [](long link, long device) {
+    json out = listing(json::array(), json::array());
+    out["jobs"][0]["gpus"] = {{{"copied_link_bytes", link}, {"copied_device_bytes", device}},
+                              {{"copied_link_bytes", 100}, {"copied_device_bytes", 0}}};
+    return out;
+  };
+  const json job = rates(copied(1000, 50), copied(5000, 70), 2)["jobs"][0];
+  EXPECT_EQ(job["copied_link_bytes_per_second"], 2000.0);
+  EXPECT_EQ(job["copied_device_bytes_per_second"], 10.0);
+  const json fewer = rates(copied(5000, 50), copied(1000, 50), 2)["jobs"][0];
+  EXPECT_EQ(fewer["copied_link_bytes_per_second"], 0.0) << "a process has ended";
+}
+
 // --- communication ---
 
 json timed(int number, double ratio, const json& hidden, const json& peers) {

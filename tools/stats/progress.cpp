@@ -68,6 +68,14 @@ json share_of_waits(const json& before, const json& after, double seconds) {
   return out;
 }
 
+// What copies moved on all its GPUs, per second; 0 where a process has ended and took its count.
+double copied_of(const json& before, const json& after, const char* key, double seconds) {
+  double out = 0;
+  for (const json& gpu : list_of(after, "gpus")) out += real_of(gpu, key).value_or(0);
+  for (const json& gpu : list_of(before, "gpus")) out -= real_of(gpu, key).value_or(0);
+  return std::max(out / seconds, 0.0);
+}
+
 }  // namespace
 
 json rate_progress(const json& before, const json& after, double seconds) {
@@ -84,15 +92,18 @@ json rate_progress(const json& before, const json& after, double seconds) {
   const auto stalls = after.find("stalls");
   const auto guard = after.find("guard");
   const auto noise = after.find("gradient_noise");
-  return {{"iterations_per_second", best ? json(*best) : json(nullptr)},
-          {"iterations_source", source},
-          {"slowest_rank", slowest_of(after)},
-          {"gpu_seconds", std::max(used - used_before, 0.0)},
-          {"guard", guard != after.end() ? *guard : json(nullptr)},
-          {"held_back_for", list_of(after, "held_back_for")},
-          {"waits_ratio", share_of_waits(before, after, seconds)},
-          {"stalls", stalls != after.end() ? *stalls : json::array()},
-          {"gradient_noise", noise != after.end() ? *noise : json(nullptr)}};
+  return {
+      {"iterations_per_second", best ? json(*best) : json(nullptr)},
+      {"iterations_source", source},
+      {"slowest_rank", slowest_of(after)},
+      {"gpu_seconds", std::max(used - used_before, 0.0)},
+      {"copied_link_bytes_per_second", copied_of(before, after, "copied_link_bytes", seconds)},
+      {"copied_device_bytes_per_second", copied_of(before, after, "copied_device_bytes", seconds)},
+      {"guard", guard != after.end() ? *guard : json(nullptr)},
+      {"held_back_for", list_of(after, "held_back_for")},
+      {"waits_ratio", share_of_waits(before, after, seconds)},
+      {"stalls", stalls != after.end() ? *stalls : json::array()},
+      {"gradient_noise", noise != after.end() ? *noise : json(nullptr)}};
 }
 
 bool still_measuring(const json& job) {

@@ -69,6 +69,100 @@ TEST_F(Guarded, OneThatCopiesGetsShortSlicesForThat) {
   EXPECT_EQ(hog.lane().copy_slice_us, 50u);
 }
 
+// A gigabyte ten times a second.
+void copy_large(const Joined& who, std::uint64_t step) {
+  if (step % 10 != 0) return;
+  who.shim.lane().copies += 1;
+  who.shim.lane().link_bytes += 1'000'000'000;
+}
+
+TEST_F(Guarded, AHogOfFewLargeCopiesIsFoundBesideAnInnocentOfManyTinyOnes) {
+  const Joined tiny = rig.runs({.job = "tiny", .name = "tiny"});
+  tiny.shim.ready_gate();
+  copies = true;
+  begin();
+  present.push_back(&tiny);
+  std::uint64_t step = 0;
+  others = [&] {
+    copy_large(hog, ++step);
+    work(tiny, true);
+    tiny.shim.lane().link_bytes += 10 * 4096;
+    if (step % 10 == 0) tiny.shim.launch();
+  };
+  const LogLines log;
+  ASSERT_TRUE(until([&] {
+    EXPECT_TRUE(named("tiny")["held_back_for"].empty());
+    return named("train")["guard"]["state"] == "answering";
+  }));
+  EXPECT_EQ(named("train")["guard"]["answers"][0]["name"], "hog");
+  EXPECT_EQ(measures(), json::array({"copies"}));
+  EXPECT_EQ(hog.lane().copy_slice_us, 50u);
+  EXPECT_EQ(log.count("GB/s (0.00) over links and 0.00 GB/s (0.00) inside the GPU"), 1u);
+  EXPECT_EQ(log.count("'tiny' gets"), 0u);
+}
+
+// It always has work, and as many kernels and copies as ever: only bytes tell.
+class GuardedByBytes : public Guarded {
+ protected:
+  void trains_on(std::uint64_t link, std::uint64_t device, Time span) {
+    others = [=, this] {
+      work(hog);
+      hog.shim.lane().copies += 1;
+      hog.shim.lane().link_bytes += link;
+      hog.shim.lane().device_bytes += device;
+    };
+    pass(span);
+  }
+  void begins_to_copy(std::uint64_t link, std::uint64_t device) {
+    period = [this] { return disturbs() ? milliseconds(200) : milliseconds(100); };
+    trains_on(link, device, Time{0});
+    EXPECT_TRUE(answered());
+    EXPECT_EQ(measures(), json::array({"copies"}));
+  }
+  void SetUp() override {
+    copies = true;
+    begin();
+    period = [] { return milliseconds(100); };
+    trains_on(0, 0, seconds(40));
+    ASSERT_TRUE(named("hog")["held_back_for"].empty());
+  }
+};
+
+TEST_F(GuardedByBytes, OneThatBeginsToCopyOverALinkIsFound) { begins_to_copy(300'000'000, 0); }
+
+TEST_F(GuardedByBytes, OneThatBeginsToCopyInsideTheGpuIsFound) { begins_to_copy(0, 5'000'000'000); }
+
+// What it says it has moved is bounded by time, so it is not usual for long.
+TEST_F(GuardedByBytes, ALieHidesNobody) {
+  hog.shim.lane().link_bytes = UINT64_MAX;
+  trains_on(0, 0, seconds(90));
+  hog.shim.lane().link_bytes = 0;
+  trains_on(0, 0, seconds(1));
+  begins_to_copy(300'000'000, 0);
+}
+
+// A count that falls is no copy.
+TEST_F(GuardedByBytes, AFallingCountIsNoGrowth) {
+  hog.shim.lane().link_bytes = 1'000'000'000'000;
+  trains_on(0, 0, seconds(90));
+  period = [] { return milliseconds(200); };
+  hog.shim.lane().link_bytes = 0;
+  EXPECT_FALSE(until([&] { return !named("hog")["held_back_for"].empty(); }, seconds(20)));
+}
+
+TEST_F(Guarded, WhatAClientCopiedBeforeItCameIsNoGrowth) {
+  begin();
+  others = {};
+  period = [] { return milliseconds(100); };
+  const Joined late = rig.runs({.job = "late", .name = "late"});
+  late.shim.ready_gate();
+  late.shim.lane().link_bytes = 1'000'000'000'000;
+  present.push_back(&late);
+  pass(milliseconds(100));
+  period = [] { return milliseconds(200); };
+  EXPECT_FALSE(until([&] { return !named("late")["held_back_for"].empty(); }, seconds(20)));
+}
+
 TEST_F(Guarded, NobodyIsAnsweredForAJobOfALowerClass) {
   begin("low");
   pass(seconds(20));

@@ -426,6 +426,8 @@ TEST(Commands, PsTellsWhatAClientUsesAndDid) {
   a.lane().launches = 3;
   a.lane().graph_launches = 2;
   a.lane().copies = 1;
+  a.lane().link_bytes = 4096;
+  a.lane().device_bytes = 512;
   rig.gpus.load = {{{a.client->peer.pid, 0.25}}};
   rig.pass(std::chrono::seconds(1));
   const json reply = rig.ask({{"op", "ps"}});
@@ -440,6 +442,8 @@ TEST(Commands, PsTellsWhatAClientUsesAndDid) {
   EXPECT_EQ(gpu["launches"], 3);
   EXPECT_EQ(gpu["graph_launches"], 2);
   EXPECT_EQ(gpu["copies"], 1);
+  EXPECT_EQ(gpu["copied_link_bytes"], 4096);
+  EXPECT_EQ(gpu["copied_device_bytes"], 512);
   EXPECT_EQ(gpu["share_got_ratio"], 0.25);
   EXPECT_EQ(gpu["slice_status"], "none");
   ASSERT_EQ(reply["outside"].size(), 1u);

@@ -21,6 +21,7 @@ class GuardLaws : public ::testing::TestWithParam<std::uint64_t> {
     out.works = in(0, 1);
     out.kernels = chance(0.7) ? in(0, 1000) : 0;
     out.copies = chance(0.4) ? in(0, 1000) : 0;
+    out.moving = out.copies > 0 && chance(0.5) ? in(0, 1) : 0;
     out.answerable = chance(0.7);
     return out;
   }

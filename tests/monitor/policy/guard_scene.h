@@ -21,6 +21,7 @@ struct MadeUp {
   double works = 0;    // for such a part of the time it has work
   double kernels = 0;  // per second
   double copies = 0;
+  double moving = 0;  // for such a part of the time its copies move
   // The part of the guarded job's rate that is missing for its sake, by what is done to it.
   std::function<double(Measures)> takes = [](Measures) { return 0.0; };
   bool answerable = true;
@@ -43,6 +44,14 @@ inline MadeUp copy_hog(double part, Measures helpful, double rest = 0) {
   MadeUp out = hog(part, helpful, rest);
   out.kernels = 0;
   out.copies = 1000;
+  return out;
+}
+
+// Few copies, and large ones.
+inline MadeUp byte_hog(double part, Measures helpful, double rest = 0) {
+  MadeUp out = copy_hog(part, helpful, rest);
+  out.works = out.moving = 0.4;
+  out.copies = 10;
   return out;
 }
 
@@ -82,6 +91,7 @@ class Scene {
       sums.worked_s += each.works * span;
       sums.kernels += each.kernels * span;
       sums.copies += each.copies * span;
+      sums.moving_s += each.moving * span;
       const bool wants = each.works > 0 || on(job).has(Measure::kHold);
       look.others[job] = {sums, wants && each.works > 0, each.answerable, each.possible};
     }

@@ -45,6 +45,39 @@ TEST_F(Guard, OneThatCopiesGetsShorterSlicesForItsCopies) {
   EXPECT_EQ(scene.on(kHog), Measures{Measure::kCopies});
 }
 
+TEST_F(Guard, AHogOfFewLargeCopiesIsFoundBesideAnInnocentOfManyTinyOnes) {
+  for (const std::uint64_t innocent : {kHog - 1, kHog + 1}) {
+    scene = Scene();
+    MadeUp tiny = copy_hog(0, {});
+    tiny.kernels = 20;
+    tiny.copies = 5000;
+    scene.pass(10);
+    scene.others[kHog] = byte_hog(0.3, {Measure::kCopies});
+    scene.others[innocent] = tiny;
+    ASSERT_TRUE(answered());
+    EXPECT_EQ(scene.on(kHog), Measures{Measure::kCopies});
+    scene.pass(60);
+    for (const Event& event : scene.events) EXPECT_EQ(event.job, kHog);
+    EXPECT_EQ(scene.on(innocent), Measures{});
+  }
+}
+
+TEST_F(Guard, OneThatAlwaysHasWorkAndBeginsToCopyMuchIsFound) {
+  MadeUp trains = hog(0, {});
+  trains.copies = 10;
+  scene.others[kHog] = trains;
+  scene.pass(40);
+  ASSERT_TRUE(scene.events.empty());
+  MadeUp copies_too = copy_hog(0.3, {Measure::kCopies});
+  copies_too.kernels = trains.kernels;
+  copies_too.copies = trains.copies;
+  copies_too.moving = 0.8;
+  scene.others[kHog] = copies_too;
+  ASSERT_TRUE(answered());
+  EXPECT_EQ(scene.events[0].measure, Measure::kCopies);
+  EXPECT_GT(scene.events[0].growth.now.moving_s, 0.4);
+}
+
 TEST_F(Guard, WhatDidNotHelpIsReplacedByTheNext) {
   begins(hog(0.3, {Measure::kCeiling}));
   ASSERT_TRUE(answered());

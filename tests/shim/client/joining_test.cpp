@@ -141,6 +141,8 @@ TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   lane.launches = 1;
   lane.graph_launches = 2;
   lane.copies = 3;
+  lane.link_bytes = 30;
+  lane.device_bytes = 31;
   lane.contexts = 4;
   lane.compute_groups = 5;
   lane.copy_groups = 6;
@@ -163,6 +165,8 @@ TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   EXPECT_EQ(next.launches, 1U);
   EXPECT_EQ(next.graph_launches, 2U);
   EXPECT_EQ(next.copies, 3U);
+  EXPECT_EQ(next.link_bytes, 30U);
+  EXPECT_EQ(next.device_bytes, 31U);
   EXPECT_EQ(next.contexts, 4U);
   EXPECT_EQ(next.compute_groups, 5U);
   EXPECT_EQ(next.copy_groups, 6U);
