@@ -14,9 +14,9 @@
 //
 //     phase     what is seen                               → phase     what is done
 //     kQuiet    disturbed                                  → kTrying   the mildest that is possible
-//     kQuiet    slow, and nobody has grown                 → kQuiet    nothing: its pace has
-//     changed kQuiet    an answer has lasted for its stay          → kEasing   the next milder one,
-//     or none kTrying   back                                       → kQuiet    it stays: an answer
+//     kQuiet    slow, and nobody has grown                 → kQuiet    nothing: its pace changed
+//     kQuiet    an answer has lasted for its stay          → kEasing   the next milder one, or none
+//     kTrying   back                                       → kQuiet    it stays: an answer
 //     kTrying   helped by a quarter, and there are more    → kTrying   the next, on top
 //     kTrying   did not help, and there are more           → kTrying   the next, instead
 //     kTrying   no more, but all of it has helped          → kQuiet    they stay: an answer
