@@ -10,11 +10,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SWITCHYARD_BOTH __host__ __device__
-#else
-#define SWITCHYARD_BOTH
-#endif
+#include "shim/host_device.h"
 
 namespace switchyard::shim::nccl::square_norm {
 
@@ -60,5 +56,3 @@ inline double of(const void* from, std::uint64_t count, Type type) {
 #endif
 
 }  // namespace switchyard::shim::nccl::square_norm
-
-#undef SWITCHYARD_BOTH

@@ -20,11 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SWITCHYARD_BOTH __host__ __device__
-#else
-#define SWITCHYARD_BOTH
-#endif
+#include "shim/host_device.h"
 
 namespace switchyard::shim::swap::digest {
 
