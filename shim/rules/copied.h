@@ -4,11 +4,11 @@
 // memory of one GPU are counted apart: the first are some fifty times as dear. A row of calls.def
 // says how its call is read:
 //
-//     kLink     its last argument but the stream is the size; over a link     ...HtoD, ...AtoH,
-//     Peer kDevice   likewise, inside the GPU                                      ...DtoD, ...DtoA
-//     kBox      a CUDA_MEMCPY2D or 3D, by its kinds of memory; one of 3D_PEER: over a link
-//     kBatch    the sum of its sizes; over a link
-//     kBoxes    the sum of its boxes; over a link. Of arrays the size isn't known, nor counted
+//     kLink        the argument before the stream, or the last, is the size: ...HtoD, Peer; by link
+//     kDevice      likewise, inside the GPU: ...DtoD, ...DtoA
+//     kBox         a CUDA_MEMCPY2D or 3D, by its kinds of memory; one of 3D_PEER: over a link
+//     kBatch       the sum of its sizes; over a link
+//     kBoxes       the sum of its boxes; over a link. Of arrays the size isn't known, nor counted
 //     kUncounted   sets; prefetches and decompressions, which don't say what they move
 //
 // An address doesn't say where its memory is, and asking the driver would cost more than the copy's
