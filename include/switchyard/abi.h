@@ -156,18 +156,27 @@ struct Head {
 static_assert(sizeof(Head) == 64, "the head is frozen");
 
 // Bits of Lane::attention: while one is set, launches and copies take their slow path.
-inline constexpr std::uint32_t kWakeMonitor = 1u << 0;  // ring once; cleared by the client
-inline constexpr std::uint32_t kGateArmed = 1u << 1;    // waits and numbers; the monitor's alone
-inline constexpr std::uint32_t kProgress = 1u << 2;    // numbers without waits; the monitor's alone
-inline constexpr std::uint32_t kLinger = 1u << 3;      // with kProgress: keep the GPU for a moment
-                                                       // after each burst; the monitor's alone
-inline constexpr std::uint32_t kSwappable = 1u << 4;   // work passes swap's admission; the client's
-                                                       // alone, for good
-inline constexpr std::uint32_t kTimeBursts = 1u << 5;  // time waits and bursts; launches need no
-                                                       // slow path for it; the monitor's alone
-inline constexpr std::uint32_t kBurstBegins = 1u
-                                              << 6;  // the next launch is the first since a
-                                                     // wait, with kTimeBursts; the client's alone
+
+// Ring once; cleared by the client.
+inline constexpr std::uint32_t kWakeMonitor = 1u << 0;
+
+// Waits and numbers; the monitor's alone.
+inline constexpr std::uint32_t kGateArmed = 1u << 1;
+
+// Numbers without waits; the monitor's alone.
+inline constexpr std::uint32_t kProgress = 1u << 2;
+
+// With kProgress: keep the GPU for a moment after each burst; the monitor's alone.
+inline constexpr std::uint32_t kLinger = 1u << 3;
+
+// Work passes swap's admission; the client's alone, for good.
+inline constexpr std::uint32_t kSwappable = 1u << 4;
+
+// Time waits and bursts; launches need no slow path for it; the monitor's alone.
+inline constexpr std::uint32_t kTimeBursts = 1u << 5;
+
+// The next launch is the first since a wait, with kTimeBursts; the client's alone.
+inline constexpr std::uint32_t kBurstBegins = 1u << 6;
 
 // With kTimeBursts: ring when a wait of the CPU begins or ends, and for Gate::ring_after; the
 // monitor's alone.

@@ -8,8 +8,8 @@
 //     late, and held by us now                                  → held: why, and since when
 //     late, and held by us until less than kLateAfter ago       → nothing yet
 //     late, and free for kLateAfter                             → late: it has not launched number
-//     n late, and its process has ended                           → the same: gone as many as all
-//     others, but its last operation is another,
+//     late, and its process has ended                           → the same: gone
+//     as many as all others, but its last operation is another,
 //       and nobody's count has moved for kLateAfter             → other: it has left one out, say
 //     the same, but what some rank did last is not known        → nothing
 //     as many as all others, the same operation, nobody's count
