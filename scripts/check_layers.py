@@ -41,8 +41,9 @@ LAYERS = {
 FLOORS = {
     "shim": ["glibc", "no_copy", "host_device", "lock", "thread", "clock", "wake_word", "reset",
              "own_fd", "log", "dl", "table", "trampoline", "driver", "own_kernel", "entry",
-             "thread_count", "client", "inside", "capture", "memory", "contexts", "checkpoint", "work_guard", "gate", "swap", "ipc",
-             "slices", "nvml", "nccl", "wiring", "rules", "doors"],
+             "thread_count", "client", "inside", "capture", "memory", "contexts", "checkpoint",
+             "work_guard", "gate", "swap", "ipc", "slices", "nvml", "nccl", "wiring", "rules",
+             "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "statistics",
                 "adaptation", "monitor",

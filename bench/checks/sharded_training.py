@@ -9,7 +9,8 @@
     ddp-sliced   each bucket's all-reduce in slices of SLICE numbers
     ddp-ahead    later buckets overtake: every other bucket on a process group of its own
 
-With fewer GPUs than ranks all ranks use the first one (rank_setup.py). Rank 0 prints one line: milliseconds of each step, and the losses of each rank.
+With fewer GPUs than ranks all ranks use the first one (rank_setup.py). Rank 0 prints one line:
+milliseconds of each step, and the losses of each rank.
 """
 
 import json

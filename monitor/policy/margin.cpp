@@ -153,7 +153,7 @@ void close_window(Margin& margin, bool on, const Tick& tick) {
 void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh, bool on,
                         const Tick& tick) {
   const double caught_up = caught_up_ns(tick);
-  const double launch_us = usual_launch_us(seen);
+  const double launch_us = fresh != 0 ? usual_launch_us(seen) : 0;  // most looks see no new burst
   for (std::uint32_t i = fresh; i-- > 0;) {
     add(margin, seen.number(seen.count - i), launch_us, caught_up);
   }

@@ -26,7 +26,7 @@ struct State {
   Point points[2];
   bool drawn = false;
   CUfunction kernel = nullptr;
-  bool no_kernel = false;  // the driver does not take it: to ask again takes it milliseconds
+  bool no_kernel = false;  // the driver has refused it; another try would cost milliseconds
   Trust trust = Trust::kUnknown;
 };
 constinit State g_states[abi::kMaxGpus];  // each its mover's own
