@@ -7,7 +7,7 @@ MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch
 ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one (rank_setup.py).
 
 A line of input asks; the answer has the moments at which each step was launched (of rank 0). The
-CPU waits for the GPU every 20 steps, so it is never far ahead. Random data, fixed seed. The model is
+CPU waits for the GPU every 20 steps ("waits_every"), so it is never far ahead. Random data, fixed seed. The model is
 the GPT of bench/workloads, in small; resnet's are a few convolutions.
 """
 
@@ -143,7 +143,7 @@ def main():
 
     def answer():
         for _ in sys.stdin:
-            print(json.dumps({"moments": list(moments)}), flush=True)
+            print(json.dumps({"moments": list(moments), "waits_every": WAITS_EVERY}), flush=True)
         os._exit(0)
 
     # Before anything waits for the other rank, which ends so if that one has ended.

@@ -8,7 +8,7 @@ Threading: one thread.
 import json
 
 from checks.rank_setup import free_port
-from rig.process import BENCH, python
+from rig.process import BENCH, python, rate_between
 from rig.residency import nvml
 from rig.rig import RigError
 
@@ -53,3 +53,17 @@ def finish(rig, process, timeout=300):
 def whole_run(rig, name, *arguments, **how):
     rig.say(name)
     return finish(rig, ready(start(rig, name, *arguments, **how)))
+
+
+def counting(rig, name, mode="ddp", **how):
+    """Starts a training without end that counts its steps (checks/counted_training.py)."""
+    return rig.start_program(name, [python(), BENCH / "checks" / "counted_training.py", mode], **how)
+
+
+def step_rates(job, spans):
+    """Steps per second of such a training in each of the spans."""
+    said = job.ask(ask=True)
+    every = said["waits_every"]
+    # Before each of these the CPU had waited for the GPU: all earlier steps were complete.
+    waited = {"completions": said["moments"][::every], "begun": said["moments"][0]}
+    return [every * rate_between(waited, *span) for span in spans]

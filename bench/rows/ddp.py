@@ -6,8 +6,7 @@ the same warm processes: one alone while the other is paused, both by the driver
 under Switchyard. Needs two GPUs.
 """
 
-from rig.process import BENCH, python, rate_between
-from rig.ranks import RANKS, SOCKETS
+from rig import ranks
 from rig.report import Report, interval, median
 from rig.residency import nvml
 from rig.rig import ACTIVITY_WINDOW
@@ -24,49 +23,50 @@ def arguments(parser):
 
 
 def start(rig, net, priority):
-    command = [python(), BENCH / "checks" / "counted_training.py", "ddp"]
-    return rig.start_program(f"{priority}-{net}", command, priority=priority,
-                             environment=SOCKETS if net == "sockets" else {})
+    return ranks.counting(rig, f"{priority}-{net}", priority=priority,
+                          environment=ranks.SOCKETS if net == "sockets" else {})
 
 
-def alone(rig, job, other):
+def alone(rig, other):
     rig.cli("pause", other.name)
     span = rig.window(rig.options.seconds, settle=1)
     rig.cli("resume", other.name)
-    return {job: span}
+    return span
 
 
-def beside(rig, jobs, means):
+def beside(rig, means):
     rig.means(means)
-    span = rig.window(rig.options.seconds, settle=ACTIVITY_WINDOW)
-    return {job: span for job in jobs.values()}
+    return rig.window(rig.options.seconds, settle=ACTIVITY_WINDOW)
 
 
 def one_round(rig, jobs):
-    high, low = (jobs[name] for name in CLASSES)
-    return {"alone": {**alone(rig, high, low), **alone(rig, low, high)},
-            "default": beside(rig, jobs, "none"), "switchyard": beside(rig, jobs, "auto")}
-
-
-def rates_of(spans, figures):
-    """{"alone": {"high": steps per second, ...}, ...} of one round."""
-    return {cell: {name: rate_between(figures[job], *span)
-                   for job, span in of.items() for name in CLASSES if job.name.startswith(name)}
-            for cell, of in spans.items()}
+    """(cell, class, span)"""
+    cells = [("alone", name, alone(rig, jobs[other]))
+             for name, other in zip(CLASSES, reversed(CLASSES))]
+    for cell, means in (("default", "none"), ("switchyard", "auto")):
+        span = beside(rig, means)
+        cells += [(cell, name, span) for name in CLASSES]
+    return cells
 
 
 def measure(rig, net):
+    """Of each round: {"alone": {"high": steps per second, ...}, ...}"""
     jobs = {name: start(rig, net, name) for name in CLASSES}
     for job in jobs.values():
         job.ready(180)
     spans = []
     for index in range(rig.options.rounds):
         rig.say(f"{net} {index + 1}")
-        spans.append(one_round(rig, jobs))
-    figures = {job: {"completions": job.ask(ask=True)["moments"]} for job in jobs.values()}
+        spans += one_round(rig, jobs)
+    rounds = [{"alone": {}, "default": {}, "switchyard": {}} for _ in range(rig.options.rounds)]
+    for name, job in jobs.items():
+        own = [(cell, span) for cell, whose, span in spans if whose == name]
+        rates = ranks.step_rates(job, [span for _, span in own])
+        for number, ((cell, _), rate) in enumerate(zip(own, rates)):
+            rounds[number // len(rounds[0])][cell][name] = rate
     for job in jobs.values():
         job.end(0)
-    return [rates_of(each, figures) for each in spans]
+    return rounds
 
 
 def parts(rounds, cell, name):
@@ -91,7 +91,7 @@ def judge(report, net, rounds):
 
 
 def run(rig, report: Report):
-    nvml(RANKS - 1)  # says so if there is none
+    nvml(ranks.RANKS - 1)  # says so if there is none
     kept = {}
     report.keep(rates=kept)
     for net in rig.options.nets.split(","):
