@@ -1,4 +1,4 @@
-"""Trainings of two ranks by torchrun, one on each GPU, or both on one.
+"""Jobs of two ranks by torchrun, one on each GPU, or both on one.
 
 With --one-gpu a machine of one GPU can try what ranks need (checks/rank_setup.py).
 
@@ -29,12 +29,12 @@ def prepare(rig):
         rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
 
 
-def start(rig, name, *arguments, under="switchyard", **knobs):
-    """Starts ddp_training.py; ready() waits until all ranks train."""
+def start(rig, name, check, *arguments, under="switchyard", **knobs):
+    """Starts one of checks/ that says what rank_run.py says; ready() waits until all ranks work."""
     torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
                 "--master-port", free_port()]
     one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
-    process = rig.once(name, [*torchrun, BENCH / "checks" / "ddp_training.py", *arguments, *one_gpu],
+    process = rig.once(name, [*torchrun, BENCH / "checks" / check, *arguments, *one_gpu],
                        under=under, **(knobs if under == "switchyard" else {}))
     process.name = name
     return process
@@ -50,6 +50,6 @@ def finish(rig, process, timeout=300):
     return json.loads(rig.wait_for(process.name, process, timeout))
 
 
-def whole_run(rig, name, *arguments, **how):
+def whole_run(rig, name, check, *arguments, **how):
     rig.say(name)
-    return finish(rig, ready(start(rig, name, *arguments, **how)))
+    return finish(rig, ready(start(rig, name, check, *arguments, **how)))
