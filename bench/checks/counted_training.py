@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 """A training that counts its own steps, without end.
 
-    counted_training.py MODE [--one-gpu]
+    counted_training.py MODE [--one-gpu] [--batch N] [--waits-every STEPS]
 
-MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one GPU;
-ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one (rank_setup.py).
+MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one
+GPU; ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one
+(rank_setup.py).
 
-A line of input asks; the answer has the moments at which each step was launched (of rank 0). The
-CPU waits for the GPU every 20 steps ("waits_every"), so it is never far ahead. Random data, fixed seed. The model is
-the GPT of bench/workloads, in small; resnet's are a few convolutions.
+A line of input asks; the answer has the moments at which each step was launched (of rank 0). After
+a line {"evaluate": STEPS} all ranks make so many steps without gradients; the answer, when they are
+done, has their begin and their end. The CPU waits for the GPU every 20 steps ("waits_every"), so it
+is never far ahead. Random data, fixed seed. The model is the GPT of bench/workloads, in small;
+resnet's are a few convolutions.
 """
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -26,10 +26,12 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
 
 import gpt  # noqa: E402
-from rank_setup import free_port, gpu_of  # noqa: E402
+import own_ranks  # noqa: E402
+from graph_capture import captured  # noqa: E402
 
 WIDTH, LAYERS, HEADS, TOKENS, BATCH, WORDS = 768, 8, 12, 256, 16, 8192
 WAITS_EVERY = 20
+NOTICE = 60  # steps from an order until all ranks carry it out
 RANKS = {"ddp": 2, "fsdp2": 2}
 
 
@@ -52,13 +54,10 @@ def small_gpt():
     return gpt.Gpt(LAYERS, WIDTH, HEADS, WORDS, TOKENS)
 
 
-def convolve_step(model, optimizer, data):
+def convolve_loss(model, data):
     images, labels = data
     with torch.autocast("cuda", torch.bfloat16):
-        loss = nn.functional.cross_entropy(model(images).float(), labels)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+        return nn.functional.cross_entropy(model(images).float(), labels)
 
 
 def spread(model, mode):
@@ -73,89 +72,104 @@ def spread(model, mode):
 
 
 class Training:
-    def __init__(self, mode, rank):
+    def __init__(self, options):
+        mode = options.mode
         torch.manual_seed(1)
         if mode == "resnet":
-            model, self.one = Convolutions().cuda(), convolve_step
+            model, self.loss = Convolutions().cuda(), convolve_loss
         else:
-            model, self.one = small_gpt().cuda(), gpt.train_step
+            model, self.loss = small_gpt().cuda(), gpt.loss_of
         if mode in RANKS:
             model = spread(model, mode)
-        torch.manual_seed(100 + rank)
+        torch.manual_seed(100 + options.rank)
         if mode == "resnet":
             self.data = (torch.randn(64, 3, 128, 128, device="cuda"),
                          torch.randint(0, 1000, (64,), device="cuda"))
         else:
-            self.data = torch.randint(0, WORDS, (BATCH, TOKENS + 1), device="cuda")
+            self.data = torch.randint(0, WORDS, (options.batch, TOKENS + 1), device="cuda")
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4,
                                            capturable=mode == "graph")
         self.model = torch.compile(model) if mode == "compile" else model
         for _ in range(5):
             self.train()
-        self.step = self.capture() if mode == "graph" else self.train
+        self.step = captured(self.train).replay if mode == "graph" else self.train
         torch.cuda.synchronize()
 
     def train(self):
-        self.one(self.model, self.optimizer, self.data)
+        self.loss(self.model, self.data).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
-    def capture(self):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.train()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.train()
-        return graph.replay
+    @torch.no_grad()
+    def evaluate(self, steps):
+        self.model.eval()
+        for index in range(steps):
+            self.loss(self.model, self.data)
+            if index % WAITS_EVERY == 0:
+                torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        self.model.train()
 
 
-def join(options):
-    """Rank 0 starts the others, in its own job. They end with their standard input."""
-    others = []
-    if options.rank == 0:
-        options.port = free_port()
-        for rank in range(1, RANKS[options.mode]):
-            command = [sys.executable, __file__, options.mode, "--rank", str(rank), "--port",
-                       str(options.port), *(["--one-gpu"] if options.one_gpu else [])]
-            others.append(subprocess.Popen(command, stdin=subprocess.PIPE,
-                                           stdout=subprocess.DEVNULL))
-    torch.cuda.set_device(gpu_of(options.rank, options.one_gpu))
-    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{options.port}",
-                                         rank=options.rank, world_size=RANKS[options.mode])
-    return others
+class Run:
+    """The steps of one rank. Orders come in another thread.
+
+    All ranks evaluate before the same step, and each counts its own. Rank 0 chooses that step, so
+    far ahead that the others know it in time.
+    """
+
+    def __init__(self, waits_every):
+        self.waits_every = waits_every
+        self.moments = []
+        self.others = []
+        self.order = None  # to evaluate
+
+    def obey(self, line):
+        order = json.loads(line)
+        if "evaluate" not in order:
+            print(json.dumps({"moments": list(self.moments), "waits_every": self.waits_every}),
+                  flush=True)
+            return
+        order.setdefault("at", len(self.moments) + NOTICE)
+        own_ranks.order(self.others, json.dumps(order))
+        self.order = order
+
+    def evaluate(self, training):
+        order, self.order = self.order, None
+        begun = time.monotonic()
+        training.evaluate(order["evaluate"])
+        print(json.dumps({"evaluated": [begun, time.monotonic()]}), flush=True)
+
+    def go_on(self, training):
+        while all(other.poll() is None for other in self.others):
+            if self.order and len(self.moments) >= self.order["at"]:
+                self.evaluate(training)
+            self.moments.append(time.monotonic())
+            training.step()
+            if len(self.moments) % self.waits_every == 0:
+                torch.cuda.synchronize()
 
 
 def parse():
     full = argparse.ArgumentParser(description=__doc__,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     full.add_argument("mode", choices=["plain", "resnet", "graph", "compile", *RANKS])
-    full.add_argument("--one-gpu", action="store_true")
-    full.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
-    full.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    full.add_argument("--batch", type=int, default=BATCH, help="of a rank; not for resnet")
+    full.add_argument("--waits-every", type=int, default=WAITS_EVERY, metavar="STEPS",
+                      help="1: the CPU waits for each step")
+    own_ranks.arguments(full)
     return full.parse_args()
 
 
 def main():
     options = parse()
-    moments = []
-
-    def answer():
-        for _ in sys.stdin:
-            print(json.dumps({"moments": list(moments), "waits_every": WAITS_EVERY}), flush=True)
-        os._exit(0)
-
-    # Before anything waits for the other rank, which ends so if that one has ended.
-    threading.Thread(target=answer, daemon=True).start()
-    others = join(options) if options.mode in RANKS else []
-    training = Training(options.mode, options.rank)
+    run = Run(options.waits_every)
+    own_ranks.obey_input(run.obey)
+    if options.mode in RANKS:
+        run.others = own_ranks.join(options, RANKS[options.mode])
+    training = Training(options)
     print(json.dumps({"ready": True}), flush=True)
-    while all(other.poll() is None for other in others):
-        moments.append(time.monotonic())
-        training.step()
-        if len(moments) % WAITS_EVERY == 0:
-            torch.cuda.synchronize()
+    run.go_on(training)
     sys.exit("another rank has ended")
 
 

@@ -1,4 +1,4 @@
-"""Trainings of two ranks by torchrun, one on each GPU, or both on one.
+"""Jobs of two ranks by torchrun, one on each GPU, or both on one.
 
 With --one-gpu a machine of one GPU can try what ranks need (checks/rank_setup.py).
 
@@ -29,12 +29,12 @@ def prepare(rig):
         rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
 
 
-def start(rig, name, *arguments, under="switchyard", **knobs):
-    """Starts ddp_training.py; ready() waits until all ranks train."""
+def start(rig, name, check, *arguments, under="switchyard", **knobs):
+    """Starts one of checks/ that says what rank_run.py says; ready() waits until all ranks work."""
     torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
                 "--master-port", free_port()]
     one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
-    process = rig.once(name, [*torchrun, BENCH / "checks" / "ddp_training.py", *arguments, *one_gpu],
+    process = rig.once(name, [*torchrun, BENCH / "checks" / check, *arguments, *one_gpu],
                        under=under, **(knobs if under == "switchyard" else {}))
     process.name = name
     return process
@@ -50,14 +50,20 @@ def finish(rig, process, timeout=300):
     return json.loads(rig.wait_for(process.name, process, timeout))
 
 
-def whole_run(rig, name, *arguments, **how):
+def whole_run(rig, name, check, *arguments, **how):
     rig.say(name)
-    return finish(rig, ready(start(rig, name, *arguments, **how)))
+    return finish(rig, ready(start(rig, name, check, *arguments, **how)))
 
 
-def counting(rig, name, mode="ddp", **how):
+def batch_argument(parser):
+    parser.add_argument("--batch", type=int, default=16,
+                        help="of a rank; 16 is bound by launches, 96 by the GPU")
+
+
+def counting(rig, name, mode, *arguments, **how):
     """Starts a training without end that counts its steps (checks/counted_training.py)."""
-    return rig.start_program(name, [python(), BENCH / "checks" / "counted_training.py", mode], **how)
+    command = [python(), BENCH / "checks" / "counted_training.py", mode, *arguments]
+    return rig.start_program(name, command, **how)
 
 
 def step_rates(job, spans):

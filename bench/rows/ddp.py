@@ -17,14 +17,15 @@ MOST_STEP, LEAST_SUM = 1.05, 0.97
 
 
 def arguments(parser):
+    ranks.batch_argument(parser)
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--seconds", type=float, default=6, help="of each window")
     parser.add_argument("--nets", default="links,sockets", help="only these")
 
 
 def start(rig, net, priority):
-    return ranks.counting(rig, f"{priority}-{net}", priority=priority,
-                          environment=ranks.SOCKETS if net == "sockets" else {})
+    return ranks.counting(rig, f"{priority}-{net}", "ddp", "--batch", rig.options.batch,
+                          environment=ranks.SOCKETS if net == "sockets" else {}, priority=priority)
 
 
 def alone(rig, other):

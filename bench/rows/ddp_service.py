@@ -16,6 +16,7 @@ MOST_OVER_MS, LEAST_OF_DEFAULT = 0.2, 1.0
 
 
 def arguments(parser):
+    ranks.batch_argument(parser)
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
     parser.add_argument("--requests", type=int, default=400, help="of each cell")
@@ -42,7 +43,7 @@ def one_round(rig, high, low, seed, cells):
 
 def run(rig, report: Report):
     nvml(ranks.RANKS - 1)  # says so if there is none
-    low = ranks.counting(rig, "train", priority="low")
+    low = ranks.counting(rig, "train", "ddp", "--batch", rig.options.batch, priority="low")
     high = rig.start("serve", "networks.py", "--mode", "graph", "--batch", 4, priority="high",
                      gpus=0)
     for job in (low, high):

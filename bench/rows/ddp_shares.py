@@ -17,6 +17,7 @@ LEAST_SUM, MOST_OFF = 1.05, 1
 
 
 def arguments(parser):
+    ranks.batch_argument(parser)
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--seconds", type=float, default=6, help="of each window")
 
@@ -61,7 +62,7 @@ def judge(report, rates):
 
 def run(rig, report: Report):
     nvml(ranks.RANKS - 1)  # says so if there is none
-    jobs = [ranks.counting(rig, name) for name in NAMES]
+    jobs = [ranks.counting(rig, name, "ddp", "--batch", rig.options.batch) for name in NAMES]
     for job in jobs:
         job.ready(180)
     rates = rates_of(jobs, spans_of(rig))

@@ -1,8 +1,9 @@
-"""A training of two ranks, one on each GPU, that is paused and swapped.
+"""A training of two ranks, one on each GPU, that is paused and swapped; or a tensor-parallel
+generation by CUDA graphs.
 
 What the table of NCCL's calls costs, in processes that take turns; then 50 pauses and 50 swap-outs
-of a training at work, whose losses must be those of an undisturbed run. Needs two GPUs, or
---one-gpu.
+of a job at work, whose losses or tokens must be those of an undisturbed run. A step of the
+generation is a token. Needs two GPUs, or --one-gpu.
 """
 
 import time
@@ -10,22 +11,32 @@ import time
 from rig import ranks
 from rig.report import Report, median
 
-TITLE = "A training of two ranks, paused and swapped"
+TITLE = "A job of two ranks, paused and swapped"
 LEAST_RATE, LEAST_GB_S, MOST_RESUME_S = 0.995, 45, 0.005
+# Of a short run, and of the disturbed one. A token takes one or two milliseconds.
+TRAINING_STEPS, TOKENS = (600, 6000), (10000, 60000)
 
 
 def arguments(parser):
     parser.add_argument("--pairs", type=int, default=3, help="with the library and without")
-    parser.add_argument("--steps", type=int, default=600, help="of each of these")
+    parser.add_argument("--steps", type=int,
+                        help=f"of each of these ({TRAINING_STEPS[0]}; {TOKENS[0]} tokens)")
     parser.add_argument("--times", type=int, default=50, help="pauses, and swap-outs")
-    parser.add_argument("--disturbed-steps", type=int, default=6000)
+    parser.add_argument("--disturbed-steps", type=int,
+                        help=f"of the disturbed run ({TRAINING_STEPS[1]}; {TOKENS[1]} tokens)")
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
-    parser.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
+    instead.add_argument("--generation", action="store_true",
+                         help="tensor-parallel generation by CUDA graphs, instead of a training")
     ranks.arguments(parser)
 
 
-def training(rig, steps):
-    return [steps, "--gib", rig.options.gib, *(["--fsdp"] if rig.options.fsdp else [])]
+def job(rig, steps):
+    """A program of checks/, and its arguments."""
+    o = rig.options
+    check = "parallel_generation.py" if o.generation else "ddp_training.py"
+    return [check, steps, "--gib", o.gib, *(["--fsdp"] if o.fsdp else [])]
 
 
 def timed(rig, *command):
@@ -53,23 +64,30 @@ def judge_speed(rig, report, swaps):
                         "{:.1f}")
 
 
+def compare(rig, steps):
+    """Rates with the library, over those without; and the last run with it."""
+    rates = []
+    for index in range(rig.options.pairs):
+        without = ranks.whole_run(rig, f"without-{index}", *job(rig, steps), under="plain")
+        last = ranks.whole_run(rig, f"with-{index}", *job(rig, steps), swappable=True)
+        rates.append(last["rate"] / without["rate"])
+    return rates, last
+
+
 def run(rig, report: Report):
     ranks.prepare(rig)
     o = rig.options
-    rates = []
-    for index in range(o.pairs):
-        without = ranks.whole_run(rig, f"without-{index}", *training(rig, o.steps), under="plain")
-        last = ranks.whole_run(rig, f"with-{index}", *training(rig, o.steps), swappable=True)
-        rates.append(last["rate"] / without["rate"])
+    short, long = TOKENS if o.generation else TRAINING_STEPS
+    steps, disturbed_steps = o.steps or short, o.disturbed_steps or long
+    rates, last = compare(rig, steps)
     rig.say("paused, then swapped")
-    job = ranks.ready(ranks.start(rig, "disturbed", *training(rig, o.disturbed_steps),
-                                  swappable=True))
+    process = ranks.ready(ranks.start(rig, "disturbed", *job(rig, disturbed_steps), swappable=True))
     time.sleep(rig.scaled(10))  # until the host pool takes it
-    pauses = disturb(rig, "disturbed", job, "pause", "resume")
-    swaps = disturb(rig, "disturbed", job, "swap-out", "swap-in")
-    disturbed = ranks.finish(rig, job)
-    alone = (last if o.steps == o.disturbed_steps else
-             ranks.whole_run(rig, "undisturbed", *training(rig, o.disturbed_steps), swappable=True))
+    pauses = disturb(rig, "disturbed", process, "pause", "resume")
+    swaps = disturb(rig, "disturbed", process, "swap-out", "swap-in")
+    disturbed = ranks.finish(rig, process)
+    alone = (last if steps == disturbed_steps else
+             ranks.whole_run(rig, "undisturbed", *job(rig, disturbed_steps), swappable=True))
     report.keep(rates=rates, pauses=pauses, swaps=swaps)
     report.at_least("rate with the library, over that without", median(rates), LEAST_RATE, "{:.4f}")
     for what, pairs in (("pauses", pauses), ("swap-outs", swaps)):
@@ -80,5 +98,6 @@ def run(rig, report: Report):
     report.at_most("resume, s, median", median([back["seconds"] for _, back in pauses]),
                    MOST_RESUME_S)
     judge_speed(rig, report, swaps)
-    report.judge("losses and ballast of each rank", f"{o.disturbed_steps} steps",
+    report.judge(f"{'tokens' if o.generation else 'losses'} and ballast of each rank",
+                 f"{disturbed_steps} steps",
                  "as in an undisturbed run", disturbed["values"] == alone["values"])

@@ -33,8 +33,8 @@ def arguments(parser):
 
 def start(rig, name, **knobs):
     o = rig.options
-    return ranks.start(rig, name, o.steps, "--gib", o.gib, "--width", o.width, "--layers", o.layers,
-                       *(["--fsdp"] if o.fsdp else []), **knobs)
+    return ranks.start(rig, name, "ddp_training.py", o.steps, "--gib", o.gib, "--width", o.width,
+                       "--layers", o.layers, *(["--fsdp"] if o.fsdp else []), **knobs)
 
 
 class Disturber:

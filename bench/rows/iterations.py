@@ -12,7 +12,6 @@ import json
 import time
 
 from rig import ranks
-from rig.process import BENCH, python
 from rig.report import Report, interval, median
 
 TITLE = "Iterations per second, by stats and by the script"
@@ -58,11 +57,11 @@ def own_rate(job, begin, end):
 
 
 def start(rig, mode):
-    command = [python(), BENCH / "checks" / "counted_training.py", mode]
+    where = []
     if mode in OF_RANKS:
         ranks.prepare(rig)
-        command += ["--one-gpu"] if rig.options.one_gpu else []
-    return rig.start_program(mode, command).ready(180)
+        where = ["--one-gpu"] if rig.options.one_gpu else []
+    return ranks.counting(rig, mode, mode, *where).ready(180)
 
 
 def compare(rig, mode, job):

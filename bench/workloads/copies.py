@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Uploads from pinned memory: `--mode upload` (one copy and its wait per request) or
-`--mode saturate` (32 MiB pieces, several in the queue: PCIe is never idle).
+"""Copies. `--mode upload`: from pinned memory, one copy and its wait per request. `--mode
+saturate`: likewise, several steps in the queue, so with 32 MiB each PCIe is never idle. `--mode
+inside`: between two buffers on the GPU, several steps in the queue.
 """
 
 import ctypes
@@ -17,27 +18,29 @@ class Copies(DriverWork):
     def __init__(self, options):
         self.options = options
         self.size = options.bytes
-        self.units_per_step = self.size
-        self.saturate = options.mode == "saturate"
+        self.pieces = options.pieces
+        self.units_per_step = self.size * self.pieces
+        self.queued = options.mode != "upload"
         self.name = f"copies-{options.mode}"
-        self.ahead = 4 if self.saturate else 0
+        self.ahead = 4 if self.queued else 0
 
     def prepare(self):
         driver = self.open()
         self.target = driver.device_memory(self.size)
-        self.source = driver.pinned_memory(self.size)
+        inside = self.options.mode == "inside"
+        self.source = driver.device_memory(self.size) if inside else driver.pinned_memory(self.size)
         self.bytes = SIZE(self.size)
         # Called directly in the timed path: a helper in between would be measured too.
-        self.copy = driver.lib.cuMemcpyHtoDAsync_v2
+        self.call = "cuMemcpyDtoDAsync_v2" if inside else "cuMemcpyHtoDAsync_v2"
+        self.copy = getattr(driver.lib, self.call)
         self.finish = driver.lib.cuStreamSynchronize
         for _ in range(50):
             self.request()
 
     def step(self):
-        self.driver.check("cuMemcpyHtoDAsync_v2", self.target, self.source, self.bytes, self.stream)
-        if not self.saturate:
-            return None
-        return self.ticket()
+        for _ in range(self.pieces):
+            self.driver.check(self.call, self.target, self.source, self.bytes, self.stream)
+        return self.ticket() if self.queued else None
 
     def wait(self, ticket):
         if ticket is None:
@@ -47,7 +50,7 @@ class Copies(DriverWork):
 
     def request(self):
         if self.copy(self.target, self.source, self.bytes, self.stream) or self.finish(self.stream):
-            raise RuntimeError("an upload failed")
+            raise RuntimeError("a copy failed")
 
     def gpu_time_ms(self, count):
         driver = self.driver
@@ -55,7 +58,7 @@ class Copies(DriverWork):
         times, value = [], ctypes.c_float()
         for _ in range(count):
             driver.check("cuEventRecord", begin, self.stream)
-            driver.check("cuMemcpyHtoDAsync_v2", self.target, self.source, self.bytes, self.stream)
+            driver.check(self.call, self.target, self.source, self.bytes, self.stream)
             driver.check("cuEventRecord", end, self.stream)
             driver.check("cuEventSynchronize", end)
             driver.check("cuEventElapsedTime", ctypes.byref(value), begin, end)
@@ -64,8 +67,9 @@ class Copies(DriverWork):
 
 
 def arguments(parser):
-    parser.add_argument("--mode", choices=["upload", "saturate"], default="upload")
+    parser.add_argument("--mode", choices=["upload", "saturate", "inside"], default="upload")
     parser.add_argument("--bytes", type=int, default=64 << 10)
+    parser.add_argument("--pieces", type=int, default=1, help="of so many bytes, in a step")
 
 
 if __name__ == "__main__":

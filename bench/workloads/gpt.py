@@ -52,11 +52,16 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
-def train_step(model, optimizer, tokens):
+def loss_of(model, tokens):
     """The loss, still on the GPU. `tokens` are one longer than what the model sees."""
     with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
         logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def train_step(model, optimizer, tokens):
+    """The loss, likewise."""
+    loss = loss_of(model, tokens)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
