@@ -31,7 +31,7 @@ def arguments(parser):
 
 
 def start(rig, name, mode, every, *more):
-    argv = [python(), BENCH / "checks" / "noise_training.py", mode, *more,
+    argv = [python(), BENCH / "checks" / "ordered_training.py", mode, *more,
             *(["--one-gpu"] if rig.options.one_gpu else [])]
     return rig.start_program(name, argv, environment={"SWITCHYARD_GRADIENT_NOISE": every})
 

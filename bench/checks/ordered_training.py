@@ -2,7 +2,7 @@
 """A DistributedDataParallel training of two ranks that waits for orders and knows the norms of its
 gradients.
 
-    noise_training.py MODE [--own] [--one-gpu]     MODE: gpt, resnet8, resnet32
+    ordered_training.py MODE [--own] [--one-gpu]     MODE: gpt, resnet8, resnet32
 
 It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
 rate. --own: each rank also computes the squared norms of its buckets, before and after they are

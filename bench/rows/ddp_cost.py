@@ -1,0 +1,82 @@
+"""What does the library, with its table of NCCL's calls, cost a DDP training of two ranks? And what
+do statistics cost, while somebody asks for them?
+
+Warm trainings take turns: without the library, with it, with it while `switchyard stats --watch`
+asks for this one, and with memory that can be swapped. Needs two GPUs.
+"""
+
+import subprocess
+
+from rig import ranks
+from rig.process import BENCH, python
+from rig.report import Report, interval, median
+from rig.residency import nvml
+
+TITLE = "The library and statistics beside a DDP training"
+MODES = ("gpt", "resnet32")
+# name: how it is started
+VARIANTS = {"plain": {"under": "plain"}, "library": {}, "asked": {}, "swappable": {"swappable": True}}
+# what is compared, with what, and the bound of it
+COMPARED = (("library", "plain", 0.995), ("asked", "library", 0.995), ("swappable", "library", None))
+
+
+def arguments(parser):
+    parser.add_argument("--modes", default=",".join(MODES), help="only these")
+    parser.add_argument("--rounds", type=int, default=8, help="of all turns")
+    parser.add_argument("--turn-steps", type=int, default=40, help="of a turn")
+
+
+def start(rig, mode):
+    argv = [python(), BENCH / "checks" / "ordered_training.py", mode]
+    jobs = {name: rig.start_program(f"{mode}-{name}", argv, **how)
+            for name, how in VARIANTS.items()}
+    for job in jobs.values():
+        job.ready(180)
+    return jobs
+
+
+def rates_of(rig, jobs):
+    rates = {name: [] for name in jobs}
+    for index in range(rig.options.rounds):
+        for name in list(jobs) if index % 2 == 0 else reversed(jobs):
+            done = jobs[name].ask(steps=rig.options.turn_steps, timeout=120)
+            rates[name].append(done["rate"])
+    return rates
+
+
+def measure(rig, mode):
+    jobs = start(rig, mode)
+    asks = subprocess.Popen([rig.build / "switchyard", "stats", f"{mode}-asked", "--watch"],
+                            env=rig.environment("switchyard"), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL)
+    try:
+        return rates_of(rig, jobs)
+    finally:
+        asks.terminate()
+        asks.wait(10)
+        for job in jobs.values():
+            job.end(30)
+
+
+def judge(report, mode, rates):
+    for name, each in rates.items():
+        report.note(f"{mode}, {name}: steps/s", f"{median(each):.2f}")
+    for name, other, bound in COMPARED:
+        ratios = [one / two for one, two in zip(rates[name], rates[other])]
+        low, high = interval(ratios)
+        what = f"{mode}: {name}, over {other}"
+        if bound is None:
+            report.note(what, f"{median(ratios):.4f}", f"{low:.4f} .. {high:.4f}")
+            continue
+        report.at_least(what, median(ratios), bound, "{:.4f}")
+        report.ends((low, high), bound, form="{:.4f}")
+
+
+def run(rig, report: Report):
+    nvml(ranks.RANKS - 1)  # says so if there is none
+    kept = {}
+    report.keep(rates=kept)
+    for mode in rig.options.modes.split(","):
+        rig.say(mode)
+        kept[mode] = measure(rig, mode)
+        judge(report, mode, kept[mode])
