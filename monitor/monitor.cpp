@@ -45,6 +45,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       scheduler_(registry_, gpus_, slice_controller_),
       guards_(registry_, scheduler_, slice_controller_, statistics_.progress),
       weights_(registry_, statistics_.progress),
+      gang_pace_(registry_),
       shared_memory_(most_shared_descriptors(), settings_.owner,
                      [this](uid_t uid, std::vector<Fd> descriptors) {
                        closer_.close(uid, std::move(descriptors));
@@ -338,7 +339,8 @@ bool Monitor::adapt_if_due(Time now) {
   const auto over = [now](Time due) { return due != Time{0} && due <= now; };
   const bool restrained = over(guards_.due()) && guards_.follow(now);
   const bool weighed = over(weights_.due()) && weights_.follow(now);
-  return restrained || weighed;
+  const bool paced = over(gang_pace_.due()) && gang_pace_.follow(now);
+  return restrained || weighed || paced;
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
@@ -351,7 +353,8 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
 
 Time Monitor::next_due() const {
   const Time ends = earlier(next_pause_end(registry_), gangs::due(registry_));
-  return earlier(earlier(ends, residency_.due()), earlier(guards_.due(), weights_.due()));
+  const Time adapts = earlier(gang_pace_.due(), earlier(guards_.due(), weights_.due()));
+  return earlier(earlier(ends, residency_.due()), adapts);
 }
 
 void Monitor::tick(Time now) {
@@ -376,6 +379,7 @@ void Monitor::tick(Time now) {
   statistics_.tick(registry_, now);
   guards_.follow(now);
   weights_.follow(now);
+  gang_pace_.follow(now);
   std::erase_if(departed_, [&](const auto& departed) {
     const bool over = !departed.second.watched && now >= departed.second.until;
     if (over) slice_controller_.died(departed.first);

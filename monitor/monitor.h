@@ -17,6 +17,7 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
+#include "monitor/adaptation/gang_pace.h"
 #include "monitor/adaptation/guards.h"
 #include "monitor/adaptation/weights.h"
 #include "monitor/core/registry.h"
@@ -134,6 +135,7 @@ class Monitor {
   Statistics statistics_;
   Guards guards_;
   Weights weights_;
+  GangPace gang_pace_;
   Closer closer_;
   SharedMemory shared_memory_;
   // Clients whose socket closed and whose process may live.

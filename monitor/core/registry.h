@@ -123,6 +123,7 @@ struct Job {
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   Restraint restraint;
+  bool short_slices = false;            // around it: a gang's phases may be opposite (gang_pace.h)
   double found_weight = 0;              // of one with --share auto; 0: nothing is known yet
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
   pid_t creator = 0;                    // 0: none that keeps it alive

@@ -88,6 +88,14 @@ Extent extent(const std::vector<Rider>& riders, Counts counts) {
   return out;
 }
 
+// Of the riders among which slices are shared, a gang works that is not known to bear long ones.
+template <typename Shares>
+bool needs_short_slices(const Tick& tick, Shares shares) {
+  return any_rider(tick, [&](const Rider& rider) {
+    return shares(rider) && rider.active && rider.view->short_slices;
+  });
+}
+
 // What all active highs have of one round, in microseconds.
 double give_highs_long_slices(Tick& tick, bool greedy) {
   const auto is_high = [](const Rider& rider) { return rider.high; };
@@ -99,9 +107,11 @@ double give_highs_long_slices(Tick& tick, bool greedy) {
   // or only begins to, waits for it at everything that it does.
   const double round_us =
       std::max<double>(kGreedyRoundUs, kCyclePerClientUs * static_cast<double>(active.count));
+  const double smallest =
+      active.count > 1 && needs_short_slices(tick, is_high) ? kSmallestSliceUs : kHighSliceUs;
   const Scale scale = greedy && active.count != 0
                           ? fit(round_us / active.sum, highs.least, highs.most, kSmallestSliceUs)
-                          : fit(0, highs.least, highs.most, kHighSliceUs);
+                          : fit(0, highs.least, highs.most, smallest);
   double sum = 0;
   for (Rider& rider : tick.riders) {
     if (!rider.high) continue;
@@ -187,8 +197,10 @@ void share_by_weight(Tick& tick) {
     return !rider.high && (rider.active || !someone);
   });
   if (competing.count == 0) return;
-  const Scale scale = fit(static_cast<double>(kCyclePerClientUs) * competing.count / competing.sum,
-                          competing.least, competing.most, kSmallestSliceUs);
+  const auto is_low = [](const Rider& rider) { return !rider.high; };
+  const double cycle = needs_short_slices(tick, is_low) ? kShortCycleUs : kCyclePerClientUs;
+  const Scale scale = fit(cycle * competing.count / competing.sum, competing.least, competing.most,
+                          kSmallestSliceUs);
   for (Rider& rider : tick.riders) {
     if (!rider.high) rider.plan->slices = scale.slice(rider.unit);
   }

@@ -11,7 +11,8 @@
 //                            wait behind their gates, because two short slices bring everybody to
 //                            a standstill. Without gates they share slices of the default's length.
 //                            Beside highs that wait for their CPU, the short slice is longer.
-//   no high class active     slices in proportion to the weights; low counts a tenth beside normal
+//   no high class active     slices in proportion to the weights; low counts a tenth beside normal;
+//                            around a gang as short as the default's, unless it bears longer ones
 //   no slices here           a high class that works shuts the gates of the others; unequal weights
 //                            take turns in proportion
 //
@@ -59,6 +60,7 @@ inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the 
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
+inline constexpr std::uint32_t kShortCycleUs = abi::kDefaultSliceUs;  // around a gang that needs it
 // Of the copies of one whose memory moves: as short as may be where others have short ones, too. Of
 // the one that leaves: whoever maps memory meanwhile waits for about that long at each chunk.
 inline constexpr std::uint32_t kMovingCopySliceUs = abi::kShortBelowUs;
@@ -109,6 +111,7 @@ struct ClientView {
   // Of the job: its ranks wait for each other on several GPUs; they can be stopped at a cut, and
   // are.
   bool gang = false, stops = false, stopped = false;
+  bool short_slices = false;    // of the job: long ones around it are not proven (gang_slices.h)
   Grant grant = Grant::kLocal;  // of its turn, where that is decided for several GPUs together
 };
 

@@ -116,6 +116,7 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.gang = job.gang_kind != GangKind::kNone;
   view.stops = job.gang_kind == GangKind::kRanks && !job.gang.gathers();
   view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;
+  view.short_slices = job.short_slices;
   view.grant = grants_.of(job.key, gpu);
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;

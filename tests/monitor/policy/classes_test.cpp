@@ -188,6 +188,27 @@ TEST(Policy, TwoEqualNormalsGetLongEqualSlices) {
   EXPECT_EQ(plan.clients[1].slices, (Slices{25'000, 25'000}));
 }
 
+TEST(Policy, AroundAGangThatNeedsItSlicesAreAsShortAsTheDefaults) {
+  EventLoop event_loop{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
+  event_loop[0].gang = event_loop[0].short_slices = true;
+  Plan plan = event_loop.work({0, 1});
+  EXPECT_EQ(plan.clients[0].slices, (Slices{kShortCycleUs, kShortCycleUs}));
+  EXPECT_EQ(plan.clients[1].slices, (Slices{kShortCycleUs, kShortCycleUs}));
+  EXPECT_EQ(shorts(plan), 0u);
+  event_loop[0].weight = 3;
+  plan = event_loop.work({0, 1});
+  EXPECT_EQ(plan.clients[0].slices.compute_us, 3 * plan.clients[1].slices.compute_us);
+  EXPECT_EQ(plan.clients[1].slices.compute_us, kSmallestSliceUs);
+}
+
+TEST(Policy, TwoHighGangsThatNeedItHaveShortSlicesAndALoneOneHasNot) {
+  EventLoop event_loop{{{client(1, Priority::kHigh), client(2, Priority::kHigh)}}, {}};
+  event_loop[0].gang = event_loop[0].short_slices = true;
+  EXPECT_EQ(event_loop.work({0, 1}).clients[0].slices.compute_us, kSmallestSliceUs);
+  event_loop.now += seconds(10);
+  EXPECT_EQ(event_loop.work({0}).clients[0].slices.compute_us, kHighSliceUs);
+}
+
 TEST(Policy, OneWhoseMemoryMovesHasTheShortestCopySliceThatOthersMayHaveToo) {
   EventLoop event_loop{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
   const Slices before = event_loop.work({0, 1}).clients[0].slices;

@@ -1,0 +1,55 @@
+#include "monitor/adaptation/gang_pace.h"
+
+#include <spdlog/spdlog.h>
+
+#include "monitor/core/lanes.h"
+
+namespace switchyard::monitor {
+namespace {
+
+std::uint64_t launched_by(const Registry& registry, const Job& job) {
+  std::uint64_t out = 0;
+  for_clients(registry, job, [&](const Client& client) {
+    for (const CommunicatorReport& each : client.page->communicators()) {
+      if (each.ranks > 1) out += each.launched;
+    }
+  });
+  return out;
+}
+
+void log(const Job& job, const gang_slices::State& state, double expected) {
+  if (state.phase == gang_slices::Phase::kLong) {
+    spdlog::debug("job '{}': long slices are tried around it, {:.0f} collectives/s", job.name,
+                  state.last_rate);
+  } else {
+    spdlog::info(
+        "job '{}': short slices around it: with long ones it made {:.0f} of {:.0f} "
+        "collectives/s",
+        job.name, state.last_rate, expected);
+  }
+}
+
+}  // namespace
+
+bool GangPace::follow(Time now) {
+  due_ = Time{0};
+  bool changed = false;
+  for (auto& [key, job] : registry_.jobs()) {
+    if (job.gang_kind == GangKind::kNone) {
+      states_.erase(key);
+      job.short_slices = false;
+      continue;
+    }
+    due_ = now + kEvery;
+    gang_slices::State& state = states_[key];
+    const double expected = state.expected;
+    if (gang_slices::next(state, launched_by(registry_, job), now)) log(job, state, expected);
+    const bool is_short = state.phase == gang_slices::Phase::kShort;
+    changed = changed || is_short != job.short_slices;
+    job.short_slices = is_short;
+  }
+  std::erase_if(states_, [&](const auto& each) { return registry_.find(each.first) == nullptr; });
+  return changed;
+}
+
+}  // namespace switchyard::monitor

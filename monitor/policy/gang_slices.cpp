@@ -1,0 +1,50 @@
+#include "monitor/policy/gang_slices.h"
+
+#include <algorithm>
+
+namespace switchyard::monitor::gang_slices {
+namespace {
+
+void begin_window(State& state, std::uint64_t launched, Time now) {
+  state.begun = now;
+  state.at_begin = launched;
+}
+
+void enter(State& state, Phase phase, Time now) {
+  state.phase = phase;
+  state.since = now;
+}
+
+// Long slices made the gang slow, or it does something else now.
+void give_up(State& state, Time now) {
+  const bool failed = now - state.since < kProven;
+  state.rest = failed ? std::clamp(2 * state.rest, kLeastRest, kMostRest) : Time{0};
+  enter(state, Phase::kShort, now);
+}
+
+}  // namespace
+
+bool next(State& state, std::uint64_t launched, Time now) {
+  if (state.begun == Time{0} || launched < state.at_begin) {
+    begin_window(state, launched, now);
+    return false;
+  }
+  if (now - state.begun < kWindow) return false;
+  const std::uint64_t came = launched - state.at_begin;
+  const double seconds = std::chrono::duration<double>(now - state.begun).count();
+  begin_window(state, launched, now);
+  if (came < kEnough) return false;
+  const Phase before = state.phase;
+  state.last_rate = static_cast<double>(came) / seconds;
+  if (before == Phase::kShort) {
+    state.expected = state.last_rate;
+    if (now - state.since >= state.rest) enter(state, Phase::kLong, now);
+  } else if (state.last_rate < kCollapsed * state.expected) {
+    give_up(state, now);
+  } else {
+    state.expected = std::max(state.expected, state.last_rate);
+  }
+  return state.phase != before;
+}
+
+}  // namespace switchyard::monitor::gang_slices

@@ -1,0 +1,86 @@
+// Slices around gangs, from the counts of pages to what the pages are told.
+#include "monitor/adaptation/gang_pace.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+// Two jobs on one GPU that work all the time; the first one may be a rank of a gang.
+struct Shared : Rig {
+  Joined gang = runs({.job = "gang", .name = "gang"});
+  Joined other = runs({.job = "other", .name = "other"});
+  abi::Communicator* communicator = nullptr;
+  std::uint64_t per_second = 300;
+
+  Shared() : Rig(1) {}
+  void joins(std::uint32_t ranks) { communicator = &gang.shim.joins_communicator(7, 0, ranks); }
+  void work(Time span) {
+    for (const Time end = now + span; now < end;) {
+      gang.shim.launch();
+      other.shim.launch();
+      if (communicator != nullptr) communicator->launched += per_second / 10;
+      pass(milliseconds(100));
+      for (const Joined* each : {&gang, &other}) each->shim.apply_slices();
+    }
+  }
+  std::uint32_t slice() const { return gang.lane().compute_slice_us; }
+};
+
+TEST(GangPace, SlicesAroundAGangAreAsShortAsTheDefaultsUntilItsPaceIsKnown) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(1));
+  EXPECT_EQ(rig.slice(), abi::kDefaultSliceUs);
+  EXPECT_EQ(rig.other.lane().compute_slice_us, abi::kDefaultSliceUs);
+  rig.work(seconds(4));
+  EXPECT_EQ(rig.slice(), policy::kCyclePerClientUs);
+}
+
+TEST(GangPace, ACollapseMakesThemShortAgain) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(20));
+  ASSERT_EQ(rig.slice(), policy::kCyclePerClientUs);
+  rig.per_second = 50;
+  const Time collapsed = rig.now;
+  while (rig.slice() != abi::kDefaultSliceUs && rig.now - collapsed < seconds(60)) {
+    rig.work(milliseconds(100));
+  }
+  EXPECT_LE(rig.now - collapsed, seconds(5));
+}
+
+TEST(GangPace, WithoutCollectivesSlicesStayShort) {
+  Shared rig;
+  rig.joins(2);
+  rig.per_second = 0;
+  rig.work(seconds(30));
+  EXPECT_EQ(rig.slice(), abi::kDefaultSliceUs);
+}
+
+TEST(GangPace, OfASingleRankSlicesAreLongAtOnce) {
+  Shared rig;
+  rig.joins(1);
+  rig.work(seconds(1));
+  EXPECT_EQ(rig.slice(), policy::kCyclePerClientUs);
+}
+
+TEST(GangPace, AGangThatEndsLeavesLongSlicesToTheOther) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(1));
+  Joined third = rig.runs({.job = "third", .name = "third"});
+  rig.monitor.left(rig.gang.id);
+  rig.monitor.died(rig.gang.id);
+  for (int i = 0; i < 30; ++i) {
+    rig.other.shim.launch();
+    third.shim.launch();
+    rig.pass(milliseconds(100));
+  }
+  EXPECT_EQ(third.lane().compute_slice_us, policy::kCyclePerClientUs);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test
