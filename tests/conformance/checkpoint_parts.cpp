@@ -276,6 +276,14 @@ class Pinned {
   CUresult unpin() const {
     return each([](char* slab, std::size_t) { return CU(cuMemHostUnregister)(slab); });
   }
+  // To memory of the device. `pins`: each slab before it, while the copies of others run.
+  CUresult copy(CUdeviceptr to, bool pins) const {
+    const CUresult queued = each([&](char* slab, std::size_t bytes) {
+      if (pins) CU(cuMemHostRegister)(slab, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+      return CU(cuMemcpyHtoDAsync)(to, slab, bytes, nullptr);
+    });
+    return queued == CUDA_SUCCESS ? CU(cuCtxSynchronize)() : queued;
+  }
 
  private:
   template <class Body>
@@ -315,7 +323,16 @@ int move_parts(const Parts& parts) {
     const double begun = now_ms();
     if (parts.apart) CHECK(3, step("unpin", [&] { return pinned.unpin(); }) == CUDA_SUCCESS);
     if (const int wrong = move(pairs)) return wrong;
-    if (parts.apart) CHECK(4, pin() == CUDA_SUCCESS);
+    // First one after the other, then both at once.
+    const bool pins = parts.apart && turn == 1;
+    if (parts.apart && !pins) CHECK(4, pin() == CUDA_SUCCESS);
+    if (parts.pinned) {
+      const char* name = pins ? "pin and copy" : "copy";
+      CUdeviceptr to = 0;  // not there while the process moves
+      CHECK(5, CU(cuMemAlloc)(&to, kSlab) == CUDA_SUCCESS);
+      CHECK(6, step(name, [&] { return pinned.copy(to, pins); }) == CUDA_SUCCESS);
+      CHECK(7, CU(cuMemFree)(to) == CUDA_SUCCESS);
+    }
     printf("  in all %.1f ms\n", now_ms() - begun);
   }
   return process.check();
