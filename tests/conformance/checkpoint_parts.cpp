@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "checkpointed.h"
 #include "children.h"
@@ -40,27 +39,9 @@ CUresult step(const char* name, Body body) {
   return result;
 }
 
-int gpu_count() {
-  int gpus = 0;
-  CU(cuDeviceGetCount)(&gpus);
-  return gpus;
-}
-
-// The first two GPUs take each other's place; with one, nothing moves.
-std::vector<CUcheckpointGpuPair> exchanged_gpus() {
-  const int gpus = gpu_count();
-  std::vector<CUcheckpointGpuPair> pairs(static_cast<std::size_t>(gpus));
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    CU(cuDeviceGetUuid)(&pairs[gpu].oldUuid, gpu);
-    pairs[gpu].newUuid = pairs[gpu].oldUuid;
-  }
-  if (gpus > 1) std::swap(pairs[0].newUuid, pairs[1].newUuid);
-  return gpus > 1 ? pairs : std::vector<CUcheckpointGpuPair>();
-}
-
 // Off the GPU and onto another. What is refused on the way out is undone; what is refused on the
 // other GPU comes back where it was.
-int move(const std::vector<CUcheckpointGpuPair>& pairs) {
+int change_gpu(const std::vector<CUcheckpointGpuPair>& pairs) {
   return elsewhere([&] {
     if (step("lock", [] { return lock(); }) != CUDA_SUCCESS) return kRefused;
     if (step("checkpoint", [] { return take(); }) != CUDA_SUCCESS) {
@@ -162,8 +143,9 @@ struct Kept {
   std::size_t bytes = part_bytes();
 
   CUresult map(CUmemGenericAllocationHandle handle) const {
-    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}},
-                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     const CUresult result = CU(cuMemMap)(at, bytes, 0, handle, 0);
     return result == CUDA_SUCCESS ? CU(cuMemSetAccess)(at, bytes, &access, 1) : result;
   }
@@ -175,7 +157,8 @@ struct Kept {
   int make(int gpu, int& fd) {
     CUmemAllocationProp prop{};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu}};
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = gpu;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     CUmemGenericAllocationHandle handle = 0;
     CHECK(21, CU(cuMemAddressReserve)(&at, bytes, 0, 0, 0) == CUDA_SUCCESS);
@@ -219,18 +202,18 @@ int copy_of(const Kept& kept) {
 }
 
 // Two moves of a process whose memory of `gpu` is kept by a descriptor alone, each time.
-int keep_memory(int gpu, bool own) {
+int keep_memory(int gpu, bool own, std::vector<CUcheckpointGpuPair> pairs = {}) {
   Keeper keeper(own);
   Process process;
   Kept kept;
   int fd = -1;
   if (const int wrong = process.begin()) return wrong;
   if (const int wrong = kept.make(gpu, fd)) return wrong;
-  const std::vector<CUcheckpointGpuPair> pairs = exchanged_gpus();
+  if (pairs.empty()) pairs = exchanged_gpus();
   for (unsigned turn = 0; turn < 2; ++turn) {
     keeper.keep(fd);
     printf("%zu MiB of GPU %d, kept by %s:", kept.bytes / kMiB, gpu, own ? "itself" : "another");
-    if (const int wrong = move(pairs)) return wrong;
+    if (const int wrong = change_gpu(pairs)) return wrong;
     fd = keeper.give();
     CHECK(11, fd >= 0);
     CUmemGenericAllocationHandle handle = 0;
@@ -251,6 +234,16 @@ int keep_memory(int gpu, bool own) {
   }
   close(fd);
   return process.check();
+}
+
+// The same in a process that sees one GPU, its own: the pairs come from the test.
+int keep_unseen_memory() {
+  std::vector<CUcheckpointGpuPair> pairs(64);
+  const ssize_t got = ::read(0, pairs.data(), pairs.size() * sizeof(CUcheckpointGpuPair));
+  CHECK(1, got > 0);
+  pairs.resize(static_cast<std::size_t>(got) / sizeof(CUcheckpointGpuPair));
+  CHECK(2, setenv("CUDA_VISIBLE_DEVICES", "0", 1) == 0);
+  return keep_memory(0, false, pairs);
 }
 
 // --- what each part costs ---
@@ -299,6 +292,7 @@ class Pinned {
 };
 
 struct Parts {
+  bool memory = false;  // of the GPU
   bool both = false;    // a context on the other GPU, too
   bool pinned = false;  // host memory
   bool apart = false;   // that is not pinned while the process moves
@@ -313,16 +307,19 @@ int move_parts(const Parts& parts) {
   if (parts.pinned) {
     if (const int wrong = pinned.begin()) return wrong;
   }
+  CUdeviceptr memory = 0;
+  if (parts.memory) CHECK(8, CU(cuMemAlloc)(&memory, part_bytes()) == CUDA_SUCCESS);
   const std::vector<CUcheckpointGpuPair> pairs = exchanged_gpus();
   const auto pin = [&] { return step("pin", [&] { return pinned.pin(); }); };
   if (parts.pinned) CHECK(2, pin() == CUDA_SUCCESS);
   printf("\n");
   for (int turn = 0; turn < 2; ++turn) {
-    printf("%zu MiB pinned, %s%s:", parts.pinned ? part_bytes() / kMiB : 0,
+    printf("%zu MiB pinned, %zu MiB of the GPU, %s%s:", parts.pinned ? part_bytes() / kMiB : 0,
+           parts.memory ? part_bytes() / kMiB : 0,
            parts.both ? "contexts on two GPUs" : "a context", parts.apart ? ", unpinned" : "");
     const double begun = now_ms();
     if (parts.apart) CHECK(3, step("unpin", [&] { return pinned.unpin(); }) == CUDA_SUCCESS);
-    if (const int wrong = move(pairs)) return wrong;
+    if (const int wrong = change_gpu(pairs)) return wrong;
     // First one after the other, then both at once.
     const bool pins = parts.apart && turn == 1;
     if (parts.apart && !pins) CHECK(4, pin() == CUDA_SUCCESS);
@@ -343,9 +340,11 @@ int move_parts(const Parts& parts) {
 int checkpoint_part_child(const std::string& name) {
   if (name == "checkpoint-kept-there") return keep_memory(1, false);
   if (name == "checkpoint-kept-here") return keep_memory(0, false);
+  if (name == "checkpoint-kept-unseen") return keep_unseen_memory();
   if (name == "checkpoint-kept-there-by-itself") return keep_memory(1, true);
   if (name == "checkpoint-kept-here-by-itself") return keep_memory(0, true);
   if (name == "checkpoint-plain") return move_parts({});
+  if (name == "checkpoint-memory") return move_parts({.memory = true});
   if (name == "checkpoint-both") return move_parts({.both = true});
   if (name == "checkpoint-pinned") return move_parts({.pinned = true});
   if (name == "checkpoint-pinned-both") return move_parts({.both = true, .pinned = true});

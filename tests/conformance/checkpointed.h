@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "children.h"
@@ -87,6 +88,19 @@ inline std::vector<CUcheckpointGpuPair> next_gpus() {
     CU(cuDeviceGetUuid)(&pairs[gpu].newUuid, (gpu + 1) % gpus);
   }
   return pairs;
+}
+
+// The first two GPUs take each other's place; with one, nothing moves.
+inline std::vector<CUcheckpointGpuPair> exchanged_gpus() {
+  int gpus = 0;
+  CU(cuDeviceGetCount)(&gpus);
+  std::vector<CUcheckpointGpuPair> pairs(static_cast<std::size_t>(gpus));
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    CU(cuDeviceGetUuid)(&pairs[gpu].oldUuid, gpu);
+    pairs[gpu].newUuid = pairs[gpu].oldUuid;
+  }
+  if (gpus > 1) std::swap(pairs[0].newUuid, pairs[1].newUuid);
+  return gpus > 1 ? pairs : std::vector<CUcheckpointGpuPair>();
 }
 
 }  // namespace conformance
