@@ -235,6 +235,7 @@ void Migrations::exchange(Client& client, std::size_t a, std::size_t b, Time now
 
 void Migrations::land(Job& job, Time now) {
   const Migration& move = job.migration;
+  spdlog::info("job '{}' has nothing on GPU {} any more", job.name, gpus_[move.start()].info.index);
   std::vector<Uuid> machine;
   for (const auto& gpu : gpus_.all()) machine.push_back(gpu.info.uuid);
   std::set<Client*> moving;
@@ -271,6 +272,9 @@ void Migrations::settle(Client& client, Time now) {
 
 void Migrations::arrive(Job& job, Time now) {
   const Migration& move = job.migration;
+  if (!move.state.back) {
+    spdlog::info("job '{}' has its contexts on GPU {}", job.name, gpus_[move.to].info.index);
+  }
   std::set<std::size_t> there;
   for_lanes(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
     if (client.exchanges) settle(client, now);

@@ -39,9 +39,17 @@ bool keeps_contexts() {
   return false;
 }
 
-void note(unsigned lane, const char* way, std::uint64_t begun) {
-  log_line(Level::kDebug, "contexts of GPU %u: %s in %llu us", lane, way,
-           static_cast<unsigned long long>((monotonic_ns() - begun) / 1000));
+unsigned long long us_since(std::uint64_t begun) { return (monotonic_ns() - begun) / 1000; }
+unsigned long long us(std::uint64_t ns) { return ns / 1000; }
+
+void note_out(unsigned lane, const Spent& spent, std::uint64_t begun) {
+  log_line(Level::kInfo, "contexts of GPU %u left in %llu us: lock %llu, checkpoint %llu", lane,
+           us_since(begun), us(spent.lock_ns), us(spent.checkpoint_ns));
+}
+
+void note_in(unsigned lane, const Spent& spent, std::uint64_t begun) {
+  log_line(Level::kInfo, "contexts of GPU %u came back in %llu us: restore %llu, unlock %llu", lane,
+           us_since(begun), us(spent.restore_ns), us(spent.unlock_ns));
 }
 
 // Follows the driver's word on where the process is. False: its contexts are not there.
@@ -66,12 +74,12 @@ void tell_moved(unsigned lane, const Pairs& pairs) {
 
 CUresult take(unsigned lane) {
   if (!has_calls() || gpus_in_use() > 1 || keeps_contexts()) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!inside::close(lane, monotonic_ns() + kComesOutNs)) return CUDA_ERROR_NOT_READY;
   const std::uint64_t begun = monotonic_ns();
+  if (!inside::close(lane, begun + kComesOutNs)) return CUDA_ERROR_NOT_READY;
   const Outcome outcome = take_steps();
   if (!follow(outcome) && outcome.state == CU_PROCESS_STATE_CHECKPOINTED) {
     neighbours::contexts_left(lane);
-    note(lane, "out", begun);
+    note_out(lane, outcome.spent, begun);
   }
   return outcome.result;
 }
@@ -87,7 +95,7 @@ CUresult bring(unsigned lane, CUresult& refused) {
   if (outcome.moved) tell_moved(lane, pairs);  // before anybody works
   const bool back = follow(outcome);
   neighbours::contexts_came(lane, outcome.state != CU_PROCESS_STATE_CHECKPOINTED);
-  if (back) note(lane, "in", begun);
+  if (back) note_in(lane, outcome.spent, begun);
   if (back || outcome.result != CUDA_SUCCESS) return outcome.result;
   return CUDA_ERROR_ILLEGAL_STATE;
 }

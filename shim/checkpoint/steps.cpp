@@ -3,6 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/clock.h"
+
 namespace switchyard::shim::checkpoint {
 namespace {
 
@@ -13,6 +15,26 @@ CUprocessState state() {
   CUprocessState now = CU_PROCESS_STATE_FAILED;
   const CUresult result = driver().cuCheckpointProcessGetState(::getpid(), &now);
   return result == CUDA_SUCCESS ? now : CU_PROCESS_STATE_FAILED;
+}
+
+// `spent` grows by what the step takes.
+template <typename Step>
+CUresult timed(std::uint64_t& spent, Step step) {
+  const std::uint64_t begun = monotonic_ns();
+  const CUresult result = step();
+  spent += monotonic_ns() - begun;
+  return result;
+}
+
+CUresult lock() {
+  CUcheckpointLockArgs args{};
+  args.timeoutMs = kLockMs;
+  return driver().cuCheckpointProcessLock(::getpid(), &args);
+}
+
+CUresult checkpoint() {
+  CUcheckpointCheckpointArgs args{};
+  return driver().cuCheckpointProcessCheckpoint(::getpid(), &args);
 }
 
 // The first driver whose restore knows of pairs.
@@ -78,29 +100,29 @@ bool has_calls() {
 }
 
 Outcome take_steps() {
-  CUcheckpointLockArgs lock{};
-  lock.timeoutMs = kLockMs;
-  const CUresult locked = driver().cuCheckpointProcessLock(::getpid(), &lock);
-  if (locked != CUDA_SUCCESS) return {locked, state()};
-  CUcheckpointCheckpointArgs args{};
-  const CUresult taken = driver().cuCheckpointProcessCheckpoint(::getpid(), &args);
-  if (taken == CUDA_SUCCESS) return {taken, CU_PROCESS_STATE_CHECKPOINTED};
-  return {taken, bring_steps().state};
+  Spent spent;
+  const CUresult locked = timed(spent.lock_ns, lock);
+  if (locked != CUDA_SUCCESS) return {.result = locked, .state = state(), .spent = spent};
+  const CUresult taken = timed(spent.checkpoint_ns, checkpoint);
+  const bool away = taken == CUDA_SUCCESS;
+  return {.result = taken,
+          .state = away ? CU_PROCESS_STATE_CHECKPOINTED : bring_steps().state,
+          .spent = spent};
 }
 
 Outcome bring_steps(const Pairs& pairs) {
   Outcome out{.state = state()};
   if (out.state == CU_PROCESS_STATE_CHECKPOINTED && pairs.count != 0) {
-    out.refused = restore(pairs);
+    out.refused = timed(out.spent.restore_ns, [&] { return restore(pairs); });
     out.state = state();
     out.moved = out.refused == CUDA_SUCCESS;
   }
   if (out.state == CU_PROCESS_STATE_CHECKPOINTED) {
-    out.result = restore({});
+    out.result = timed(out.spent.restore_ns, [] { return restore({}); });
     out.state = state();
   }
   if (out.state == CU_PROCESS_STATE_LOCKED) {
-    out.result = unlock();
+    out.result = timed(out.spent.unlock_ns, unlock);
     out.state = state();
   }
   return out;

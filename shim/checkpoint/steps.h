@@ -11,16 +11,27 @@
 // Threading: the mover's thread.
 #pragma once
 
+#include <cstdint>
+
 #include "shim/driver.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim::checkpoint {
+
+// How long each step of the driver's took; 0: it was not taken.
+struct Spent {
+  std::uint64_t lock_ns = 0;
+  std::uint64_t checkpoint_ns = 0;
+  std::uint64_t restore_ns = 0;  // both, if it was refused on another GPU
+  std::uint64_t unlock_ns = 0;
+};
 
 struct Outcome {
   CUresult result = CUDA_SUCCESS;  // of the first step that failed
   CUprocessState state = CU_PROCESS_STATE_RUNNING;
   bool moved = false;               // restored as the pairs say
   CUresult refused = CUDA_SUCCESS;  // that: then it was restored where it was, or nowhere yet
+  Spent spent = {};
 };
 
 // Where each GPU of the machine goes. count 0: nothing moves.

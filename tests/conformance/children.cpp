@@ -5,16 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
-
 #include "driver.h"
 
 namespace conformance {
 namespace {
-
-#define CHECK(number, condition) \
-  if (!(condition)) return number
 
 int use_gpu() {
   CHECK(1, CU(cuInit)(0) == CUDA_SUCCESS);
@@ -126,190 +120,6 @@ int die() {
   return 5;
 }
 
-// --- checkpoints ---
-
-// A context, memory with known words, and a reservation of addresses with nothing in it.
-struct Process {
-  CUcontext context = nullptr;
-  CUdeviceptr memory = 0, reserved = 0;
-  static constexpr std::size_t kBytes = 64 << 20;
-
-  int begin() {
-    CHECK(101, CU(cuInit)(0) == CUDA_SUCCESS);
-    CHECK(102, CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
-    CHECK(103, CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
-    CHECK(104, CU(cuMemAlloc)(&memory, kBytes) == CUDA_SUCCESS);
-    CHECK(105, CU(cuMemsetD32)(memory, 77, kBytes / 4) == CUDA_SUCCESS);
-    CHECK(106, CU(cuMemAddressReserve)(&reserved, kBytes, 0, 0, 0) == CUDA_SUCCESS);
-    return 0;
-  }
-  // Memory where nothing was.
-  int map() const {
-    CUmemAllocationProp prop{};
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CUmemAccessDesc access{prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle handle = 0;
-    CHECK(111, CU(cuMemCreate)(&handle, kBytes, &prop, 0) == CUDA_SUCCESS);
-    CHECK(112, CU(cuMemMap)(reserved, kBytes, 0, handle, 0) == CUDA_SUCCESS);
-    CHECK(113, CU(cuMemSetAccess)(reserved, kBytes, &access, 1) == CUDA_SUCCESS);
-    CHECK(114, CU(cuMemsetD32)(reserved, 5, kBytes / 4) == CUDA_SUCCESS);
-    return 0;
-  }
-  int check() const {
-    std::vector<std::uint32_t> words(kBytes / 4);
-    CHECK(121, CU(cuMemcpyDtoH)(words.data(), memory, kBytes) == CUDA_SUCCESS);
-    for (const std::uint32_t word : words) CHECK(122, word == 77);
-    return map();
-  }
-};
-
-constexpr unsigned kLockMs = 10'000;
-
-CUresult lock(unsigned timeout_ms = kLockMs) {
-  CUcheckpointLockArgs args{};
-  args.timeoutMs = timeout_ms;
-  return CU(cuCheckpointProcessLock)(getpid(), &args);
-}
-CUresult take() { return CU(cuCheckpointProcessCheckpoint)(getpid(), nullptr); }
-CUresult unlock() { return CU(cuCheckpointProcessUnlock)(getpid(), nullptr); }
-CUresult restore(std::vector<CUcheckpointGpuPair> pairs = {}) {
-  switchyard::cuda::RestoreArgs args{};
-  args.gpu_pairs = pairs.empty() ? nullptr : pairs.data();
-  args.gpu_pairs_count = static_cast<unsigned>(pairs.size());
-  return CU(cuCheckpointProcessRestore)(getpid(), args.get());
-}
-int state() {
-  CUprocessState now{};
-  return CU(cuCheckpointProcessGetState)(getpid(), &now) == CUDA_SUCCESS ? now : -1;
-}
-
-// On a thread that has nothing to do with CUDA, as a library's own.
-template <class Body>
-int elsewhere(Body body) {
-  int result = 0;
-  std::thread([&] { result = body(); }).join();
-  return result;
-}
-
-int checkpoint() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  for (int turn = 0; turn < 2; ++turn) {
-    const int wrong = elsewhere([] {
-      CHECK(1, state() == CU_PROCESS_STATE_RUNNING);
-      CHECK(2, lock() == CUDA_SUCCESS && state() == CU_PROCESS_STATE_LOCKED);
-      CHECK(3, take() == CUDA_SUCCESS && state() == CU_PROCESS_STATE_CHECKPOINTED);
-      CHECK(4, restore() == CUDA_SUCCESS && state() == CU_PROCESS_STATE_LOCKED);
-      CHECK(5, unlock() == CUDA_SUCCESS && state() == CU_PROCESS_STATE_RUNNING);
-      return 0;
-    });
-    if (wrong) return wrong;
-  }
-  return process.check();
-}
-
-int checkpoint_holds() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  std::atomic<bool> go{false}, done{false};
-  std::thread other([&] {
-    while (!go) std::this_thread::yield();
-    CUdeviceptr more = 0;
-    CU(cuCtxSetCurrent)(process.context);
-    if (CU(cuMemAlloc)(&more, 4096) == CUDA_SUCCESS) done = true;
-  });
-  const int wrong = elsewhere([&] {
-    CHECK(1, lock() == CUDA_SUCCESS);
-    go = true;
-    usleep(100'000);
-    CHECK(2, !done);
-    CHECK(3, unlock() == CUDA_SUCCESS);
-    return 0;
-  });
-  if (wrong) _exit(wrong);
-  other.join();
-  CHECK(4, done);
-  return process.check();
-}
-
-// Work that does not end: the process goes on.
-int checkpoint_late() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  std::uint32_t* word = nullptr;
-  CUdeviceptr address = 0;
-  CUstream stream = nullptr;
-  CHECK(1, CU(cuMemHostAlloc)(reinterpret_cast<void**>(&word), 4, CU_MEMHOSTALLOC_DEVICEMAP) ==
-               CUDA_SUCCESS);
-  *word = 0;
-  CHECK(2, CU(cuMemHostGetDevicePointer)(&address, word, 0) == CUDA_SUCCESS);
-  CHECK(3, CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-  CHECK(4, CU(cuStreamWaitValue32)(stream, address, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
-  const int wrong = elsewhere([] {
-    CHECK(5, lock(200) == CUDA_ERROR_NOT_READY);
-    CHECK(6, state() == CU_PROCESS_STATE_RUNNING);
-    return 0;
-  });
-  __atomic_store_n(word, 1u, __ATOMIC_RELEASE);
-  if (wrong) return wrong;
-  CHECK(7, CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
-  return process.check();
-}
-
-int checkpoint_states() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  return elsewhere([] {
-    CHECK(1, take() == CUDA_ERROR_ILLEGAL_STATE);
-    CHECK(2, restore() == CUDA_ERROR_ILLEGAL_STATE);
-    CHECK(3, unlock() == CUDA_ERROR_ILLEGAL_STATE);
-    CHECK(4, lock() == CUDA_SUCCESS);
-    CHECK(5, lock() == CUDA_ERROR_ILLEGAL_STATE);
-    CHECK(6, unlock() == CUDA_SUCCESS);
-    return 0;
-  });
-}
-
-// Each GPU takes what the one before it had.
-std::vector<CUcheckpointGpuPair> next_gpus() {
-  int gpus = 0;
-  CU(cuDeviceGetCount)(&gpus);
-  std::vector<CUcheckpointGpuPair> pairs(static_cast<std::size_t>(gpus));
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    CU(cuDeviceGetUuid)(&pairs[gpu].oldUuid, gpu);
-    CU(cuDeviceGetUuid)(&pairs[gpu].newUuid, (gpu + 1) % gpus);
-  }
-  return pairs;
-}
-
-int checkpoint_pairs() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  CUcheckpointGpuPair nowhere = next_gpus()[0];
-  memset(&nowhere.newUuid, 9, sizeof nowhere.newUuid);
-  const int wrong = elsewhere([&] {
-    CHECK(1, lock() == CUDA_SUCCESS && take() == CUDA_SUCCESS);
-    CHECK(2, restore({nowhere}) == CUDA_ERROR_INVALID_VALUE);
-    CHECK(3, restore() == CUDA_SUCCESS && unlock() == CUDA_SUCCESS);
-    return 0;
-  });
-  return wrong ? wrong : process.check();
-}
-
-int checkpoint_moves() {
-  Process process;
-  if (const int wrong = process.begin()) return wrong;
-  const std::vector<CUcheckpointGpuPair> pairs = next_gpus();
-  const int wrong = elsewhere([&] {
-    CHECK(1, lock() == CUDA_SUCCESS && take() == CUDA_SUCCESS);
-    CHECK(2, restore({pairs[0]}) == CUDA_ERROR_INVALID_VALUE);
-    CHECK(3, restore(pairs) == CUDA_SUCCESS && unlock() == CUDA_SUCCESS);
-    return 0;
-  });
-  return wrong ? wrong : process.check();
-}
-
 }  // namespace
 
 int child_main(const std::string& name) {
@@ -320,13 +130,7 @@ int child_main(const std::string& name) {
   if (name == "visible-one") return visible_one();
   if (name == "visible-none") return visible_none();
   if (name == "die") return die();
-  if (name == "checkpoint") return checkpoint();
-  if (name == "checkpoint-holds") return checkpoint_holds();
-  if (name == "checkpoint-late") return checkpoint_late();
-  if (name == "checkpoint-states") return checkpoint_states();
-  if (name == "checkpoint-pairs") return checkpoint_pairs();
-  if (name == "checkpoint-moves") return checkpoint_moves();
-  return 126;
+  return checkpoint_child(name);
 }
 
 }  // namespace conformance
