@@ -2,10 +2,10 @@
 """A DistributedDataParallel training of two ranks that waits for orders and knows the norms of its
 gradients.
 
-    ordered_training.py MODE [--own] [--one-gpu]     MODE: gpt, resnet8, resnet32
+    ordered_training.py MODE [--own] [--one-gpu]     MODE: gpt8, resnet32: a model, and its batch
 
 It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
-rate. --own: each rank also computes the squared norms of its buckets, before and after they are
+rate, and the rate by the median step, which a host that takes its CPUs away does not change. --own: each rank also computes the squared norms of its buckets, before and after they are
 summed, by a communication hook; the answer has them, of each step: the mean of |sent|² over the
 ranks, and |sum|² divided by the square of their number.
 
@@ -15,6 +15,7 @@ ranks, and |sum|² divided by the square of their number.
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -27,9 +28,16 @@ WARM = 20
 SAMPLES = 256  # that batches are drawn from, so that there is a gradient beside the noise
 
 
+def model_and_batch(mode):
+    model = mode.rstrip("0123456789")
+    if model not in ("gpt", "resnet") or model == mode:
+        raise ValueError
+    return model, int(mode[len(model):])
+
+
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=("gpt", "resnet8", "resnet32"))
+    parser.add_argument("mode", type=model_and_batch)
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--one-gpu", action="store_true")
     parser.add_argument("--rank", type=int)
@@ -58,7 +66,8 @@ def joined(each):
     steps = []
     for step in zip(*(one.get("norms", []) for one in each)):
         steps.append([sum(sent for sent, _ in step) / RANKS, step[0][1] / RANKS ** 2])
-    return {"rate": min(one["rate"] for one in each), "norms": steps}
+    return {**{key: min(one[key] for one in each) for key in ("rate", "usual_rate")},
+            "norms": steps}
 
 
 def parent(options):
@@ -119,12 +128,12 @@ class Norms:
         return out
 
 
-def build(mode):
-    """(model, batch of a rank, a step's loss)"""
+def build(name):
+    """(model, a step's loss)"""
     import torch
     from torch import nn
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
-    if mode == "gpt":
+    if name == "gpt":
         from counted_training import TOKENS, WORDS, small_gpt
         model = small_gpt()
         data = torch.randint(0, WORDS, (SAMPLES, TOKENS + 1), device="cuda")
@@ -133,7 +142,7 @@ def build(mode):
             out = network(data[at, :-1])
             return nn.functional.cross_entropy(out.flatten(0, 1).float(), data[at, 1:].flatten())
 
-        return model, 8, loss
+        return model, loss
     from models import ResNet50
     model = ResNet50()
     images = torch.randn(SAMPLES, 3, 224, 224, device="cuda")
@@ -142,7 +151,7 @@ def build(mode):
     def loss(network, at):
         return nn.functional.cross_entropy(network(images[at]).float(), labels[at])
 
-    return model, int(mode.removeprefix("resnet")), loss
+    return model, loss
 
 
 class Rank:
@@ -154,7 +163,8 @@ class Rank:
         torch.cuda.set_device(gpu_of(options.rank, options.one_gpu))
         dist.init_process_group("nccl")
         torch.manual_seed(1)
-        model, self.batch, self.loss = build(options.mode)
+        name, self.batch = options.mode
+        model, self.loss = build(name)
         self.model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()])
         self.norms = Norms() if options.own else None
         if self.norms:
@@ -172,12 +182,17 @@ class Rank:
         self.optimizer.step()
 
     def run(self, steps):
+        ends = [self.torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
         self.torch.cuda.synchronize()
         begun = time.monotonic()
-        for _ in range(steps):
+        ends[0].record()
+        for end in ends[1:]:
             self.step()
+            end.record()
         self.torch.cuda.synchronize()
         out = {"rate": steps / (time.monotonic() - begun)}
+        out["usual_rate"] = 1000 / statistics.median(
+            one.elapsed_time(other) for one, other in zip(ends, ends[1:]))
         if self.norms:
             out["norms"] = self.norms.take()
         return out

@@ -56,7 +56,7 @@ def whole_run(rig, name, check, *arguments, **how):
 
 
 def batch_argument(parser):
-    parser.add_argument("--batch", type=int, default=16,
+    parser.add_argument("--batch", type=int, default=96,
                         help="of a rank; 16 is bound by launches, 96 by the GPU")
 
 

@@ -2,7 +2,8 @@
 do statistics cost, while somebody asks for them?
 
 Warm trainings take turns: without the library, with it, with it while `switchyard stats --watch`
-asks for this one, and with memory that can be swapped. Needs two GPUs.
+asks for this one, and with memory that can be swapped. A rate is that of the median step: the host
+takes CPUs away at times, which makes single steps longer. Needs two GPUs.
 """
 
 import subprocess
@@ -13,7 +14,7 @@ from rig.report import Report, interval, median
 from rig.residency import nvml
 
 TITLE = "The library and statistics beside a DDP training"
-MODES = ("gpt", "resnet32")
+MODES = ("gpt64", "resnet128")
 # name: how it is started
 VARIANTS = {"plain": {"under": "plain"}, "library": {}, "asked": {}, "swappable": {"swappable": True}}
 # what is compared, with what, and the bound of it
@@ -40,7 +41,7 @@ def rates_of(rig, jobs):
     for index in range(rig.options.rounds):
         for name in list(jobs) if index % 2 == 0 else reversed(jobs):
             done = jobs[name].ask(steps=rig.options.turn_steps, timeout=120)
-            rates[name].append(done["rate"])
+            rates[name].append(done["usual_rate"])
     return rates
 
 

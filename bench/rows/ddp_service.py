@@ -37,8 +37,9 @@ def one_round(rig, high, low, seed, cells):
     rig.cli("pause", low.name)
     cells["alone"].append(serve(rig, high, seed))
     rig.cli("resume", low.name)
-    cells["default"].append(beside(rig, high, "none", seed))
-    cells["switchyard"].append(beside(rig, high, "auto", seed))
+    both = [("default", "none"), ("switchyard", "auto")]
+    for cell, means in both if seed % 2 else reversed(both):
+        cells[cell].append(beside(rig, high, means, seed))
 
 
 def run(rig, report: Report):

@@ -20,6 +20,8 @@ def arguments(parser):
     ranks.batch_argument(parser)
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--seconds", type=float, default=6, help="of each window")
+    parser.add_argument("--settle", type=float, default=8,
+                        help="before it, where shares have changed: what gangs bear is learnt anew")
 
 
 def spans_of(rig):
@@ -33,7 +35,7 @@ def spans_of(rig):
         for cell, weights in CELLS.items():
             for name, weight in zip(NAMES, weights):
                 rig.set(name, share=weight)
-            spans.append((cell, rig.window(rig.options.seconds, settle=ACTIVITY_WINDOW)))
+            spans.append((cell, rig.window(rig.options.seconds, settle=rig.options.settle)))
     return spans
 
 

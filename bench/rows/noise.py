@@ -16,7 +16,7 @@ from rig.report import Report, interval, median
 from rig.rig import RigError
 
 TITLE = "The gradient noise scale of a training of two ranks"
-MODES = ("gpt", "resnet8", "resnet32")
+MODES = ("gpt8", "resnet8", "resnet32")
 DECAY = 0.9  # monitor/policy/gradient_noise.h
 MOST_OFF, LEAST_RATE = 1e-3, 0.99
 

@@ -2,7 +2,8 @@
 // (policy/gang_slices.h).
 //
 // Concept. Looked at twice a second while there is a gang. All of its ranks on this machine count:
-// a collapse shows in all of them. Without a visible NCCL nothing is counted, and slices stay short.
+// a collapse shows in all of them. Without a visible NCCL nothing is counted, and slices stay
+// short.
 //
 // Threading: one thread, the monitor's.
 #pragma once
