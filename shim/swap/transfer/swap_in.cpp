@@ -78,7 +78,6 @@ class SwapIn {
   }
 
  private:
-  static constexpr unsigned kLongestRun = 8;
   // Without a chunk that comes. A whole second: the donor's digests stand behind others' kernels.
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
@@ -126,6 +125,7 @@ class SwapIn {
     full_ = full_ || moved_.stop != Stop::kNothing || !may_come(chunk.bytes);
     if (full_) return false;
     resident_(lane_, signed_bytes(chunk));
+    const Spending spending(moved_.made_ns);
     const CUresult brought = bring(chunk, address, properties);
     if (brought == CUDA_SUCCESS) return true;
     resident_(lane_, -signed_bytes(chunk));
@@ -135,6 +135,7 @@ class SwapIn {
 
   void fill_all() {
     if (count_ == 0) return;
+    const Spending spending(moved_.made_ns);
     const CUresult permitted = permit(run_[0].address, end() - run_[0].address, access_);
     for (unsigned i = 0; i < count_; ++i) {
       Chunk& chunk = *run_[i].chunk;
@@ -190,7 +191,11 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   swap_in.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });
   Moved moved = swap_in.finish();
-  const CUresult arrived = stream.stream() != nullptr ? stream.wait_for_all() : CUDA_SUCCESS;
+  CUresult arrived = CUDA_SUCCESS;
+  if (stream.stream() != nullptr) {
+    const Spending spending(moved.waited_ns);
+    arrived = stream.wait_for_all();
+  }
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;
     moved.result = arrived;
@@ -198,6 +203,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
     if (!chunk.contents_pending) return;
+    const Spending spending(moved.gave_ns);
     if (copied && arrived == CUDA_SUCCESS) {
       (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;
       if (chunk.parked) moved.parked += chunk.bytes;
