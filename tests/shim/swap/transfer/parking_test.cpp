@@ -18,6 +18,11 @@ class ParkedChunks : public PipelineTest {
   ~ParkedChunks() override {
     for (auto& piece : taken_) pinned_pool::give_back(piece);
   }
+  // A range of one chunk.
+  void add_resident() {
+    add({kMiB2});
+    g_resident += static_cast<std::int64_t>(kMiB2);
+  }
   static std::uint64_t parked() { return parking::parked(0).bytes; }
   void take_all_host_room_but(std::uint64_t bytes) {
     while (pinned_pool::free_bytes(0) > bytes) taken_.push_back(pinned_pool::take(0, kMiB2));
@@ -43,6 +48,29 @@ TEST_F(ParkedChunks, OutAndInKeepsEveryByteAndLeavesNothingThere) {
   EXPECT_EQ(back.parked, 5 * kMiB2);
   EXPECT_EQ(parked(), 0u);
   EXPECT_EQ(driven_.live_handles, 5) << "its own, and nothing there";
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, ManyChunksLeaveInMemoryThatIsMadeInOneGo) {
+  for (unsigned i = 0; i < 4; ++i) add_resident();
+  EXPECT_EQ(out_parking(UINT64_MAX).parked, 9 * kMiB2);
+  EXPECT_EQ(driven_.live_handles, 4) << "1, 2, 4 and the rest";
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, RoomThereIsFreeBeforeTheLastChunkIsBack) {
+  for (unsigned i = 0; i < 12; ++i) add_resident();
+  out_parking(UINT64_MAX);
+  static std::uint64_t there;
+  static decltype(g_driver.cuMemcpyDtoDAsync_v2) copy;
+  copy = g_driver.cuMemcpyDtoDAsync_v2;
+  g_driver.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
+    there = parked();
+    return copy(to, from, bytes, s);
+  };
+  EXPECT_EQ(in().copied, 17 * kMiB2);
+  EXPECT_LT(there, 17 * kMiB2) << "at the last copy";
+  EXPECT_EQ(parked(), 0u);
   expect_nothing_lost();
 }
 
