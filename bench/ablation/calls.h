@@ -11,12 +11,13 @@ namespace switchyard::bench::ablation {
 
 // clang-format off
 #define ABLATION_CALLS(CALL) \
-  CALL(cuDeviceGetAttribute) CALL(cuGetErrorName) CALL(cuMemGetAllocationGranularity) \
+  CALL(cuDeviceGetAttribute) CALL(cuDeviceGetCount) CALL(cuDeviceCanAccessPeer) \
+  CALL(cuCtxGetCurrent) CALL(cuCtxSetCurrent) CALL(cuGetErrorName) CALL(cuMemGetAllocationGranularity) \
   CALL(cuMemCreate) CALL(cuMemRelease) CALL(cuMemMap) CALL(cuMemUnmap) CALL(cuMemSetAccess) \
   CALL(cuMemAddressReserve) CALL(cuMemAddressFree) CALL(cuMemAlloc) CALL(cuMemFree) \
   CALL(cuMemHostAlloc) CALL(cuMemFreeHost) CALL(cuMemHostRegister) CALL(cuMemHostUnregister) \
   CALL(cuMemcpyDtoH) CALL(cuMemcpyHtoD) CALL(cuMemcpyDtoHAsync) CALL(cuMemcpyHtoDAsync) \
-  CALL(cuMemcpyAsync) CALL(cuMemsetD32) CALL(cuStreamCreate) CALL(cuStreamDestroy) \
+  CALL(cuMemcpyAsync) CALL(cuMemcpyDtoDAsync) CALL(cuMemsetD32) CALL(cuStreamCreate) CALL(cuStreamDestroy) \
   CALL(cuStreamSynchronize) CALL(cuStreamWaitEvent) CALL(cuEventCreate) CALL(cuEventDestroy) \
   CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel) \
   CALL(cuModuleGetFunction)

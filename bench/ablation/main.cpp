@@ -4,6 +4,9 @@
 // built.
 //
 //   swap_ablation [rounds] [starts] [MiB of a model]...
+//   swap_ablation --park [rounds] [MiB]
+//
+// The second form moves memory to another GPU and back, instead.
 //
 // Prints a line of JSON for each cell: its part, the model's MiB, the way, and the figures of each
 // round. Ways take turns within a round.
@@ -15,6 +18,8 @@
 #include "bench/ablation/early.h"
 #include "bench/ablation/moves.h"
 #include "bench/ablation/pair.h"
+#include "bench/ablation/parking.h"
+#include "bench/ablation/print.h"
 #include "bench/ablation/starts.h"
 #include "bench/ablation/work.h"
 
@@ -23,18 +28,12 @@ namespace {
 using namespace switchyard::bench;
 using namespace switchyard::bench::ablation;
 
-constexpr std::size_t kMiB = 1u << 20;
-
 void print_list(const char* key, const std::vector<double>& values) {
   std::printf(", \"%s\": [", key);
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::printf("%s%.4f", i == 0 ? "" : ", ", values[i]);
   }
   std::printf("]");
-}
-
-void print_begin(const char* part, std::size_t bytes, const std::string& way) {
-  std::printf("{\"part\": \"%s\", \"mib\": %zu, \"way\": \"%s\"", part, bytes / kMiB, way.c_str());
 }
 
 // --- chunk size, pools, pipelining ---
@@ -209,6 +208,12 @@ int main(int argc, char** argv) {
   }
   if (argc == 3 && std::string(argv[1]) == "--leaver") {
     return be_leaver(std::strtoull(argv[2], nullptr, 10));
+  }
+  if (argc >= 2 && std::string(argv[1]) == "--park") {
+    const int times = argc > 2 ? std::atoi(argv[2]) : 5;
+    const std::size_t mib = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 8192;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (times >= 1 && mib >= 32 && mib % 32 == 0) return measure_parking(times, mib * kMiB);
   }
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   const int start_rounds = argc > 2 ? std::atoi(argv[2]) : 4;

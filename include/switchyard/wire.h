@@ -153,19 +153,21 @@ enum Verdict : std::uint32_t {
   kGranted = 0,     // credit_bytes holds at least what was asked for (until somebody takes it)
   kOverQuota = 1,   // the job's quota does not have it
   kGpuFull = 2,     // no quota, and what is not reserved does not have it
-  kWait = 3,        // the job asked to wait: ask again in 100 ms
+  kWait = 3,        // the job asked to wait: ask again in 100 ms, or as `lacks` says
   kWaitsInVain = 4  // every holder waits too, or the time-out is over: fail now
 };
 
-// What a refusal lacked, for the message in the program. Older monitors say 0.
+// What a refusal lacked, for the message in the program; or what a wait is for. Older monitors say
+// 0.
 enum Lacks : std::uint32_t {
-  kDeviceLacks = 0,   // the GPU or the quota, as the verdict says
-  kHostPoolLacks = 1  // jobs that take turns on the GPU need a larger host pool to swap out
+  kDeviceLacks = 0,    // the GPU or the quota, as the verdict says
+  kHostPoolLacks = 1,  // jobs that take turns on the GPU need a larger host pool to swap out
+  kParkedMakesWay = 2  // kWait: parked memory leaves, a chunk each millisecond: ask again in 5 ms
 };
 
 struct Charged {
   std::uint32_t verdict;
-  std::uint32_t lacks;            // Lacks; 0 unless refused
+  std::uint32_t lacks;            // Lacks; 0 where memory is granted
   std::uint64_t granted_bytes;    // added to credit by this answer
   std::uint64_t available_bytes;  // what the account still has
 };

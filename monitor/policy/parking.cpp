@@ -13,6 +13,13 @@ bool can_be_counted_on(const Parker& parker, Time now) {
   return !parker.fails && state_of(parker, now) != Parking::kStuck;
 }
 
+Parker stepped(const Parker& from, std::uint64_t less, Time now) {
+  Parker to = allowed(from, from.on, from.allowed - less, now);
+  to.step = less;
+  to.stepped_at = now;
+  return to;
+}
+
 }  // namespace
 
 Parking state_of(const Parker& parker, Time now) {
@@ -51,22 +58,31 @@ std::optional<Spot> choose(std::span<const Spot> spots, std::uint64_t bytes) {
   return Spot{most->gpu, std::min(most->room, bytes)};
 }
 
-bool make_way(std::span<Parker* const> parkers, std::uint64_t bytes, Time now) {
+std::uint64_t step_for(const Need& need, std::uint64_t last) {
+  const std::uint64_t step = std::max(kLeastStep, 2 * last);
+  return need.bytes + std::min(need.beyond, step - std::min(step, need.bytes));
+}
+
+bool make_way(std::span<Parker* const> parkers, const Need& need, Time now) {
   std::vector<Parker*> by_size(parkers.begin(), parkers.end());
   std::stable_sort(by_size.begin(), by_size.end(),
                    [](const Parker* a, const Parker* b) { return a->held() > b->held(); });
   std::uint64_t goes = 0;
+  std::uint64_t last = 0;
   for (const Parker* each : by_size) {
     if (can_be_counted_on(*each, now)) goes += excess(*each);
+    if (now - each->stepped_at < kMakesWayWithin) last += each->step;
   }
+  if (goes >= need.bytes) return true;
+  const std::uint64_t step = step_for(need, last);
   for (Parker* each : by_size) {
-    if (goes >= bytes) return true;
-    const std::uint64_t less = std::min(each->allowed, bytes - goes);
+    if (goes >= step) break;
+    const std::uint64_t less = std::min(each->allowed, step - goes);
     const bool counts = can_be_counted_on(*each, now);
-    if (less != 0) *each = allowed(*each, each->on, each->allowed - less, now);
+    if (less != 0) *each = stepped(*each, less, now);
     if (counts) goes += less;
   }
-  return goes >= bytes;
+  return goes >= need.bytes;
 }
 
 }  // namespace switchyard::monitor::policy

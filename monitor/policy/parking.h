@@ -12,6 +12,8 @@
 //     Nothing    it leaves otherwise                           → Nothing   0
 //     Parks      all has left                                  → Parks     what is parked
 //     Parks      a job lacks the room                          → MakesWay  less by what it lacks
+//                                                                          or, where it allocates,
+//                                                                          by a whole step
 //     MakesWay   no more is there than is allowed              → Parks
 //     MakesWay   it says that it can't, or nothing has moved
 //                for kMakesWayWithin                           → Stuck     (nobody waits for it)
@@ -37,6 +39,8 @@
 namespace switchyard::monitor::policy {
 
 inline constexpr Time kMakesWayWithin = std::chrono::seconds(10);
+// What makes way at least when a job allocates.
+inline constexpr std::uint64_t kLeastStep = 4ull << 30;
 
 enum class Parking : std::uint8_t { kNothing, kParks, kMakesWay, kStuck };
 
@@ -47,6 +51,8 @@ struct Parker {
   std::uint64_t there = 0;    // as it said last, and no more than it was ever allowed since then
   std::uint64_t most = 0;     // that it may have there by what it was allowed
   Time moved_at{0};           // while it makes way: when it was told to, or some left last
+  std::uint64_t step = 0;     // by how much make_way() lowered it last, and
+  Time stepped_at{0};         // when
   bool fails = false;         // it says that it can't
 
   // What nobody else can have of that GPU.
@@ -72,9 +78,20 @@ struct Spot {
 // Where `bytes` are parked: where most room is, as much as fits. Nullopt: nowhere.
 std::optional<Spot> choose(std::span<const Spot> spots, std::uint64_t bytes);
 
-// Lowers what `parkers`, all on one GPU, are allowed until `bytes` of what they hold are free or on
-// their way out. Those who hold most come first, so that few are disturbed; those who are stuck are
-// asked, and not counted on. False: they can't give as much.
-bool make_way(std::span<Parker* const> parkers, std::uint64_t bytes, Time now);
+// What a job needs of the room that parked memory takes.
+struct Need {
+  std::uint64_t bytes = 0;   // now
+  std::uint64_t beyond = 0;  // that it may take next, as it allocates piece by piece
+};
+
+// How much makes way for it in one step, where the step before, a short time ago, was `last`. A job
+// that starts allocates more and more. If only what each piece needs made way, each would wait.
+std::uint64_t step_for(const Need& need, std::uint64_t last);
+
+// Lowers what `parkers`, all on one GPU, are allowed until `need.bytes` of what they hold are free
+// or on their way out. If these are not yet, a whole step leaves. Those who hold most come first,
+// so that few are disturbed; those who are stuck are asked, and not counted on. False: they can't
+// give `need.bytes`.
+bool make_way(std::span<Parker* const> parkers, const Need& need, Time now);
 
 }  // namespace switchyard::monitor::policy

@@ -207,6 +207,7 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
       job != nullptr && job->knobs.oversubscribe && released(job->memory->state);
   if (!out_of_turn && waits_for_parked(gpu, client, found->second, missing(), now)) {
     out.verdict = wire::kWait;
+    out.lacks = wire::kParkedMakesWay;
     return out;
   }
   const auto has_a_way_back = [&](std::uint64_t more) {
@@ -237,13 +238,15 @@ bool MemoryBroker::waits_for_parked(std::size_t gpu, const Client& client, Clien
                                     std::uint64_t lacks, Time now) {
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(client.job);
-  if (lacks == 0 || (quota && lacks > minus(quota->bytes, account.charged(client.job)))) {
-    return false;
-  }
+  const std::uint64_t most =
+      quota ? minus(quota->bytes, account.charged(client.job)) : account.capacity().value_or(0);
+  if (lacks == 0 || (quota && lacks > most)) return false;
   // A promise counts already, used or not.
-  const std::uint64_t more = quota && quota->reserved ? 0 : lacks;
+  const bool promised = quota && quota->reserved;
+  const std::uint64_t more = promised ? 0 : lacks;
+  const std::uint64_t beyond = promised ? 0 : minus(most, lacks);
   const bool would_fit = more == 0 || account.overdrawn(more) == 0;
-  if (!would_fit || !parking::make_way(registry_, gpus_, gpu, more, now)) return false;
+  if (!would_fit || !parking::make_way(registry_, gpus_, gpu, more, now, beyond)) return false;
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
   lane.last_asked = now;
   lane.wants_turn = false;

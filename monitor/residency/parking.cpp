@@ -150,8 +150,8 @@ bool hear(GpuAccounts& gpus, const Place& place, const ResidencyReport& said, bo
   return parker.there < before;
 }
 
-bool make_way(Registry& registry, GpuAccounts& gpus, std::size_t gpu, std::uint64_t more,
-              Time now) {
+bool make_way(Registry& registry, GpuAccounts& gpus, std::size_t gpu, std::uint64_t more, Time now,
+              std::uint64_t beyond) {
   gpus.read_credits(gpu);
   const std::uint64_t way = gpus[gpu].account.in_the_way(more);
   if (way == 0) return false;
@@ -163,7 +163,7 @@ bool make_way(Registry& registry, GpuAccounts& gpus, std::size_t gpu, std::uint6
     parker = policy::reported(parker, said.parked_bytes, fails(said), now);
     parkers.push_back(&parker);
   }
-  const bool can = policy::make_way(parkers, way, now);
+  const bool can = policy::make_way(parkers, {way, beyond}, now);
   for (const Place& each : places) {
     ResidencyOrder& order = each.state().residency_order;
     if (order.park_bytes == each.state().parker.allowed) continue;

@@ -36,8 +36,10 @@ void withdraw(Client::Lane& state, ResidencyOrder& order, Time now);
 bool hear(GpuAccounts& gpus, const Place& place, const ResidencyReport& said, bool anew, Time now);
 
 // So much more of the GPU is needed than is held there now, so what is parked makes way as far as
-// that is necessary. True: it is on its way. False: nothing is in the way, or it can't.
-bool make_way(Registry& registry, GpuAccounts& gpus, std::size_t gpu, std::uint64_t more, Time now);
+// that is necessary. True: it is on its way. False: nothing is in the way, or it can't. A job that
+// allocates may take `beyond` as well soon: for a part of that, way is made in advance.
+bool make_way(Registry& registry, GpuAccounts& gpus, std::size_t gpu, std::uint64_t more, Time now,
+              std::uint64_t beyond = 0);
 // The same, at each look, for all that is promised and asked for.
 void follow(Registry& registry, GpuAccounts& gpus, Time now);
 

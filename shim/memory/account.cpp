@@ -19,6 +19,8 @@ constexpr std::uint64_t kLargePage = 2u << 20;
 // Up to this size the pieces of a page lie so close that the gap behind the last counts for little.
 constexpr std::uint64_t kLargestClosePiece = 512u << 10;
 constexpr timespec kAskAgain = {0, 100 * 1000 * 1000};
+// Where the room for it is on its way.
+constexpr timespec kAskAgainSoon = {0, 5 * 1000 * 1000};
 // Somebody else may take what was just granted to us. So often in a row, it is not chance.
 constexpr int kMostGrants = 64;
 
@@ -163,7 +165,7 @@ CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim) {
     // The monitor ends this wait by its verdict; a monitor that goes away ends it too.
     if (!answered || answer.verdict != wire::kWait) return refuse(lane, bytes, answer.lacks);
     const Outside outside;
-    ::nanosleep(&kAskAgain, nullptr);
+    ::nanosleep(answer.lacks == wire::kParkedMakesWay ? &kAskAgainSoon : &kAskAgain, nullptr);
   }
   return CUDA_SUCCESS;
 }

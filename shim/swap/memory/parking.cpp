@@ -1,5 +1,7 @@
 #include "shim/swap/memory/parking.h"
 
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "shim/log.h"
@@ -17,15 +19,45 @@ constinit State g_state;
 
 CUmemLocation gpu(unsigned lane) { return {CU_MEM_LOCATION_TYPE_DEVICE, {static_cast<int>(lane)}}; }
 
-// What is made of it so far is given back. The driver's first complaint.
-CUresult undo(const Piece& piece, bool mapped) {
-  CUresult result = mapped ? driver().cuMemUnmap(piece.at, piece.bytes) : CUDA_SUCCESS;
-  if (piece.handle != 0) {
-    const CUresult released = driver().cuMemRelease(piece.handle);
-    if (result == CUDA_SUCCESS) result = released;
+}  // namespace
+
+struct Slab {
+  CUdeviceptr at = 0;
+  std::uint64_t bytes = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  bool mapped = false;
+  unsigned lane = 0;    // whose memory is in it
+  unsigned pieces = 0;  // that are taken
+};
+
+namespace {
+
+CUresult make(Slab& slab) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = gpu(g_state.on[slab.lane].load());
+  const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
+  if (result != CUDA_SUCCESS) slab.at = 0;
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuMemCreate(&slab.handle, slab.bytes, &properties, 0);
+    if (result != CUDA_SUCCESS) slab.handle = 0;
   }
-  const CUresult freed = driver().cuMemAddressFree(piece.at, piece.bytes);
-  return result == CUDA_SUCCESS ? freed : result;
+  if (result == CUDA_SUCCESS) {
+    result = driver().cuMemMap(slab.at, slab.bytes, 0, slab.handle, 0);
+    slab.mapped = result == CUDA_SUCCESS;
+  }
+  if (result != CUDA_SUCCESS) return result;
+  return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
+}
+
+// What is made of it so far is given back. The driver's first complaint.
+CUresult undo(const Slab& slab) {
+  CUresult result = slab.mapped ? driver().cuMemUnmap(slab.at, slab.bytes) : CUDA_SUCCESS;
+  const auto note = [&](CUresult next) { result = result == CUDA_SUCCESS ? next : result; };
+  if (slab.handle != 0) note(driver().cuMemRelease(slab.handle));
+  if (slab.at != 0) note(driver().cuMemAddressFree(slab.at, slab.bytes));
+  return result;
 }
 
 }  // namespace
@@ -39,44 +71,44 @@ void count(unsigned lane, unsigned on, std::uint64_t bytes) {
 
 void uncount(unsigned lane, std::uint64_t bytes) { g_state.bytes[lane].fetch_sub(bytes); }
 
-CUresult take(unsigned lane, std::uint64_t bytes, Piece& piece) {
-  Piece fresh{.bytes = bytes, .lane = lane};
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = gpu(g_state.on[lane].load());
-  const CUmemAccessDesc access{gpu(lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  CUresult result = driver().cuMemAddressReserve(&fresh.at, bytes, 0, 0, 0);
+CUresult take(unsigned lane, Piece* pieces, unsigned count) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < count; ++i) bytes += pieces[i].bytes;
+  auto* slab = static_cast<Slab*>(::calloc(1, sizeof(Slab)));
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (slab != nullptr) {
+    *slab = {.bytes = bytes, .lane = lane, .pieces = count};
+    result = make(*slab);
+    if (result != CUDA_SUCCESS) undo(*slab);
+  }
   if (result != CUDA_SUCCESS) {
+    ::free(slab);
     uncount(lane, bytes);
+    for (unsigned i = 0; i < count; ++i) pieces[i] = {};
     return result;
   }
-  bool mapped = false;
-  result = driver().cuMemCreate(&fresh.handle, bytes, &properties, 0);
-  if (result != CUDA_SUCCESS) fresh.handle = 0;
-  if (result == CUDA_SUCCESS) {
-    result = driver().cuMemMap(fresh.at, bytes, 0, fresh.handle, 0);
-    mapped = result == CUDA_SUCCESS;
+  CUdeviceptr at = slab->at;
+  for (unsigned i = 0; i < count; ++i) {
+    pieces[i].at = at;
+    pieces[i].slab = slab;
+    at += pieces[i].bytes;
   }
-  if (result == CUDA_SUCCESS) result = driver().cuMemSetAccess(fresh.at, bytes, &access, 1);
-  if (result == CUDA_SUCCESS) {
-    piece = fresh;
-    return result;
-  }
-  undo(fresh, mapped);
-  uncount(lane, bytes);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 void give_back(Piece& piece) {
   if (!piece) return;
-  const CUresult result = undo(piece, true);
+  Slab* slab = piece.slab;
+  piece = {};
+  if (--slab->pieces != 0) return;
+  const CUresult result = undo(*slab);
   if (result != CUDA_SUCCESS) {
     log_line(Level::kError, "swap: %llu bytes on GPU %u could not be given back: driver %d",
-             static_cast<unsigned long long>(piece.bytes), g_state.on[piece.lane].load(),
+             static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
              static_cast<int>(result));
   }
-  uncount(piece.lane, piece.bytes);
-  piece = {};
+  uncount(slab->lane, slab->bytes);
+  ::free(slab);
 }
 
 void clear() { renew(g_state); }

@@ -1,12 +1,16 @@
 // Parking: memory of another GPU for what is swapped out (--park).
 //
-// Concept. A piece is memory on the neighbour, as large as the chunk that it holds, mapped at
-// addresses of its own. The GPU that the chunk left reads and writes it there, over NVLink. The
-// process needs nothing else on the neighbour, in particular no context. Each piece is given back
-// by itself, so the neighbour has its room again as soon as it is wanted.
+// Concept. A *slab* is memory on the neighbour, mapped at addresses of its own. The GPU that the
+// chunks left reads and writes it there, over NVLink. The process needs nothing else on the
+// neighbour, in particular no context. A slab has a *piece* for each of a few chunks, and is as
+// large as these are together. The driver needs longer to make and map memory of the neighbour than
+// the link to copy a chunk, and about as long for a large slab as for a small one. The neighbour
+// has its room again when the last piece of a slab is given back.
 //
-// The monitor says how much may be there (abi.h: park_bytes). Who takes a piece has counted it
-// before: the monitor never sees less than there is.
+//     slab     ├── piece (32 MiB) ──┼── piece (32 MiB) ──┼ … one handle, one mapping
+//
+// The monitor says how much may be there (abi.h: park_bytes). Who takes pieces has counted them
+// before, and they count until their slab is given back: the monitor never sees less than there is.
 //
 // Threading: take() by the mover's thread of the GPU; the rest by whoever holds the ranges
 // (range_table.h). The numbers are atomics.
@@ -18,11 +22,12 @@
 
 namespace switchyard::shim::swap::parking {
 
+struct Slab;
+
 struct Piece {
   CUdeviceptr at = 0;  // 0: none
   std::uint64_t bytes = 0;
-  CUmemGenericAllocationHandle handle = 0;
-  unsigned lane = 0;  // whose memory is in it
+  Slab* slab = nullptr;
   explicit operator bool() const { return at != 0; }
 };
 
@@ -38,9 +43,10 @@ Parked parked(unsigned lane);
 void count(unsigned lane, unsigned on, std::uint64_t bytes);
 void uncount(unsigned lane, std::uint64_t bytes);
 
-// A piece of `bytes`, which were counted. Fails with the driver's complaint, and counts it off.
-CUresult take(unsigned lane, std::uint64_t bytes, Piece& piece);
-// Gives it back, if there is one. pre: no copy reads or writes it.
+// Pieces for memory of `lane`, in a slab of their own. Each says its bytes, which were counted.
+// Fails with the driver's complaint: then there are none, and they are counted off.
+CUresult take(unsigned lane, Piece* pieces, unsigned count);
+// Gives one back, if there is one. pre: no copy reads or writes it.
 void give_back(Piece& piece);
 
 // In a forked child: the parent's pieces are not there.

@@ -354,12 +354,14 @@ Input Executor::move_on(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   const std::uint64_t limit = seen.detaches ? 0 : seen.park_limit;
   const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
+  const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept_now(lane_);
+  const std::uint64_t part = moves_on_at_once(excess, room, pinned_pool::kSlab);
   // What finds no room stays parked.
-  find_room(lane_, excess + spare_, kept_now(lane_));
+  find_room(lane_, part + spare_, kept_now(lane_));
   Moved on;
   {
     const ChunksLock held;
-    on = swap::move_on(lane_, excess, residency_page::parked_left);
+    on = swap::move_on(lane_, part, residency_page::parked_left);
   }
   note("on to the host", on, begun);
   Input input = moved(seen, on);
@@ -476,13 +478,16 @@ void Executor::count_in(const Moved& moved, std::uint64_t begun) const {
 
 void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) const {
   if (moved.copied + moved.skipped == 0) return;
-  log_line(Level::kDebug,
-           "swap on GPU %u: %s in %llu us, %llu MiB copied, %llu MiB known or zero, %llu MiB in "
-           "memory of another job",
-           lane_, way, static_cast<unsigned long long>((monotonic_ns() - begun) / 1000),
-           static_cast<unsigned long long>(moved.copied >> 20),
-           static_cast<unsigned long long>(moved.skipped >> 20),
-           static_cast<unsigned long long>(moved.taken >> 20));
+  const auto us = [](std::uint64_t ns) { return static_cast<unsigned long long>(ns / 1000); };
+  const auto mib = [](std::uint64_t bytes) { return static_cast<unsigned long long>(bytes >> 20); };
+  log_line(
+      Level::kDebug,
+      "swap on GPU %u: %s in %llu us (%llu making memory, %llu waiting for copies, %llu giving "
+      "memory back), %llu MiB copied, %llu MiB of that parked, %llu MiB known or zero, %llu MiB "
+      "in memory of another job",
+      lane_, way, us(monotonic_ns() - begun), us(moved.made_ns), us(moved.waited_ns),
+      us(moved.gave_ns), mib(moved.copied), mib(moved.parked), mib(moved.skipped),
+      mib(moved.taken));
 }
 
 }  // namespace switchyard::shim::swap::residency

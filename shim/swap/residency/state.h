@@ -180,6 +180,15 @@ inline constexpr std::uint64_t kLeastPart = 32u << 20;
 // pre: the event is one that can come in this state: of the last action, or kLook or kContextMade.
 Step next(const Residency& from, const Input& input, std::uint64_t now_ns);
 
+// How much of `excess` moves on to the host at a time, where that has pinned memory for `room`.
+// Somebody waits: what finds room moves at once, and the rest by `slab`, as memory is pinned. To
+// pin it for 4 GiB takes about a second.
+constexpr std::uint64_t moves_on_at_once(std::uint64_t excess, std::uint64_t room,
+                                         std::uint64_t slab) {
+  const std::uint64_t most = room < slab ? slab : room;
+  return excess < most ? excess : most;
+}
+
 // Whether work is admitted.
 constexpr bool admits(State state) {
   return state == State::kResident || state == State::kNoContext;

@@ -50,7 +50,10 @@ class MoveOn {
   // The oldest copy has arrived, or failed: then its chunk stays parked.
   void land() {
     Flight flight = flights_[oldest_ % kDepth];
-    if (moved_.stop != Stop::kDriver) fail(stream_.wait(oldest_));
+    if (moved_.stop != Stop::kDriver) {
+      const Spending spending(moved_.waited_ns);
+      fail(stream_.wait(oldest_));
+    }
     ++oldest_;
     if (moved_.stop == Stop::kDriver) {
       stream_.wait_for_all();  // nothing may write into a piece that is given back
@@ -58,6 +61,7 @@ class MoveOn {
       return;
     }
     flight.chunk->host = flight.to;
+    const Spending spending(moved_.gave_ns);
     parking::give_back(flight.chunk->parked);
     moved_.copied += flight.chunk->bytes;
     left_(lane_);
@@ -83,9 +87,13 @@ pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
 Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane)) {
   MoveOn move_on(lane, left);
   std::uint64_t begun = 0;
+  const parking::Slab* last = nullptr;
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr, const Range&) {
-    if (!chunk.parked || begun >= bytes || move_on.failed()) return;
+    if (!chunk.parked || move_on.failed()) return;
+    // The room of a slab is free when all of it has left.
+    if (begun >= bytes && chunk.parked.slab != last) return;
     begun += chunk.bytes;
+    last = chunk.parked.slab;
     move_on.put(chunk);
   });
   return move_on.finish();

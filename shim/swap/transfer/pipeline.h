@@ -9,7 +9,8 @@
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
 // A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
-// Those that must leave it again move on to the host, while the rest of the process stays held.
+// Memory there is made for one chunk first, then for more and more of them in one go. Those that
+// must leave it again move on to the host, while the rest of the process stays held.
 //
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made
 // anew.
@@ -22,6 +23,7 @@
 
 #include <cstdint>
 
+#include "shim/clock.h"
 #include "shim/driver.h"
 #include "shim/no_copy.h"
 #include "shim/swap/memory/range_table.h"
@@ -42,6 +44,10 @@ struct Moved {
   std::uint64_t taken = 0;           // of what came, in memory that another job handed over
   std::uint64_t parked = 0;          // of what was copied: to another GPU, or from there
   CUresult unparked = CUDA_SUCCESS;  // why the driver gave no memory on that GPU
+  // Of the mover's time, in nanoseconds: for the log.
+  std::uint64_t made_ns = 0;    // making memory and mapping it
+  std::uint64_t waited_ns = 0;  // for copies
+  std::uint64_t gave_ns = 0;    // unmapping memory and giving it back
 };
 
 // Asked before each chunk is parked: whether so much more of the GPU's memory may be, and then it
@@ -55,8 +61,8 @@ inline bool parks_nothing(unsigned, std::uint64_t) { return false; }
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
                MayPark may_park = parks_nothing);
 
-// Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU; `left`
-// is told after each. pre: as above.
+// Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU, and
+// with them what is in the same slabs; `left` is told after each. pre: as above.
 Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane));
 
 // Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for
@@ -80,6 +86,19 @@ CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
 
 inline constexpr unsigned kDepth = 4;
+// So many chunks at most are given access, or memory of another GPU, by one call.
+inline constexpr unsigned kLongestRun = 8;
+
+// Adds the time of its scope to a sum.
+class Spending : NoCopy {
+ public:
+  explicit Spending(std::uint64_t& sum_ns) : sum_ns_(sum_ns), begun_ns_(monotonic_ns()) {}
+  ~Spending() { sum_ns_ += monotonic_ns() - begun_ns_; }
+
+ private:
+  std::uint64_t& sum_ns_;
+  std::uint64_t begun_ns_;
+};
 
 // What the copies of one move run on: a stream, with as many events as copies may be in flight. It
 // lives for one move: the context that it was made in may end before the next.

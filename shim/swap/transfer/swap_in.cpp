@@ -25,6 +25,13 @@ void settle(Chunk& chunk) {
   if (chunk.digest == Digest{}) pinned_pool::give_back(chunk.host);
 }
 
+void arrive(Chunk& chunk, Moved& moved) {
+  (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;
+  if (chunk.parked) moved.parked += chunk.bytes;
+  const Spending spending(moved.gave_ns);
+  settle(chunk);
+}
+
 Stop stop_of(CUresult failure) {
   return failure == CUDA_ERROR_OUT_OF_MEMORY ? Stop::kNoDeviceRoom : Stop::kDriver;
 }
@@ -42,10 +49,10 @@ class SwapIn {
     const bool comes = chunk.handle == 0;
     if (comes && !bring_one(chunk, address, range.properties)) return;
     const Access access = access_of(range);
-    if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
+    if (run_.count != 0 && (address != end() || access.peers != access_.peers)) fill_all();
     access_ = access;
-    run_[count_++] = {&chunk, address, comes};
-    if (count_ == longest_) {
+    run_.each[run_.count++] = {&chunk, address, comes};
+    if (run_.count == longest_) {
       fill_all();
       longest_ = std::min(2 * longest_, kLongestRun);
     }
@@ -78,7 +85,6 @@ class SwapIn {
   }
 
  private:
-  static constexpr unsigned kLongestRun = 8;
   // Without a chunk that comes. A whole second: the donor's digests stand behind others' kernels.
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
@@ -88,21 +94,31 @@ class SwapIn {
     CUdeviceptr address = 0;
     bool came = false;
   };
+  struct Run {
+    Brought each[kLongestRun];  // they follow each other
+    unsigned count = 0;
+  };
 
-  CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
+  CUdeviceptr end() const {
+    const Brought& last = run_.each[run_.count - 1];
+    return last.address + last.chunk->bytes;
+  }
 
   void stop(CUresult failure) {
     moved_.result = failure;
     moved_.stop = stop_of(failure);
   }
 
+  void stop_by_driver(CUresult failure) {
+    moved_.stop = Stop::kDriver;
+    moved_.result = failure;
+  }
+
   // After a failure of the driver's nothing more is copied.
   void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
     const CUresult filled = fill(chunk, address, stream_.stream());
-    if (filled == CUDA_SUCCESS) return;
-    moved_.stop = Stop::kDriver;
-    moved_.result = filled;
+    if (filled != CUDA_SUCCESS) stop_by_driver(filled);
   }
 
   void accept(const handover::Arrival& next) {
@@ -116,7 +132,7 @@ class SwapIn {
 
   // Who waits for room has given all to the copies before.
   bool may_come(std::uint64_t bytes) {
-    if (count_ != 0 && may_come_(lane_, bytes, false)) return true;
+    if (run_.count != 0 && may_come_(lane_, bytes, false)) return true;
     fill_all();
     return moved_.stop == Stop::kNothing && may_come_(lane_, bytes, true);
   }
@@ -126,6 +142,7 @@ class SwapIn {
     full_ = full_ || moved_.stop != Stop::kNothing || !may_come(chunk.bytes);
     if (full_) return false;
     resident_(lane_, signed_bytes(chunk));
+    const Spending spending(moved_.made_ns);
     const CUresult brought = bring(chunk, address, properties);
     if (brought == CUDA_SUCCESS) return true;
     resident_(lane_, -signed_bytes(chunk));
@@ -134,20 +151,49 @@ class SwapIn {
   }
 
   void fill_all() {
-    if (count_ == 0) return;
-    const CUresult permitted = permit(run_[0].address, end() - run_[0].address, access_);
-    for (unsigned i = 0; i < count_; ++i) {
-      Chunk& chunk = *run_[i].chunk;
+    if (run_.count == 0) return;
+    const CUresult permitted = permit_run();
+    for (unsigned i = 0; i < run_.count; ++i) {
+      const Brought& brought = run_.each[i];
+      Chunk& chunk = *brought.chunk;
       chunk.contents_pending = true;
       if (permitted == CUDA_SUCCESS) {
-        begin_to_fill(chunk, run_[i].address);
-      } else if (run_[i].came && send_away(chunk, run_[i].address)) {
+        begin_to_fill(chunk, brought.address);
+      } else if (brought.came && send_away(chunk, brought.address)) {
         chunk.contents_pending = false;
         resident_(lane_, -signed_bytes(chunk));
       }
     }
     if (permitted != CUDA_SUCCESS) stop(permitted);
-    count_ = 0;
+    if (permitted == CUDA_SUCCESS) note_filled();
+    run_.count = 0;
+  }
+
+  CUresult permit_run() {
+    const Spending spending(moved_.made_ns);
+    const CUdeviceptr begin = run_.each[0].address;
+    return permit(begin, end() - begin, access_);
+  }
+
+  // Its copies are in flight. What older ones came from is given back meanwhile: for memory of
+  // another GPU that takes as long as a copy.
+  void note_filled() {
+    if (next_ - oldest_ == kDepth) settle_oldest();
+    if (moved_.stop == Stop::kDriver) return;
+    const CUresult marked = stream_.mark(next_);
+    if (marked != CUDA_SUCCESS) return stop_by_driver(marked);
+    filled_[next_++ % kDepth] = run_;
+  }
+
+  void settle_oldest() {
+    const Run& run = filled_[oldest_ % kDepth];
+    CUresult arrived = CUDA_SUCCESS;
+    {
+      const Spending spending(moved_.waited_ns);
+      arrived = stream_.wait(oldest_++);
+    }
+    if (arrived != CUDA_SUCCESS) return stop_by_driver(arrived);
+    for (unsigned i = 0; i < run.count; ++i) arrive(*run.each[i].chunk, moved_);
   }
 
   unsigned lane_;
@@ -156,10 +202,12 @@ class SwapIn {
   Resident resident_;
   Moved moved_;
   bool full_ = false;
-  Brought run_[kLongestRun];  // they follow each other
-  unsigned count_ = 0;
+  Run run_;
   unsigned longest_ = 1;  // the first shall be copied soon
   Access access_ = {};    // of what is in the run
+  Run filled_[kDepth];    // in flight
+  unsigned oldest_ = 0;
+  unsigned next_ = 0;
 };
 
 }  // namespace
@@ -190,7 +238,11 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   swap_in.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });
   Moved moved = swap_in.finish();
-  const CUresult arrived = stream.stream() != nullptr ? stream.wait_for_all() : CUDA_SUCCESS;
+  CUresult arrived = CUDA_SUCCESS;
+  if (stream.stream() != nullptr) {
+    const Spending spending(moved.waited_ns);
+    arrived = stream.wait_for_all();
+  }
   if (moved.stop == Stop::kNothing && arrived != CUDA_SUCCESS) {
     moved.stop = Stop::kDriver;
     moved.result = arrived;
@@ -199,9 +251,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
     if (!chunk.contents_pending) return;
     if (copied && arrived == CUDA_SUCCESS) {
-      (chunk.zero ? moved.skipped : moved.copied) += chunk.bytes;
-      if (chunk.parked) moved.parked += chunk.bytes;
-      settle(chunk);
+      arrive(chunk, moved);
     } else if (send_away(chunk, address)) {
       chunk.contents_pending = false;
       resident(lane, -signed_bytes(chunk));

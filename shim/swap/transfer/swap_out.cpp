@@ -1,5 +1,7 @@
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/parking.h"
 #include "shim/swap/transfer/digest.h"
@@ -11,7 +13,7 @@ namespace {
 
 std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
 
-// A chunk whose copy is in flight.
+// A chunk whose copy is in flight, or waits for its place.
 struct Flight {
   Chunk* chunk = nullptr;
   CUdeviceptr address = 0;
@@ -40,6 +42,7 @@ class SwapOut {
   }
 
   Moved finish() {
+    park_run();
     while (oldest_ != next_) land();
     return moved_;
   }
@@ -63,17 +66,53 @@ class SwapOut {
 
   // `now`: zeros when it isn't known.
   void copy(Chunk& chunk, CUdeviceptr address, const Digest& now) {
-    if (next_ - oldest_ == kDepth) land();
+    const Flight flight{
+        .chunk = &chunk, .address = address, .digest = now, .first = digests_.first()};
+    if (moved_.unparked != CUDA_SUCCESS || !may_park_(lane_, chunk.bytes)) {
+      begin(flight);
+      return;
+    }
+    run_[waiting_++] = flight;
+    if (waiting_ == longest_) park_run();
+  }
+
+  // Those that wait begin to leave for another GPU, or for the host where that has no memory.
+  void park_run() {
+    if (waiting_ == 0) return;
+    parking::Piece pieces[kLongestRun];
+    for (unsigned i = 0; i < waiting_; ++i) {
+      pieces[i].bytes = run_[i].chunk->bytes;
+      if (failed()) parking::uncount(lane_, pieces[i].bytes);
+    }
     if (failed()) return;
-    Flight flight{.chunk = &chunk, .address = address, .digest = now, .first = digests_.first()};
+    {
+      const Spending spending(moved_.made_ns);
+      moved_.unparked = parking::take(lane_, pieces, waiting_);
+    }
+    for (unsigned i = 0; i < waiting_; ++i) {
+      run_[i].parked = pieces[i];
+      begin(run_[i]);
+    }
+    waiting_ = 0;
+    longest_ = std::min(2 * longest_, kLongestRun);
+  }
+
+  void begin(Flight flight) {
+    if (next_ - oldest_ == kDepth) land();
+    if (failed()) {
+      parking::give_back(flight.parked);
+      return;
+    }
+    const CUdeviceptr address = flight.address;
+    const std::uint64_t bytes = flight.chunk->bytes;
     if (!find_place(flight)) {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
-    CUresult result = flight.parked ? driver().cuMemcpyDtoDAsync_v2(flight.parked.at, address,
-                                                                    chunk.bytes, stream_.stream())
-                                    : driver().cuMemcpyDtoHAsync_v2(flight.to.at, address,
-                                                                    chunk.bytes, stream_.stream());
+    CUresult result =
+        flight.parked
+            ? driver().cuMemcpyDtoDAsync_v2(flight.parked.at, address, bytes, stream_.stream())
+            : driver().cuMemcpyDtoHAsync_v2(flight.to.at, address, bytes, stream_.stream());
     if (result == CUDA_SUCCESS) result = stream_.mark(next_);
     flights_[next_++ % kDepth] = flight;
     fail(result);
@@ -81,12 +120,9 @@ class SwapOut {
     if (!digests_.trusted() && flight.first != Digest{}) land();
   }
 
-  // On another GPU, as far as that may be, else in the host.
+  // In the host, unless it has one on another GPU.
   bool find_place(Flight& flight) {
     Chunk& chunk = *flight.chunk;
-    if (moved_.unparked == CUDA_SUCCESS && may_park_(lane_, chunk.bytes)) {
-      moved_.unparked = parking::take(lane_, chunk.bytes, flight.parked);
-    }
     if (flight.parked) {
       pinned_pool::give_back(chunk.host);  // of older contents
       return true;
@@ -112,7 +148,10 @@ class SwapOut {
   // The oldest copy has arrived, or failed: then its chunk stays.
   void land() {
     Flight flight = flights_[oldest_ % kDepth];
-    if (!failed()) fail(stream_.wait(oldest_));
+    if (!failed()) {
+      const Spending spending(moved_.waited_ns);
+      fail(stream_.wait(oldest_));
+    }
     ++oldest_;
     if (failed()) {
       stream_.wait_for_all();  // nothing may write into a piece that is given back
@@ -138,6 +177,7 @@ class SwapOut {
   }
 
   bool leave(Chunk& chunk, CUdeviceptr address) {
+    const Spending spending(moved_.gave_ns);
     const CUmemGenericAllocationHandle handle = chunk.handle;
     if (!send_away(chunk, address)) {
       chunk.zero = chunk.zero && chunk.contents_pending;
@@ -158,6 +198,9 @@ class SwapOut {
   Flight flights_[kDepth] = {};
   unsigned oldest_ = 0;
   unsigned next_ = 0;
+  Flight run_[kLongestRun] = {};  // to be parked, and counted already
+  unsigned waiting_ = 0;
+  unsigned longest_ = 1;  // the first shall be copied soon
   Moved moved_;
 };
 

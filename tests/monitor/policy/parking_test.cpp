@@ -54,18 +54,18 @@ TEST(ParkingTable, OnceAllHasLeftItHoldsWhatIsThere) {
 TEST(ParkingTable, WhenAJobLacksTheRoomItMakesWay) {
   Parker parker = parks(4 * kGiB, 4 * kGiB);
   Parker* const all[] = {&parker};
-  EXPECT_TRUE(make_way(all, kGiB, kNow));
+  EXPECT_TRUE(make_way(all, {kGiB}, kNow));
   EXPECT_EQ(parker.allowed, 3 * kGiB);
   EXPECT_EQ(parker.held(), 4 * kGiB) << "until it has left";
   EXPECT_EQ(state_of(parker, kNow), Parking::kMakesWay);
-  EXPECT_TRUE(make_way(all, kGiB, kNow));
+  EXPECT_TRUE(make_way(all, {kGiB}, kNow));
   EXPECT_EQ(parker.allowed, 3 * kGiB) << "it is on its way already";
 }
 
 TEST(ParkingTable, WhatIsAllowedAndNotThereIsFreeAtOnce) {
   Parker parker = parks(4 * kGiB, kGiB);
   Parker* const all[] = {&parker};
-  EXPECT_TRUE(make_way(all, 3 * kGiB, kNow));
+  EXPECT_TRUE(make_way(all, {3 * kGiB}, kNow));
   EXPECT_EQ(parker.held(), kGiB);
   EXPECT_EQ(state_of(parker, kNow), Parking::kParks);
 }
@@ -100,10 +100,10 @@ TEST(ParkingTable, OnceSomeHasLeftItIsStuckNoLonger) {
 TEST(ParkingTable, TheStuckAreAskedAndNotCountedOn) {
   Parker stuck = reported(makes_way(2 * kGiB), 4 * kGiB, true, kNow);
   Parker* const alone[] = {&stuck};
-  EXPECT_FALSE(make_way(alone, kGiB, kNow));
+  EXPECT_FALSE(make_way(alone, {kGiB}, kNow));
   Parker other = parks(kGiB, kGiB);
   Parker* const both[] = {&stuck, &other};
-  EXPECT_TRUE(make_way(both, kGiB, kNow));
+  EXPECT_TRUE(make_way(both, {kGiB}, kNow));
   EXPECT_EQ(other.allowed, 0u);
 }
 
@@ -111,7 +111,7 @@ TEST(ParkingTable, WhoHoldsMostComesFirst) {
   Parker small = parks(kGiB, kGiB);
   Parker large = parks(4 * kGiB, 4 * kGiB);
   Parker* const all[] = {&small, &large};
-  EXPECT_TRUE(make_way(all, 3 * kGiB, kNow));
+  EXPECT_TRUE(make_way(all, {3 * kGiB}, kNow));
   EXPECT_EQ(small.allowed, kGiB);
   EXPECT_EQ(large.allowed, kGiB);
 }
@@ -119,7 +119,50 @@ TEST(ParkingTable, WhoHoldsMostComesFirst) {
 TEST(ParkingTable, MoreThanTheyHaveTheyCannotGive) {
   Parker parker = parks(kGiB, kGiB);
   Parker* const all[] = {&parker};
-  EXPECT_FALSE(make_way(all, 2 * kGiB, kNow));
+  EXPECT_FALSE(make_way(all, {2 * kGiB}, kNow));
+}
+
+TEST(ParkingTable, AStepIsLargerThanWhatAJobThatAllocatesLacksNow) {
+  constexpr std::uint64_t kGpu = 140 * kGiB;
+  EXPECT_EQ(step_for({kGiB / 2, kGpu}, 0), kLeastStep);
+  EXPECT_EQ(step_for({9 * kGiB, kGpu}, 0), 9 * kGiB);
+  EXPECT_EQ(step_for({kGiB / 2, kGpu}, 6 * kGiB), 12 * kGiB) << "it goes on allocating";
+  EXPECT_EQ(step_for({kGiB, 2 * kGiB}, 6 * kGiB), 3 * kGiB) << "no more than its quota";
+  EXPECT_EQ(step_for({kGiB, 0}, 6 * kGiB), kGiB) << "what was promised is known";
+}
+
+// 17 GiB in pieces of 512 MiB: few of them find nothing on its way.
+TEST(ParkingTable, AJobThatAllocatesPieceByPieceIsMadeWayForInFewSteps) {
+  Parker parker = parks(20 * kGiB, 20 * kGiB);
+  Parker* const all[] = {&parker};
+  unsigned steps = 0;
+  for (std::uint64_t taken = 0; taken < 17 * kGiB; taken += kGiB / 2) {
+    const std::uint64_t before = parker.allowed;
+    const std::uint64_t left = 20 * kGiB - parker.there;
+    if (left < taken + kGiB / 2) {
+      EXPECT_TRUE(make_way(all, {taken + kGiB / 2 - left, 100 * kGiB}, kNow));
+      parker = reported(parker, parker.allowed, false, kNow);
+    }
+    if (parker.allowed != before) ++steps;
+  }
+  EXPECT_EQ(steps, 3u) << "4 GiB, 8 GiB and the rest";
+}
+
+TEST(ParkingTable, NoStepIsAddedToOneOnItsWay) {
+  Parker parker = parks(20 * kGiB, 20 * kGiB);
+  Parker* const all[] = {&parker};
+  EXPECT_TRUE(make_way(all, {kGiB, 100 * kGiB}, kNow));
+  EXPECT_TRUE(make_way(all, {kGiB, 100 * kGiB}, kNow)) << "who waits asks again";
+  EXPECT_EQ(parker.allowed, 20 * kGiB - kLeastStep);
+}
+
+TEST(ParkingTable, ALongTimeAfterAStepTheNextIsTheLeast) {
+  Parker parker = parks(20 * kGiB, 20 * kGiB);
+  Parker* const all[] = {&parker};
+  EXPECT_TRUE(make_way(all, {kGiB, 100 * kGiB}, kNow));
+  parker = reported(parker, parker.allowed, false, kNow);
+  EXPECT_TRUE(make_way(all, {kGiB, 100 * kGiB}, later(kMakesWayWithin)));
+  EXPECT_EQ(parker.allowed, 20 * kGiB - 2 * kLeastStep);
 }
 
 TEST(ParkingTable, WithNothingThereAndNothingAllowedThereIsNothing) {
@@ -162,7 +205,7 @@ TEST(ParkingLaws, WhatWasPromisedIsFreeOnceTheOthersDoAsTheyAreTold) {
     }
     ASSERT_LE(before, granted);
     const std::uint64_t way = roll(20) * kGiB;
-    const bool can = make_way(all, way, kNow);
+    const bool can = make_way(all, {way, roll(20) * kGiB}, kNow);
     std::uint64_t after = 0;
     for (Parker& each : parkers) {
       if (state_of(each, kNow) != Parking::kStuck) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <thread>
 
 #include "tests/shim/engine/world.h"
@@ -102,6 +103,16 @@ TEST_F(Account, UnderWaitTheMonitorEndsAWaitInVain) {
   world_.waits_first = 2;
   EXPECT_EQ(account::reserve(&lane(), 10 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   expect_balanced();
+}
+
+// A chunk of 32 MiB leaves another GPU in less than a millisecond.
+TEST_F(Account, WhoWaitsForParkedMemoryAsksOften) {
+  set_quota(10 * kMiB);
+  world_.waits_first = 20;
+  world_.lacks = wire::kParkedMakesWay;
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(account::reserve(&lane(), 11 * kMiB, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1)) << "20 times 5 ms";
 }
 
 TEST_F(Account, ANullLaneAndZeroBytesAreFree) {

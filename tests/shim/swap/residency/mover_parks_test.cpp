@@ -80,14 +80,24 @@ TEST_F(MoverParks, ItMovesOnWhenItMayParkLess) {
   let_park(kAll);
   ASSERT_TRUE(leaves());
   world_.wakes.store(0);
-  let_park(2 * kMiB2);
-  ASSERT_TRUE(run_until([&] { return told() == 2 * kMiB2; }));
-  EXPECT_GE(world_.wakes.load(), 3) << "the monitor is rung for each chunk";
+  let_park(3 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return told() == 3 * kMiB2; }));
+  EXPECT_GE(world_.wakes.load(), 2) << "the monitor is rung for each chunk";
   EXPECT_TRUE(is_away());
   EXPECT_EQ(error(), abi::kSwapFine);
   expect_told_right();
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_told_right();
+}
+
+TEST_F(MoverParks, WhatSharesAPieceOfMemoryMovesOnTogether) {
+  let_park(kAll);
+  ASSERT_TRUE(leaves());
+  let_park(2 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return told() <= 2 * kMiB2; }));
+  EXPECT_EQ(told(), kMiB2) << "two chunks lie in one, and half of it cannot be given back";
+  EXPECT_TRUE(is_away());
   expect_told_right();
 }
 

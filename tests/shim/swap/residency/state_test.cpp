@@ -270,6 +270,14 @@ TEST(ResidencyState, ItMovesOnBeforeMoreLeavesOrComes) {
   expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
 }
 
+TEST(ResidencyState, WhatMovesOnDoesNotWaitUntilHostMemoryForAllOfItIsPinned) {
+  constexpr std::uint64_t kGiB = 1u << 30;
+  EXPECT_EQ(moves_on_at_once(kGiB, 0, kGiB / 4), kGiB / 4);
+  EXPECT_EQ(moves_on_at_once(kGiB, kGiB / 2, kGiB / 4), kGiB / 2);
+  EXPECT_EQ(moves_on_at_once(kGiB, 2 * kGiB, kGiB / 4), kGiB);
+  EXPECT_EQ(moves_on_at_once(kGiB / 8, 0, kGiB / 4), kGiB / 8) << "no more than must";
+}
+
 TEST(ResidencyState, WhatComesBackIsParkedNoMoreAnyway) {
   Seen seen = parked(2 * kMiB, 0);
   seen.limited = false;
