@@ -17,7 +17,12 @@ struct State {
 };
 constinit State g_state;
 
-CUmemLocation gpu(unsigned lane) { return {CU_MEM_LOCATION_TYPE_DEVICE, {static_cast<int>(lane)}}; }
+CUmemLocation gpu(unsigned lane) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = static_cast<int>(lane);
+  return location;
+}
 
 }  // namespace
 
