@@ -26,6 +26,7 @@ struct Slab {
   unsigned char* base = nullptr;
   unsigned free_pages = 0;
   std::uint64_t taken[kPages / 64] = {};
+  bool unpinned = false;  // the mover's alone
 
   bool holds(const void* at) const {
     const auto* there = static_cast<const unsigned char*>(at);
@@ -54,6 +55,9 @@ struct Pool {
   // What is behind the last: none.
   Slab* find(const void* at) {
     return std::find_if(slabs, end(), [at](const Slab& slab) { return slab.holds(at); });
+  }
+  Slab* find_unpinned() {
+    return std::find_if(slabs, end(), [](const Slab& slab) { return slab.unpinned; });
   }
   Slab* end() { return slabs + count; }
   // All of a slab, or none of it: so that nobody takes of what is being given back.
@@ -130,10 +134,22 @@ CUresult pin(unsigned char* slab) {
   return driver().cuMemHostRegister_v2(slab, kSlab, CU_MEMHOSTREGISTER_PORTABLE);
 }
 
-bool unpin(unsigned char* slab) {
+// The driver waits for all work of the process.
+bool let_go(unsigned char* slab) {
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   return driver().cuMemHostUnregister != nullptr &&
          driver().cuMemHostUnregister(slab) == CUDA_SUCCESS;
+}
+
+bool pin_again(Slab& slab) {
+  const CUresult result = pin(slab.base);
+  slab.unpinned = result != CUDA_SUCCESS;
+  if (!slab.unpinned) return true;
+  static Once said;
+  log_once(said, Level::kWarn,
+           "swap: the driver does not pin host memory again, so copies are slow: %d",
+           static_cast<int>(result));
+  return false;
 }
 
 }  // namespace
@@ -229,15 +245,39 @@ bool drop(unsigned lane, unsigned number) {
     if (slab.free_pages != kPages) return false;
     pool.hand_out_all(slab, true);
   }
-  const bool let_go = unpin(slab.base);
-  if (let_go) ::munmap(slab.base, kSlab);
+  const bool gone = slab.unpinned || let_go(slab.base);
+  if (gone) ::munmap(slab.base, kSlab);
   const Locked locked(g_state.lock);
   pool.hand_out_all(slab, false);
-  if (!let_go) return false;
+  if (!gone) return false;
   std::move(&slab + 1, pool.end(), &slab);
   --pool.count;
   pool.free_pages -= kPages;
   return true;
+}
+
+void unpin(unsigned lane) {
+  Pool& pool = g_state.pools[lane];
+  for (Slab* slab = pool.slabs; slab != pool.end(); ++slab) {
+    if (!slab->unpinned) slab->unpinned = let_go(slab->base);
+  }
+}
+
+bool any_unpinned(unsigned lane) {
+  Pool& pool = g_state.pools[lane];
+  return pool.find_unpinned() != pool.end();
+}
+
+bool pin_next(unsigned lane) {
+  Pool& pool = g_state.pools[lane];
+  Slab* const next = pool.find_unpinned();
+  return next != pool.end() && pin_again(*next);
+}
+
+void pin_for_copy(const Piece& piece) {
+  Pool& pool = g_state.pools[piece.lane];
+  Slab* const slab = pool.find(piece.at);
+  if (slab != pool.end() && slab->unpinned) pin_again(*slab);
 }
 
 void clear() {

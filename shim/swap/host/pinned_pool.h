@@ -6,12 +6,16 @@
 // slab pieces are runs of 2 MiB. Slabs are kept while the job lives, unless another needs them:
 // then those that nothing is in are given back (pool_shrinking.h).
 //
+// A checkpoint of the process (checkpoint/checkpoint.h) would unpin and pin all of it while nothing
+// else goes on. So the slabs are unpinned before, and each is pinned again where a copy needs it,
+// while the copies of the one before still run.
+//
 // No slab is made beyond what the monitor allows (abi.h: host_limit_bytes), nor beyond what the
 // machine and this process's own cgroup have to spare: the host's out-of-memory killer takes whole
 // programs.
 //
-// Threading: any thread; one lock. grow(), drop() and the numbers of slabs of a GPU are for its
-// mover's thread alone.
+// Threading: any thread; one lock. grow(), drop(), what pins and unpins, and the numbers of slabs
+// of a GPU are for its mover's thread alone.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +39,7 @@ struct Piece {
 Piece take(unsigned lane, std::uint64_t bytes);
 void give_back(Piece& piece);
 
-// Pinned in all, and not handed out.
+// Of slabs in all, and not handed out.
 std::uint64_t pinned_bytes(unsigned lane);
 std::uint64_t free_bytes(unsigned lane);
 
@@ -56,6 +60,14 @@ std::uint64_t free_bytes_of(unsigned lane, unsigned slab);
 // Gives a slab back that nothing is handed out of. The driver waits for all work of the process
 // first. pre: as grow(). False: something is, or the driver refused; all is as it was.
 bool drop(unsigned lane, unsigned slab);
+
+// Unpins all slabs, which keep what is in them. pre: as grow().
+void unpin(unsigned lane);
+bool any_unpinned(unsigned lane);
+// Pins one of these again; false: there is none, or the driver refused. pre: as grow().
+bool pin_next(unsigned lane);
+// The same for the slab of a piece. A copy of memory that is not pinned is right, but slow.
+void pin_for_copy(const Piece& piece);
 
 // In a forked child: the parent's slabs are not mapped there.
 void clear();

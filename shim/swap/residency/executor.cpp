@@ -94,6 +94,7 @@ Error error_of(Stop stop) {
 
 // `kept`: what the pipeline gives up where it finds no room.
 bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
+  while (pinned_pool::pin_next(lane)) continue;
   // The limit may fall meanwhile.
   while (pinned_pool::free_bytes(lane) + kept < bytes) {
     if (!pinned_pool::grow(lane, residency_page::host_limit(lane))) return false;
@@ -229,7 +230,7 @@ std::uint64_t Executor::finish(const Step& step) {
       return shrink_pool() ? 0 : step.look_in_ns;
     case Action::kTendPool:
       // To pin a slab takes longer than to come back: while it is away its turn is near.
-      return shrink_pool() || grow_pool() ? 0 : step.look_in_ns;
+      return shrink_pool() || pin_pool() || grow_pool() ? 0 : step.look_in_ns;
     default:
       break;
   }
@@ -377,6 +378,7 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
 }
 
 Input Executor::take_contexts(const Seen& seen) {
+  if (context_.enter(lane_)) unpin_pool();
   context_.leave();
   result_ = checkpoint::take(lane_);
   return {.event = checkpoint::away() ? Event::kContextsTaken : Event::kContextsStay,

@@ -67,6 +67,9 @@ class Executor {
   // The host pool between moves (executor_pool.cpp).
   // The next move shall find its room.
   bool grow_pool();
+  // Before the contexts leave. What of it no copy needs on the way back is pinned between moves.
+  void unpin_pool() const;
+  bool pin_pool();
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
   // process before it lets go of host memory, work is held as for a move.
   bool shrink_pool();

@@ -3,6 +3,7 @@
 
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
+#include "shim/log.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/residency/executor.h"
 #include "shim/swap/residency/pool_shrinking.h"
@@ -35,6 +36,18 @@ bool Executor::grow_pool() {
   }
   residency_page::publish(lane_);
   return true;
+}
+
+void Executor::unpin_pool() const {
+  const std::uint64_t begun = monotonic_ns();
+  pinned_pool::unpin(lane_);
+  log_line(Level::kInfo, "host memory of GPU %u: %llu MiB unpinned in %llu us", lane_,
+           static_cast<unsigned long long>(pinned_pool::pinned_bytes(lane_) >> 20),
+           static_cast<unsigned long long>((monotonic_ns() - begun) / 1000));
+}
+
+bool Executor::pin_pool() {
+  return pinned_pool::any_unpinned(lane_) && context_.enter(lane_) && pinned_pool::pin_next(lane_);
 }
 
 bool Executor::shrink_pool() {

@@ -13,8 +13,10 @@ std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>
 
 CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
   if (chunk.zero) return driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream);
-  return chunk.parked ? driver().cuMemcpyDtoDAsync_v2(address, chunk.parked.at, chunk.bytes, stream)
-                      : driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
+  if (chunk.parked)
+    return driver().cuMemcpyDtoDAsync_v2(address, chunk.parked.at, chunk.bytes, stream);
+  pinned_pool::pin_for_copy(chunk.host);
+  return driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
 }
 
 // Its contents are on the device. Without a digest nobody could tell whether a copy is still right.

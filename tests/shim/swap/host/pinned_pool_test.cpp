@@ -364,5 +364,51 @@ TEST_F(HostPool, ASlabThatTheDriverDoesNotLetGoOfStaysInUse) {
   pinned_pool::give_back(piece);
 }
 
+TEST_F(HostPool, AnUnpinnedSlabKeepsWhatIsInItAndIsPinnedForACopy) {
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB);
+  std::memset(piece.at, 7, 2 * kMiB);
+  pinned_pool::pin_for_copy(piece);
+  EXPECT_EQ(own_.calls, 1) << "it is";
+  pinned_pool::unpin(0);
+  pinned_pool::unpin(0);
+  EXPECT_EQ(own_.unregistered.size(), 1u);
+  EXPECT_TRUE(pinned_pool::any_unpinned(0));
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab) << "it is the pool's";
+  EXPECT_EQ(static_cast<unsigned char*>(piece.at)[0], 7);
+  pinned_pool::pin_for_copy(piece);
+  pinned_pool::pin_for_copy(piece);
+  EXPECT_EQ(own_.calls, 2);
+  EXPECT_FALSE(pinned_pool::any_unpinned(0));
+  EXPECT_FALSE(pinned_pool::pin_next(0));
+  pinned_pool::give_back(piece);
+}
+
+TEST_F(HostPool, WhatTheDriverDoesNotPinAgainIsTriedAgain) {
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::unpin(0);
+  own_.result = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_FALSE(pinned_pool::pin_next(0));
+  EXPECT_TRUE(pinned_pool::any_unpinned(0));
+  own_.result = CUDA_SUCCESS;
+  EXPECT_TRUE(pinned_pool::pin_next(0));
+  EXPECT_FALSE(pinned_pool::any_unpinned(0));
+}
+
+TEST_F(HostPool, AnUnpinnedSlabIsGivenBackWithoutTheDriver) {
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  pinned_pool::unpin(0);
+  EXPECT_TRUE(pinned_pool::drop(0, 0));
+  EXPECT_EQ(own_.unregistered.size(), 1u);
+  EXPECT_FALSE(is_mapped(own_.at));
+}
+
+TEST_F(HostPool, ASlabThatTheDriverDoesNotUnpinIsPinnedStill) {
+  ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
+  own_.unregister_result = CUDA_ERROR_UNKNOWN;
+  pinned_pool::unpin(0);
+  EXPECT_FALSE(pinned_pool::any_unpinned(0));
+}
+
 }  // namespace
 }  // namespace switchyard::shim

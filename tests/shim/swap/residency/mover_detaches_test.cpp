@@ -7,6 +7,7 @@
 #include "shim/checkpoint/checkpoint.h"
 #include "shim/clock.h"
 #include "shim/inside.h"
+#include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/residency/residency_page.h"
 #include "tests/shim/swap/residency/mover_world.h"
 
@@ -46,6 +47,81 @@ TEST_F(MoverDetaches, TheContextsLeaveAfterTheMemoryAndComeBackBeforeIt) {
   EXPECT_TRUE(mover_.groups);
   expect_running();
   expect_told_right();
+}
+
+int g_pinned = 0;  // slabs
+
+// A checkpoint takes longer for each GiB that is pinned.
+TEST_F(MoverDetaches, NoSlabIsPinnedWhileTheContextsLeave) {
+  g_pinned = 1;  // of the world's
+  g_driver.cuMemHostUnregister = [](void*) {
+    EXPECT_NE(g_world->context, nullptr);
+    EXPECT_EQ(g_mover->process, CU_PROCESS_STATE_RUNNING);
+    --g_pinned;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
+    EXPECT_NE(g_world->context, nullptr);
+    EXPECT_EQ(g_mover->process, CU_PROCESS_STATE_RUNNING);
+    ++g_pinned;
+    return CUDA_SUCCESS;
+  };
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  EXPECT_EQ(g_pinned, 0);
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_EQ(g_pinned, 1);
+  expect_told_right();
+}
+
+TEST_F(MoverDetaches, MemoryComesBackFromAHostThatIsNotPinnedAgain) {
+  static bool refuses = true;
+  static int asked = 0;
+  g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
+    ++asked;
+    return refuses ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  };
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_told_right();
+  EXPECT_TRUE(swap::pinned_pool::any_unpinned(0));
+  const int then = asked;
+  run_for(kSecond);
+  EXPECT_GT(asked, then) << "it is tried again between moves";
+  EXPECT_LT(asked, then + 20) << "and not all the time";
+  refuses = false;
+  run_for(kSecond);
+  EXPECT_FALSE(swap::pinned_pool::any_unpinned(0));
+}
+
+TEST_F(MoverDetaches, WhatLeavesNextFindsItsHostMemoryPinned) {
+  static bool refuses = true;
+  g_driver.cuMemHostRegister_v2 = [](void*, size_t, unsigned) {
+    return refuses ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  };
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  refuses = false;
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_FALSE(swap::pinned_pool::any_unpinned(0));
+}
+
+// What no copy needed on the way back is pinned between moves, before the next one.
+TEST_F(MoverDetaches, AFreeSlabIsPinnedAgainBetweenMoves) {
+  allow_host(2 * swap::pinned_pool::kSlab);
+  ASSERT_TRUE(swap::pinned_pool::grow(0, UINT64_MAX));
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  run_for(kSecond);
+  EXPECT_FALSE(swap::pinned_pool::any_unpinned(0));
 }
 
 // The movers of a process's other GPUs call the driver, too.
