@@ -22,6 +22,13 @@ void give_up(State& state, Time now) {
   enter(state, Phase::kShort, now);
 }
 
+// It does not take a whole window to see.
+bool has_collapsed(const State& state, double came, Time span) {
+  const double expected = state.expected * std::chrono::duration<double>(span).count();
+  return state.phase == Phase::kLong && span >= kShortWindow && expected >= kPlenty &&
+         came < expected / 2;
+}
+
 }  // namespace
 
 bool next(State& state, std::uint64_t launched, Time now) {
@@ -29,13 +36,14 @@ bool next(State& state, std::uint64_t launched, Time now) {
     begin_window(state, launched, now);
     return false;
   }
-  if (now - state.begun < kWindow) return false;
+  const Time span = now - state.begun;
   const std::uint64_t came = launched - state.at_begin;
-  const double seconds = std::chrono::duration<double>(now - state.begun).count();
+  const bool collapsed = has_collapsed(state, static_cast<double>(came), span);
+  if (span < kWindow && !collapsed) return false;
   begin_window(state, launched, now);
-  if (came < kEnough) return false;
+  if (came < kEnough && !collapsed) return false;
   const Phase before = state.phase;
-  state.last_rate = static_cast<double>(came) / seconds;
+  state.last_rate = static_cast<double>(came) / std::chrono::duration<double>(span).count();
   if (before == Phase::kShort) {
     state.expected = state.last_rate;
     if (now - state.since >= state.rest) enter(state, Phase::kLong, now);

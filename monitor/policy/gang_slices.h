@@ -18,6 +18,8 @@
 //     Long    less, later: its work may be another one           → Short   no rest
 //     any     too few collectives to tell, or counts went back   → the same
 //
+// A window is over before its time where less than a half came of kPlenty that were expected.
+//
 // Threading: a plain value.
 #pragma once
 
@@ -28,7 +30,9 @@
 namespace switchyard::monitor::gang_slices {
 
 inline constexpr Time kWindow = std::chrono::seconds(2);
+inline constexpr Time kShortWindow = std::chrono::milliseconds(500);
 inline constexpr std::uint64_t kEnough = 40;  // collectives in a window
+inline constexpr double kPlenty = 100;
 inline constexpr double kCollapsed = 0.75;
 inline constexpr Time kProven = std::chrono::seconds(10);
 inline constexpr Time kLeastRest = std::chrono::seconds(4);
