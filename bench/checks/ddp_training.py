@@ -50,7 +50,7 @@ def main():
         optimizer.step()
         losses.append(loss.item().hex())
 
-    measured = rank_run.counted(options.steps, step)
+    measured = rank_run.counted(options.steps, step, ballast)
     rank_run.finish(measured, ballast, losses=rank_run.digest(losses))
 
 

@@ -115,7 +115,7 @@ def main():
         graph.replay()
         tokens.append(str(decoder.token.item()))
 
-    measured = rank_run.counted(options.steps, step)
+    measured = rank_run.counted(options.steps, step, ballast)
     graph.reset()  # NCCL's communicator waits for the graphs that use it before it ends
     rank_run.finish(measured, ballast, tokens=rank_run.digest(tokens))
 

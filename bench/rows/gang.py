@@ -9,10 +9,11 @@ import time
 
 from rig import ranks
 from rig.report import Report, median
+from rig.residency import wait_for_pool
 
 TITLE = "A job of two ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
-TRAINING_STEPS, TOKENS = 6000, 60000  # a token takes one or two milliseconds
+TRAINING_STEPS, TOKENS = 4000, 40000  # a token takes one or two milliseconds
 
 
 def arguments(parser):
@@ -46,7 +47,7 @@ def disturb(rig, name, process, out, back):
     pairs = []
     while len(pairs) < rig.options.times and process.poll() is None:
         pairs.append((timed(rig, out, name), timed(rig, back, name)))
-        time.sleep(0.3)
+        time.sleep(0.1)
     return pairs
 
 
@@ -65,7 +66,7 @@ def run(rig, report: Report):
     o = rig.options
     rig.say("paused, then swapped")
     process = ranks.ready(ranks.start(rig, "disturbed", *job(rig), swappable=True))
-    time.sleep(rig.scaled(10))  # until the host pool takes it
+    wait_for_pool(rig, "disturbed", ranks.RANKS * (o.gib << 30))
     pauses = disturb(rig, "disturbed", process, "pause", "resume")
     swaps = disturb(rig, "disturbed", process, "swap-out", "swap-in")
     disturbed = ranks.finish(rig, process)

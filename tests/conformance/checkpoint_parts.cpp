@@ -13,6 +13,7 @@
 #include "checkpointed.h"
 #include "children.h"
 #include "driver.h"
+#include "switchyard/descriptors.h"
 
 namespace conformance {
 namespace {
@@ -61,37 +62,17 @@ int change_gpu(const std::vector<CUcheckpointGpuPair>& pairs) {
 
 // Sends a descriptor and closes it, and receives one. -1: none came.
 void send_fd(int socket, int fd) {
-  char word = 0;
-  iovec data{&word, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  if (sendmsg(socket, &message, 0) != 1) perror("sendmsg");
+  if (switchyard::send_with(socket, "", 1, &fd, 1, 0) != 1) perror("sendmsg");
   close(fd);
 }
 
 int receive_fd(int socket) {
   char word = 0;
-  iovec data{&word, 1};
-  int fd = -1;
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header && header->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return fd;
+  int fd[1];
+  unsigned count = 0;
+  bool lost = false;
+  const ssize_t got = switchyard::receive_with(socket, &word, 1, 0, fd, count, lost);
+  return got == 1 && count == 1 ? fd[0] : -1;
 }
 
 // Keeps a descriptor while the process is away: in a process without CUDA, or in itself.
