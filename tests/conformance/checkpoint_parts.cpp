@@ -13,7 +13,6 @@
 #include "checkpointed.h"
 #include "children.h"
 #include "driver.h"
-#include "switchyard/descriptors.h"
 
 namespace conformance {
 namespace {
@@ -60,19 +59,42 @@ int change_gpu(const std::vector<CUcheckpointGpuPair>& pairs) {
 
 // --- memory that only a descriptor keeps ---
 
+// A message of one byte with room for a descriptor.
+struct Envelope {
+  char word = 0;
+  iovec data{&word, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+
+  Envelope() {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = space;
+    message.msg_controllen = sizeof space;
+  }
+  Envelope(const Envelope&) = delete;
+  Envelope& operator=(const Envelope&) = delete;
+};
+
 // Sends a descriptor and closes it, and receives one. -1: none came.
 void send_fd(int socket, int fd) {
-  if (switchyard::send_with(socket, "", 1, &fd, 1, 0) != 1) perror("sendmsg");
+  Envelope envelope;
+  cmsghdr* header = CMSG_FIRSTHDR(&envelope.message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  if (sendmsg(socket, &envelope.message, 0) != 1) perror("sendmsg");
   close(fd);
 }
 
 int receive_fd(int socket) {
-  char word = 0;
-  int fd[1];
-  unsigned count = 0;
-  bool lost = false;
-  const ssize_t got = switchyard::receive_with(socket, &word, 1, 0, fd, count, lost);
-  return got == 1 && count == 1 ? fd[0] : -1;
+  Envelope envelope;
+  int fd = -1;
+  if (recvmsg(socket, &envelope.message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* header = CMSG_FIRSTHDR(&envelope.message);
+  if (header && header->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
 }
 
 // Keeps a descriptor while the process is away: in a process without CUDA, or in itself.
