@@ -364,6 +364,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},
       {"urgent_collectives", job.knobs.urgent_collectives},
+      {"short_slices", job.short_slices},
       {"waits_for", job.turn.waits_for.empty() ? json(nullptr) : json(job.turn.waits_for)},
       {"idle_release_seconds", job.knobs.idle_release.after != Time{0}
                                    ? json(seconds(job.knobs.idle_release.after))

@@ -35,8 +35,11 @@ TEST(GangPace, SlicesAroundAGangAreAsShortAsTheDefaultsUntilItsPaceIsKnown) {
   rig.work(seconds(1));
   EXPECT_EQ(rig.slice(), abi::kDefaultSliceUs);
   EXPECT_EQ(rig.other.lane().compute_slice_us, abi::kDefaultSliceUs);
+  EXPECT_EQ(rig.job(0)["short_slices"], true);
+  EXPECT_EQ(rig.job(1)["short_slices"], false) << "it is no gang";
   rig.work(seconds(4));
   EXPECT_EQ(rig.slice(), policy::kCyclePerClientUs);
+  EXPECT_EQ(rig.job(0)["short_slices"], false);
 }
 
 TEST(GangPace, ACollapseMakesThemShortAgain) {
