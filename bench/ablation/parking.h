@@ -46,7 +46,7 @@ class Neighbour {
   unsigned piece_of(std::size_t offset) const { return static_cast<unsigned>(offset / way_.piece); }
   // pre: the piece is there.
   CUdeviceptr at(std::size_t offset) const;
-  // Nothing, where it is there or not.
+  // Makes a piece that is not there, or gives up one that is.
   void make(unsigned at);
   void give_up(unsigned at, ParkTook& took);
 
