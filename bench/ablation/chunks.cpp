@@ -52,6 +52,14 @@ void Chunks::bring(unsigned at) {
 void Chunks::send_away(unsigned at) {
   if (handles_[at] == 0) return;
   unmap(at);
+  release(at);
+}
+
+CUresult Chunks::unmap_together(unsigned first, unsigned count) const {
+  return calls().cuMemUnmap(address(first), std::min(count * chunk_bytes_, bytes_ - offset(first)));
+}
+
+void Chunks::release(unsigned at) {
   CU(cuMemRelease, handles_[at]);
   handles_[at] = 0;
 }

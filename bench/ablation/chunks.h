@@ -36,6 +36,10 @@ class Chunks {
   void bring(unsigned at);
   // Takes away what is behind it, if anything is.
   void send_away(unsigned at);
+  // Its two steps. Several chunks that follow each other may be unmapped by one call, which the
+  // driver may refuse.
+  CUresult unmap_together(unsigned first, unsigned count) const;
+  void release(unsigned at);
   void bring_all();
   void send_all_away();
 

@@ -1,17 +1,18 @@
 #include "bench/ablation/parking.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 namespace switchyard::bench::ablation {
 namespace {
 
 constexpr unsigned kDepth = 4;
-constexpr unsigned kMostStreams = 2;
 
-void add_ms(double& to, std::int64_t begun_ns) { to += ms_since(begun_ns); }
+template <typename Act>
+void timed(double& to_ms, Act act) {
+  const std::int64_t begun = now_ns();
+  act();
+  to_ms += ms_since(begun);
+}
 
 CUmemAllocationProp memory_on(int gpu) {
   CUmemAllocationProp properties{};
@@ -26,76 +27,70 @@ void let_first_gpu_use(CUdeviceptr address, std::size_t bytes) {
   CU(cuMemSetAccess, address, bytes, &access, 1);
 }
 
-// A number that one thread raises and another waits for.
-class Reached {
- public:
-  void raise(unsigned to) {
-    const std::lock_guard hold(lock_);
-    number_ = to;
-    changed_.notify_all();
-  }
-  void wait_for(unsigned number) {
-    std::unique_lock hold(lock_);
-    changed_.wait(hold, [&] { return number_ >= number; });
-  }
-
- private:
-  std::mutex lock_;
-  std::condition_variable changed_;
-  unsigned number_ = 0;
-};
-
-// A thread in the same context, until the end of its scope.
-class Helper {
- public:
-  template <typename Act>
-  Helper(bool starts, Act act) {
-    if (!starts) return;
-    CUcontext context = nullptr;
-    CU(cuCtxGetCurrent, &context);
-    thread_ = std::thread([=] {
-      CU(cuCtxSetCurrent, context);
-      act();
-    });
-  }
-  ~Helper() { join(); }
-  Helper(const Helper&) = delete;
-  Helper& operator=(const Helper&) = delete;
-  void join() {
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  std::thread thread_;
-};
-
-// Streams that take turns, and an event behind each copy in flight.
+// A stream, and an event behind each of the last copies.
 class Copies {
  public:
-  explicit Copies(unsigned streams) : streams_(std::min(streams, kMostStreams)) {
-    for (unsigned i = 0; i < streams_; ++i) {
-      CU(cuStreamCreate, &stream_[i], CU_STREAM_NON_BLOCKING);
-    }
+  Copies() {
+    CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
     for (CUevent& event : events_) CU(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
   }
   ~Copies() {
     for (CUevent event : events_) CU(cuEventDestroy, event);
-    for (unsigned i = 0; i < streams_; ++i) CU(cuStreamDestroy, stream_[i]);
+    CU(cuStreamDestroy, stream_);
   }
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  void begin(unsigned at, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) const {
-    CUstream stream = stream_[at % streams_];
-    CU(cuMemcpyDtoDAsync, to, from, bytes, stream);
-    CU(cuEventRecord, events_[at % kDepth], stream);
+  void begin(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    CU(cuMemcpyDtoDAsync, to, from, bytes, stream_);
+    CU(cuEventRecord, events_[begun_++ % kDepth], stream_);
   }
-  void wait(unsigned at) const { CU(cuEventSynchronize, events_[at % kDepth]); }
+  bool full() const { return begun_ - landed_ == kDepth; }
+  unsigned landed() const { return landed_; }
+  void land(ParkTook& took) {
+    timed(took.wait_ms, [&] { CU(cuEventSynchronize, events_[landed_++ % kDepth]); });
+  }
+  void land_all(ParkTook& took) {
+    while (landed_ != begun_) land(took);
+  }
 
  private:
-  unsigned streams_;
-  CUstream stream_[kMostStreams] = {};
+  CUstream stream_ = nullptr;
   CUevent events_[kDepth] = {};
+  unsigned begun_ = 0;
+  unsigned landed_ = 0;
+};
+
+// Gives up chunks whose copies have arrived, so many by one call.
+class GiveUp {
+ public:
+  GiveUp(Chunks& chunks, unsigned together, ParkTook& took)
+      : chunks_(chunks), together_(together), took_(took) {}
+
+  // Those before `end`, as far as they fill a call or are the last.
+  void until(unsigned end) {
+    while (given_ < end && (end - given_ >= together_ || end == chunks_.count())) {
+      const unsigned count = std::min(together_, end - given_);
+      timed(took_.unmap_ms, [&] { unmap(count); });
+      timed(took_.release_ms, [&] {
+        for (unsigned i = 0; i < count; ++i) chunks_.release(given_ + i);
+      });
+      given_ += count;
+    }
+  }
+
+ private:
+  void unmap(unsigned count) {
+    const CUresult result = chunks_.unmap_together(given_, count);
+    if (result == CUDA_SUCCESS) return;
+    took_.refused = result;
+    for (unsigned i = 0; i < count; ++i) chunks_.unmap(given_ + i);
+  }
+
+  Chunks& chunks_;
+  unsigned together_;
+  ParkTook& took_;
+  unsigned given_ = 0;
 };
 
 }  // namespace
@@ -109,84 +104,60 @@ bool has_neighbour() {
 }
 
 Neighbour::Neighbour(std::size_t bytes, const ParkWay& way)
-    : bytes_(bytes), way_(way), handles_((bytes + way.piece - 1) / way.piece) {
-  CU(cuMemAddressReserve, &address_, bytes_, 0, 0, 0);
-  if (way_.kept) make_all();
+    : bytes_(bytes), way_(way), pieces_((bytes + way.piece - 1) / way.piece) {
+  for (unsigned i = 0; way_.kept && i < count(); ++i) make(i);
 }
 
 Neighbour::~Neighbour() {
-  for (unsigned i = 0; i < count(); ++i) give_up(i);
-  CU(cuMemAddressFree, address_, bytes_);
+  ParkTook nobody_asks;
+  for (unsigned i = 0; i < count(); ++i) give_up(i, nobody_asks);
 }
 
 std::size_t Neighbour::bytes_of(unsigned at) const {
   return std::min(way_.piece, bytes_ - at * way_.piece);
 }
 
-void Neighbour::make(unsigned first) {
+CUdeviceptr Neighbour::at(std::size_t offset) const {
+  return pieces_[piece_of(offset)].address + offset % way_.piece;
+}
+
+void Neighbour::make(unsigned at) {
   static const CUmemAllocationProp properties = memory_on(1);
-  std::size_t bytes = 0;
-  for (unsigned i = first; i < std::min(first + way_.together, count()); ++i) {
-    CU(cuMemCreate, &handles_[i], bytes_of(i), &properties, 0);
-    CU(cuMemMap, at(i * way_.piece), bytes_of(i), 0, handles_[i], 0);
-    bytes += bytes_of(i);
-  }
-  let_first_gpu_use(at(first * way_.piece), bytes);
+  Piece& piece = pieces_[at];
+  if (piece.handle != 0) return;
+  CU(cuMemAddressReserve, &piece.address, bytes_of(at), 0, 0, 0);
+  CU(cuMemCreate, &piece.handle, bytes_of(at), &properties, 0);
+  CU(cuMemMap, piece.address, bytes_of(at), 0, piece.handle, 0);
+  let_first_gpu_use(piece.address, bytes_of(at));
 }
 
-void Neighbour::make_all() {
-  for (unsigned i = 0; i < count(); i += way_.together) make(i);
-}
-
-void Neighbour::give_up(unsigned at) {
-  if (handles_[at] == 0) return;
-  CU(cuMemUnmap, address_ + at * way_.piece, bytes_of(at));
-  CU(cuMemRelease, handles_[at]);
-  handles_[at] = 0;
+void Neighbour::give_up(unsigned at, ParkTook& took) {
+  Piece& piece = pieces_[at];
+  if (piece.handle == 0) return;
+  timed(took.unmap_ms, [&] { CU(cuMemUnmap, piece.address, bytes_of(at)); });
+  timed(took.release_ms, [&] {
+    CU(cuMemRelease, piece.handle);
+    CU(cuMemAddressFree, piece.address, bytes_of(at));
+  });
+  piece = {};
 }
 
 ParkTook park(Chunks& chunks, Neighbour& neighbour, const ParkWay& way) {
   ParkTook took;
   const std::int64_t begun = now_ns();
-  const Copies copies(way.streams);
-  Reached made, copied;
-  Helper maker(way.ahead && !way.kept, [&] {
-    for (unsigned i = 0; i < neighbour.count(); i += way.together) {
-      neighbour.make(i);
-      made.raise(std::min(i + way.together, neighbour.count()));
-    }
-  });
-  Helper giver(way.behind, [&] {
-    for (unsigned i = 0; i < chunks.count(); ++i) {
-      copied.wait_for(i + 1);
-      chunks.send_away(i);
-    }
-  });
-  unsigned landed = 0;
-  const auto land = [&] {
-    std::int64_t since = now_ns();
-    copies.wait(landed);
-    add_ms(took.wait_ms, since);
-    since = now_ns();
-    if (!way.behind) chunks.send_away(landed);
-    add_ms(took.give_ms, since);
-    copied.raise(++landed);
-  };
-  unsigned pieces = 0;
+  Copies copies;
+  GiveUp give_up(chunks, way.together, took);
   for (unsigned i = 0; i < chunks.count(); ++i) {
-    if (i - landed == kDepth) land();
-    const std::int64_t since = now_ns();
-    if (chunks.offset(i) >= pieces * way.piece) {
-      if (way.ahead && !way.kept) made.wait_for(pieces + 1);
-      if (!way.ahead && !way.kept) neighbour.make(pieces);
-      pieces += way.ahead || way.kept ? 1 : way.together;
+    if (copies.full()) {
+      copies.land(took);
+      if (!way.out_last) give_up.until(copies.landed());
     }
-    add_ms(took.make_ms, since);
-    copies.begin(i, neighbour.at(chunks.offset(i)), chunks.address(i), chunks.bytes(i));
+    const std::size_t offset = chunks.offset(i);
+    timed(took.make_ms, [&] { neighbour.make(neighbour.piece_of(offset)); });
+    copies.begin(neighbour.at(offset), chunks.address(i), chunks.bytes(i));
   }
-  while (landed < chunks.count()) land();
-  giver.join();
-  maker.join();
+  copies.land_all(took);
+  give_up.until(chunks.count());
   took.ms = ms_since(begun);
   return took;
 }
@@ -194,45 +165,18 @@ ParkTook park(Chunks& chunks, Neighbour& neighbour, const ParkWay& way) {
 ParkTook bring_back(Chunks& chunks, Neighbour& neighbour, const ParkWay& way) {
   ParkTook took;
   const std::int64_t begun = now_ns();
-  const Copies copies(way.streams);
-  const auto give_up_before = [&](std::size_t offset, unsigned& given) {
-    while (!way.kept && given < neighbour.count() && (given + 1) * way.piece <= offset) {
-      neighbour.give_up(given++);
-    }
-  };
-  Reached copied;
-  Helper giver(way.behind, [&] {
-    unsigned given = 0;
-    for (unsigned i = 0; i < chunks.count(); ++i) {
-      copied.wait_for(i + 1);
-      give_up_before(chunks.offset(i) + chunks.bytes(i), given);
-    }
-  });
-  unsigned landed = 0;
+  Copies copies;
   unsigned given = 0;
-  const auto land = [&] {
-    std::int64_t since = now_ns();
-    copies.wait(landed);
-    add_ms(took.wait_ms, since);
-    since = now_ns();
-    const std::size_t end = chunks.offset(landed) + chunks.bytes(landed);
-    if (!way.behind && way.as_arrived) give_up_before(end, given);
-    add_ms(took.give_ms, since);
-    copied.raise(++landed);
-  };
   for (unsigned i = 0; i < chunks.count(); ++i) {
-    if (i - landed == kDepth) land();
-    const std::int64_t since = now_ns();
-    chunks.bring(i);
-    add_ms(took.make_ms, since);
-    copies.begin(i, chunks.address(i), neighbour.at(chunks.offset(i)), chunks.bytes(i));
+    if (copies.full()) copies.land(took);
+    // All of the pieces before the one that the oldest copy in flight reads.
+    const unsigned done = neighbour.piece_of(chunks.offset(copies.landed()));
+    while (!way.kept && !way.back_last && given < done) neighbour.give_up(given++, took);
+    timed(took.make_ms, [&] { chunks.bring(i); });
+    copies.begin(chunks.address(i), neighbour.at(chunks.offset(i)), chunks.bytes(i));
   }
-  while (landed < chunks.count()) land();
-  giver.join();
-  const std::int64_t since = now_ns();
-  // The last piece may be a short one.
-  for (unsigned i = 0; !way.kept && i < neighbour.count(); ++i) neighbour.give_up(i);
-  add_ms(took.give_ms, since);
+  copies.land_all(took);
+  while (!way.kept && given < neighbour.count()) neighbour.give_up(given++, took);
   took.ms = ms_since(begun);
   return took;
 }
@@ -244,18 +188,18 @@ CallCosts call_costs(int gpu, std::size_t bytes) {
   for (unsigned i = 0; i < kTimes; ++i) {
     CUdeviceptr at = 0;
     Handle handle = 0;
-    const auto timed = [](double& to, auto call) {
-      const std::int64_t begun = now_ns();
-      call();
-      to += ms_since(begun) * 1e3 / kTimes;
+    const auto add_us = [](double& to, auto call) {
+      double ms = 0;
+      timed(ms, call);
+      to += ms * 1e3 / kTimes;
     };
-    timed(out.reserve, [&] { CU(cuMemAddressReserve, &at, bytes, 0, 0, 0); });
-    timed(out.create, [&] { CU(cuMemCreate, &handle, bytes, &properties, 0); });
-    timed(out.map, [&] { CU(cuMemMap, at, bytes, 0, handle, 0); });
-    timed(out.access, [&] { let_first_gpu_use(at, bytes); });
-    timed(out.unmap, [&] { CU(cuMemUnmap, at, bytes); });
-    timed(out.release, [&] { CU(cuMemRelease, handle); });
-    timed(out.unreserve, [&] { CU(cuMemAddressFree, at, bytes); });
+    add_us(out.reserve, [&] { CU(cuMemAddressReserve, &at, bytes, 0, 0, 0); });
+    add_us(out.create, [&] { CU(cuMemCreate, &handle, bytes, &properties, 0); });
+    add_us(out.map, [&] { CU(cuMemMap, at, bytes, 0, handle, 0); });
+    add_us(out.access, [&] { let_first_gpu_use(at, bytes); });
+    add_us(out.unmap, [&] { CU(cuMemUnmap, at, bytes); });
+    add_us(out.release, [&] { CU(cuMemRelease, handle); });
+    add_us(out.unreserve, [&] { CU(cuMemAddressFree, at, bytes); });
   }
   return out;
 }

@@ -1,10 +1,10 @@
 // A model's memory to another GPU and back, in the library's way and in others.
 //
 // Concept. The chunks leave as in moves.h, but their copies go to memory of GPU 1 that is mapped
-// for GPU 0. Who makes that memory, in which pieces and when, and who gives memory back, differs
-// from way to way.
+// for GPU 0: pieces of several chunks, each at addresses of its own. When memory is given up, and
+// by how many calls, differs from way to way.
 //
-// Threading: one thread, which starts others for the length of a move.
+// Threading: one thread.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,27 @@
 namespace switchyard::bench::ablation {
 
 struct ParkWay {
-  std::size_t chunk = kChunk;  // of the GPU's own memory, and of a copy
-  std::size_t piece = kChunk;  // of memory on the other GPU: a multiple of a chunk
-  unsigned streams = 1;
-  unsigned together = 1;   // pieces that are given access by one call
-  bool kept = false;       // all pieces are there before the move, and stay
-  bool ahead = false;      // another thread makes the pieces
-  bool behind = false;     // another thread gives up what has been copied
-  bool as_arrived = true;  // on the way back a piece is given up once it is copied
+  std::size_t piece = 8 * kChunk;  // of memory on the other GPU
+  unsigned together = 1;           // chunks of its own memory that one call unmaps
+  bool kept = false;               // all pieces are there before the move, and stay
+  bool out_last = false;           // its own memory is given up after the last copy
+  bool back_last = false;          // the pieces are
 };
 
 // What a move took, and what the thread that copies did meanwhile.
 struct ParkTook {
   double ms = 0;
-  double make_ms = 0;  // creating, mapping and giving access, or waiting for who does
+  double make_ms = 0;  // creating, mapping and giving access
   double wait_ms = 0;  // for copies
-  double give_ms = 0;  // unmapping and releasing
+  double unmap_ms = 0;
+  double release_ms = 0;
+  CUresult refused = CUDA_SUCCESS;  // what the driver said to one call for several mappings
 };
 
 // Whether there is another GPU that GPU 0 reaches.
 bool has_neighbour();
 
-// Memory of GPU 1 behind addresses that GPU 0 uses.
+// Memory of GPU 1 that GPU 0 uses.
 class Neighbour {
  public:
   Neighbour(std::size_t bytes, const ParkWay& way);
@@ -43,20 +42,24 @@ class Neighbour {
   Neighbour(const Neighbour&) = delete;
   Neighbour& operator=(const Neighbour&) = delete;
 
-  unsigned count() const { return static_cast<unsigned>(handles_.size()); }
-  CUdeviceptr at(std::size_t offset) const { return address_ + offset; }
-  // Makes `way.together` pieces, the first of them `at`.
+  unsigned count() const { return static_cast<unsigned>(pieces_.size()); }
+  unsigned piece_of(std::size_t offset) const { return static_cast<unsigned>(offset / way_.piece); }
+  // pre: the piece is there.
+  CUdeviceptr at(std::size_t offset) const;
+  // Makes a piece that is not there, or gives up one that is.
   void make(unsigned at);
-  void make_all();
-  void give_up(unsigned at);
+  void give_up(unsigned at, ParkTook& took);
 
  private:
+  struct Piece {
+    CUdeviceptr address = 0;
+    Handle handle = 0;
+  };
   std::size_t bytes_of(unsigned at) const;
 
   std::size_t bytes_;
   ParkWay way_;
-  CUdeviceptr address_ = 0;
-  std::vector<Handle> handles_;
+  std::vector<Piece> pieces_;
 };
 
 // pre: all is on the device, and away, respectively.

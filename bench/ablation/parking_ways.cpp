@@ -1,5 +1,6 @@
 // The ways of parking, each measured, and what the driver's calls cost.
 #include <algorithm>
+#include <climits>
 
 #include "bench/ablation/parking.h"
 #include "bench/ablation/print.h"
@@ -17,7 +18,7 @@ struct ParkCell {
 };
 
 void run(ParkCell& cell, std::size_t bytes, const Work& work, bool counts) {
-  Chunks model(bytes, cell.how.chunk);
+  Chunks model(bytes, kChunk);
   model.bring_all();
   work.fill(model);
   const std::uint64_t sum = work.sum(model);
@@ -37,9 +38,12 @@ void print_took(const char* key, std::size_t bytes, const std::vector<ParkTook>&
   const ParkTook& median = sorted[sorted.size() / 2];
   std::printf(
       ", \"%s_gb_s\": %.1f, \"%s_ms\": %.2f, \"make_ms\": %.2f, \"wait_ms\": %.2f, "
-      "\"give_ms\": %.2f",
+      "\"unmap_ms\": %.2f, \"release_ms\": %.2f",
       key, static_cast<double>(bytes) / median.ms * 1e-6, key, median.ms, median.make_ms,
-      median.wait_ms, median.give_ms);
+      median.wait_ms, median.unmap_ms, median.release_ms);
+  if (median.refused != CUDA_SUCCESS) {
+    std::printf(", \"one_unmap_refused\": %d", static_cast<int>(median.refused));
+  }
 }
 
 void print_call_costs() {
@@ -65,27 +69,19 @@ int measure_parking(int rounds, std::size_t bytes) {
     return 0;
   }
   ParkCell cells[] = {
-      {"pieces of 32 MiB", {.as_arrived = false}},
       {"given up as it arrives", {}},
-      {"pieces of 64 MiB", {.piece = 64 * kMiB}},
-      {"pieces of 128 MiB", {.piece = 128 * kMiB}},
-      {"pieces of 256 MiB", {.piece = 256 * kMiB}},
-      {"pieces of 256 MiB, given up last", {.piece = 256 * kMiB, .as_arrived = false}},
-      {"pieces of 512 MiB", {.piece = 512 * kMiB}},
-      {"access to 8 at once", {.together = 8}},
-      {"chunks of 16 MiB", {.chunk = 16 * kMiB, .piece = 16 * kMiB}},
-      {"chunks of 64 MiB", {.chunk = 64 * kMiB, .piece = 64 * kMiB}},
-      {"chunks of 256 MiB", {.chunk = 256 * kMiB, .piece = 256 * kMiB}},
-      {"2 streams", {.streams = 2}},
-      {"2 streams, pieces of 256 MiB", {.piece = 256 * kMiB, .streams = 2}},
-      {"made ahead", {.ahead = true}},
-      {"made ahead, pieces of 256 MiB", {.piece = 256 * kMiB, .ahead = true}},
-      {"given up behind, pieces of 256 MiB", {.piece = 256 * kMiB, .behind = true}},
-      {"both, pieces of 256 MiB", {.piece = 256 * kMiB, .ahead = true, .behind = true}},
-      {"both", {.ahead = true, .behind = true}},
+      {"given up last", {.out_last = true, .back_last = true}},
+      {"one unmap for 8", {.together = 8, .back_last = true}},
+      {"one unmap for 8, given up last", {.together = 8, .out_last = true, .back_last = true}},
+      {"one unmap for all, given up last",
+       {.together = UINT_MAX, .out_last = true, .back_last = true}},
+      {"pieces of 32 MiB, given up last",
+       {.piece = kChunk, .together = 8, .out_last = true, .back_last = true}},
+      {"pieces of 512 MiB, given up last",
+       {.piece = 16 * kChunk, .together = 8, .out_last = true, .back_last = true}},
       {"pieces kept", {.kept = true}},
-      {"pieces kept, 2 streams", {.streams = 2, .kept = true}},
-      {"pieces kept, given up behind", {.kept = true, .behind = true}},
+      {"pieces kept, one unmap for 8, given up last",
+       {.together = 8, .kept = true, .out_last = true}},
   };
   print_call_costs();
   for (int round = -1; round < rounds; ++round) {

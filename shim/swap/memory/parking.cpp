@@ -14,6 +14,7 @@ namespace {
 struct State {
   std::atomic<std::uint64_t> bytes[abi::kMaxGpus] = {};
   std::atomic<unsigned> on[abi::kMaxGpus] = {};
+  Slab* empty[abi::kMaxGpus] = {};  // for sweep()
 };
 constinit State g_state;
 
@@ -33,6 +34,7 @@ struct Slab {
   bool mapped = false;
   unsigned lane = 0;    // whose memory is in it
   unsigned pieces = 0;  // that are taken
+  Slab* next = nullptr;
 };
 
 namespace {
@@ -63,6 +65,24 @@ CUresult undo(const Slab& slab) {
   if (slab.handle != 0) note(driver().cuMemRelease(slab.handle));
   if (slab.at != 0) note(driver().cuMemAddressFree(slab.at, slab.bytes));
   return result;
+}
+
+// The slab that has no piece any more, if this was the last.
+Slab* emptied(Piece& piece) {
+  Slab* const slab = piece.slab;
+  piece = {};
+  return slab != nullptr && --slab->pieces == 0 ? slab : nullptr;
+}
+
+void end(Slab* slab) {
+  const CUresult result = undo(*slab);
+  if (result != CUDA_SUCCESS) {
+    log_line(Level::kError, "swap: %llu bytes on GPU %u could not be given back: driver %d",
+             static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
+             static_cast<int>(result));
+  }
+  uncount(slab->lane, slab->bytes);
+  ::free(slab);
 }
 
 }  // namespace
@@ -102,18 +122,27 @@ CUresult take(unsigned lane, Piece* pieces, unsigned count) {
 }
 
 void give_back(Piece& piece) {
-  if (!piece) return;
-  Slab* slab = piece.slab;
-  piece = {};
-  if (--slab->pieces != 0) return;
-  const CUresult result = undo(*slab);
-  if (result != CUDA_SUCCESS) {
-    log_line(Level::kError, "swap: %llu bytes on GPU %u could not be given back: driver %d",
-             static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
-             static_cast<int>(result));
+  Slab* const slab = emptied(piece);
+  if (slab != nullptr) end(slab);
+}
+
+void give_back_later(Piece& piece) {
+  Slab* const slab = emptied(piece);
+  if (slab == nullptr) return;
+  slab->next = g_state.empty[slab->lane];
+  g_state.empty[slab->lane] = slab;
+}
+
+bool sweep(unsigned lane) {
+  Slab* slab = g_state.empty[lane];
+  const bool any = slab != nullptr;
+  g_state.empty[lane] = nullptr;
+  while (slab != nullptr) {
+    Slab* const next = slab->next;
+    end(slab);
+    slab = next;
   }
-  uncount(slab->lane, slab->bytes);
-  ::free(slab);
+  return any;
 }
 
 void clear() { renew(g_state); }

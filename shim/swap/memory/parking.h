@@ -48,6 +48,11 @@ void uncount(unsigned lane, std::uint64_t bytes);
 CUresult take(unsigned lane, Piece* pieces, unsigned count);
 // Gives one back, if there is one. pre: no copy reads or writes it.
 void give_back(Piece& piece);
+// The same for one whose work shall not wait for the driver's calls: its slab stays, and counts,
+// until sweep(). For the mover's thread.
+void give_back_later(Piece& piece);
+// Whether there were such slabs. For the mover's thread.
+bool sweep(unsigned lane);
 
 // In a forked child: the parent's pieces are not there.
 void clear();

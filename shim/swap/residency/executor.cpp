@@ -113,6 +113,8 @@ std::uint64_t Executor::look() {
   for (Input input{.event = Event::kLook, .seen = observe()};;) {
     const Step step = decide(input);
     adopt(step);
+    // What came back from another GPU is worked on again by now.
+    if (parking::sweep(lane_)) residency_page::parked_left(lane_);
     switch (step.action) {
       case Action::kFindHostRoom:
         input.event = find_room_away(input.seen);
@@ -347,7 +349,6 @@ Input Executor::swap_in_part(const Seen& seen) {
     in = move_in(lane_, may_come, residency_page::resident_changes);
   }
   count_in(in, begun);
-  if (in.parked != 0) residency_page::parked_left(lane_);
   return moved(seen, in);
 }
 

@@ -35,6 +35,8 @@ void begin_offer(unsigned lane);
 // What has not left by now stays. Before anything is made anew: what is offered isn't free.
 void end_offer(unsigned lane);
 
+// Whether one stands.
+bool offers(unsigned lane);
 // A chunk's contents are safe, and `handle`, which was mapped there, is released.
 void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle handle);
 

@@ -181,6 +181,8 @@ void forget_offer() {
   }
 }
 
+bool offers(unsigned lane) { return g_states[lane].board != nullptr; }
+
 void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle handle) {
   State& state = g_states[lane];
   if (state.board == nullptr) return;

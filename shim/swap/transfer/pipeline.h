@@ -9,8 +9,11 @@
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
 // A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
-// Memory there is made for one chunk first, then for more and more of them in one go. Those that
-// must leave it again move on to the host, while the rest of the process stays held.
+// Memory there is made for one chunk first, then for more and more of them in one go. What is
+// parked leaves after the last copy, several chunks by one call: copies over the link and the calls
+// that give memory back slow each other down. On the way back the slabs stay until the work has
+// gone on (parking::sweep). Those that must leave again move on to the host, while the rest of the
+// process stays held.
 //
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made
 // anew.

@@ -23,7 +23,7 @@ CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
 void settle(Chunk& chunk) {
   chunk.contents_pending = chunk.zero = false;
   if (chunk.parked) chunk.digest = {};  // what was parked is not kept
-  parking::give_back(chunk.parked);
+  parking::give_back_later(chunk.parked);
   if (chunk.digest == Digest{}) pinned_pool::give_back(chunk.host);
 }
 
@@ -51,10 +51,10 @@ class SwapIn {
     const bool comes = chunk.handle == 0;
     if (comes && !bring_one(chunk, address, range.properties)) return;
     const Access access = access_of(range);
-    if (run_.count != 0 && (address != end() || access.peers != access_.peers)) fill_all();
+    if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
     access_ = access;
-    run_.each[run_.count++] = {&chunk, address, comes};
-    if (run_.count == longest_) {
+    run_[count_++] = {&chunk, address, comes};
+    if (count_ == longest_) {
       fill_all();
       longest_ = std::min(2 * longest_, kLongestRun);
     }
@@ -96,31 +96,21 @@ class SwapIn {
     CUdeviceptr address = 0;
     bool came = false;
   };
-  struct Run {
-    Brought each[kLongestRun];  // they follow each other
-    unsigned count = 0;
-  };
 
-  CUdeviceptr end() const {
-    const Brought& last = run_.each[run_.count - 1];
-    return last.address + last.chunk->bytes;
-  }
+  CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
 
   void stop(CUresult failure) {
     moved_.result = failure;
     moved_.stop = stop_of(failure);
   }
 
-  void stop_by_driver(CUresult failure) {
-    moved_.stop = Stop::kDriver;
-    moved_.result = failure;
-  }
-
   // After a failure of the driver's nothing more is copied.
   void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
     const CUresult filled = fill(chunk, address, stream_.stream());
-    if (filled != CUDA_SUCCESS) stop_by_driver(filled);
+    if (filled == CUDA_SUCCESS) return;
+    moved_.stop = Stop::kDriver;
+    moved_.result = filled;
   }
 
   void accept(const handover::Arrival& next) {
@@ -134,7 +124,7 @@ class SwapIn {
 
   // Who waits for room has given all to the copies before.
   bool may_come(std::uint64_t bytes) {
-    if (run_.count != 0 && may_come_(lane_, bytes, false)) return true;
+    if (count_ != 0 && may_come_(lane_, bytes, false)) return true;
     fill_all();
     return moved_.stop == Stop::kNothing && may_come_(lane_, bytes, true);
   }
@@ -153,10 +143,10 @@ class SwapIn {
   }
 
   void fill_all() {
-    if (run_.count == 0) return;
+    if (count_ == 0) return;
     const CUresult permitted = permit_run();
-    for (unsigned i = 0; i < run_.count; ++i) {
-      const Brought& brought = run_.each[i];
+    for (unsigned i = 0; i < count_; ++i) {
+      const Brought& brought = run_[i];
       Chunk& chunk = *brought.chunk;
       chunk.contents_pending = true;
       if (permitted == CUDA_SUCCESS) {
@@ -167,35 +157,13 @@ class SwapIn {
       }
     }
     if (permitted != CUDA_SUCCESS) stop(permitted);
-    if (permitted == CUDA_SUCCESS) note_filled();
-    run_.count = 0;
+    count_ = 0;
   }
 
   CUresult permit_run() {
     const Spending spending(moved_.made_ns);
-    const CUdeviceptr begin = run_.each[0].address;
+    const CUdeviceptr begin = run_[0].address;
     return permit(begin, end() - begin, access_);
-  }
-
-  // Its copies are in flight. What older ones came from is given back meanwhile: for memory of
-  // another GPU that takes as long as a copy.
-  void note_filled() {
-    if (next_ - oldest_ == kDepth) settle_oldest();
-    if (moved_.stop == Stop::kDriver) return;
-    const CUresult marked = stream_.mark(next_);
-    if (marked != CUDA_SUCCESS) return stop_by_driver(marked);
-    filled_[next_++ % kDepth] = run_;
-  }
-
-  void settle_oldest() {
-    const Run& run = filled_[oldest_ % kDepth];
-    CUresult arrived = CUDA_SUCCESS;
-    {
-      const Spending spending(moved_.waited_ns);
-      arrived = stream_.wait(oldest_++);
-    }
-    if (arrived != CUDA_SUCCESS) return stop_by_driver(arrived);
-    for (unsigned i = 0; i < run.count; ++i) arrive(*run.each[i].chunk, moved_);
   }
 
   unsigned lane_;
@@ -204,12 +172,10 @@ class SwapIn {
   Resident resident_;
   Moved moved_;
   bool full_ = false;
-  Run run_;
+  Brought run_[kLongestRun];  // they follow each other
+  unsigned count_ = 0;
   unsigned longest_ = 1;  // the first shall be copied soon
   Access access_ = {};    // of what is in the run
-  Run filled_[kDepth];    // in flight
-  unsigned oldest_ = 0;
-  unsigned next_ = 0;
 };
 
 }  // namespace

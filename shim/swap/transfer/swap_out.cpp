@@ -44,6 +44,7 @@ class SwapOut {
   Moved finish() {
     park_run();
     while (oldest_ != next_) land();
+    leave_parked();
     return moved_;
   }
 
@@ -168,11 +169,52 @@ class SwapOut {
     chunk.host = flight.to;
     chunk.parked = flight.parked;
     chunk.digest = flight.digest;
+    // The driver gives memory back in half the time while no copy runs. But a job that is handed
+    // it comes meanwhile.
+    if (chunk.parked && !handover::offers(lane_)) return;
     if (leave(chunk, flight.address)) {
       moved_.copied += chunk.bytes;
       if (chunk.parked) moved_.parked += chunk.bytes;
     } else {
       drop_copies(chunk);
+    }
+  }
+
+  // What has been parked and is here still, each run by one call. One without its contents has been
+  // parked before, and only its mapping could not be ended.
+  void leave_parked() {
+    Run run;
+    each_chunk(lane_, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
+      if (!chunk.parked || chunk.handle == 0 || chunk.contents_pending) return;
+      if (&chunk != run.chunks + run.count || run.count == kLongestRun) {
+        leave_run(run);
+        run = {&chunk, 0, address};
+      }
+      ++run.count;
+    });
+    leave_run(run);
+  }
+
+  // Chunks of one range that follow each other.
+  struct Run {
+    Chunk* chunks = nullptr;
+    unsigned count = 0;
+    CUdeviceptr address = 0;
+  };
+
+  void leave_run(const Run& run) {
+    const Spending spending(moved_.gave_ns);
+    send_away(run.chunks, run.count, run.address);
+    for (unsigned i = 0; i < run.count; ++i) {
+      Chunk& chunk = run.chunks[i];
+      if (chunk.handle != 0) {
+        drop_copies(chunk);
+        fail(CUDA_ERROR_UNKNOWN);
+        continue;
+      }
+      moved_.copied += chunk.bytes;
+      moved_.parked += chunk.bytes;
+      resident_(lane_, -signed_bytes(chunk));
     }
   }
 

@@ -54,6 +54,30 @@ TEST_F(MoverParks, WhatItMayParkIsToldAndNeedsNoHostMemory) {
   expect_told_right();
 }
 
+TEST_F(MoverParks, WorkGoesOnBeforeTheOtherGpusMemoryIsGivenBack) {
+  let_park(kAll);
+  ASSERT_TRUE(leaves());
+  static bool works;
+  static std::uint64_t counted;
+  static decltype(g_driver.cuMemAddressFree) unreserve;
+  works = true;
+  counted = 0;
+  unreserve = g_driver.cuMemAddressFree;
+  g_driver.cuMemAddressFree = [](CUdeviceptr at, size_t bytes) {
+    works = works && phase() == abi::kResident && admits();
+    if (counted == 0) counted = told();
+    return unreserve(at, bytes);
+  };
+  lift();
+  world_.wakes.store(0);
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_TRUE(works);
+  EXPECT_EQ(counted, kAll) << "the monitor sees what is there until it is gone";
+  EXPECT_EQ(told(), 0u);
+  EXPECT_GE(world_.wakes.load(), 1);
+  expect_told_right();
+}
+
 TEST_F(MoverParks, WithoutAnOrderToParkNothingIs) {
   ASSERT_TRUE(leaves());
   EXPECT_EQ(told(), 0u);

@@ -161,6 +161,14 @@ TEST_F(HandedOver, GoesOnByItsDescriptorForTheDriverExportsItToNobody) {
   EXPECT_EQ(open_files(), files_) << "with the memory its descriptor goes";
 }
 
+TEST_F(HandedOver, WhatIsParkedLeavesChunkByChunkForTheOther) {
+  Offer offer(kDonor, 3 * kMiB2, kNumber);
+  offer.begin();
+  out_parking(UINT64_MAX);
+  EXPECT_EQ(driven_.unmapped, (std::vector<std::uint64_t>{kMiB2, kMiB2, kMiB2}));
+  expect_nothing_lost();
+}
+
 TEST_F(HandedOver, WhatDoesNotLeaveAfterAllIsMadeAnew) {
   leave(kRecipient);
   {

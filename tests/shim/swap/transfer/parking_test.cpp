@@ -1,6 +1,9 @@
 // Chunks that leave for another GPU, come back from it, or move on from there to the host.
 #include "shim/swap/memory/parking.h"
 
+#include <algorithm>
+#include <set>
+
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
 
@@ -58,20 +61,76 @@ TEST_F(ParkedChunks, ManyChunksLeaveInMemoryThatIsMadeInOneGo) {
   expect_nothing_lost();
 }
 
-TEST_F(ParkedChunks, RoomThereIsFreeBeforeTheLastChunkIsBack) {
-  for (unsigned i = 0; i < 12; ++i) add_resident();
-  out_parking(UINT64_MAX);
-  static std::uint64_t there;
-  static decltype(g_driver.cuMemcpyDtoDAsync_v2) copy;
-  copy = g_driver.cuMemcpyDtoDAsync_v2;
-  g_driver.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
-    there = parked();
-    return copy(to, from, bytes, s);
+TEST_F(ParkedChunks, ItsOwnMemoryLeavesAfterTheLastCopyByOneCallForEachRun) {
+  static Driven* driven;
+  static int copies;
+  static decltype(g_driver.cuMemUnmap) unmap;
+  driven = &driven_;
+  copies = -1;
+  unmap = g_driver.cuMemUnmap;
+  g_driver.cuMemUnmap = [](CUdeviceptr address, size_t bytes) {
+    if (copies < 0) copies = driven->copies_beside;
+    return unmap(address, bytes);
   };
-  EXPECT_EQ(in().copied, 17 * kMiB2);
-  EXPECT_LT(there, 17 * kMiB2) << "at the last copy";
-  EXPECT_EQ(parked(), 0u);
+  out_parking(UINT64_MAX);
+  EXPECT_EQ(copies, 5);
+  EXPECT_EQ(std::multiset<std::uint64_t>(driven_.unmapped.begin(), driven_.unmapped.end()),
+            (std::multiset<std::uint64_t>{2 * kMiB2, 3 * kMiB2}));
+  EXPECT_EQ(g_resident, 0);
   expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, ADriverThatUnmapsOneAtATimeIsAskedForSeveralOnce) {
+  driven_.unmaps_several = false;
+  EXPECT_EQ(out_parking(UINT64_MAX).parked, 5 * kMiB2);
+  EXPECT_EQ(driven_.unmapped.size(), 6u);
+  EXPECT_EQ(std::count(driven_.unmapped.begin(), driven_.unmapped.end(), kMiB2), 5);
+  EXPECT_EQ(g_resident, 0);
+  expect_nothing_lost();
+  driven_.unmaps_several = true;  // a slab is one mapping
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatTheDriverDoesNotUnmapStaysAndHoldsNoRoomThere) {
+  driven_.unmaps = false;
+  EXPECT_EQ(out_parking(UINT64_MAX).stop, Stop::kDriver);
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(5 * kMiB2));
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatCouldNeitherComeNorBeTakenAwayKeepsWhatIsParked) {
+  out_parking(UINT64_MAX);
+  const auto copy = g_driver.cuMemcpyDtoDAsync_v2;
+  g_driver.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr, CUdeviceptr, size_t, CUstream) {
+    return CUDA_ERROR_UNKNOWN;
+  };
+  driven_.unmaps = false;
+  EXPECT_EQ(in().stop, Stop::kDriver);
+  EXPECT_EQ(out_parking(UINT64_MAX).stop, Stop::kDriver);
+  expect_nothing_lost();
+  driven_.unmaps = true;
+  g_driver.cuMemcpyDtoDAsync_v2 = copy;
+  EXPECT_EQ(in().stop, Stop::kNothing);
+  expect_nothing_lost();
+}
+
+TEST_F(ParkedChunks, WhatTheyCameFromIsGivenBackAfterTheMove) {
+  out_parking(UINT64_MAX);
+  driven_.unmapped.clear();
+  const auto note = [](unsigned, std::int64_t bytes) { g_resident += bytes; };
+  const auto always = [](unsigned, std::uint64_t, bool) { return true; };
+  {
+    const swap::RangesLock held;
+    EXPECT_EQ(swap::move_in(0, always, note).parked, 5 * kMiB2);
+  }
+  expect_nothing_lost();
+  EXPECT_TRUE(driven_.unmapped.empty());
+  EXPECT_EQ(parked(), 5 * kMiB2) << "it counts";
+  EXPECT_TRUE(parking::sweep(0));
+  EXPECT_EQ(parked(), 0u);
+  EXPECT_EQ(driven_.live_handles, 5);
+  EXPECT_FALSE(parking::sweep(0));
 }
 
 TEST_F(ParkedChunks, WhatMayNotBeParkedGoesToTheHost) {

@@ -36,6 +36,11 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHa
   return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr address, size_t bytes) {
+  const std::lock_guard hold(g_driven->lock);
+  g_driven->unmapped.push_back(bytes);
+  if (!g_driven->unmaps || (!g_driven->unmaps_several && bytes > kMiB2)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   std::memset(reinterpret_cast<void*>(address), 0xDD, bytes);
   return CUDA_SUCCESS;
 }
@@ -321,7 +326,9 @@ swap::Moved PipelineTest::in(std::uint64_t bytes) {
     left -= wanted;
     return true;
   };
-  return swap::move_in(0, may_come, note_resident);
+  const swap::Moved moved = swap::move_in(0, may_come, note_resident);
+  swap::parking::sweep(0);
+  return moved;
 }
 
 std::uint64_t PipelineTest::kept() {

@@ -35,6 +35,9 @@ struct Driven {
   int sets = 0;
   int launches = 0;
   std::vector<std::uint64_t> permitted;  // bytes of each call
+  std::vector<std::uint64_t> unmapped;   // likewise, refused or not
+  bool unmaps_several = true;            // mappings by one call
+  bool unmaps = true;
   bool kernels_write = true;
   bool computes_wrongly = false;
   std::uintptr_t streams = 0x50;                                  // the last that was made
@@ -74,6 +77,7 @@ class PipelineTest : public EngineTest {
   // As much as `most` may be parked on the GPU of lane 1.
   swap::Moved out_parking(std::uint64_t most);
   static swap::Moved move_on(std::uint64_t bytes = UINT64_MAX);
+  // Empty slabs are given back behind it.
   swap::Moved in(std::uint64_t bytes = UINT64_MAX);
   static std::uint64_t kept();
 
