@@ -236,7 +236,7 @@ std::vector<Peer> peers_of(CUdevice device) {
     EXPECT_OK(CU(cuDeviceCanAccessPeer)(&can, other, device));
     if (can == 0) continue;
     Peer peer;
-    peer.access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
+    peer.access.location = {CU_MEM_LOCATION_TYPE_DEVICE, other};
     peer.access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     EXPECT_OK(CU(cuDevicePrimaryCtxRetain)(&peer.context, other));
     peers.push_back(peer);

@@ -24,7 +24,7 @@ bool reaches(unsigned from, unsigned to) {
 }
 
 void give(unsigned lane, CUdeviceptr address, std::uint64_t bytes) {
-  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {static_cast<int>(lane)}},
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(lane)},
                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   const CUresult given = driver().cuMemSetAccess(address, bytes, &access, 1);
   if (given == CUDA_SUCCESS) return;

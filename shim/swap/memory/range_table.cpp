@@ -141,7 +141,7 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access) 
   const std::uint32_t peers = access.peers ? peers::lanes() : 0;
   for (int lane = 0; lane < static_cast<int>(abi::kMaxGpus); ++lane) {
     if ((peers >> lane & 1) == 0 || lane == access.location.id) continue;
-    given[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {lane}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    given[count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, lane}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   }
   const CUresult result = driver().cuMemSetAccess(address, bytes, given, count);
   if (result == CUDA_SUCCESS || count == 1) return result;
