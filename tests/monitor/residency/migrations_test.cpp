@@ -179,6 +179,36 @@ TEST(Migrations, WhatIsLeftBehindMakesNoWay) {
   EXPECT_EQ(rig.words().park_bytes, 2 * kGiB);
 }
 
+TEST(Migrations, WhatOthersHaveParkedThereMakesWayInItsPlace) {
+  LeavesBehind rig;
+  Ask ask;
+  ask.name = "c";
+  ask.swappable = "yes";
+  const Joined c = rig.runs(ask, 2);
+  c.shim.residency(1).total_bytes = kGiB;
+  c.lane(1).parked_lane = 1;
+  c.lane(1).parked_bytes = kGiB;
+  c.client->lanes[1].parker = policy::found(0, kGiB);
+  rig.migrate();
+  rig.leaves_with_contexts();
+  const Joined b = rig.join({.name = "b"});
+  EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kWait);
+  EXPECT_EQ(c.client->lanes[1].parker.allowed, 0u);
+  EXPECT_EQ(rig.words().park_bytes, 2 * kGiB);
+}
+
+TEST(Migrations, WhatIsLeftBehindIsNobodysUseFromOutside) {
+  LeavesBehind rig;
+  rig.migrate();
+  rig.leaves_with_contexts();
+  rig.gpus.memories[0].used_bytes = 2 * kGiB;  // NVML names no process
+  for (int i = 0; i < 3; ++i) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account(0).outside(), 0u);
+  rig.lands();
+  for (int i = 0; i < 3; ++i) rig.pass(seconds(1));
+  EXPECT_EQ(rig.account(0).outside(), 0u);
+}
+
 TEST(Migrations, WhatShallStayOutOrTakesTurnsOrSeesOneGpuLeavesNothingBehind) {
   {
     LeavesBehind rig;
