@@ -23,6 +23,13 @@ PIECE = 256 << 20
 GAP = 0.1
 
 
+def digest_of(piece):
+    """Of all its words, each with an odd weight, computed where they are: modulo 2^64."""
+    words = piece.view(torch.int64)
+    weights = torch.arange(1, 2 * words.numel(), 2, dtype=torch.int64, device=words.device)
+    return int(words.sum()), int((words * weights).sum())
+
+
 def told_to_end():
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
@@ -54,7 +61,7 @@ def main():
             gaps.append(now - last)
         last = now
     for piece in ballast:
-        digest.update(piece.cpu().numpy().tobytes())
+        digest.update(repr(digest_of(piece)).encode())
     print(json.dumps({"steps": steps, "digest": digest.hexdigest(), "gaps": gaps}), flush=True)
 
 

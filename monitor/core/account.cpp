@@ -204,11 +204,14 @@ std::uint64_t Account::overdrawn(std::uint64_t more) const {
 }
 
 std::uint64_t Account::parked() const {
-  std::uint64_t sum = 0;
+  std::map<JobKey, std::uint64_t> jobs;
   for (const auto& [client, holding] : holdings_) {
+    auto& sum = jobs[holding.job];
     sum = plus(sum, plus(holding.parked, holding.parking));
   }
-  return sum;
+  std::uint64_t all = 0;
+  for (const auto& [job, sum] : jobs) all = plus(all, minus(sum, kept(job)));
+  return all;
 }
 
 std::uint64_t Account::in_the_way(std::uint64_t more) const {

@@ -10,7 +10,8 @@
 //     free     = capacity - held - parked
 //
 // What other GPUs' memory is *parked* here (--park) belongs to nobody's quota and makes way for
-// all: so it counts in `free`, and not where it is asked whether more can be promised.
+// all: so it counts in `free`, and not where it is asked whether more can be promised. What a job
+// leaves behind on its way to another GPU is within the room that is kept for it here (keep()).
 //
 // A job that was *released* is leaving the device (residency.h): it holds what is still there of
 // its memory, or may come. What it may use at most stays as it was, wherever the memory is.
@@ -106,7 +107,7 @@ class Account {
   std::uint64_t free() const;      // never below zero
   // How far the promises and charges, and so much more, are over the capacity; 0 when they are not.
   std::uint64_t overdrawn(std::uint64_t more = 0) const;
-  std::uint64_t parked() const;  // or may be
+  std::uint64_t parked() const;  // or may be, beyond the room that is kept for its job
   // What of that is where the promises and charges, and so much more, would be.
   std::uint64_t in_the_way(std::uint64_t more) const;
 

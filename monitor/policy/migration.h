@@ -1,11 +1,11 @@
 // How a job comes from one GPU to another: the rules alone.
 //
-// Concept. All memory of the job leaves to the host, then its contexts do, and nothing of it is on
-// a GPU (job_residency.h, reason kMove). Each of its processes is told on which GPU it shall be,
-// and brings its contexts back there. Then the memory comes. What fails on the way leads back: each
-// process that the driver does not restore on the other GPU is where it was, and those that are
-// there leave once more. The executor (residency/migrations.h) looks, does the actions, and keeps
-// room for the job on both GPUs until the end.
+// Concept. All memory of the job leaves to the host, or stays behind without it. Then its contexts
+// leave, and it uses no GPU (job_residency.h, reason kMove). Each of its processes is told on which
+// GPU it shall be, and brings its contexts back there. Then the memory comes. What fails on the way
+// leads back: each process that the driver does not restore on the other GPU is where it was, and
+// those that are there leave once more. The executor (residency/migrations.h) looks, does the
+// actions, and keeps room for the job on both GPUs until the end.
 //
 //     stage      seen                                       → stage            action
 //     Idle       asked                                      → Leaving          Leave
@@ -17,6 +17,7 @@
 //                not all have landed within kLandsWithin    → Leaving, back    Leave
 //     Arriving   its memory is there, or shall stay out     → Idle             End
 //                no room for it for kFindsRoomWithin        → Leaving, back    Leave
+//                what it left behind does not follow        → Leaving, back    Leave
 //     any        none of its processes is left              → Idle             End
 //
 // On the way back "the other GPU" is the one where it was, and nothing turns once more:
@@ -50,6 +51,7 @@ struct Seen {
   bool elsewhere = false;   // a process is where it was
   bool in = false;          // its memory is there, or shall stay out for another reason
   bool lacks_room = false;  // its memory finds none
+  bool cut_off = false;     // the driver refuses what it left behind on the GPU where it was
 };
 
 enum class Action : std::uint8_t {

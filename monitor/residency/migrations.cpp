@@ -43,6 +43,12 @@ bool finds_no_room(const ResidencyReport& said) {
   return said.error == abi::kSwapNoDeviceRoom && !said.resident();
 }
 
+// What it left behind cannot be read from where its contexts are.
+bool is_cut_off(const ResidencyReport& said, const ResidencyOrder& order) {
+  return said.error == abi::kSwapFailed && said.parked_bytes != 0 && !said.resident() &&
+         answers(said, order);
+}
+
 // Another job that waits for memory of that GPU: the room is its.
 const Job* who_waits(const Registry& registry, std::size_t gpu, const Job& except, Time now) {
   for (const auto& each : registry.jobs()) {
@@ -155,6 +161,7 @@ migration::Seen Migrations::see(const Job& job) const {
     seen.any = true;
     seen.away = seen.away && order.contexts && has_left(said, order);
     seen.lacks_room = seen.lacks_room || finds_no_room(said);
+    seen.cut_off = seen.cut_off || is_cut_off(said, order);
     if (!has_landed(said, order)) {
       seen.on_its_way = true;
     } else if (is_on(client, lane, job.migration.goal())) {
@@ -181,6 +188,12 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
     move.failure = failure_text(job.memory->failure);
   } else if (move.state.stage == migration::Stage::kArriving) {
     move.failure = "there is no room for its memory";
+    for_contexts(registry_, job,
+                 [&](const Client& client, unsigned lane, const Client::Lane& state) {
+                   const ResidencyReport said = client.page->residency(lane);
+                   if (is_cut_off(said, state.residency_order))
+                     move.failure = failure_text(said.error, said.swap_result);
+                 });
   } else {
     if (now - move.state.since >= migration::kLandsWithin) move.code = kTimedOut;
     move.failure = "the driver did not restore it in time";
@@ -229,7 +242,10 @@ void Migrations::exchange(Client& client, std::size_t a, std::size_t b, Time now
   for (auto& [lane, state] : client.lanes) {
     if (state.gpu == a || state.gpu == b) state.gpu = a + b - state.gpu;
   }
-  for (const std::size_t gpu : {a, b}) gpus_[gpu].stale = true;
+  for (const std::size_t gpu : {a, b}) {
+    gpus_[gpu].stale = true;
+    gpus_.read_credits(gpu);  // what it left behind is counted where it is
+  }
   slices_.moved(client, now);
 }
 

@@ -16,10 +16,12 @@ namespace {
 constexpr char kSeesOne[] = "its process sees no other GPU";
 constexpr char kNoRoom[] = "no other GPU that it sees has unreserved room";
 
-// Those whose memory is on a GPU, or may be.
+// Those whose memory is on a GPU, or may be. What a job leaves behind while it moves follows soon.
 std::vector<Place> parked_on(Registry& registry, std::size_t gpu) {
   std::vector<Place> places;
   for (auto& [id, client] : registry.clients()) {
+    const Job* job = registry.find(client->job);
+    if (job != nullptr && migration::is_under_way(job->migration.state)) continue;
     for (auto& [lane, state] : client->lanes) {
       if (state.parker.held() != 0 && state.parker.on == gpu) {
         places.push_back({*client, lane});
@@ -111,10 +113,39 @@ void assign(const Registry& registry, GpuAccounts& gpus, const Job& job, const P
                state.not_parked != nullptr ? fmt::format(": {}", state.not_parked) : "");
 }
 
+// Its memory may stay on the GPU that its contexts leave, and follow them: it comes back at once,
+// and the process sees both GPUs.
+bool may_stay(const Job& job, const Place& place) {
+  const Migration& move = job.migration;
+  const auto& out = job.memory->wanted_out;
+  return move.state.stage == migration::Stage::kLeaving && !move.state.back &&
+         out == residency::Reason::kMove && !job.knobs.oversubscribe &&
+         place.state().gpu == move.from && lane_on(place.client, move.to);
+}
+
+// It leaves for another GPU. True: what it keeps where it is needs no host.
+bool moves(GpuAccounts& gpus, const Job& job, const Place& place, ResidencyOrder& order, Time now) {
+  policy::Parker& parker = place.state().parker;
+  const Migration& move = job.migration;
+  if (!migration::is_under_way(move.state)) return false;
+  const bool kept = parker.held() != 0 && parker.on == move.from;
+  if (!kept && (parker.held() != 0 || order.limited || !may_stay(job, place))) return false;
+  // On the way back nothing more stays, and what is there waits for the contexts.
+  const std::uint64_t bytes = move.state.back ? parker.there
+                              : kept          ? parker.allowed
+                                              : place.state().residency.resident_bytes;
+  parker = policy::allowed(parker, move.from, bytes, now);
+  order.park_only = false;
+  write(place.client, parker, order);
+  gpus.read_credits(move.from);
+  return true;
+}
+
 }  // namespace
 
 void leaves(const Registry& registry, GpuAccounts& gpus, const Job& job, const Place& place,
             ResidencyOrder& order, Time now) {
+  if (moves(gpus, job, place, order, now)) return;
   if (order.contexts || job.memory->contexts_out.any()) {
     withdraw(place.state(), order, now);
   } else if (!order.limited) {

@@ -306,7 +306,7 @@ int State::device_of_exported(int fd) {
   if (fstat(fd, &status) != 0) return 0;
   Locked locked(*this);
   for (const ExportedEntry& entry : file_->exported) {
-    if (entry.in_use && entry.inode == status.st_ino) return std::max(device_of(entry.gpu), 0);
+    if (entry.in_use && entry.inode == status.st_ino) return device_of(entry.gpu);
   }
   return 0;
 }

@@ -20,7 +20,8 @@ struct Handle {
   int host_fd = -1;
   std::size_t bytes = 0;
   CUmemAllocationProp prop{};
-  bool imported = false;    // another process made it
+  bool imported = false;    // it came by a descriptor
+  bool unseen = false;      // of a GPU that the process does not see
   unsigned references = 1;  // handles given out; mappings keep the memory alive on their own
 };
 
@@ -240,6 +241,10 @@ CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
       return CUDA_ERROR_INVALID_DEVICE;
     }
   }
+  // As measured: it is imported and mapped, but nobody is given access.
+  for (const auto& it : list) {
+    if (it->second.handle->unseen) return CUDA_ERROR_INVALID_DEVICE;
+  }
   for (const auto& it : list) {
     Mapping& mapping = it->second;
     for (std::size_t i = 0; i < count; ++i) {
@@ -340,7 +345,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, void*
   handle->backing->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   handle->backing->owns_fd = true;
   handle->backing->bytes = handle->bytes;
-  handle->backing->gpu = driver()->state->device_of_exported(fd);
+  const int device = driver()->state->device_of_exported(fd);
+  handle->unseen = device < 0;
+  handle->backing->gpu = std::max(device, 0);
   handle->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   handle->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   handle->prop.location.id = handle->backing->gpu;

@@ -116,6 +116,58 @@ TEST_F(Migrate, AProcessThatSeesBothGpusUsesTheOtherOneInTheFirstOnesPlace) {
   expect_right_in_the_end();
 }
 
+// All that is there to go by while the host has no room: descriptors of what stays behind.
+const Words kNoHost = {"--host-pool", "0"};
+
+TEST_F(Migrate, WhoSeesBothGpusNeedsNoHost) {
+  const Child owner = monitor(kNoHost, kTwoGpus);
+  begin_on("0,1");
+  ask("begin");
+  for (const std::size_t to : {1u, 0u, 1u}) {
+    const Child::End moved = migrate(std::to_string(to));
+    ASSERT_EQ(moved.status, 0) << moved.err;
+    EXPECT_TRUE(eventually([&] { return !is_used(1 - to) && is_used(to); })) << listing("status");
+    EXPECT_EQ(status_of(1 - to)["memory_parked_bytes"], 0);
+    EXPECT_TRUE(goes_on());
+  }
+  expect_right_in_the_end();
+}
+
+TEST_F(Migrate, WhoSeesOneGpuNeedsIt) {
+  const Child owner = monitor(kNoHost, kTwoGpus);
+  begin_on("0");
+  ask("begin");
+  expect_goes_back("the host has no room");
+  expect_right_in_the_end();
+}
+
+TEST_F(Migrate, WhatTheDriverDoesNotExportGoesByTheHost) {
+  const Child owner = monitor({}, kTwoGpus);
+  begin_on("0,1", {}, {{"FAKECUDA_FAIL", "cuMemExportToShareableHandle:1=801"}});
+  ask("begin");
+  const Child::End moved = migrate("1");
+  ASSERT_EQ(moved.status, 0) << moved.err;
+  EXPECT_TRUE(eventually([&] { return !is_used(0) && is_used(1); })) << listing("status");
+  EXPECT_TRUE(goes_on());
+  expect_right_in_the_end();
+}
+
+TEST_F(Migrate, WhatTheDriverDoesNotLetFollowGoesOnWhereItWas) {
+  const Child owner = monitor(kNoHost, kTwoGpus);
+  begin_on("0,1", {},
+           {{"FAKECUDA_FAIL",
+             "cuMemImportFromShareableHandle:1=101,cuMemImportFromShareableHandle:2=101"}});
+  ask("begin");
+  const Child::End failed = migrate("1");
+  EXPECT_EQ(failed.status, 6) << failed.out;
+  EXPECT_NE(failed.err.find("CUDA error 101"), std::string::npos) << failed.err;
+  EXPECT_TRUE(eventually([&] { return is_used(0) && !is_used(1); })) << listing("status");
+  EXPECT_TRUE(goes_on());
+  ASSERT_EQ(migrate("1").status, 0) << "it may be tried again";
+  EXPECT_TRUE(goes_on());
+  expect_right_in_the_end();
+}
+
 TEST_F(Migrate, SmallAllocationsGraphsAndNewMemoryGoAlong) {
   begin_on("0");
   EXPECT_EQ(ask("alloc " + std::to_string(kMiB / 2)), "did alloc 1");
@@ -299,8 +351,8 @@ TEST_F(Migrate, WhatTheDriverDoesNotRestoreThereGoesOnWhereItWas) {
 
 TEST_F(Migrate, AJobKilledOnItsWayLeavesNothing) {
   const Child owner = monitor({"--capacity", "500MiB"}, kTwoGpus);
-  for (int round = 0; round < 6; ++round) {
-    begin_on("0", {"--memory", "300MiB"});
+  for (int round = 0; round < 12; ++round) {
+    begin_on(round % 2 == 0 ? "0" : "0,1", {"--memory", "300MiB"});
     ask("begin");
     Child command = start({built("switchyard"), "migrate", "train", "--to", "1"});
     EXPECT_TRUE(eventually([&] { return is_on_its_way(1); }));
@@ -329,6 +381,31 @@ TEST_F(Migrate, ACommandKilledOnItsWayChangesNothing) {
     ::kill(command.pid(), SIGKILL);
   }
   expect_at_work_on(1);
+  expect_right_in_the_end();
+}
+
+TEST_F(Migrate, AMonitorKilledOnTheWayLosesNothingThatStaysBehind) {
+  for (int round = 0; round < 6; ++round) {
+    std::optional<Child> owner(monitor(kNoHost, kTwoGpus));
+    if (round == 0) begin_on("0,1");
+    if (round == 0) ask("begin");
+    ASSERT_TRUE(eventually([&] {
+      const json gpu = gpu_of("train");
+      return !gpu.is_null() && gpu.value("residency", "") == "resident";
+    }));
+    const std::size_t to = is_used(0) ? 1 : 0;
+    Child command = start({built("switchyard"), "migrate", "train", "--to", std::to_string(to)});
+    std::this_thread::sleep_for(std::chrono::milliseconds(6 * round));
+    kill_and_wait(owner->pid());
+    command.finish(kLimit);
+    owner.reset();
+    EXPECT_TRUE(goes_on()) << "without a monitor it is back, here or there";
+    owner.emplace(monitor(kNoHost, kTwoGpus));
+    EXPECT_TRUE(eventually([&] { return !job_named("train").is_null(); }));
+    EXPECT_TRUE(eventually([&] { return is_used(0) != is_used(1); })) << listing("status");
+    EXPECT_TRUE(goes_on());
+    kill_and_wait(owner->pid());
+  }
   expect_right_in_the_end();
 }
 

@@ -22,6 +22,8 @@ namespace {
 constexpr int kFirst = 1024;
 constexpr int kEnd = 8192;
 constexpr int kBits = 64;
+// Of the numbers that the application may open, so many stay free where many are kept.
+constexpr rlim_t kSpare = 256;
 
 struct State {
   // Which are kept: a forked child finds no table in a state to be read.
@@ -85,16 +87,16 @@ NoFork::NoFork() {
 
 NoFork::~NoFork() { ::pthread_mutex_unlock(&g_state.forking); }
 
-int keep(int fd) {
-  ::pthread_once(&g_state.registered, register_once);
-  const Locked locked(g_state.keeping);
-  int from = std::max(lowest(), 1);
+namespace {
+
+// Under a number of [from, end). pre: `keeping` is held.
+int keep_in(int fd, int from, int end) {
   for (;;) {
     const int kept = ::fcntl(fd, F_DUPFD_CLOEXEC, from);
     if (kept < 0) return 0;
     // The program closed a number that is kept: its keeper has it still, and will close it.
     const bool again = kept < kEnd && is_kept(kept);
-    if (!again && kept < kEnd && g_state.files[kept].look(kept)) {
+    if (!again && kept < end && g_state.files[kept].look(kept)) {
       g_state.kept[kept / kBits].fetch_or(bit(kept), std::memory_order_relaxed);
       return kept;
     }
@@ -102,6 +104,35 @@ int keep(int fd) {
     if (!again) return 0;
     from = kept + 1;
   }
+}
+
+// Under a number that the application's own limit does not let it open. The limit is what it was
+// afterwards: an open file stays open above it.
+int keep_beyond(int fd, const rlimit& limit) {
+  if (limit.rlim_cur >= kEnd || limit.rlim_max <= limit.rlim_cur) return 0;
+  const rlimit raised{std::min<rlim_t>(limit.rlim_max, kEnd), limit.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return 0;
+  const int kept = keep_in(fd, static_cast<int>(limit.rlim_cur), kEnd);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return kept;
+}
+
+}  // namespace
+
+int keep(int fd) {
+  ::pthread_once(&g_state.registered, register_once);
+  const Locked locked(g_state.keeping);
+  return keep_in(fd, std::max(lowest(), 1), kEnd);
+}
+
+int keep_one_of_many(int fd) {
+  ::pthread_once(&g_state.registered, register_once);
+  const Locked locked(g_state.keeping);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (const int beyond = keep_beyond(fd, limit)) return beyond;
+  const rlim_t most = limit.rlim_cur - std::min(limit.rlim_cur, kSpare);
+  return keep_in(fd, std::max(lowest(), 1), static_cast<int>(std::min<rlim_t>(most, kEnd)));
 }
 
 int copy(int kept) {

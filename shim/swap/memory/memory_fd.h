@@ -2,7 +2,8 @@
 //
 // Concept. The driver exports no handle that it has imported. So who takes memory over
 // (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
-// keeps the memory from being freed. They are many, and the numbers are the application's: they are
+// keeps the memory from being freed. What a process keeps on a GPU that its contexts leave
+// (parking.h) has one, too. They are many, and the numbers are the application's: they are
 // in the upper half of what it may open, and never more than that. The application may close them
 // and open files of its own there: those are neither used nor closed (own_fd.h).
 //
@@ -19,6 +20,9 @@ namespace switchyard::shim::swap::memory_fd {
 
 // A copy of `fd`, closed on exec; 0: none can be kept. Never 0 otherwise.
 int keep(int fd);
+// The same where there is one for each chunk of a GPU. They are beyond what the application may
+// open, if its hard limit lets them be; else a part of its own numbers stays free.
+int keep_one_of_many(int fd);
 // A descriptor of the same file, which is the caller's; -1: the application has closed it.
 int copy(int kept);
 void close(int kept);

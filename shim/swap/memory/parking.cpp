@@ -1,11 +1,13 @@
 #include "shim/swap/memory/parking.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <atomic>
 
 #include "shim/log.h"
 #include "shim/reset.h"
+#include "shim/swap/memory/memory_fd.h"
 #include "switchyard/abi.h"
 
 namespace switchyard::shim::swap::parking {
@@ -13,6 +15,7 @@ namespace {
 
 struct State {
   std::atomic<std::uint64_t> bytes[abi::kMaxGpus] = {};
+  std::atomic<std::uint64_t> kept[abi::kMaxGpus] = {};  // of these bytes
   std::atomic<unsigned> on[abi::kMaxGpus] = {};
   Slab* empty[abi::kMaxGpus] = {};  // for sweep()
 };
@@ -25,6 +28,16 @@ CUmemLocation gpu(unsigned lane) {
   return location;
 }
 
+// In one slab. To give access takes as long for them all as for one.
+constexpr unsigned kMostKept = 32;
+
+// Memory that a descriptor holds.
+struct Kept {
+  int descriptor = 0;  // memory_fd.h
+  std::uint64_t bytes = 0;
+  CUmemGenericAllocationHandle handle = 0;  // while it is mapped
+};
+
 }  // namespace
 
 struct Slab {
@@ -34,6 +47,8 @@ struct Slab {
   bool mapped = false;
   unsigned lane = 0;    // whose memory is in it
   unsigned pieces = 0;  // that are taken
+  Kept kept[kMostKept] = {};
+  unsigned count = 0;  // of them; 0: it is a slab of its own
   Slab* next = nullptr;
 };
 
@@ -58,12 +73,55 @@ CUresult make(Slab& slab) {
   return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
 }
 
+// The descriptor may have become the application's own file: then it is not read.
+CUresult import(Kept& kept) {
+  const int fd = memory_fd::copy(kept.descriptor);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  // The driver takes the descriptor as a pointer.
+  auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+  const CUresult result = driver().cuMemImportFromShareableHandle(
+      &kept.handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) kept.handle = 0;
+  ::close(fd);
+  return result;
+}
+
+// All that is kept in it, one behind the other.
+CUresult map_kept(Slab& slab) {
+  CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
+  if (result != CUDA_SUCCESS) slab.at = 0;
+  CUdeviceptr at = slab.at;
+  for (unsigned i = 0; i < slab.count && result == CUDA_SUCCESS; ++i) {
+    Kept& kept = slab.kept[i];
+    result = import(kept);
+    if (result == CUDA_SUCCESS) result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
+    slab.mapped = slab.mapped || result == CUDA_SUCCESS;
+    at += kept.bytes;
+  }
+  if (result != CUDA_SUCCESS) return result;
+  const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
+}
+
 // What is made of it so far is given back. The driver's first complaint.
-CUresult undo(const Slab& slab) {
-  CUresult result = slab.mapped ? driver().cuMemUnmap(slab.at, slab.bytes) : CUDA_SUCCESS;
+CUresult undo(Slab& slab) {
+  CUresult result = CUDA_SUCCESS;
   const auto note = [&](CUresult next) { result = result == CUDA_SUCCESS ? next : result; };
+  if (slab.mapped && slab.count == 0) note(driver().cuMemUnmap(slab.at, slab.bytes));
   if (slab.handle != 0) note(driver().cuMemRelease(slab.handle));
+  CUdeviceptr at = slab.at;
+  for (unsigned i = 0; i < slab.count; ++i) {
+    Kept& kept = slab.kept[i];
+    if (kept.handle != 0) {
+      note(driver().cuMemUnmap(at, kept.bytes));
+      note(driver().cuMemRelease(kept.handle));
+    }
+    kept.handle = 0;
+    at += kept.bytes;
+  }
   if (slab.at != 0) note(driver().cuMemAddressFree(slab.at, slab.bytes));
+  slab.at = 0;
+  slab.mapped = false;
   return result;
 }
 
@@ -81,13 +139,20 @@ void end(Slab* slab) {
              static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
              static_cast<int>(result));
   }
+  for (unsigned i = 0; i < slab->count; ++i) memory_fd::close(slab->kept[i].descriptor);
+  if (slab->count != 0) g_state.kept[slab->lane].fetch_sub(slab->bytes);
   uncount(slab->lane, slab->bytes);
   ::free(slab);
 }
 
 }  // namespace
 
-Parked parked(unsigned lane) { return {g_state.on[lane].load(), g_state.bytes[lane].load()}; }
+Parked parked(unsigned lane) {
+  const std::uint64_t bytes = g_state.bytes[lane].load();
+  return {g_state.on[lane].load(), bytes, bytes != 0 && g_state.kept[lane].load() == bytes};
+}
+
+void is_on(unsigned lane, unsigned on) { g_state.on[lane].store(on); }
 
 void count(unsigned lane, unsigned on, std::uint64_t bytes) {
   g_state.on[lane].store(on);
@@ -115,10 +180,39 @@ CUresult take(unsigned lane, Piece* pieces, unsigned count) {
   CUdeviceptr at = slab->at;
   for (unsigned i = 0; i < count; ++i) {
     pieces[i].at = at;
+    pieces[i].offset = at - slab->at;
     pieces[i].slab = slab;
     at += pieces[i].bytes;
   }
   return CUDA_SUCCESS;
+}
+
+bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece) {
+  if (slab == nullptr || slab->count == kMostKept) {
+    auto* const fresh = static_cast<Slab*>(::calloc(1, sizeof(Slab)));
+    if (fresh == nullptr) return false;
+    fresh->lane = lane;
+    slab = fresh;
+  }
+  piece.slab = slab;
+  piece.offset = slab->bytes;
+  slab->kept[slab->count++] = {.descriptor = descriptor, .bytes = piece.bytes};
+  slab->bytes += piece.bytes;
+  ++slab->pieces;
+  g_state.kept[lane].fetch_add(piece.bytes);
+  return true;
+}
+
+CUresult reach(const Piece& piece, CUdeviceptr& at) {
+  Slab& slab = *piece.slab;
+  const CUresult result = slab.at == 0 ? map_kept(slab) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) undo(slab);
+  at = slab.at + piece.offset;
+  return result;
+}
+
+void leave(const Piece& piece) {
+  if (piece && piece.slab->count != 0) undo(*piece.slab);
 }
 
 void give_back(Piece& piece) {

@@ -9,6 +9,13 @@
 //
 //     slab     ├── piece (32 MiB) ──┼── piece (32 MiB) ──┼ … one handle, one mapping
 //
+// Memory can also be *kept*: it stays on the GPU that the contexts leave for another one, and a
+// descriptor of each chunk is all that holds it meanwhile. As measured, a checkpoint and a restore
+// on another GPU leave it where it is. It is mapped again when it is reached, a slab at a time, and
+// only while a move lasts: the driver would take what is mapped as well.
+//
+//     keep()   descriptors ── contexts leave, come on another GPU ── reach()   one mapping of all
+//
 // The monitor says how much may be there (abi.h: park_bytes). Who takes pieces has counted them
 // before, and they count until their slab is given back: the monitor never sees less than there is.
 //
@@ -25,16 +32,18 @@ namespace switchyard::shim::swap::parking {
 struct Slab;
 
 struct Piece {
-  CUdeviceptr at = 0;  // 0: none
+  CUdeviceptr at = 0;  // 0: it is kept, and has an address only while it is reached
   std::uint64_t bytes = 0;
-  Slab* slab = nullptr;
-  explicit operator bool() const { return at != 0; }
+  std::uint64_t offset = 0;  // in the slab
+  Slab* slab = nullptr;      // null: none
+  explicit operator bool() const { return slab != nullptr; }
 };
 
 // What of the GPU's memory is parked or about to be, and the GPU that it is on; none: 0 bytes.
 struct Parked {
   unsigned on = 0;
   std::uint64_t bytes = 0;
+  bool kept = false;  // all of it: no mapping stands in a checkpoint's way
 };
 Parked parked(unsigned lane);
 
@@ -42,10 +51,20 @@ Parked parked(unsigned lane);
 // that is parked. uncount(): it was not taken after all.
 void count(unsigned lane, unsigned on, std::uint64_t bytes);
 void uncount(unsigned lane, std::uint64_t bytes);
+// The GPU on which it is has another lane from now on.
+void is_on(unsigned lane, unsigned on);
 
 // Pieces for memory of `lane`, in a slab of their own. Each says its bytes, which were counted.
 // Fails with the driver's complaint: then there are none, and they are counted off.
 CUresult take(unsigned lane, Piece* pieces, unsigned count);
+// A piece for memory of `lane`, whose bytes were counted. A descriptor of memory_fd.h holds it, and
+// is the piece's from here on. In `slab`, or in another one, which `slab` is then. False: no memory
+// for it.
+bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece);
+// Where it can be copied from. What is kept is mapped for that.
+CUresult reach(const Piece& piece, CUdeviceptr& at);
+// What is kept is not mapped any more. pre: no copy reads it.
+void leave(const Piece& piece);
 // Gives one back, if there is one. pre: no copy reads or writes it.
 void give_back(Piece& piece);
 // The same for one whose work shall not wait for the driver's calls: its slab stays, and counts,

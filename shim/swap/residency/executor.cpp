@@ -12,6 +12,7 @@
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
+#include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/parking.h"
 #include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/memory/range_table.h"
@@ -92,6 +93,17 @@ Error error_of(Stop stop) {
   return Error::kFailed;
 }
 
+// Of two moves that follow each other; the second one only if the first was not stopped.
+Moved sum(const Moved& first, Moved then) {
+  if (first.stop != Stop::kNothing) return first;
+  then.skipped += first.skipped;
+  then.kept += first.kept;
+  then.made_ns += first.made_ns;
+  then.gave_ns += first.gave_ns;
+  if (then.unparked == CUDA_SUCCESS) then.unparked = first.unparked;
+  return then;
+}
+
 // `kept`: what the pipeline gives up where it finds no room.
 bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
   while (pinned_pool::pin_next(lane)) continue;
@@ -168,7 +180,8 @@ Seen Executor::observe() {
             .answered = residency_page::has_said(lane_, phase_of(away)),
             .asked = consolidation_request::is_asked(lane_) && !paused().paused,
             .parked = parking::parked(lane_).bytes,
-            .park_limit = residency_page::park(lane_).bytes};
+            .park_limit = residency_page::park(lane_).bytes,
+            .kept = parking::parked(lane_).kept};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
@@ -280,19 +293,34 @@ Event Executor::quiesce(Seen& seen) {
   return Event::kQuiesced;
 }
 
+// What the contexts leave behind on the GPU. What another job is offered goes there.
+Moved Executor::keep_away(const Seen& seen) const {
+  if (offering_) return {.unparked = CUDA_ERROR_NOT_PERMITTED};
+  const memory_fd::NoFork no_child;
+  const ChunksLock held;
+  const std::uint64_t there = residency_page::resident(lane_);
+  if (there <= seen.limit) return {};
+  return keep(lane_, there - seen.limit, residency_page::resident_changes,
+              residency_page::may_keep);
+}
+
 Moved Executor::move_away(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
+  const bool parks = begun >= park_ns_;
+  const Moved kept = parks && residency_page::park(lane_).keeps ? keep_away(seen) : Moved{};
   Moved out;
-  const MayPark may_park = begun >= park_ns_ ? residency_page::may_park : parks_nothing;
-  {
+  const MayPark may_park = parks ? residency_page::may_park : parks_nothing;
+  if (kept.stop == Stop::kNothing) {
     const ChunksLock held;
     const std::uint64_t there = residency_page::resident(lane_);
     if (there > seen.limit)
       out = move_out(lane_, there - seen.limit, residency_page::resident_changes, may_park);
   }
+  out = sum(kept, out);
   if (out.unparked != CUDA_SUCCESS) {
     park_ns_ = monotonic_ns() + kParkRestNs;
-    log_line(Level::kWarn, "swap on GPU %u: no memory to park in on another GPU: driver %d", lane_,
+    log_line(Level::kWarn,
+             "swap on GPU %u: the host takes what could not be parked or kept: driver %d", lane_,
              static_cast<int>(out.unparked));
   }
   residency_page::count_out(lane_, out);
@@ -354,7 +382,7 @@ Input Executor::swap_in_part(const Seen& seen) {
 
 Input Executor::move_on(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
-  const std::uint64_t limit = seen.detaches ? 0 : seen.park_limit;
+  const std::uint64_t limit = seen.detaches && !seen.kept ? 0 : seen.park_limit;
   const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
   const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept_now(lane_);
   const std::uint64_t part = moves_on_at_once(excess, room, pinned_pool::kSlab);
@@ -392,6 +420,7 @@ Input Executor::bring_contexts(const Seen& seen) {
   result_ = checkpoint::bring(lane_, refused);
   Input input{.event = Event::kContextsBack, .seen = seen};
   if (result_ == CUDA_SUCCESS) {
+    residency_page::follow_kept(lane_);
     if (refused == CUDA_SUCCESS) return input;
     residency_page::failed_with(lane_, refused);
     log_line(Level::kWarn, "the driver did not move GPU %u (%d): it is back where it was", lane_,
@@ -487,10 +516,10 @@ void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) co
       Level::kDebug,
       "swap on GPU %u: %s in %llu us (%llu making memory, %llu waiting for copies, %llu giving "
       "memory back), %llu MiB copied, %llu MiB of that parked, %llu MiB known or zero, %llu MiB "
-      "in memory of another job",
+      "kept on the GPU, %llu MiB in memory of another job",
       lane_, way, us(monotonic_ns() - begun), us(moved.made_ns), us(moved.waited_ns),
-      us(moved.gave_ns), mib(moved.copied), mib(moved.parked), mib(moved.skipped),
-      mib(moved.taken));
+      us(moved.gave_ns), mib(moved.copied), mib(moved.parked), mib(moved.skipped - moved.kept),
+      mib(moved.kept), mib(moved.taken));
 }
 
 }  // namespace switchyard::shim::swap::residency

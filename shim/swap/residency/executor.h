@@ -43,6 +43,7 @@ class Executor {
   Event quiesce(Seen& seen);
   Input swap_out(const Seen& seen);
   Moved move_away(const Seen& seen);
+  Moved keep_away(const Seen& seen) const;
   Input swap_in(const Seen& seen);
   Input swap_in_part(const Seen& seen);
   Input move_on(const Seen& seen);

@@ -35,6 +35,7 @@ struct State {
   std::atomic<std::uint64_t> resident[abi::kMaxGpus] = {};
   Said said[abi::kMaxGpus];  // under `publishing`
   std::atomic<std::uint64_t> made_way_until_ns[abi::kMaxGpus] = {};
+  std::uint8_t kept_on[abi::kMaxGpus][16] = {};  // the mover's: the GPU on which memory is kept
   pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -174,14 +175,17 @@ std::uint64_t host_limit(unsigned lane) {
 Park park(unsigned lane) {
   const abi::Residency& words = page().residencies[lane];
   const std::uint32_t on = words.park_lane.load(std::memory_order_acquire);
-  if (on == 0 || on > lanes() || on - 1 == lane || !monitored())
+  if (on == 0 || on > lanes() || !monitored())
     return {.only = monitored() && words.park_only.load(std::memory_order_relaxed) != 0};
   return {on - 1, words.park_bytes.load(std::memory_order_relaxed),
-          words.park_only.load(std::memory_order_relaxed) != 0};
+          words.park_only.load(std::memory_order_relaxed) != 0, on - 1 == lane};
 }
 
-bool may_park(unsigned lane, std::uint64_t bytes) {
+namespace {
+
+bool may_be_there(unsigned lane, std::uint64_t bytes, bool keeps) {
   const Park allowed = park(lane);
+  if (allowed.keeps != keeps) return false;
   const parking::Parked there = parking::parked(lane);
   const bool elsewhere = there.bytes != 0 && there.on != allowed.on;
   if (elsewhere || bytes > allowed.bytes || there.bytes > allowed.bytes - bytes) return false;
@@ -192,6 +196,25 @@ bool may_park(unsigned lane, std::uint64_t bytes) {
   parking::uncount(lane, bytes);
   publish(lane);
   return false;
+}
+
+}  // namespace
+
+bool may_park(unsigned lane, std::uint64_t bytes) { return may_be_there(lane, bytes, false); }
+
+bool may_keep(unsigned lane, std::uint64_t bytes) {
+  if (parking::parked(lane).bytes == 0)
+    ::memcpy(g_state.kept_on[lane], page().lanes[lane].uuid, sizeof(g_state.kept_on[lane]));
+  return may_be_there(lane, bytes, true);
+}
+
+void follow_kept(unsigned lane) {
+  if (!parking::parked(lane).kept) return;
+  for (unsigned on = 0; on < lanes(); ++on) {
+    if (::memcmp(page().lanes[on].uuid, g_state.kept_on[lane], sizeof(g_state.kept_on[lane])) == 0)
+      parking::is_on(lane, on);
+  }
+  publish(lane);
 }
 
 void parked_left(unsigned lane) {

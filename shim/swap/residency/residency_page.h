@@ -56,11 +56,16 @@ std::uint64_t host_limit(unsigned lane);
 struct Park {
   unsigned on = 0;
   std::uint64_t bytes = 0;
-  bool only = false;  // and nothing in the host
+  bool only = false;   // and nothing in the host
+  bool keeps = false;  // `on` is the GPU that it leaves: it is kept there (parking.h)
 };
 Park park(unsigned lane);
 // Whether so much more may be parked, and then it is counted. Told by the pipeline (MayPark).
 bool may_park(unsigned lane, std::uint64_t bytes);
+// The same of what is kept.
+bool may_keep(unsigned lane, std::uint64_t bytes);
+// The contexts have come on a GPU: what is kept may be on another lane's from now on.
+void follow_kept(unsigned lane);
 // What was parked has left: the monitor hears of each chunk, for somebody waits.
 void parked_left(unsigned lane);
 

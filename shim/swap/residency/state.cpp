@@ -80,7 +80,8 @@ Step look_detached(const Residency& from, const Seen& seen, std::uint64_t now_ns
 
 // Its place on another GPU is wanted, or the contexts are.
 bool moves_on(const Seen& seen) {
-  return seen.limited && seen.parked > (seen.detaches ? 0 : seen.park_limit);
+  const bool stays = !seen.detaches || seen.kept;
+  return seen.limited && seen.parked > (stays ? seen.park_limit : 0);
 }
 
 Step look_away(Residency from, const Seen& seen, std::uint64_t now_ns) {

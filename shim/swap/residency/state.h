@@ -43,8 +43,8 @@
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
 // held quiesces at once, unless a context has just been made over memory that is away. After a
 // failure the same state is tried again, later and later. Contexts leave also where no memory is to
-// be moved, and never before what is parked: the driver would take that as well. While they are
-// away the driver may be asked for nothing but to bring them.
+// be moved, and never before what is parked: the driver would take that as well. What is kept on
+// the GPU stays. While they are away the driver may be asked for nothing but to bring them.
 //
 // Threading: pure functions.
 #pragma once
@@ -101,6 +101,7 @@ struct Seen {
   bool offers = false;           // what leaves soon is offered to another job
   std::uint64_t parked = 0;      // on another GPU,
   std::uint64_t park_limit = 0;  // where no more than that may be
+  bool kept = false;             // all of it without a mapping: contexts may leave it behind
   Handoff handoff = Handoff::kNone;
 };
 

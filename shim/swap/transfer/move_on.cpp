@@ -22,8 +22,11 @@ class MoveOn {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
-    CUresult result =
-        driver().cuMemcpyDtoHAsync_v2(flight.to.at, chunk.parked.at, chunk.bytes, stream_.stream());
+    CUdeviceptr from = 0;
+    CUresult result = parking::reach(chunk.parked, from);
+    if (result == CUDA_SUCCESS) {
+      result = driver().cuMemcpyDtoHAsync_v2(flight.to.at, from, chunk.bytes, stream_.stream());
+    }
     if (result == CUDA_SUCCESS) result = stream_.mark(next_);
     flights_[next_++ % kDepth] = flight;
     fail(result);
@@ -96,7 +99,13 @@ Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane)) {
     last = chunk.parked.slab;
     move_on.put(chunk);
   });
-  return move_on.finish();
+  const Moved moved = move_on.finish();
+  leave_kept(lane);
+  return moved;
+}
+
+void leave_kept(unsigned lane) {
+  each_chunk(lane, [](Chunk& chunk, CUdeviceptr, const Range&) { parking::leave(chunk.parked); });
 }
 
 }  // namespace switchyard::shim::swap

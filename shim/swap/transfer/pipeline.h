@@ -13,7 +13,8 @@
 // parked leaves after the last copy, several chunks by one call: copies over the link and the calls
 // that give memory back slow each other down. On the way back the slabs stay until the work has
 // gone on (parking::sweep). Those that must leave again move on to the host, while the rest of the
-// process stays held.
+// process stays held. Where contexts go to another GPU, chunks may stay on the old one without a
+// copy until they follow (keep.cpp).
 //
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made
 // anew.
@@ -45,6 +46,7 @@ struct Moved {
   std::uint64_t copied = 0;          // bytes
   std::uint64_t skipped = 0;         // that went without a copy: unchanged, or zero
   std::uint64_t taken = 0;           // of what came, in memory that another job handed over
+  std::uint64_t kept = 0;            // of that, on the GPU that the contexts leave
   std::uint64_t parked = 0;          // of what was copied: to another GPU, or from there
   CUresult unparked = CUDA_SUCCESS;  // why the driver gave no memory on that GPU
   // Of the mover's time, in nanoseconds: for the log.
@@ -63,6 +65,11 @@ inline bool parks_nothing(unsigned, std::uint64_t) { return false; }
 // current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
                MayPark may_park = parks_nothing);
+
+// The same without a copy: the memory stays where it is, as far as `may_keep` lets it, and the
+// process keeps it (parking.h). What can't be kept is on the device as before, and `unparked` says
+// why. pre: as above, and nobody forks (memory_fd.h).
+Moved keep(unsigned lane, std::uint64_t bytes, Resident resident, MayPark may_keep);
 
 // Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU, and
 // with them what is in the same slabs; `left` is told after each. pre: as above.
@@ -84,6 +91,9 @@ Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address
 CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 
 // --- the pipeline's own: swap_out.cpp, move_on.cpp and swap_in.cpp ---
+
+// At the end of a move: what is still kept of `lane` is mapped no more.
+void leave_kept(unsigned lane);
 
 // A piece of the host for a chunk that must be copied. What is kept of others gives way.
 pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);

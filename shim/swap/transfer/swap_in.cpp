@@ -13,8 +13,12 @@ std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>
 
 CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
   if (chunk.zero) return driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream);
-  if (chunk.parked)
-    return driver().cuMemcpyDtoDAsync_v2(address, chunk.parked.at, chunk.bytes, stream);
+  if (chunk.parked) {
+    CUdeviceptr from = 0;
+    const CUresult reached = parking::reach(chunk.parked, from);
+    if (reached != CUDA_SUCCESS) return reached;
+    return driver().cuMemcpyDtoDAsync_v2(address, from, chunk.bytes, stream);
+  }
   pinned_pool::pin_for_copy(chunk.host);
   return driver().cuMemcpyHtoDAsync_v2(address, chunk.host.at, chunk.bytes, stream);
 }
@@ -225,6 +229,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
       resident(lane, -signed_bytes(chunk));
     }
   });
+  leave_kept(lane);
   return moved;
 }
 

@@ -103,6 +103,20 @@ TEST(Accounts, WhatIsParkedIsNotFreeAndMakesWayForEverything) {
   EXPECT_EQ(account.free(), kGiB);
 }
 
+TEST(Accounts, WhatAJobLeavesBehindIsWithinTheRoomThatIsKeptForIt) {
+  Account account = of(10 * kGiB);
+  account.join(1, 1, 0);
+  account.join(2, 2, 0);
+  account.keep(1, 4 * kGiB);
+  account.set_parked(1, 3 * kGiB, kGiB);
+  account.set_parked(2, kGiB, 0);
+  EXPECT_EQ(account.parked(), kGiB);
+  EXPECT_EQ(account.free(), 5 * kGiB);
+  EXPECT_FALSE(account.fits(3, 7 * kGiB)) << "it does not make way";
+  account.keep(1, 0);
+  EXPECT_EQ(account.parked(), 5 * kGiB);
+}
+
 TEST(Accounts, AHugeAskDoesNotWrapAround) {
   Account account = of(10 * kGiB);
   account.set_outside(kGiB);

@@ -87,6 +87,14 @@ TEST(Migration, OnTheWayBackNothingTurnsOnceMore) {
          Action::kEnd);
 }
 
+TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
+  const Seen cut_off{.any = true, .cut_off = true};
+  expect(next(in(Stage::kArriving), cut_off, kNow + Time(1)), Stage::kLeaving, true,
+         Action::kLeave);
+  expect(next(in(Stage::kArriving, true), cut_off, kNow + Time(1)), Stage::kArriving, true,
+         Action::kNothing);
+}
+
 TEST(Migration, ItEndsWhenItsMemoryIsIn) {
   for (const bool back : {false, true}) {
     expect(next(in(Stage::kArriving, back), {.any = true}, kNow + Time(1)), Stage::kArriving, back,

@@ -89,6 +89,134 @@ TEST_F(MoverMoves, OnlyTheContextsMoveWhileTheMemoryMayNotComeYet) {
   come();
 }
 
+// --- what stays behind ---
+
+class MoverLeavesBehind : public MoverMoves {
+ protected:
+  MoverLeavesBehind() {
+    swap::parking::clear();
+    process().swappable.store(2);
+    use_descriptors();
+    be_on(1, 1);
+    empty_host_pool();
+    allow_host(0);
+  }
+  static void let_stay(std::uint64_t bytes) {
+    words().park_lane.store(1);
+    words().park_bytes.store(bytes);
+  }
+  static std::uint64_t told() { return page().lanes[0].parked_bytes.load(); }
+  static std::uint32_t told_on() { return page().lanes[0].parked_lane.load(); }
+  static void import_fails(CUresult with) {
+    failure_ = with;
+    g_driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle*, void*,
+                                                 CUmemAllocationHandleType) { return failure_; };
+  }
+
+  inline static CUresult failure_ = CUDA_SUCCESS;
+};
+
+TEST_F(MoverLeavesBehind, MemoryStaysWithoutTheHostAndFollowsTheContexts) {
+  let_stay(kAll);
+  leave();
+  EXPECT_EQ(told(), kAll);
+  EXPECT_EQ(told_on(), 1u) << "of the GPU that is this lane's still";
+  EXPECT_EQ(driven_.mapped_from_files, 0) << "the driver takes no checkpoint of that";
+  EXPECT_EQ(driven_.live_handles, 0);
+  send_to(1);
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  run_for(kSecond);
+  EXPECT_EQ(told(), kAll) << "it needs not move on";
+  EXPECT_EQ(told_on(), 2u) << "that GPU is the other lane's now";
+  come();
+  EXPECT_EQ(told(), 0u);
+  EXPECT_EQ(driven_.copies_beside, 5);
+  EXPECT_EQ(driven_.copies_in, 0);
+}
+
+TEST_F(MoverLeavesBehind, WhatTheDriverDoesNotMoveIsOfItsOwnLaneStill) {
+  let_stay(kAll);
+  leave();
+  send_to(1);
+  mover_.move_result = CUDA_ERROR_INVALID_VALUE;
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_EQ(told_on(), 1u);
+  come();
+}
+
+TEST_F(MoverLeavesBehind, WhatCannotStayGoesToTheHost) {
+  allow_host(UINT64_MAX);
+  let_stay(2 * kMiB2);
+  leave();
+  EXPECT_EQ(told(), 2 * kMiB2);
+  send_to(1);
+  come();
+  EXPECT_EQ(driven_.copies_beside, 2);
+  EXPECT_EQ(driven_.copies_in, 3);
+}
+
+TEST_F(MoverLeavesBehind, WhatIsNotExportedFindsItsRoomInTheHost) {
+  allow_host(UINT64_MAX);
+  let_stay(kAll);
+  g_driver.cuMemExportToShareableHandle = [](void*, CUmemGenericAllocationHandle,
+                                             CUmemAllocationHandleType, unsigned long long) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  leave();
+  EXPECT_EQ(told(), 0u);
+  send_to(1);
+  come();
+  EXPECT_EQ(driven_.copies_in, 5);
+}
+
+TEST_F(MoverLeavesBehind, WhatCannotBeReachedIsSaidAndMayGoBack) {
+  let_stay(kAll);
+  leave();
+  send_to(1);
+  const auto import = g_driver.cuMemImportFromShareableHandle;
+  import_fails(CUDA_ERROR_INVALID_DEVICE);
+  lift();
+  ASSERT_TRUE(run_until([&] { return error() == abi::kSwapFailed; }));
+  EXPECT_EQ(words().swap_result.load(), static_cast<std::uint32_t>(CUDA_ERROR_INVALID_DEVICE));
+  EXPECT_EQ(phase(), abi::kReturning);
+  EXPECT_EQ(told(), kAll);
+  EXPECT_FALSE(admits());
+  words().park_lane.store(2);
+  leave();
+  EXPECT_EQ(told(), kAll);
+  send_to(0);
+  g_driver.cuMemImportFromShareableHandle = import;
+  come();
+  EXPECT_TRUE(is_on(0, 0));
+  EXPECT_EQ(told(), 0u);
+}
+
+TEST_F(MoverLeavesBehind, WithoutAMonitorItFollowsAllTheSame) {
+  let_stay(kAll);
+  leave();
+  send_to(1);
+  monitor_dies();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  EXPECT_EQ(driven_.copies_in, 0);
+  expect_told_right();
+}
+
+TEST_F(MoverLeavesBehind, WhatMayStayNoLongerMovesOnToTheHost) {
+  let_stay(kAll);
+  leave();
+  allow_host(UINT64_MAX);
+  send_to(1);
+  words().limited.store(abi::kLimited);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  words().park_bytes.store(0);
+  ASSERT_TRUE(run_until([&] { return told() == 0; }));
+  EXPECT_TRUE(is_away());
+  expect_told_right();
+  come();
+}
+
 // The word says where it shall be, so it is followed once.
 TEST_F(MoverMoves, WhoIsThereAlreadyStays) {
   leave();

@@ -104,6 +104,7 @@ class World {
             .asked = asked_,
             .parked = parked_ * kChunkBytes,
             .park_limit = park_limit_ * kChunkBytes,
+            .kept = kept_ && parked_ != 0,
             .handoff = admits(now_.state) || detached() ? Handoff::kNone : handoff_};
   }
   bool detached() const { return now_.state == State::kDetached; }
@@ -154,7 +155,7 @@ class World {
         return true;
       case Action::kTakeContexts:
         EXPECT_EQ(resident_, 0u);
-        EXPECT_EQ(parked_, 0u) << "the driver would take that as well";
+        EXPECT_LE(parked_, kept_ ? park_limit_ : 0) << "the driver would take that as well";
         input.event = fails() ? Event::kContextsStay : Event::kContextsTaken;
         return true;
       case Action::kBringContexts:
@@ -194,13 +195,14 @@ class World {
     input.event = fails() && resident_ != keep ? Event::kStopped : Event::kDone;
     resident_ = input.event == Event::kDone ? keep : keep + roll(resident_ - keep) + 1;
     if (input.event == Event::kStopped) input.error = Error::kNoHostRoom;
+    if (parked_ == 0) kept_ = roll(2) == 0;
     parked_ = std::max(parked_, std::min(park_limit_, kChunks - resident_));
   }
 
   void move_on(Input& input) {
     EXPECT_TRUE(limited_) << "what comes back is parked no more anyway";
     EXPECT_TRUE(context_);
-    const std::uint64_t limit = detaches_ ? 0 : park_limit_;
+    const std::uint64_t limit = detaches_ && !kept_ ? 0 : park_limit_;
     EXPECT_GT(parked_, limit);
     input.event = fails() ? Event::kStopped : Event::kMovedOn;
     input.error = Error::kNoHostRoom;
@@ -246,6 +248,7 @@ class World {
   std::uint64_t limit_ = 0;
   std::uint64_t parked_ = 0;  // chunks
   std::uint64_t park_limit_ = 0;
+  bool kept_ = false;
   bool context_ = true;
   bool monitored_ = true;
   bool quiesced_ = false;

@@ -270,6 +270,16 @@ TEST(ResidencyState, ItMovesOnBeforeMoreLeavesOrComes) {
   expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
 }
 
+TEST(ResidencyState, ContextsLeaveWhatIsKeptBehindAndNothingElse) {
+  Seen seen = parked(2 * kMiB, 2 * kMiB);
+  seen.detaches = true;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
+  seen.kept = true;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kTakeContexts);
+  seen.park_limit = kMiB;
+  expect(look(in(State::kSwappedOut), seen), State::kSwappedOut, Action::kMoveOn);
+}
+
 TEST(ResidencyState, WhatMovesOnDoesNotWaitUntilHostMemoryForAllOfItIsPinned) {
   constexpr std::uint64_t kGiB = 1u << 30;
   EXPECT_EQ(moves_on_at_once(kGiB, 0, kGiB / 4), kGiB / 4);

@@ -1,6 +1,7 @@
 #include "tests/shim/swap/transfer/pipeline_world.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -25,14 +26,48 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocat
   *handle = static_cast<CUmemGenericAllocationHandle>(++g_driven->live_handles);
   return CUDA_SUCCESS;
 }
-CUresult release(CUmemGenericAllocationHandle) {
+CUresult release(CUmemGenericAllocationHandle handle) {
   const std::lock_guard hold(g_driven->lock);
+  const auto found = g_driven->imported.find(handle);
+  if (found != g_driven->imported.end()) {
+    ::close(found->second);
+    g_driven->imported.erase(found);
+    --g_driven->mapped_from_files;
+    return CUDA_SUCCESS;
+  }
   --g_driven->live_handles;
   return CUDA_SUCCESS;
 }
-CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle,
+CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
              unsigned long long) {
-  std::memset(reinterpret_cast<void*>(address), 0xEE, bytes);
+  const std::lock_guard hold(g_driven->lock);
+  const auto found = g_driven->imported.find(handle);
+  void* to = reinterpret_cast<void*>(address);
+  if (found == g_driven->imported.end()) {
+    std::memset(to, 0xEE, bytes);
+  } else if (::pread(found->second, to, bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+// The contents of the chunk with that handle, as they are now.
+CUresult export_memory(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                       unsigned long long) {
+  const int fd = ::memfd_create("chunk", MFD_CLOEXEC);
+  ssize_t written = -1;
+  swap::each_chunk(0, [&](swap::Chunk& chunk, CUdeviceptr address, const swap::Range&) {
+    if (chunk.handle == handle)
+      written = ::pwrite(fd, reinterpret_cast<const void*>(address), chunk.bytes, 0);
+  });
+  *static_cast<int*>(out) = fd;
+  return written > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult import_memory(CUmemGenericAllocationHandle* out, void* file, CUmemAllocationHandleType) {
+  const std::lock_guard hold(g_driven->lock);
+  const int fd = ::dup(static_cast<int>(reinterpret_cast<std::intptr_t>(file)));
+  *out = 0x1000'0000u + static_cast<unsigned>(fd);
+  g_driven->imported[*out] = fd;
+  ++g_driven->mapped_from_files;
   return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr address, size_t bytes) {
@@ -266,6 +301,16 @@ void PipelineTest::zero(std::size_t range, unsigned chunk) {
   contents_[range].replace(chunk * kMiB2, kMiB2, kMiB2, '\0');
 }
 
+namespace {
+
+const char* parked_at(const swap::parking::Piece& piece) {
+  CUdeviceptr at = 0;
+  return swap::parking::reach(piece, at) == CUDA_SUCCESS ? reinterpret_cast<const char*>(at)
+                                                         : nullptr;
+}
+
+}  // namespace
+
 void PipelineTest::expect_nothing_lost() {
   const RangesLock held;
   const std::string zeros(kMiB2, '\0');
@@ -279,11 +324,12 @@ void PipelineTest::expect_nothing_lost() {
       if (resides) resident += static_cast<std::int64_t>(chunk.bytes);
       const char* there = resides && !chunk.contents_pending ? chunk_at(i, c)
                           : chunk.zero                       ? zeros.data()
-                          : chunk.parked ? reinterpret_cast<const char*>(chunk.parked.at)
+                          : chunk.parked                     ? parked_at(chunk.parked)
                                          : static_cast<const char*>(chunk.host.at);
       ASSERT_NE(there, nullptr) << "range " << i << " chunk " << c << " is nowhere";
       EXPECT_EQ(std::memcmp(there, contents_[i].data() + c * kMiB2, chunk.bytes), 0)
           << "range " << i << " chunk " << c;
+      if (!resides) swap::parking::leave(chunk.parked);
       if (resides && !chunk.contents_pending) {
         EXPECT_FALSE(chunk.zero);
         EXPECT_FALSE(chunk.parked) << "it holds another GPU's room for nothing";
@@ -310,6 +356,24 @@ swap::Moved PipelineTest::out_parking(std::uint64_t most) {
     return true;
   };
   return swap::move_out(0, UINT64_MAX, note_resident, may_park);
+}
+
+swap::Moved PipelineTest::out_keeping(std::uint64_t most) {
+  const RangesLock held;
+  static std::uint64_t left;
+  left = most;
+  const auto may_keep = [](unsigned lane, std::uint64_t wanted) {
+    if (wanted > left) return false;
+    left -= wanted;
+    swap::parking::count(lane, lane, wanted);
+    return true;
+  };
+  return swap::keep(0, UINT64_MAX, note_resident, may_keep);
+}
+
+void PipelineTest::use_descriptors() {
+  g_driver.cuMemExportToShareableHandle = export_memory;
+  g_driver.cuMemImportFromShareableHandle = import_memory;
 }
 
 swap::Moved PipelineTest::move_on(std::uint64_t bytes) {

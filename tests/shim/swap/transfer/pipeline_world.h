@@ -40,6 +40,8 @@ struct Driven {
   bool unmaps = true;
   bool kernels_write = true;
   bool computes_wrongly = false;
+  std::map<CUmemGenericAllocationHandle, int> imported;           // the file with its contents
+  int mapped_from_files = 0;                                      // of them, now
   std::uintptr_t streams = 0x50;                                  // the last that was made
   std::map<CUstream, std::vector<std::function<void()>>> queued;  // its work, the oldest first
   // How much of which stream each event stands behind.
@@ -76,6 +78,10 @@ class PipelineTest : public EngineTest {
   swap::Moved out(std::uint64_t bytes = UINT64_MAX);
   // As much as `most` may be parked on the GPU of lane 1.
   swap::Moved out_parking(std::uint64_t most);
+  // As much as `most` is kept where it is. pre: use_descriptors().
+  swap::Moved out_keeping(std::uint64_t most);
+  // The driver exports memory as files, and imports it.
+  static void use_descriptors();
   static swap::Moved move_on(std::uint64_t bytes = UINT64_MAX);
   // Empty slabs are given back behind it.
   swap::Moved in(std::uint64_t bytes = UINT64_MAX);

@@ -1,0 +1,203 @@
+// Chunks that stay on the GPU which the contexts leave, and follow them or move on to the host.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/swap/memory/memory_fd.h"
+#include "shim/swap/memory/parking.h"
+#include "tests/shim/swap/transfer/pipeline_world.h"
+
+namespace switchyard::shim {
+namespace {
+
+using namespace testing;
+using swap::Stop;
+namespace parking = swap::parking;
+namespace memory_fd = swap::memory_fd;
+
+int open_files() {
+  int count = 0;
+  DIR* files = ::opendir("/proc/self/fd");
+  while (::readdir(files) != nullptr) ++count;
+  ::closedir(files);
+  return count;
+}
+
+class LeftBehind : public PipelineTest {
+ protected:
+  LeftBehind() {
+    parking::clear();
+    use_descriptors();
+    files_ = open_files();
+  }
+  void add_more(unsigned ranges) {
+    for (unsigned i = 0; i < ranges; ++i) {
+      add({kMiB2, kMiB2, kMiB2});
+      g_resident += static_cast<std::int64_t>(3 * kMiB2);
+    }
+  }
+  static std::uint64_t kept() { return parking::parked(0).kept ? parking::parked(0).bytes : 0; }
+
+  int files_ = 0;
+};
+
+TEST_F(LeftBehind, NothingIsCopiedOnTheWayOutAndEveryByteFollows) {
+  const std::uint64_t room = swap::pinned_pool::free_bytes(0);
+  const swap::Moved left = out_keeping(UINT64_MAX);
+  EXPECT_EQ(left.stop, Stop::kNothing);
+  EXPECT_EQ(left.copied, 0u);
+  EXPECT_EQ(left.kept, 5 * kMiB2);
+  EXPECT_EQ(swap::pinned_pool::free_bytes(0), room);
+  EXPECT_EQ(driven_.live_handles, 0) << "descriptors alone hold it";
+  EXPECT_EQ(g_resident, 0);
+  EXPECT_EQ(kept(), 5 * kMiB2);
+  EXPECT_EQ(open_files(), files_ + 5);
+  expect_nothing_lost();
+  const swap::Moved back = in();
+  EXPECT_EQ(back.parked, 5 * kMiB2);
+  EXPECT_EQ(driven_.copies_in, 0) << "from the host";
+  EXPECT_EQ(driven_.mapped_from_files, 0);
+  EXPECT_EQ(open_files(), files_);
+  EXPECT_EQ(parking::parked(0).bytes, 0u);
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, AccessToManyChunksIsGivenInOneGo) {
+  add_more(10);
+  out_keeping(UINT64_MAX);
+  static int calls;
+  calls = 0;
+  static decltype(g_driver.cuMemSetAccess) real;
+  real = g_driver.cuMemSetAccess;
+  g_driver.cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* who, size_t n) {
+    if (swap::find(at) == nullptr) ++calls;
+    return real(at, bytes, who, n);
+  };
+  EXPECT_EQ(in().parked, 35 * kMiB2);
+  EXPECT_EQ(calls, 2) << "of 32 and 3 chunks";
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, WhatMayNotStayIsOnTheDeviceStill) {
+  EXPECT_EQ(out_keeping(2 * kMiB2).kept, 2 * kMiB2);
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(3 * kMiB2));
+  expect_nothing_lost();
+  EXPECT_EQ(out().copied, 3 * kMiB2);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, WhatTheDriverDoesNotExportIsOnTheDeviceStill) {
+  static int calls;
+  calls = 0;
+  static decltype(g_driver.cuMemExportToShareableHandle) real;
+  real = g_driver.cuMemExportToShareableHandle;
+  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags) {
+    return ++calls == 2 ? CUDA_ERROR_NOT_SUPPORTED : real(out, handle, type, flags);
+  };
+  const swap::Moved left = out_keeping(UINT64_MAX);
+  EXPECT_EQ(left.unparked, CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(left.kept, 4 * kMiB2);
+  EXPECT_EQ(parking::parked(0).bytes, 4 * kMiB2) << "what is not there does not count";
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(kMiB2));
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, OlderCopiesAreGivenBack) {
+  out();
+  in();
+  change(0, 0);
+  ASSERT_NE(PipelineTest::kept(), 0u);
+  const std::uint64_t room = swap::pinned_pool::free_bytes(0);
+  out_keeping(UINT64_MAX);
+  EXPECT_GT(swap::pinned_pool::free_bytes(0), room);
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, WhatCannotBeReachedStaysKeptAndUnmapped) {
+  out_keeping(UINT64_MAX);
+  static int calls;
+  calls = 0;
+  static decltype(g_driver.cuMemImportFromShareableHandle) real;
+  real = g_driver.cuMemImportFromShareableHandle;
+  g_driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* out, void* file,
+                                               CUmemAllocationHandleType type) {
+    return ++calls == 3 ? CUDA_ERROR_INVALID_DEVICE : real(out, file, type);
+  };
+  const swap::Moved back = in();
+  EXPECT_EQ(back.stop, Stop::kDriver);
+  EXPECT_EQ(back.result, CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(kept(), 5 * kMiB2);
+  EXPECT_EQ(driven_.mapped_from_files, 0) << "a checkpoint may come next";
+  EXPECT_EQ(g_resident, 0);
+  expect_nothing_lost();
+  EXPECT_EQ(in().parked, 5 * kMiB2);
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, WhatFollowsInPartLeavesNothingMapped) {
+  out_keeping(UINT64_MAX);
+  in(2 * kMiB2);
+  EXPECT_EQ(driven_.mapped_from_files, 0);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, MovingOnToTheHostKeepsEveryByte) {
+  out_keeping(UINT64_MAX);
+  EXPECT_EQ(move_on().copied, 5 * kMiB2);
+  EXPECT_EQ(parking::parked(0).bytes, 0u);
+  EXPECT_EQ(driven_.mapped_from_files, 0);
+  EXPECT_EQ(open_files(), files_);
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
+// Runs `act` in a child with these limits: its answer.
+template <typename Act>
+int with_limits(rlim_t soft, rlim_t hard, Act act) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{soft, hard};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    ::_exit(act());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(KeptDescriptors, ManyAreBeyondWhatTheProgramMayOpen) {
+  EXPECT_EQ(with_limits(600, 4096,
+                        [] {
+                          const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+                          rlimit after{};
+                          if (memory_fd::keep_one_of_many(fd) < 600) return 1;
+                          if (memory_fd::keep_one_of_many(fd) < 601) return 2;
+                          ::getrlimit(RLIMIT_NOFILE, &after);
+                          return after.rlim_cur == 600 ? 0 : 3;
+                        }),
+            0);
+}
+
+TEST(KeptDescriptors, WhereTheyCannotBeAPartOfItsNumbersStaysFree) {
+  EXPECT_EQ(with_limits(600, 600,
+                        [] {
+                          const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+                          int last = 0;
+                          while (const int kept = memory_fd::keep_one_of_many(fd)) last = kept;
+                          return last == 600 - 256 - 1 ? 0 : 1;
+                        }),
+            0);
+}
+
+}  // namespace
+}  // namespace switchyard::shim
