@@ -63,9 +63,8 @@ NvmlSampler::Answer NvmlSampler::sort_out(std::size_t gpu, const std::vector<Pro
     const auto found = bytes.find(pid);
     if (first && found != bytes.end()) {
       out.named.push_back({each, counted, found->second});
-    } else if (first &&
-               (counted.resident > 0 || (!at.account.holding(each.client->id)->detached &&
-                                         each.client->page->report(each.lane).contexts > 0))) {
+    } else if (first && !at.account.holding(each.client->id)->detached &&
+               (counted.resident > 0 || each.client->page->report(each.lane).contexts > 0)) {
       out.unnamed.push_back({each, counted, 0});
     } else {
       each.state->overhead.reading(0);

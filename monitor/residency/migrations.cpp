@@ -242,10 +242,7 @@ void Migrations::exchange(Client& client, std::size_t a, std::size_t b, Time now
   for (auto& [lane, state] : client.lanes) {
     if (state.gpu == a || state.gpu == b) state.gpu = a + b - state.gpu;
   }
-  for (const std::size_t gpu : {a, b}) {
-    gpus_[gpu].stale = true;
-    gpus_.read_credits(gpu);  // what it left behind is counted where it is
-  }
+  for (const std::size_t gpu : {a, b}) gpus_[gpu].stale = true;
   slices_.moved(client, now);
 }
 

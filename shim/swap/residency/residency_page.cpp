@@ -203,9 +203,9 @@ bool may_be_there(unsigned lane, std::uint64_t bytes, bool keeps) {
 bool may_park(unsigned lane, std::uint64_t bytes) { return may_be_there(lane, bytes, false); }
 
 bool may_keep(unsigned lane, std::uint64_t bytes) {
-  if (parking::parked(lane).bytes == 0)
-    ::memcpy(g_state.kept_on[lane], page().lanes[lane].uuid, sizeof(g_state.kept_on[lane]));
-  return may_be_there(lane, bytes, true);
+  if (!may_be_there(lane, bytes, true)) return false;
+  ::memcpy(g_state.kept_on[lane], page().lanes[lane].uuid, sizeof(g_state.kept_on[lane]));
+  return true;
 }
 
 void follow_kept(unsigned lane) {

@@ -171,6 +171,17 @@ TEST_F(MoverLeavesBehind, WhatIsNotExportedFindsItsRoomInTheHost) {
   EXPECT_EQ(driven_.copies_in, 5);
 }
 
+TEST_F(MoverLeavesBehind, WhatAnotherJobIsOfferedDoesNotStay) {
+  allow_host(UINT64_MAX);
+  let_stay(kAll);
+  words().gives.store(7);
+  leave();
+  EXPECT_EQ(told(), 0u);
+  words().gives.store(0);
+  send_to(1);
+  come();
+}
+
 TEST_F(MoverLeavesBehind, WhatCannotBeReachedIsSaidAndMayGoBack) {
   let_stay(kAll);
   leave();
