@@ -6,8 +6,7 @@
 //
 // Freed memory's pages are dropped, never handed out again: what was in them is nowhere any more.
 // FAKECUDA_PATTERN=1 fills fresh memory with kPattern instead of zeros. FAKECUDA_PINNED=64MiB is
-// all that a process may pin of the host's. FAKECUDA_UNMAP=each refuses to unmap several mappings
-// by one call, which the real driver takes.
+// all that a process may pin of the host's.
 //
 // Work touches memory inside a Touch, which keeps it mapped meanwhile. Work whose memory has gone,
 // or that runs on a GPU without access to it, fails as it does on a GPU: by an error of its

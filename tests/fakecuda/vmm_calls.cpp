@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <string_view>
 
 #include "memory.h"
 
@@ -208,8 +207,6 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
   FAKE_NEED_DRIVER();
-  static const char* way = getenv("FAKECUDA_UNMAP");
-  static const bool each = way != nullptr && std::string_view(way) == "each";
   std::vector<Mapping> gone;  // their memory may be given back: outside the lock
   std::lock_guard guard(vmm().lock);
   const auto list = exactly(at, bytes);
@@ -218,7 +215,6 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
     const bool empty = reservation_of(at, bytes) != vmm().reserved.end();
     return empty && !meets_mapping(at, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  if (each && list.size() > 1) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& it : list) {
     Range removed;
     Ranges::all().remove(it->first, &removed);

@@ -85,20 +85,6 @@ TEST_F(TwoGpusParking, WhatLeavesIsOnTheOtherGpuAndComesBackAsItWas) {
   expect_back_as_it_was();
 }
 
-TEST_F(TwoGpusParking, ADriverThatUnmapsOneMappingAtATimeDoesAsWell) {
-  const Child owner = monitor({"--capacity", "500MiB"}, kTwoGpus);
-  begin_parker("peer", 200, {}, {{"FAKECUDA_UNMAP", "each"}});
-  for (int round = 0; round < 2; ++round) {
-    swap_out();
-    EXPECT_TRUE(parks(200));
-    EXPECT_EQ(of_parker("memory_resident_bytes"), of_parker("memory_overhead_bytes"));
-    ASSERT_EQ(cli({"swap-in", "parker"}).status, 0);
-    EXPECT_TRUE(nothing_on_second());
-  }
-  swap_out();
-  expect_back_as_it_was();
-}
-
 TEST_F(TwoGpusParking, ItMakesWayForAnAllocationOfAnotherJob) {
   const Child owner = monitor({"--capacity", "100MiB"}, kTwoGpus);
   begin_parker("peer");

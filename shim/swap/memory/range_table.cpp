@@ -22,7 +22,6 @@ struct State {
   // Whoever waits for all of it comes before further movers.
   pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   Later* later = nullptr;                 // of the RangesLock that lives
-  std::atomic<bool> unmaps_each = false;  // the driver has refused to unmap several by one call
 };
 constinit State g_state;
 
@@ -152,10 +151,8 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access) 
   return driver().cuMemSetAccess(address, bytes, given, 1);
 }
 
-namespace {
-
-// What the driver said to the unmapping. False: it isn't.
-bool release_unmapped(Chunk& chunk, CUdeviceptr address, CUresult unmapped) {
+bool send_away(Chunk& chunk, CUdeviceptr address) {
+  const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
   const CUresult released = unmapped == CUDA_SUCCESS ? release(chunk) : CUDA_SUCCESS;
   if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
     log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
@@ -163,34 +160,6 @@ bool release_unmapped(Chunk& chunk, CUdeviceptr address, CUresult unmapped) {
              static_cast<int>(unmapped), static_cast<int>(released));
   }
   return unmapped == CUDA_SUCCESS;
-}
-
-bool unmap_together(const Chunk* chunks, unsigned count, CUdeviceptr address) {
-  if (count < 2 || g_state.unmaps_each.load()) return false;
-  std::uint64_t bytes = 0;
-  for (unsigned i = 0; i < count; ++i) bytes += chunks[i].bytes;
-  const bool unmapped = driver().cuMemUnmap(address, bytes) == CUDA_SUCCESS;
-  if (!unmapped) g_state.unmaps_each.store(true);
-  return unmapped;
-}
-
-}  // namespace
-
-bool send_away(Chunk& chunk, CUdeviceptr address) {
-  return release_unmapped(chunk, address, driver().cuMemUnmap(address, chunk.bytes));
-}
-
-void send_away(Chunk* chunks, unsigned count, CUdeviceptr address) {
-  const bool unmapped = unmap_together(chunks, count, address);
-  for (unsigned i = 0; i < count; ++i) {
-    Chunk& chunk = chunks[i];
-    if (unmapped) {
-      release_unmapped(chunk, address, CUDA_SUCCESS);
-    } else {
-      send_away(chunk, address);
-    }
-    address += chunk.bytes;
-  }
 }
 
 bool preimport(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,

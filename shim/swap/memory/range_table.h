@@ -186,9 +186,6 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);
-// The same for several that follow each other, unmapped by one call where the driver takes that.
-// Those that have a handle still are as they were.
-void send_away(Chunk* chunks, unsigned count, CUdeviceptr address);
 
 // Maps memory that exists already, and the descriptor that it came by, behind a chunk that is away;
 // nobody may touch it before permit(). False: it can't be, and both are the caller's still.

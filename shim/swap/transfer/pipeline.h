@@ -10,8 +10,8 @@
 //
 // A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
 // Memory there is made for one chunk first, then for more and more of them in one go. What is
-// parked leaves after the last copy, several chunks by one call: copies over the link and the calls
-// that give memory back slow each other down. On the way back the slabs stay until the work has
+// parked leaves after the last copy: copies over the link and the calls that give memory back slow
+// each other down. On the way back the slabs stay until the work has
 // gone on (parking::sweep). Those that must leave again move on to the host, while the rest of the
 // process stays held. Where contexts go to another GPU, chunks may stay on the old one without a
 // copy until they follow (keep.cpp).

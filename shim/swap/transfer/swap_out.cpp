@@ -180,42 +180,24 @@ class SwapOut {
     }
   }
 
-  // What has been parked and is here still, each run by one call. One without its contents has been
-  // parked before, and only its mapping could not be ended.
+  // What has been parked and is here still. One without its contents has been parked before, and
+  // only its mapping could not be ended.
   void leave_parked() {
-    Run run;
     each_chunk(lane_, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
-      if (!chunk.parked || chunk.handle == 0 || chunk.contents_pending) return;
-      if (&chunk != run.chunks + run.count || run.count == kLongestRun) {
-        leave_run(run);
-        run = {&chunk, 0, address};
-      }
-      ++run.count;
+      if (chunk.parked && chunk.handle != 0 && !chunk.contents_pending) leave_parked(chunk, address);
     });
-    leave_run(run);
   }
 
-  // Chunks of one range that follow each other.
-  struct Run {
-    Chunk* chunks = nullptr;
-    unsigned count = 0;
-    CUdeviceptr address = 0;
-  };
-
-  void leave_run(const Run& run) {
+  void leave_parked(Chunk& chunk, CUdeviceptr address) {
     const Spending spending(moved_.gave_ns);
-    send_away(run.chunks, run.count, run.address);
-    for (unsigned i = 0; i < run.count; ++i) {
-      Chunk& chunk = run.chunks[i];
-      if (chunk.handle != 0) {
-        drop_copies(chunk);
-        fail(CUDA_ERROR_UNKNOWN);
-        continue;
-      }
-      moved_.copied += chunk.bytes;
-      moved_.parked += chunk.bytes;
-      resident_(lane_, -signed_bytes(chunk));
+    if (!send_away(chunk, address)) {
+      drop_copies(chunk);
+      fail(CUDA_ERROR_UNKNOWN);
+      return;
     }
+    moved_.copied += chunk.bytes;
+    moved_.parked += chunk.bytes;
+    resident_(lane_, -signed_bytes(chunk));
   }
 
   bool leave(Chunk& chunk, CUdeviceptr address) {

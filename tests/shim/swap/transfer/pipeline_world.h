@@ -36,7 +36,6 @@ struct Driven {
   int launches = 0;
   std::vector<std::uint64_t> permitted;  // bytes of each call
   std::vector<std::uint64_t> unmapped;   // likewise, refused or not
-  bool unmaps_several = true;            // mappings by one call
   bool unmaps = true;
   bool kernels_write = true;
   bool computes_wrongly = false;
