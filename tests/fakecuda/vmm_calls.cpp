@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-
 #include "memory.h"
 
 using namespace fakecuda;

@@ -21,7 +21,7 @@ struct State {
   std::uint64_t taken_out = 0;
   // Whoever waits for all of it comes before further movers.
   pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-  Later* later = nullptr;                 // of the RangesLock that lives
+  Later* later = nullptr;  // of the RangesLock that lives
 };
 constinit State g_state;
 

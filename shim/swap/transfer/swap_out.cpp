@@ -184,7 +184,8 @@ class SwapOut {
   // only its mapping could not be ended.
   void leave_parked() {
     each_chunk(lane_, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
-      if (chunk.parked && chunk.handle != 0 && !chunk.contents_pending) leave_parked(chunk, address);
+      if (chunk.parked && chunk.handle != 0 && !chunk.contents_pending)
+        leave_parked(chunk, address);
     });
   }
 
