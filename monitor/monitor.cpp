@@ -339,8 +339,7 @@ bool Monitor::adapt_if_due(Time now) {
   const auto over = [now](Time due) { return due != Time{0} && due <= now; };
   const bool restrained = over(guards_.due()) && guards_.follow(now);
   const bool weighed = over(weights_.due()) && weights_.follow(now);
-  const bool paced = over(gang_pace_.due()) && gang_pace_.follow(now);
-  return restrained || weighed || paced;
+  return restrained || weighed;
 }
 
 Time Monitor::look_at_those_of(ClientId id, Time now) {
@@ -353,8 +352,7 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
 
 Time Monitor::next_due() const {
   const Time ends = earlier(next_pause_end(registry_), gangs::due(registry_));
-  const Time adapts = earlier(gang_pace_.due(), earlier(guards_.due(), weights_.due()));
-  return earlier(earlier(ends, residency_.due()), adapts);
+  return earlier(earlier(ends, residency_.due()), earlier(guards_.due(), weights_.due()));
 }
 
 void Monitor::tick(Time now) {

@@ -53,7 +53,7 @@ def summed(x):
 class Block:
     def __init__(self, width):
         self.heads = HEADS // dist.get_world_size()
-        # Of each head its own query, key and value, so that heads are what is split.
+        # The rows of one head lie together: its query, key and value. So a part has whole heads.
         self.qkv = part(replicated(HEADS * 3 * (width // HEADS), width), 0)
         self.out = part(replicated(width, width), 1)
         self.up = part(replicated(4 * width, width), 0)

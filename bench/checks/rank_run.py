@@ -54,8 +54,8 @@ def ballast_of(options):
 
 
 def counted(steps, step, ballast):
-    """Makes so many steps, each of which waits for the GPU: how fast, and when. Each changes a part
-    of the ballast: what has not changed need not be copied when it leaves the GPU."""
+    """Makes so many steps, each of which waits for the GPU: how fast, and when. Each step changes a
+    part of the ballast, because a swap-out does not copy memory that has not changed."""
     parts = ballast.view(PARTS, -1) if ballast.numel() else None
     stamps, begun = [], 0.0
     for index in range(steps):

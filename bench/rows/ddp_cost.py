@@ -17,7 +17,7 @@ TITLE = "The library and statistics beside a DDP training"
 MODES = ("gpt64", "resnet128")
 # name: how it is started
 VARIANTS = {"plain": {"under": "plain"}, "library": {}, "asked": {}, "swappable": {"swappable": True}}
-# what is compared, with what, and the bound of it
+# one variant, the variant that it is compared with, and the bound of their ratio
 COMPARED = (("library", "plain", 0.995), ("asked", "library", 0.995), ("swappable", "library", None))
 
 

@@ -69,9 +69,9 @@
 //
 // Parking: what leaves may go to a GPU beside this one instead of the host, as far as the monitor
 // says: park_bytes is counted in that GPU's account before the client sees it. The monitor lowers
-// it when a job needs the room there; then the client moves the excess on to the host. Where
-// park_lane is the lane's own, what leaves may stay on its GPU while the contexts move to another
-// one: descriptors of the process hold it until it follows them.
+// it when a job needs the room there; then the client moves the excess on to the host. If
+// park_lane is the lane's own, memory may stay on its GPU while the contexts move to another one.
+// Descriptors of the process hold it there until it follows them.
 //
 //     monitor: park_bytes = n ; limited = 1    client: parked_bytes rises | phase = absent
 //     monitor: park_bytes = m < n ; ring       client: copies to the host | parked_bytes falls

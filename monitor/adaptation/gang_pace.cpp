@@ -31,25 +31,19 @@ void log(const Job& job, const gang_slices::State& state, double expected) {
 
 }  // namespace
 
-bool GangPace::follow(Time now) {
-  due_ = Time{0};
-  bool changed = false;
+void GangPace::follow(Time now) {
   for (auto& [key, job] : registry_.jobs()) {
     if (job.gang_kind == GangKind::kNone) {
       states_.erase(key);
       job.short_slices = false;
       continue;
     }
-    due_ = now + kEvery;
     gang_slices::State& state = states_[key];
     const double expected = state.expected;
     if (gang_slices::next(state, launched_by(registry_, job), now)) log(job, state, expected);
-    const bool is_short = state.phase == gang_slices::Phase::kShort;
-    changed = changed || is_short != job.short_slices;
-    job.short_slices = is_short;
+    job.short_slices = state.phase == gang_slices::Phase::kShort;
   }
   std::erase_if(states_, [&](const auto& each) { return registry_.find(each.first) == nullptr; });
-  return changed;
 }
 
 }  // namespace switchyard::monitor

@@ -1,9 +1,8 @@
 // Long slices around gangs, while these bear them: what pages say, brought into the rule
 // (policy/gang_slices.h).
 //
-// Concept. Looked at twice a second while there is a gang. All of its ranks on this machine count:
-// a collapse shows in all of them. Without a visible NCCL nothing is counted, and slices stay
-// short.
+// Concept. Looked at by each tick. All ranks of a gang on this machine count: a collapse shows in
+// all of them. Without a visible NCCL nothing is counted, and slices stay short.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -17,19 +16,14 @@ namespace switchyard::monitor {
 
 class GangPace {
  public:
-  static constexpr Time kEvery = std::chrono::milliseconds(500);
-
   explicit GangPace(Registry& registry) : registry_(registry) {}
 
-  // True: what the scheduler has to carry out has changed.
-  bool follow(Time now);
-  // When to follow again; 0: there is no gang.
-  Time due() const { return due_; }
+  // The scheduler's next look carries it out.
+  void follow(Time now);
 
  private:
   Registry& registry_;
   std::map<JobKey, gang_slices::State> states_;
-  Time due_{0};
 };
 
 }  // namespace switchyard::monitor

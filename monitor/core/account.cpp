@@ -206,8 +206,10 @@ std::uint64_t Account::overdrawn(std::uint64_t more) const {
 std::uint64_t Account::parked() const {
   std::map<JobKey, std::uint64_t> jobs;
   for (const auto& [client, holding] : holdings_) {
+    const std::uint64_t there = plus(holding.parked, holding.parking);
+    if (there == 0) continue;  // as nearly always, and each allocation asks
     auto& sum = jobs[holding.job];
-    sum = plus(sum, plus(holding.parked, holding.parking));
+    sum = plus(sum, there);
   }
   std::uint64_t all = 0;
   for (const auto& [job, sum] : jobs) all = plus(all, minus(sum, kept(job)));

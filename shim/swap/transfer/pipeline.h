@@ -9,11 +9,11 @@
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
 // A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
-// Memory there is made for one chunk first, then for more and more of them in one go. What is
-// parked leaves after the last copy: copies over the link and the calls that give memory back slow
-// each other down. On the way back the slabs stay until the work has
-// gone on (parking::sweep). Those that must leave again move on to the host, while the rest of the
-// process stays held. Where contexts go to another GPU, chunks may stay on the old one without a
+// Memory there is made for one chunk first, then for more and more of them in one go. A parked
+// chunk's own memory is given up after the last copy: copies over the link and the calls that give
+// memory back slow each other down. On the way back the slabs stay until the work has gone on
+// (parking::sweep). Chunks that must leave the other GPU move on to the host, while the rest of the
+// process stays held. While contexts go to another GPU, chunks may stay on the old one without a
 // copy until they follow (keep.cpp).
 //
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made

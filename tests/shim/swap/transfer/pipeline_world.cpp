@@ -343,28 +343,34 @@ swap::Moved PipelineTest::out(std::uint64_t bytes) {
   return swap::move_out(0, bytes, note_resident);
 }
 
+namespace {
+
+std::uint64_t g_may_be_there = 0;
+
+// Counts memory of `lane` on GPU `on`, as long as that much may be there.
+bool may_be_on(unsigned on, unsigned lane, std::uint64_t bytes) {
+  if (bytes > g_may_be_there) return false;
+  g_may_be_there -= bytes;
+  swap::parking::count(lane, on, bytes);
+  return true;
+}
+
+}  // namespace
+
 swap::Moved PipelineTest::out_parking(std::uint64_t most) {
   const RangesLock held;
-  static std::uint64_t left;
-  left = most;
-  const auto may_park = [](unsigned lane, std::uint64_t wanted) {
-    if (wanted > left) return false;
-    left -= wanted;
-    swap::parking::count(lane, 1, wanted);
-    return true;
+  g_may_be_there = most;
+  const auto may_park = [](unsigned lane, std::uint64_t bytes) {
+    return may_be_on(1, lane, bytes);
   };
   return swap::move_out(0, UINT64_MAX, note_resident, may_park);
 }
 
 swap::Moved PipelineTest::out_keeping(std::uint64_t most) {
   const RangesLock held;
-  static std::uint64_t left;
-  left = most;
-  const auto may_keep = [](unsigned lane, std::uint64_t wanted) {
-    if (wanted > left) return false;
-    left -= wanted;
-    swap::parking::count(lane, lane, wanted);
-    return true;
+  g_may_be_there = most;
+  const auto may_keep = [](unsigned lane, std::uint64_t bytes) {
+    return may_be_on(lane, lane, bytes);
   };
   return swap::keep(0, UINT64_MAX, note_resident, may_keep);
 }
