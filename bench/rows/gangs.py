@@ -8,6 +8,7 @@ cases their losses must be those of an undisturbed run. Needs two GPUs, or --one
 import os
 import random
 import signal
+import subprocess
 import time
 
 from rig import ranks
@@ -20,7 +21,8 @@ LONGEST_GAP_S, LEAST_RATIO = 30, 0.85
 
 
 def arguments(parser):
-    parser.add_argument("--steps", type=int, default=6000, help="of each training")
+    parser.add_argument("--steps", type=int, default=3000, help="of each training")
+    parser.add_argument("--seconds", type=float, default=120, help="at random, at least")
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=6)
@@ -48,14 +50,20 @@ class Disturber:
         self.refused = []
 
     def there(self):
-        return [name for name in NAMES if self.jobs[name].poll() is None]
+        return [name for name, job in self.jobs.items() if job.poll() is None]
 
     def do(self, *command):
         done = self.rig.cli(*command, check=False, timeout=60)
         self.done[command[0]] = self.done.get(command[0], 0) + 1
-        time.sleep(0.1)  # a job that has just ended may be there for as long
-        if done.returncode != 0 and (command[0] == "policy" or command[1] in self.there()):
+        if done.returncode != 0 and (command[0] == "policy" or not self.ends(command[1])):
             self.refused.append([list(map(str, command)), done.returncode, done.stderr.strip()])
+
+    def ends(self, name):
+        """Ranks that are through destroy their contexts a second before torchrun ends."""
+        try:
+            return name not in self.jobs or self.jobs[name].wait(timeout=3) is not None
+        except subprocess.TimeoutExpired:
+            return False
 
     def one(self):
         name = self.random.choice(self.there() or NAMES)
@@ -72,25 +80,36 @@ class Disturber:
         time.sleep(self.random.uniform(0, 0.5))
 
 
-def at_random(rig, report, alone):
+def killed_and_started_again(rig, jobs):
+    for process in rig.job("left")["processes"]:
+        os.kill(process["pid"], signal.SIGKILL)
+    jobs["left"].wait(timeout=60)
+    jobs["left"] = ranks.ready(start(rig, "left", swappable=True))
+
+
+def at_random(rig, report):
+    """For --seconds: who is through before is started again, and each run is compared."""
     seed = rig.options.seed or random.SystemRandom().randrange(1, 1 << 30)
     rig.say(f"at random, --seed {seed}")
+    seconds = rig.options.seconds * rig.options.scale
     jobs = {name: start(rig, name, swappable=True) for name in NAMES}
     disturber = Disturber(rig, seed, jobs)
+    results = {name: [] for name in NAMES}
     for job in jobs.values():
         ranks.ready(job)
     begun = time.monotonic()
-    kill_after = begun + (alone["stamps"][-1] - alone["stamps"][0]) / 2  # both are at work then
     killed = False
-    while any(job.poll() is None for job in jobs.values()):
-        if not killed and time.monotonic() > kill_after and jobs["left"].poll() is None:
-            killed = True
-            for process in rig.job("left")["processes"]:
-                os.kill(process["pid"], signal.SIGKILL)
-            jobs["left"].wait(timeout=60)
-            jobs["left"] = ranks.ready(start(rig, "left", swappable=True))
+    while jobs:
         disturber.one()
-    results = {name: ranks.finish(rig, job, 60) for name, job in jobs.items()}
+        passed = time.monotonic() - begun
+        for name in list(jobs):
+            if jobs[name].poll() is not None:
+                results[name].append(ranks.finish(rig, jobs.pop(name), 60))
+                if passed < seconds:
+                    jobs[name] = ranks.ready(start(rig, name, swappable=True))
+        if not killed and passed > seconds / 2 and "left" in disturber.there():
+            killed = True
+            killed_and_started_again(rig, jobs)
     report.keep(seed=seed, done=disturber.done, refused=disturber.refused)
     report.note("done at random", ", ".join(f"{n} {what}" for what, n in disturber.done.items()),
                 f"{time.monotonic() - begun:.0f} s, seed {seed}")
@@ -116,7 +135,7 @@ def in_turns(rig, report, alone):
         report.at_most("the longest time of these without a step, s", gap, LONGEST_GAP_S, "{:.1f}")
     report.at_least("one after the other, over both in turns",
                     len(NAMES) * alone["seconds"] / (time.monotonic() - begun), LEAST_RATIO)
-    return results
+    return {name: [result] for name, result in results.items()}
 
 
 def run(rig, report: Report):
@@ -125,7 +144,9 @@ def run(rig, report: Report):
     begun = time.monotonic()
     alone = ranks.finish(rig, ranks.ready(start(rig, "alone", swappable=True)))
     alone["seconds"] = time.monotonic() - begun
-    results = (in_turns if rig.options.oversubscribe else at_random)(rig, report, alone)
-    for name, result in results.items():
-        report.judge(f"losses and ballast of {name}", f"{rig.options.steps} steps",
-                     "as in an undisturbed run", result["values"] == alone["values"])
+    oversubscribe = rig.options.oversubscribe
+    results = in_turns(rig, report, alone) if oversubscribe else at_random(rig, report)
+    for name, runs in results.items():
+        equal = sum(result["values"] == alone["values"] for result in runs)
+        report.judge(f"runs of {name}, {rig.options.steps} steps, with losses and ballast as alone",
+                     f"{equal} of {len(runs)}", "all", equal == len(runs) > 0)

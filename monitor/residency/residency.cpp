@@ -27,6 +27,9 @@ using residency::State;
 // after an order answers that order.
 constexpr Time kRepeatsWithin = std::chrono::seconds(3);
 
+// ResidencyReport::result where a client could enter no context (CUDA_ERROR_INVALID_CONTEXT).
+constexpr std::uint32_t kInvalidContext = 201;
+
 // The error that the client answers its present order with, if any. A lack of room on the device
 // is no reason against leaving.
 std::uint32_t error_now(const Client::Lane& lane, const ResidencyReport& said, Time now) {
@@ -143,6 +146,8 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
     case abi::kSwapNoPeerRoom:
       return "no other GPU that it sees has room to park it ('--park auto' uses the host as well)";
     default:
+      if (result == kInvalidContext)
+        return "a process of it has no CUDA context any more: it ends, or destroyed its context";
       return fmt::format("the driver refused (CUDA error {})", result);
   }
 }

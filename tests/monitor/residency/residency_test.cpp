@@ -279,18 +279,20 @@ TEST(Residency, OneThatIsNotSwappableIsRefusedWithTheRemedy) {
 TEST(Residency, OneThatFailsStaysAndTheReasonIsTold) {
   const struct {
     std::uint32_t error;
+    std::uint32_t result;
     const char* text;
-  } cases[] = {{abi::kSwapBusy, "accepted work"},
-               {abi::kSwapNoHostRoom, "--host-pool"},
-               {abi::kSwapFailed, "error 719"},
-               {99, "error 719"}};
+  } cases[] = {{abi::kSwapBusy, 0, "accepted work"},
+               {abi::kSwapNoHostRoom, 2, "--host-pool"},
+               {abi::kSwapFailed, 719, "error 719"},
+               {abi::kSwapFailed, 201, "it ends"},
+               {99, 719, "error 719"}};
   for (const auto& each : cases) {
     Swaps rig;
     const Joined a = rig.with({.name = "x", .memory = "2GiB"}, kGiB);
     rig.release();
     rig.leaves(a, kGiB / 2);
     rig.pass(milliseconds(250));
-    a.shim.residency().swap_result = 719;
+    a.shim.residency().swap_result = each.result;
     a.shim.be_resident(each.error);
     rig.on_device(a, kGiB);
     const json reply = rig.awaited(Awaits::kOut, a);
