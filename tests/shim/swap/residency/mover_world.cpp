@@ -8,8 +8,8 @@
 #include "shim/checkpoint/neighbours.h"
 #include "shim/client/client.h"
 #include "shim/clock.h"
+#include "shim/contexts.h"
 #include "shim/inside.h"
-#include "shim/memory/ledger.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/transfer/handover.h"
@@ -178,14 +178,11 @@ void MoverTest::pause(bool paused) {
 }
 
 void MoverTest::make_context(std::uintptr_t number) {
-  ledger::Charge charge;
-  charge.lane = 0;
-  ASSERT_TRUE(ledger::note(ledger::Kind::kContext, number, charge));
+  swap::note_context(reinterpret_cast<CUcontext>(number), 0);
 }
 
 void MoverTest::end_context(std::uintptr_t number) {
-  ledger::Charge charge;
-  ASSERT_TRUE(ledger::take(ledger::Kind::kContext, number, charge));
+  ASSERT_EQ(swap::forget_context(reinterpret_cast<CUcontext>(number)), 0);
 }
 
 void MoverTest::allocate_more(int ranges) {
