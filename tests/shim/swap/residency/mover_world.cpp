@@ -113,12 +113,19 @@ void have_checkpoint() {
   };
 }
 
+// Their threads, where a test has begun some, live on.
+void forget_executors() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    swap::residency::executor(lane) = swap::residency::Executor(lane);
+  }
+}
+
 }  // namespace
 
 MoverWorld* g_mover = &g_nobodys;
 
 MoverTest::MoverTest() {
-  swap::residency::clear();
+  forget_executors();
   g_mover = &mover_;
   use_contexts();
   world_.context = nullptr;  // none is current on the mover's thread
@@ -146,7 +153,7 @@ MoverTest::~MoverTest() {
   swap::handover::prepare(0, 0, 0);
   process().swappable.store(0);
   process().captures.store(0);
-  swap::residency::clear();
+  forget_executors();
   for (unsigned lane : {0u, 1u}) swap::admission::open(lane);
   inside::open();
   g_mover = &g_nobodys;
