@@ -41,7 +41,7 @@ LAYERS = {
 FLOORS = {
     "shim": ["glibc", "no_copy", "host_device", "lock", "thread", "clock", "wake_word", "reset",
              "own_fd", "log", "dl", "table", "trampoline", "driver", "own_kernel", "entry",
-             "thread_count", "client", "inside", "capture", "memory", "contexts", "checkpoint",
+             "thread_count", "client", "inside", "capture", "contexts", "memory", "checkpoint",
              "work_guard", "gate", "swap", "ipc", "slices", "nvml", "nccl", "wiring", "rules",
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],

@@ -1,12 +1,44 @@
 #include "shim/contexts.h"
 
-#include <algorithm>
-#include <cstdint>
+#include <pthread.h>
+#include <stdlib.h>
 
-#include "shim/memory/ledger.h"
+#include <algorithm>
+
+#include "shim/lock.h"
+#include "shim/reset.h"
 
 namespace switchyard::shim::swap {
 namespace {
+
+struct Note {
+  CUcontext context = nullptr;
+  int lane = 0;
+};
+
+struct State {
+  // In no order: a program makes few, for each takes memory of the GPU.
+  Note* notes = nullptr;
+  std::size_t count = 0;
+  std::size_t places = 0;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+  Note* end() { return notes + count; }
+  // What is behind the last: none.
+  Note* find(CUcontext context) {
+    return std::find_if(notes, end(),
+                        [context](const Note& note) { return note.context == context; });
+  }
+  bool grow() {
+    const std::size_t more = std::max<std::size_t>(2 * places, 16);
+    auto* grown = static_cast<Note*>(::realloc(notes, more * sizeof(Note)));
+    if (grown == nullptr) return false;
+    notes = grown;
+    places = more;
+    return true;
+  }
+};
+constinit State g_state;
 
 // Null, without an error: it isn't active. Else a reference is the caller's.
 CUresult retain_active_primary(CUdevice device, CUcontext& context) {
@@ -36,13 +68,37 @@ PrimaryContext::~PrimaryContext() {
   if (get() != nullptr) driver().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
+void note_context(CUcontext context, int lane) {
+  const Locked locked(g_state.lock);
+  Note* place = g_state.find(context);
+  if (place == g_state.end()) {
+    if (g_state.count == g_state.places && !g_state.grow()) return;
+    place = g_state.notes + g_state.count++;
+  }
+  *place = {context, lane};
+}
+
+int forget_context(CUcontext context) {
+  const Locked locked(g_state.lock);
+  Note* place = g_state.find(context);
+  if (place == g_state.end()) return -1;
+  const int lane = place->lane;
+  *place = g_state.notes[--g_state.count];
+  return lane;
+}
+
+bool is_noted(CUcontext context) {
+  const Locked locked(g_state.lock);
+  return g_state.find(context) != g_state.end();
+}
+
 MadeContexts::MadeContexts(unsigned lane) {
-  std::uint64_t keys[kMost];
-  const std::size_t found =
-      ledger::keys(ledger::Kind::kContext, static_cast<int>(lane), keys, kMost);
-  all = found <= kMost;
-  for (; count < std::min(found, kMost); ++count) {
-    context[count] = reinterpret_cast<CUcontext>(keys[count]);
+  const Locked locked(g_state.lock);
+  for (const Note* note = g_state.notes; note != g_state.end(); ++note) {
+    if (note->lane != static_cast<int>(lane)) continue;
+    all = count < kMost;
+    if (!all) return;
+    context[count++] = note->context;
   }
 }
 
@@ -68,5 +124,9 @@ void MoverContext::leave() {
   if (retained_) driver().cuDevicePrimaryCtxRelease_v2(device_);
   retained_ = false;
 }
+
+// Another thread of the parent may have held the lock at the fork. The parent's notes are left
+// where they are.
+SWITCHYARD_RENEW(kState, g_state);
 
 }  // namespace switchyard::shim::swap

@@ -2,11 +2,10 @@
 //
 // Concept. The primary context is retained only while it is active: to retain it else would make
 // one, and take memory. Each reference is given back, else the context outlives the application's
-// last one. Of the contexts that the process made only the living are known (memory/owner.h); what
-// an allocation was made in may have ended unseen, as a green context does, and to touch it then is
-// undefined.
+// last one. The contexts that the process made are noted while they live. What an allocation was
+// made in may have ended unseen, as a green context does, and to touch it then is undefined.
 //
-// Threading: any thread, except MoverContext.
+// Threading: any thread, except MoverContext. The notes have one lock, a leaf.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,14 @@ class PrimaryContext : NoCopy {
   CUresult result_;
 };
 
-// The contexts that the process made on a GPU.
+// A context that cuCtxCreate made begins (memory/owner.h). Without memory for the note it is taken
+// for the primary one.
+void note_context(CUcontext context, int lane);
+// It has ended. On which GPU it was noted; -1: it was not.
+int forget_context(CUcontext context);
+bool is_noted(CUcontext context);
+
+// Those that are noted of a GPU.
 struct MadeContexts {
   static constexpr std::size_t kMost = 64;
 

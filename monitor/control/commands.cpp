@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "monitor/control/job_commands.h"
+#include "monitor/control/card_commands.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
+#include "monitor/core/lanes.h"
+#include "monitor/residency/contexts.h"
+#include "monitor/residency/gangs.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -15,86 +18,7 @@ using nlohmann::json;
 
 // {"op":"create","card":{...}} needs two.
 constexpr int kDeepest = 8;
-
-// Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
-bool read_knobs(const json& object, JobCard& card, std::string& why) {
-#define SWITCHYARD_READ_KNOB(field, env, capacity, fallback, ...)                         \
-  if (const auto text = text_of(object, #field); text && !set_text(card.field, *text)) {  \
-    why = fmt::format(#field " '{}' is longer than the {} bytes that it may have", *text, \
-                      capacity - 1);                                                      \
-    return false;                                                                         \
-  }
-  SWITCHYARD_KNOBS(SWITCHYARD_READ_KNOB)
-#undef SWITCHYARD_READ_KNOB
-  remove_none(card);
-  return true;
-}
-
-JobCard default_card() {
-  JobCard card{};
-#define SWITCHYARD_DEFAULT(field, env, capacity, fallback, ...) set_text(card.field, fallback);
-  SWITCHYARD_KNOBS(SWITCHYARD_DEFAULT)
-#undef SWITCHYARD_DEFAULT
-  return card;
-}
-
-// The process that keeps a created job alive: the asker, unless it names another of its user's.
-pid_t creator_of(const Peer& peer, const json& request) {
-  const auto found = request.find("pid");
-  if (found == request.end() || !found->is_number_integer()) return peer.pid;
-  const auto said = found->get<std::int64_t>();
-  if (said <= 0 || said > 0x7fffffff || said == peer.pid) return peer.pid;
-  const auto pid = static_cast<pid_t>(said);
-  // In another PID namespace the asker's own number means itself.
-  if (own_pid(peer.pid) == pid) return peer.pid;
-  const auto owner = process_owner(pid);
-  return owner && (peer.uid == 0 || *owner == peer.uid) ? pid : peer.pid;
-}
-
-// The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
-std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& request) {
-  std::vector<std::size_t> out;
-  const auto text = text_of(request, "cuda_visible_devices");
-  if (!text) return out;
-  for (std::size_t at = 0; at <= text->size();) {
-    const std::size_t comma = std::min(text->find(',', at), text->size());
-    const std::string item = text->substr(at, comma - at);
-    at = comma + 1;
-    for (std::size_t gpu = 0; gpu < gpus.all().size(); ++gpu) {
-      const GpuInfo& info = gpus.all()[gpu].info;
-      const bool by_uuid = item.size() > 4 && info.uuid_text.rfind(item, 0) == 0;
-      if (by_uuid || (item == std::to_string(info.index) && !info.mig)) out.push_back(gpu);
-    }
-  }
-  return out;
-}
-
-json create(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
-  JobCard card = default_card();
-  std::string why;
-  // A cap below a default is no reason to refuse whoever did not ask for it.
-  if (auto defaults = parse_card(card, why)) {
-    monitor.settings().caps.lower(peer.uid, *defaults, card);
-  }
-  const auto given = request.find("card");
-  if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
-  if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
-  const auto knobs = parse_card(card, why);
-  if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
-    return refusal(kRefusedByPolicy, why);
-  }
-  const pid_t creator = creator_of(peer, request);
-  const Job* job = monitor.create(card, peer.uid, creator > 0 ? creator : -1,
-                                  visible_gpus(monitor.gpus(), request), now, why);
-  if (job == nullptr) return refusal(kRefusedByPolicy, why);
-  answer.created = job->key;
-  answer.creator = creator;
-  json out = success();
-  out["job"] = job->id;
-  out["name"] = job->name;
-  return out;
-}
+constexpr char kGpuForms[] = "the index or the UUID of a GPU";
 
 // The job that the request names, if the peer may change it; else null, and `out` is the refusal.
 Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& out) {
@@ -112,47 +36,167 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
   return nullptr;
 }
 
-// What the settings that `request` names are in the card; "none" where there is none.
-json settings_in(const JobCard& card, const json& request) {
-  json out = json::object();
-#define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback, ...)           \
-  if (request.contains(#field)) {                                           \
-    const std::string text = card.field[0] != '\0' ? card.field : fallback; \
-    out[#field] = text.empty() ? "none" : text;                             \
-  }
-  SWITCHYARD_KNOBS(SWITCHYARD_TELL_KNOB)
-#undef SWITCHYARD_TELL_KNOB
-  return out;
+// Why a job's memory has not left: something failed, it took too long, or somebody wants it back.
+json not_out(const Job& job) {
+  const residency::Failure& failure = job.memory->failure;
+  const std::string why =
+      failure.failed ? failure_text(failure) : "somebody asked for it to be swapped in meanwhile";
+  return refusal(failure.overdue ? kTimedOut : kRefusedByPolicy,
+                 fmt::format("the memory of job '{}' was not swapped out{}: {}", job.name,
+                             job.pause.on ? ", the job stays paused" : "", why));
 }
 
-json set(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+std::optional<json> reply_if_moved(Monitor& monitor, const Job& job, Time now) {
+  const Migration& move = job.migration;
+  if (migration::is_under_way(move.state)) return std::nullopt;
+  if (move.failure.empty()) return list_alone(monitor, job, now);
+  return refusal(move.code, fmt::format("job '{}' did not move and stays on GPU {}: {}", job.name,
+                                        monitor.gpus()[move.from].info.index, move.failure));
+}
+
+// Nullopt while there is something to wait for.
+std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
+  if (awaits == Awaits::kMoved) return reply_if_moved(monitor, job, now);
+  if (!job.gang.failure.empty()) {
+    return refusal(job.gang.code, fmt::format("job '{}' goes on, because its ranks could not be "
+                                              "stopped together: {}",
+                                              job.name, job.gang.failure));
+  }
+  if (gangs::waits(job)) return std::nullopt;
+  const ResidencyState where = residency_of(monitor.registry(), job);
+  bool ready = true;
+  if (awaits == Awaits::kDrained || awaits == Awaits::kHeld)
+    ready = drained(monitor.registry(), job, now) != Drained::kNo;
+  if (awaits == Awaits::kIn) ready = where == ResidencyState::kResident;
+  if (awaits == Awaits::kOut) {
+    if (!wanted_out(job)) return not_out(job);
+    ready = where == ResidencyState::kSwapped;
+  }
+  if (!ready) return std::nullopt;
+  return list_alone(monitor, job, now);
+}
+
+// When a pause that is asked for now ends; 0: without a time. Nullopt: `out` is the refusal.
+std::optional<Time> pause_end(const json& request, Time now, json& out) {
+  const auto text = text_of(request, "timeout_seconds");
+  if (!text) return Time{0};
+  const auto timeout = parse_pause(*text);
+  if (timeout) return *timeout == Time{0} ? Time{0} : now + *timeout;
+  out = nonsense("timeout", *text, kPauseForms);
+  return std::nullopt;
+}
+
+// Why none of the job's memory can leave, or empty.
+std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
+  if (!nothing_leaves(monitor.registry(), job)) return {};
+  std::string why = "none of it is swappable: see 'switchyard ps --memory'";
+  for_lanes(monitor.registry(), job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+    const unsigned sees = client.page->lane_count();
+    // Its library decided that when it joined.
+    if (sees < 2 || client.page->memory(lane).swappable) return;
+    why = fmt::format(
+        "its process {} sees {} GPUs that cannot all access each other's memory: start a process "
+        "for each GPU, with CUDA_VISIBLE_DEVICES",
+        client.peer.pid, sees);
+  });
+  return why;
+}
+
+// Where the answer has to wait, `answer` says for what. REQUIRES: the peer may change the job.
+json hold(Monitor& monitor, Job& job, const std::string& op, const json& request, Time now,
+          Answer& answer) {
   json out;
-  Job* job = target_of(monitor, peer, request, out);
-  if (job == nullptr) return out;
-  JobCard card = job->card;
-  std::string why;
-  json wanted = request;
-  // A job keeps its id and its name.
-  wanted.erase("job");
-  wanted.erase("name");
-  // Its library decided at the first allocation.
-  wanted.erase("swappable");
-  wanted.erase("idle_release");
-  wanted.erase("oversubscribe");
-  if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
-  const auto knobs = parse_card(card, why);
-  if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
-    return refusal(kRefusedByPolicy, why);
+  const auto until = pause_end(op == "pause" ? request : json::object(), now, out);
+  if (!until) return out;
+  const std::string release = text_of(request, "release").value_or("false");
+  const std::string contexts = text_of(request, "contexts").value_or("false");
+  if (release != "true" && release != "false") {
+    return nonsense("release", release, "true or false");
   }
-  if (knobs->memory && !monitor.memory().can_become(*job, *knobs->memory, now, why)) {
-    return refusal(kRefusedByPolicy, why);
+  if (contexts != "false" && (contexts != "true" || release != "true")) {
+    return nonsense("contexts", contexts, "true or false, and true only with release");
   }
-  json before = settings_in(job->card, wanted);
-  monitor.change(*job, card, *knobs, now);
-  out = list_alone(monitor, *job, now);
-  out["before"] = std::move(before);
-  return out;
+  const bool pauses = op == "pause";
+  const bool leaves = op == "swap-out" || (pauses && release == "true");
+  if ((leaves || op == "swap-in") && !job.knobs.swappable) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: start the job "
+                               "with 'switchyard run --swappable'",
+                               job.name));
+  }
+  const Releases releases = !leaves              ? Releases::kNothing
+                            : contexts == "true" ? Releases::kContextsToo
+                                                 : Releases::kMemory;
+  if (releases == Releases::kContextsToo) {
+    if (const std::string why = why_contexts_stay(monitor.registry(), job); !why.empty()) {
+      return refusal(
+          kRefusedByPolicy,
+          fmt::format("the contexts of job '{}' cannot leave its GPU: {}", job.name, why));
+    }
+  } else if (const std::string why = leaves ? why_nothing_leaves(monitor, job) : ""; !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
+  }
+  if (const std::string why = leaves ? gangs::why_no_cut(monitor.registry(), job) : "";
+      !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
+  }
+  job.gang.failure.clear();
+  if (pauses) monitor.pause(job, *until, releases, now);
+  if (op == "resume") monitor.resume(job, now);
+  if (op == "swap-out") monitor.swap_out(job, now);
+  if (op == "swap-in") monitor.swap_in(job, now);
+  const Awaits awaits = leaves              ? Awaits::kOut
+                        : gangs::waits(job) ? Awaits::kHeld
+                        : pauses            ? Awaits::kDrained
+                                            : Awaits::kIn;
+  if (auto ready = reply_if_ready(monitor, awaits, job, now)) return *ready;
+  answer.awaits = awaits;
+  answer.job = job.key;
+  return list_alone(monitor, job, now);
+}
+
+// The GPU that a person means. Nullopt: `out` is the refusal.
+std::optional<std::size_t> gpu_named(const GpuAccounts& gpus, const std::string& word, json& out) {
+  const bool is_index =
+      !word.empty() && word.size() < 4 && word.find_first_not_of("0123456789") == std::string::npos;
+  const bool is_uuid = word.size() > 4 && word.rfind("GPU-", 0) == 0;
+  if (!is_index && !is_uuid) {
+    out = nonsense("to", word, kGpuForms);
+    return std::nullopt;
+  }
+  std::vector<std::size_t> found;
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    const GpuInfo& info = gpus[gpu].info;
+    if (is_uuid ? info.uuid_text.rfind(word, 0) == 0 : std::to_string(info.index) == word)
+      found.push_back(gpu);
+  }
+  if (found.size() == 1) return found.front();
+  out = found.empty() ? refusal(kNoSuchJobOrGpu,
+                                fmt::format("there is no GPU {}: 'switchyard status' lists the "
+                                            "GPUs there are",
+                                            word))
+                      : refusal(kUsage, fmt::format("several GPUs begin with {}: give more of the "
+                                                    "UUID",
+                                                    word));
+  return std::nullopt;
+}
+
+json migrate(Monitor& monitor, Job& job, const json& request, Time now, Answer& answer) {
+  json out;
+  const auto to = gpu_named(monitor.gpus(), text_of(request, "to").value_or(""), out);
+  if (!to) return out;
+  monitor.sampler().measure_if_old(*to, now);
+  if (const std::string why = monitor.migrations().why_not(job, *to, now); !why.empty()) {
+    return refusal(kRefusedByPolicy, fmt::format("job '{}' cannot go to GPU {}: {}", job.name,
+                                                 monitor.gpus()[*to].info.index, why));
+  }
+  monitor.migrate(job, *to, now);
+  if (auto ready = reply_if_ready(monitor, Awaits::kMoved, job, now)) return *ready;
+  answer.awaits = Awaits::kMoved;
+  answer.job = job.key;
+  return list_alone(monitor, job, now);
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -174,17 +218,15 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
     return out;
   }
-  if (op == "create") return create(monitor, peer, request, now, answer);
-  if (op == "set") return set(monitor, peer, request, now);
-  if (op == "pause" || op == "resume" || op == "swap-out" || op == "swap-in") {
+  if (op == "create") return create_job(monitor, peer, request, now, answer);
+  const bool holds = op == "pause" || op == "resume" || op == "swap-out" || op == "swap-in";
+  if (holds || op == "set" || op == "migrate") {
     json out;
     Job* job = target_of(monitor, peer, request, out);
-    return job == nullptr ? out : hold(monitor, *job, op, request, now, answer);
-  }
-  if (op == "migrate") {
-    json out;
-    Job* job = target_of(monitor, peer, request, out);
-    return job == nullptr ? out : migrate(monitor, *job, request, now, answer);
+    if (job == nullptr) return out;
+    if (op == "set") return change_job(monitor, peer, *job, request, now);
+    return holds ? hold(monitor, *job, op, request, now, answer)
+                 : migrate(monitor, *job, request, now, answer);
   }
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
@@ -213,6 +255,36 @@ Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view reque
                                         : refusal(kUsage, "a request is one JSON object with 'op'");
   answer.json = dump(out);
   return answer;
+}
+
+Time patience(Awaits awaits) {
+  // Memory that stops leaving is given up before, and the answer says why.
+  if (awaits == Awaits::kOut || awaits == Awaits::kMoved) return std::chrono::hours(1);
+  // Ranks come, or are given up; then it is as with any pause.
+  if (awaits == Awaits::kHeld) return cut::kComesWithin + std::chrono::seconds(3);
+  return std::chrono::seconds(awaits == Awaits::kIn ? 2 : 1);
+}
+
+std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKey key, Time now,
+                                          bool last) {
+  if (awaits != Awaits::kDrained) monitor.follow_residency(now);
+  return answer_if_ready(monitor, awaits, key, now, last);
+}
+
+std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey key, Time now,
+                                           bool last) {
+  Job* job = monitor.registry().find(key);
+  if (job == nullptr) return dump(refusal(kNoSuchJobOrGpu, "the job ended meanwhile"));
+  if (const auto ready = reply_if_ready(monitor, awaits, *job, now)) return dump(*ready);
+  if (!last) return std::nullopt;
+  if (awaits == Awaits::kMoved) {
+    return dump(refusal(kTimedOut, fmt::format("job '{}' is still on its way", job->name)));
+  }
+  if (awaits == Awaits::kOut) {
+    return dump(refusal(
+        kTimedOut, fmt::format("the memory of job '{}' is still being swapped out", job->name)));
+  }
+  return dump(list_alone(monitor, *job, now));
 }
 
 }  // namespace switchyard::monitor

@@ -3,9 +3,14 @@
 // Concept. One function per operation; each answers an object with "ok". Nothing in a request is
 // trusted: a value of another type is a usage error, never an exception.
 //
+// "pause", "resume", "swap-out", "swap-in" and "migrate" take effect at once. Their answers wait
+// until the GPU has done what was queued, memory has left or is back, or the job is on the other
+// GPU or is back. Until then the session asks again every few milliseconds.
+//
 // Threading: one thread, the monitor's.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,11 +28,21 @@ struct Answer {
   // A job that was made for a process to come: watch its creator.
   JobKey created = 0;
   pid_t creator = 0;
-  // What the answer waits for (job_commands.h): `json` is as of now.
+  // What the answer waits for: `json` is as of now.
   Awaits awaits = Awaits::kNothing;
   JobKey job = 0;
 };
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now);
+
+// How long an answer waits at most.
+Time patience(Awaits awaits);
+// The answer, or nullopt while it has to wait; `last`: whatever is known now. REQUIRES:
+// Monitor::follow_residency() was called at `now`.
+std::optional<std::string> answer_if_ready(Monitor& monitor, Awaits awaits, JobKey job, Time now,
+                                           bool last);
+// The same, and calls it.
+std::optional<std::string> answer_awaited(Monitor& monitor, Awaits awaits, JobKey job, Time now,
+                                          bool last);
 
 }  // namespace switchyard::monitor

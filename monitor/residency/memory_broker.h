@@ -39,14 +39,11 @@ class MemoryBroker {
   bool has_room(const Job& job, std::size_t gpu, std::uint64_t bytes, Time now, std::string& why);
   void forget(const Job& job);
 
-  // Memory that leaves and comes back (residency.h). From release() on a job holds what is there of
-  // it. Once all has left, suspend() makes its promises mere ceilings, and takes idle credit back.
-  void release(const Job& job);
+  // Memory that leaves and comes back (residency.h). Once all of a job's has left, suspend() makes
+  // its promises mere ceilings, and takes idle credit back.
   void suspend(const Job& job);
   // Promises and charges in full again, on all its GPUs or on none. False: it doesn't fit.
   bool reclaim(const Job& job, Time now);
-  // It never left: it is charged in full again, whatever was given out meanwhile.
-  void recount(const Job& job);
 
   void join(Client& client, unsigned lane, std::uint64_t used_bytes);
   // What a client says that it had under another monitor is believed as far as NVML sees it. Of a

@@ -127,10 +127,6 @@ void MemoryBroker::forget(const Job& job) {
   }
 }
 
-void MemoryBroker::release(const Job& job) {
-  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, true);
-}
-
 void MemoryBroker::suspend(const Job& job) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
@@ -162,12 +158,8 @@ bool MemoryBroker::reclaim(const Job& job, Time now) {
       account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
     }
   }
-  recount(job);
-  return true;
-}
-
-void MemoryBroker::recount(const Job& job) {
   for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
+  return true;
 }
 
 }  // namespace switchyard::monitor

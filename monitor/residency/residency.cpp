@@ -51,6 +51,11 @@ Time longest_move(std::uint64_t bytes) {
   return 2 * kLeavesWithin + std::chrono::seconds(std::min(bytes / kSlowestBytes, kMostSeconds));
 }
 
+// Whether the accounts count only what is there of the job, or all of it.
+void set_released(GpuAccounts& gpus, const Job& job, bool released) {
+  for (GpuAccounts::Gpu& gpu : gpus.all()) gpu.account.set_released(job.key, released);
+}
+
 // All that was to leave has.
 bool is_away(const Client::Lane& lane) {
   return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
@@ -328,7 +333,7 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return std::nullopt;
     case Action::kBeginOut:
       spdlog::info("job '{}' leaves its GPUs", job.name);
-      memory_.release(job);
+      set_released(gpus_, job, true);
       return order_out(job, false, now);
     case Action::kOrderOut:
       return order_out(job, false, now);
@@ -350,11 +355,12 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       let_in(job);
       return std::nullopt;
     case Action::kStayIn:
-      memory_.recount(job);
+      // Whatever was given out meanwhile.
+      set_released(gpus_, job, false);
       let_in(job);
       return std::nullopt;
     case Action::kAdopt:
-      memory_.release(job);
+      set_released(gpus_, job, true);
       memory_.suspend(job);
       limit_there(job);
       return std::nullopt;

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "monitor/control/job_commands.h"
 #include "monitor/control/reply.h"
 #include "monitor/platform/receive.h"
 #include "switchyard/descriptors.h"

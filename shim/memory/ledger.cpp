@@ -175,17 +175,6 @@ std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
   return bytes;
 }
 
-std::size_t keys(Kind kind, int lane, std::uint64_t* out, std::size_t most) {
-  const Locked locked(g_state.lock);
-  std::size_t found = 0;
-  for (std::uint64_t i = 0; i < g_state.capacity; ++i) {
-    if (g_state.places[i].kind != kind || g_state.places[i].charge.lane != lane) continue;
-    if (found < most) out[found] = g_state.places[i].key;
-    ++found;
-  }
-  return found;
-}
-
 std::uint64_t size() {
   const Locked locked(g_state.lock);
   return g_state.count;

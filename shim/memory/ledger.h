@@ -10,7 +10,6 @@
 // Threading: any thread; one lock, never held while the driver or the monitor is called.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "switchyard/abi.h"
@@ -27,7 +26,6 @@ enum class Kind : std::uint8_t {
   kMipmap,     // the CUmipmappedArray
   kPooled,     // cuMemAllocAsync: the address; `owner` is the pool, which is what is charged
   kGraphExec,  // an executable graph with memory of its own: what its first launch may need
-  kContext,    // a context that cuCtxCreate made: whose end frees what it owns
 };
 
 struct Charge {
@@ -59,9 +57,6 @@ std::uint64_t take_owned(int lane, std::uint64_t owner);
 // Makes every pointer of a pool a plain one on `lane`; what they hold. The pool's handle is gone,
 // and its memory lives as long as they do.
 std::uint64_t orphan_pooled(std::uint64_t pool, int lane);
-
-// The keys of one kind on `lane`, at most `most` of them. Answers how many there are.
-std::size_t keys(Kind kind, int lane, std::uint64_t* out, std::size_t most);
 
 // Notes in the table, for tests.
 std::uint64_t size();

@@ -2,6 +2,7 @@
 
 #include "shim/capture.h"
 #include "shim/client/process.h"
+#include "shim/contexts.h"
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/neighbours.h"
@@ -19,10 +20,7 @@ void owner_gone(int lane, std::uint64_t owner) {
 
 }  // namespace
 
-std::uint64_t owner_of(CUcontext context) {
-  ledger::Charge known;
-  return ledger::look(ledger::Kind::kContext, key_of(context), known) ? key_of(context) : 0;
-}
+std::uint64_t owner_of(CUcontext context) { return swap::is_noted(context) ? key_of(context) : 0; }
 
 std::uint64_t current_owner() {
   CUcontext context = nullptr;
@@ -31,14 +29,12 @@ std::uint64_t current_owner() {
 }
 
 void context_created(int lane, CUcontext context) {
-  if (lane_of_device(lane) == nullptr) return;
-  ledger::note(ledger::Kind::kContext, key_of(context), {.lane = lane});
+  if (lane_of_device(lane) != nullptr) swap::note_context(context, lane);
 }
 
 void context_gone(CUcontext context) {
-  ledger::Charge known;
-  if (!ledger::take(ledger::Kind::kContext, key_of(context), known)) return;
-  owner_gone(known.lane, key_of(context));
+  const int lane = swap::forget_context(context);
+  if (lane >= 0) owner_gone(lane, key_of(context));
 }
 
 void primary_gone(int lane) { owner_gone(lane, 0); }

@@ -1,7 +1,7 @@
 // Whose end frees an allocation besides a free: the context it was made in.
 //
-// Concept. Contexts that cuCtxCreate made are noted in the ledger; what is allocated in one is
-// owned by it. Everything else, green contexts included, is owned by the GPU's primary context (0).
+// Concept. What is allocated in a context that cuCtxCreate made (contexts.h) is owned by it.
+// Everything else, green contexts included, is owned by the GPU's primary context (0).
 //
 // Threading: any thread.
 #pragma once

@@ -1,4 +1,5 @@
-// The mover's context: however often it is entered, one reference is held, and none afterwards.
+// The mover's context: however often it is entered, one reference is held, and none afterwards. And
+// the notes of contexts that the process made.
 #include "shim/contexts.h"
 
 #include "tests/shim/engine/world.h"
@@ -43,6 +44,33 @@ TEST_F(CurrentContext, OneOfAnotherGpuIsNotUsed) {
   EXPECT_FALSE(context_.enter(0));
   context_.leave();
   EXPECT_EQ(world_.retained, 1);
+}
+
+CUcontext made(std::uintptr_t number) { return reinterpret_cast<CUcontext>(0x1000 + number); }
+
+TEST(MadeContexts, AreThoseOfOneGpuUntilTheyEnd) {
+  swap::note_context(made(1), 6);
+  swap::note_context(made(2), 7);
+  swap::note_context(made(3), 6);
+  EXPECT_TRUE(swap::is_noted(made(1)));
+  EXPECT_EQ(swap::forget_context(made(1)), 6);
+  EXPECT_FALSE(swap::is_noted(made(1)));
+  EXPECT_EQ(swap::forget_context(made(1)), -1);
+  const swap::MadeContexts left(6);
+  ASSERT_EQ(left.count, 1u);
+  EXPECT_EQ(left.context[0], made(3));
+  EXPECT_EQ(swap::forget_context(made(2)), 7);
+  EXPECT_EQ(swap::forget_context(made(3)), 6);
+}
+
+TEST(MadeContexts, ItSaysWhenThereAreMoreThanItHolds) {
+  constexpr std::size_t kMost = swap::MadeContexts::kMost;
+  for (std::size_t i = 0; i < kMost; ++i) swap::note_context(made(i), 5);
+  EXPECT_TRUE(swap::MadeContexts(5).all);
+  EXPECT_EQ(swap::MadeContexts(5).count, kMost);
+  swap::note_context(made(kMost), 5);
+  EXPECT_FALSE(swap::MadeContexts(5).all);
+  for (std::size_t i = 0; i <= kMost; ++i) EXPECT_EQ(swap::forget_context(made(i)), 5);
 }
 
 }  // namespace

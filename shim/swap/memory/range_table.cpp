@@ -232,11 +232,14 @@ std::uint64_t kept_bytes(unsigned lane) {
   return bytes;
 }
 
-bool give_up_kept(unsigned lane) {
-  return each_kept(lane, [](Chunk& chunk) {
+pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
+  const auto give_up = [](Chunk& chunk) {
     pinned_pool::give_back(chunk.host);
     return true;
-  });
+  };
+  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
+  while (!piece && each_kept(lane, give_up)) piece = pinned_pool::take(lane, bytes);
+  return piece;
 }
 
 // Another thread of the parent may have held the lock at the fork, with the table half changed:

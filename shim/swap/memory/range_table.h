@@ -221,7 +221,7 @@ void drop_copies(Chunk& chunk);
 std::uint64_t kept_bytes(unsigned lane);
 // Whether the contents of any chunk of the GPU are not on it.
 bool anything_away(unsigned lane);
-// Gives one of them up. False: there is none.
-bool give_up_kept(unsigned lane);
+// A piece of the host for a chunk that must be copied. Where the pool has none, they give way.
+pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
 
 }  // namespace switchyard::shim::swap

@@ -1,82 +1,62 @@
 #include "shim/swap/residency/executor.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "shim/checkpoint/checkpoint.h"
+#include "shim/client/process.h"
+#include "shim/client/settings.h"
 #include "shim/clock.h"
-#include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
+#include "shim/inside.h"
+#include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/memory/relaxed.h"
 #include "shim/reset.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/parking.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/swap/memory/pool_cache.h"
 #include "shim/swap/memory/range_table.h"
-#include "shim/swap/memory/vmm_allocation.h"
 #include "shim/swap/mover.h"
 #include "shim/swap/residency/residency_page.h"
-#include "shim/swap/transfer/consolidate.h"
+#include "shim/swap/transfer/digest.h"
 #include "shim/swap/transfer/handover.h"
+#include "shim/thread.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::swap::residency {
 namespace {
 
-constexpr std::uint64_t kPatienceNs = 10'000'000;
-constexpr std::uint64_t kNapNs = 50'000;
 // After the driver has given no memory on another GPU all goes to the host for so long.
 constexpr std::uint64_t kParkRestNs = 10'000'000'000;
-// Work is not held in time.
-constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
-static_assert(kLeastPart == kChunk);
+// Of one GPU.
+struct Mover {
+  Executor executor;
+  pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  // held while it uses a context
+  std::atomic<std::int32_t> thread_of{0};               // the process that has that thread
+};
 
-struct Executors {
-  Executor each[abi::kMaxGpus];
-  constexpr Executors() {
-    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) each[lane] = Executor(lane);
+struct Movers {
+  Mover of[abi::kMaxGpus];
+  constexpr Movers() {
+    for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) of[lane].executor = Executor(lane);
   }
 };
-constinit Executors g_executors;
-
-bool may_always(unsigned, std::uint64_t, bool) { return true; }
-
-// As another's chunks leave the limit rises, several times in a millisecond.
-bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
-  for (const std::uint64_t end = monotonic_ns() + (waits ? kPatienceNs : 0);;) {
-    const std::uint64_t limit = residency_page::told(lane).limit;
-    const std::uint64_t there = residency_page::resident(lane);
-    if (there <= limit && bytes <= limit - there) return true;
-    if (monotonic_ns() >= end) return false;
-    sleep_ns(kNapNs);
-  }
-}
-
-std::uint64_t kept_now(unsigned lane) {
-  const ChunksLock held;
-  return kept_bytes(lane);
-}
+constinit Movers g_movers;
 
 // What a move takes to the host: what is there but only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
   const ChunksLock held;
   const std::uint64_t there = residency_page::resident(lane);
   return cache::any() ? there - cache::resident_on(lane) : there;
-}
-
-// Whether the host has room for so much as far as is known without trying.
-bool has_host_room(unsigned lane, std::uint64_t bytes) {
-  return pinned_pool::free_bytes(lane) + kept_now(lane) >= bytes;
-}
-
-std::uint64_t bytes_of(Handle number) {
-  const ChunksLock held;
-  const VmmAllocation* allocation = vmm_allocations::find(number);
-  return allocation != nullptr ? allocation->bytes : 0;
 }
 
 Error error_of(Stop stop) {
@@ -104,22 +84,9 @@ Moved sum(const Moved& first, Moved then) {
   return then;
 }
 
-// `kept`: what the pipeline gives up where it finds no room.
-bool find_room(unsigned lane, std::uint64_t bytes, std::uint64_t kept) {
-  while (pinned_pool::pin_next(lane)) continue;
-  // The limit may fall meanwhile.
-  while (pinned_pool::free_bytes(lane) + kept < bytes) {
-    if (!pinned_pool::grow(lane, residency_page::host_limit(lane))) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
-Executor& executor(unsigned lane) { return g_executors.each[lane]; }
-
-void clear() { g_executors = Executors(); }
-SWITCHYARD_RESET(kState, clear);
+Executor& executor(unsigned lane) { return g_movers.of[lane].executor; }
 
 std::uint64_t Executor::look() {
   for (Input input{.event = Event::kLook, .seen = observe()};;) {
@@ -252,6 +219,24 @@ std::uint64_t Executor::finish(const Step& step) {
   return step.look_in_ns;
 }
 
+std::uint64_t Executor::kept_now() const {
+  const ChunksLock held;
+  return kept_bytes(lane_);
+}
+
+bool Executor::has_host_room(std::uint64_t bytes) const {
+  return pinned_pool::free_bytes(lane_) + kept_now() >= bytes;
+}
+
+bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) const {
+  while (pinned_pool::pin_next(lane_)) continue;
+  // The limit may fall meanwhile.
+  while (pinned_pool::free_bytes(lane_) + kept < bytes + spare_) {
+    if (!pinned_pool::grow(lane_, residency_page::host_limit(lane_))) return false;
+  }
+  return true;
+}
+
 // Room for what leaves, but for what can be parked.
 Event Executor::find_room_away(const Seen& seen) {
   const residency_page::Park park = residency_page::park(lane_);
@@ -262,8 +247,7 @@ Event Executor::find_room_away(const Seen& seen) {
   const std::uint64_t leaves = there - std::min(there, seen.limit);
   const std::uint64_t excess = leaves - std::min(leaves, can_park);
   if (park.only && excess != 0) return Event::kNoPeerRoom;
-  const bool found = excess == 0 || find_room(lane_, excess + spare_, kept_now(lane_)) ||
-                     has_host_room(lane_, excess);
+  const bool found = excess == 0 || find_room(excess, kept_now()) || has_host_room(excess);
   result_ = CUDA_SUCCESS;
   return found ? Event::kHostRoom : Event::kNoHostRoom;
 }
@@ -346,57 +330,9 @@ Input Executor::swap_out(const Seen& seen) {
   } else if (out.stop == Stop::kNoHostRoom) {
     // The pieces did not fit, though there was room. A lower limit is another reason.
     const std::uint64_t rest = wanted_now(lane_);
-    if (has_host_room(lane_, rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
+    if (has_host_room(rest - std::min(rest, seen.limit))) spare_ += pinned_pool::kSlab;
   }
   return moved(seen, out);
-}
-
-Input Executor::swap_in(const Seen& seen) {
-  const std::uint64_t begun = monotonic_ns();
-  Moved in;
-  {
-    const ChunksLock held;
-    // Also where all is counted as there: some of that may lack its contents.
-    if (residency_page::total(lane_) != 0)
-      in = move_in(lane_, may_always, residency_page::resident_changes);
-  }
-  count_in(in, begun);
-  Input input = moved(seen, in);
-  if (input.event == Event::kDone) residency_page::count_end(lane_);
-  // What ends the context ends its memory: its work shall have its own error.
-  const bool lost = ends_context(in.result) || no_context(in.result);
-  if (input.event == Event::kStopped && lost) input.event = Event::kContextLost;
-  return input;
-}
-
-Input Executor::swap_in_part(const Seen& seen) {
-  const std::uint64_t begun = monotonic_ns();
-  Moved in;
-  {
-    const ChunksLock held;
-    in = move_in(lane_, may_come, residency_page::resident_changes);
-  }
-  count_in(in, begun);
-  return moved(seen, in);
-}
-
-Input Executor::move_on(const Seen& seen) {
-  const std::uint64_t begun = monotonic_ns();
-  const std::uint64_t limit = seen.detaches && !seen.kept ? 0 : seen.park_limit;
-  const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
-  const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept_now(lane_);
-  const std::uint64_t part = moves_on_at_once(excess, room, pinned_pool::kSlab);
-  // What finds no room stays parked.
-  find_room(lane_, part + spare_, kept_now(lane_));
-  Moved on;
-  {
-    const ChunksLock held;
-    on = swap::move_on(lane_, part, residency_page::parked_left);
-  }
-  note("on to the host", on, begun);
-  Input input = moved(seen, on);
-  if (input.event == Event::kDone) input.event = Event::kMovedOn;
-  return input;
 }
 
 Input Executor::moved(const Seen& seen, const Moved& moved) {
@@ -404,59 +340,6 @@ Input Executor::moved(const Seen& seen, const Moved& moved) {
   return {.event = moved.stop == Stop::kNothing ? Event::kDone : Event::kStopped,
           .seen = seen,
           .error = error_of(moved.stop)};
-}
-
-Input Executor::take_contexts(const Seen& seen) {
-  if (context_.enter(lane_)) unpin_pool();
-  context_.leave();
-  result_ = checkpoint::take(lane_);
-  return {.event = checkpoint::away() ? Event::kContextsTaken : Event::kContextsStay,
-          .seen = seen,
-          .error = result_ == kLate ? Error::kBusy : Error::kContextsStay};
-}
-
-Input Executor::bring_contexts(const Seen& seen) {
-  CUresult refused = CUDA_SUCCESS;
-  result_ = checkpoint::bring(lane_, refused);
-  Input input{.event = Event::kContextsBack, .seen = seen};
-  if (result_ == CUDA_SUCCESS) {
-    residency_page::follow_kept(lane_);
-    if (refused == CUDA_SUCCESS) return input;
-    residency_page::failed_with(lane_, refused);
-    log_line(Level::kWarn, "the driver did not move GPU %u (%d): it is back where it was", lane_,
-             static_cast<int>(refused));
-    input.error = Error::kNotMoved;
-    return input;
-  }
-  const bool no_room = result_ == CUDA_ERROR_OUT_OF_MEMORY;
-  input.event = checkpoint::lost() ? Event::kContextLost : Event::kContextsAway;
-  input.error = no_room ? Error::kNoDeviceRoom : Error::kFailed;
-  return input;
-}
-
-Input Executor::consolidate(const Seen& seen) {
-  Input input{.event = Event::kConsolidated, .seen = seen};
-  asked_ = false;
-  if (!consolidation_request::take(lane_)) return input;
-  offered_ = offered_ && handover::prepare(lane_, 0, 0);  // it isn't free when it has left
-  result_ = ready_for_whole(bytes_of(consolidation_request::number()));
-  if (result_ == CUDA_SUCCESS && consolidation_request::is_taken()) result_ = hold();
-  asked_ = consolidation_request::begin();
-  if (asked_ && result_ == CUDA_SUCCESS) {
-    const RangesLock held;
-    VmmAllocation* allocation = vmm_allocations::find(consolidation_request::number());
-    result_ = allocation != nullptr
-                  ? consolidation::make(*allocation, residency_page::resident_changes)
-                  : CUDA_ERROR_INVALID_VALUE;
-    input.away = anything_away(lane_);
-  }
-  return input;
-}
-
-void Executor::answer() {
-  residency_page::publish(lane_);
-  if (asked_) consolidation_request::answer(result_);
-  asked_ = false;
 }
 
 bool Executor::prepare_to_leave() {
@@ -469,44 +352,7 @@ bool Executor::prepare_to_leave() {
   return offered_;
 }
 
-bool Executor::stands_ready() const {
-  const ChunksLock held;
-  return !handover::put_in_place(lane_);
-}
-
-void Executor::make_way() {
-  if (monotonic_ns() / 1000 % 2 == 0) return;
-  const ChunksLock held;
-  if (!find_room(lane_, residency_page::resident(lane_) + spare_, kept_bytes(lane_))) return;
-  residency_page::count_out(lane_, move_out(lane_, UINT64_MAX, residency_page::resident_changes));
-  residency_page::made_way(lane_, now_.not_before_ns);
-  mover::poke();
-}
-
 CUresult Executor::hold() { return block_new_work(lane_) ? drain(lane_) : kLate; }
-
-CUresult Executor::ready_for_whole(std::uint64_t bytes) {
-  if (!context_.enter(lane_)) return CUDA_ERROR_INVALID_CONTEXT;
-  return find_room(lane_, bytes + spare_, kept_now(lane_)) ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-bool Executor::context_made() {
-  if (now_.state != State::kNoContext) return false;
-  Input input{.event = Event::kContextMade, .seen = {}};
-  {
-    const ChunksLock held;
-    input.away = anything_away(lane_);
-    if (input.away) admission::shut(lane_);  // before anybody works in it
-  }
-  adopt(next(now_, input, monotonic_ns()));
-  return true;
-}
-
-void Executor::count_in(const Moved& moved, std::uint64_t begun) const {
-  residency_page::count_in(lane_, moved);
-  note("in", moved, begun);
-}
 
 void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) const {
   if (moved.copied + moved.skipped == 0) return;
@@ -522,4 +368,81 @@ void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) co
       mib(moved.kept), mib(moved.taken));
 }
 
+SWITCHYARD_RENEW(kState, g_movers);
+
 }  // namespace switchyard::shim::swap::residency
+
+namespace switchyard::shim::swap::mover {
+namespace {
+
+// The driver compiles the digest's kernel on it: as large as a program's first thread's.
+constexpr std::size_t kStackBytes = 8u << 20;
+// While the contexts of another GPU are away.
+constexpr std::uint64_t kAsideNs = 50'000'000;
+
+void* run(void* of) {
+  auto& mover = *static_cast<residency::Mover*>(of);
+  // What another thread captures must not notice us.
+  const memory::Relaxed relaxed(memory::Relaxed::kAlways);
+  const auto lane = static_cast<unsigned>(&mover - residency::g_movers.of);
+  for (;;) {
+    const std::uint32_t seen = process().mover.seen();
+    std::uint64_t wait_ns = kAsideNs;
+    {
+      const Locked at_work(mover.at_work);
+      const inside::Look look(lane);
+      if (look.admitted()) {
+        wait_ns = mover.executor.look();
+        mover.executor.pause();
+      }
+    }
+    if (wait_ns != 0) process().mover.sleep(seen, wait_ns);
+  }
+}
+
+}  // namespace
+
+void start(unsigned lane) {
+  residency::Mover& mover = residency::g_movers.of[lane];
+  // A forked child has the parent's word but not its thread.
+  const auto self = static_cast<std::int32_t>(::getpid());
+  std::int32_t owner = mover.thread_of.load(std::memory_order_acquire);
+  if (owner == self || !mover.thread_of.compare_exchange_strong(owner, self)) return;
+  swap_digest();  // the environment is read on a thread of the application's
+  if (!start_thread(run, kStackBytes, &mover)) {
+    log_line(Level::kError, "no thread to move memory with: it stays on the device");
+  }
+}
+
+void poke() { process().mover.wake(); }
+
+// A mover uses contexts of all GPUs: it waits for the work in them.
+Standstill::Standstill() : locked_(lanes()) {
+  // While the contexts are away a mover needs its lock to bring them back.
+  while (locked_ != 0) {
+    Outside outside;
+    for (unsigned lane = 0; lane < locked_; ++lane) {
+      ::pthread_mutex_lock(&residency::g_movers.of[lane].at_work);
+    }
+    if (outside.try_end()) break;
+    unlock_all();
+  }
+}
+
+Standstill::~Standstill() { unlock_all(); }
+
+void Standstill::unlock_all() const {
+  for (unsigned lane = locked_; lane-- > 0;) {
+    ::pthread_mutex_unlock(&residency::g_movers.of[lane].at_work);
+  }
+}
+
+void context_made(unsigned lane) {
+  if (lane >= lanes()) return;
+  peers::context_made(lane);
+  // The mover may be about to find that there is none: it sees this one, or we see that.
+  const Standstill at_work;
+  if (residency::executor(lane).context_made()) poke();
+}
+
+}  // namespace switchyard::shim::swap::mover

@@ -4,17 +4,25 @@
 // nothing more to do now. The machine alone decides; here are the driver, the page, the clock, the
 // guard (work_guard.h) and the log. Each action leaves the chunks such that the next one can go on.
 //
-// Threading: the mover's thread of its GPU, with its lock; what else takes that lock is said
-// (mover.cpp).
+// executor.cpp has the thread of each GPU, with its lock (swap/mover.h), the loop, and all that is
+// done when memory leaves. executor_returns.cpp has the way back, executor_consolidates.cpp what a
+// thread asks for, executor_pool.cpp the host pool between moves.
+//
+// Threading: the mover's thread of its GPU, with its lock (at_work); what else takes that lock is
+// said.
 #pragma once
 
 #include <cstdint>
 
 #include "shim/contexts.h"
+#include "shim/driver.h"
 #include "shim/swap/residency/state.h"
 #include "shim/swap/transfer/pipeline.h"
 
 namespace switchyard::shim::swap::residency {
+
+// Work is not held in time.
+inline constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
 class Executor {
  public:
@@ -39,6 +47,11 @@ class Executor {
   // What is done at the end of a step, and when to look again.
   std::uint64_t finish(const Step& step);
 
+  // Without trying: so far as is known.
+  bool has_host_room(std::uint64_t bytes) const;
+  // With as much as is wasted between pieces. `kept`: what the pipeline gives up for it.
+  bool find_room(std::uint64_t bytes, std::uint64_t kept) const;
+  std::uint64_t kept_now() const;
   Event find_room_away(const Seen& seen);
   Event quiesce(Seen& seen);
   Input swap_out(const Seen& seen);
@@ -90,7 +103,5 @@ class Executor {
 
 // The process's, of one GPU.
 Executor& executor(unsigned lane);
-// In a forked child.
-void clear();
 
 }  // namespace switchyard::shim::swap::residency

@@ -81,12 +81,6 @@ class MoveOn {
 
 }  // namespace
 
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
-  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
-  while (!piece && give_up_kept(lane)) piece = pinned_pool::take(lane, bytes);
-  return piece;
-}
-
 Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane)) {
   MoveOn move_on(lane, left);
   std::uint64_t begun = 0;

@@ -95,9 +95,6 @@ CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 // At the end of a move: what is still kept of `lane` is mapped no more.
 void leave_kept(unsigned lane);
 
-// A piece of the host for a chunk that must be copied. What is kept of others gives way.
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
-
 inline constexpr unsigned kDepth = 4;
 // So many chunks at most are given access, or memory of another GPU, by one call.
 inline constexpr unsigned kLongestRun = 8;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "monitor/control/job_commands.h"
+#include "monitor/control/commands.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 

@@ -1,7 +1,7 @@
 // A job goes to another GPU: what the monitor tells its processes, and what it counts where.
 #include <gtest/gtest.h>
 
-#include "monitor/control/job_commands.h"
+#include "monitor/control/commands.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {

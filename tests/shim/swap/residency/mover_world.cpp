@@ -8,8 +8,8 @@
 #include "shim/checkpoint/neighbours.h"
 #include "shim/client/client.h"
 #include "shim/clock.h"
+#include "shim/contexts.h"
 #include "shim/inside.h"
-#include "shim/memory/ledger.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/transfer/handover.h"
@@ -113,12 +113,19 @@ void have_checkpoint() {
   };
 }
 
+// Their threads, where a test has begun some, live on.
+void forget_executors() {
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    swap::residency::executor(lane) = swap::residency::Executor(lane);
+  }
+}
+
 }  // namespace
 
 MoverWorld* g_mover = &g_nobodys;
 
 MoverTest::MoverTest() {
-  swap::residency::clear();
+  forget_executors();
   g_mover = &mover_;
   use_contexts();
   world_.context = nullptr;  // none is current on the mover's thread
@@ -146,7 +153,7 @@ MoverTest::~MoverTest() {
   swap::handover::prepare(0, 0, 0);
   process().swappable.store(0);
   process().captures.store(0);
-  swap::residency::clear();
+  forget_executors();
   for (unsigned lane : {0u, 1u}) swap::admission::open(lane);
   inside::open();
   g_mover = &g_nobodys;
@@ -178,14 +185,11 @@ void MoverTest::pause(bool paused) {
 }
 
 void MoverTest::make_context(std::uintptr_t number) {
-  ledger::Charge charge;
-  charge.lane = 0;
-  ASSERT_TRUE(ledger::note(ledger::Kind::kContext, number, charge));
+  swap::note_context(reinterpret_cast<CUcontext>(number), 0);
 }
 
 void MoverTest::end_context(std::uintptr_t number) {
-  ledger::Charge charge;
-  ASSERT_TRUE(ledger::take(ledger::Kind::kContext, number, charge));
+  ASSERT_EQ(swap::forget_context(reinterpret_cast<CUcontext>(number)), 0);
 }
 
 void MoverTest::allocate_more(int ranges) {

@@ -1,0 +1,137 @@
+#include "monitor/control/card_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "monitor/control/listing.h"
+#include "monitor/control/reply.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+// Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
+bool read_knobs(const json& object, JobCard& card, std::string& why) {
+#define SWITCHYARD_READ_KNOB(field, env, capacity, fallback, ...)                         \
+  if (const auto text = text_of(object, #field); text && !set_text(card.field, *text)) {  \
+    why = fmt::format(#field " '{}' is longer than the {} bytes that it may have", *text, \
+                      capacity - 1);                                                      \
+    return false;                                                                         \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_READ_KNOB)
+#undef SWITCHYARD_READ_KNOB
+  remove_none(card);
+  return true;
+}
+
+JobCard default_card() {
+  JobCard card{};
+#define SWITCHYARD_DEFAULT(field, env, capacity, fallback, ...) set_text(card.field, fallback);
+  SWITCHYARD_KNOBS(SWITCHYARD_DEFAULT)
+#undef SWITCHYARD_DEFAULT
+  return card;
+}
+
+// The process that keeps a created job alive: the asker, unless it names another of its user's.
+pid_t creator_of(const Peer& peer, const json& request) {
+  const auto found = request.find("pid");
+  if (found == request.end() || !found->is_number_integer()) return peer.pid;
+  const auto said = found->get<std::int64_t>();
+  if (said <= 0 || said > 0x7fffffff || said == peer.pid) return peer.pid;
+  const auto pid = static_cast<pid_t>(said);
+  // In another PID namespace the asker's own number means itself.
+  if (own_pid(peer.pid) == pid) return peer.pid;
+  const auto owner = process_owner(pid);
+  return owner && (peer.uid == 0 || *owner == peer.uid) ? pid : peer.pid;
+}
+
+// The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
+std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& request) {
+  std::vector<std::size_t> out;
+  const auto text = text_of(request, "cuda_visible_devices");
+  if (!text) return out;
+  for (std::size_t at = 0; at <= text->size();) {
+    const std::size_t comma = std::min(text->find(',', at), text->size());
+    const std::string item = text->substr(at, comma - at);
+    at = comma + 1;
+    for (std::size_t gpu = 0; gpu < gpus.all().size(); ++gpu) {
+      const GpuInfo& info = gpus.all()[gpu].info;
+      const bool by_uuid = item.size() > 4 && info.uuid_text.rfind(item, 0) == 0;
+      if (by_uuid || (item == std::to_string(info.index) && !info.mig)) out.push_back(gpu);
+    }
+  }
+  return out;
+}
+
+// What the settings that `request` names are in the card; "none" where there is none.
+json settings_in(const JobCard& card, const json& request) {
+  json out = json::object();
+#define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback, ...)           \
+  if (request.contains(#field)) {                                           \
+    const std::string text = card.field[0] != '\0' ? card.field : fallback; \
+    out[#field] = text.empty() ? "none" : text;                             \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_TELL_KNOB)
+#undef SWITCHYARD_TELL_KNOB
+  return out;
+}
+
+}  // namespace
+
+json create_job(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
+  JobCard card = default_card();
+  std::string why;
+  // A cap below a default is no reason to refuse whoever did not ask for it.
+  if (auto defaults = parse_card(card, why)) {
+    monitor.settings().caps.lower(peer.uid, *defaults, card);
+  }
+  const auto given = request.find("card");
+  if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
+  if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
+  const auto knobs = parse_card(card, why);
+  if (!knobs) return refusal(kUsage, why);
+  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  const pid_t creator = creator_of(peer, request);
+  const Job* job = monitor.create(card, peer.uid, creator > 0 ? creator : -1,
+                                  visible_gpus(monitor.gpus(), request), now, why);
+  if (job == nullptr) return refusal(kRefusedByPolicy, why);
+  answer.created = job->key;
+  answer.creator = creator;
+  json out = success();
+  out["job"] = job->id;
+  out["name"] = job->name;
+  return out;
+}
+
+json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& request, Time now) {
+  JobCard card = job.card;
+  std::string why;
+  json wanted = request;
+  // A job keeps its id and its name.
+  wanted.erase("job");
+  wanted.erase("name");
+  // Its library decided at the first allocation.
+  wanted.erase("swappable");
+  wanted.erase("idle_release");
+  wanted.erase("oversubscribe");
+  if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
+  const auto knobs = parse_card(card, why);
+  if (!knobs) return refusal(kUsage, why);
+  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  json before = settings_in(job.card, wanted);
+  monitor.change(job, card, *knobs, now);
+  json out = list_alone(monitor, job, now);
+  out["before"] = std::move(before);
+  return out;
+}
+
+}  // namespace switchyard::monitor
