@@ -169,6 +169,20 @@ TEST_F(Migrate, WhatTheDriverDoesNotLetFollowGoesOnWhereItWas) {
   expect_right_in_the_end();
 }
 
+// What stayed behind is on the GPU that the job comes back to: there is no room for it twice.
+TEST_F(Migrate, WhoIsRefusedComesBackToAGpuThatItFills) {
+  const Changes small = {{"FAKECUDA_DEVICES", "2"}, {"FAKECUDA_MEMORY", "64MiB"}};
+  const Child owner = monitor({}, small);
+  begin_on("0,1", {},
+           {{"FAKECUDA_MEMORY", "64MiB"}, {"FAKECUDA_FAIL", "cuCheckpointProcessRestore:1=999"}});
+  ask("begin");
+  const Child::End failed = migrate("1");
+  EXPECT_EQ(failed.status, 6) << failed.out;
+  EXPECT_NE(failed.err.find("CUDA error 999"), std::string::npos) << failed.err;
+  EXPECT_TRUE(goes_on()) << listing("ps") << listing("status");
+  expect_right_in_the_end();
+}
+
 TEST_F(Migrate, SmallAllocationsGraphsAndNewMemoryGoAlong) {
   begin_on("0");
   EXPECT_EQ(ask("alloc " + std::to_string(kMiB / 2)), "did alloc 1");

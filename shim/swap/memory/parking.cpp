@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "shim/log.h"
 #include "shim/reset.h"
@@ -74,33 +75,39 @@ CUresult make(Slab& slab) {
 }
 
 // The descriptor may have become the application's own file: then it is not read.
-CUresult import(Kept& kept) {
+CUresult import(const Kept& kept, CUmemGenericAllocationHandle& handle) {
   const int fd = memory_fd::copy(kept.descriptor);
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   // The driver takes the descriptor as a pointer.
   auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   const CUresult result = driver().cuMemImportFromShareableHandle(
-      &kept.handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) kept.handle = 0;
+      &handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) handle = 0;
   ::close(fd);
   return result;
 }
 
-// All that is kept in it, one behind the other.
+CUresult permit(const Slab& slab, CUdeviceptr begin, CUdeviceptr end) {
+  const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return begin == end ? CUDA_SUCCESS : driver().cuMemSetAccess(begin, end - begin, &access, 1);
+}
+
+// All that is kept in it, one behind the other. What was handed over leaves a hole.
 CUresult map_kept(Slab& slab) {
   CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) slab.at = 0;
+  CUdeviceptr begin = slab.at;
   CUdeviceptr at = slab.at;
   for (unsigned i = 0; i < slab.count && result == CUDA_SUCCESS; ++i) {
     Kept& kept = slab.kept[i];
-    result = import(kept);
-    if (result == CUDA_SUCCESS) result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
-    slab.mapped = slab.mapped || result == CUDA_SUCCESS;
+    const bool hole = kept.descriptor == 0;
+    result = hole ? permit(slab, begin, at) : import(kept, kept.handle);
+    if (!hole && result == CUDA_SUCCESS)
+      result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
     at += kept.bytes;
+    if (hole) begin = at;
   }
-  if (result != CUDA_SUCCESS) return result;
-  const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
+  return result == CUDA_SUCCESS ? permit(slab, begin, at) : result;
 }
 
 // What is made of it so far is given back. The driver's first complaint.
@@ -125,6 +132,12 @@ CUresult undo(Slab& slab) {
   return result;
 }
 
+Kept& kept_at(const Piece& piece) {
+  Kept* kept = piece.slab->kept;
+  for (std::uint64_t passed = 0; passed != piece.offset; ++kept) passed += kept->bytes;
+  return *kept;
+}
+
 // The slab that has no piece any more, if this was the last.
 Slab* emptied(Piece& piece) {
   Slab* const slab = piece.slab;
@@ -139,7 +152,9 @@ void end(Slab* slab) {
              static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
              static_cast<int>(result));
   }
-  for (unsigned i = 0; i < slab->count; ++i) memory_fd::close(slab->kept[i].descriptor);
+  for (unsigned i = 0; i < slab->count; ++i) {
+    if (slab->kept[i].descriptor != 0) memory_fd::close(slab->kept[i].descriptor);
+  }
   if (slab->count != 0) g_state.kept[slab->lane].fetch_sub(slab->bytes);
   uncount(slab->lane, slab->bytes);
   ::free(slab);
@@ -209,6 +224,20 @@ CUresult reach(const Piece& piece, CUdeviceptr& at) {
   if (result != CUDA_SUCCESS) undo(slab);
   at = slab.at + piece.offset;
   return result;
+}
+
+bool is_at_home(const Piece& piece) {
+  return piece && piece.slab->count != 0 && g_state.on[piece.slab->lane].load() == piece.slab->lane;
+}
+
+CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle) {
+  return import(kept_at(piece), handle);
+}
+
+int hand_over(Piece& piece) {
+  const int descriptor = std::exchange(kept_at(piece).descriptor, 0);
+  give_back_later(piece);
+  return descriptor;
 }
 
 void leave(const Piece& piece) {

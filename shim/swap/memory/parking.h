@@ -15,6 +15,7 @@
 // only while a move lasts: the driver would take what is mapped as well.
 //
 //     keep()   descriptors ── contexts leave, come on another GPU ── reach()   one mapping of all
+//                          └─ are back on the same GPU ── hand_over()   its own memory again
 //
 // The monitor says how much may be there (abi.h: park_bytes). Who takes pieces has counted them
 // before, and they count until their slab is given back: the monitor never sees less than there is.
@@ -63,6 +64,12 @@ CUresult take(unsigned lane, Piece* pieces, unsigned count);
 bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece);
 // Where it can be copied from. What is kept is mapped for that.
 CUresult reach(const Piece& piece, CUdeviceptr& at);
+// Whether it is kept on the GPU of its own contexts: they did not get to another one.
+bool is_at_home(const Piece& piece);
+// Another handle of what is kept, which is the caller's.
+CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle);
+// The descriptor of what is kept is the caller's from here on, and the piece is given back later.
+int hand_over(Piece& piece);
 // What is kept is not mapped any more. pre: no copy reads it.
 void leave(const Piece& piece);
 // Gives one back, if there is one. pre: no copy reads or writes it.

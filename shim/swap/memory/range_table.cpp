@@ -129,6 +129,24 @@ CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& pro
   return CUDA_SUCCESS;
 }
 
+CUresult put_back(Chunk& chunk, CUdeviceptr address, const Access& access) {
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = parking::import(chunk.parked, handle);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver().cuMemMap(address, chunk.bytes, 0, handle, 0);
+  if (result == CUDA_SUCCESS) {
+    result = permit(address, chunk.bytes, access);
+    if (result == CUDA_SUCCESS) {
+      chunk.handle = handle;
+      chunk.descriptor = parking::hand_over(chunk.parked);
+      return CUDA_SUCCESS;
+    }
+    driver().cuMemUnmap(address, chunk.bytes);
+  }
+  driver().cuMemRelease(handle);
+  return result;
+}
+
 Access access_of(const Range& range) {
   return {range.properties.location, range.use != Use::kMapped};
 }

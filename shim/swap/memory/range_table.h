@@ -183,6 +183,9 @@ Access access_of(const Range& range);
 // Gives access to chunks that have been brought. One call for many: the driver may let it wait for
 // another process's copies, as long as the slice that these have (about 1 ms).
 CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access);
+// Puts what is kept at home (parking.h) behind its chunk again, with its contents. On failure it is
+// kept as before, and the driver's result says why.
+CUresult put_back(Chunk& chunk, CUdeviceptr address, const Access& access);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
 // wanted. False: the driver doesn't unmap it, and all is as it was.
 bool send_away(Chunk& chunk, CUdeviceptr address);

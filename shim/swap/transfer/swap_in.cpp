@@ -53,6 +53,7 @@ class SwapIn {
   void put(Chunk& chunk, CUdeviceptr address, const Range& range) {
     if (moved_.stop == Stop::kDriver || stream_.stream() == nullptr) return;
     const bool comes = chunk.handle == 0;
+    if (comes && parking::is_at_home(chunk.parked)) return put_in_place(chunk, address, range);
     if (comes && !bring_one(chunk, address, range.properties)) return;
     const Access access = access_of(range);
     if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
@@ -144,6 +145,17 @@ class SwapIn {
     resident_(lane_, -signed_bytes(chunk));
     stop(brought);
     return false;
+  }
+
+  // With its contents, and without a copy: there may be no room for it twice.
+  void put_in_place(Chunk& chunk, CUdeviceptr address, const Range& range) {
+    full_ = full_ || moved_.stop != Stop::kNothing || !may_come(chunk.bytes);
+    if (full_) return;
+    const Spending spending(moved_.made_ns);
+    const CUresult back = put_back(chunk, address, access_of(range));
+    if (back != CUDA_SUCCESS) return stop(back);
+    resident_(lane_, signed_bytes(chunk));
+    moved_.skipped += chunk.bytes;
   }
 
   void fill_all() {

@@ -38,6 +38,12 @@ class LeftBehind : public PipelineTest {
       g_resident += static_cast<std::int64_t>(3 * kMiB2);
     }
   }
+  // The contexts come on another GPU: this one has another lane.
+  swap::Moved out_keeping(std::uint64_t most) {
+    const swap::Moved left = PipelineTest::out_keeping(most);
+    parking::is_on(0, 1);
+    return left;
+  }
   static std::uint64_t kept() { return parking::parked(0).kept ? parking::parked(0).bytes : 0; }
 
   int files_ = 0;
@@ -158,6 +164,75 @@ TEST_F(LeftBehind, MovingOnToTheHostKeepsEveryByte) {
   EXPECT_EQ(open_files(), files_);
   expect_nothing_lost();
   in();
+  expect_nothing_lost();
+}
+
+// The contexts are back on the GPU that they left.
+class AtHome : public LeftBehind {
+ protected:
+  AtHome() { out_keeping_at_home(); }
+  void out_keeping_at_home() { PipelineTest::out_keeping(UINT64_MAX); }
+  static std::int64_t all() { return static_cast<std::int64_t>(5 * kMiB2); }
+};
+
+TEST_F(AtHome, ItsOwnMemoryIsMappedAgainAndNoneIsMade) {
+  static int made;
+  made = 0;
+  g_driver.cuMemCreate = [](CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
+                            unsigned long long) {
+    ++made;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  const swap::Moved back = in();
+  EXPECT_EQ(back.stop, Stop::kNothing);
+  EXPECT_EQ(back.copied + back.parked, 0u);
+  EXPECT_EQ(back.skipped, 5 * kMiB2);
+  EXPECT_EQ(made, 0);
+  EXPECT_EQ(g_resident, all());
+  expect_nothing_lost();
+  parking::sweep(0);
+  EXPECT_EQ(parking::parked(0).bytes, 0u);
+  EXPECT_GE(open_files(), files_ + 5) << "the driver exports no imported handle: these do";
+}
+
+TEST_F(AtHome, ItStaysBehindOnceMoreAndLeavesForTheHost) {
+  in();
+  parking::sweep(0);
+  out_keeping_at_home();
+  EXPECT_EQ(kept(), 5 * kMiB2);
+  in();
+  parking::sweep(0);
+  expect_nothing_lost();
+  EXPECT_EQ(out().copied, 5 * kMiB2);
+  EXPECT_EQ(open_files(), files_);
+  in();
+  expect_nothing_lost();
+}
+
+TEST_F(AtHome, WhatTheDriverRefusesIsKept) {
+  static decltype(g_driver.cuMemSetAccess) real;
+  real = g_driver.cuMemSetAccess;
+  g_driver.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  };
+  EXPECT_EQ(in().result, CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(kept(), 5 * kMiB2);
+  EXPECT_EQ(g_resident, 0);
+  g_driver.cuMemSetAccess = real;
+  expect_nothing_lost();
+  in();
+  EXPECT_EQ(g_resident, all());
+  expect_nothing_lost();
+}
+
+// Of one slab, a part is mapped in its place, and the other is reached to be copied.
+TEST_F(AtHome, WhatHasNoRoomFollowsLater) {
+  in(2 * kMiB2);
+  EXPECT_EQ(g_resident, static_cast<std::int64_t>(2 * kMiB2));
+  expect_nothing_lost();
+  parking::is_on(0, 1);
+  EXPECT_EQ(in().parked, 3 * kMiB2);
+  EXPECT_EQ(g_resident, all());
   expect_nothing_lost();
 }
 
