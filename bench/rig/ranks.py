@@ -23,10 +23,16 @@ def arguments(parser):
                         help="both ranks on GPU 0, connected by sockets, as if on two hosts")
 
 
+def one_gpu_each():
+    nvml(RANKS - 1)  # says so if there is none
+
+
 def prepare(rig):
-    nvml(0 if rig.options.one_gpu else RANKS - 1)  # says so if there is none
-    if rig.options.one_gpu:
-        rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
+    if not rig.options.one_gpu:
+        one_gpu_each()
+        return
+    nvml()
+    rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
 
 
 def start(rig, name, check, *arguments, under="switchyard", **knobs):

@@ -8,7 +8,6 @@ under Switchyard. Needs two GPUs.
 
 from rig import ranks
 from rig.report import Report, interval, median
-from rig.residency import nvml
 from rig.rig import ACTIVITY_WINDOW
 
 TITLE = "High DDP beside low DDP"
@@ -92,7 +91,7 @@ def judge(report, net, rounds):
 
 
 def run(rig, report: Report):
-    nvml(ranks.RANKS - 1)  # says so if there is none
+    ranks.one_gpu_each()
     kept = {}
     report.keep(rates=kept)
     for net in rig.options.nets.split(","):

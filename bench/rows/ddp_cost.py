@@ -11,7 +11,6 @@ import subprocess
 from rig import ranks
 from rig.process import BENCH, python
 from rig.report import Report, interval, median
-from rig.residency import nvml
 
 TITLE = "The library and statistics beside a DDP training"
 MODES = ("gpt64", "resnet128")
@@ -74,7 +73,7 @@ def judge(report, mode, rates):
 
 
 def run(rig, report: Report):
-    nvml(ranks.RANKS - 1)  # says so if there is none
+    ranks.one_gpu_each()
     kept = {}
     report.keep(rates=kept)
     for mode in rig.options.modes.split(","):

@@ -7,7 +7,6 @@ Switchyard serve the same arrivals. Needs two GPUs.
 
 from rig import ranks
 from rig.report import Report, interval, median, tail
-from rig.residency import nvml
 from rig.rig import ACTIVITY_WINDOW
 from rows.latency import latencies
 
@@ -43,7 +42,7 @@ def one_round(rig, high, low, seed, cells):
 
 
 def run(rig, report: Report):
-    nvml(ranks.RANKS - 1)  # says so if there is none
+    ranks.one_gpu_each()
     low = ranks.counting(rig, "train", "ddp", "--batch", rig.options.batch, priority="low")
     high = rig.start("serve", "networks.py", "--mode", "graph", "--batch", 4, priority="high",
                      gpus=0)

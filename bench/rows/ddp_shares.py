@@ -7,7 +7,6 @@ two GPUs.
 
 from rig import ranks
 from rig.report import Report, interval, median
-from rig.residency import nvml
 from rig.rig import ACTIVITY_WINDOW
 
 TITLE = "Two DDP trainings by slices"
@@ -63,7 +62,7 @@ def judge(report, rates):
 
 
 def run(rig, report: Report):
-    nvml(ranks.RANKS - 1)  # says so if there is none
+    ranks.one_gpu_each()
     jobs = [ranks.counting(rig, name, "ddp", "--batch", rig.options.batch) for name in NAMES]
     for job in jobs:
         job.ready(180)

@@ -17,7 +17,6 @@ from rig import ranks
 from rig.process import BENCH, python, rate_between
 from rig.ranks import RANKS
 from rig.report import Report
-from rig.residency import nvml
 from rig.rig import RigError
 from rows.latency import training_arguments
 
@@ -175,7 +174,7 @@ def judge_alarms(report, what, span, count):
 def run(rig, report: Report):
     o = rig.options
     if o.ddp:
-        nvml(RANKS - 1)  # says so if there is none
+        ranks.one_gpu_each()
     hogs = start_others(rig)
     train = (TwoRanks if o.ddp else OneGpu)(rig)  # last, so that nobody grows beside it
     train.begin()
