@@ -15,7 +15,6 @@ import time
 
 from rig import ranks
 from rig.process import BENCH, python, rate_between
-from rig.ranks import RANKS
 from rig.report import Report
 from rig.rig import RigError
 from rows.latency import training_arguments
