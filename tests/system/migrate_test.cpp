@@ -180,6 +180,7 @@ TEST_F(Migrate, WhoIsRefusedComesBackToAGpuThatItFills) {
   EXPECT_EQ(failed.status, 6) << failed.out;
   EXPECT_NE(failed.err.find("CUDA error 999"), std::string::npos) << failed.err;
   EXPECT_TRUE(goes_on()) << listing("ps") << listing("status");
+  EXPECT_TRUE(eventually([&] { return gpu_of("train")["memory_parked_bytes"] == 0; }));
   expect_right_in_the_end();
 }
 
