@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "monitor/control/commands.h"
+#include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
