@@ -70,6 +70,13 @@ void end_answer(Tick& tick, std::uint64_t job, What why) {
   tick.tell(why, job, state.measure, state.missing);
 }
 
+// By another marker, or in another process, the usual pace must be learnt anew. It is not learnt
+// while something is done for its sake.
+bool cannot_judge(const State& state) {
+  return !state.answers.empty() &&
+         !most_ranks(state, [](const Pace& pace) { return pace.known(); });
+}
+
 // All is undone; what is known of its pace and of others stays.
 void stop(Tick& tick) {
   while (!tick.state.answers.empty()) {
@@ -305,7 +312,8 @@ std::vector<Event> next(State& state, const Look& look, Time now) {
   Tick tick{state, look, now, {}, events};
   for (const auto& [job, other] : look.others) tick.activities[job] = other.activity;
   see_ranks(tick);
-  if (look.guard <= 0 || look.held || state.ranks.empty() || ceased(state, now)) {
+  if (look.guard <= 0 || look.held || state.ranks.empty() || ceased(state, now) ||
+      cannot_judge(state)) {
     stop(tick);
     return events;
   }

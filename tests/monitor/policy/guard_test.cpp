@@ -39,6 +39,13 @@ TEST_F(Guard, AnInterfererGetsShorterSlices) {
   EXPECT_EQ(scene.on(kHog), Measures{Measure::kSlices});
 }
 
+TEST_F(Guard, AnotherMarkerWhileAnAnswerIsTriedLeavesItJudged) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(scene.until([&] { return scene.last(What::kDisturbed) != nullptr; }));
+  scene.marker(2);
+  EXPECT_TRUE(scene.until([&] { return scene.state.phase == Phase::kQuiet; }, 300));
+}
+
 TEST_F(Guard, OneThatCopiesGetsShorterSlicesForItsCopies) {
   begins(copy_hog(0.3, kAll));
   ASSERT_TRUE(answered());
