@@ -17,6 +17,7 @@
 #include "shim/reset.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/flat_map.h"
+#include "shim/swap/memory/memory_fd.h"
 
 namespace switchyard::shim::ipc {
 namespace {
@@ -57,9 +58,7 @@ Mapped* find(const wire::Key& key) {
 
 CUresult import(int fd, CUdeviceptr at, std::uint64_t bytes) {
   CUmemGenericAllocationHandle chunk = 0;
-  CUresult result = driver().cuMemImportFromShareableHandle(
-      &chunk, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUresult result = swap::memory_fd::import(fd, chunk);
   if (result != CUDA_SUCCESS) return result;
   result = driver().cuMemMap(at, bytes, 0, chunk, 0);
   driver().cuMemRelease(chunk);  // the mapping keeps it

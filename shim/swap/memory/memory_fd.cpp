@@ -149,4 +149,13 @@ void close(int kept) {
   close_if_kept(kept);
 }
 
+CUresult import(int fd, CUmemGenericAllocationHandle& memory) {
+  // The driver takes the descriptor as a pointer.
+  auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+  const CUresult result = driver().cuMemImportFromShareableHandle(
+      &memory, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) memory = 0;
+  return result;
+}
+
 }  // namespace switchyard::shim::swap::memory_fd

@@ -3,9 +3,9 @@
 // Concept. The driver exports no handle that it has imported. So who takes memory over
 // (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
 // keeps the memory from being freed. What a process keeps on a GPU that its contexts leave
-// (parking.h) has one, too. They are many, and the numbers are the application's: they are
-// in the upper half of what it may open, and never more than that. The application may close them
-// and open files of its own there: those are neither used nor closed (own_fd.h).
+// (parking.h) has one, too. They are many, and the numbers are the application's. So ours are in
+// the upper half of what it may open, or beyond that. The application may close them and open files
+// of its own there: those are neither used nor closed (own_fd.h).
 //
 // A forked child has copies of all, which would keep its parent's memory: it closes them, even if
 // it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or
@@ -14,6 +14,7 @@
 // Threading: any thread; a number is its keeper's alone.
 #pragma once
 
+#include "shim/driver.h"
 #include "shim/no_copy.h"
 
 namespace switchyard::shim::swap::memory_fd {
@@ -26,6 +27,8 @@ int keep_one_of_many(int fd);
 // A descriptor of the same file, which is the caller's; -1: the application has closed it.
 int copy(int kept);
 void close(int kept);
+// The memory behind a descriptor, kept or not, which stays the caller's. On failure `memory` is 0.
+CUresult import(int fd, CUmemGenericAllocationHandle& memory);
 
 // Around descriptors of memory that aren't kept: no child shall have copies. pre: no RangesLock
 // lives (range_table.h).

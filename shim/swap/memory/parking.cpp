@@ -45,7 +45,7 @@ struct Slab {
   CUdeviceptr at = 0;
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;
-  bool mapped = false;
+  bool mapped = false;  // by this handle
   unsigned lane = 0;    // whose memory is in it
   unsigned pieces = 0;  // that are taken
   Kept kept[kMostKept] = {};
@@ -78,11 +78,7 @@ CUresult make(Slab& slab) {
 CUresult import(const Kept& kept, CUmemGenericAllocationHandle& handle) {
   const int fd = memory_fd::copy(kept.descriptor);
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  // The driver takes the descriptor as a pointer.
-  auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
-  const CUresult result = driver().cuMemImportFromShareableHandle(
-      &handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) handle = 0;
+  const CUresult result = memory_fd::import(fd, handle);
   ::close(fd);
   return result;
 }
@@ -100,12 +96,14 @@ CUresult map_kept(Slab& slab) {
   CUdeviceptr at = slab.at;
   for (unsigned i = 0; i < slab.count && result == CUDA_SUCCESS; ++i) {
     Kept& kept = slab.kept[i];
-    const bool hole = kept.descriptor == 0;
-    result = hole ? permit(slab, begin, at) : import(kept, kept.handle);
-    if (!hole && result == CUDA_SUCCESS)
-      result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
+    if (kept.descriptor == 0) {
+      result = permit(slab, begin, at);
+      begin = at + kept.bytes;
+    } else {
+      result = import(kept, kept.handle);
+      if (result == CUDA_SUCCESS) result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
+    }
     at += kept.bytes;
-    if (hole) begin = at;
   }
   return result == CUDA_SUCCESS ? permit(slab, begin, at) : result;
 }
@@ -114,7 +112,7 @@ CUresult map_kept(Slab& slab) {
 CUresult undo(Slab& slab) {
   CUresult result = CUDA_SUCCESS;
   const auto note = [&](CUresult next) { result = result == CUDA_SUCCESS ? next : result; };
-  if (slab.mapped && slab.count == 0) note(driver().cuMemUnmap(slab.at, slab.bytes));
+  if (slab.mapped) note(driver().cuMemUnmap(slab.at, slab.bytes));
   if (slab.handle != 0) note(driver().cuMemRelease(slab.handle));
   CUdeviceptr at = slab.at;
   for (unsigned i = 0; i < slab.count; ++i) {

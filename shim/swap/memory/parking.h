@@ -66,9 +66,9 @@ bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece);
 CUresult reach(const Piece& piece, CUdeviceptr& at);
 // Whether it is kept on the GPU of its own contexts: they did not get to another one.
 bool is_at_home(const Piece& piece);
-// Another handle of what is kept, which is the caller's.
+// Imports what is kept. The caller owns the handle, and the piece stays as it is.
 CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle);
-// The descriptor of what is kept is the caller's from here on, and the piece is given back later.
+// Gives the caller the descriptor of what is kept, and gives the piece back later.
 int hand_over(Piece& piece);
 // What is kept is not mapped any more. pre: no copy reads it.
 void leave(const Piece& piece);

@@ -134,15 +134,14 @@ CUresult put_back(Chunk& chunk, CUdeviceptr address, const Access& access) {
   CUresult result = parking::import(chunk.parked, handle);
   if (result != CUDA_SUCCESS) return result;
   result = driver().cuMemMap(address, chunk.bytes, 0, handle, 0);
+  const bool mapped = result == CUDA_SUCCESS;
+  if (mapped) result = permit(address, chunk.bytes, access);
   if (result == CUDA_SUCCESS) {
-    result = permit(address, chunk.bytes, access);
-    if (result == CUDA_SUCCESS) {
-      chunk.handle = handle;
-      chunk.descriptor = parking::hand_over(chunk.parked);
-      return CUDA_SUCCESS;
-    }
-    driver().cuMemUnmap(address, chunk.bytes);
+    chunk.handle = handle;
+    chunk.descriptor = parking::hand_over(chunk.parked);
+    return result;
   }
+  if (mapped) driver().cuMemUnmap(address, chunk.bytes);
   driver().cuMemRelease(handle);
   return result;
 }

@@ -79,10 +79,11 @@ Input Executor::move_on(const Seen& seen) {
   const std::uint64_t begun = monotonic_ns();
   const std::uint64_t limit = seen.detaches && !seen.kept ? 0 : seen.park_limit;
   const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
-  const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept_now();
+  const std::uint64_t kept = kept_now();
+  const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept;
   const std::uint64_t part = moves_on_at_once(excess, room, pinned_pool::kSlab);
   // What finds no room stays parked.
-  find_room(part, kept_now());
+  find_room(part, kept);
   Moved on;
   {
     const ChunksLock held;

@@ -83,10 +83,7 @@ bool import(State& state, int fd) {
            .access = {},
            .stands = false};
   if (taken.descriptor == 0) return false;
-  // The driver takes the descriptor as a pointer.
-  auto* const as_pointer = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
-  if (driver().cuMemImportFromShareableHandle(
-          &taken.handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS) {
+  if (memory_fd::import(fd, taken.handle) != CUDA_SUCCESS) {
     memory_fd::close(taken.descriptor);
     return false;
   }
