@@ -72,6 +72,10 @@ void GpuAccounts::read_parked(const ClientOnGpu& on) {
   gpus_[on.state->gpu].account.set_parked(on.client->id, there, held - there);
 }
 
+void GpuAccounts::set_released(JobKey job, bool released) {
+  for (Gpu& gpu : gpus_) gpu.account.set_released(job, released);
+}
+
 void GpuAccounts::read_credits(std::size_t gpu) {
   Account& account = gpus_[gpu].account;
   for (const ClientOnGpu& each : clients_on(gpu)) {

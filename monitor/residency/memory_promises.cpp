@@ -158,7 +158,7 @@ bool MemoryBroker::reclaim(const Job& job, Time now) {
       account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
     }
   }
-  for (Gpu& gpu : gpus_.all()) gpu.account.set_released(job.key, false);
+  gpus_.set_released(job.key, false);
   return true;
 }
 

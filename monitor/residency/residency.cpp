@@ -51,11 +51,6 @@ Time longest_move(std::uint64_t bytes) {
   return 2 * kLeavesWithin + std::chrono::seconds(std::min(bytes / kSlowestBytes, kMostSeconds));
 }
 
-// Whether the accounts count only what is there of the job, or all of it.
-void set_released(GpuAccounts& gpus, const Job& job, bool released) {
-  for (GpuAccounts::Gpu& gpu : gpus.all()) gpu.account.set_released(job.key, released);
-}
-
 // All that was to leave has.
 bool is_away(const Client::Lane& lane) {
   return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
@@ -333,7 +328,7 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return std::nullopt;
     case Action::kBeginOut:
       spdlog::info("job '{}' leaves its GPUs", job.name);
-      set_released(gpus_, job, true);
+      gpus_.set_released(job.key, true);
       return order_out(job, false, now);
     case Action::kOrderOut:
       return order_out(job, false, now);
@@ -356,11 +351,11 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return std::nullopt;
     case Action::kStayIn:
       // Whatever was given out meanwhile.
-      set_released(gpus_, job, false);
+      gpus_.set_released(job.key, false);
       let_in(job);
       return std::nullopt;
     case Action::kAdopt:
-      set_released(gpus_, job, true);
+      gpus_.set_released(job.key, true);
       memory_.suspend(job);
       limit_there(job);
       return std::nullopt;
