@@ -4,8 +4,8 @@
 // trusted: a value of another type is a usage error, never an exception.
 //
 // "pause", "resume", "swap-out", "swap-in" and "migrate" take effect at once. Their answers wait
-// until the GPU has done what was queued, memory has left or is back, or the job is on the other
-// GPU or is back. Until then the session asks again every few milliseconds.
+// for the end: of the work that was queued, of the move of memory, or of the move to another GPU.
+// The session asks for such an answer every few milliseconds.
 //
 // Threading: one thread, the monitor's.
 #pragma once
