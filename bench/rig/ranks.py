@@ -24,6 +24,7 @@ def arguments(parser):
 
 
 def one_gpu_each():
+    """For rows whose ranks have a GPU each."""
     nvml(RANKS - 1)  # says so if there is none
 
 

@@ -13,7 +13,7 @@ from rig.residency import wait_for_pool
 
 TITLE = "A job of two ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
-# About a minute each: 16 ms for a step of DDP, 35 of FSDP2, and two for a token.
+# About a minute each.
 TRAINING_STEPS, SHARDED_STEPS, TOKENS = 4000, 1500, 25000
 
 

@@ -59,7 +59,7 @@ class Disturber:
             self.refused.append([list(map(str, command)), done.returncode, done.stderr.strip()])
 
     def ends(self, name):
-        """Ranks that are through destroy their contexts a second before torchrun ends."""
+        """Whether it ends. Its ranks destroy their contexts up to two seconds before torchrun ends."""
         try:
             return name not in self.jobs or self.jobs[name].wait(timeout=3) is not None
         except subprocess.TimeoutExpired:
@@ -88,7 +88,9 @@ def killed_and_started_again(rig, jobs):
 
 
 def at_random(rig, report):
-    """For --seconds: who is through before is started again, and each run is compared."""
+    """Disturbs both for --seconds. A training that ends before is started again.
+
+    All runs of each, to be compared with the undisturbed one."""
     seed = rig.options.seed or random.SystemRandom().randrange(1, 1 << 30)
     rig.say(f"at random, --seed {seed}")
     seconds = rig.options.seconds * rig.options.scale
