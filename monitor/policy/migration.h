@@ -24,6 +24,8 @@
 //
 //     Landing    none is on its way, or kLandsWithin        → Arriving, back   Arrive
 //     Arriving   no room for it for kFindsRoomWithin        → Idle             End
+//                what it left behind does not follow,
+//                  for as long                              → Idle             End
 //
 // Threading: pure functions.
 #pragma once
@@ -39,7 +41,7 @@ enum class Stage : std::uint8_t { kIdle, kLeaving, kLanding, kArriving };
 struct State {
   Stage stage = Stage::kIdle;
   bool back = false;  // it goes back to where it was: it has failed
-  Time since{0};      // of the stage; of kArriving: since when it lacks room
+  Time since{0};      // of the stage; of kArriving: since when it gets no further
 };
 
 struct Seen {

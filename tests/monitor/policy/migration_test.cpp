@@ -95,6 +95,18 @@ TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
          Action::kNothing);
 }
 
+TEST(Migration, OnTheWayBackWhatItCannotReachEndsIt) {
+  const Seen cut_off{.any = true, .cut_off = true};
+  Step step = next(in(Stage::kArriving, true), cut_off, kNow + kFindsRoomWithin - Time(1));
+  expect(step, Stage::kArriving, true, Action::kNothing);
+  expect(next(step.to, cut_off, kNow + kFindsRoomWithin), Stage::kIdle, true, Action::kEnd);
+  // An attempt is under way, so it has as long again.
+  step = next(step.to, {.any = true}, kNow + kFindsRoomWithin);
+  step = next(step.to, cut_off, kNow + 2 * kFindsRoomWithin - Time(1));
+  expect(step, Stage::kArriving, true, Action::kNothing);
+  expect(next(step.to, cut_off, kNow + 2 * kFindsRoomWithin), Stage::kIdle, true, Action::kEnd);
+}
+
 TEST(Migration, ItEndsWhenItsMemoryIsIn) {
   for (const bool back : {false, true}) {
     expect(next(in(Stage::kArriving, back), {.any = true}, kNow + Time(1)), Stage::kArriving, back,

@@ -253,6 +253,28 @@ TEST(Migrations, WhatCannotBeReachedLeadsBackAndNothingMoreIsLeftBehind) {
   EXPECT_NE(rig.answer().dump().find("CUDA error 101"), std::string::npos) << rig.answer();
 }
 
+TEST(Migrations, WhatCannotBeReachedOnTheWayBackEitherKeepsNoRoomForEver) {
+  LeavesBehind rig;
+  rig.migrate();
+  rig.leaves_with_contexts();
+  rig.lands();
+  rig.words().swap_result = 101;
+  rig.a.shim.say(abi::kReturning, abi::kSwapFailed);
+  rig.pass(milliseconds(50));
+  rig.leave({&rig.a});
+  rig.see(0, 1);
+  rig.says_kept(2 * kGiB, 0);
+  rig.a.shim.say(abi::kAbsent);
+  rig.pass(milliseconds(50));
+  rig.a.shim.say(abi::kReturning, abi::kSwapFailed);
+  rig.pass(milliseconds(50));
+  EXPECT_TRUE(rig.answer().is_null()) << "it may still succeed";
+  EXPECT_NE(rig.held(1), 0u);
+  for (int i = 0; i < 12; ++i) rig.pass(seconds(1));
+  EXPECT_NE(rig.answer().dump().find("CUDA error 101"), std::string::npos) << rig.answer();
+  EXPECT_EQ(rig.held(1), 0u);
+}
+
 TEST(Migrations, RoomIsKeptOnBothGpusUntilTheEnd) {
   Moves rig;
   const Joined a = rig.process(3 * kGiB);
