@@ -2,7 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include "monitor/adaptation/reader.h"
 #include "monitor/core/lanes.h"
+#include "monitor/statistics/usage.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -13,6 +15,20 @@ std::uint64_t launched_by(const Registry& registry, const Job& job) {
     for (const CommunicatorReport& each : client.page->communicators()) {
       if (each.ranks > 1) out += each.launched;
     }
+  });
+  return out;
+}
+
+// Its collectives wait for something that no slice can change. A limit opens and closes the gates
+// many times in a window, so windows stand across that.
+bool stands_still(const Registry& registry, const Job& job) {
+  if (job.restraint.held) return true;
+  if (!is_held(registry, job)) return false;
+  bool out = false;
+  for_clients(registry, job, [&](const Client& client) {
+    const stalls::Hold hold = hold_of(registry, job, client);
+    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn &&
+                  hold != stalls::Hold::kLimit && hold != stalls::Hold::kGuard);
   });
   return out;
 }
@@ -40,7 +56,11 @@ void GangPace::follow(Time now) {
     }
     gang_slices::State& state = states_[key];
     const double expected = state.expected;
-    if (gang_slices::next(state, launched_by(registry_, job), now)) log(job, state, expected);
+    if (stands_still(registry_, job)) {
+      gang_slices::interrupt(state);
+    } else if (gang_slices::next(state, launched_by(registry_, job), now)) {
+      log(job, state, expected);
+    }
     job.short_slices = state.phase == gang_slices::Phase::kShort;
   }
   std::erase_if(states_, [&](const auto& each) { return registry_.find(each.first) == nullptr; });

@@ -55,4 +55,6 @@ bool next(State& state, std::uint64_t launched, Time now) {
   return state.phase != before;
 }
 
+void interrupt(State& state) { state.begun = Time{0}; }
+
 }  // namespace switchyard::monitor::gang_slices

@@ -17,6 +17,7 @@
 //     Long    less, within kProven since they began              → Short   a rest, each time longer
 //     Long    less, later: its work may be another one           → Short   no rest
 //     any     too few collectives to tell, or counts went back   → the same
+//     any     it is held: its window begins anew afterwards      → the same
 //
 // A window is over before its time where less than a half came of kPlenty that were expected.
 //
@@ -53,5 +54,8 @@ struct State {
 
 // `launched`: collectives that the gang has launched so far. True: the phase is another one.
 bool next(State& state, std::uint64_t launched, Time now);
+
+// Something holds the gang: what comes meanwhile says nothing of slices.
+void interrupt(State& state);
 
 }  // namespace switchyard::monitor::gang_slices

@@ -55,6 +55,41 @@ TEST(GangPace, ACollapseMakesThemShortAgain) {
   EXPECT_LE(rig.now - collapsed, seconds(5));
 }
 
+TEST(GangPace, APauseIsNoCollapse) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(5));
+  ASSERT_EQ(rig.slice(), policy::kCyclePerClientUs);
+  rig.tell("pause", "gang");
+  rig.per_second = 0;
+  for (int i = 0; i < 50; ++i) {
+    rig.other.shim.launch();
+    rig.pass(milliseconds(100));
+    rig.other.shim.apply_slices();
+    EXPECT_EQ(rig.job(0)["short_slices"], false);
+  }
+  rig.tell("resume", "gang");
+  rig.per_second = 300;
+  rig.work(seconds(5));
+  EXPECT_EQ(rig.slice(), policy::kCyclePerClientUs);
+}
+
+TEST(GangPace, BehindALimitACollapseIsSeenAllTheSame) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(20));
+  ASSERT_EQ(rig.slice(), policy::kCyclePerClientUs);
+  rig.gang.shim.gate().held_threads = 1;
+  rig.per_second = 50;
+  for (int i = 0; i < 50; ++i) {
+    // As each tick finds it.
+    rig.gang.client->lanes[0].order.closed = abi::kClosedByLimit;
+    rig.work(milliseconds(100));
+    if (rig.job(0)["short_slices"] == true) return;
+  }
+  ADD_FAILURE() << "long slices have no end";
+}
+
 TEST(GangPace, WithoutCollectivesSlicesStayShort) {
   Shared rig;
   rig.joins(2);

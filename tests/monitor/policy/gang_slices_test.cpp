@@ -134,6 +134,22 @@ TEST(GangSlices, BeginAWindowAnewWhereCountsGoBack) {
   EXPECT_EQ(gang.changes, 1u);
 }
 
+TEST(GangSlices, OfAGangThatIsHeldAreTheSame) {
+  Played gang;
+  gang.pass(milliseconds(2500));
+  ASSERT_TRUE(gang.is_long());
+  gang.rate = [&](double) {
+    interrupt(gang.state);
+    return 0;
+  };
+  gang.pass(seconds(5));
+  gang.rate = [](double) { return 300; };
+  gang.pass(seconds(5));
+  EXPECT_TRUE(gang.is_long());
+  EXPECT_EQ(gang.changes, 1u);
+  EXPECT_EQ(gang.state.expected, 300) << "no window has a part of the hold";
+}
+
 // The law: phases that turn at random cost at most three hundredths of what short slices bring.
 TEST(GangSlices, CostLittleWhateverThePhasesAre) {
   std::mt19937 random(7);
