@@ -78,5 +78,14 @@ def step_rates(job, spans):
     said = job.ask(ask=True)
     every = said["waits_every"]
     # Before each of these the CPU had waited for the GPU: all earlier steps were complete.
-    waited = {"completions": said["moments"][::every], "begun": said["moments"][0]}
-    return [every * rate_between(waited, *span) for span in spans]
+    waited = said["moments"][::every]
+    return [every * rate_of_whole(waited, *span) for span in spans]
+
+
+def rate_of_whole(stamps, begin, end):
+    """Of the times between two stamps, those that lie inside. Of one that goes on after the end
+    nobody knows how much was done before, and what is changed at the end changes the rate."""
+    inside = [stamp for stamp in stamps if begin <= stamp <= end]
+    if len(inside) < 2:
+        return rate_between({"completions": stamps, "begun": stamps[0]}, begin, end)
+    return (len(inside) - 1) / (inside[-1] - inside[0])

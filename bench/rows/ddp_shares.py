@@ -56,9 +56,15 @@ def judge(report, rates):
         report.at_least(f"{cell}: the sum, over the default's", median(ratios), LEAST_SUM)
         report.ends(interval(ratios), LEAST_SUM)
         shares = [100 * left / (left + right) for left, right in rates[cell]]
-        off = abs(median(shares) - 100 * weights[0] / sum(weights))
-        report.judge(f"{cell}: share of the first, %", f"{median(shares):.1f}",
-                     f"within {MOST_OFF} point", off <= MOST_OFF)
+        judge_share(report, cell, shares, 100 * weights[0] / sum(weights))
+
+
+def judge_share(report, cell, shares, asked):
+    def off(values):
+        return abs(median(values) - asked)
+    report.judge(f"{cell}: share of the first, %", f"{median(shares):.1f}",
+                 f"within {MOST_OFF} point", off(shares) <= MOST_OFF)
+    report.ends(interval(shares, off), MOST_OFF, "so far off", "{:.1f}")
 
 
 def run(rig, report: Report):

@@ -14,8 +14,9 @@ ROOT = Path(sys.argv.pop(1))
 sys.path.insert(0, str(ROOT / "bench"))
 sys.dont_write_bytecode = True
 
+from rig.ranks import rate_of_whole  # noqa: E402
 from rig.report import Report, interval, stretches, tail, tail_ratio  # noqa: E402
-from rows import latency, shares  # noqa: E402
+from rows import ddp_shares, latency, shares  # noqa: E402
 
 
 def queue(seed, requests, added):
@@ -45,6 +46,36 @@ class Tail(unittest.TestCase):
         self.assertLess(max(high - low for low, high in found), 0.02)
 
 
+def every_twentieth(first, rate, changes_at, rate_then, until=20.0):
+    """Moments at which a training had made twenty steps more."""
+    out = [first]
+    while out[-1] < until:
+        out.append(out[-1] + 20 / rate)
+        if out[-1] > changes_at:
+            before = max(0.0, changes_at - out[-2])
+            out[-1] = out[-2] + before + (20 - before * rate) / rate_then
+    return out
+
+
+class StepRate(unittest.TestCase):
+    FIRST = (-5.0, -4.7, -4.1, -3.9, -3.3)
+
+    def test_what_follows_a_window_does_not_count(self):
+        for first in self.FIRST:
+            for then in (21.8, 7.3):
+                stamps = every_twentieth(first, 14.3, 6, then)
+                self.assertAlmostEqual(20 * rate_of_whole(stamps, 0, 6), 14.3)
+
+    def test_nothing_need_follow_a_window(self):
+        for first in self.FIRST:
+            stamps = [stamp for stamp in every_twentieth(first, 7.3, 20, 7.3) if stamp < 6.1]
+            self.assertAlmostEqual(20 * rate_of_whole(stamps, 0, 6), 7.3)
+
+    def test_of_a_slow_one_what_is_known_beside_the_window_counts(self):
+        stamps = every_twentieth(-5, 2, 20, 2)
+        self.assertAlmostEqual(20 * rate_of_whole(stamps, 0, 6), 2)
+
+
 class Verdict(unittest.TestCase):
     def setUp(self):
         self.report = Report("row", "title", types.SimpleNamespace())
@@ -53,6 +84,14 @@ class Verdict(unittest.TestCase):
         self.report.ends((1.0, 1.2), 1.1)
         self.report.ends((1.0, 1.09), 1.1)
         self.assertEqual([line[2] for line in self.report.lines], ["not decided", ""])
+
+    def test_a_share_is_decided_where_all_of_its_interval_is_near_or_far(self):
+        for measured in ([50.2, 49.9, 50.4], [49.0, 50.7, 52.4], [53.0, 53.2, 52.4]):
+            ddp_shares.judge_share(self.report, "equal", measured, 50)
+        verdicts = [line[3] for line in self.report.lines[::2]]
+        self.assertEqual(verdicts, ["PASS", "PASS", "MISS"])
+        undecided = ["not decided" in line[2] for line in self.report.lines[1::2]]
+        self.assertEqual(undecided, [False, True, False])
 
     def test_training_is_compared_with_its_own_round(self):
         served = [{"latencies_ms": [1.0] * 100, "solo_steps_per_second": solo,
