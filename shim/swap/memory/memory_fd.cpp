@@ -148,4 +148,17 @@ CUresult import(int fd, CUmemGenericAllocationHandle& memory) {
   return result;
 }
 
+CUresult import_kept(int kept, CUmemGenericAllocationHandle& memory) {
+  const auto is_ours = [kept] {
+    return g_state.files[kept].match(kept) != OpenFile::Match::kOther;
+  };
+  if (!is_ours()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const CUresult result = import(kept, memory);
+  // The application may have opened a file of its own there meanwhile.
+  if (result != CUDA_SUCCESS || is_ours()) return result;
+  driver().cuMemRelease(memory);
+  memory = 0;
+  return CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 }  // namespace switchyard::shim::swap::memory_fd

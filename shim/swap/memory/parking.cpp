@@ -1,7 +1,6 @@
 #include "shim/swap/memory/parking.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <utility>
@@ -74,15 +73,6 @@ CUresult make(Slab& slab) {
   return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
 }
 
-// The descriptor may have become the application's own file: then it is not read.
-CUresult import(const Kept& kept, CUmemGenericAllocationHandle& handle) {
-  const int fd = memory_fd::copy(kept.descriptor);
-  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  const CUresult result = memory_fd::import(fd, handle);
-  ::close(fd);
-  return result;
-}
-
 CUresult permit(const Slab& slab, CUdeviceptr begin, CUdeviceptr end) {
   const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   return begin == end ? CUDA_SUCCESS : driver().cuMemSetAccess(begin, end - begin, &access, 1);
@@ -100,7 +90,7 @@ CUresult map_kept(Slab& slab) {
       result = permit(slab, begin, at);
       begin = at + kept.bytes;
     } else {
-      result = import(kept, kept.handle);
+      result = memory_fd::import_kept(kept.descriptor, kept.handle);
       if (result == CUDA_SUCCESS) result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
     }
     at += kept.bytes;
@@ -229,7 +219,7 @@ bool is_at_home(const Piece& piece) {
 }
 
 CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle) {
-  return import(kept_at(piece), handle);
+  return memory_fd::import_kept(kept_at(piece).descriptor, handle);
 }
 
 int hand_over(Piece& piece) {
