@@ -6,6 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/parking.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
@@ -234,6 +238,40 @@ TEST_F(LeftBehind, AFileOfTheProgramThatCameMeanwhileIsNotTakenForMemory) {
   EXPECT_EQ(driven_.mapped_from_files, 0) << "it is given back";
   memory_fd::close(kept_as);
   for (const int fd : {others, kept_as}) ::close(fd);
+}
+
+parking::Piece keep_one() {
+  parking::Piece piece{.bytes = kMiB2};
+  parking::Slab* slab = nullptr;
+  parking::count(0, 1, piece.bytes);
+  EXPECT_TRUE(parking::keep(0, slab, 0, piece));
+  return piece;
+}
+
+// The answers, while these are given back, that not all is kept.
+unsigned give_back_while_asked(std::vector<parking::Piece>& pieces) {
+  std::atomic<bool> asked{false}, done{false};
+  unsigned apart = 0;
+  std::thread asks([&] {
+    for (; !done; asked = true) apart += parking::parked(0).kept ? 0 : 1;
+  });
+  while (!asked) std::this_thread::yield();
+  for (auto& piece : pieces) parking::give_back(piece);
+  done = true;
+  asks.join();
+  return apart;
+}
+
+// The program frees some of it while the mover asks.
+TEST_F(LeftBehind, WhatIsKeptIsAllOfItAtEachInstant) {
+  parking::Piece stays = keep_one();
+  std::vector<parking::Piece> pieces(10000);
+  for (int round = 0; round < 10; ++round) {
+    for (auto& piece : pieces) piece = keep_one();
+    EXPECT_EQ(give_back_while_asked(pieces), 0u);
+    EXPECT_EQ(kept(), kMiB2);
+  }
+  parking::give_back(stays);
 }
 
 // The contexts are back on the GPU that they left.
