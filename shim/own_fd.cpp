@@ -98,14 +98,35 @@ void OwnFd::close() {
   if (match(number) == OpenFile::Match::kSure) ::close(number);
 }
 
-int move_up(int fd) {
+int lowest_own_number() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return fd;
-  const auto lowest = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kFirst));
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kFirst;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kFirst));
+}
+
+int move_up(int fd) {
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest_own_number());
   if (moved < 0) return fd;
   ::close(fd);
   return moved;
+}
+
+RaisedLimit::RaisedLimit(int end) {
+  const auto most = static_cast<rlim_t>(end);
+  rlimit now{};
+  if (::getrlimit(RLIMIT_NOFILE, &now) != 0) return;
+  if (now.rlim_cur >= most || now.rlim_max <= now.rlim_cur) return;
+  raised_ = {std::min(now.rlim_max, most), now.rlim_max};
+  // The program may have set another limit since: what this call replaces is what comes back.
+  if (::prlimit(0, RLIMIT_NOFILE, &raised_, &before_) != 0) return;
+  first_ = std::max(static_cast<int>(std::min(before_.rlim_cur, most)), 1);
+}
+
+RaisedLimit::~RaisedLimit() {
+  rlimit last{};
+  if (first_ == 0 || ::prlimit(0, RLIMIT_NOFILE, &before_, &last) != 0) return;
+  const bool ours = last.rlim_cur == raised_.rlim_cur && last.rlim_max == raised_.rlim_max;
+  if (!ours) ::setrlimit(RLIMIT_NOFILE, &last);  // the program has set its own meanwhile
 }
 
 }  // namespace switchyard::shim

@@ -13,8 +13,12 @@
 // close() and forget() are serialised by the owner.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstdint>
+
+#include "shim/no_copy.h"
 
 namespace switchyard::shim {
 
@@ -58,7 +62,27 @@ class OwnFd {
   std::atomic<std::int64_t> id_{-1};
 };
 
-// `fd` under a number above those that programs use; `fd` itself where there is none.
+// From here on numbers are above those that programs use: in the upper half of what may be opened.
+int lowest_own_number();
+
+// `fd` under such a number; `fd` itself where there is none.
 int move_up(int fd);
+
+// While it lives, numbers below `end` may be opened that the program's soft limit forbids. A file
+// that is opened there stays open. Other threads may see the raised limit, and a vfork keeps it: so
+// it lives for a few system calls only. A limit that the program sets meanwhile stays.
+class RaisedLimit : NoCopy {
+ public:
+  explicit RaisedLimit(int end);
+  ~RaisedLimit();
+
+  // The lowest of these numbers; 0: there are none.
+  int first() const { return first_; }
+
+ private:
+  rlimit before_{};
+  rlimit raised_{};
+  int first_ = 0;
+};
 
 }  // namespace switchyard::shim

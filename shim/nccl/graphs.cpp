@@ -67,6 +67,17 @@ Notes* make(Key key) {
   return nullptr;
 }
 
+Key key_at(std::size_t place) { return g_state.key[place].load(std::memory_order_relaxed); }
+
+// A key of the past makes lookups go on behind it. Where nothing is behind it, they may end there:
+// else they would pass all keys that ever were. No launch that looks meanwhile misses its key: that
+// one is before these places, or does not exist.
+void empty_up_to(std::size_t place) {
+  if (key_at((place + 1) % kMost) != kEmpty) return;
+  for (; key_at(place) == kGone; place = (place + kMost - 1) % kMost)
+    g_state.key[place].store(kEmpty, std::memory_order_relaxed);
+}
+
 void take_out(Key key) {
   std::size_t place = first_place(key);
   for (std::size_t i = 0; i < kMost; ++i, place = (place + 1) % kMost) {
@@ -75,6 +86,7 @@ void take_out(Key key) {
     if (there != key) continue;
     g_state.key[place].store(kGone, std::memory_order_release);
     g_noted.fetch_sub(1, std::memory_order_relaxed);
+    empty_up_to(place);
     return;
   }
 }
@@ -138,6 +150,13 @@ void copy(CUgraphExec from, CUgraph to) { merge(key_of(from), key_of(to)); }
 void instantiated(CUgraph from, CUgraphExec to) { merge(key_of(from), key_of(to)); }
 void gone(CUgraph graph) { drop(key_of(graph)); }
 void gone(CUgraphExec executable) { drop(key_of(executable)); }
+
+std::size_t size() {
+  const Locked locked(g_state.lock);
+  std::size_t taken = 0;
+  for (std::size_t place = 0; place < kMost; ++place) taken += key_at(place) != kEmpty;
+  return taken;
+}
 
 bool counts(CUgraphExec executable) {
   bool any = false;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 
 #include "shim/driver.h"
 #include "shim/nccl/cut.h"
@@ -36,6 +37,9 @@ void gone(CUgraphExec executable);
 bool counts(CUgraphExec executable);
 void count(CUgraphExec executable);
 void take_back(CUgraphExec executable);
+
+// Places of the table that a lookup does not end at, for tests.
+std::size_t size();
 
 // Launches by `call`, which may hold the thread no more.
 template <typename Call>

@@ -18,9 +18,7 @@ extern "C" int __register_atfork(void (*prepare)(), void (*parent)(), void (*chi
 namespace switchyard::shim::swap::memory_fd {
 namespace {
 
-// Numbers below that are the application's in any case; above the last one none is kept.
-constexpr int kFirst = 1024;
-constexpr int kEnd = 8192;
+constexpr int kEnd = 8192;  // from here on none is kept
 constexpr int kBits = 64;
 // Of the numbers that the application may open, so many stay free where many are kept.
 constexpr rlim_t kSpare = 256;
@@ -43,11 +41,7 @@ bool is_kept(int number) {
   return (g_state.kept[number / kBits].load(std::memory_order_relaxed) & bit(number)) != 0;
 }
 
-int lowest() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kFirst;
-  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, kFirst));
-}
+int lowest() { return std::max(lowest_own_number(), 1); }
 
 void before_fork() {
   ::pthread_mutex_lock(&g_state.forking);
@@ -106,15 +100,11 @@ int keep_in(int fd, int from, int end) {
   }
 }
 
-// Under a number that the application's own limit does not let it open. The limit is what it was
-// afterwards: an open file stays open above it.
-int keep_beyond(int fd, const rlimit& limit) {
-  if (limit.rlim_cur >= kEnd || limit.rlim_max <= limit.rlim_cur) return 0;
-  const rlimit raised{std::min<rlim_t>(limit.rlim_max, kEnd), limit.rlim_max};
-  if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return 0;
-  const int kept = keep_in(fd, static_cast<int>(limit.rlim_cur), kEnd);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return kept;
+// Under a number that the application's own limit does not let it open. The limit is raised for
+// each file anew: between two files the driver unmaps a chunk, which takes far longer than this.
+int keep_beyond(int fd) {
+  const RaisedLimit raised(kEnd);
+  return raised.first() != 0 ? keep_in(fd, raised.first(), kEnd) : 0;
 }
 
 }  // namespace
@@ -122,17 +112,17 @@ int keep_beyond(int fd, const rlimit& limit) {
 int keep(int fd) {
   ::pthread_once(&g_state.registered, register_once);
   const Locked locked(g_state.keeping);
-  return keep_in(fd, std::max(lowest(), 1), kEnd);
+  return keep_in(fd, lowest(), kEnd);
 }
 
 int keep_one_of_many(int fd) {
   ::pthread_once(&g_state.registered, register_once);
   const Locked locked(g_state.keeping);
+  if (const int beyond = keep_beyond(fd)) return beyond;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  if (const int beyond = keep_beyond(fd, limit)) return beyond;
   const rlim_t most = limit.rlim_cur - std::min(limit.rlim_cur, kSpare);
-  return keep_in(fd, std::max(lowest(), 1), static_cast<int>(std::min<rlim_t>(most, kEnd)));
+  return keep_in(fd, lowest(), static_cast<int>(std::min<rlim_t>(most, kEnd)));
 }
 
 int copy(int kept) {
@@ -156,6 +146,19 @@ CUresult import(int fd, CUmemGenericAllocationHandle& memory) {
       &memory, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (result != CUDA_SUCCESS) memory = 0;
   return result;
+}
+
+CUresult import_kept(int kept, CUmemGenericAllocationHandle& memory) {
+  const auto is_ours = [kept] {
+    return g_state.files[kept].match(kept) != OpenFile::Match::kOther;
+  };
+  if (!is_ours()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const CUresult result = import(kept, memory);
+  // The application may have opened a file of its own there meanwhile.
+  if (result != CUDA_SUCCESS || is_ours()) return result;
+  driver().cuMemRelease(memory);
+  memory = 0;
+  return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 }  // namespace switchyard::shim::swap::memory_fd

@@ -27,8 +27,11 @@ int keep_one_of_many(int fd);
 // A descriptor of the same file, which is the caller's; -1: the application has closed it.
 int copy(int kept);
 void close(int kept);
-// The memory behind a descriptor, kept or not, which stays the caller's. On failure `memory` is 0.
+// The memory behind a descriptor, which stays the caller's. On failure `memory` is 0.
 CUresult import(int fd, CUmemGenericAllocationHandle& memory);
+// The same for one that is kept, unless the application has a file of its own there. No copy is
+// made: the application may have no number left for one, and a forked child would have it, too.
+CUresult import_kept(int kept, CUmemGenericAllocationHandle& memory);
 
 // Around descriptors of memory that aren't kept: no child shall have copies. pre: no RangesLock
 // lives (range_table.h).

@@ -1,11 +1,11 @@
 #include "shim/swap/memory/parking.h"
 
+#include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <utility>
 
+#include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
 #include "shim/swap/memory/memory_fd.h"
@@ -14,13 +14,24 @@
 namespace switchyard::shim::swap::parking {
 namespace {
 
+// What of one GPU's memory is on another one.
+struct Counted {
+  unsigned on = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t kept = 0;  // of these bytes
+};
+
 struct State {
-  std::atomic<std::uint64_t> bytes[abi::kMaxGpus] = {};
-  std::atomic<std::uint64_t> kept[abi::kMaxGpus] = {};  // of these bytes
-  std::atomic<unsigned> on[abi::kMaxGpus] = {};
-  Slab* empty[abi::kMaxGpus] = {};  // for sweep()
+  Counted counted[abi::kMaxGpus] = {};
+  pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;  // all of an answer is of one instant
+  Slab* empty[abi::kMaxGpus] = {};                       // for sweep()
 };
 constinit State g_state;
+
+Counted counted(unsigned lane) {
+  const Locked locked(g_state.counting);
+  return g_state.counted[lane];
+}
 
 CUmemLocation gpu(unsigned lane) {
   CUmemLocation location{};
@@ -58,7 +69,7 @@ namespace {
 CUresult make(Slab& slab) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = gpu(g_state.on[slab.lane].load());
+  properties.location = gpu(counted(slab.lane).on);
   const CUmemAccessDesc access{gpu(slab.lane), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) slab.at = 0;
@@ -72,15 +83,6 @@ CUresult make(Slab& slab) {
   }
   if (result != CUDA_SUCCESS) return result;
   return driver().cuMemSetAccess(slab.at, slab.bytes, &access, 1);
-}
-
-// The descriptor may have become the application's own file: then it is not read.
-CUresult import(const Kept& kept, CUmemGenericAllocationHandle& handle) {
-  const int fd = memory_fd::copy(kept.descriptor);
-  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  const CUresult result = memory_fd::import(fd, handle);
-  ::close(fd);
-  return result;
 }
 
 CUresult permit(const Slab& slab, CUdeviceptr begin, CUdeviceptr end) {
@@ -100,7 +102,7 @@ CUresult map_kept(Slab& slab) {
       result = permit(slab, begin, at);
       begin = at + kept.bytes;
     } else {
-      result = import(kept, kept.handle);
+      result = memory_fd::import_kept(kept.descriptor, kept.handle);
       if (result == CUDA_SUCCESS) result = driver().cuMemMap(at, kept.bytes, 0, kept.handle, 0);
     }
     at += kept.bytes;
@@ -147,32 +149,43 @@ void end(Slab* slab) {
   const CUresult result = undo(*slab);
   if (result != CUDA_SUCCESS) {
     log_line(Level::kError, "swap: %llu bytes on GPU %u could not be given back: driver %d",
-             static_cast<unsigned long long>(slab->bytes), g_state.on[slab->lane].load(),
+             static_cast<unsigned long long>(slab->bytes), counted(slab->lane).on,
              static_cast<int>(result));
   }
   for (unsigned i = 0; i < slab->count; ++i) {
     if (slab->kept[i].descriptor != 0) memory_fd::close(slab->kept[i].descriptor);
   }
-  if (slab->count != 0) g_state.kept[slab->lane].fetch_sub(slab->bytes);
-  uncount(slab->lane, slab->bytes);
+  {
+    const Locked locked(g_state.counting);
+    Counted& all = g_state.counted[slab->lane];
+    if (slab->count != 0) all.kept -= slab->bytes;
+    all.bytes -= slab->bytes;
+  }
   ::free(slab);
 }
 
 }  // namespace
 
 Parked parked(unsigned lane) {
-  const std::uint64_t bytes = g_state.bytes[lane].load();
-  return {g_state.on[lane].load(), bytes, bytes != 0 && g_state.kept[lane].load() == bytes};
+  const Counted all = counted(lane);
+  return {all.on, all.bytes, all.bytes != 0 && all.kept == all.bytes};
 }
 
-void is_on(unsigned lane, unsigned on) { g_state.on[lane].store(on); }
+void is_on(unsigned lane, unsigned on) {
+  const Locked locked(g_state.counting);
+  g_state.counted[lane].on = on;
+}
 
 void count(unsigned lane, unsigned on, std::uint64_t bytes) {
-  g_state.on[lane].store(on);
-  g_state.bytes[lane].fetch_add(bytes);
+  const Locked locked(g_state.counting);
+  g_state.counted[lane].on = on;
+  g_state.counted[lane].bytes += bytes;
 }
 
-void uncount(unsigned lane, std::uint64_t bytes) { g_state.bytes[lane].fetch_sub(bytes); }
+void uncount(unsigned lane, std::uint64_t bytes) {
+  const Locked locked(g_state.counting);
+  g_state.counted[lane].bytes -= bytes;
+}
 
 CUresult take(unsigned lane, Piece* pieces, unsigned count) {
   std::uint64_t bytes = 0;
@@ -212,7 +225,8 @@ bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece) {
   slab->kept[slab->count++] = {.descriptor = descriptor, .bytes = piece.bytes};
   slab->bytes += piece.bytes;
   ++slab->pieces;
-  g_state.kept[lane].fetch_add(piece.bytes);
+  const Locked locked(g_state.counting);
+  g_state.counted[lane].kept += piece.bytes;
   return true;
 }
 
@@ -225,11 +239,11 @@ CUresult reach(const Piece& piece, CUdeviceptr& at) {
 }
 
 bool is_at_home(const Piece& piece) {
-  return piece && piece.slab->count != 0 && g_state.on[piece.slab->lane].load() == piece.slab->lane;
+  return piece && piece.slab->count != 0 && counted(piece.slab->lane).on == piece.slab->lane;
 }
 
 CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle) {
-  return import(kept_at(piece), handle);
+  return memory_fd::import_kept(kept_at(piece).descriptor, handle);
 }
 
 int hand_over(Piece& piece) {

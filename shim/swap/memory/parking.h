@@ -21,7 +21,7 @@
 // before, and they count until their slab is given back: the monitor never sees less than there is.
 //
 // Threading: take() by the mover's thread of the GPU; the rest by whoever holds the ranges
-// (range_table.h). The numbers are atomics.
+// (range_table.h). The numbers: any thread.
 #pragma once
 
 #include <cstdint>

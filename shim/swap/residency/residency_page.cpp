@@ -52,14 +52,20 @@ void write_parked(unsigned lane, abi::Lane& to) {
   to.parked_bytes.store(parked.bytes, std::memory_order_release);
 }
 
+// Where the GPU's memory is.
+void write_bytes(unsigned lane, abi::Page& to) {
+  abi::Residency& words = to.residencies[lane];
+  words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
+  words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
+  words.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
+  write_parked(lane, to.lanes[lane]);
+}
+
 // pre: `publishing` is held.
 void write(unsigned lane) {
   const Said& said = g_state.said[lane];
   abi::Residency& words = page().residencies[lane];
-  words.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
-  words.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
-  words.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
-  write_parked(lane, page().lanes[lane]);
+  write_bytes(lane, page());
   // The error before the order that it answers, and both before the phase.
   words.error.store(said.error, std::memory_order_relaxed);
   words.answered.store(said.answered, std::memory_order_release);
@@ -262,10 +268,7 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(to.park_bytes, from.park_bytes);
   copy_word(to.park_lane, from.park_lane);
   copy_word(to.park_only, from.park_only);
-  to.total_bytes.store(g_state.total[lane].load(), std::memory_order_relaxed);
-  to.resident_bytes.store(g_state.resident[lane].load(), std::memory_order_relaxed);
-  to.host_bytes.store(pinned_pool::pinned_bytes(lane), std::memory_order_relaxed);
-  write_parked(lane, fresh.lanes[lane]);
+  write_bytes(lane, fresh);
   fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

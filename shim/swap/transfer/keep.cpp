@@ -36,7 +36,7 @@ class Keep {
     chunk.parked = piece;
     moved_.skipped += chunk.bytes;
     moved_.kept += chunk.bytes;
-    resident_(lane_, -static_cast<std::int64_t>(chunk.bytes));
+    resident_(lane_, -signed_bytes(chunk));
   }
 
   Moved finish() const { return moved_; }

@@ -92,6 +92,11 @@ CUresult pour(const Chunk* chunks, unsigned count, CUdeviceptr address);
 
 // --- the pipeline's own: swap_out.cpp, move_on.cpp and swap_in.cpp ---
 
+// As Resident takes it.
+inline std::int64_t signed_bytes(const Chunk& chunk) {
+  return static_cast<std::int64_t>(chunk.bytes);
+}
+
 // At the end of a move: what is still kept of `lane` is mapped no more.
 void leave_kept(unsigned lane);
 

@@ -9,8 +9,6 @@
 namespace switchyard::shim::swap {
 namespace {
 
-std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
-
 CUresult fill(const Chunk& chunk, CUdeviceptr address, CUstream stream) {
   if (chunk.zero) return driver().cuMemsetD32Async(address, 0, chunk.bytes / 4, stream);
   if (chunk.parked) {

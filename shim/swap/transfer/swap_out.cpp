@@ -11,8 +11,6 @@
 namespace switchyard::shim::swap {
 namespace {
 
-std::int64_t signed_bytes(const Chunk& chunk) { return static_cast<std::int64_t>(chunk.bytes); }
-
 // A chunk whose copy is in flight, or waits for its place.
 struct Flight {
   Chunk* chunk = nullptr;

@@ -170,5 +170,52 @@ TEST(OwnDescriptors, WithoutRoomAboveTheNumberStays) {
   ::close(fd);
 }
 
+class RaisedLimits : public ::testing::Test {
+ protected:
+  RaisedLimits() { ::getrlimit(RLIMIT_NOFILE, &before_); }
+  ~RaisedLimits() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void set_soft(rlim_t soft) const {
+    const rlimit limit{soft, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  static rlim_t soft() {
+    rlimit limit{};
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    return limit.rlim_cur;
+  }
+  rlimit before_{};
+};
+
+TEST_F(RaisedLimits, AFileStaysOpenAboveTheLimitThatIsAsBefore) {
+  set_soft(200);
+  int fd = -1;
+  {
+    const RaisedLimit raised(400);
+    EXPECT_EQ(raised.first(), 200);
+    EXPECT_EQ(soft(), 400u);
+    fd = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, raised.first());
+  }
+  EXPECT_EQ(soft(), 200u);
+  EXPECT_EQ(fd, 200);
+  EXPECT_TRUE(is_open(fd));
+  ::close(fd);
+}
+
+TEST_F(RaisedLimits, ALimitThatTheProgramSetsMeanwhileStays) {
+  set_soft(200);
+  {
+    const RaisedLimit raised(400);
+    set_soft(300);
+  }
+  EXPECT_EQ(soft(), 300u);
+}
+
+TEST_F(RaisedLimits, ThereAreNoNumbersWhereTheLimitIsHighEnough) {
+  set_soft(400);
+  const RaisedLimit raised(400);
+  EXPECT_EQ(raised.first(), 0);
+  EXPECT_EQ(soft(), 400u);
+}
+
 }  // namespace
 }  // namespace switchyard::shim

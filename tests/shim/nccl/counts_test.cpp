@@ -1,4 +1,7 @@
 // What counts as an operation, when, and how many bytes.
+#include <random>
+#include <vector>
+
 #include "shim/nccl/graphs.h"
 #include "shim/rules/graph_collectives.h"
 #include "shim/rules/launch.h"
@@ -263,6 +266,50 @@ TEST_F(GraphCounts, TheExecutableOutlivesItsGraphAndBothAreForgotten) {
   instantiate(graph_at(0x100), exec_at(0x200));
   run(exec_at(0x200));
   EXPECT_EQ(launched(first_), 1u);
+}
+
+TEST_F(GraphCounts, GraphsOfThePastDoNotMakeLookupsLonger) {
+  const std::size_t before = nccl::graphs::size();
+  capture(graph_at(0x100), first_, 1);
+  for (std::uintptr_t at = 0x1000; at < 0x9000; at += 0x10) {
+    instantiate(graph_at(0x100), exec_at(at));
+    rules::graph_destroy([](CUgraphExec) { return CUDA_SUCCESS; }, exec_at(at));
+  }
+  EXPECT_LE(nccl::graphs::size(), before + 2) << "one may lie before the graph's own place";
+  rules::graph_object_destroy([](CUgraph) { return CUDA_SUCCESS; }, graph_at(0x100));
+  EXPECT_EQ(nccl::graphs::size(), before);
+}
+
+// Handles whose places are the same few, around the end of the table.
+std::vector<std::uintptr_t> crowded_handles(std::size_t count) {
+  std::vector<std::uintptr_t> handles;
+  for (std::uintptr_t at = 0x10; handles.size() < count; at += 0x10) {
+    const std::uint64_t place = ((at | 1) * 0x9E3779B97F4A7C15u) >> 50;  // as in graphs.cpp
+    if (place < 2 || place >= 16382) handles.push_back(at);
+  }
+  return handles;
+}
+
+TEST_F(GraphCounts, OfManyWithTheSamePlaceThoseThatLiveAreFoundAndNoOthers) {
+  const std::size_t before = nccl::graphs::size();
+  capture(graph_at(0x100), first_, 1);
+  const std::vector<std::uintptr_t> handles = crowded_handles(40);
+  std::vector<bool> lives(handles.size());
+  std::minstd_rand random(1);
+  for (int turn = 0; turn < 4000; ++turn) {
+    const std::size_t i = random() % handles.size();
+    if (lives[i]) {
+      nccl::graphs::gone(exec_at(handles[i]));
+    } else {
+      nccl::graphs::instantiated(graph_at(0x100), exec_at(handles[i]));
+    }
+    lives[i] = !lives[i];
+    for (std::size_t k = 0; k < handles.size(); ++k)
+      ASSERT_EQ(nccl::graphs::counts(exec_at(handles[k])), lives[k]) << turn;
+  }
+  for (const std::uintptr_t at : handles) nccl::graphs::gone(exec_at(at));
+  nccl::graphs::gone(graph_at(0x100));
+  EXPECT_EQ(nccl::graphs::size(), before);
 }
 
 TEST_F(GraphCounts, ACaptureThatFailsLeavesNothing) {

@@ -1,9 +1,14 @@
 // Chunks that stay on the GPU which the contexts leave, and follow them or move on to the host.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/parking.h"
@@ -165,6 +170,108 @@ TEST_F(LeftBehind, MovingOnToTheHostKeepsEveryByte) {
   expect_nothing_lost();
   in();
   expect_nothing_lost();
+}
+
+// The program has opened all that it may.
+TEST_F(LeftBehind, ItFollowsWhereTheProgramHasNoNumberLeft) {
+  out_keeping(UINT64_MAX);
+  static rlimit many, none;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &many), 0);
+  none = {0, many.rlim_max};
+  static decltype(g_driver.cuMemImportFromShareableHandle) real;
+  real = g_driver.cuMemImportFromShareableHandle;
+  g_driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* out, void* file,
+                                               CUmemAllocationHandleType type) {
+    ::setrlimit(RLIMIT_NOFILE, &many);  // the simulated driver needs a number itself
+    const CUresult result = real(out, file, type);
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    return result;
+  };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const swap::Moved back = in();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &many), 0);
+  EXPECT_EQ(back.stop, Stop::kNothing);
+  EXPECT_EQ(back.parked, 5 * kMiB2);
+  expect_nothing_lost();
+}
+
+// A child's copy would keep the memory for as long as the child lives.
+TEST_F(LeftBehind, AChildThatIsForkedWhileItFollowsHasNoneOfIt) {
+  out_keeping(UINT64_MAX);
+  static int before, answer;
+  before = files_;
+  answer = -1;
+  static decltype(g_driver.cuMemImportFromShareableHandle) real;
+  real = g_driver.cuMemImportFromShareableHandle;
+  g_driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* out, void* file,
+                                               CUmemAllocationHandleType type) {
+    // The first time: later the simulated driver has descriptors of its own.
+    if (answer != -1) return real(out, file, type);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(open_files() - before);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    answer = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return real(out, file, type);
+  };
+  EXPECT_EQ(in().parked, 5 * kMiB2);
+  EXPECT_EQ(answer, 0) << "descriptors in the child";
+  expect_nothing_lost();
+}
+
+TEST_F(LeftBehind, AFileOfTheProgramThatCameMeanwhileIsNotTakenForMemory) {
+  const int file = ::memfd_create("memory", MFD_CLOEXEC);
+  static int others, kept_as;
+  others = ::memfd_create("others", MFD_CLOEXEC);
+  kept_as = memory_fd::keep(file);
+  ::close(file);
+  static decltype(g_driver.cuMemImportFromShareableHandle) real;
+  real = g_driver.cuMemImportFromShareableHandle;
+  g_driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* out, void* file,
+                                               CUmemAllocationHandleType type) {
+    EXPECT_EQ(::dup2(others, kept_as), kept_as);
+    return real(out, file, type);
+  };
+  CUmemGenericAllocationHandle memory = 0;
+  EXPECT_EQ(memory_fd::import_kept(kept_as, memory), CUDA_ERROR_OPERATING_SYSTEM);
+  EXPECT_EQ(memory, 0u);
+  EXPECT_EQ(driven_.mapped_from_files, 0) << "it is given back";
+  memory_fd::close(kept_as);
+  for (const int fd : {others, kept_as}) ::close(fd);
+}
+
+parking::Piece keep_one() {
+  parking::Piece piece{.bytes = kMiB2};
+  parking::Slab* slab = nullptr;
+  parking::count(0, 1, piece.bytes);
+  EXPECT_TRUE(parking::keep(0, slab, 0, piece));
+  return piece;
+}
+
+// The answers, while these are given back, that not all is kept.
+unsigned give_back_while_asked(std::vector<parking::Piece>& pieces) {
+  std::atomic<bool> asked{false}, done{false};
+  unsigned apart = 0;
+  std::thread asks([&] {
+    for (; !done; asked = true) apart += parking::parked(0).kept ? 0 : 1;
+  });
+  while (!asked) std::this_thread::yield();
+  for (auto& piece : pieces) parking::give_back(piece);
+  done = true;
+  asks.join();
+  return apart;
+}
+
+// The program frees some of it while the mover asks.
+TEST_F(LeftBehind, WhatIsKeptIsAllOfItAtEachInstant) {
+  parking::Piece stays = keep_one();
+  std::vector<parking::Piece> pieces(10000);
+  for (int round = 0; round < 10; ++round) {
+    for (auto& piece : pieces) piece = keep_one();
+    EXPECT_EQ(give_back_while_asked(pieces), 0u);
+    EXPECT_EQ(kept(), kMiB2);
+  }
+  parking::give_back(stays);
 }
 
 // The contexts are back on the GPU that they left.
