@@ -8,7 +8,6 @@ namespace {
 
 constexpr std::size_t kMostMarks = 64;
 constexpr std::size_t kFewestEvents = 8;
-constexpr std::uint64_t kWeightPart = 50;
 // However short iterations are, they have not ceased before.
 constexpr Time kCeases = std::chrono::seconds(3);
 
@@ -86,7 +85,11 @@ const Candidate& best(const std::vector<Candidate>& all, std::size_t from, std::
   return all[out];
 }
 
-std::optional<Candidate> choose_among(Events first, Events last,
+bool is_enough(std::uint64_t weight, std::uint64_t total, Weight what) {
+  return weight * (what == Weight::kBytes ? 500 : 50) >= total;
+}
+
+std::optional<Candidate> choose_among(Events first, Events last, Weight what,
                                       std::optional<std::uint32_t> present) {
   const AllSeen seen = places_of(first, last);
   std::uint64_t total = 0;
@@ -97,17 +100,17 @@ std::optional<Candidate> choose_among(Events first, Events last,
     for (; to < all.size() && 5 * all[to].count <= 6 * all[from].count; ++to) {
       weight += all[to].weight;
     }
-    if (kWeightPart * weight >= total) return best(all, from, to, present);
+    if (is_enough(weight, total, what)) return best(all, from, to, present);
   }
   return std::nullopt;
 }
 
 // Of the last `size` events; else of the later half of these, and so on.
 std::optional<Candidate> choose_latest(const std::deque<Event>& events, std::size_t size,
-                                       std::optional<std::uint32_t> present) {
+                                       Weight what, std::optional<std::uint32_t> present) {
   for (; size >= kFewestEvents; size /= 2) {
     const auto first = events.end() - static_cast<std::ptrdiff_t>(size);
-    if (auto found = choose_among(first, events.end(), present)) return found;
+    if (auto found = choose_among(first, events.end(), what, present)) return found;
   }
   return std::nullopt;
 }
@@ -120,10 +123,27 @@ bool is_candidate(const std::deque<Event>& events, std::uint32_t what) {
   return is_candidate(measure(what, seen), events.size());
 }
 
+// Whether `marker` comes in most distances from one `choice` to the next.
+bool comes_between(const std::deque<Event>& events, std::uint32_t marker, std::uint32_t choice) {
+  std::size_t distances = 0, with_marker = 0;
+  bool begun = false, seen = false;
+  for (const Event& event : events) {
+    if (event.what == choice) {
+      if (begun) ++distances;
+      if (begun && seen) ++with_marker;
+      begun = true;
+      seen = false;
+    } else if (event.what == marker) {
+      seen = true;
+    }
+  }
+  return 2 * with_marker > distances;
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> marker_of(const std::vector<Event>& events) {
-  const auto found = choose_latest({events.begin(), events.end()}, events.size(), std::nullopt);
+  const auto found = choose_latest({events.begin(), events.end()}, events.size(), Weight::kLaunches, std::nullopt);
   return found ? std::optional(found->what) : std::nullopt;
 }
 
@@ -175,10 +195,12 @@ void Finder::look() {
   const bool missing = marker_ && missed();
   if (!missing && 2 * since_look_ < events_.size()) return;
   since_look_ = 0;
-  if (marker_ && !missing && !is_candidate(events_, *marker_)) return;
+  const bool doubted = marker_ && !missing && !is_candidate(events_, *marker_);
   // What came before the last marker is of the program that has ended.
   const std::size_t size = missing ? std::min(since_marker_, events_.size()) : events_.size();
-  const auto found = choose_latest(events_, size, marker_);
+  const auto found = doubted ? choose_among(events_.begin(), events_.end(), weight_, marker_)
+                             : choose_latest(events_, size, weight_, marker_);
+  if (doubted && !(found && comes_between(events_, *marker_, found->what))) return;
   if (found) {
     distance_ = found->distance;
     if (marker_ != found->what) choose(found->what);

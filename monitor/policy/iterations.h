@@ -14,9 +14,11 @@
 //                   most of the time goes to training, and one more or less event is no matter
 //     a level       candidates that come about equally often. With gradient accumulation there are
 //                   two: what each micro-batch does, and what each step does
-//     the choice    the rarest level that has a fiftieth of the weight of all events: bytes of
-//                   collectives, or launches. So a log every so many steps, which moves a few
-//                   bytes, is no iteration, and a step of several micro-batches is one
+//     the choice    the rarest level that has enough of the weight of all events: a fiftieth of the
+//                   launches, or a five-hundredth of the bytes of collectives. So a log every so
+//                   many steps, which moves a few bytes, is no iteration, and a step of several
+//                   micro-batches is one. In a sharded model of a hundred layers, only embedding
+//                   and head come once in a step; they may be a two-hundredth of its bytes
 //
 // Where nothing is a candidate the later half of the events is asked, and so on: a program's start
 // looks otherwise. A marker is looked for anew as events come:
@@ -25,7 +27,12 @@
 //     none, or none came for too long                   → what the choice is now
 //     is a candidate still                              → what the choice is now
 //     is none, and came lately: an evaluation, say      → the same
+//     is none, and comes between those of the choice    → what the choice is now
 //     events were lost                                  → the same; its rate is not known
+//
+// The last but one ends a wrong marker, which was chosen by a program's first events: the forward
+// pass of a sharded model gathers the same for each layer. What an evaluation repeats comes after
+// the marker, and not on both sides of it.
 //
 // Too long are half as many iterations as there were, at least four and at most kMostMissed.
 //
@@ -63,8 +70,13 @@ struct Mark {
   std::uint64_t number = 0;
 };
 
+// What events weigh.
+enum class Weight : std::uint8_t { kLaunches, kBytes };
+
 class Finder {
  public:
+  explicit Finder(Weight weight = Weight::kLaunches) : weight_(weight) {}
+
   void add(const Event& event);
   // Events were lost.
   void lost();
@@ -85,6 +97,7 @@ class Finder {
   void mark(const Event& event);
   void choose(std::uint32_t marker);
 
+  Weight weight_;
   std::deque<Event> events_;
   std::optional<std::uint32_t> marker_;
   std::uint64_t count_ = 0;
@@ -95,7 +108,7 @@ class Finder {
   std::size_t since_look_ = 0;
 };
 
-// What the choice is among these events; nothing: none is a marker.
+// What the choice is among these launches; nothing: none is a marker.
 std::optional<std::uint32_t> marker_of(const std::vector<Event>& events);
 
 }  // namespace switchyard::monitor::iterations

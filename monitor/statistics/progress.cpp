@@ -91,7 +91,9 @@ void Progress::look(Process& process, const Client& client, bool follows, Time n
   const Source source = ids.empty() ? Source::kLaunches : Source::kCollectives;
   if (source != process.source) {
     process = {.source = source,
-               .finder = {},
+               .finder = iterations::Finder(source == Source::kCollectives
+                                                ? iterations::Weight::kBytes
+                                                : iterations::Weight::kLaunches),
                .cursor = process.cursor,
                .classes = {},
                .recorded_classes = {}};

@@ -19,6 +19,7 @@ constexpr Time kTick = milliseconds(200);
 // A program that launches one thing after the other, looked at as the monitor does.
 class Program {
  public:
+  explicit Program(Weight weight = Weight::kLaunches) : finder(weight) {}
   void launch(std::uint32_t what, std::uint64_t weight = 1) {
     now_ += gap_;
     while (now_ - looked_ >= kTick) {
@@ -44,8 +45,9 @@ class Program {
 using Step = std::function<void(Program&, int)>;
 
 // Runs so many iterations, and compares what was found over the later half with the truth.
-void expect_found(const Step& step, int iterations = 400, const Step& start = {}) {
-  Program program;
+void expect_found(const Step& step, int iterations = 400, const Step& start = {},
+                  Weight weight = Weight::kLaunches) {
+  Program program(weight);
   if (start) start(program, 0);
   Time began{0}, last_began{0};
   const auto run = [&](int from, int to) {
@@ -115,15 +117,46 @@ TEST(Iterations, ShardsOfWhichOnlyTheLastMicroBatchReduces) {
   });
 }
 
+// As FSDP2 does it: each layer is gathered twice, and one gather is ahead on the way back.
+void sharded(Program& program, int layers) {
+  constexpr std::uint64_t kMany = 1 << 20, kEmbedding = kMany / 2;
+  constexpr std::uint32_t kGather = 1, kReduce = 2;
+  program.launch(3, kEmbedding);
+  for (int layer = 0; layer < layers; ++layer) program.launch(kGather, kMany);
+  program.work(milliseconds(10));
+  program.launch(kGather, kMany);
+  for (int layer = 1; layer < layers; ++layer) {
+    program.launch(kGather, kMany);
+    program.launch(kReduce, kMany);
+  }
+  program.launch(kReduce, kMany);
+  program.launch(4, kEmbedding);
+  program.work(milliseconds(10));
+}
+
+TEST(Iterations, OfShardsWhoseFirstPassLooksLikeManyIterations) {
+  for (const int layers : {8, 80}) {
+    const Step step = [layers](Program& program, int) { sharded(program, layers); };
+    // The first step loads its kernels, so that looks see parts of it.
+    const Step first = [layers](Program& program, int) {
+      program.gap(milliseconds(50));
+      sharded(program, layers);
+      program.gap(milliseconds(1));
+    };
+    expect_found(step, 400, first, Weight::kBytes);
+  }
+}
+
 TEST(Iterations, LogsEveryTenSteps) {
   constexpr std::uint64_t kBucket = 25 << 20;
   for (const int every : {5, 10, 50}) {
-    expect_found([every](Program& program, int i) {
+    const Step step = [every](Program& program, int i) {
       program.launch(1, kBucket);
       program.launch(2, kBucket / 2);
       if (i % every == 0) program.launch(3, 4);
       program.work(milliseconds(20));
-    });
+    };
+    expect_found(step, 400, {}, Weight::kBytes);
   }
 }
 
