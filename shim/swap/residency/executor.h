@@ -93,11 +93,12 @@ class Executor {
   // The next move shall find its room.
   bool grow_pool();
   // Before the contexts leave. What of it no copy needs on the way back is pinned between moves.
-  void unpin_pool() const;
+  void unpin_pool();
   bool pin_pool();
   // The same beside work, before it is held for the move. In how many nanoseconds it goes on.
   std::uint64_t unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns);
-  void end_unpinning(std::uint32_t request, const char* how);
+  void begin_unpinning(std::uint32_t request);
+  void end_unpinning(const char* how);
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
   // process before it lets go of host memory, work is held as for a move.
   bool shrink_pool();

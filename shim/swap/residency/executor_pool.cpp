@@ -53,23 +53,33 @@ std::uint64_t Executor::tend_pool(const Step& step) {
   return may_pin && (pin_pool() || grow_pool()) ? 0 : step.look_in_ns;
 }
 
-void Executor::unpin_pool() const {
+void Executor::unpin_pool() {
   const std::uint64_t begun = monotonic_ns();
   const std::uint64_t bytes = pinned_pool::unpin_all(lane_);
   log_line(Level::kInfo, "host memory of GPU %u: %llu MiB of %llu unpinned while held, in %llu us",
            lane_, mib(bytes), mib(pinned_pool::pinned_bytes(lane_)), us(monotonic_ns() - begun));
+  // Nobody is held for the rest of it once the job works again.
+  const std::uint32_t request = residency_page::unpin_asked(lane_);
+  if (request == 0 || residency_page::unpin_answered(lane_, request)) return;
+  begin_unpinning(request);
+  end_unpinning("is held");
+}
+
+void Executor::begin_unpinning(std::uint32_t request) {
+  if (unpinning_.request == request) return;
+  unpinning_ = {.request = request, .begun_ns = monotonic_ns()};
 }
 
 // The driver waits for all work of the process, without a limit, before it unpins. So work is held
 // and drained first, which has one, for a part at a time. Work has as long before the next part.
 std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns) {
   if (residency_page::unpin_answered(lane_, request)) return look_in_ns;
+  begin_unpinning(request);
   const std::uint64_t begun = monotonic_ns();
-  if (unpinning_.request != request) unpinning_ = {.request = request, .begun_ns = begun};
   if (begun < unpinning_.not_before_ns) return unpinning_.not_before_ns - begun;
   // It makes no steps that this could spare, and its accepted work may stand before a gate.
   if (!admission::is_open(lane_) || paused().paused || !context_.enter(lane_)) {
-    end_unpinning(request, "is held");
+    end_unpinning("is held");
     return look_in_ns;
   }
   const bool drained = hold() == CUDA_SUCCESS;
@@ -85,17 +95,18 @@ std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t l
   unpinning_.held_ns += now - held;
   ++unpinning_.parts;
   unpinning_.not_before_ns = now + std::max(now - held, kMs);
-  if (part.all) end_unpinning(request, drained ? "is done" : "does not drain");
+  if (part.all) end_unpinning(drained ? "is done" : "does not drain");
   return part.all ? look_in_ns : unpinning_.not_before_ns - now;
 }
 
-void Executor::end_unpinning(std::uint32_t request, const char* how) {
-  residency_page::answer_unpin(lane_, request);
+void Executor::end_unpinning(const char* how) {
+  residency_page::answer_unpin(lane_, unpinning_.request);
   log_line(Level::kInfo,
            "host memory of GPU %u: %llu MiB of %llu unpinned beside work in %llu us, of which %llu "
            "in %u parts without work; work %s",
            lane_, mib(unpinning_.bytes), mib(pinned_pool::pinned_bytes(lane_)),
            us(monotonic_ns() - unpinning_.begun_ns), us(unpinning_.held_ns), unpinning_.parts, how);
+  unpinning_ = {};  // another monitor may begin with the same number
 }
 
 bool Executor::pin_pool() {

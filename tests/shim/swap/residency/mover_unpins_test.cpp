@@ -139,6 +139,20 @@ TEST_F(MoverUnpins, AnOrderComesBeforeTheRest) {
   EXPECT_FALSE(has_answered(1));
 }
 
+TEST_F(MoverUnpins, WhoLeavesBeforeAllIsDoneIsNotHeldForTheRestWhenItIsBack) {
+  ask(1);
+  ASSERT_TRUE(run_until([&] { return pins_.unpinned == 2; }));
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  EXPECT_TRUE(has_answered(1));
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  const std::size_t waits = world_.waits.size();
+  run_for(kSecond);
+  EXPECT_EQ(world_.waits.size(), waits);
+  expect_told_right();
+}
+
 TEST_F(MoverUnpins, ASlabInWhichMemoryIsAwayStaysPinned) {
   pinned_pool::Piece away = pinned_pool::take(0, kMiB2);
   unpin(1);
