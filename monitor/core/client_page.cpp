@@ -297,6 +297,14 @@ void ClientPage::write_place(unsigned at, const std::vector<std::array<std::uint
                              std::memory_order_release);
 }
 
+void ClientPage::write_unpin(unsigned at, std::uint32_t number) {
+  lane(at).unpin.store(number, std::memory_order_release);
+}
+
+std::uint32_t ClientPage::unpinned(unsigned at) const {
+  return lane(at).unpinned.load(std::memory_order_acquire);
+}
+
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   abi::Residency& to = page().residencies[at];
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);

@@ -161,7 +161,8 @@ struct Client {
     // What it can have pinned of the host: it was permitted that much since it last had less. What
     // it says beyond that takes nothing from others.
     std::uint64_t most_pinned = 0;
-    policy::Parker parker;             // what of its memory is parked on another GPU (parking.h)
+    policy::Parker parker;    // what of its memory is parked on another GPU (parking.h)
+    std::uint32_t unpin = 0;  // the request that its host pool be unpinned; 0: none (migrations.h)
     const char* not_parked = nullptr;  // why not all of it was, the last time it left
     bool carried = false;              // its words may be from under another monitor
     Time numbered_since{0};            // since when the client numbers its work; 0: it does not

@@ -16,6 +16,12 @@ Step back_to(State to, Stage stage, Action action, Time now) {
   return enter(to, stage, action, now);
 }
 
+Step preparing(const State& from, const Seen& seen, Time now) {
+  if (!leaves_now(from, seen, now)) return stays(from);
+  return seen.refused ? enter(from, Stage::kIdle, Action::kEnd, now)
+                      : enter(from, Stage::kLeaving, Action::kLeave, now);
+}
+
 Step leaving(const State& from, const Seen& seen, Time now) {
   if (seen.stays) return back_to(from, Stage::kArriving, Action::kArrive, now);
   return seen.away ? enter(from, Stage::kLanding, Action::kLand, now) : stays(from);
@@ -41,13 +47,22 @@ Step arriving(State from, const Seen& seen, Time now) {
 
 }  // namespace
 
-State begin(Time now) { return {.stage = Stage::kLeaving, .back = false, .since = now}; }
+Step begin(bool prepares, Time now) {
+  return prepares ? enter({}, Stage::kPreparing, Action::kPrepare, now)
+                  : enter({}, Stage::kLeaving, Action::kLeave, now);
+}
+
+bool leaves_now(const State& state, const Seen& seen, Time now) {
+  return !seen.prepares || seen.held || now - state.since >= kPreparesWithin;
+}
 
 Step next(const State& from, const Seen& seen, Time now) {
   if (is_under_way(from) && !seen.any) return enter(from, Stage::kIdle, Action::kEnd, now);
   switch (from.stage) {
     case Stage::kIdle:
       return stays(from);
+    case Stage::kPreparing:
+      return preparing(from, seen, now);
     case Stage::kLeaving:
       return leaving(from, seen, now);
     case Stage::kLanding:

@@ -1,6 +1,7 @@
 // How a job comes from one GPU to another: the rules alone.
 //
-// Concept. All memory of the job leaves to the host, or stays behind without it. Then its contexts
+// Concept. The host pool of a process whose memory stays behind is unpinned first, while the job
+// works. All memory of the job leaves to the host, or stays behind without it. Then its contexts
 // leave, and it uses no GPU (job_residency.h, reason kMove). Each of its processes is told on which
 // GPU it shall be, and brings its contexts back there. Then the memory comes. What fails on the way
 // leads back: each process that the driver does not restore on the other GPU is where it was, and
@@ -8,7 +9,12 @@
 // actions, and keeps room for the job on both GPUs until the end.
 //
 //     stage      seen                                       → stage            action
-//     Idle       asked                                      → Leaving          Leave
+//     Idle       asked, and some host pool is not needed    → Preparing        Prepare
+//                asked                                      → Leaving          Leave
+//     Preparing  all have prepared                          → Leaving          Leave
+//                it is held or leaves for another reason    → Leaving          Leave
+//                not all have within kPreparesWithin        → Leaving          Leave
+//                one of these, and it cannot go any more    → Idle             End
 //     Leaving    nothing of it is on a GPU                  → Landing          Land
 //                it stays                                   → Arriving, back   Arrive
 //     Landing    all are on the other GPU                   → Arriving         Arrive
@@ -36,7 +42,7 @@
 
 namespace switchyard::monitor::migration {
 
-enum class Stage : std::uint8_t { kIdle, kLeaving, kLanding, kArriving };
+enum class Stage : std::uint8_t { kIdle, kPreparing, kLeaving, kLanding, kArriving };
 
 struct State {
   Stage stage = Stage::kIdle;
@@ -46,6 +52,9 @@ struct State {
 
 struct Seen {
   bool any = false;         // some process of it has a context
+  bool prepares = false;    // a process that was asked to has not prepared
+  bool held = false;        // it does not work, or is wanted out for another reason
+  bool refused = false;     // something has come up that speaks against the move
   bool stays = false;       // the attempt to leave was given up
   bool away = false;        // nothing of it is on a GPU
   bool on_its_way = false;  // a process is neither where it was nor on the other GPU
@@ -58,10 +67,11 @@ struct Seen {
 
 enum class Action : std::uint8_t {
   kNothing,
-  kLeave,   // with all that it has
-  kLand,    // tell each process on which GPU it shall be, and count it there
-  kArrive,  // count it where it is, and let its memory in
-  kEnd,     // of the migration
+  kPrepare,  // ask for host pools to be unpinned
+  kLeave,    // with all that it has
+  kLand,     // tell each process on which GPU it shall be, and count it there
+  kArrive,   // count it where it is, and let its memory in
+  kEnd,      // of the migration
 };
 
 struct Step {
@@ -69,14 +79,18 @@ struct Step {
   Action action = Action::kNothing;
 };
 
+// 44 GiB are unpinned in 0.8 s. Between its parts work has as long, and each begins with a drain.
+inline constexpr Time kPreparesWithin = std::chrono::seconds(10);
 // A restore takes less than a second for each gigabyte that could not be swapped out.
 inline constexpr Time kLandsWithin = std::chrono::seconds(30);
 inline constexpr Time kFindsRoomWithin = std::chrono::seconds(10);
 
 inline bool is_under_way(const State& state) { return state.stage != Stage::kIdle; }
 
-// Somebody asks for it. pre: none is under way.
-State begin(Time now);
+// Somebody asks for it. `prepares`: some host pool is not needed. pre: none is under way.
+Step begin(bool prepares, Time now);
+// Whether it leaves now, unless something speaks against that. pre: it is in Preparing.
+bool leaves_now(const State& state, const Seen& seen, Time now);
 Step next(const State& from, const Seen& seen, Time now);
 
 }  // namespace switchyard::monitor::migration

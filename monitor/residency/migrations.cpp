@@ -12,6 +12,7 @@
 #include "monitor/core/lanes.h"
 #include "monitor/residency/contexts.h"
 #include "monitor/residency/oversubscription.h"
+#include "monitor/residency/parking.h"
 #include "monitor/residency/residency.h"
 #include "monitor/residency/way_back.h"
 #include "switchyard/status.h"
@@ -32,6 +33,11 @@ std::set<std::size_t> used_gpus(const Registry& registry, const Job& job) {
   for_contexts(registry, job,
                [&](const Client&, unsigned, const Client::Lane& state) { out.insert(state.gpu); });
   return out;
+}
+
+// No work of it is held by the move, or its memory does not stay where it is.
+bool is_held(const Job& job) {
+  return job.pause.on || wanted_out(job) || job.memory->state != residency::State::kResident;
 }
 
 // The contexts are somewhere, in answer to the order to come back.
@@ -84,6 +90,13 @@ std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
   if (used.size() > 1) return "its processes use several GPUs";
   const std::size_t from = *used.begin();
   if (from == to) return "it is there already";
+  if (std::string why = why_it_stays(job); !why.empty()) return why;
+  return why_no_room(job, from, to, now);
+}
+
+std::string Migrations::why_it_stays(const Job& job) const {
+  const std::set<std::size_t> used = used_gpus(registry_, job);
+  if (used.size() != 1) return "its processes use several GPUs";
   const bool mig = std::any_of(gpus_.all().begin(), gpus_.all().end(),
                                [](const auto& gpu) { return gpu.info.mig; });
   if (mig) return "the driver moves no process where GPUs are divided into MIG instances";
@@ -97,7 +110,7 @@ std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
     why = fmt::format("the driver or the library of its process {} cannot: 580 and newer can",
                       client.peer.pid);
   });
-  for (const GpuAccounts::ForeignProcess& each : gpus_[from].foreign_processes) {
+  for (const GpuAccounts::ForeignProcess& each : gpus_[*used.begin()].foreign_processes) {
     // It may have joined since NVML was asked.
     const bool joined =
         std::any_of(registry_.clients().begin(), registry_.clients().end(),
@@ -105,7 +118,7 @@ std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
     if (joined || job_by_descent(registry_, each.pid) != &job) continue;
     why = fmt::format("its process {} runs without the library", each.pid);
   }
-  return why.empty() ? why_no_room(job, from, to, now) : why;
+  return why;
 }
 
 std::string Migrations::why_no_room(const Job& job, std::size_t from, std::size_t to, Time now) {
@@ -123,24 +136,63 @@ std::string Migrations::why_no_room(const Job& job, std::size_t from, std::size_
          "larger 'switchyardd --host-pool' may help";
 }
 
+// Its room is kept, but it may have grown, or share memory by now.
+std::string Migrations::why_not_now(const Job& job, Time now) {
+  const Migration& move = job.migration;
+  if (std::string why = why_it_stays(job); !why.empty()) return why;
+  gpus_.read_credits(move.from);
+  std::string why;
+  memory_.has_room(job, move.to, gpus_[move.from].account.in_full(job.key), now, why);
+  return why;
+}
+
+// Memory that goes by the host needs the pool pinned, and so does all that is away.
+template <typename Each>
+void Migrations::for_spare_pools(Job& job, Each each) {
+  if (is_held(job)) return;
+  for_contexts(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    const ResidencyReport said = client.page->residency(lane);
+    const bool knows = client.page->unpinned(lane) != 0;
+    if (knows && said.host_bytes != 0 && said.resident() &&
+        parking::may_keep(job, {client, lane})) {
+      each(client, lane, state);
+    }
+  });
+}
+
 void Migrations::begin(Job& job, std::size_t to, Time now) {
   const std::size_t from = *used_gpus(registry_, job).begin();
   spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
                gpus_[to].info.index);
-  job.migration = {migration::begin(now), from, to, "", kOk};
-  gpus_[from].account.keep(job.key, gpus_[from].account.held(job.key));
-  gpus_[to].account.keep(job.key, gpus_[from].account.in_full(job.key));
-  act(job, migration::Action::kLeave, now);
+  job.migration = {{}, from, to, "", kOk};
+  bool spare = false;
+  for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&) { spare = true; });
+  const migration::Step step = migration::begin(spare, now);
+  job.migration.state = step.to;
+  keep_room(job);
+  act(job, step.action, now);
+}
+
+void Migrations::keep_room(const Job& job) {
+  const Migration& move = job.migration;
+  gpus_[move.from].account.keep(job.key, gpus_[move.from].account.held(job.key));
+  gpus_[move.to].account.keep(job.key, gpus_[move.from].account.in_full(job.key));
 }
 
 bool Migrations::follow(Time now) {
   bool ended = false;
   for (auto& [key, job] : registry_.jobs()) {
     if (!migration::is_under_way(job.migration.state)) continue;
-    const migration::Seen seen = see(job);
+    migration::Seen seen = see(job);
+    const bool prepares = job.migration.state.stage == migration::Stage::kPreparing;
+    if (prepares && seen.any && migration::leaves_now(job.migration.state, seen, now)) {
+      note_prepared(job, seen, now);
+      job.migration.failure = why_not_now(job, now);
+      seen.refused = !job.migration.failure.empty();
+    }
     const migration::Step step = migration::next(job.migration.state, seen, now);
     const bool fails = step.to.back && !job.migration.state.back;
-    if (fails || !seen.any) note_failure(job, seen, now);
+    if (fails || seen.refused || !seen.any) note_failure(job, seen, now);
     job.migration.state = step.to;
     act(job, step.action, now);
     ended = ended || step.action == migration::Action::kEnd;
@@ -159,6 +211,8 @@ migration::Seen Migrations::see(const Job& job) const {
     const ResidencyReport said = client.page->residency(lane);
     const ResidencyOrder& order = state.residency_order;
     seen.any = true;
+    seen.prepares =
+        seen.prepares || (state.unpin != 0 && client.page->unpinned(lane) != state.unpin);
     seen.away = seen.away && order.contexts && has_left(said, order);
     seen.lacks_room = seen.lacks_room || finds_no_room(said);
     seen.cut_off = seen.cut_off || is_cut_off(said, order);
@@ -170,6 +224,7 @@ migration::Seen Migrations::see(const Job& job) const {
       seen.elsewhere = true;
     }
   });
+  seen.held = is_held(job);
   seen.stays = !memory.wanted_out.has(residency::Reason::kMove);
   const bool out = released(memory.state);
   seen.in = memory.state == residency::State::kResident || (out && wanted_out(job));
@@ -183,6 +238,8 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
   move.code = kRefusedByPolicy;
   if (!seen.any) {
     move.failure = "nothing of it uses a GPU any more";
+  } else if (seen.refused) {
+    // Whoever has found that has said it.
   } else if (move.state.stage == migration::Stage::kLeaving) {
     if (job.memory->failure.overdue) move.code = kTimedOut;
     move.failure = failure_text(job.memory->failure);
@@ -207,19 +264,20 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
                move.failure);
 }
 
+void Migrations::note_prepared(const Job& job, const migration::Seen& seen, Time now) const {
+  spdlog::info("job '{}' {} its host memory before it is held, in {:.3f} s", job.name,
+               seen.prepares ? "has not unpinned all of" : "has unpinned",
+               seconds(now - job.migration.state.since));
+}
+
 void Migrations::act(Job& job, migration::Action action, Time now) {
   switch (action) {
     case migration::Action::kNothing:
       return;
+    case migration::Action::kPrepare:
+      return prepare(job);
     case migration::Action::kLeave:
-      for_contexts(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
-        if (client.exchanges) settle(client, now);
-      });
-      job.memory.take({.event = residency::Event::kWantedOut,
-                       .reasons = residency::Reason::kMove,
-                       .contexts = true},
-                      now);
-      return;
+      return leave(job, now);
     case migration::Action::kLand:
       return land(job, now);
     case migration::Action::kArrive:
@@ -227,6 +285,27 @@ void Migrations::act(Job& job, migration::Action action, Time now) {
     case migration::Action::kEnd:
       return end(job);
   }
+}
+
+void Migrations::prepare(Job& job) {
+  // Neither "none" nor "not yet answered".
+  unpin_ = unpin_ + 1 < abi::kAnswersNone ? unpin_ + 1 : 1;
+  for_spare_pools(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    state.unpin = unpin_;
+    client.page->write_unpin(lane, state.unpin);
+    client.page->ring();
+  });
+}
+
+void Migrations::leave(Job& job, Time now) {
+  if (!job.migration.state.back) keep_room(job);
+  for_contexts(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
+    if (client.exchanges) settle(client, now);
+  });
+  job.memory.take({.event = residency::Event::kWantedOut,
+                   .reasons = residency::Reason::kMove,
+                   .contexts = true},
+                  now);
 }
 
 bool Migrations::is_on(const Client& client, unsigned lane, std::size_t gpu) const {
@@ -315,6 +394,12 @@ void Migrations::arrive(Job& job, Time now) {
 void Migrations::end(Job& job) {
   const Migration& move = job.migration;
   for (const std::size_t gpu : {move.from, move.to}) gpus_[gpu].account.keep(job.key, 0);
+  for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    if (state.unpin == 0) return;
+    state.unpin = 0;
+    client.page->write_unpin(lane, 0);
+    client.page->ring();
+  });
   if (move.failure.empty()) {
     spdlog::info("job '{}' is on GPU {} now", job.name, gpus_[move.to].info.index);
   }

@@ -5,6 +5,9 @@
 // each process where it shall be, and counts it there. On both GPUs room is kept for the job until
 // the end, so that it can go back at any time.
 //
+// Before the job is held, the host pools that the move does not need are unpinned (abi.h: unpin).
+// What grew meanwhile is looked at once more. It is the same move without that, only slower.
+//
 // A process that moves exchanges the two GPUs: if it sees both, each of its lanes is of the other
 // one from then on. What it says of that is believed only if it was told so, and only of these two.
 //
@@ -34,13 +37,24 @@ class Migrations {
   bool follow(Time now);
 
  private:
+  // But for what it waits for or lacks on the other GPU.
+  std::string why_it_stays(const Job& job) const;
   std::string why_no_room(const Job& job, std::size_t from, std::size_t to, Time now);
+  // Why what has changed while it prepared speaks against it; empty: it can go.
+  std::string why_not_now(const Job& job, Time now);
+  // Which host pools are not needed: `each` is called with those.
+  template <typename Each>
+  void for_spare_pools(Job& job, Each each);
   migration::Seen see(const Job& job) const;
   void act(Job& job, migration::Action action, Time now);
+  void prepare(Job& job);
+  void leave(Job& job, Time now);
   void land(Job& job, Time now);
   void arrive(Job& job, Time now);
   void end(Job& job);
   void note_failure(Job& job, const migration::Seen& seen, Time now) const;
+  void note_prepared(const Job& job, const migration::Seen& seen, Time now) const;
+  void keep_room(const Job& job);
   bool is_on(const Client& client, unsigned lane, std::size_t gpu) const;
   void exchange(Client& client, std::size_t a, std::size_t b, Time now);
   // Counts a client where it says that it is. Does nothing while it is on its way.
@@ -50,6 +64,7 @@ class Migrations {
   GpuAccounts& gpus_;
   MemoryBroker& memory_;
   SliceController& slices_;
+  std::uint32_t unpin_ = 0;  // the last request
 };
 
 }  // namespace switchyard::monitor

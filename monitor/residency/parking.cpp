@@ -113,14 +113,12 @@ void assign(const Registry& registry, GpuAccounts& gpus, const Job& job, const P
                state.not_parked != nullptr ? fmt::format(": {}", state.not_parked) : "");
 }
 
-// Its memory may stay on the GPU that its contexts leave, and follow them: it comes back at once,
-// and the process sees both GPUs.
+// It stays on the GPU that its contexts leave, and follows them: it comes back at once.
 bool may_stay(const Job& job, const Place& place) {
   const Migration& move = job.migration;
   const auto& out = job.memory->wanted_out;
   return move.state.stage == migration::Stage::kLeaving && !move.state.back &&
-         out == residency::Reason::kMove && !job.knobs.oversubscribe &&
-         place.state().gpu == move.from && lane_on(place.client, move.to);
+         out == residency::Reason::kMove && may_keep(job, place);
 }
 
 // It leaves for another GPU. True: what it keeps where it is needs no host.
@@ -142,6 +140,12 @@ bool moves(GpuAccounts& gpus, const Job& job, const Place& place, ResidencyOrder
 }
 
 }  // namespace
+
+bool may_keep(const Job& job, const Place& place) {
+  const Migration& move = job.migration;
+  return !job.knobs.oversubscribe && place.state().gpu == move.from &&
+         lane_on(place.client, move.to);
+}
 
 void leaves(const Registry& registry, GpuAccounts& gpus, const Job& job, const Place& place,
             ResidencyOrder& order, Time now) {

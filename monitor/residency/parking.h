@@ -24,6 +24,10 @@ struct Place {
   Client::Lane& state() const { return client.lanes.at(lane); }
 };
 
+// Whether its memory may stay on the GPU that the contexts of a job leave for another one, if it
+// is there until then: the process sees both, and nobody takes turns with it.
+bool may_keep(const Job& job, const Place& place);
+
 // The memory of a client's lane is ordered out by `order`. Where its last order let it stay, this
 // says where it may be parked, and how much. Whose contexts leave as well parks nothing: the driver
 // would take that, too.

@@ -1,6 +1,8 @@
 // A job goes to another GPU, end to end, with the real monitor and the command line.
 #include <signal.h>
 
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -112,6 +114,70 @@ TEST_F(Migrate, AProcessThatSeesBothGpusUsesTheOtherOneInTheFirstOnesPlace) {
   EXPECT_EQ(job["gpus"][0]["memory_used_bytes"], 0);
   EXPECT_GE(job["gpus"][1]["memory_resident_bytes"], 40 * kMiB);
   EXPECT_EQ(status_of(1)["memory_outside_bytes"], 0);
+  EXPECT_TRUE(goes_on());
+  expect_right_in_the_end();
+}
+
+class MigratePool : public Migrate {
+ protected:
+  // With a host pool that is pinned already.
+  void begin_with_pool(const std::string& gpus, Changes changes = {}) {
+    changes.push_back({"SWITCHYARD_LOG", "info:" + in_folder("train.log")});
+    begin_on(gpus, {}, changes);
+    ask("begin");
+    ASSERT_TRUE(eventually([&] { return gpu_of("train").value("host_pool_bytes", 0ull) != 0; }));
+  }
+  // Where the log says that, from there on; npos: nowhere.
+  std::size_t said(const std::string& what, std::size_t from = 0) const {
+    std::ifstream file(in_folder("train.log"));
+    const std::string all(std::istreambuf_iterator<char>(file), {});
+    return all.find(what, from);
+  }
+};
+
+TEST_F(MigratePool, IsUnpinnedBesideWorkAndThenNothingIsLeftToUnpinWhileHeld) {
+  const Child owner = monitor({}, kTwoGpus);
+  begin_with_pool("0,1");
+  ASSERT_EQ(migrate("1").status, 0);
+  const std::size_t beside = said("256 MiB of 256 unpinned beside work");
+  ASSERT_NE(beside, std::string::npos);
+  EXPECT_NE(said(": 0 MiB of 256 unpinned while held", beside), std::string::npos);
+  EXPECT_TRUE(goes_on());
+  ASSERT_EQ(migrate("0").status, 0) << "its pool may be pinned again by now, or not";
+  EXPECT_NE(said("unpinned beside work", beside + 1), std::string::npos);
+  EXPECT_TRUE(goes_on());
+  expect_right_in_the_end();
+}
+
+TEST_F(MigratePool, ThatTheDriverDoesNotUnpinBesideWorkIsUnpinnedWhileHeld) {
+  const Child owner = monitor({}, kTwoGpus);
+  begin_with_pool("0,1", {{"FAKECUDA_FAIL", "cuMemHostUnregister:1=999"}});
+  ASSERT_EQ(migrate("1").status, 0);
+  const std::size_t beside = said(": 0 MiB of 256 unpinned beside work");
+  ASSERT_NE(beside, std::string::npos);
+  EXPECT_NE(said(": 256 MiB of 256 unpinned while held", beside), std::string::npos);
+  EXPECT_TRUE(goes_on());
+  expect_right_in_the_end();
+}
+
+TEST_F(MigratePool, IsUnpinnedWhileHeldWhereTheMemoryGoesByIt) {
+  const Child owner = monitor({}, kTwoGpus);
+  begin_with_pool("0");
+  ASSERT_EQ(migrate("1").status, 0);
+  EXPECT_EQ(said("unpinned beside work"), std::string::npos);
+  EXPECT_NE(said("256 MiB of 256 unpinned while held"), std::string::npos);
+  expect_right_in_the_end();
+}
+
+TEST_F(MigratePool, ServesAgainWhenTheDriverRefusesTheMoveAfterItWasUnpinned) {
+  const Child owner = monitor({}, kTwoGpus);
+  begin_with_pool("0,1", {{"FAKECUDA_FAIL", "cuCheckpointProcessCheckpoint:1=801"}});
+  const Child::End failed = migrate("1");
+  EXPECT_EQ(failed.status, 6) << failed.out;
+  EXPECT_NE(said("256 MiB of 256 unpinned beside work"), std::string::npos);
+  EXPECT_TRUE(goes_on());
+  ASSERT_EQ(cli({"swap-out", "train"}).status, 0);
+  ASSERT_EQ(cli({"swap-in", "train"}).status, 0);
   EXPECT_TRUE(goes_on());
   expect_right_in_the_end();
 }

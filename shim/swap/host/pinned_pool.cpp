@@ -256,11 +256,22 @@ bool drop(unsigned lane, unsigned number) {
   return true;
 }
 
-void unpin(unsigned lane) {
-  Pool& pool = g_state.pools[lane];
-  for (Slab* slab = pool.slabs; slab != pool.end(); ++slab) {
-    if (!slab->unpinned) slab->unpinned = let_go(slab->base);
+bool unpin(unsigned lane, unsigned number) {
+  Slab& slab = g_state.pools[lane].slabs[number];
+  slab.unpinned = slab.unpinned || let_go(slab.base);
+  return slab.unpinned;
+}
+
+bool is_unpinned(unsigned lane, unsigned number) {
+  return g_state.pools[lane].slabs[number].unpinned;
+}
+
+std::uint64_t unpin_all(unsigned lane) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < g_state.pools[lane].count; ++i) {
+    if (!is_unpinned(lane, i) && unpin(lane, i)) bytes += kSlab;
   }
+  return bytes;
 }
 
 bool any_unpinned(unsigned lane) {

@@ -7,7 +7,8 @@
 // then those that nothing is in are given back (pool_shrinking.h).
 //
 // A checkpoint of the process (checkpoint/checkpoint.h) would unpin and pin all of it while nothing
-// else goes on. So the slabs are unpinned before, and each is pinned again where a copy needs it,
+// else goes on. So the slabs are unpinned before, some of them while the job still works
+// (abi.h: unpin), and each is pinned again where a copy needs it,
 // while the copies of the one before still run.
 //
 // No slab is made beyond what the monitor allows (abi.h: host_limit_bytes), nor beyond what the
@@ -61,8 +62,12 @@ std::uint64_t free_bytes_of(unsigned lane, unsigned slab);
 // first. pre: as grow(). False: something is, or the driver refused; all is as it was.
 bool drop(unsigned lane, unsigned slab);
 
-// Unpins all slabs, which keep what is in them. pre: as grow().
-void unpin(unsigned lane);
+// Unpins a slab, which keeps what is in it. The driver waits for all work of the process first.
+// False: it refused. pre: as grow().
+bool unpin(unsigned lane, unsigned slab);
+bool is_unpinned(unsigned lane, unsigned slab);
+// All slabs. How many bytes of them were still pinned.
+std::uint64_t unpin_all(unsigned lane);
 bool any_unpinned(unsigned lane);
 // Pins one of these again; false: there is none, or the driver refused. pre: as grow().
 bool pin_next(unsigned lane);

@@ -209,10 +209,8 @@ std::uint64_t Executor::finish(const Step& step) {
     case Action::kStandReady:
       return stands_ready() ? step.look_in_ns : 0;
     case Action::kShrinkPool:
-      return shrink_pool() ? 0 : step.look_in_ns;
     case Action::kTendPool:
-      // To pin a slab takes longer than to come back: while it is away its turn is near.
-      return shrink_pool() || pin_pool() || grow_pool() ? 0 : step.look_in_ns;
+      return tend_pool(step);
     default:
       break;
   }

@@ -24,6 +24,16 @@ namespace switchyard::shim::swap::residency {
 // Work is not held in time.
 inline constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
+// Of the host pool, while work goes on.
+struct Unpinning {
+  std::uint32_t request = 0;  // the one that the rest belongs to
+  std::uint64_t begun_ns = 0;
+  std::uint64_t not_before_ns = 0;  // the next part
+  std::uint64_t bytes = 0;
+  std::uint64_t held_ns = 0;  // for which nothing was on the GPU
+  unsigned parts = 0;
+};
+
 class Executor {
  public:
   constexpr explicit Executor(unsigned lane = 0) : lane_(lane) {}
@@ -78,12 +88,17 @@ class Executor {
   void count_in(const Moved& moved, std::uint64_t begun) const;
   void note(const char* way, const Moved& moved, std::uint64_t begun) const;
 
-  // The host pool between moves (executor_pool.cpp).
+  // The host pool between moves (executor_pool.cpp). When to look again.
+  std::uint64_t tend_pool(const Step& step);
   // The next move shall find its room.
   bool grow_pool();
   // Before the contexts leave. What of it no copy needs on the way back is pinned between moves.
-  void unpin_pool() const;
+  void unpin_pool();
   bool pin_pool();
+  // The same beside work, before it is held for the move. In how many nanoseconds it goes on.
+  std::uint64_t unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns);
+  void begin_unpinning(std::uint32_t request);
+  void end_unpinning(const char* how);
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
   // process before it lets go of host memory, work is held as for a move.
   bool shrink_pool();
@@ -97,8 +112,9 @@ class Executor {
   bool following_ = false;          // a hand-over in which memory comes, or came until now
   bool asked_ = false;              // somebody waits for `result_`
   std::uint64_t shrink_ns_ = 0;     // not before
-  std::uint64_t park_ns_ = 0;       // likewise: the driver gave no memory on the other GPU
-  std::uint64_t spare_ = 0;  // host memory beyond the sum of all chunks, because pieces don't fit
+  Unpinning unpinning_;
+  std::uint64_t park_ns_ = 0;  // likewise: the driver gave no memory on the other GPU
+  std::uint64_t spare_ = 0;    // host memory beyond the sum of all chunks, because pieces don't fit
 };
 
 // The process's, of one GPU.

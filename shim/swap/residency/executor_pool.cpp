@@ -23,6 +23,12 @@ constexpr std::uint64_t kShrinkNs = 100 * kMs;
 constexpr std::uint64_t kShrinkAwayNs = 20 * kMs;
 constexpr std::uint64_t kShrinkPart = 20;
 constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be given back
+// A part of unpinning takes as long as its drain did, within these: a slab takes 4 ms.
+constexpr std::uint64_t kUnpinNs = 20 * kMs;
+constexpr std::uint64_t kLongestUnpinNs = 100 * kMs;
+
+unsigned long long us(std::uint64_t ns) { return ns / 1000; }
+unsigned long long mib(std::uint64_t bytes) { return bytes >> 20; }
 
 }  // namespace
 
@@ -38,12 +44,69 @@ bool Executor::grow_pool() {
   return true;
 }
 
-void Executor::unpin_pool() const {
+std::uint64_t Executor::tend_pool(const Step& step) {
+  if (shrink_pool()) return 0;
+  const std::uint32_t request = residency_page::unpin_asked(lane_);
+  if (admits(now_.state) && request != 0) return unpin_beside_work(request, step.look_in_ns);
+  // To pin a slab takes longer than to come back: while it is away its turn is near.
+  const bool may_pin = step.action == Action::kTendPool;
+  return may_pin && (pin_pool() || grow_pool()) ? 0 : step.look_in_ns;
+}
+
+void Executor::unpin_pool() {
   const std::uint64_t begun = monotonic_ns();
-  pinned_pool::unpin(lane_);
-  log_line(Level::kInfo, "host memory of GPU %u: %llu MiB unpinned in %llu us", lane_,
-           static_cast<unsigned long long>(pinned_pool::pinned_bytes(lane_) >> 20),
-           static_cast<unsigned long long>((monotonic_ns() - begun) / 1000));
+  const std::uint64_t bytes = pinned_pool::unpin_all(lane_);
+  log_line(Level::kInfo, "host memory of GPU %u: %llu MiB of %llu unpinned while held, in %llu us",
+           lane_, mib(bytes), mib(pinned_pool::pinned_bytes(lane_)), us(monotonic_ns() - begun));
+  // Nobody is held for the rest of it once the job works again.
+  const std::uint32_t request = residency_page::unpin_asked(lane_);
+  if (request == 0 || residency_page::unpin_answered(lane_, request)) return;
+  begin_unpinning(request);
+  end_unpinning("is held");
+}
+
+void Executor::begin_unpinning(std::uint32_t request) {
+  if (unpinning_.request == request) return;
+  unpinning_ = {.request = request, .begun_ns = monotonic_ns()};
+}
+
+// The driver waits for all work of the process, without a limit, before it unpins. So work is held
+// and drained first, which has one, for a part at a time. Work has as long before the next part.
+std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns) {
+  if (residency_page::unpin_answered(lane_, request)) return look_in_ns;
+  begin_unpinning(request);
+  const std::uint64_t begun = monotonic_ns();
+  if (begun < unpinning_.not_before_ns) return unpinning_.not_before_ns - begun;
+  // It makes no steps that this could spare, and its accepted work may stand before a gate.
+  if (!admission::is_open(lane_) || paused().paused || !context_.enter(lane_)) {
+    end_unpinning("is held");
+    return look_in_ns;
+  }
+  const bool drained = hold() == CUDA_SUCCESS;
+  const std::uint64_t held = monotonic_ns();
+  Unpinned part{.all = true};
+  if (drained) {
+    const std::uint64_t most = std::clamp(held - begun, kUnpinNs, kLongestUnpinNs);
+    part = unpin_spare(lane_, held + most);
+  }
+  admission::open(lane_);
+  const std::uint64_t now = monotonic_ns();
+  unpinning_.bytes += part.bytes;
+  unpinning_.held_ns += now - held;
+  ++unpinning_.parts;
+  unpinning_.not_before_ns = now + std::max(now - held, kMs);
+  if (part.all) end_unpinning(drained ? "is done" : "does not drain");
+  return part.all ? look_in_ns : unpinning_.not_before_ns - now;
+}
+
+void Executor::end_unpinning(const char* how) {
+  residency_page::answer_unpin(lane_, unpinning_.request);
+  log_line(Level::kInfo,
+           "host memory of GPU %u: %llu MiB of %llu unpinned beside work in %llu us, of which %llu "
+           "in %u parts without work; work %s",
+           lane_, mib(unpinning_.bytes), mib(pinned_pool::pinned_bytes(lane_)),
+           us(monotonic_ns() - unpinning_.begun_ns), us(unpinning_.held_ns), unpinning_.parts, how);
+  unpinning_ = {};  // another monitor may begin with the same number
 }
 
 bool Executor::pin_pool() {

@@ -9,12 +9,12 @@
 namespace switchyard::shim::swap {
 namespace {
 
-// Of each slab, as find_next() needs it. Each GPU's is its mover's.
+// Of each slab, as find_next() and find_spare() need it. Each GPU's is its mover's.
 constinit std::uint64_t g_kept_of[abi::kMaxGpus][pinned_pool::kMostSlabs];
+constinit bool g_spare[abi::kMaxGpus][pinned_pool::kMostSlabs];
 
-// slabs(): there is none. The last of several, for the first ones are filled first. pre: a
-// ChunksLock lives.
-unsigned find_next(unsigned lane) {
+// pre: a ChunksLock lives. How many slabs there are.
+unsigned count_kept(unsigned lane) {
   const unsigned slabs = pinned_pool::slabs(lane);
   std::uint64_t* const kept = g_kept_of[lane];
   std::fill(kept, kept + slabs, 0);
@@ -22,12 +22,32 @@ unsigned find_next(unsigned lane) {
     kept[pinned_pool::slab_of(chunk.host)] += chunk.host.bytes;
     return false;
   });
+  return slabs;
+}
+
+// Nothing is in it but kept copies.
+bool is_spare(unsigned lane, unsigned slab) {
+  return pinned_pool::free_bytes_of(lane, slab) + g_kept_of[lane][slab] == pinned_pool::kSlab;
+}
+
+// slabs(): there is none. The last of several, for the first ones are filled first. pre: a
+// ChunksLock lives.
+unsigned find_next(unsigned lane) {
+  const unsigned slabs = count_kept(lane);
+  const std::uint64_t* const kept = g_kept_of[lane];
   unsigned next = slabs;
   for (unsigned i = 0; i < slabs; ++i) {
-    const bool clears = pinned_pool::free_bytes_of(lane, i) + kept[i] == pinned_pool::kSlab;
-    if (clears && (next == slabs || kept[i] <= kept[next])) next = i;
+    if (is_spare(lane, i) && (next == slabs || kept[i] <= kept[next])) next = i;
   }
   return next;
+}
+
+// How many slabs there are.
+unsigned find_spare(unsigned lane) {
+  const ChunksLock held;
+  const unsigned slabs = count_kept(lane);
+  for (unsigned i = 0; i < slabs; ++i) g_spare[lane][i] = is_spare(lane, i);
+  return slabs;
 }
 
 bool drop_next(unsigned lane) {
@@ -60,6 +80,20 @@ unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns) 
     ++dropped;
   }
   return dropped;
+}
+
+// The table of ranges is not held while the driver is asked: work that is admitted needs it. Only
+// this thread fills a slab.
+Unpinned unpin_spare(unsigned lane, std::uint64_t end_ns) {
+  const unsigned slabs = find_spare(lane);
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < slabs; ++i) {
+    if (!g_spare[lane][i] || pinned_pool::is_unpinned(lane, i)) continue;
+    if (monotonic_ns() >= end_ns) return {bytes, false};
+    if (!pinned_pool::unpin(lane, i)) break;
+    bytes += pinned_pool::kSlab;
+  }
+  return {bytes, true};
 }
 
 }  // namespace switchyard::shim::swap

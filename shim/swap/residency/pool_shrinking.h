@@ -1,4 +1,4 @@
-// Giving pinned memory of the host back, for others to pin.
+// Giving pinned memory of the host back, for others to pin, or unpinning it before a move.
 //
 // Concept. Only whole slabs can be given back (pinned_pool.h). Next is the one that costs least: of
 // those in which nothing is but kept copies (range_table.h), the one with the fewest of them. What
@@ -18,5 +18,13 @@ bool can_shrink(unsigned lane);
 // begins none after `end_ns` (CLOCK_MONOTONIC). The driver waits for all work: pre: work is held
 // and done, and a context is current. How many.
 unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns);
+
+// Unpins slabs of it that no copy back needs: nothing is in them but kept copies, which stay. It
+// begins none after `end_ns`. pre: as shrink().
+struct Unpinned {
+  std::uint64_t bytes = 0;
+  bool all = false;  // there is no more, or the driver refused
+};
+Unpinned unpin_spare(unsigned lane, std::uint64_t end_ns);
 
 }  // namespace switchyard::shim::swap

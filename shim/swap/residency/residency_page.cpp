@@ -99,6 +99,7 @@ void choose_swappable(unsigned gpus) {
         checkpoint::has_calls() ? abi::kContextsMayLeave : abi::kContextsNoCalls,
         std::memory_order_relaxed);
     page().lanes[lane].places.store(checkpoint::has_pairs() ? 1 : 0, std::memory_order_relaxed);
+    page().lanes[lane].unpinned.store(abi::kAnswersNone, std::memory_order_relaxed);
   }
   process().swappable.store(gpus, std::memory_order_release);
   for (unsigned lane = 0; lane < gpus; ++lane) {
@@ -176,6 +177,19 @@ std::uint64_t soon(unsigned lane) {
 
 std::uint64_t host_limit(unsigned lane) {
   return page().residencies[lane].host_limit_bytes.load(std::memory_order_relaxed);
+}
+
+std::uint32_t unpin_asked(unsigned lane) {
+  return monitored() ? page().lanes[lane].unpin.load(std::memory_order_acquire) : 0;
+}
+
+bool unpin_answered(unsigned lane, std::uint32_t request) {
+  return page().lanes[lane].unpinned.load(std::memory_order_relaxed) == request;
+}
+
+void answer_unpin(unsigned lane, std::uint32_t request) {
+  page().lanes[lane].unpinned.store(request, std::memory_order_release);
+  wake_monitor();
 }
 
 Park park(unsigned lane) {
@@ -269,6 +283,7 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(to.park_lane, from.park_lane);
   copy_word(to.park_only, from.park_only);
   write_bytes(lane, fresh);
+  fresh.lanes[lane].unpinned.store(abi::kAnswersNone, std::memory_order_relaxed);
   fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

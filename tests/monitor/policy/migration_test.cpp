@@ -16,12 +16,75 @@ void expect(const Step& step, Stage stage, bool back, Action action) {
   EXPECT_EQ(step.action, action);
 }
 
-TEST(Migration, BeginsWithLeaving) {
-  const State state = begin(kNow);
-  EXPECT_EQ(state.stage, Stage::kLeaving);
-  EXPECT_FALSE(state.back);
-  EXPECT_TRUE(is_under_way(state));
+TEST(Migration, BeginsWithLeavingWhereNoHostPoolIsSpare) {
+  const Step step = begin(false, kNow);
+  expect(step, Stage::kLeaving, false, Action::kLeave);
+  EXPECT_EQ(step.to.since, kNow);
+  EXPECT_TRUE(is_under_way(step.to));
   EXPECT_FALSE(is_under_way({}));
+}
+
+TEST(Migration, ASpareHostPoolIsUnpinnedBeforeItLeaves) {
+  const Step step = begin(true, kNow);
+  expect(step, Stage::kPreparing, false, Action::kPrepare);
+  EXPECT_EQ(step.to.since, kNow);
+  EXPECT_TRUE(is_under_way(step.to));
+  expect(next(step.to, {.any = true, .prepares = true}, kNow), Stage::kPreparing, false,
+         Action::kNothing);
+  const Step leaves = next(step.to, {.any = true}, kNow + Time(1));
+  expect(leaves, Stage::kLeaving, false, Action::kLeave);
+  EXPECT_EQ(leaves.to.since, kNow + Time(1));
+}
+
+TEST(Migration, WhoDoesNotPrepareInTimeLeavesAllTheSame) {
+  const Seen late{.any = true, .prepares = true};
+  expect(next(in(Stage::kPreparing), late, kNow + kPreparesWithin - Time(1)), Stage::kPreparing,
+         false, Action::kNothing);
+  expect(next(in(Stage::kPreparing), late, kNow + kPreparesWithin), Stage::kLeaving, false,
+         Action::kLeave);
+}
+
+TEST(Migration, WhatIsHeldAnywayPreparesNoLonger) {
+  const Seen held{.any = true, .prepares = true, .held = true};
+  expect(next(in(Stage::kPreparing), held, kNow), Stage::kLeaving, false, Action::kLeave);
+}
+
+TEST(Migration, WhatSpeaksAgainstItOncePreparedEndsItUntouched) {
+  const Seen refused{.any = true, .refused = true};
+  expect(next(in(Stage::kPreparing), refused, kNow), Stage::kIdle, false, Action::kEnd);
+  const Seen not_yet{.any = true, .prepares = true, .refused = true};
+  expect(next(in(Stage::kPreparing), not_yet, kNow), Stage::kPreparing, false, Action::kNothing);
+}
+
+// The laws: whatever is seen, and whenever.
+TEST(Migration, PreparingIsBoundedComesOnceAndFailsInNoOtherWayThanToLeave) {
+  for (unsigned bits = 0; bits < 1u << 12; ++bits) {
+    const auto bit = [bits](unsigned i) { return (bits >> i & 1) != 0; };
+    const Seen seen{.any = bit(0),
+                    .prepares = bit(1),
+                    .held = bit(2),
+                    .refused = bit(3),
+                    .stays = bit(4),
+                    .away = bit(5),
+                    .on_its_way = bit(6),
+                    .there = bit(7),
+                    .elsewhere = bit(8),
+                    .in = bit(9),
+                    .lacks_room = bit(10),
+                    .cut_off = bit(11)};
+    const Step late = next(in(Stage::kPreparing), seen, kNow + kPreparesWithin);
+    EXPECT_NE(late.to.stage, Stage::kPreparing);
+    EXPECT_FALSE(late.to.back) << "nothing was touched";
+    EXPECT_EQ(late.action == Action::kEnd, !seen.any || seen.refused);
+    EXPECT_EQ(late.action == Action::kLeave, seen.any && !seen.refused);
+    for (const Stage stage : {Stage::kIdle, Stage::kLeaving, Stage::kLanding, Stage::kArriving}) {
+      for (const bool back : {false, true}) {
+        const Step step = next(in(stage, back), seen, kNow + kPreparesWithin);
+        EXPECT_NE(step.to.stage, Stage::kPreparing);
+        EXPECT_NE(step.action, Action::kPrepare);
+      }
+    }
+  }
 }
 
 TEST(Migration, AnIdleJobDoesNothing) {

@@ -370,8 +370,8 @@ TEST_F(HostPool, AnUnpinnedSlabKeepsWhatIsInItAndIsPinnedForACopy) {
   std::memset(piece.at, 7, 2 * kMiB);
   pinned_pool::pin_for_copy(piece);
   EXPECT_EQ(own_.calls, 1) << "it is";
-  pinned_pool::unpin(0);
-  pinned_pool::unpin(0);
+  pinned_pool::unpin_all(0);
+  pinned_pool::unpin_all(0);
   EXPECT_EQ(own_.unregistered.size(), 1u);
   EXPECT_TRUE(pinned_pool::any_unpinned(0));
   EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab) << "it is the pool's";
@@ -386,7 +386,7 @@ TEST_F(HostPool, AnUnpinnedSlabKeepsWhatIsInItAndIsPinnedForACopy) {
 
 TEST_F(HostPool, WhatTheDriverDoesNotPinAgainIsTriedAgain) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::unpin(0);
+  pinned_pool::unpin_all(0);
   own_.result = CUDA_ERROR_OUT_OF_MEMORY;
   EXPECT_FALSE(pinned_pool::pin_next(0));
   EXPECT_TRUE(pinned_pool::any_unpinned(0));
@@ -397,7 +397,7 @@ TEST_F(HostPool, WhatTheDriverDoesNotPinAgainIsTriedAgain) {
 
 TEST_F(HostPool, AnUnpinnedSlabIsGivenBackWithoutTheDriver) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::unpin(0);
+  pinned_pool::unpin_all(0);
   EXPECT_TRUE(pinned_pool::drop(0, 0));
   EXPECT_EQ(own_.unregistered.size(), 1u);
   EXPECT_FALSE(is_mapped(own_.at));
@@ -406,7 +406,7 @@ TEST_F(HostPool, AnUnpinnedSlabIsGivenBackWithoutTheDriver) {
 TEST_F(HostPool, ASlabThatTheDriverDoesNotUnpinIsPinnedStill) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
   own_.unregister_result = CUDA_ERROR_UNKNOWN;
-  pinned_pool::unpin(0);
+  pinned_pool::unpin_all(0);
   EXPECT_FALSE(pinned_pool::any_unpinned(0));
 }
 
