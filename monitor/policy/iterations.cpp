@@ -143,7 +143,8 @@ bool comes_between(const std::deque<Event>& events, std::uint32_t marker, std::u
 }  // namespace
 
 std::optional<std::uint32_t> marker_of(const std::vector<Event>& events) {
-  const auto found = choose_latest({events.begin(), events.end()}, events.size(), Weight::kLaunches, std::nullopt);
+  const auto found =
+      choose_latest({events.begin(), events.end()}, events.size(), Weight::kLaunches, std::nullopt);
   return found ? std::optional(found->what) : std::nullopt;
 }
 
