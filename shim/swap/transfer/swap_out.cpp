@@ -129,6 +129,8 @@ class SwapOut {
     flight.to = chunk.host;
     chunk.host = {};
     if (!flight.to) flight.to = find_piece(lane_, chunk.bytes);
+    // It may have been unpinned for what the driver then did not keep on its GPU.
+    if (flight.to) pinned_pool::pin_for_copy(flight.to);
     return static_cast<bool>(flight.to);
   }
 

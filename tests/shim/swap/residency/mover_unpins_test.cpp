@@ -128,6 +128,26 @@ TEST_F(MoverUnpins, WhatLeavesByTheHostAfterAllIsCopiedToPinnedMemory) {
   expect_told_right();
 }
 
+TEST_F(MoverUnpins, WhatTheDriverDoesNotKeepAfterAllIsCopiedToPinnedMemory) {
+  unpin(1);
+  page().lanes[0].uuid[0] = 1;
+  words().park_lane.store(1);
+  words().park_bytes.store(kAll);
+  detach();
+  g_driver.cuMemExportToShareableHandle = nullptr;
+  static const auto copy = g_driver.cuMemcpyDtoHAsync_v2;
+  g_driver.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    const unsigned slab = pinned_pool::slab_of({.at = to, .bytes = bytes});
+    EXPECT_FALSE(pinned_pool::is_unpinned(0, slab)) << "slow";
+    return copy(to, from, bytes, stream);
+  };
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  EXPECT_EQ(pins_.pinned, 1u) << "all of it fits into one slab";
+  lift();
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
+  expect_told_right();
+}
+
 TEST_F(MoverUnpins, AnOrderComesBeforeTheRest) {
   ask(1);
   ASSERT_TRUE(run_until([&] { return pins_.unpinned == 2; }));
