@@ -187,7 +187,9 @@ bool unpin_answered(unsigned lane, std::uint32_t request) {
   return page().lanes[lane].unpinned.load(std::memory_order_relaxed) == request;
 }
 
+// The page may be another monitor's since the request was read: its first one has the same number.
 void answer_unpin(unsigned lane, std::uint32_t request) {
+  if (unpin_asked(lane) != request) return;
   page().lanes[lane].unpinned.store(request, std::memory_order_release);
   wake_monitor();
 }

@@ -54,6 +54,7 @@ std::uint64_t host_limit(unsigned lane);
 // The request that the host pool be unpinned while work goes on (abi.h: unpin); 0: there is none.
 std::uint32_t unpin_asked(unsigned lane);
 bool unpin_answered(unsigned lane, std::uint32_t request);
+// Says nothing if it stands no more.
 void answer_unpin(unsigned lane, std::uint32_t request);
 
 // Where what leaves may be parked, and how much of it: `bytes` of 0 is nowhere. Without a monitor

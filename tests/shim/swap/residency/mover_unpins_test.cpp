@@ -1,5 +1,6 @@
 // The host pool is unpinned while the job works, before a move that does not need it.
 #include <cstdio>
+#include <functional>
 #include <vector>
 
 #include "shim/swap/host/pinned_pool.h"
@@ -20,8 +21,9 @@ struct Pins {
   unsigned unpinned = 0;
   unsigned pinned = 0;
   CUresult result = CUDA_SUCCESS;
-  std::vector<unsigned> parts;  // slabs that were unpinned while work was held once
-  bool work_between = true;     // the next one begins another part
+  std::vector<unsigned> parts;           // slabs that were unpinned while work was held once
+  bool work_between = true;              // the next one begins another part
+  std::function<void()> during = [] {};  // after each
 };
 Pins* g_pins = nullptr;
 
@@ -41,6 +43,7 @@ class MoverUnpins : public MoverTest {
       g_pins->work_between = false;
       ++g_pins->parts.back();
       ++g_pins->unpinned;
+      g_pins->during();
       return CUDA_SUCCESS;
     };
     g_driver.cuMemHostRegister_v2 = [](void* at, size_t, unsigned) {
@@ -229,6 +232,20 @@ TEST_F(MoverUnpins, WithoutAMonitorThePoolIsPinnedAgain) {
   monitor_dies();
   run_for(kSecond);
   EXPECT_EQ(pins_.pinned, kSlabs);
+}
+
+TEST_F(MoverUnpins, AnAnswerToTheLastMonitorIsNoneToTheNextOnesFirstRequest) {
+  pins_.during = [this] {
+    if (pins_.unpinned != kSlabs) return;
+    ask(0);
+    page().lanes[0].unpinned.store(abi::kAnswersNone);
+  };
+  ask(1);
+  ASSERT_TRUE(run_until([&] { return pins_.pinned == kSlabs; }));
+  EXPECT_FALSE(has_answered(1));
+  pins_.during = [] {};
+  unpin(1);
+  EXPECT_EQ(pins_.unpinned, 2 * kSlabs);
 }
 
 TEST_F(MoverUnpins, WhoKnowsOfItSaysSoOnEachPage) {
