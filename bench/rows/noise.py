@@ -2,8 +2,9 @@
 does it cost?
 
 The training computes the norms of its gradients itself and smooths what follows from them as the
-monitor does. Then two trainings, one with the option and one without, take turns. Needs two GPUs;
---one-gpu puts both ranks on one, through sockets.
+monitor does. Then two trainings, one with the option and one without, take turns. A rate is that of
+the median step: the host takes CPUs away at times. Needs two GPUs; --one-gpu puts both ranks on
+one, through sockets.
 """
 
 import json
@@ -94,7 +95,8 @@ def cost(rig, report, mode):
     ratios = []
     for turn in range(max(2, int(o.pairs * o.scale))):
         order = ("with", "without") if turn % 2 == 0 else ("without", "with")
-        rate = {name: jobs[name].ask(steps=o.turn_steps, timeout=120)["rate"] for name in order}
+        rate = {name: jobs[name].ask(steps=o.turn_steps, timeout=120)["usual_rate"]
+                for name in order}
         ratios.append(rate["with"] / rate["without"])
     told = settled(rig, f"{mode}-with")
     for job in jobs.values():

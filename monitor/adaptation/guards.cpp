@@ -93,10 +93,10 @@ void add(Restraint& to, const Job& guarded, Measures on) {
   if (on.none()) return;
   const double part = guarded.knobs.guard;
   to.guarded.insert(guarded.key);
-  if (on.has(Measure::kSlices)) bound(to.most_weight, guard::weight_of(part) * weight_of(guarded));
+  if (on.has(Measure::kSlices)) bound(to.most_weight, guard::part_of(part) * weight_of(guarded));
   if (on.has(Measure::kCopies)) to.copies = true;
   if (on.has(Measure::kCeiling) || on.has(Measure::kHold)) {
-    bound(to.ceiling, guard::ceiling_of(part));
+    bound(to.ceiling, guard::part_of(part));
   }
   if (on.has(Measure::kHold)) to.held = true;
 }

@@ -56,9 +56,8 @@ void cap_by_limit(std::vector<Rider>& riders, bool high) {
 // Slices in proportion to the units, `smallest` for the least of those that count.
 struct Scale {
   double us_per_unit = 0;
-  Slices slice(double unit) const {
-    const double us =
-        std::clamp<double>(std::round(unit * us_per_unit), kSmallestSliceUs, kLargestSliceUs);
+  Slices slice(double unit, double smallest = kSmallestSliceUs) const {
+    const double us = std::clamp<double>(std::round(unit * us_per_unit), smallest, kLargestSliceUs);
     return {static_cast<std::uint32_t>(us), static_cast<std::uint32_t>(us)};
   }
 };
@@ -188,8 +187,20 @@ void share_foreseen(Tick& tick) {
   }
 }
 
+// The only one that a guard holds back, if it may have a short slice.
+const Rider* only_restrained(const Tick& tick) {
+  const Rider* out = nullptr;
+  for (const Rider& rider : tick.riders) {
+    if (rider.high || !rider.active || !rider.view->restrained) continue;
+    if (out != nullptr) return nullptr;
+    out = &rider;
+  }
+  return out != nullptr && out->view->compute_groups == 1 ? out : nullptr;
+}
+
 void share_by_weight(Tick& tick) {
-  tick.state.short_holder = 0;
+  const Rider* brief = only_restrained(tick);
+  tick.state.short_holder = brief != nullptr ? brief->view->client : 0;
   tick.state.high.given_us = 0;
   const bool someone =
       any_rider(tick, [](const Rider& rider) { return rider.active && !rider.high; });
@@ -199,10 +210,12 @@ void share_by_weight(Tick& tick) {
   if (competing.count == 0) return;
   const auto is_low = [](const Rider& rider) { return !rider.high; };
   const double cycle = needs_short_slices(tick, is_low) ? kShortCycleUs : kCyclePerClientUs;
-  const Scale scale = fit(cycle * competing.count / competing.sum, competing.least, competing.most,
-                          kSmallestSliceUs);
+  const double smallest = brief != nullptr ? kSmallestRestrainedUs : kSmallestSliceUs;
+  const Scale scale =
+      fit(cycle * competing.count / competing.sum, competing.least, competing.most, smallest);
   for (Rider& rider : tick.riders) {
-    if (!rider.high) rider.plan->slices = scale.slice(rider.unit);
+    if (rider.high) continue;
+    rider.plan->slices = scale.slice(rider.unit, &rider == brief ? smallest : kSmallestSliceUs);
   }
 }
 

@@ -5,12 +5,14 @@
 // another job has grown meanwhile (suspects.h): that one is the interferer. Something is done to
 // one interferer at a time, the mildest first, and each measure is judged by the next two rounds:
 //
-//     kSlices    its weight is so small that it gets half of what may be missing
+//     kSlices    its weight is so small that it gets a quarter of what may be missing
 //     kCopies    the slices of its copy engines are as short as may be
-//     kCeiling   a limit on its part of the GPU's time: what may be missing
+//     kCeiling   a limit on its part of the GPU's time: a quarter of what may be missing
 //     kHold      its gate is closed
 //
-// *May be missing* is kBack of the guard, so that a job that is helped is well within it.
+// *May be missing* is kBack of the guard, so that a job that is helped is well within it. The rest
+// goes to switches, and to the gaps of the guarded job: who fills one keeps the GPU until its slice
+// ends.
 //
 //     phase     what is seen                               → phase     what is done
 //     kQuiet    disturbed                                  → kTrying   the mildest that is possible
@@ -92,9 +94,8 @@ class Measures {
   std::uint8_t bits_ = 0;
 };
 
-// What an interferer's part of the GPU's time may be, and its weight for each of the guarded job's.
-constexpr double ceiling_of(double guard) { return std::max(0.01, kBack * guard); }
-constexpr double weight_of(double guard) { return std::max(0.01, kBack * guard / 2); }
+// What an interferer's part of the GPU's time may be; also its weight for each of the guarded job's.
+constexpr double part_of(double guard) { return std::max(0.005, kBack * guard / 4); }
 
 // A rank of the guarded job: iterations that it has begun since the last look.
 struct Rank {

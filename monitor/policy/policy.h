@@ -60,6 +60,9 @@ inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the 
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
 inline constexpr std::uint32_t kCyclePerClientUs = 25'000;
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
+// Of one that a guard holds back: who fills a gap of another keeps the GPU until its slice ends.
+// Only one of them may be that short.
+inline constexpr std::uint32_t kSmallestRestrainedUs = 100;
 inline constexpr std::uint32_t kShortCycleUs = abi::kDefaultSliceUs;  // around a gang that needs it
 // Of the copies of one whose memory moves: as short as may be where others have short ones, too. Of
 // the one that leaves: whoever maps memory meanwhile waits for about that long at each chunk.
@@ -106,7 +109,8 @@ struct ClientView {
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
   // Of the job, for the sake of a job that guards itself: the limit is of that, its copies' slices
   // are as short as may be, and its gate is closed as if its limit were used up.
-  bool limited_by_guard = false, short_copies = false, held_by_guard = false;
+  // `restrained`: any of this, or a smaller weight.
+  bool limited_by_guard = false, short_copies = false, held_by_guard = false, restrained = false;
   Time deadline{0};  // of the job, on `now`'s clock; 0: none
   // Of the job: its ranks wait for each other on several GPUs; they can be stopped at a cut, and
   // are.

@@ -83,6 +83,7 @@ void restrain(policy::ClientView& view, const Restraint& restraint) {
   const bool lower = restraint.ceiling > 0 && (view.limit == 0 || restraint.ceiling < view.limit);
   if (lower) view.limit = restraint.ceiling;
   view.limited_by_guard = lower || restraint.held;
+  view.restrained = view.limited_by_guard || restraint.copies || restraint.most_weight > 0;
 }
 
 }  // namespace

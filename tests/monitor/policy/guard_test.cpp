@@ -356,10 +356,9 @@ TEST_F(Guard, ShortIterationsAreJudgedTogether) {
 }
 
 TEST_F(Guard, WhatAnInterfererMayHaveFollowsFromTheGuard) {
-  EXPECT_DOUBLE_EQ(ceiling_of(0.05), 0.02);
-  EXPECT_DOUBLE_EQ(weight_of(0.05), 0.01);
-  EXPECT_DOUBLE_EQ(ceiling_of(0.5), 0.2);
-  EXPECT_DOUBLE_EQ(ceiling_of(0.01), 0.01);
+  EXPECT_DOUBLE_EQ(part_of(0.05), 0.005);
+  EXPECT_DOUBLE_EQ(part_of(0.5), 0.05);
+  EXPECT_DOUBLE_EQ(part_of(0.01), 0.005);
 }
 
 }  // namespace

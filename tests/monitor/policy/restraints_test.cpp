@@ -35,6 +35,29 @@ TEST_F(Restraints, ShortCopiesAreAsShortAsMayBe) {
   EXPECT_EQ(plan.clients[0].slices, before.clients[0].slices);
 }
 
+TEST_F(Restraints, TheSlicesOfTheOnlyOneThatIsHeldBackAreShort) {
+  loop[1].weight = 0.005;
+  EXPECT_EQ(work().clients[1].slices.compute_us, kSmallestSliceUs);
+  loop[1].restrained = true;
+  const Plan plan = work();
+  EXPECT_EQ(shorts(plan), 1u);
+  EXPECT_LT(plan.clients[1].slices.compute_us, abi::kShortBelowUs);
+  EXPECT_NEAR(plan.clients[0].slices.compute_us, 2 * kCyclePerClientUs, 500);
+}
+
+TEST_F(Restraints, TheSlicesOfTwoThatAreHeldBackAreNotBothShort) {
+  loop[0].weight = loop[1].weight = 0.005;
+  loop[0].restrained = loop[1].restrained = true;
+  EXPECT_EQ(shorts(work()), 0u);
+}
+
+TEST_F(Restraints, OfOneWithTwoComputeGroupsNoSliceIsShort) {
+  loop[1].weight = 0.005;
+  loop[1].restrained = true;
+  loop[1].compute_groups = 2;
+  EXPECT_EQ(shorts(work()), 0u);
+}
+
 TEST_F(Restraints, ShortCopiesOfTwoJobsAreNotBothShort) {
   loop[0].short_copies = loop[1].short_copies = true;
   EXPECT_EQ(shorts(work()), 1u);

@@ -70,9 +70,10 @@ class GuardedRun {
     const auto answer = state.answers.find(job);
     if (answer == state.answers.end()) return;
     const guard::Measures on = answer->second.on;
-    if (on.has(Measure::kSlices)) view.weight = std::min(view.weight, guard::weight_of(kGuard));
+    view.restrained = !on.none();
+    if (on.has(Measure::kSlices)) view.weight = std::min(view.weight, guard::part_of(kGuard));
     if (on.has(Measure::kCeiling) || on.has(Measure::kHold)) {
-      view.limit = guard::ceiling_of(kGuard);
+      view.limit = guard::part_of(kGuard);
       view.limited_by_guard = true;
     }
     view.held_by_guard = on.has(Measure::kHold);
@@ -120,6 +121,18 @@ TEST_F(SimulatorGuard, AComputeHogIsAnsweredWithinFourIterationsAndTheRateIsBack
   const double beside = static_cast<double>(iterations_between(result.jobs[0], 22, 60)) / 38;
   EXPECT_GE(beside, 0.95 * alone);
   EXPECT_GT(result.jobs[1].gpu_s, 0.5) << "the hog still gets what is left";
+}
+
+// In a gap the hog gets the GPU, and keeps it until its slice ends.
+TEST_F(SimulatorGuard, ByShortSlicesAloneTheRateOfOneWithGapsIsBack) {
+  const JobSpec train = job("normal:training:name=train,gpu_ms=33,cpu_ms=1");
+  const Result result = guarded.run({train, kHog}, 29);
+  const double alone = static_cast<double>(iterations_between(result.jobs[0], 5, 20)) / 15;
+  // Until the measure is taken back for a trial.
+  const double beside = static_cast<double>(iterations_between(result.jobs[0], 21, 29)) / 8;
+  EXPECT_GE(beside / alone, 0.98);
+  ASSERT_EQ(guarded.state.answers.size(), 1u);
+  EXPECT_EQ(guarded.state.answers.begin()->second.on, guard::Measures{Measure::kSlices});
 }
 
 TEST_F(SimulatorGuard, WithoutAGuardTheRateStaysAway) {
