@@ -94,7 +94,7 @@ class Measures {
   std::uint8_t bits_ = 0;
 };
 
-// What an interferer's part of the GPU's time may be; also its weight for each of the guarded job's.
+// An interferer's part of the GPU's time at most, and its weight for each of the guarded job's.
 constexpr double part_of(double guard) { return std::max(0.005, kBack * guard / 4); }
 
 // A rank of the guarded job: iterations that it has begun since the last look.
