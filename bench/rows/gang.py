@@ -13,8 +13,8 @@ from rig.residency import wait_for_pool
 
 TITLE = "A job of two ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
-# About a minute each.
-TRAINING_STEPS, SHARDED_STEPS, TOKENS = 4000, 1500, 25000
+# About a minute for the training, and half a minute each for the others.
+TRAINING_STEPS, SHARDED_STEPS, TOKENS = 4000, 700, 9000
 
 
 def arguments(parser):

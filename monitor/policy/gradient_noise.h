@@ -114,7 +114,7 @@ class Estimator {
   double effective_steps() const;
 
   unsigned ranks_;
-  iterations::Finder finder_{iterations::Weight::kBytes};
+  iterations::Finder finder_;
   std::optional<std::uint32_t> marker_;
   Cadence cadence_;
   std::optional<std::uint64_t> last_marker_;  // its number

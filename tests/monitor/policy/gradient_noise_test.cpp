@@ -157,7 +157,7 @@ TEST(GradientNoise, AMetricIsNotCounted) {
   for (int step = 0; step < 200; ++step) {
     training.add(500, Squares{3, 2});
     training.add(600, Squares{3, 2});
-    if (step % 10 == 0) training.add(7, Squares{1e6, 1e6});
+    if (step % 10 == 0) training.add(77, Squares{1e6, 1e6});
   }
   const auto result = training.estimator.result();
   ASSERT_TRUE(result);
