@@ -50,7 +50,10 @@ std::uint64_t Executor::tend_pool(const Step& step) {
   if (admits(now_.state) && request != 0) return unpin_beside_work(request, step.look_in_ns);
   // To pin a slab takes longer than to come back: while it is away its turn is near.
   const bool may_pin = step.action == Action::kTendPool;
-  return may_pin && (pin_pool() || grow_pool()) ? 0 : step.look_in_ns;
+  const std::uint64_t begun = monotonic_ns();
+  if (!may_pin || !(pin_pool() || grow_pool())) return step.look_in_ns;
+  // The driver keeps launches waiting while it pins. They have as long before the next slab.
+  return monotonic_ns() - begun;
 }
 
 void Executor::unpin_pool() {

@@ -20,6 +20,7 @@ constexpr std::uint64_t kUnpinsIn = 12 * kMs;  // a slab: two of them are a part
 struct Pins {
   unsigned unpinned = 0;
   unsigned pinned = 0;
+  std::uint64_t pins_in = 0;  // a slab
   CUresult result = CUDA_SUCCESS;
   std::vector<unsigned> parts;           // slabs that were unpinned while work was held once
   bool work_between = true;              // the next one begins another part
@@ -47,7 +48,9 @@ class MoverUnpins : public MoverTest {
       return CUDA_SUCCESS;
     };
     g_driver.cuMemHostRegister_v2 = [](void* at, size_t, unsigned) {
-      if (is_of_the_pool(at)) ++g_pins->pinned;
+      if (!is_of_the_pool(at)) return CUDA_SUCCESS;
+      g_mover->now_ns.fetch_add(g_pins->pins_in);
+      ++g_pins->pinned;
       return CUDA_SUCCESS;
     };
     mover_.during_sleep = [this] { pins_.work_between = pins_.work_between || admits(); };
@@ -107,6 +110,17 @@ TEST_F(MoverUnpins, NothingIsPinnedUntilTheMoveHasEndedThenAllIs) {
   run_for(kSecond);
   EXPECT_EQ(pins_.pinned, kSlabs);
   EXPECT_FALSE(pinned_pool::any_unpinned(0));
+}
+
+// The driver keeps launches waiting meanwhile.
+TEST_F(MoverUnpins, LaunchesHaveAsLongBetweenTwoSlabsThatArePinned) {
+  unpin(1);
+  pins_.pins_in = 20 * kMs;
+  ask(0);
+  ASSERT_TRUE(run_until([&] { return pins_.pinned == 1; }));
+  const std::uint64_t then = now();
+  ASSERT_TRUE(run_until([&] { return pins_.pinned == 3; }));
+  EXPECT_GE(now() - then, 4 * pins_.pins_in);
 }
 
 TEST_F(MoverUnpins, TheContextsFindNothingLeftToUnpin) {
