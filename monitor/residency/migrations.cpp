@@ -136,10 +136,11 @@ std::string Migrations::why_no_room(const Job& job, std::size_t from, std::size_
          "larger 'switchyardd --host-pool' may help";
 }
 
-// Its room is kept, but it may have grown, or share memory by now.
+// Its room is kept, but it may have grown, share memory or use another GPU by now.
 std::string Migrations::why_not_now(const Job& job, Time now) {
   const Migration& move = job.migration;
   if (std::string why = why_it_stays(job); !why.empty()) return why;
+  if (!used_gpus(registry_, job).contains(move.from)) return "it uses another GPU by now";
   gpus_.read_credits(move.from);
   std::string why;
   memory_.has_room(job, move.to, gpus_[move.from].account.in_full(job.key), now, why);

@@ -328,6 +328,21 @@ TEST(Migrations, WhatSharesItsMemoryOncePreparedStays) {
   EXPECT_NE(rig.answer().dump().find("ps --memory"), std::string::npos) << rig.answer();
 }
 
+TEST(Migrations, WhoUsesAnotherGpuOncePreparedDoesNotMove) {
+  Prepares rig;
+  rig.migrate();
+  rig.a.shim.swappable(0);
+  rig.a.lane(0).contexts = rig.a.lane(0).compute_groups = 0;
+  rig.a.shim.open_context(1);
+  rig.a.shim.swappable(kGiB, 1);
+  rig.a.shim.memory(1).contexts = abi::kContextsMayLeave;
+  ++rig.a.lane(1).places;
+  rig.pass(milliseconds(50));
+  rig.answers();
+  EXPECT_FALSE(rig.is_held());
+  EXPECT_NE(rig.answer().dump().find("uses another GPU by now"), std::string::npos) << rig.answer();
+}
+
 TEST(Migrations, AProcessThatEndsWhileItPreparesKeepsNoRoom) {
   Prepares rig;
   rig.migrate();
