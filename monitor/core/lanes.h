@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <set>
 
 #include "monitor/core/registry.h"
 
@@ -24,6 +26,22 @@ void for_lanes(const Registry& registry, const Job& job, Each each) {
   for_clients(registry, job, [&](Client& client) {
     for (auto& [lane, state] : client.lanes) each(client, lane, state);
   });
+}
+
+// Each of these that has a context.
+template <typename Each>
+void for_contexts(const Registry& registry, const Job& job, Each each) {
+  for_lanes(registry, job, [&](Client& client, unsigned lane, Client::Lane& state) {
+    if (client.page->report(lane).has_context()) each(client, lane, state);
+  });
+}
+
+// The GPUs where it has one.
+inline std::set<std::size_t> used_gpus(const Registry& registry, const Job& job) {
+  std::set<std::size_t> out;
+  for_contexts(registry, job,
+               [&](const Client&, unsigned, const Client::Lane& state) { out.insert(state.gpu); });
+  return out;
 }
 
 // Whether `holds` does for every lane of the job's clients.

@@ -43,8 +43,7 @@ std::string why_contexts_stay(const Client& client, const MemoryReport& memory) 
 std::string why_contexts_stay(const Registry& registry, const Job& job) {
   if (gangs::is_gang(registry, job)) return "its ranks share memory through NCCL";
   std::string why;
-  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
-    if (!client.page->report(lane).has_context()) return;
+  for_contexts(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
     const std::string here = why_contexts_stay(client, client.page->memory(lane));
     if (!here.empty()) why = here;
   });

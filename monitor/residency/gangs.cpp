@@ -191,8 +191,7 @@ bool is_unseen(const Registry& registry, const Job& job) {
                                Stays::kMulticast};
   std::set<std::size_t> gpus;
   bool shares = false;
-  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
-    if (!client.page->report(lane).has_context()) return;
+  for_contexts(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
     gpus.insert(state.gpu);
     const MemoryReport memory = client.page->memory(lane);
     for (const Stays why : kShared) {
