@@ -4,7 +4,6 @@
 
 #include "monitor/adaptation/reader.h"
 #include "monitor/core/lanes.h"
-#include "monitor/statistics/usage.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -22,15 +21,7 @@ std::uint64_t launched_by(const Registry& registry, const Job& job) {
 // Its collectives wait for something that no slice can change. A limit opens and closes the gates
 // many times in a window, so windows stand across that.
 bool stands_still(const Registry& registry, const Job& job) {
-  if (job.restraint.held) return true;
-  if (!is_held(registry, job)) return false;
-  bool out = false;
-  for_clients(registry, job, [&](const Client& client) {
-    const stalls::Hold hold = hold_of(registry, job, client);
-    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn &&
-                  hold != stalls::Hold::kLimit && hold != stalls::Hold::kGuard);
-  });
-  return out;
+  return job.restraint.held || is_held_beyond_gates(registry, job);
 }
 
 void log(const Job& job, const gang_slices::State& state, double expected) {

@@ -192,7 +192,7 @@ guard::Look Guards::look_of(const Job& job, Time now) {
     if (!begun) return;
     out.ranks.push_back({client.id, begun->marker, begun->broken, std::move(begun->at)});
   });
-  const std::set<std::size_t> gpus = gpus_of(registry_, job);
+  const std::set<std::size_t> gpus = used_gpus(registry_, job);
   for (const auto& [key, other] : registry_.jobs()) {
     if (key == job.key) continue;
     if (is_on(registry_, other, gpus)) out.others[key] = other_of(job, other, gpus);

@@ -1,36 +1,44 @@
 #include "monitor/adaptation/reader.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "monitor/core/lanes.h"
 #include "monitor/statistics/usage.h"
 
 namespace switchyard::monitor {
 
-std::set<std::size_t> gpus_of(const Registry& registry, const Job& job) {
-  std::set<std::size_t> out;
-  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-    if (lane.last.has_context()) out.insert(lane.gpu);
-  });
-  return out;
-}
-
 bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus) {
-  const auto theirs = gpus_of(registry, job);
+  const auto theirs = used_gpus(registry, job);
   return std::any_of(gpus.begin(), gpus.end(),
                      [&](std::size_t gpu) { return theirs.contains(gpu); });
 }
 
-bool is_held(const Registry& registry, const Job& job) {
+namespace {
+
+bool is_held_but_for(const Registry& registry, const Job& job,
+                     std::initializer_list<stalls::Hold> ignored) {
   const GangHold::Stage stage = job.gang.stage;
   // Its ranks are stopped for another's turn.
   if (stage == GangHold::Stage::kTurnEnds || stage == GangHold::Stage::kTurnEnded) return false;
   bool out = false;
   for_clients(registry, job, [&](const Client& client) {
     const stalls::Hold hold = hold_of(registry, job, client);
-    out = out || (hold != stalls::Hold::kNone && hold != stalls::Hold::kTurn);
+    out = out || (hold != stalls::Hold::kNone &&
+                  std::find(ignored.begin(), ignored.end(), hold) == ignored.end());
   });
   return out;
+}
+
+}  // namespace
+
+bool is_held(const Registry& registry, const Job& job) {
+  return is_held_but_for(registry, job, {stalls::Hold::kTurn});
+}
+
+bool is_held_beyond_gates(const Registry& registry, const Job& job) {
+  return is_held_but_for(registry, job,
+                         {stalls::Hold::kTurn, stalls::Hold::kLimit, stalls::Hold::kGuard});
 }
 
 std::optional<IterationReader::Begun> IterationReader::read(Progress& progress,

@@ -14,12 +14,13 @@
 
 namespace switchyard::monitor {
 
-// Where it has a context, and whether that is on one of these.
-std::set<std::size_t> gpus_of(const Registry& registry, const Job& job);
+// Whether it has a context on one of these.
 bool is_on(const Registry& registry, const Job& job, const std::set<std::size_t>& gpus);
 
-// Its iterations say nothing now: something holds it, but the turns that jobs take.
+// Something holds it, but the turns that jobs take: its iterations say nothing now.
 bool is_held(const Registry& registry, const Job& job);
+// Likewise, but for all gates that close for a time: a limit's and a guard's as well.
+bool is_held_beyond_gates(const Registry& registry, const Job& job);
 
 class IterationReader {
  public:

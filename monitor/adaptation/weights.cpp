@@ -7,7 +7,7 @@
 namespace switchyard::monitor {
 
 bool Weights::is_contended(const Job& job) const {
-  const std::set<std::size_t> gpus = gpus_of(registry_, job);
+  const std::set<std::size_t> gpus = used_gpus(registry_, job);
   bool contended = false;
   for (const auto& [key, other] : registry_.jobs()) {
     if (key == job.key) continue;
