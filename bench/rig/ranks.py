@@ -83,8 +83,8 @@ def step_rates(job, spans):
 
 
 def rate_of_whole(stamps, begin, end):
-    """Of the times between two stamps, those that lie inside. Of one that goes on after the end
-    nobody knows how much was done before, and what is changed at the end changes the rate."""
+    """Stretches per second, by those that lie wholly between `begin` and `end`. A stretch that goes
+    on after the end does not tell how much of it was done before."""
     inside = [stamp for stamp in stamps if begin <= stamp <= end]
     if len(inside) < 2:
         return rate_between({"completions": stamps, "begun": stamps[0]}, begin, end)

@@ -64,7 +64,7 @@ class GpuAccounts {
   // Reads what a GPU's clients show of their credit, and of what is away, into its account.
   void read_credits(std::size_t gpu);
 
-  // True: on each GPU the account counts only what is there of the job. False: it counts all.
+  // Whether the accounts count only the job's memory that is on the GPU, or all of its memory.
   void set_released(JobKey job, bool released);
 
   // Pinned memory of the host for what is swapped out, of all GPUs together.

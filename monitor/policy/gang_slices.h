@@ -55,7 +55,7 @@ struct State {
 // `launched`: collectives that the gang has launched so far. True: the phase is another one.
 bool next(State& state, std::uint64_t launched, Time now);
 
-// Something holds the gang: what comes meanwhile says nothing of slices.
+// The gang is held. Its rate says nothing about slices until it goes on.
 void interrupt(State& state);
 
 }  // namespace switchyard::monitor::gang_slices

@@ -7,9 +7,8 @@
 // then those that nothing is in are given back (pool_shrinking.h).
 //
 // A checkpoint of the process (checkpoint/checkpoint.h) would unpin and pin all of it while nothing
-// else goes on. So the slabs are unpinned before, some of them while the job still works
-// (abi.h: unpin), and each is pinned again where a copy needs it,
-// while the copies of the one before still run.
+// else goes on. So the slabs are unpinned before, some of them while the job still works (abi.h:
+// unpin). Each is pinned again where a copy needs it, while the copies of the one before still run.
 //
 // No slab is made beyond what the monitor allows (abi.h: host_limit_bytes), nor beyond what the
 // machine and this process's own cgroup have to spare: the host's out-of-memory killer takes whole
