@@ -72,6 +72,12 @@ def rate_at(rig, job, weight):
     return rate
 
 
+def smallest_within(rates):
+    """The smallest weight that gives nearly the best rate. Larger ones may give less."""
+    best = max(median(each) for each in rates.values())
+    return min(weight for weight, each in rates.items() if median(each) >= (1 - WITHIN) * best)
+
+
 def judge(report, rates, weight, ratios, seconds):
     best = max(median(each) for each in rates.values())
     for each, both in rates.items():
@@ -81,12 +87,7 @@ def judge(report, rates, weight, ratios, seconds):
     report.at_least("weight that was found, over the sweep's best in turns", median(ratios),
                     1 - WITHIN)
     report.note("  spread", f"{min(ratios):.3f} .. {max(ratios):.3f}")
-    # From which on every weight gives it.
-    smallest = max(rates)
-    for each in sorted(rates, reverse=True):
-        if median(rates[each]) < (1 - WITHIN) * best:
-            break
-        smallest = each
+    smallest = smallest_within(rates)
     levels = 2 * math.log2(weight / smallest)
     report.judge("weight that was found", f"{weight:.3g}",
                  f"about {smallest:g}, the sweep's smallest", abs(levels) <= 2)

@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 
 from rig.ranks import rate_of_whole  # noqa: E402
 from rig.report import Report, interval, stretches, tail, tail_ratio  # noqa: E402
-from rows import ddp_shares, latency, shares  # noqa: E402
+from rows import ddp_shares, latency, provision, shares  # noqa: E402
 
 
 def queue(seed, requests, added):
@@ -74,6 +74,15 @@ class StepRate(unittest.TestCase):
     def test_of_a_slow_one_what_is_known_beside_the_window_counts(self):
         stamps = every_twentieth(-5, 2, 20, 2)
         self.assertAlmostEqual(20 * rate_of_whole(stamps, 0, 6), 2)
+
+
+class SmallestWeight(unittest.TestCase):
+    def test_larger_weights_that_give_less_do_not_count(self):
+        rates = {0.5: [78, 79], 1: [99, 98], 2: [100, 100], 4: [97, 96], 8: [94, 94]}
+        self.assertEqual(provision.smallest_within(rates), 1)
+
+    def test_it_is_the_first_of_those_that_give_the_same(self):
+        self.assertEqual(provision.smallest_within({0.25: [50], 0.5: [100], 1: [100]}), 0.5)
 
 
 class Verdict(unittest.TestCase):
