@@ -24,6 +24,13 @@ Presence presence(const ClientState& state, const ClientView& view) {
   return {state.was_busy, state.busy};
 }
 
+// What one of those that are there has of the time; `sum`: of all their slices. Below a guard's
+// ceiling that is all of it: in the gaps of others it has more than its slices say, and what it
+// costs the guarded job beyond them cannot be seen.
+double part_of_time(const Rider& rider, double mine, double sum) {
+  return rider.view->limited_by_guard ? 1 : mine / sum;
+}
+
 double slice_us(const Rider& rider) {
   const std::uint32_t us = rider.state->slices.compute_us;
   return (us != 0 && rider.view->sliceable ? us : abi::kDefaultSliceUs) *
@@ -44,15 +51,15 @@ void account(const std::vector<Rider>& everybody, double dt_ns) {
     ClientState& state = *rider.state;
     const double mine = slice_us(rider);
     const Presence there = presence(state, *rider.view);
-    state.had_ns = (there.early ? dt_ns / 2 * mine / early_sum : 0) +
-                   (there.late ? dt_ns / 2 * mine / late_sum : 0);
+    state.had_ns = (there.early ? dt_ns / 2 * part_of_time(rider, mine, early_sum) : 0) +
+                   (there.late ? dt_ns / 2 * part_of_time(rider, mine, late_sum) : 0);
     if (!state.closed) {
       state.unproven_ns = 0;
     } else if (there.early) {
       // A kernel that outlived the gate's closing has just ended: all the time was its own.
       state.had_ns += std::exchange(state.unproven_ns, 0);
     } else if (rider.view->busy) {
-      state.unproven_ns += dt_ns * mine / (late_sum + mine);
+      state.unproven_ns += dt_ns * part_of_time(rider, mine, late_sum + mine);
     }
     if (!state.watched || dt_ns <= 0) {
       if (!state.watched) state.share = -1;

@@ -71,6 +71,23 @@ TEST_F(Restraints, ACeilingOfAGuardSaysSo) {
   EXPECT_TRUE(closes(abi::kClosedByGuard));
 }
 
+// By its slices it has a tenth of the time in which both work.
+TEST_F(Restraints, BelowACeilingOfAGuardAllTheTimeOfItsWorkCounts) {
+  loop[0].busy = loop[1].busy = true;
+  loop[1].limit = 0.1;
+  const auto open = [this] {
+    int out = 0;
+    for (int i = 0; i < 1000; ++i) {
+      ++loop[1].progress;
+      out += closed() == 0 ? 1 : 0;
+    }
+    return out;
+  };
+  EXPECT_GT(open(), 500);
+  loop[1].limited_by_guard = true;
+  EXPECT_LT(open(), 150);
+}
+
 TEST_F(Restraints, AHoldLastsAndEndsAtOnce) {
   loop[1].limit = 0.1;
   loop[1].busy = loop[1].limited_by_guard = true;
