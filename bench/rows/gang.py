@@ -57,13 +57,22 @@ def copied_out(rig, name):
     return sum(gpu["swap_moved_out_bytes"] for gpu in rig.job(name)["gpus"])
 
 
-def judge_speed(rig, report, swaps, copied):
-    """The seconds are those of the command, the drain and its start with them."""
+def seconds_out(pairs):
+    return median([out["seconds"] for out, _ in pairs])
+
+
+def judge_speed(rig, report, pauses, swaps, copied):
+    """A swap-out does all that a pause does, until the ranks stand. Then it copies and releases."""
     each = copied / len(swaps) / ranks.RANKS
-    speed = each / median([out["seconds"] for out, _ in swaps]) / 1e9
+    speed = each / (seconds_out(swaps) - seconds_out(pauses)) / 1e9
+    report.note("swap-out, s, median", f"{seconds_out(swaps):.3f}",
+                f"{each / seconds_out(swaps) / 1e9:.1f} GB/s by the whole command")
     report.note("swap-out, GiB copied of each rank, mean", f"{each / (1 << 30):.2f}")
-    if rig.options.one_gpu:
-        report.note("swap-out, GB/s of each rank", f"{speed:.1f}", "they share one link")
+    why = ("they share one link" if rig.options.one_gpu else
+           "little changes between two swap-outs" if rig.options.fsdp or rig.options.generation
+           else None)
+    if why:
+        report.note("swap-out, GB/s of each rank", f"{speed:.1f}", why)
     else:
         report.at_least("swap-out, GB/s of each GPU", speed, LEAST_GB_S, "{:.1f}")
 
@@ -84,10 +93,10 @@ def run(rig, report: Report):
         good = sum(out["status"] == back["status"] == 0 for out, back in pairs)
         report.judge(f"{what} that succeeded", f"{good} of {len(pairs)}", f"all {o.times}",
                      good == o.times)
-    report.note("pause, s, median", f"{median([out['seconds'] for out, _ in pauses]):.3f}")
+    report.note("pause, s, median", f"{seconds_out(pauses):.3f}")
     report.at_most("resume, s, median", median([back["seconds"] for _, back in pauses]),
                    MOST_RESUME_S)
-    judge_speed(rig, report, swaps, copied)
+    judge_speed(rig, report, pauses, swaps, copied)
     report.judge(f"{'tokens' if o.generation else 'losses'} and ballast of each rank",
                  f"{len(pauses) + len(swaps)} disturbances",
                  "as in an undisturbed run", disturbed["values"] == alone["values"])

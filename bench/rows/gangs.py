@@ -132,6 +132,8 @@ def in_turns(rig, report, alone):
     first = min(result["stamps"][-1] for result in results.values())
     last = max(result["stamps"][-1] for result in results.values())
     begun = min(result["stamps"][0] for result in results.values())
+    report.keep(alone=alone["stamps"],
+                in_turns={name: result["stamps"] for name, result in results.items()})
     report.judge("seconds in which both trained", f"{first - ready:.1f}", "some", first > ready)
     if first > ready:
         gap = max(longest_gap(result["stamps"], ready, first) for result in results.values())
