@@ -67,12 +67,13 @@
 //
 //     monitor: machine_uuid ; shall_be_on = i + 1 ; limited = 1          client: uuid ; places += 1
 //
-// No host memory of the process is pinned while its contexts are away. Where the memory does not go
-// by the host, the monitor says before the move that the host pool may be unpinned: work goes on,
-// held for a few milliseconds at a time. The client answers when that is done, or cannot be. It
-// pins nothing between moves until the word is 0 again.
+// No host memory of the process is pinned while its contexts are away. So the monitor says before
+// the move that the host pool may be unpinned: work goes on, held for a few milliseconds at a time.
+// Where the memory goes by the host, it is copied there before (precopy). What has changed since is
+// copied again in the move. The client answers when that is done, or cannot be. It pins nothing
+// between moves until the word is 0 again.
 //
-//     monitor: unpin = n ; limited = kContextsToo ... unpin = 0          client: unpinned = n
+//     monitor: precopy, unpin = n ; limited = kContextsToo ... unpin = 0 client: unpinned = n
 //
 // Parking: what leaves may go to a GPU beside this one instead of the host, as far as the monitor
 // says: park_bytes is counted in that GPU's account before the client sees it. The monitor lowers
@@ -242,7 +243,8 @@ struct alignas(64) Lane {
   // GPU i of the machine, in lane i, whatever GPU that lane is of; zeroes: there is no GPU i.
   Word64 machine_uuid[2];
   Word32 unpin;  // the host pool may be unpinned: the number of this request; 0: pinned again
-  std::uint8_t reserved_monitor[4];
+  // 1: the memory goes by the host, so it is copied there before that; stored before `unpin`
+  Word32 precopy;
 
   // --- both, by compare-exchange ---
   alignas(64) Word64 credit_bytes;
@@ -260,9 +262,10 @@ struct alignas(64) Lane {
   // GPU, and inside the GPU. Without copies in graphs and by kernels. Sets move nothing.
   Word64 link_bytes;
   Word64 device_bytes;
-  Word32 unpinned;  // the `unpin` that is done, as far as it can be; kAnswersNone; 0: the library
-                    // doesn't know of it
-  std::uint8_t reserved_hot[12];
+  Word32 unpinned;   // the `unpin` that is done, as far as it can be; kAnswersNone; 0: the library
+                     // doesn't know of it
+  Word32 precopies;  // 1: it knows of `precopy`
+  std::uint8_t reserved_hot[8];
 
   // --- client → monitor, cold ---
   alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1

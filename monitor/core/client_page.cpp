@@ -297,12 +297,17 @@ void ClientPage::write_place(unsigned at, const std::vector<std::array<std::uint
                              std::memory_order_release);
 }
 
-void ClientPage::write_unpin(unsigned at, std::uint32_t number) {
+void ClientPage::write_unpin(unsigned at, std::uint32_t number, bool precopy) {
+  lane(at).precopy.store(precopy ? 1 : 0, std::memory_order_relaxed);
   lane(at).unpin.store(number, std::memory_order_release);
 }
 
 std::uint32_t ClientPage::unpinned(unsigned at) const {
   return lane(at).unpinned.load(std::memory_order_acquire);
+}
+
+bool ClientPage::precopies(unsigned at) const {
+  return lane(at).precopies.load(std::memory_order_relaxed) == 1;
 }
 
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {

@@ -254,10 +254,12 @@ class ClientPage {
   // contexts come back. Write it before the order that brings them.
   void write_place(unsigned lane, const std::vector<std::array<std::uint8_t, 16>>& machine,
                    std::size_t shall_be_on);
-  // Its host pool may be unpinned while it works (abi.h: unpin); 0: it is pinned again.
-  void write_unpin(unsigned lane, std::uint32_t number);
+  // Its host pool may be unpinned while it works (abi.h: unpin); 0: it is pinned again. `precopy`:
+  // its memory is copied there before.
+  void write_unpin(unsigned lane, std::uint32_t number, bool precopy = false);
   // The request that it has answered; 0: its library knows of none.
   std::uint32_t unpinned(unsigned lane) const;
+  bool precopies(unsigned lane) const;
   // Stores the bound before the word that puts it in force.
   void write_residency(unsigned lane, const ResidencyOrder& order);
 

@@ -1,15 +1,16 @@
 // How a job comes from one GPU to another: the rules alone.
 //
-// Concept. The host pool of a process whose memory stays behind is unpinned first, while the job
-// works. All memory of the job leaves to the host, or stays behind without it. Then its contexts
-// leave, and it uses no GPU (job_residency.h, reason kMove). Each of its processes is told on which
-// GPU it shall be, and brings its contexts back there. Then the memory comes. What fails on the way
-// leads back: each process that the driver does not restore on the other GPU is where it was, and
-// those that are there leave once more. The executor (residency/migrations.h) looks, does the
-// actions, and keeps room for the job on both GPUs until the end.
+// Concept. The host pool of a process is unpinned first, while the job works. What goes by the
+// host is copied there before. All memory of the job leaves to the host, or stays behind without
+// it. Then its contexts leave, and it uses no GPU (job_residency.h, reason kMove). Each of its
+// processes is told on which GPU it shall be, and brings its contexts back there. Then the memory
+// comes. What fails on the way leads back: each process that the driver does not restore on the
+// other GPU is where it was, and those that are there leave once more. The executor
+// (residency/migrations.h) looks, does the actions, and keeps room for the job on both GPUs until
+// the end.
 //
 //     stage      seen                                       → stage            action
-//     Idle       asked, and some host pool is not needed    → Preparing        Prepare
+//     Idle       asked, and some host pool can be unpinned  → Preparing        Prepare
 //                asked                                      → Leaving          Leave
 //     Preparing  all have prepared                          → Leaving          Leave
 //                it is held or leaves for another reason    → Leaving          Leave
@@ -79,15 +80,16 @@ struct Step {
   Action action = Action::kNothing;
 };
 
-// 44 GiB are unpinned in 0.8 s. Between its parts work has as long, and each begins with a drain.
-inline constexpr Time kPreparesWithin = std::chrono::seconds(10);
+// 44 GiB are copied in 0.9 s, and unpinned in 0.8 s. Between its parts work has as long, and each
+// begins with a drain.
+inline constexpr Time kPreparesWithin = std::chrono::seconds(20);
 // A restore takes less than a second for each gigabyte that could not be swapped out.
 inline constexpr Time kLandsWithin = std::chrono::seconds(30);
 inline constexpr Time kFindsRoomWithin = std::chrono::seconds(10);
 
 inline bool is_under_way(const State& state) { return state.stage != Stage::kIdle; }
 
-// Somebody asks for it. `prepares`: some host pool is not needed. pre: none is under way.
+// Somebody asks for it. `prepares`: some host pool can be unpinned. pre: none is under way.
 Step begin(bool prepares, Time now);
 // Whether it leaves now, unless something speaks against that. pre: it is in Preparing.
 bool leaves_now(const State& state, const Seen& seen, Time now);

@@ -49,16 +49,18 @@ Migrations::Migrations(Registry& registry, GpuAccounts& gpus, MemoryBroker& memo
                        SliceController& slices)
     : registry_(registry), gpus_(gpus), memory_(memory), slices_(slices) {}
 
-// Memory that goes by the host needs the pool pinned, and so does all that is away.
+// All that is away needs its pool pinned, and so does what goes by the host without a copy before.
+// Of a job that takes turns something is away most of the time.
 template <typename Each>
 void Migrations::for_spare_pools(Job& job, Each each) {
-  if (is_held(job)) return;
+  if (is_held(job) || job.knobs.oversubscribe) return;
   for_contexts(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     const ResidencyReport said = client.page->residency(lane);
     const bool knows = client.page->unpinned(lane) != 0;
+    const bool stays = parking::may_keep(job, {client, lane});
     if (knows && said.host_bytes != 0 && said.resident() &&
-        parking::may_keep(job, {client, lane})) {
-      each(client, lane, state);
+        (stays || client.page->precopies(lane))) {
+      each(client, lane, state, !stays);
     }
   });
 }
@@ -69,7 +71,7 @@ void Migrations::begin(Job& job, std::size_t to, Time now) {
                gpus_[to].info.index);
   job.migration = {{}, from, to, "", kOk};
   bool spare = false;
-  for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&) { spare = true; });
+  for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&, bool) { spare = true; });
   const migration::Step step = migration::begin(spare, now);
   job.migration.state = step.to;
   keep_room(job);
@@ -169,7 +171,7 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
 
 void Migrations::note_prepared(const Job& job, const migration::Seen& seen, Time now) const {
   spdlog::info("job '{}' {} its host memory before it is held, in {:.3f} s", job.name,
-               seen.prepares ? "has not unpinned all of" : "has unpinned",
+               seen.prepares ? "has not prepared all of" : "has prepared",
                seconds(now - job.migration.state.since));
 }
 
@@ -193,9 +195,9 @@ void Migrations::act(Job& job, migration::Action action, Time now) {
 void Migrations::prepare(Job& job) {
   // Neither "none" nor "not yet answered".
   unpin_ = unpin_ + 1 < abi::kAnswersNone ? unpin_ + 1 : 1;
-  for_spare_pools(job, [&](Client& client, unsigned lane, Client::Lane& state) {
+  for_spare_pools(job, [&](Client& client, unsigned lane, Client::Lane& state, bool precopy) {
     state.unpin = unpin_;
-    client.page->write_unpin(lane, state.unpin);
+    client.page->write_unpin(lane, state.unpin, precopy);
     client.page->ring();
   });
 }

@@ -5,8 +5,9 @@
 // each process where it shall be, and counts it there. On both GPUs room is kept for the job until
 // the end, so that it can go back at any time.
 //
-// Before the job is held, the host pools that the move does not need are unpinned (abi.h: unpin).
-// What grew meanwhile is looked at once more. It is the same move without that, only slower.
+// Before the job is held, its host pools are unpinned (abi.h: unpin). What goes by the host is
+// copied there before (precopy). What grew meanwhile is looked at once more. It is the same move
+// without that, only slower.
 //
 // A process that moves exchanges the two GPUs: if it sees both, each of its lanes is of the other
 // one from then on. What it says of that is believed only if it was told so, and only of these two.
@@ -42,7 +43,8 @@ class Migrations {
   std::string why_no_room(const Job& job, std::size_t from, std::size_t to, Time now);
   // Why what has changed while it prepared speaks against it; empty: it can go.
   std::string why_not_now(const Job& job, Time now);
-  // Which host pools are not needed: `each` is called with those.
+  // Which host pools can be unpinned before: `each` is called with those, and with whether their
+  // memory is copied there first.
   template <typename Each>
   void for_spare_pools(Job& job, Each each);
   migration::Seen see(const Job& job) const;

@@ -227,7 +227,6 @@ bool Executor::has_host_room(std::uint64_t bytes) const {
 }
 
 bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) const {
-  while (pinned_pool::pin_next(lane_)) continue;
   // The limit may fall meanwhile.
   while (pinned_pool::free_bytes(lane_) + kept < bytes + spare_) {
     if (!pinned_pool::grow(lane_, residency_page::host_limit(lane_))) return false;

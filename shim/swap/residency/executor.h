@@ -24,11 +24,13 @@ namespace switchyard::shim::swap::residency {
 // Work is not held in time.
 inline constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
-// Of the host pool, while work goes on.
+// Of the host pool, while work goes on, and what is copied there before.
 struct Unpinning {
   std::uint32_t request = 0;  // the one that the rest belongs to
   std::uint64_t begun_ns = 0;
   std::uint64_t not_before_ns = 0;  // the next part
+  CUdeviceptr below = 0;            // what is below this address is to be copied; 0: nothing
+  std::uint64_t copied = 0;
   std::uint64_t bytes = 0;
   std::uint64_t held_ns = 0;  // for which nothing was on the GPU
   unsigned parts = 0;
@@ -98,6 +100,7 @@ class Executor {
   // The same beside work, before it is held for the move. In how many nanoseconds it goes on.
   std::uint64_t unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns);
   void begin_unpinning(std::uint32_t request);
+  void precopy_until(std::uint64_t end_ns);
   void end_unpinning(const char* how);
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
   // process before it lets go of host memory, work is held as for a move.

@@ -23,9 +23,11 @@ constexpr std::uint64_t kShrinkNs = 100 * kMs;
 constexpr std::uint64_t kShrinkAwayNs = 20 * kMs;
 constexpr std::uint64_t kShrinkPart = 20;
 constexpr std::uint64_t kShrinkRestNs = 10'000 * kMs;  // after nothing could be given back
-// A part of unpinning takes as long as its drain did, within these: a slab takes 4 ms.
+// A part of unpinning, or of what is copied before, takes as long as its drain did, within these: a
+// slab takes 4 ms.
 constexpr std::uint64_t kUnpinNs = 20 * kMs;
 constexpr std::uint64_t kLongestUnpinNs = 100 * kMs;
+constexpr std::uint64_t kPrecopied = 512ull << 20;  // between two looks at the clock: 10 ms
 
 unsigned long long us(std::uint64_t ns) { return ns / 1000; }
 unsigned long long mib(std::uint64_t bytes) { return bytes >> 20; }
@@ -71,6 +73,20 @@ void Executor::unpin_pool() {
 void Executor::begin_unpinning(std::uint32_t request) {
   if (unpinning_.request == request) return;
   unpinning_ = {.request = request, .begun_ns = monotonic_ns()};
+  if (residency_page::precopy_asked(lane_)) unpinning_.below = UINT64_MAX;
+}
+
+// Work writes on what has been copied. The move finds that by the digests.
+void Executor::precopy_until(std::uint64_t end_ns) {
+  Moved done;
+  {
+    const ChunksLock held;
+    while (unpinning_.below != 0 && monotonic_ns() < end_ns) {
+      done.copied += precopy(lane_, unpinning_.below, kPrecopied).copied;
+    }
+  }
+  residency_page::count_out(lane_, done);
+  unpinning_.copied += done.copied;
 }
 
 // The driver waits for all work of the process, without a limit, before it unpins. So work is held
@@ -80,6 +96,8 @@ std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t l
   begin_unpinning(request);
   const std::uint64_t begun = monotonic_ns();
   if (begun < unpinning_.not_before_ns) return unpinning_.not_before_ns - begun;
+  // Room for all copies is found before work is held for them.
+  if (unpinning_.below != 0 && grow_pool()) return monotonic_ns() - begun;
   // It makes no steps that this could spare, and its accepted work may stand before a gate.
   if (!admission::is_open(lane_) || paused().paused || !context_.enter(lane_)) {
     end_unpinning("is held");
@@ -90,7 +108,9 @@ std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t l
   Unpinned part{.all = true};
   if (drained) {
     const std::uint64_t most = std::clamp(held - begun, kUnpinNs, kLongestUnpinNs);
-    part = unpin_spare(lane_, held + most);
+    const bool copies = unpinning_.below != 0;
+    precopy_until(held + most);
+    part = copies ? Unpinned{} : unpin_spare(lane_, held + most);
   }
   admission::open(lane_);
   const std::uint64_t now = monotonic_ns();
@@ -105,10 +125,11 @@ std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t l
 void Executor::end_unpinning(const char* how) {
   residency_page::answer_unpin(lane_, unpinning_.request);
   log_line(Level::kInfo,
-           "host memory of GPU %u: %llu MiB of %llu unpinned beside work in %llu us, of which %llu "
-           "in %u parts without work; work %s",
-           lane_, mib(unpinning_.bytes), mib(pinned_pool::pinned_bytes(lane_)),
-           us(monotonic_ns() - unpinning_.begun_ns), us(unpinning_.held_ns), unpinning_.parts, how);
+           "host memory of GPU %u: %llu MiB copied to it, %llu MiB of %llu unpinned beside work in "
+           "%llu us, of which %llu in %u parts without work; work %s",
+           lane_, mib(unpinning_.copied), mib(unpinning_.bytes),
+           mib(pinned_pool::pinned_bytes(lane_)), us(monotonic_ns() - unpinning_.begun_ns),
+           us(unpinning_.held_ns), unpinning_.parts, how);
   unpinning_ = {};  // another monitor may begin with the same number
 }
 

@@ -100,6 +100,7 @@ void choose_swappable(unsigned gpus) {
         std::memory_order_relaxed);
     page().lanes[lane].places.store(checkpoint::has_pairs() ? 1 : 0, std::memory_order_relaxed);
     page().lanes[lane].unpinned.store(abi::kAnswersNone, std::memory_order_relaxed);
+    page().lanes[lane].precopies.store(1, std::memory_order_relaxed);
   }
   process().swappable.store(gpus, std::memory_order_release);
   for (unsigned lane = 0; lane < gpus; ++lane) {
@@ -181,6 +182,10 @@ std::uint64_t host_limit(unsigned lane) {
 
 std::uint32_t unpin_asked(unsigned lane) {
   return monitored() ? page().lanes[lane].unpin.load(std::memory_order_acquire) : 0;
+}
+
+bool precopy_asked(unsigned lane) {
+  return page().lanes[lane].precopy.load(std::memory_order_relaxed) != 0;
 }
 
 bool unpin_answered(unsigned lane, std::uint32_t request) {
@@ -286,6 +291,7 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(to.park_only, from.park_only);
   write_bytes(lane, fresh);
   fresh.lanes[lane].unpinned.store(abi::kAnswersNone, std::memory_order_relaxed);
+  fresh.lanes[lane].precopies.store(1, std::memory_order_relaxed);
   fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
 }
 

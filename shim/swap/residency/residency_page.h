@@ -53,6 +53,8 @@ std::uint64_t host_limit(unsigned lane);
 
 // The request that the host pool be unpinned while work goes on (abi.h: unpin); 0: there is none.
 std::uint32_t unpin_asked(unsigned lane);
+// Whether what is on the GPU is copied to the host before that.
+bool precopy_asked(unsigned lane);
 bool unpin_answered(unsigned lane, std::uint32_t request);
 // Says nothing if it stands no more.
 void answer_unpin(unsigned lane, std::uint32_t request);

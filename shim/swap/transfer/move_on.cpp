@@ -22,6 +22,7 @@ class MoveOn {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
+    pinned_pool::pin_for_copy(flight.to);
     CUdeviceptr from = 0;
     CUresult result = parking::reach(chunk.parked, from);
     if (result == CUDA_SUCCESS) {

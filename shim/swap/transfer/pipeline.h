@@ -13,8 +13,10 @@
 // chunk's own memory is given up after the last copy: copies over the link and the calls that give
 // memory back slow each other down. On the way back the slabs stay until the work has gone on
 // (parking::sweep). Chunks that must leave the other GPU move on to the host, while the rest of the
-// process stays held. While contexts go to another GPU, chunks may stay on the old one without a
-// copy until they follow (keep.cpp).
+// process stays held. Before contexts go to another GPU, chunks may be copied to the host while
+// they stay (precopy()): then only those that have changed since are copied in the move. While
+// contexts go to another GPU, chunks may stay on the old one without a copy until they follow
+// (keep.cpp).
 //
 // What another job hands over comes first, in that job's memory (handover.h); the rest is made
 // anew.
@@ -66,9 +68,15 @@ inline bool parks_nothing(unsigned, std::uint64_t) { return false; }
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
                MayPark may_park = parks_nothing);
 
-// The same without a copy: the memory stays where it is, as far as `may_keep` lets it, and the
-// process keeps it (parking.h). What can't be kept is on the device as before, and `unparked` says
-// why. pre: as above, and nobody forks (memory_fd.h).
+// Copies chunks of `lane` below the address `below` to the host and leaves them on the device, the
+// last ranges first, until `bytes` have been gone through. What the host has already, or what finds
+// no room there without another chunk's copy, is left out. `below`: where it goes on; 0: nowhere.
+// pre: as above.
+Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes);
+
+// As move_out(), without a copy: the memory stays where it is, as far as `may_keep` lets it, and
+// the process keeps it (parking.h). What can't be kept is on the device as before, and `unparked`
+// says why. pre: as above, and nobody forks (memory_fd.h).
 Moved keep(unsigned lane, std::uint64_t bytes, Resident resident, MayPark may_keep);
 
 // Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU, and

@@ -21,10 +21,13 @@ struct Flight {
   Digest first = {};  // of its first piece
 };
 
+// What becomes of a chunk that the host has.
+enum class Then : bool { kLeaves, kStays };
+
 class SwapOut {
  public:
-  SwapOut(unsigned lane, Digests& digests, Resident resident, MayPark may_park)
-      : lane_(lane), digests_(digests), resident_(resident), may_park_(may_park) {
+  SwapOut(unsigned lane, Digests& digests, Resident resident, MayPark may_park, Then then)
+      : lane_(lane), digests_(digests), resident_(resident), may_park_(may_park), then_(then) {
     fail(stream_.result());
   }
 
@@ -32,8 +35,13 @@ class SwapOut {
     if (failed()) return;
     Digest now;
     const bool known = digests_.answer(chunk.bytes, now);
+    if (then_ == Then::kStays && !known) return;  // nobody could tell whether its copy is right
     if (is_in_host(chunk, known && digests_.trusted(), now)) {
-      if (leave(chunk, address)) moved_.skipped += chunk.bytes;
+      if (then_ == Then::kStays) {
+        chunk.zero = false;
+      } else if (leave(chunk, address)) {
+        moved_.skipped += chunk.bytes;
+      }
     } else {
       copy(chunk, address, now);
     }
@@ -128,7 +136,10 @@ class SwapOut {
     }
     flight.to = chunk.host;
     chunk.host = {};
-    if (!flight.to) flight.to = find_piece(lane_, chunk.bytes);
+    if (!flight.to) {
+      flight.to = then_ == Then::kStays ? pinned_pool::take(lane_, chunk.bytes)
+                                        : find_piece(lane_, chunk.bytes);
+    }
     // It may have been unpinned for what the driver then did not keep on its GPU.
     if (flight.to) pinned_pool::pin_for_copy(flight.to);
     return static_cast<bool>(flight.to);
@@ -169,6 +180,10 @@ class SwapOut {
     chunk.host = flight.to;
     chunk.parked = flight.parked;
     chunk.digest = flight.digest;
+    if (then_ == Then::kStays) {
+      moved_.copied += chunk.bytes;
+      return;
+    }
     // The driver gives memory back in half the time while no copy runs. But a job that is handed
     // it comes meanwhile.
     if (chunk.parked && !handover::offers(lane_)) return;
@@ -219,6 +234,7 @@ class SwapOut {
   Digests& digests_;
   Resident resident_;
   MayPark may_park_;
+  Then then_;
   CopyStream stream_;
   Flight flights_[kDepth] = {};
   unsigned oldest_ = 0;
@@ -229,15 +245,17 @@ class SwapOut {
   Moved moved_;
 };
 
+void nobody(unsigned, std::int64_t) {}
+
 // What `each` tells of: it is gone through for the bytes, for the digests, and for the move.
 template <typename Each>
-Moved move_all(unsigned lane, Resident resident, MayPark may_park, Each each) {
+Moved move_all(unsigned lane, Resident resident, MayPark may_park, Then then, Each each) {
   std::uint64_t bytes = 0;
   each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
   Digests digests(lane, bytes);
   each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
-  SwapOut swap_out(lane, digests, resident, may_park);
+  SwapOut swap_out(lane, digests, resident, may_park, then);
   each([&](Chunk& chunk, CUdeviceptr address) { swap_out.put(chunk, address); });
   return swap_out.finish();
 }
@@ -245,15 +263,32 @@ Moved move_all(unsigned lane, Resident resident, MayPark may_park, Each each) {
 }  // namespace
 
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident, MayPark may_park) {
-  return move_all(lane, resident, may_park, [&](auto act) {
+  return move_all(lane, resident, may_park, Then::kLeaves, [&](auto act) {
     each_leaving(lane, bytes,
                  [&](Chunk& chunk, CUdeviceptr address, const Range&) { act(chunk, address); });
   });
 }
 
+Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes) {
+  const CUdeviceptr end = below;
+  bool more = false;
+  const Moved moved = move_all(lane, nobody, parks_nothing, Then::kStays, [&](auto act) {
+    std::uint64_t told = 0;
+    each_leaving(lane, UINT64_MAX, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+      if (address >= end) return;
+      more = told >= bytes;
+      if (more) return;
+      told += chunk.bytes;
+      below = address;
+      if (range.use != Use::kCached && !chunk.contents_pending) act(chunk, address);
+    });
+  });
+  if (!more || moved.stop != Stop::kNothing) below = 0;
+  return moved;
+}
+
 Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address) {
-  const auto nobody = [](unsigned, std::int64_t) {};
-  return move_all(lane, nobody, parks_nothing, [&](auto act) {
+  return move_all(lane, nobody, parks_nothing, Then::kLeaves, [&](auto act) {
     CUdeviceptr at = address;
     for (unsigned i = 0; i < count; ++i) {
       act(chunks[i], at);

@@ -198,6 +198,7 @@ TEST(Migrations, TheHostPoolIsUnpinnedBeforeTheJobIsHeld) {
   const std::uint32_t request = rig.asked();
   EXPECT_NE(request, 0u);
   EXPECT_NE(request, abi::kAnswersNone);
+  EXPECT_EQ(rig.a.lane(0).precopy, 0u) << "its memory does not go by the host";
   EXPECT_EQ(rig.a.lane(1).unpin, 0u) << "nothing of it is there";
   rig.pass(milliseconds(100));
   EXPECT_FALSE(rig.is_held());
@@ -276,7 +277,29 @@ TEST(Migrations, NobodyIsAskedToUnpinWhatTheMoveOrSomebodyElseNeeds) {
   a.shim.residency(0).host_bytes = 2 * kGiB;
   a.lane(0).unpinned = abi::kAnswersNone;
   rig.migrate();
-  EXPECT_EQ(a.lane(0).unpin, 0u) << "it sees one GPU, so its memory goes by the host";
+  EXPECT_EQ(a.lane(0).unpin, 0u) << "it goes by the host, and its library does not copy before";
+}
+
+TEST(Migrations, WhatGoesByTheHostIsCopiedThereBeforeTheJobIsHeld) {
+  Moves rig;
+  const Joined a = rig.process(2 * kGiB);
+  a.shim.residency(0).host_bytes = 2 * kGiB;
+  a.lane(0).unpinned = abi::kAnswersNone;
+  a.lane(0).precopies = 1;
+  rig.migrate();
+  EXPECT_NE(a.lane(0).unpin, 0u);
+  EXPECT_EQ(a.lane(0).precopy, 1u);
+  EXPECT_EQ(a.shim.residency(0).limited, abi::kUnlimited);
+  a.lane(0).unpinned = a.lane(0).unpin.load();
+  rig.pass(milliseconds(10));
+  EXPECT_NE(a.shim.residency(0).limited, abi::kUnlimited);
+  EXPECT_EQ(a.shim.residency(0).park_bytes, 0u);
+  rig.leave({&a});
+  rig.land(a, 1);
+  rig.come({&a}, 1);
+  EXPECT_EQ(rig.answer()["ok"], true) << rig.answer();
+  EXPECT_EQ(a.lane(0).unpin, 0u);
+  EXPECT_EQ(a.lane(0).precopy, 0u);
 }
 
 TEST(Migrations, WhatIsSwappedOutWhileItPreparesGoesByTheHost) {

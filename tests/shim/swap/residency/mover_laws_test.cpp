@@ -17,7 +17,7 @@ class MoverLaws : public MoverTest {
 
   void change_something(std::mt19937& random) {
     const auto roll = [&](unsigned sides) { return random() % sides; };
-    switch (roll(10)) {
+    switch (roll(11)) {
       case 0:
       case 1:
         words().order.fetch_add(1);
@@ -46,6 +46,10 @@ class MoverLaws : public MoverTest {
         break;
       case 8:
         find_another_monitor();
+        break;
+      case 9:
+        page().lanes[0].precopy.store(roll(2));
+        page().lanes[0].unpin.store(roll(3));
         break;
       default:
         // The service thread's part, or the order changes while the accepted work ends.
@@ -94,6 +98,7 @@ class MoverLaws : public MoverTest {
     process().joined.store(1);
     allow_host(swap::pinned_pool::kSlab);
     lift();
+    page().lanes[0].unpin.store(0);
     // Even where the primary context is there: what ended by its own error needs a new one.
     world_.primary = true;
     swap::mover::context_made(0);

@@ -59,6 +59,7 @@ class MoverUnpins : public MoverTest {
   ~MoverUnpins() override {
     mover_.during_sleep = nullptr;
     page().lanes[0].unpin.store(0);
+    page().lanes[0].precopy.store(0);
     page().lanes[0].unpinned.store(0);
   }
   // And not of a kernel of ours.
@@ -68,6 +69,19 @@ class MoverUnpins : public MoverTest {
   static void ask(std::uint32_t request) { page().lanes[0].unpin.store(request); }
   static bool has_answered(std::uint32_t request) {
     return page().lanes[0].unpinned.load() == request;
+  }
+  static void ask_to_precopy(std::uint32_t request) {
+    page().lanes[0].precopy.store(1);
+    ask(request);
+  }
+  static std::uint64_t copied_out() { return page().memories[0].moved_out_bytes.load(); }
+  static void expect_copies_to_pinned_memory() {
+    static const auto copy = g_driver.cuMemcpyDtoHAsync_v2;
+    g_driver.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+      const unsigned slab = pinned_pool::slab_of({.at = to, .bytes = bytes});
+      EXPECT_FALSE(pinned_pool::is_unpinned(0, slab)) << "slow";
+      return copy(to, from, bytes, stream);
+    };
   }
   void unpin(std::uint32_t request) {
     ask(request);
@@ -137,9 +151,10 @@ TEST_F(MoverUnpins, TheContextsFindNothingLeftToUnpin) {
 
 TEST_F(MoverUnpins, WhatLeavesByTheHostAfterAllIsCopiedToPinnedMemory) {
   unpin(1);
+  expect_copies_to_pinned_memory();
   limit(0);
   ASSERT_TRUE(run_until([&] { return is_away(); }));
-  EXPECT_FALSE(pinned_pool::any_unpinned(0));
+  EXPECT_EQ(pins_.pinned, 1u) << "all of it fits into one slab";
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   expect_told_right();
@@ -152,12 +167,7 @@ TEST_F(MoverUnpins, WhatTheDriverDoesNotKeepAfterAllIsCopiedToPinnedMemory) {
   words().park_bytes.store(kAll);
   detach();
   g_driver.cuMemExportToShareableHandle = nullptr;
-  static const auto copy = g_driver.cuMemcpyDtoHAsync_v2;
-  g_driver.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    const unsigned slab = pinned_pool::slab_of({.at = to, .bytes = bytes});
-    EXPECT_FALSE(pinned_pool::is_unpinned(0, slab)) << "slow";
-    return copy(to, from, bytes, stream);
-  };
+  expect_copies_to_pinned_memory();
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
   EXPECT_EQ(pins_.pinned, 1u) << "all of it fits into one slab";
   lift();
@@ -208,6 +218,56 @@ TEST_F(MoverUnpins, KeptCopiesStayInASlabThatIsUnpinned) {
   unpin(1);
   EXPECT_EQ(pins_.unpinned, kSlabs);
   EXPECT_EQ(pinned_pool::free_bytes(0), free);
+  expect_told_right();
+}
+
+TEST_F(MoverUnpins, WhatGoesByTheHostIsCopiedThereBeforeWhileWorkIsHeld) {
+  const std::uint64_t before = copied_out();
+  g_driver.cuMemcpyDtoHAsync_v2 = [](void*, CUdeviceptr, size_t, CUstream) {
+    EXPECT_FALSE(admits());
+    return CUDA_ERROR_UNKNOWN;
+  };
+  ask_to_precopy(1);
+  ASSERT_TRUE(run_until([&] { return has_answered(1); }));
+  EXPECT_EQ(copied_out(), before) << "and what fails is left to the move";
+  EXPECT_EQ(pins_.unpinned, kSlabs);
+  expect_nothing_lost();
+}
+
+TEST_F(MoverUnpins, ThePoolGrowsForWhatIsCopiedBeforeWhileWorkGoesOn) {
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  empty_host_pool();
+  allow_host(kSlab);
+  static const auto map = g_driver.cuMemHostRegister_v2;
+  g_driver.cuMemHostRegister_v2 = [](void* at, size_t bytes, unsigned flags) {
+    EXPECT_TRUE(admits() || bytes != kSlab) << "but for what a digest needs";
+    return map(at, bytes, flags);
+  };
+  const std::uint64_t before = copied_out();
+  ask_to_precopy(1);
+  ASSERT_TRUE(run_until([&] { return has_answered(1); }));
+  EXPECT_EQ(copied_out(), before + kAll);
+  EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
+  expect_told_right();
+}
+
+TEST_F(MoverUnpins, OnlyWhatHasChangedSinceItWasCopiedIsCopiedInTheMove) {
+  const std::uint64_t before = copied_out();
+  ask_to_precopy(1);
+  ASSERT_TRUE(run_until([&] { return has_answered(1); }));
+  EXPECT_EQ(copied_out(), before + kAll);
+  EXPECT_EQ(resident(), kAll);
+  EXPECT_EQ(pins_.unpinned, kSlabs);
+  expect_nothing_lost();
+  change(1, 0);
+  expect_copies_to_pinned_memory();
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  EXPECT_EQ(copied_out(), before + kAll + kMiB2);
+  EXPECT_EQ(pins_.pinned, 1u) << "for that copy alone";
+  lift();
+  ask(0);
+  ASSERT_TRUE(run_until([&] { return is_back(); }));
   expect_told_right();
 }
 
@@ -265,12 +325,15 @@ TEST_F(MoverUnpins, AnAnswerToTheLastMonitorIsNoneToTheNextOnesFirstRequest) {
 TEST_F(MoverUnpins, WhoKnowsOfItSaysSoOnEachPage) {
   std::snprintf(page().card.swappable, sizeof(page().card.swappable), "yes");
   page().lanes[0].unpinned.store(0);
+  page().lanes[0].precopies.store(0);
   swap::residency_page::choose_swappable(1);
   EXPECT_EQ(page().lanes[0].unpinned.load(), abi::kAnswersNone);
+  EXPECT_EQ(page().lanes[0].precopies.load(), 1u);
   unpin(1);
   static abi::Page fresh{};
   swap::residency_page::carry_over(fresh);
   EXPECT_EQ(fresh.lanes[0].unpinned.load(), abi::kAnswersNone) << "another monitor's numbers";
+  EXPECT_EQ(fresh.lanes[0].precopies.load(), 1u);
 }
 
 }  // namespace

@@ -174,6 +174,16 @@ TEST_F(ParkedChunks, MovingOnKeepsEveryByteAndGivesTheRoomBack) {
   expect_nothing_lost();
 }
 
+TEST_F(ParkedChunks, MoveOnToMemoryThatIsPinnedAgain) {
+  g_driver.cuMemHostUnregister = [](void*) { return CUDA_SUCCESS; };
+  out_parking(UINT64_MAX);
+  ASSERT_TRUE(swap::pinned_pool::unpin(0, 0));
+  move_on();
+  EXPECT_FALSE(swap::pinned_pool::is_unpinned(0, 0));
+  expect_nothing_lost();
+  in();
+}
+
 TEST_F(ParkedChunks, WhatMovedOnIsAKeptCopyOnceItIsBack) {
   out_parking(UINT64_MAX);
   move_on();
