@@ -26,8 +26,8 @@ double batch_ns(Launch launch, CUfunction function, int launches) {
   return static_cast<double>(now_ns() - begun) / launches;
 }
 
-// The launches alone are timed, each by itself; the clock's own time is in both sides. The answer is
-// their median, for one that an interrupt meets takes longer than all others.
+// The launches alone are timed, each by itself; the clock's own time is in both sides. The answer
+// is their median, for one that an interrupt meets takes longer than all others.
 double cold_batch_ns(Launch launch, CUfunction function, int launches,
                      std::vector<unsigned char>& memory) {
   constexpr std::size_t kCacheLine = 64;
