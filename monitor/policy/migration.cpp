@@ -39,8 +39,8 @@ Step landing(const State& from, const Seen& seen, Time now) {
 Step arriving(State from, const Seen& seen, Time now) {
   if (seen.in) return enter(from, Stage::kIdle, Action::kEnd, now);
   if (seen.cut_off && !from.back) return back_to(from, Stage::kLeaving, Action::kLeave, now);
-  if (!seen.lacks_room && !seen.cut_off) from.since = now;
-  if (now - from.since < kFindsRoomWithin) return stays(from);
+  if (!seen.does_not_come) from.since = now;
+  if (now - from.since < kComesWithin) return stays(from);
   return from.back ? enter(from, Stage::kIdle, Action::kEnd, now)
                    : back_to(from, Stage::kLeaving, Action::kLeave, now);
 }

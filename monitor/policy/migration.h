@@ -23,16 +23,14 @@
 //                some are there, none is on its way         → Leaving, back    Leave
 //                not all have landed within kLandsWithin    → Leaving, back    Leave
 //     Arriving   its memory is there, or shall stay out     → Idle             End
-//                no room for it for kFindsRoomWithin        → Leaving, back    Leave
+//                it does not come for kComesWithin          → Leaving, back    Leave
 //                what it left behind does not follow        → Leaving, back    Leave
 //     any        none of its processes is left              → Idle             End
 //
 // On the way back "the other GPU" is the one where it was, and nothing turns once more:
 //
 //     Landing    none is on its way, or kLandsWithin        → Arriving, back   Arrive
-//     Arriving   no room for it for kFindsRoomWithin        → Idle             End
-//                what it left behind does not follow,
-//                  for as long                              → Idle             End
+//     Arriving   it does not come for kComesWithin          → Idle             End
 //
 // Threading: pure functions.
 #pragma once
@@ -62,8 +60,9 @@ struct Seen {
   bool there = false;       // a process is on the other GPU
   bool elsewhere = false;   // a process is where it was
   bool in = false;          // its memory is there, or shall stay out for another reason
-  bool lacks_room = false;  // its memory finds none
-  bool cut_off = false;     // the driver refuses what it left behind on the GPU where it was
+  // Its memory finds no room, or the driver refuses to make or to fill it: it is tried again.
+  bool does_not_come = false;
+  bool cut_off = false;  // likewise: what it left behind on the GPU where it was
 };
 
 enum class Action : std::uint8_t {
@@ -85,7 +84,7 @@ struct Step {
 inline constexpr Time kPreparesWithin = std::chrono::seconds(20);
 // A restore takes less than a second for each gigabyte that could not be swapped out.
 inline constexpr Time kLandsWithin = std::chrono::seconds(30);
-inline constexpr Time kFindsRoomWithin = std::chrono::seconds(10);
+inline constexpr Time kComesWithin = std::chrono::seconds(10);
 
 inline bool is_under_way(const State& state) { return state.stage != Stage::kIdle; }
 

@@ -29,10 +29,14 @@ bool finds_no_room(const ResidencyReport& said) {
   return said.error == abi::kSwapNoDeviceRoom && !said.resident();
 }
 
+// The driver refuses its memory.
+bool is_refused(const ResidencyReport& said, const ResidencyOrder& order) {
+  return said.error == abi::kSwapFailed && !said.resident() && answers(said, order);
+}
+
 // What it left behind cannot be read from where its contexts are.
 bool is_cut_off(const ResidencyReport& said, const ResidencyOrder& order) {
-  return said.error == abi::kSwapFailed && said.parked_bytes != 0 && !said.resident() &&
-         answers(said, order);
+  return is_refused(said, order) && said.parked_bytes != 0;
 }
 
 // What stands for `a` stands for `b` now.
@@ -119,7 +123,7 @@ migration::Seen Migrations::see(const Job& job) const {
     seen.prepares =
         seen.prepares || (state.unpin != 0 && client.page->unpinned(lane) != state.unpin);
     seen.away = seen.away && order.contexts && has_left(said, order);
-    seen.lacks_room = seen.lacks_room || finds_no_room(said);
+    seen.does_not_come = seen.does_not_come || finds_no_room(said) || is_refused(said, order);
     seen.cut_off = seen.cut_off || is_cut_off(said, order);
     if (!has_landed(said, order)) {
       seen.on_its_way = true;
@@ -133,7 +137,7 @@ migration::Seen Migrations::see(const Job& job) const {
   seen.stays = !memory.wanted_out.has(residency::Reason::kMove);
   const bool out = released(memory.state);
   seen.in = memory.state == residency::State::kResident || (out && wanted_out(job));
-  seen.lacks_room = seen.lacks_room || (out && !wanted_out(job));
+  seen.does_not_come = seen.does_not_come || (out && !wanted_out(job));
   return seen;
 }
 
@@ -153,7 +157,7 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
     for_contexts(registry_, job,
                  [&](const Client& client, unsigned lane, const Client::Lane& state) {
                    const ResidencyReport said = client.page->residency(lane);
-                   if (is_cut_off(said, state.residency_order))
+                   if (is_refused(said, state.residency_order))
                      move.failure = failure_text(said.error, said.swap_result);
                  });
   } else {

@@ -70,7 +70,7 @@ TEST(Migration, PreparingIsBoundedComesOnceAndFailsInNoOtherWayThanToLeave) {
                     .there = bit(7),
                     .elsewhere = bit(8),
                     .in = bit(9),
-                    .lacks_room = bit(10),
+                    .does_not_come = bit(10),
                     .cut_off = bit(11)};
     const Step late = next(in(Stage::kPreparing), seen, kNow + kPreparesWithin);
     EXPECT_NE(late.to.stage, Stage::kPreparing);
@@ -145,13 +145,13 @@ TEST(Migration, OnTheWayBackNothingTurnsOnceMore) {
   const Seen late{.any = true, .on_its_way = true};
   expect(next(in(Stage::kLanding, true), late, kNow + kLandsWithin), Stage::kArriving, true,
          Action::kArrive);
-  const Seen lacks{.any = true, .lacks_room = true};
-  expect(next(in(Stage::kArriving, true), lacks, kNow + kFindsRoomWithin), Stage::kIdle, true,
+  const Seen waits{.any = true, .does_not_come = true};
+  expect(next(in(Stage::kArriving, true), waits, kNow + kComesWithin), Stage::kIdle, true,
          Action::kEnd);
 }
 
 TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
-  const Seen cut_off{.any = true, .cut_off = true};
+  const Seen cut_off{.any = true, .does_not_come = true, .cut_off = true};
   expect(next(in(Stage::kArriving), cut_off, kNow + Time(1)), Stage::kLeaving, true,
          Action::kLeave);
   expect(next(in(Stage::kArriving, true), cut_off, kNow + Time(1)), Stage::kArriving, true,
@@ -159,15 +159,15 @@ TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
 }
 
 TEST(Migration, OnTheWayBackWhatItCannotReachEndsIt) {
-  const Seen cut_off{.any = true, .cut_off = true};
-  Step step = next(in(Stage::kArriving, true), cut_off, kNow + kFindsRoomWithin - Time(1));
+  const Seen cut_off{.any = true, .does_not_come = true, .cut_off = true};
+  Step step = next(in(Stage::kArriving, true), cut_off, kNow + kComesWithin - Time(1));
   expect(step, Stage::kArriving, true, Action::kNothing);
-  expect(next(step.to, cut_off, kNow + kFindsRoomWithin), Stage::kIdle, true, Action::kEnd);
+  expect(next(step.to, cut_off, kNow + kComesWithin), Stage::kIdle, true, Action::kEnd);
   // An attempt is under way, so it has as long again.
-  step = next(step.to, {.any = true}, kNow + kFindsRoomWithin);
-  step = next(step.to, cut_off, kNow + 2 * kFindsRoomWithin - Time(1));
+  step = next(step.to, {.any = true}, kNow + kComesWithin);
+  step = next(step.to, cut_off, kNow + 2 * kComesWithin - Time(1));
   expect(step, Stage::kArriving, true, Action::kNothing);
-  expect(next(step.to, cut_off, kNow + 2 * kFindsRoomWithin), Stage::kIdle, true, Action::kEnd);
+  expect(next(step.to, cut_off, kNow + 2 * kComesWithin), Stage::kIdle, true, Action::kEnd);
 }
 
 TEST(Migration, ItEndsWhenItsMemoryIsIn) {
@@ -179,15 +179,15 @@ TEST(Migration, ItEndsWhenItsMemoryIsIn) {
   }
 }
 
-TEST(Migration, WhoLacksRoomForTooLongGoesBack) {
-  const Seen lacks{.any = true, .lacks_room = true};
-  Step step = next(in(Stage::kArriving), lacks, kNow + kFindsRoomWithin - Time(1));
+TEST(Migration, WhoseMemoryDoesNotComeForTooLongGoesBack) {
+  const Seen waits{.any = true, .does_not_come = true};
+  Step step = next(in(Stage::kArriving), waits, kNow + kComesWithin - Time(1));
   expect(step, Stage::kArriving, false, Action::kNothing);
   // It moved meanwhile, so it has as long again.
-  step = next(step.to, {.any = true}, kNow + kFindsRoomWithin);
-  step = next(step.to, lacks, kNow + 2 * kFindsRoomWithin - Time(1));
+  step = next(step.to, {.any = true}, kNow + kComesWithin);
+  step = next(step.to, waits, kNow + 2 * kComesWithin - Time(1));
   expect(step, Stage::kArriving, false, Action::kNothing);
-  expect(next(step.to, lacks, kNow + 2 * kFindsRoomWithin), Stage::kLeaving, true, Action::kLeave);
+  expect(next(step.to, waits, kNow + 2 * kComesWithin), Stage::kLeaving, true, Action::kLeave);
 }
 
 TEST(Migration, ItEndsWithItsLastProcess) {
