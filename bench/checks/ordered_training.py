@@ -5,9 +5,11 @@ gradients.
     ordered_training.py MODE [--own] [--one-gpu]     MODE: gpt8, resnet32: a model, and its batch
 
 It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
-rate, and the rate by the median step, which a host that takes its CPUs away does not change. --own: each rank also computes the squared norms of its buckets, before and after they are
-summed, by a communication hook; the answer has them, of each step: the mean of |sent|² over the
-ranks, and |sum|² divided by the square of their number.
+rate, and the rate by the median step, which a host that takes its CPUs away does not change. It has
+the median step of those with an even number and of the others as well, in milliseconds. --own: each
+rank also computes the squared norms of its buckets, before and after they are summed, by a
+communication hook; the answer has them, of each step: the mean of |sent|² over the ranks, and |sum|²
+divided by the square of their number.
 
 --one-gpu: both ranks are on one GPU (rank_setup.py).
 """
@@ -67,7 +69,7 @@ def joined(each):
     for step in zip(*(one.get("norms", []) for one in each)):
         steps.append([sum(sent for sent, _ in step) / RANKS, step[0][1] / RANKS ** 2])
     return {**{key: min(one[key] for one in each) for key in ("rate", "usual_rate")},
-            "norms": steps}
+            "halves_ms": each[0]["halves_ms"], "norms": steps}
 
 
 def parent(options):
@@ -191,8 +193,9 @@ class Rank:
             end.record()
         self.torch.cuda.synchronize()
         out = {"rate": steps / (time.monotonic() - begun)}
-        out["usual_rate"] = 1000 / statistics.median(
-            one.elapsed_time(other) for one, other in zip(ends, ends[1:]))
+        each = [one.elapsed_time(other) for one, other in zip(ends, ends[1:])]
+        out["usual_rate"] = 1000 / statistics.median(each)
+        out["halves_ms"] = [statistics.median(each[half::2] or each) for half in (0, 1)]
         if self.norms:
             out["norms"] = self.norms.take()
         return out

@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 
 from rig.ranks import rate_of_whole  # noqa: E402
 from rig.report import Report, interval, stretches, tail, tail_ratio  # noqa: E402
-from rows import ddp_shares, latency, provision, shares  # noqa: E402
+from rows import ddp_shares, latency, noise, provision, shares  # noqa: E402
 
 
 def queue(seed, requests, added):
@@ -83,6 +83,14 @@ class SmallestWeight(unittest.TestCase):
 
     def test_it_is_the_first_of_those_that_give_the_same(self):
         self.assertEqual(provision.smallest_within({0.25: [50], 0.5: [100], 1: [100]}), 0.5)
+
+
+class MeasuredSteps(unittest.TestCase):
+    def test_they_are_the_half_that_is_slower_by_all_turns(self):
+        for halves in ([(102, 100), (99, 100), (104, 100)], [(100, 102), (100, 99), (100, 104)]):
+            ratios = noise.slower_over_faster(halves)
+            for ratio, right in zip(ratios, (100 / 102, 100 / 99, 100 / 104)):
+                self.assertAlmostEqual(ratio, right)
 
 
 class Verdict(unittest.TestCase):
