@@ -4,6 +4,7 @@
 // take turns, a period is no shorter than a turn of each, and while the others have theirs the job
 // saves up, or it would lose what it may have to them. A job that is held for one that guards
 // itself is closed as one that has used up its budget.
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -40,7 +41,9 @@ std::map<std::uint64_t, Metered> list_metered(Tick& tick) {
     if (!rider.limited()) continue;
     Metered& job = out[rider.job()];
     job.limit = rider.view->limit;
-    job.had_ns += rider.state->had_ns;
+    // Of one below a guard's ceiling the time counts in which any of its processes has work.
+    job.had_ns = rider.view->limited_by_guard ? std::max(job.had_ns, rider.state->had_ns)
+                                              : job.had_ns + rider.state->had_ns;
     job.at_work = job.at_work || rider.state->at_work;
     job.kept_waiting = job.kept_waiting || (rider.state->closed && rider.state->wants);
     job.draining = job.draining || !drained(rider, tick.now);
