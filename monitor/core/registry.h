@@ -89,6 +89,7 @@ struct Migration {
   std::size_t from = 0, to = 0;  // GPUs
   std::string failure;           // why the last one failed; empty: it did not
   int code = 0;                  // for people (status.h)
+  std::uint64_t most = 0;        // bytes of it that were there at once since its contexts are
   std::size_t goal() const { return state.back ? from : to; }
   std::size_t start() const { return state.back ? to : from; }
 };

@@ -8,6 +8,7 @@ Step stays(const State& from) { return {from, Action::kNothing}; }
 Step enter(State to, Stage stage, Action action, Time now) {
   to.stage = stage;
   to.since = now;
+  to.fails = false;
   return {to, action};
 }
 
@@ -39,7 +40,9 @@ Step landing(const State& from, const Seen& seen, Time now) {
 Step arriving(State from, const Seen& seen, Time now) {
   if (seen.in) return enter(from, Stage::kIdle, Action::kEnd, now);
   if (seen.cut_off && !from.back) return back_to(from, Stage::kLeaving, Action::kLeave, now);
-  if (!seen.does_not_come) from.since = now;
+  if (seen.comes) from.fails = false;
+  if (!from.fails) from.since = now;
+  from.fails = from.fails || seen.does_not_come;
   if (now - from.since < kComesWithin) return stays(from);
   return from.back ? enter(from, Stage::kIdle, Action::kEnd, now)
                    : back_to(from, Stage::kLeaving, Action::kLeave, now);

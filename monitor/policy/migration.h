@@ -23,14 +23,16 @@
 //                some are there, none is on its way         → Leaving, back    Leave
 //                not all have landed within kLandsWithin    → Leaving, back    Leave
 //     Arriving   its memory is there, or shall stay out     → Idle             End
-//                it does not come for kComesWithin          → Leaving, back    Leave
+//                it is refused, and nothing more of it
+//                  comes for kComesWithin                   → Leaving, back    Leave
 //                what it left behind does not follow        → Leaving, back    Leave
 //     any        none of its processes is left              → Idle             End
 //
 // On the way back "the other GPU" is the one where it was, and nothing turns once more:
 //
 //     Landing    none is on its way, or kLandsWithin        → Arriving, back   Arrive
-//     Arriving   it does not come for kComesWithin          → Idle             End
+//     Arriving   it is refused, and nothing more of it
+//                  comes for kComesWithin                   → Idle             End
 //
 // Threading: pure functions.
 #pragma once
@@ -45,8 +47,9 @@ enum class Stage : std::uint8_t { kIdle, kPreparing, kLeaving, kLanding, kArrivi
 
 struct State {
   Stage stage = Stage::kIdle;
-  bool back = false;  // it goes back to where it was: it has failed
-  Time since{0};      // of the stage; of kArriving: since when it gets no further
+  bool back = false;   // it goes back to where it was: it has failed
+  Time since{0};       // of the stage; of kArriving: since it gets no further
+  bool fails = false;  // of kArriving: its memory was refused since then
 };
 
 struct Seen {
@@ -60,7 +63,9 @@ struct Seen {
   bool there = false;       // a process is on the other GPU
   bool elsewhere = false;   // a process is where it was
   bool in = false;          // its memory is there, or shall stay out for another reason
-  // Its memory finds no room, or the driver refuses to make or to fill it: it is tried again.
+  bool comes = false;       // more of its memory is there than ever since its contexts are
+  // Its memory finds no room, or the driver refuses to make or to fill it. An attempt that is under
+  // way says nothing: it is tried again and again.
   bool does_not_come = false;
   bool cut_off = false;  // likewise: what it left behind on the GPU where it was
 };

@@ -73,7 +73,7 @@ void Migrations::begin(Job& job, std::size_t to, Time now) {
   const std::size_t from = *used_gpus(registry_, job).begin();
   spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
                gpus_[to].info.index);
-  job.migration = {{}, from, to, "", kOk};
+  job.migration = {{}, from, to, "", kOk, 0};
   bool spare = false;
   for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&, bool) { spare = true; });
   const migration::Step step = migration::begin(spare, now);
@@ -93,6 +93,9 @@ bool Migrations::follow(Time now) {
   for (auto& [key, job] : registry_.jobs()) {
     if (!migration::is_under_way(job.migration.state)) continue;
     migration::Seen seen = see(job);
+    const std::uint64_t there = resident_bytes(job);
+    seen.comes = there > job.migration.most;
+    job.migration.most = std::max(job.migration.most, there);
     const bool prepares = job.migration.state.stage == migration::Stage::kPreparing;
     if (prepares && seen.any && migration::leaves_now(job.migration.state, seen, now)) {
       note_prepared(job, seen, now);
@@ -110,6 +113,14 @@ bool Migrations::follow(Time now) {
     if (client->exchanges) settle(*client, now);
   }
   return ended;
+}
+
+std::uint64_t Migrations::resident_bytes(const Job& job) const {
+  std::uint64_t bytes = 0;
+  for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
+    bytes += client.page->residency(lane).resident_bytes;
+  });
+  return bytes;
 }
 
 migration::Seen Migrations::see(const Job& job) const {
@@ -272,6 +283,7 @@ void Migrations::settle(Client& client, Time now) {
 }
 
 void Migrations::arrive(Job& job, Time now) {
+  job.migration.most = 0;
   const Migration& move = job.migration;
   if (!move.state.back) {
     spdlog::info("job '{}' has its contexts on GPU {}", job.name, gpus_[move.to].info.index);

@@ -48,6 +48,7 @@ class Migrations {
   template <typename Each>
   void for_spare_pools(Job& job, Each each);
   migration::Seen see(const Job& job) const;
+  std::uint64_t resident_bytes(const Job& job) const;
   void act(Job& job, migration::Action action, Time now);
   void prepare(Job& job);
   void leave(Job& job, Time now);

@@ -58,7 +58,7 @@ TEST(Migration, WhatSpeaksAgainstItOncePreparedEndsItUntouched) {
 
 // The laws: whatever is seen, and whenever.
 TEST(Migration, PreparingIsBoundedComesOnceAndFailsInNoOtherWayThanToLeave) {
-  for (unsigned bits = 0; bits < 1u << 12; ++bits) {
+  for (unsigned bits = 0; bits < 1u << 13; ++bits) {
     const auto bit = [bits](unsigned i) { return (bits >> i & 1) != 0; };
     const Seen seen{.any = bit(0),
                     .prepares = bit(1),
@@ -70,6 +70,7 @@ TEST(Migration, PreparingIsBoundedComesOnceAndFailsInNoOtherWayThanToLeave) {
                     .there = bit(7),
                     .elsewhere = bit(8),
                     .in = bit(9),
+                    .comes = bit(12),
                     .does_not_come = bit(10),
                     .cut_off = bit(11)};
     const Step late = next(in(Stage::kPreparing), seen, kNow + kPreparesWithin);
@@ -146,8 +147,8 @@ TEST(Migration, OnTheWayBackNothingTurnsOnceMore) {
   expect(next(in(Stage::kLanding, true), late, kNow + kLandsWithin), Stage::kArriving, true,
          Action::kArrive);
   const Seen waits{.any = true, .does_not_come = true};
-  expect(next(in(Stage::kArriving, true), waits, kNow + kComesWithin), Stage::kIdle, true,
-         Action::kEnd);
+  const Step step = next(in(Stage::kArriving, true), waits, kNow);
+  expect(next(step.to, waits, kNow + kComesWithin), Stage::kIdle, true, Action::kEnd);
 }
 
 TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
@@ -160,14 +161,10 @@ TEST(Migration, WhatItLeftBehindAndCannotReachLeadsBackOnce) {
 
 TEST(Migration, OnTheWayBackWhatItCannotReachEndsIt) {
   const Seen cut_off{.any = true, .does_not_come = true, .cut_off = true};
-  Step step = next(in(Stage::kArriving, true), cut_off, kNow + kComesWithin - Time(1));
+  Step step = next(in(Stage::kArriving, true), cut_off, kNow);
+  step = next(step.to, cut_off, kNow + kComesWithin - Time(1));
   expect(step, Stage::kArriving, true, Action::kNothing);
   expect(next(step.to, cut_off, kNow + kComesWithin), Stage::kIdle, true, Action::kEnd);
-  // An attempt is under way, so it has as long again.
-  step = next(step.to, {.any = true}, kNow + kComesWithin);
-  step = next(step.to, cut_off, kNow + 2 * kComesWithin - Time(1));
-  expect(step, Stage::kArriving, true, Action::kNothing);
-  expect(next(step.to, cut_off, kNow + 2 * kComesWithin), Stage::kIdle, true, Action::kEnd);
 }
 
 TEST(Migration, ItEndsWhenItsMemoryIsIn) {
@@ -181,13 +178,31 @@ TEST(Migration, ItEndsWhenItsMemoryIsIn) {
 
 TEST(Migration, WhoseMemoryDoesNotComeForTooLongGoesBack) {
   const Seen waits{.any = true, .does_not_come = true};
-  Step step = next(in(Stage::kArriving), waits, kNow + kComesWithin - Time(1));
+  Step step = next(in(Stage::kArriving), {.any = true}, kNow);
+  step = next(step.to, waits, kNow + kComesWithin);
   expect(step, Stage::kArriving, false, Action::kNothing);
-  // It moved meanwhile, so it has as long again.
-  step = next(step.to, {.any = true}, kNow + kComesWithin);
   step = next(step.to, waits, kNow + 2 * kComesWithin - Time(1));
   expect(step, Stage::kArriving, false, Action::kNothing);
   expect(next(step.to, waits, kNow + 2 * kComesWithin), Stage::kLeaving, true, Action::kLeave);
+}
+
+TEST(Migration, AnAttemptThatIsUnderWaySaysNothingButWhatItBrings) {
+  const Seen waits{.any = true, .does_not_come = true};
+  const Seen tries{.any = true};
+  Step step = next(in(Stage::kArriving), waits, kNow);
+  step = next(step.to, tries, kNow + kComesWithin / 2);
+  EXPECT_EQ(next(step.to, tries, kNow + kComesWithin).action, Action::kLeave);
+  EXPECT_EQ(next(step.to, waits, kNow + kComesWithin).action, Action::kLeave);
+  // More of it is there than ever.
+  step = next(step.to, {.any = true, .comes = true}, kNow + kComesWithin);
+  step = next(step.to, waits, kNow + kComesWithin + Time(1));
+  EXPECT_EQ(next(step.to, waits, kNow + 2 * kComesWithin).action, Action::kNothing);
+  EXPECT_EQ(next(step.to, waits, kNow + 2 * kComesWithin + Time(1)).action, Action::kLeave);
+}
+
+TEST(Migration, WhatIsNotRefusedHasAllTime) {
+  const Step step = next(in(Stage::kArriving), {.any = true}, kNow);
+  EXPECT_EQ(next(step.to, {.any = true}, kNow + 100 * kComesWithin).action, Action::kNothing);
 }
 
 TEST(Migration, ItEndsWithItsLastProcess) {

@@ -157,13 +157,24 @@ TEST(Migrations, WhoseMemoryTheDriverRefusesGoesBackAndKeepsNoRoomForEver) {
   rig.leave({&a});
   rig.land(a, 1);
   const auto is_refused = [&] {
+    a.shim.residency().resident_bytes = 0;
     a.shim.residency().swap_result = 101;
     a.shim.say(abi::kReturning, abi::kSwapFailed);
     rig.pass(milliseconds(50));
   };
+  a.shim.residency().resident_bytes = kGiB / 2;
+  a.shim.say(abi::kReturning);
+  rig.pass(milliseconds(50));
   is_refused();
   EXPECT_EQ(rig.job()["state_reason"], "to GPU 1") << "it may still succeed";
-  rig.pass(migration::kComesWithin);
+  // It is tried again, and no more of it comes than before.
+  for (Time passed{0}; passed < migration::kComesWithin; passed += seconds(1)) {
+    a.shim.residency().resident_bytes = kGiB / 2;
+    a.shim.say(abi::kReturning);
+    rig.pass(milliseconds(500));
+    is_refused();
+    rig.pass(milliseconds(450));
+  }
   EXPECT_EQ(rig.job()["state_reason"], "back to GPU 0");
   rig.leave({&a});
   rig.land(a, 0);
