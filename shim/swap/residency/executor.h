@@ -16,6 +16,7 @@
 
 #include "shim/contexts.h"
 #include "shim/driver.h"
+#include "shim/swap/residency/pool_shrinking.h"
 #include "shim/swap/residency/state.h"
 #include "shim/swap/transfer/pipeline.h"
 
@@ -29,6 +30,7 @@ struct Unpinning {
   std::uint32_t request = 0;  // the one that the rest belongs to
   std::uint64_t begun_ns = 0;
   std::uint64_t not_before_ns = 0;  // the next part
+  bool precopies = false;           // and it has not been looked at what has changed since
   CUdeviceptr below = 0;            // what is below this address is to be copied; 0: nothing
   std::uint64_t copied = 0;
   std::uint64_t bytes = 0;
@@ -101,6 +103,7 @@ class Executor {
   std::uint64_t unpin_beside_work(std::uint32_t request, std::uint64_t look_in_ns);
   void begin_unpinning(std::uint32_t request);
   void precopy_until(std::uint64_t end_ns);
+  Unpinned prepare_part(std::uint64_t end_ns);
   void end_unpinning(const char* how);
   // Others need what is pinned here beyond the limit. As the driver waits for all work of the
   // process before it lets go of host memory, work is held as for a move.

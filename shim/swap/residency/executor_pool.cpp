@@ -49,6 +49,8 @@ bool Executor::grow_pool() {
 std::uint64_t Executor::tend_pool(const Step& step) {
   if (shrink_pool()) return 0;
   const std::uint32_t request = residency_page::unpin_asked(lane_);
+  // The next monitor begins with the same number.
+  if (request == 0) unpinning_ = {};
   if (admits(now_.state) && request != 0) return unpin_beside_work(request, step.look_in_ns);
   // To pin a slab takes longer than to come back: while it is away its turn is near.
   const bool may_pin = step.action == Action::kTendPool;
@@ -73,7 +75,9 @@ void Executor::unpin_pool() {
 void Executor::begin_unpinning(std::uint32_t request) {
   if (unpinning_.request == request) return;
   unpinning_ = {.request = request, .begun_ns = monotonic_ns()};
-  if (residency_page::precopy_asked(lane_)) unpinning_.below = UINT64_MAX;
+  unpinning_.precopies = residency_page::precopy_asked(lane_);
+  if (unpinning_.precopies) unpinning_.below = UINT64_MAX;
+  none_is_needed(lane_);
 }
 
 // Work writes on what has been copied. The move finds that by the digests.
@@ -87,6 +91,17 @@ void Executor::precopy_until(std::uint64_t end_ns) {
   }
   residency_page::count_out(lane_, done);
   unpinning_.copied += done.copied;
+}
+
+// What has changed since it was copied will be copied in the move, to memory that is pinned.
+Unpinned Executor::prepare_part(std::uint64_t end_ns) {
+  if (unpinning_.below != 0) {
+    precopy_until(end_ns);
+    return {};
+  }
+  if (unpinning_.precopies) find_needed(lane_);
+  unpinning_.precopies = false;
+  return unpin_spare(lane_, end_ns);
 }
 
 // The driver waits for all work of the process, without a limit, before it unpins. So work is held
@@ -108,9 +123,7 @@ std::uint64_t Executor::unpin_beside_work(std::uint32_t request, std::uint64_t l
   Unpinned part{.all = true};
   if (drained) {
     const std::uint64_t most = std::clamp(held - begun, kUnpinNs, kLongestUnpinNs);
-    const bool copies = unpinning_.below != 0;
-    precopy_until(held + most);
-    part = copies ? Unpinned{} : unpin_spare(lane_, held + most);
+    part = prepare_part(held + most);
   }
   admission::open(lane_);
   const std::uint64_t now = monotonic_ns();

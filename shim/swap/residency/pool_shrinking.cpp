@@ -5,6 +5,7 @@
 #include "shim/clock.h"
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/range_table.h"
+#include "shim/swap/transfer/pipeline.h"
 
 namespace switchyard::shim::swap {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 // Of each slab, as find_next() and find_spare() need it. Each GPU's is its mover's.
 constinit std::uint64_t g_kept_of[abi::kMaxGpus][pinned_pool::kMostSlabs];
 constinit bool g_spare[abi::kMaxGpus][pinned_pool::kMostSlabs];
+constinit bool g_needed[abi::kMaxGpus][pinned_pool::kMostSlabs];
+constinit std::uint64_t g_lacking[abi::kMaxGpus];  // of chunks that have no copy, in find_needed()
 
 // pre: a ChunksLock lives. How many slabs there are.
 unsigned count_kept(unsigned lane) {
@@ -82,13 +85,37 @@ unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns) 
   return dropped;
 }
 
+void none_is_needed(unsigned lane) {
+  std::fill(g_needed[lane], g_needed[lane] + pinned_pool::kMostSlabs, false);
+}
+
+void find_needed(unsigned lane) {
+  none_is_needed(lane);
+  g_lacking[lane] = 0;
+  const ChunksLock held;
+  each_to_copy(lane, [](unsigned of, const Chunk& chunk) {
+    if (chunk.host) {
+      g_needed[of][pinned_pool::slab_of(chunk.host)] = true;
+    } else {
+      g_lacking[of] += chunk.bytes;
+    }
+  });
+  // The first slabs are filled first.
+  std::uint64_t lacking = g_lacking[lane];
+  for (unsigned i = 0; i < pinned_pool::slabs(lane) && lacking != 0; ++i) {
+    const std::uint64_t free = std::min(lacking, pinned_pool::free_bytes_of(lane, i));
+    g_needed[lane][i] = g_needed[lane][i] || free != 0;
+    lacking -= free;
+  }
+}
+
 // The table of ranges is not held while the driver is asked: work that is admitted needs it. Only
 // this thread fills a slab.
 Unpinned unpin_spare(unsigned lane, std::uint64_t end_ns) {
   const unsigned slabs = find_spare(lane);
   std::uint64_t bytes = 0;
   for (unsigned i = 0; i < slabs; ++i) {
-    if (!g_spare[lane][i] || pinned_pool::is_unpinned(lane, i)) continue;
+    if (!g_spare[lane][i] || g_needed[lane][i] || pinned_pool::is_unpinned(lane, i)) continue;
     if (monotonic_ns() >= end_ns) return {bytes, false};
     if (!pinned_pool::unpin(lane, i)) break;
     bytes += pinned_pool::kSlab;

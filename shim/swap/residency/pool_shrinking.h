@@ -19,8 +19,14 @@ bool can_shrink(unsigned lane);
 // and done, and a context is current. How many.
 unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns);
 
-// Unpins slabs of it that no copy back needs: nothing is in them but kept copies, which stay. It
-// begins none after `end_ns`. pre: as shrink().
+// Which slabs are needed pinned for what a move by the host will copy: those with copies that are
+// not right any more, and as much room as chunks have none. These two say so until they are called
+// again. pre of the first: as shrink().
+void find_needed(unsigned lane);
+void none_is_needed(unsigned lane);
+
+// Unpins slabs of it that no copy needs: nothing is in them but kept copies, which stay, and they
+// are not needed. It begins none after `end_ns`. pre: as shrink().
 struct Unpinned {
   std::uint64_t bytes = 0;
   bool all = false;  // there is no more, or the driver refused

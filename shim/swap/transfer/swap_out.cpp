@@ -247,14 +247,28 @@ class SwapOut {
 
 void nobody(unsigned, std::int64_t) {}
 
-// What `each` tells of: it is gone through for the bytes, for the digests, and for the move.
+// What a pool may hand out again holds nothing.
+bool may_precopy(const Chunk& chunk, const Range& range) {
+  return range.use != Use::kCached && !chunk.contents_pending;
+}
+
+// `each` is gone through for the bytes and for the digests, and will be for what follows.
 template <typename Each>
-Moved move_all(unsigned lane, Resident resident, MayPark may_park, Then then, Each each) {
+std::uint64_t bytes_of(Each each) {
   std::uint64_t bytes = 0;
   each([&](Chunk& chunk, CUdeviceptr) { bytes += chunk.bytes; });
-  Digests digests(lane, bytes);
+  return bytes;
+}
+template <typename Each>
+void ask_for(Digests& digests, Each each) {
   each([&](Chunk& chunk, CUdeviceptr address) { digests.ask(address, chunk.bytes); });
   digests.launch();
+}
+
+template <typename Each>
+Moved move_all(unsigned lane, Resident resident, MayPark may_park, Then then, Each each) {
+  Digests digests(lane, bytes_of(each));
+  ask_for(digests, each);
   SwapOut swap_out(lane, digests, resident, may_park, then);
   each([&](Chunk& chunk, CUdeviceptr address) { swap_out.put(chunk, address); });
   return swap_out.finish();
@@ -280,11 +294,27 @@ Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes) {
       if (more) return;
       told += chunk.bytes;
       below = address;
-      if (range.use != Use::kCached && !chunk.contents_pending) act(chunk, address);
+      if (may_precopy(chunk, range)) act(chunk, address);
     });
   });
   if (!more || moved.stop != Stop::kNothing) below = 0;
   return moved;
+}
+
+void each_to_copy(unsigned lane, void (*tell)(unsigned lane, const Chunk& chunk)) {
+  const auto each = [lane](auto act) {
+    each_leaving(lane, UINT64_MAX, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+      if (may_precopy(chunk, range)) act(chunk, address);
+    });
+  };
+  Digests digests(lane, bytes_of(each));
+  ask_for(digests, each);
+  each([&](Chunk& chunk, CUdeviceptr) {
+    Digest now;
+    const bool known = digests.answer(chunk.bytes, now) && digests.trusted();
+    const bool kept = chunk.host && chunk.digest == now;
+    if (!known || (!kept && now != Digest{})) tell(lane, chunk);
+  });
 }
 
 Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address) {

@@ -24,6 +24,13 @@ class Precopy : public PipelineTest {
     below_ = UINT64_MAX;
     return precopy();
   }
+  static std::uint64_t to_copy() {
+    static std::uint64_t bytes;
+    bytes = 0;
+    const swap::RangesLock held;
+    swap::each_to_copy(0, [](unsigned, const swap::Chunk& chunk) { bytes += chunk.bytes; });
+    return bytes;
+  }
   void take_room_but(std::uint64_t bytes) {
     while (pinned_pool::free_bytes(0) > bytes) {
       taken_.push_back(pinned_pool::take(0, kMiB2));
@@ -113,6 +120,21 @@ TEST_F(Precopy, WhatAPoolMayHandOutAgainIsLeftOut) {
   EXPECT_EQ(precopy().copied, 5 * kMiB2 - cached);
   const swap::RangesLock held;
   swap::at(0).use = swap::Use::kLive;
+}
+
+TEST_F(Precopy, OnlyWhatHasChangedSinceIsStillToBeCopied) {
+  EXPECT_EQ(to_copy(), 5 * kMiB2);
+  precopy();
+  EXPECT_EQ(to_copy(), 0u);
+  zero(0, 1);
+  EXPECT_EQ(to_copy(), 0u);
+  change(0, 2);
+  change(1, 0);
+  EXPECT_EQ(to_copy(), 2 * kMiB2);
+  expect_nothing_lost();
+  SWITCHYARD_WATCH(faults(), cuLaunchKernel);
+  faults().refuse("cuLaunchKernel", CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(to_copy(), 5 * kMiB2) << "nobody knows";
 }
 
 TEST_F(Precopy, EachCallFailingInTurnLosesNothing) {
