@@ -41,7 +41,7 @@ std::map<std::uint64_t, Metered> list_metered(Tick& tick) {
     if (!rider.limited()) continue;
     Metered& job = out[rider.job()];
     job.limit = rider.view->limit;
-    // Of one below a guard's ceiling the time counts in which any of its processes has work.
+    // Below a guard's ceiling the time counts in which it has work, for all its processes once.
     job.had_ns = rider.view->limited_by_guard ? std::max(job.had_ns, rider.state->had_ns)
                                               : job.had_ns + rider.state->had_ns;
     job.at_work = job.at_work || rider.state->at_work;

@@ -43,7 +43,8 @@ Step arriving(State from, const Seen& seen, Time now) {
   if (seen.comes) from.fails = false;
   if (!from.fails) from.since = now;
   from.fails = from.fails || seen.does_not_come;
-  if (now - from.since < kComesWithin) return stays(from);
+  // An attempt that is under way may succeed.
+  if (!seen.does_not_come || now - from.since < kComesWithin) return stays(from);
   return from.back ? enter(from, Stage::kIdle, Action::kEnd, now)
                    : back_to(from, Stage::kLeaving, Action::kLeave, now);
 }

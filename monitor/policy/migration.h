@@ -24,7 +24,7 @@
 //                not all have landed within kLandsWithin    → Leaving, back    Leave
 //     Arriving   its memory is there, or shall stay out     → Idle             End
 //                it is refused, and nothing more of it
-//                  comes for kComesWithin                   → Leaving, back    Leave
+//                  came for kComesWithin                    → Leaving, back    Leave
 //                what it left behind does not follow        → Leaving, back    Leave
 //     any        none of its processes is left              → Idle             End
 //
@@ -32,7 +32,7 @@
 //
 //     Landing    none is on its way, or kLandsWithin        → Arriving, back   Arrive
 //     Arriving   it is refused, and nothing more of it
-//                  comes for kComesWithin                   → Idle             End
+//                  came for kComesWithin                    → Idle             End
 //
 // Threading: pure functions.
 #pragma once

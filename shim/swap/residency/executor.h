@@ -30,8 +30,8 @@ struct Unpinning {
   std::uint32_t request = 0;  // the one that the rest belongs to
   std::uint64_t begun_ns = 0;
   std::uint64_t not_before_ns = 0;  // the next part
-  bool precopies = false;           // and it has not been looked at what has changed since
   CUdeviceptr below = 0;            // what is below this address is to be copied; 0: nothing
+  CUdeviceptr unsure = 0;           // what is below this may have changed since; 0: all is known
   std::uint64_t copied = 0;
   std::uint64_t bytes = 0;
   std::uint64_t held_ns = 0;  // for which nothing was on the GPU

@@ -75,8 +75,7 @@ void Executor::unpin_pool() {
 void Executor::begin_unpinning(std::uint32_t request) {
   if (unpinning_.request == request) return;
   unpinning_ = {.request = request, .begun_ns = monotonic_ns()};
-  unpinning_.precopies = residency_page::precopy_asked(lane_);
-  if (unpinning_.precopies) unpinning_.below = UINT64_MAX;
+  if (residency_page::precopy_asked(lane_)) unpinning_.below = unpinning_.unsure = UINT64_MAX;
   none_is_needed(lane_);
 }
 
@@ -99,9 +98,8 @@ Unpinned Executor::prepare_part(std::uint64_t end_ns) {
     precopy_until(end_ns);
     return {};
   }
-  if (unpinning_.precopies) find_needed(lane_);
-  unpinning_.precopies = false;
-  return unpin_spare(lane_, end_ns);
+  while (unpinning_.unsure != 0 && monotonic_ns() < end_ns) find_needed(lane_, unpinning_.unsure);
+  return unpinning_.unsure != 0 ? Unpinned{} : unpin_spare(lane_, end_ns);
 }
 
 // The driver waits for all work of the process, without a limit, before it unpins. So work is held

@@ -15,6 +15,8 @@ constinit std::uint64_t g_kept_of[abi::kMaxGpus][pinned_pool::kMostSlabs];
 constinit bool g_spare[abi::kMaxGpus][pinned_pool::kMostSlabs];
 constinit bool g_needed[abi::kMaxGpus][pinned_pool::kMostSlabs];
 constinit std::uint64_t g_lacking[abi::kMaxGpus];  // of chunks that have no copy, in find_needed()
+// By one call of it: some milliseconds for the digests of a GPU that nobody else uses.
+constexpr std::uint64_t kLookedAt = 8ull << 30;
 
 // pre: a ChunksLock lives. How many slabs there are.
 unsigned count_kept(unsigned lane) {
@@ -87,19 +89,20 @@ unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns) 
 
 void none_is_needed(unsigned lane) {
   std::fill(g_needed[lane], g_needed[lane] + pinned_pool::kMostSlabs, false);
+  g_lacking[lane] = 0;
 }
 
-void find_needed(unsigned lane) {
-  none_is_needed(lane);
-  g_lacking[lane] = 0;
+void find_needed(unsigned lane, CUdeviceptr& below) {
+  if (below == UINT64_MAX) none_is_needed(lane);
   const ChunksLock held;
-  each_to_copy(lane, [](unsigned of, const Chunk& chunk) {
+  each_to_copy(lane, below, kLookedAt, [](unsigned of, const Chunk& chunk) {
     if (chunk.host) {
       g_needed[of][pinned_pool::slab_of(chunk.host)] = true;
     } else {
       g_lacking[of] += chunk.bytes;
     }
   });
+  if (below != 0) return;
   // The first slabs are filled first.
   std::uint64_t lacking = g_lacking[lane];
   for (unsigned i = 0; i < pinned_pool::slabs(lane) && lacking != 0; ++i) {

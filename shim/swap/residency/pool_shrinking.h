@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "shim/driver.h"
+
 namespace switchyard::shim::swap {
 
 // Whether a slab of the GPU's pool could be given back.
@@ -20,9 +22,10 @@ bool can_shrink(unsigned lane);
 unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns);
 
 // Which slabs are needed pinned for what a move by the host will copy: those with copies that are
-// not right any more, and as much room as chunks have none. These two say so until they are called
-// again. pre of the first: as shrink().
-void find_needed(unsigned lane);
+// not right any more, and as much room as chunks have none. It looks at a part of the memory below
+// the address `below`, which says afterwards where the next part ends; 0: all is found. The first
+// part ends at UINT64_MAX. pre: as shrink().
+void find_needed(unsigned lane, CUdeviceptr& below);
 void none_is_needed(unsigned lane);
 
 // Unpins slabs of it that no copy needs: nothing is in them but kept copies, which stay, and they

@@ -73,9 +73,10 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
 // no room there without another chunk's copy, is left out. `below`: where it goes on; 0: nowhere.
 // pre: as above.
 Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes);
-// Which of them a move would have to copy all the same: `act` is told each whose copy is not there,
-// or not right any more. pre: as above.
-void each_to_copy(unsigned lane, void (*act)(unsigned lane, const Chunk& chunk));
+// Which of them a move would have to copy all the same: `tell` hears of each whose copy is not
+// there, or not right any more. A part at a time, as precopy().
+void each_to_copy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes,
+                  void (*tell)(unsigned lane, const Chunk& chunk));
 
 // As move_out(), without a copy: the memory stays where it is, as far as `may_keep` lets it, and
 // the process keeps it (parking.h). What can't be kept is on the device as before, and `unparked`

@@ -247,10 +247,36 @@ class SwapOut {
 
 void nobody(unsigned, std::int64_t) {}
 
-// What a pool may hand out again holds nothing.
-bool may_precopy(const Chunk& chunk, const Range& range) {
-  return range.use != Use::kCached && !chunk.contents_pending;
-}
+// Of the chunks that may be copied while they stay: those below an address, the last ranges first.
+class Part {
+ public:
+  Part(unsigned lane, CUdeviceptr end, std::uint64_t bytes)
+      : lane_(lane), end_(end), bytes_(bytes) {}
+
+  template <typename Act>
+  void each(Act act) {
+    std::uint64_t told = 0;
+    more_ = false;
+    each_leaving(lane_, UINT64_MAX, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
+      if (address >= end_) return;
+      more_ = told >= bytes_;
+      if (more_) return;
+      told += chunk.bytes;
+      last_ = address;
+      // What a pool may hand out again holds nothing.
+      if (range.use != Use::kCached && !chunk.contents_pending) act(chunk, address);
+    });
+  }
+  // What is below that is the next one's; 0: nothing.
+  CUdeviceptr next() const { return more_ ? last_ : 0; }
+
+ private:
+  unsigned lane_;
+  CUdeviceptr end_;
+  std::uint64_t bytes_;
+  CUdeviceptr last_ = 0;
+  bool more_ = false;
+};
 
 // `each` is gone through for the bytes and for the digests, and will be for what follows.
 template <typename Each>
@@ -284,29 +310,17 @@ Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident, MayPark ma
 }
 
 Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes) {
-  const CUdeviceptr end = below;
-  bool more = false;
-  const Moved moved = move_all(lane, nobody, parks_nothing, Then::kStays, [&](auto act) {
-    std::uint64_t told = 0;
-    each_leaving(lane, UINT64_MAX, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
-      if (address >= end) return;
-      more = told >= bytes;
-      if (more) return;
-      told += chunk.bytes;
-      below = address;
-      if (may_precopy(chunk, range)) act(chunk, address);
-    });
-  });
-  if (!more || moved.stop != Stop::kNothing) below = 0;
+  Part part(lane, below, bytes);
+  const Moved moved =
+      move_all(lane, nobody, parks_nothing, Then::kStays, [&part](auto act) { part.each(act); });
+  below = moved.stop == Stop::kNothing ? part.next() : 0;
   return moved;
 }
 
-void each_to_copy(unsigned lane, void (*tell)(unsigned lane, const Chunk& chunk)) {
-  const auto each = [lane](auto act) {
-    each_leaving(lane, UINT64_MAX, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
-      if (may_precopy(chunk, range)) act(chunk, address);
-    });
-  };
+void each_to_copy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes,
+                  void (*tell)(unsigned lane, const Chunk& chunk)) {
+  Part part(lane, below, bytes);
+  const auto each = [&part](auto act) { part.each(act); };
   Digests digests(lane, bytes_of(each));
   ask_for(digests, each);
   each([&](Chunk& chunk, CUdeviceptr) {
@@ -315,6 +329,7 @@ void each_to_copy(unsigned lane, void (*tell)(unsigned lane, const Chunk& chunk)
     const bool kept = chunk.host && chunk.digest == now;
     if (!known || (!kept && now != Digest{})) tell(lane, chunk);
   });
+  below = part.next();
 }
 
 Moved move_out(unsigned lane, Chunk* chunks, unsigned count, CUdeviceptr address) {

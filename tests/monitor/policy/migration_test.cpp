@@ -191,7 +191,7 @@ TEST(Migration, AnAttemptThatIsUnderWaySaysNothingButWhatItBrings) {
   const Seen tries{.any = true};
   Step step = next(in(Stage::kArriving), waits, kNow);
   step = next(step.to, tries, kNow + kComesWithin / 2);
-  EXPECT_EQ(next(step.to, tries, kNow + kComesWithin).action, Action::kLeave);
+  EXPECT_EQ(next(step.to, tries, kNow + kComesWithin).action, Action::kNothing);
   EXPECT_EQ(next(step.to, waits, kNow + kComesWithin).action, Action::kLeave);
   // More of it is there than ever.
   step = next(step.to, {.any = true, .comes = true}, kNow + kComesWithin);

@@ -24,11 +24,17 @@ class Precopy : public PipelineTest {
     below_ = UINT64_MAX;
     return precopy();
   }
+  // In parts of two chunks.
   static std::uint64_t to_copy() {
     static std::uint64_t bytes;
     bytes = 0;
     const swap::RangesLock held;
-    swap::each_to_copy(0, [](unsigned, const swap::Chunk& chunk) { bytes += chunk.bytes; });
+    unsigned parts = 0;
+    for (CUdeviceptr below = UINT64_MAX; below != 0; ++parts) {
+      swap::each_to_copy(0, below, 2 * kMiB2,
+                         [](unsigned, const swap::Chunk& chunk) { bytes += chunk.bytes; });
+    }
+    EXPECT_EQ(parts, 3u);
     return bytes;
   }
   void take_room_but(std::uint64_t bytes) {
