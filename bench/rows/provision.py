@@ -49,7 +49,7 @@ def run(rig, report: Report):
     rig.set("auto", share="auto")
     seconds = found(rig)
     weight = rig.job("auto")["share_weight"]
-    best = max(SWEEP, key=lambda each: median(rates[each]))
+    best = best_weight(rates)
     ratios = []
     for turn in range(TURNS):
         pair = {}
@@ -72,14 +72,18 @@ def rate_at(rig, job, weight):
     return rate
 
 
+def best_weight(rates):
+    return max(rates, key=lambda weight: median(rates[weight]))
+
+
 def smallest_within(rates):
     """The smallest weight that gives nearly the best rate. Larger ones may give less."""
-    best = max(median(each) for each in rates.values())
+    best = median(rates[best_weight(rates)])
     return min(weight for weight, each in rates.items() if median(each) >= (1 - WITHIN) * best)
 
 
 def judge(report, rates, weight, ratios, seconds):
-    best = max(median(each) for each in rates.values())
+    best = median(rates[best_weight(rates)])
     for each, both in rates.items():
         report.note(f"weight {each:g}", f"{median(both):.2f} steps/s",
                     f"{100 * median(both) / best:.1f} %; {min(both):.2f} to {max(both):.2f}")

@@ -7,8 +7,8 @@
 //
 //     kSlices    its weight is so small that it gets a quarter of what may be missing
 //     kCopies    the slices of its copy engines are as short as may be
-//     kCeiling   a limit on the time in which it has work on the GPU: a quarter of what may be
-//                missing, whatever of that time its slices would count for it (account.cpp)
+//     kCeiling   it has work on the GPU for a limited part of the time: a quarter of what may be
+//                missing. All that time counts, also what others work beside it (account.cpp)
 //     kHold      its gate is closed
 //
 // *May be missing* is kBack of the guard, so that a job that is helped is well within it. The rest

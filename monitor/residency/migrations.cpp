@@ -93,9 +93,6 @@ bool Migrations::follow(Time now) {
   for (auto& [key, job] : registry_.jobs()) {
     if (!migration::is_under_way(job.migration.state)) continue;
     migration::Seen seen = see(job);
-    const std::uint64_t there = resident_bytes(job);
-    seen.comes = there > job.migration.most;
-    job.migration.most = std::max(job.migration.most, there);
     const bool prepares = job.migration.state.stage == migration::Stage::kPreparing;
     if (prepares && seen.any && migration::leaves_now(job.migration.state, seen, now)) {
       note_prepared(job, seen, now);
@@ -115,22 +112,16 @@ bool Migrations::follow(Time now) {
   return ended;
 }
 
-std::uint64_t Migrations::resident_bytes(const Job& job) const {
-  std::uint64_t bytes = 0;
-  for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
-    bytes += client.page->residency(lane).resident_bytes;
-  });
-  return bytes;
-}
-
-migration::Seen Migrations::see(const Job& job) const {
+migration::Seen Migrations::see(Job& job) const {
   migration::Seen seen;
+  std::uint64_t bytes = 0;
   const residency::JobResidency& memory = *job.memory;
   seen.away = true;
   for_contexts(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
     const ResidencyReport said = client.page->residency(lane);
     const ResidencyOrder& order = state.residency_order;
     seen.any = true;
+    bytes += said.resident_bytes;
     seen.prepares =
         seen.prepares || (state.unpin != 0 && client.page->unpinned(lane) != state.unpin);
     seen.away = seen.away && order.contexts && has_left(said, order);
@@ -144,6 +135,8 @@ migration::Seen Migrations::see(const Job& job) const {
       seen.elsewhere = true;
     }
   });
+  seen.comes = bytes > job.migration.most;
+  job.migration.most = std::max(job.migration.most, bytes);
   seen.held = is_held(job);
   seen.stays = !memory.wanted_out.has(residency::Reason::kMove);
   const bool out = released(memory.state);

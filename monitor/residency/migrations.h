@@ -47,8 +47,8 @@ class Migrations {
   // memory is copied there first.
   template <typename Each>
   void for_spare_pools(Job& job, Each each);
-  migration::Seen see(const Job& job) const;
-  std::uint64_t resident_bytes(const Job& job) const;
+  // Notes how much of its memory has come.
+  migration::Seen see(Job& job) const;
   void act(Job& job, migration::Action action, Time now);
   void prepare(Job& job);
   void leave(Job& job, Time now);

@@ -25,13 +25,13 @@ namespace switchyard::shim::swap::residency {
 // Work is not held in time.
 inline constexpr CUresult kLate = CUDA_ERROR_NOT_READY;
 
-// Of the host pool, while work goes on, and what is copied there before.
+// How a request to unpin the host pool beside work gets on.
 struct Unpinning {
   std::uint32_t request = 0;  // the one that the rest belongs to
   std::uint64_t begun_ns = 0;
   std::uint64_t not_before_ns = 0;  // the next part
-  CUdeviceptr below = 0;            // what is below this address is to be copied; 0: nothing
-  CUdeviceptr unsure = 0;           // what is below this may have changed since; 0: all is known
+  CUdeviceptr below = 0;            // memory below this address is still to be copied; 0: none
+  CUdeviceptr unsure = 0;  // its copies below this address are still to be checked; 0: none
   std::uint64_t copied = 0;
   std::uint64_t bytes = 0;
   std::uint64_t held_ns = 0;  // for which nothing was on the GPU

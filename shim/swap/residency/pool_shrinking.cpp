@@ -93,7 +93,6 @@ void none_is_needed(unsigned lane) {
 }
 
 void find_needed(unsigned lane, CUdeviceptr& below) {
-  if (below == UINT64_MAX) none_is_needed(lane);
   const ChunksLock held;
   each_to_copy(lane, below, kLookedAt, [](unsigned of, const Chunk& chunk) {
     if (chunk.host) {

@@ -21,12 +21,12 @@ bool can_shrink(unsigned lane);
 // and done, and a context is current. How many.
 unsigned shrink(unsigned lane, std::uint64_t limit_bytes, std::uint64_t end_ns);
 
-// Which slabs are needed pinned for what a move by the host will copy: those with copies that are
-// not right any more, and as much room as chunks have none. It looks at a part of the memory below
-// the address `below`, which says afterwards where the next part ends; 0: all is found. The first
-// part ends at UINT64_MAX. pre: as shrink().
-void find_needed(unsigned lane, CUdeviceptr& below);
+// A slab is *needed* if a move by the host will copy to it. Then it should stay pinned.
 void none_is_needed(unsigned lane);
+// Looks at a part of the memory below the address `below`. It notes slabs whose kept copies are not
+// right any more, and free slabs for chunks without a copy. Afterwards `below` is where the next
+// part ends; 0: all is noted. Begin with none_is_needed() and UINT64_MAX. pre: as shrink().
+void find_needed(unsigned lane, CUdeviceptr& below);
 
 // Unpins slabs of it that no copy needs: nothing is in them but kept copies, which stay, and they
 // are not needed. It begins none after `end_ns`. pre: as shrink().

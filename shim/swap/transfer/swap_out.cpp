@@ -21,6 +21,11 @@ struct Flight {
   Digest first = {};  // of its first piece
 };
 
+// It is all zero, or the host has it: by its digest now, if that is `known`.
+bool needs_no_copy(const Chunk& chunk, bool known, const Digest& now) {
+  return known && (now == Digest{} || (chunk.host && chunk.digest == now));
+}
+
 // What becomes of a chunk that the host has.
 enum class Then : bool { kLeaves, kStays };
 
@@ -68,7 +73,7 @@ class SwapOut {
     if (chunk.contents_pending) return true;
     chunk.zero = known && now == Digest{};
     if (chunk.zero) pinned_pool::give_back(chunk.host);
-    return chunk.zero || (known && chunk.host && chunk.digest == now);
+    return needs_no_copy(chunk, known, now);
   }
 
   // `now`: zeros when it isn't known.
@@ -140,7 +145,7 @@ class SwapOut {
       flight.to = then_ == Then::kStays ? pinned_pool::take(lane_, chunk.bytes)
                                         : find_piece(lane_, chunk.bytes);
     }
-    // It may have been unpinned for what the driver then did not keep on its GPU.
+    // Before a move to another GPU its slab may have been unpinned.
     if (flight.to) pinned_pool::pin_for_copy(flight.to);
     return static_cast<bool>(flight.to);
   }
@@ -326,8 +331,7 @@ void each_to_copy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes,
   each([&](Chunk& chunk, CUdeviceptr) {
     Digest now;
     const bool known = digests.answer(chunk.bytes, now) && digests.trusted();
-    const bool kept = chunk.host && chunk.digest == now;
-    if (!known || (!kept && now != Digest{})) tell(lane, chunk);
+    if (!needs_no_copy(chunk, known, now)) tell(lane, chunk);
   });
   below = part.next();
 }

@@ -84,6 +84,13 @@ class MoverUnpins : public MoverTest {
       return copy(to, from, bytes, stream);
     };
   }
+  // The move has ended.
+  void come_back() {
+    lift();
+    ask(0);
+    ASSERT_TRUE(run_until([&] { return is_back(); }));
+    expect_told_right();
+  }
   void unpin(std::uint32_t request) {
     ask(request);
     ASSERT_TRUE(run_until([&] { return has_answered(request); }));
@@ -144,10 +151,7 @@ TEST_F(MoverUnpins, TheContextsFindNothingLeftToUnpin) {
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
   // What left by the host was pinned for that, and no more.
   EXPECT_EQ(pins_.unpinned, kSlabs + pins_.pinned);
-  lift();
-  ask(0);
-  ASSERT_TRUE(run_until([&] { return is_back(); }));
-  expect_told_right();
+  come_back();
 }
 
 TEST_F(MoverUnpins, WhatLeavesByTheHostAfterAllIsCopiedToPinnedMemory) {
@@ -266,10 +270,7 @@ TEST_F(MoverUnpins, OnlyWhatHasChangedSinceItWasCopiedIsCopiedInTheMove) {
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
   EXPECT_EQ(copied_out(), before + kAll + kMiB2);
   EXPECT_EQ(pins_.pinned, 1u) << "for that copy alone";
-  lift();
-  ask(0);
-  ASSERT_TRUE(run_until([&] { return is_back(); }));
-  expect_told_right();
+  come_back();
 }
 
 // It would have to be pinned again while the job is held.
@@ -290,10 +291,7 @@ TEST_F(MoverUnpins, WhatChangesAllTheTimeHasItsPlaceInPinnedMemory) {
   EXPECT_EQ(copied_out(), before + kAll + kMiB2);
   EXPECT_EQ(pins_.pinned, 0u);
   EXPECT_EQ(pins_.unpinned, kSlabs);
-  lift();
-  ask(0);
-  ASSERT_TRUE(run_until([&] { return is_back(); }));
-  expect_told_right();
+  come_back();
 }
 
 TEST_F(MoverUnpins, WithoutDigestsAsMuchAsTheMoveCopiesStaysPinned) {
@@ -306,10 +304,7 @@ TEST_F(MoverUnpins, WithoutDigestsAsMuchAsTheMoveCopiesStaysPinned) {
   detach();
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
   EXPECT_EQ(pins_.pinned, 0u);
-  lift();
-  ask(0);
-  ASSERT_TRUE(run_until([&] { return is_back(); }));
-  expect_told_right();
+  come_back();
 }
 
 TEST_F(MoverUnpins, TheNextMonitorsFirstRequestBeginsAnew) {

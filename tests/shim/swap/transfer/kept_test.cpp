@@ -11,20 +11,12 @@ namespace pinned_pool = swap::pinned_pool;
 
 class Kept : public PipelineTest {
  protected:
-  ~Kept() override {
-    for (auto& piece : taken_) pinned_pool::give_back(piece);
-  }
-  void take_all_room() {
-    while (pinned_pool::Piece piece = pinned_pool::take(0, kMiB2)) taken_.push_back(piece);
-  }
   // The chunk that leaves first, as if it had never left.
   static void forget_last() {
     const swap::RangesLock held;
     const swap::Range& range = swap::at(swap::count() - 1);
     pinned_pool::give_back(range.chunks[range.count - 1].host);
   }
-
-  std::vector<pinned_pool::Piece> taken_;
 };
 
 TEST_F(Kept, CleanIsNotCopied) {
@@ -119,7 +111,7 @@ TEST_F(Kept, OfWhatWentInPartAndCameInPartEachIsRight) {
 TEST_F(Kept, WhatChangedNeedsNoOtherRoomThanItsOwn) {
   out();
   in();
-  take_all_room();
+  take_host_room_but(0);
   for (const unsigned chunk : {0u, 1u, 2u}) change(0, chunk);
   EXPECT_EQ(out().copied, 3 * kMiB2);
   expect_nothing_lost();
@@ -129,7 +121,7 @@ TEST_F(Kept, HostRoomIsTakenFromCleanCopiesFirst) {
   out();
   in();
   forget_last();
-  take_all_room();
+  take_host_room_but(0);
   EXPECT_EQ(kept(), 4 * kMiB2);
   EXPECT_EQ(out(kMiB2).stop, Stop::kNothing);
   EXPECT_EQ(kept(), 3 * kMiB2);

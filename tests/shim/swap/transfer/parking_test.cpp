@@ -15,20 +15,12 @@ namespace pinned_pool = swap::pinned_pool;
 class ParkedChunks : public PipelineTest {
  protected:
   ParkedChunks() { parking::clear(); }
-  ~ParkedChunks() override {
-    for (auto& piece : taken_) pinned_pool::give_back(piece);
-  }
   // A range of one chunk.
   void add_resident() {
     add({kMiB2});
     g_resident += static_cast<std::int64_t>(kMiB2);
   }
   static std::uint64_t parked() { return parking::parked(0).bytes; }
-  void take_all_host_room_but(std::uint64_t bytes) {
-    while (pinned_pool::free_bytes(0) > bytes) taken_.push_back(pinned_pool::take(0, kMiB2));
-  }
-
-  std::vector<pinned_pool::Piece> taken_;
 };
 
 TEST_F(ParkedChunks, OutAndInKeepsEveryByteAndLeavesNothingThere) {
@@ -195,7 +187,7 @@ TEST_F(ParkedChunks, WhatMovedOnIsAKeptCopyOnceItIsBack) {
 
 TEST_F(ParkedChunks, WhatFindsNoRoomInTheHostStaysParked) {
   out_parking(UINT64_MAX);
-  take_all_host_room_but(2 * kMiB2);
+  take_host_room_but(2 * kMiB2);
   const swap::Moved on = move_on();
   EXPECT_EQ(on.stop, Stop::kNoHostRoom);
   EXPECT_EQ(on.copied, 2 * kMiB2) << "what was begun ends";

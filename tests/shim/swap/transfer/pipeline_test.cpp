@@ -74,14 +74,10 @@ TEST_F(Pipeline, OnlyTheExcessGoes) {
 }
 
 TEST_F(Pipeline, WithoutRoomInTheHostTheRestStays) {
-  std::vector<swap::pinned_pool::Piece> taken;
-  while (swap::pinned_pool::free_bytes(0) > 2 * kMiB2) {
-    taken.push_back(swap::pinned_pool::take(0, kMiB2));
-    ASSERT_TRUE(taken.back());
-  }
+  take_host_room_but(2 * kMiB2);
   EXPECT_EQ(out().stop, Stop::kNoHostRoom);
   expect_nothing_lost();
-  for (auto& piece : taken) swap::pinned_pool::give_back(piece);
+  give_host_room_back();
   EXPECT_EQ(in().stop, Stop::kNothing);
   expect_nothing_lost();
 }

@@ -237,6 +237,7 @@ PipelineTest::PipelineTest() {
 }
 
 PipelineTest::~PipelineTest() {
+  give_host_room_back();
   {
     const RangesLock held;
     while (swap::count() != 0) {
@@ -252,6 +253,18 @@ PipelineTest::~PipelineTest() {
   }
   for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
   g_driven = nullptr;
+}
+
+void PipelineTest::take_host_room_but(std::uint64_t bytes) {
+  while (swap::pinned_pool::free_bytes(0) > bytes) {
+    taken_.push_back(swap::pinned_pool::take(0, kMiB2));
+    ASSERT_TRUE(taken_.back());
+  }
+}
+
+void PipelineTest::give_host_room_back() {
+  for (auto& piece : taken_) swap::pinned_pool::give_back(piece);
+  taken_.clear();
 }
 
 void PipelineTest::fill_pool(unsigned lane) {

@@ -65,6 +65,9 @@ class PipelineTest : public EngineTest {
   // The GPU's host pool has room for all of it.
   static void fill_pool(unsigned lane);
   void add(const std::vector<std::uint64_t>& chunks);
+  // Somebody else has all of it but so much, until it is given back.
+  void take_host_room_but(std::uint64_t bytes);
+  void give_host_room_back();
 
   // What the application does with its memory.
   char* chunk_at(std::size_t range, unsigned chunk) const;
@@ -87,6 +90,7 @@ class PipelineTest : public EngineTest {
   static std::uint64_t kept();
 
   Driven driven_;
+  std::vector<swap::pinned_pool::Piece> taken_;
   std::vector<void*> memories_;
   std::vector<std::string> contents_;
 };

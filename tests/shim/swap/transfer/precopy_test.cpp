@@ -12,9 +12,6 @@ namespace pinned_pool = swap::pinned_pool;
 
 class Precopy : public PipelineTest {
  protected:
-  ~Precopy() override {
-    for (auto& piece : taken_) pinned_pool::give_back(piece);
-  }
   // From where the last one ended.
   Moved precopy(std::uint64_t bytes = UINT64_MAX) {
     const swap::RangesLock held;
@@ -37,15 +34,8 @@ class Precopy : public PipelineTest {
     EXPECT_EQ(parts, 3u);
     return bytes;
   }
-  void take_room_but(std::uint64_t bytes) {
-    while (pinned_pool::free_bytes(0) > bytes) {
-      taken_.push_back(pinned_pool::take(0, kMiB2));
-      ASSERT_TRUE(taken_.back());
-    }
-  }
 
   CUdeviceptr below_ = UINT64_MAX;
-  std::vector<pinned_pool::Piece> taken_;
 };
 
 TEST_F(Precopy, OnlyWhatHasChangedSinceIsCopiedInTheMove) {
@@ -99,7 +89,7 @@ TEST_F(Precopy, ZerosTakeNoRoomAndCountAsAwayOnlyOnceTheyAre) {
 }
 
 TEST_F(Precopy, WithoutRoomNoOtherCopyGivesWayAndItEnds) {
-  take_room_but(2 * kMiB2);
+  take_host_room_but(2 * kMiB2);
   EXPECT_EQ(precopy().stop, Stop::kNoHostRoom);
   EXPECT_EQ(below_, 0u);
   EXPECT_EQ(kept(), kMiB2) << "but for what was in flight then";
