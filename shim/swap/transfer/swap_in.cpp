@@ -43,7 +43,11 @@ Stop stop_of(CUresult failure) {
 class SwapIn {
  public:
   SwapIn(unsigned lane, CopyStream& stream, MayCome may_come, Resident resident)
-      : lane_(lane), stream_(stream), may_come_(may_come), resident_(resident) {
+      : lane_(lane),
+        stream_(stream),
+        may_come_(may_come),
+        resident_(resident),
+        most_ready_(pinned_pool::any_unpinned(lane) ? kMostReady : kLongestRun) {
     if (stream.result() != CUDA_SUCCESS) stop(stream.result());
   }
 
@@ -54,11 +58,11 @@ class SwapIn {
     if (comes && parking::is_at_home(chunk.parked)) return put_in_place(chunk, address, range);
     if (comes && !bring_one(chunk, address, range.properties)) return;
     const Access access = access_of(range);
-    if (count_ != 0 && (address != end() || access.peers != access_.peers)) fill_all();
+    if (count_ != 0 && (address != end() || access.peers != access_.peers)) permit_all();
     access_ = access;
     run_[count_++] = {&chunk, address, comes};
     if (count_ == longest_) {
-      fill_all();
+      permit_all();
       longest_ = std::min(2 * longest_, kLongestRun);
     }
   }
@@ -92,6 +96,10 @@ class SwapIn {
  private:
   // Without a chunk that comes. A whole second: the donor's digests stand behind others' kernels.
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+
+  // Making memory waits for the copies in flight. Where slabs must be pinned for them, so much is
+  // made before: pinning takes longer than copying, and only what is left of it runs beside copies.
+  static constexpr unsigned kMostReady = 128;
 
   // A chunk on the device that nobody may touch yet, nor has it its contents.
   struct Brought {
@@ -127,7 +135,7 @@ class SwapIn {
 
   // Who waits for room has given all to the copies before.
   bool may_come(std::uint64_t bytes) {
-    if (count_ != 0 && may_come_(lane_, bytes, false)) return true;
+    if (count_ + ready_count_ != 0 && may_come_(lane_, bytes, false)) return true;
     fill_all();
     return moved_.stop == Stop::kNothing && may_come_(lane_, bytes, true);
   }
@@ -156,7 +164,7 @@ class SwapIn {
     moved_.skipped += chunk.bytes;
   }
 
-  void fill_all() {
+  void permit_all() {
     if (count_ == 0) return;
     const CUresult permitted = permit_run();
     for (unsigned i = 0; i < count_; ++i) {
@@ -164,7 +172,7 @@ class SwapIn {
       Chunk& chunk = *brought.chunk;
       chunk.contents_pending = true;
       if (permitted == CUDA_SUCCESS) {
-        begin_to_fill(chunk, brought.address);
+        ready_[ready_count_++] = brought;
       } else if (brought.came && send_away(chunk, brought.address)) {
         chunk.contents_pending = false;
         resident_(lane_, -signed_bytes(chunk));
@@ -172,6 +180,17 @@ class SwapIn {
     }
     if (permitted != CUDA_SUCCESS) stop(permitted);
     count_ = 0;
+    if (ready_count_ + kLongestRun > most_ready_) fill_ready();
+  }
+
+  void fill_ready() {
+    for (unsigned i = 0; i < ready_count_; ++i) begin_to_fill(*ready_[i].chunk, ready_[i].address);
+    ready_count_ = 0;
+  }
+
+  void fill_all() {
+    permit_all();
+    fill_ready();
   }
 
   CUresult permit_run() {
@@ -188,8 +207,11 @@ class SwapIn {
   bool full_ = false;
   Brought run_[kLongestRun];  // they follow each other
   unsigned count_ = 0;
-  unsigned longest_ = 1;  // the first shall be copied soon
-  Access access_ = {};    // of what is in the run
+  unsigned longest_ = 1;       // the first shall be copied soon
+  Access access_ = {};         // of what is in the run
+  Brought ready_[kMostReady];  // whose contents may be copied
+  unsigned ready_count_ = 0;
+  unsigned most_ready_;
 };
 
 }  // namespace

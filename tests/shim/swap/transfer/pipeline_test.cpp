@@ -55,6 +55,40 @@ TEST_F(Pipeline, AccessIsPermittedToMoreAndMoreChunksInOneGo) {
   EXPECT_EQ(driven_.permitted, (std::vector{kMiB2, kMiB2, 2 * kMiB2, kMiB2}));
 }
 
+TEST_F(Pipeline, MemoryIsMadeWhileTheCopiesBeforeRun) {
+  out();
+  driven_.beside.clear();
+  in();
+  EXPECT_EQ(driven_.beside, (std::vector<std::size_t>{0, 1, 2, 4}));
+}
+
+TEST_F(Pipeline, WherePinningComesFirstMemoryIsMadeBeforeAnyCopy) {
+  out();
+  swap::pinned_pool::unpin_all(0);
+  driven_.beside.clear();
+  EXPECT_EQ(in().copied, 5 * kMiB2);
+  EXPECT_EQ(driven_.beside, (std::vector<std::size_t>{0, 0, 0, 0}));
+  EXPECT_FALSE(swap::pinned_pool::any_unpinned(0));
+  expect_nothing_lost();
+}
+
+TEST_F(Pipeline, WhoWaitsForRoomHasBegunTheCopiesBefore) {
+  out();
+  swap::pinned_pool::unpin_all(0);
+  static Driven* driven;
+  static int begun;
+  driven = &driven_;
+  const auto three_without_waiting = [](unsigned, std::uint64_t, bool waits) {
+    if (waits) begun = driven->copies_in;
+    return driven->live_handles < 3;
+  };
+  {
+    const swap::RangesLock held;
+    swap::move_in(0, three_without_waiting, [](unsigned, std::int64_t) {});
+  }
+  EXPECT_EQ(begun, 3);
+}
+
 TEST_F(Pipeline, WhereAccessIsRefusedWhatCameBeforeIsKept) {
   out();
   faults().fail(5 + 4 + 4);  // stream and events; a chunk; two are brought
@@ -135,7 +169,9 @@ TEST_F(Pipeline, WhatNeverArrivedLeavesAsItWas) {
   expect_nothing_lost();
 }
 
-TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
+class EachCallFailingInTurn : public Pipeline, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(EachCallFailingInTurn, LosesNothing) {
   zero(0, 0);
   for (const CUresult failure : {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN}) {
     for (int n = 0; n < 40; ++n) {
@@ -149,6 +185,7 @@ TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
       change(0, 2, static_cast<std::uint64_t>(n));
       change(1, 0, static_cast<std::uint64_t>(n));
       out();
+      if (GetParam()) swap::pinned_pool::unpin_all(0);
       faults().fail(n, failure);
       in();
       expect_nothing_lost();
@@ -159,6 +196,9 @@ TEST_F(Pipeline, EachCallFailingInTurnLosesNothing) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Pipeline, EachCallFailingInTurn, ::testing::Bool(),
+                         [](const auto& way) { return way.param ? "AndPinsAgain" : "OnTheWay"; });
 
 }  // namespace
 }  // namespace switchyard::shim

@@ -80,6 +80,9 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
 CUresult access(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
   const std::lock_guard hold(g_driven->lock);
   g_driven->permitted.push_back(bytes);
+  std::size_t in_flight = 0;
+  for (const auto& [stream, work] : g_driven->queued) in_flight += work.size();
+  g_driven->beside.push_back(in_flight);
   return CUDA_SUCCESS;
 }
 CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {

@@ -35,6 +35,7 @@ struct Driven {
   int sets = 0;
   int launches = 0;
   std::vector<std::uint64_t> permitted;  // bytes of each call
+  std::vector<std::size_t> beside;       // the work in flight at each of these
   std::vector<std::uint64_t> unmapped;   // likewise, refused or not
   bool unmaps = true;
   bool kernels_write = true;
