@@ -42,12 +42,18 @@ Chunks::~Chunks() {
 
 std::size_t Chunks::bytes(unsigned at) const { return std::min(chunk_bytes_, bytes_ - offset(at)); }
 
-void Chunks::bring(unsigned at) {
+void Chunks::bring_run(unsigned first, unsigned count) {
   static const CUmemAllocationProp properties = device_memory();
-  CU(cuMemCreate, &handles_[at], bytes(at), &properties, 0);
-  CU(cuMemMap, address(at), bytes(at), 0, handles_[at], 0);
-  let_device_use(address(at), bytes(at));
+  std::size_t all = 0;
+  for (unsigned at = first; at < first + count; ++at) {
+    CU(cuMemCreate, &handles_[at], bytes(at), &properties, 0);
+    CU(cuMemMap, address(at), bytes(at), 0, handles_[at], 0);
+    all += bytes(at);
+  }
+  let_device_use(address(first), all);
 }
+
+void Chunks::bring(unsigned at) { bring_run(at, 1); }
 
 void Chunks::send_away(unsigned at) {
   if (handles_[at] == 0) return;

@@ -34,6 +34,8 @@ class Chunks {
 
   // Puts memory of the device behind it.
   void bring(unsigned at);
+  // Behind several that follow each other, whose access is given by one call.
+  void bring_run(unsigned first, unsigned count);
   // Takes away what is behind it, if anything is.
   void send_away(unsigned at);
   // Its two steps. Several chunks that follow each other may be unmapped by one call, which the

@@ -5,8 +5,10 @@
 //
 //   swap_ablation [rounds] [starts] [MiB of a model]...
 //   swap_ablation --park [rounds] [MiB]
+//   swap_ablation --pin [rounds] [MiB]
 //
-// The second form moves memory to another GPU and back, instead.
+// The second form moves memory to another GPU and back, instead. The third brings memory back from
+// host memory that must be pinned first.
 //
 // Prints a line of JSON for each cell: its part, the model's MiB, the way, and the figures of each
 // round. Ways take turns within a round.
@@ -19,6 +21,7 @@
 #include "bench/ablation/moves.h"
 #include "bench/ablation/pair.h"
 #include "bench/ablation/parking.h"
+#include "bench/ablation/pinning.h"
 #include "bench/ablation/print.h"
 #include "bench/ablation/starts.h"
 #include "bench/ablation/work.h"
@@ -209,11 +212,14 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--leaver") {
     return be_leaver(std::strtoull(argv[2], nullptr, 10));
   }
-  if (argc >= 2 && std::string(argv[1]) == "--park") {
+  const std::string form = argc >= 2 ? argv[1] : "";
+  if (form == "--park" || form == "--pin") {
     const int times = argc > 2 ? std::atoi(argv[2]) : 5;
     const std::size_t mib = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 8192;
+    const auto measure = form == "--park" ? measure_parking : measure_pinning;
+    const std::size_t unit = form == "--park" ? kChunk / kMiB : 256;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    if (times >= 1 && mib >= 32 && mib % 32 == 0) return measure_parking(times, mib * kMiB);
+    if (times >= 1 && mib >= unit && mib % unit == 0) return measure(times, mib * kMiB);
   }
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
   const int start_rounds = argc > 2 ? std::atoi(argv[2]) : 4;

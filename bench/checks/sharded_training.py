@@ -95,6 +95,7 @@ def step(model, optimizer, tokens, mode):
 def main():
     mode, steps, layers, width = sys.argv[1], *map(int, sys.argv[2:])
     deterministic()
+    torch.use_deterministic_algorithms(True)  # attention's backward pass is not if it only warns
     torch.utils.deterministic.fill_uninitialized_memory = False  # no kernels of its own
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(gpu_of(rank, one_gpu=torch.cuda.device_count() < ranks))

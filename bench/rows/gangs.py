@@ -26,6 +26,7 @@ def arguments(parser):
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
     parser.add_argument("--seed", type=int, default=0, help="0: a new one, which is printed")
     parser.add_argument("--oversubscribe", action="store_true", help="turns, nothing at random")
@@ -36,7 +37,8 @@ def arguments(parser):
 def start(rig, name, **knobs):
     o = rig.options
     return ranks.start(rig, name, "ddp_training.py", o.steps, "--gib", o.gib, "--width", o.width,
-                       "--layers", o.layers, *(["--fsdp"] if o.fsdp else []), **knobs)
+                       "--layers", o.layers, "--batch", o.batch,
+                       *(["--fsdp"] if o.fsdp else []), **knobs)
 
 
 class Disturber:

@@ -39,6 +39,7 @@ def arguments(parser):
     parser.add_argument("--seconds", type=float, default=6, help="of each window")
     parser.add_argument("--quiet", type=float, default=10, help="seconds without an interferer")
     parser.add_argument("--ddp", action="store_true", help="a training of two ranks")
+    parser.add_argument("--no-hogs", action="store_true", help="only the time without interferers")
 
 
 class OneGpu:
@@ -77,9 +78,11 @@ class TwoRanks:
 
 def start_others(rig):
     """The hogs, which are ready; the bystander is at work."""
-    gpus = "0" if rig.options.ddp else None
-    hogs = {name: rig.start(name, *how, gpus=gpus) for name, how in HOGS.items()}
-    if rig.options.ddp:
+    o = rig.options
+    gpus = "0" if o.ddp else None
+    hogs = {} if o.no_hogs else {name: rig.start(name, *how, gpus=gpus)
+                                 for name, how in HOGS.items()}
+    if o.ddp and not o.no_hogs:
         hogs["nccl-hog"] = rig.start_program("nccl-hog",
                                              [python(), BENCH / "checks" / "reducing.py"])
     bystander = rig.start(BYSTANDER, *SMALL, gpus=gpus)
