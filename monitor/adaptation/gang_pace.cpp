@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <set>
+
 #include "monitor/adaptation/reader.h"
 #include "monitor/core/lanes.h"
 
@@ -22,6 +24,18 @@ std::uint64_t launched_by(const Registry& registry, const Job& job) {
 // many times in a window, so windows stand across that.
 bool stands_still(const Registry& registry, const Job& job) {
   return job.restraint.held || is_held_beyond_gates(registry, job);
+}
+
+bool is_alone(const Registry& registry, const Job& job) {
+  const std::set<std::size_t> gpus = used_gpus(registry, job);
+  bool alone = true;
+  for (const auto& [key, other] : registry.jobs()) {
+    if (&other == &job) continue;
+    for_contexts(registry, other, [&](const Client&, unsigned, const Client::Lane& lane) {
+      alone = alone && !gpus.contains(lane.gpu);
+    });
+  }
+  return alone;
 }
 
 void log(const Job& job, const gang_slices::State& state, double expected) {
@@ -47,7 +61,9 @@ void GangPace::follow(Time now) {
     }
     gang_slices::State& state = states_[key];
     const double expected = state.expected;
-    if (stands_still(registry_, job)) {
+    if (is_alone(registry_, job)) {
+      state = {};
+    } else if (stands_still(registry_, job)) {
       gang_slices::interrupt(state);
     } else if (gang_slices::next(state, launched_by(registry_, job), now)) {
       log(job, state, expected);

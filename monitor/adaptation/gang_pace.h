@@ -2,7 +2,8 @@
 // (policy/gang_slices.h).
 //
 // Concept. Looked at by each tick. All ranks of a gang on this machine count: a collapse shows in
-// all of them. Without a visible NCCL nothing is counted, and slices stay short.
+// all of them. Without a visible NCCL nothing is counted, and slices stay short. While no other job
+// has a context on its GPUs nothing is learnt or tried: there are no slices.
 //
 // Threading: one thread, the monitor's.
 #pragma once

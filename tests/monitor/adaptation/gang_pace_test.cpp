@@ -98,6 +98,23 @@ TEST(GangPace, WithoutCollectivesSlicesStayShort) {
   EXPECT_EQ(rig.slice(), abi::kDefaultSliceUs);
 }
 
+TEST(GangPace, WhileItIsAloneNothingIsLearntOrTried) {
+  Rig rig(1);
+  Joined gang = rig.runs({.job = "gang", .name = "gang"});
+  abi::Communicator& communicator = gang.shim.joins_communicator(7, 0, 2);
+  const auto work = [&](Time span) {
+    for (const Time end = rig.now + span; rig.now < end;) {
+      gang.shim.launch();
+      communicator.launched += 60;
+      rig.pass(milliseconds(100));
+      EXPECT_EQ(rig.job(0)["short_slices"], true);
+    }
+  };
+  work(seconds(30));
+  const Joined other = rig.runs({.job = "other", .name = "other"});
+  work(seconds(1));
+}
+
 TEST(GangPace, OfASingleRankSlicesAreLongAtOnce) {
   Shared rig;
   rig.joins(1);
