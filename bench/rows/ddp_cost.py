@@ -3,7 +3,8 @@ do statistics cost, while somebody asks for them?
 
 Warm trainings take turns: without the library, with it, with it while `switchyard stats --watch`
 asks for this one, and with memory that can be swapped. A rate is that of the median step: the host
-takes CPUs away at times, which makes single steps longer. Needs two GPUs.
+takes CPUs away at times, which makes single steps longer. Two processes of one program may differ
+by more than what is asked; with --processes 2 there are two of each. Needs two GPUs.
 """
 
 import subprocess
@@ -24,37 +25,45 @@ def arguments(parser):
     parser.add_argument("--modes", default=",".join(MODES), help="only these")
     parser.add_argument("--rounds", type=int, default=8, help="of all turns")
     parser.add_argument("--turn-steps", type=int, default=40, help="of a turn")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="only these")
+    parser.add_argument("--processes", type=int, default=1, help="of each variant")
 
 
 def start(rig, mode):
+    """(variant, job), all that are to be compared"""
     argv = [python(), BENCH / "checks" / "ordered_training.py", mode]
-    jobs = {name: rig.start_program(f"{mode}-{name}", argv, **how)
-            for name, how in VARIANTS.items()}
-    for job in jobs.values():
+    jobs = [(name, rig.start_program(f"{mode}-{name}-{number}", argv, **VARIANTS[name]))
+            for number in range(rig.options.processes)
+            for name in rig.options.variants.split(",")]
+    for _, job in jobs:
         job.ready(180)
     return jobs
 
 
 def rates_of(rig, jobs):
-    rates = {name: [] for name in jobs}
+    rates = {name: [] for name, _ in jobs}
     for index in range(rig.options.rounds):
-        for name in list(jobs) if index % 2 == 0 else reversed(jobs):
-            done = jobs[name].ask(steps=rig.options.turn_steps, timeout=120)
-            rates[name].append(done["usual_rate"])
+        turn = {}
+        for place, (_, job) in list(enumerate(jobs))[::1 if index % 2 == 0 else -1]:
+            turn[place] = job.ask(steps=rig.options.turn_steps, timeout=120)["usual_rate"]
+        for place, (name, _) in enumerate(jobs):
+            rates[name].append(turn[place])
     return rates
 
 
 def measure(rig, mode):
     jobs = start(rig, mode)
-    asks = subprocess.Popen([rig.build / "switchyard", "stats", f"{mode}-asked", "--watch"],
-                            env=rig.environment("switchyard"), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL)
+    asks = [subprocess.Popen([rig.build / "switchyard", "stats", job.name, "--watch"],
+                             env=rig.environment("switchyard"), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL)
+            for name, job in jobs if name == "asked"]
     try:
         return rates_of(rig, jobs)
     finally:
-        asks.terminate()
-        asks.wait(10)
-        for job in jobs.values():
+        for each in asks:
+            each.terminate()
+            each.wait(10)
+        for _, job in jobs:
             job.end(30)
 
 
@@ -62,6 +71,8 @@ def judge(report, mode, rates):
     for name, each in rates.items():
         report.note(f"{mode}, {name}: steps/s", f"{median(each):.2f}")
     for name, other, bound in COMPARED:
+        if name not in rates or other not in rates:
+            continue
         ratios = [one / two for one, two in zip(rates[name], rates[other])]
         low, high = interval(ratios)
         what = f"{mode}: {name}, over {other}"

@@ -33,6 +33,7 @@ def arguments(parser):
                         help="24 layers of 1024: 370 million parameters; of 2048: 1.3 billion")
     parser.add_argument("--nets", default="sockets,links", help="only these")
     parser.add_argument("--ddp", action="store_true", help="slices and overtaking buckets of DDP")
+    parser.add_argument("--sockets", type=int, help="of each NCCL channel; NCCL's default is 1")
 
 
 def gpus():
@@ -45,6 +46,13 @@ def gpus():
     raise RigError("NVML has no GPU")
 
 
+def environment(rig, net):
+    if net != "sockets":
+        return {}
+    more = {"NCCL_SOCKET_NTHREADS": rig.options.sockets} if rig.options.sockets else {}
+    return {**SOCKETS, **more}
+
+
 def train(rig, name, mode, urgent, net):
     o = rig.options
     rig.say(name)
@@ -53,7 +61,7 @@ def train(rig, name, mode, urgent, net):
     knobs = {"urgent_collectives": True} if urgent else {}
     process = rig.once(name, [*torchrun, BENCH / "checks" / "sharded_training.py", mode, o.steps,
                               o.layers, o.width],
-                       under="switchyard", environment=SOCKETS if net == "sockets" else {}, **knobs)
+                       under="switchyard", environment=environment(rig, net), **knobs)
     # Only rank 0 speaks; torchrun may say more.
     lines = rig.wait_for(name, process, timeout=600).decode().splitlines()
     return json.loads(next(line for line in reversed(lines) if line.startswith("{")))
