@@ -355,14 +355,14 @@ void Executor::note(const char* way, const Moved& moved, std::uint64_t begun) co
   if (moved.copied + moved.skipped == 0) return;
   const auto us = [](std::uint64_t ns) { return static_cast<unsigned long long>(ns / 1000); };
   const auto mib = [](std::uint64_t bytes) { return static_cast<unsigned long long>(bytes >> 20); };
-  log_line(
-      Level::kDebug,
-      "swap on GPU %u: %s in %llu us (%llu making memory, %llu waiting for copies, %llu giving "
-      "memory back), %llu MiB copied, %llu MiB of that parked, %llu MiB known or zero, %llu MiB "
-      "kept on the GPU, %llu MiB in memory of another job",
-      lane_, way, us(monotonic_ns() - begun), us(moved.made_ns), us(moved.waited_ns),
-      us(moved.gave_ns), mib(moved.copied), mib(moved.parked), mib(moved.skipped - moved.kept),
-      mib(moved.kept), mib(moved.taken));
+  log_line(Level::kDebug,
+           "swap on GPU %u: %s in %llu us (%llu making memory, %llu pinning the host's, %llu "
+           "waiting for copies, %llu giving memory back), %llu MiB copied, %llu MiB of that "
+           "parked, %llu MiB known or zero, %llu MiB kept on the GPU, %llu MiB in memory of "
+           "another job",
+           lane_, way, us(monotonic_ns() - begun), us(moved.made_ns), us(moved.pinned_ns),
+           us(moved.waited_ns), us(moved.gave_ns), mib(moved.copied), mib(moved.parked),
+           mib(moved.skipped - moved.kept), mib(moved.kept), mib(moved.taken));
 }
 
 SWITCHYARD_RENEW(kState, g_movers);

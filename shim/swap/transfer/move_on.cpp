@@ -22,7 +22,10 @@ class MoveOn {
       moved_.stop = Stop::kNoHostRoom;
       return;
     }
-    pinned_pool::pin_for_copy(flight.to);
+    {
+      const Spending spending(moved_.pinned_ns);
+      pinned_pool::pin_for_copy(flight.to);
+    }
     CUdeviceptr from = 0;
     CUresult result = parking::reach(chunk.parked, from);
     if (result == CUDA_SUCCESS) {

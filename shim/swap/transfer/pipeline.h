@@ -53,6 +53,7 @@ struct Moved {
   CUresult unparked = CUDA_SUCCESS;  // why the driver gave no memory on that GPU
   // Of the mover's time, in nanoseconds: for the log.
   std::uint64_t made_ns = 0;    // making memory and mapping it
+  std::uint64_t pinned_ns = 0;  // pinning memory of the host again
   std::uint64_t waited_ns = 0;  // for copies
   std::uint64_t gave_ns = 0;    // unmapping memory and giving it back
 };

@@ -118,6 +118,7 @@ class SwapIn {
   // After a failure of the driver's nothing more is copied.
   void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
+    const Spending spending(moved_.pinned_ns);  // to begin a copy takes no time beside that
     const CUresult filled = fill(chunk, address, stream_.stream());
     if (filled == CUDA_SUCCESS) return;
     moved_.stop = Stop::kDriver;

@@ -146,6 +146,7 @@ class SwapOut {
                                         : find_piece(lane_, chunk.bytes);
     }
     // Before a move to another GPU its slab may have been unpinned.
+    const Spending spending(moved_.pinned_ns);
     if (flight.to) pinned_pool::pin_for_copy(flight.to);
     return static_cast<bool>(flight.to);
   }
