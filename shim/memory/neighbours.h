@@ -11,7 +11,7 @@ namespace switchyard::shim::neighbours {
 // and memory that was opened of another process.
 void free_owned(int lane, std::uint64_t owner);
 
-// Room is needed: gives back what the pools of swappable memory keep.
-void reclaim_swappable_pools();
+// Room is needed: gives back the swappable memory that is freed but kept. It may wait for the GPU.
+void reclaim_swappable();
 
 }  // namespace switchyard::shim::neighbours

@@ -248,7 +248,7 @@ void settle_charged() {
 
 void reclaim() {
   each_charged([](const Pool& pool) { trim(pool); });
-  neighbours::reclaim_swappable_pools();
+  neighbours::reclaim_swappable();
 }
 
 Forgotten forget(CUmemoryPool handle) {

@@ -144,10 +144,10 @@ CUresult release_memory(Original original, Pointer address, swap::Free how = swa
   ledger::Charge charge;
   if (ledger::take(ledger::Kind::kPointer, address, charge)) {
     const CUresult result = free();
-    if (result == CUDA_SUCCESS) {
-      account::release(lane_of_device(charge.lane), charge.bytes);
-    } else {
+    if (result != CUDA_SUCCESS) {
       ledger::note(ledger::Kind::kPointer, address, charge);
+    } else if (!swap::keep_charge(address, charge.bytes)) {
+      account::release(lane_of_device(charge.lane), charge.bytes);
     }
     return result;
   }

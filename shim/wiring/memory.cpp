@@ -2,7 +2,6 @@
 #include "shim/ipc/opened.h"
 #include "shim/memory/neighbours.h"
 #include "shim/swap/calls/allocate.h"
-#include "shim/swap/calls/pooled.h"
 
 namespace switchyard::shim::neighbours {
 
@@ -11,6 +10,6 @@ void free_owned(int lane, std::uint64_t owner) {
   ipc::close_owned(lane, owner);
 }
 
-void reclaim_swappable_pools() { swap::pooled::reclaim(); }
+void reclaim_swappable() { swap::reclaim(); }
 
 }  // namespace switchyard::shim::neighbours

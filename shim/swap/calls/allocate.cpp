@@ -129,15 +129,17 @@ CUresult create_where_room(Range& range) {
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
   // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which
   // an allocation else doesn't.
-  bool more = pooled::reclaim();
-  if (g_deferred.load(std::memory_order_relaxed) != 0) {
-    const gate::Waiting waiting(gate::Waiting::kContext);
-    reap();
-    more = true;
-  }
-  if (more) made = create(range);
+  if (reclaim()) made = create(range);
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
   return retry_on_oom([&] { return create(range); });
+}
+
+bool reclaim() {
+  const bool any = pooled::reclaim();
+  if (g_deferred.load(std::memory_order_relaxed) == 0) return any;
+  const gate::Waiting waiting(gate::Waiting::kContext);
+  reap();
+  return true;
 }
 
 void defer_free(Range& range) {
@@ -172,6 +174,16 @@ bool free(CUdeviceptr address, CUresult& result, Free how) {
     ending.claim(*range);
   }
   result = ending.finish();
+  return true;
+}
+
+bool keep_charge(CUdeviceptr address, std::uint64_t bytes) {
+  if (g_deferred.load(std::memory_order_relaxed) == 0) return false;
+  const RangesLock held;
+  Range* range = find(address);
+  if (range == nullptr || range->charged != 0) return false;
+  if (range->use != Use::kDeferredFree && range->use != Use::kEnding) return false;
+  range->charged = bytes;
   return true;
 }
 

@@ -8,8 +8,8 @@
 // A free waits for the context's work before it unmaps, as the driver's own does: unmapping by
 // itself doesn't wait. While a stream is being captured it must not (the capture would be lost),
 // and a stream-ordered one should not, so the range is kept aside until the next free that finds no
-// capture, or until an allocation finds no room. What is away from the device is given back at
-// once: no work can touch it.
+// capture, or until an allocation finds no room or passes a quota. It stays charged until then.
+// What is away from the device is given back at once: no work can touch it.
 //
 // Threading: any thread. Allocating waits while memory is being moved.
 #pragma once
@@ -36,6 +36,12 @@ enum class Free {
 
 // Frees what begins at `address`. False: it is none of ours, and `result` is untouched.
 bool free(CUdeviceptr address, CUresult& result, Free how = Free::kWaits);
+
+// The charge of what was just freed, if it is kept aside: its end gives it back. False: it has
+// ended, and the caller does.
+bool keep_charge(CUdeviceptr address, std::uint64_t bytes);
+// Ends what was freed and is kept. True: something may have ended. It may wait for the GPU.
+bool reclaim();
 
 // Whether `address` is ours and away from the device altogether: a free of it waits for nothing.
 bool is_away(CUdeviceptr address);

@@ -92,7 +92,8 @@ void end(std::size_t index) {
   } else {
     mover::freed(range.lane, range.bytes, resident);
   }
-  if (range.pool != 0) account::release(lane_of_device(static_cast<int>(range.lane)), range.bytes);
+  const std::uint64_t charged = range.pool != 0 ? range.bytes : range.charged;
+  if (charged != 0) account::release(lane_of_device(static_cast<int>(range.lane)), charged);
 }
 
 void end(const Range* range) { end(static_cast<std::size_t>(range - &at(0))); }

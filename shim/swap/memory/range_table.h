@@ -80,6 +80,7 @@ struct Range {
   CUmemAllocationProp properties = {};  // that its chunks are made with
   std::uint64_t pool = 0;               // which it belongs to; 0: none
   FreePoint freed = {};                 // of pooled memory
+  std::uint64_t charged = 0;            // of what was freed and is kept aside: until it ends
   // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
   bool stays = false;
   wire::Key share = {};       // by which they do, and

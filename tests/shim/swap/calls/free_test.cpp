@@ -82,7 +82,7 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   EXPECT_EQ(free(other), CUDA_SUCCESS);
   EXPECT_TRUE(world_.waits.empty());
   EXPECT_EQ(swap_.mapped.size(), 2u);
-  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(used(), 12 * kMiB) << "it is there";
   EXPECT_EQ(swap::context_of(at), nullptr) << "the application's it is no more";
   allocate(2 * kMiB);
   EXPECT_EQ(swap_.mapped.size(), 3u) << "still captured";
@@ -92,6 +92,7 @@ TEST_F(SwappableFree, DuringACaptureIsKeptAside) {
   EXPECT_EQ(free(last), CUDA_SUCCESS);
   EXPECT_EQ(world_.waits.size(), 3u);
   EXPECT_EQ(swap_.mapped.size(), 1u);
+  EXPECT_EQ(used(), 2 * kMiB);
 }
 
 TEST_F(SwappableFree, IsRefusedAsTheDriverDoesWhereACaptureForbidsIt) {
@@ -118,6 +119,20 @@ TEST_F(SwappableFree, WhatIsKeptAsideIsEndedForAnAllocationThatFindsNoRoom) {
   EXPECT_EQ(world_.waits.size(), 1u);
   EXPECT_EQ(swap_.mapped.size(), 1u);
   EXPECT_EQ(free(other), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
+TEST_F(SwappableFree, WhatIsKeptAsideIsEndedBeforeAQuotaRefuses) {
+  set_quota(16 * kMiB);
+  const auto never = [](CUdeviceptr, CUstream) { return CUDA_ERROR_INVALID_VALUE; };
+  for (int i = 0; i < 4; ++i) {
+    const CUdeviceptr at = allocate(10 * kMiB);
+    ASSERT_NE(at, 0u);
+    EXPECT_EQ(rules::free_async<false>(never, at, CUstream{nullptr}), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 10 * kMiB);
+  }
+  EXPECT_EQ(swap_.mapped.size(), 1u);
+  EXPECT_EQ(free(0), CUDA_SUCCESS);
   expect_nothing_left();
 }
 
@@ -195,7 +210,7 @@ TEST_F(SwappableFree, AFreeInStreamOrderDoesNotWait) {
   };
   EXPECT_EQ(rules::free_async<false>(never, at, CUstream{nullptr}), CUDA_SUCCESS);
   EXPECT_TRUE(world_.waits.empty());
-  EXPECT_EQ(used(), 0u);
+  EXPECT_EQ(used(), 8 * kMiB) << "until it ends";
   EXPECT_EQ(free(0), CUDA_SUCCESS);
   EXPECT_EQ(world_.waits.size(), 1u);
   expect_nothing_left();
