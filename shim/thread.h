@@ -13,14 +13,16 @@
 
 namespace switchyard::shim {
 
-inline constexpr std::size_t kSmallStack = 256 * 1024;
+// As large as a program's first thread's: the driver compiles a kernel of ours on one, and the C
+// library takes the program's static thread-local data out of each. What is never touched costs
+// nothing.
+inline constexpr std::size_t kStack = 8u << 20;
 
 // Starts `run(argument)`. False: the system refused.
-inline bool start_thread(void* (*run)(void*), std::size_t stack_bytes = kSmallStack,
-                         void* argument = nullptr) {
+inline bool start_thread(void* (*run)(void*), void* argument = nullptr) {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
-  ::pthread_attr_setstacksize(&attributes, stack_bytes);
+  ::pthread_attr_setstacksize(&attributes, kStack);
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   sigset_t all;
   sigset_t before;

@@ -34,8 +34,11 @@ std::uint64_t spacing_ns(unsigned lane) {
 
 // Two streams write a slot's word. The second waits until the first's has come, or the word would
 // go back.
-bool lent_out(const Slot& slot) {
-  return static_cast<std::int32_t>(slot.done().load(std::memory_order_acquire) - slot.lent) < 0;
+bool lent_out(Slot& slot) {
+  const std::uint32_t done = slot.done().load(std::memory_order_acquire);
+  if (static_cast<std::int32_t>(done - slot.lent) < 0) return true;
+  slot.lent = done;  // or it would lie ahead once more than half of all numbers have passed
+  return false;
 }
 
 // The batch's number is in a stream. A graph is no measure of a launch.
@@ -307,8 +310,9 @@ void give_up_stale(std::uint64_t now_ns) {
     for (Slot& slot : lane) {
       if (!slot.open.load(std::memory_order_relaxed)) continue;
       if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
+      // It may have begun since the look did.
       if (slot.open.load(std::memory_order_relaxed) && slot.in_flight.load() == 0 &&
-          now_ns - slot.began_ns > kStaleNs) {
+          now_ns > slot.began_ns && now_ns - slot.began_ns > kStaleNs) {
         abandon(slot);
       }
       ::pthread_mutex_unlock(&slot.lock);

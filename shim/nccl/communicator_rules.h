@@ -215,7 +215,7 @@ ncclResult_t abort(const Original& original, ncclComm_t comm) {
   communicators::end(comm);
   if (twin == nullptr) return inside(original, comm);
   Beside<Original> beside{original, twin};
-  if (!start_thread(&Beside<Original>::run, kSmallStack, &beside)) Beside<Original>::run(&beside);
+  if (!start_thread(&Beside<Original>::run, &beside)) Beside<Original>::run(&beside);
   const ncclResult_t result = inside(original, comm);
   while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
   return worse(result, beside.result);

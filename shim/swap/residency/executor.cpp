@@ -372,8 +372,6 @@ SWITCHYARD_RENEW(kState, g_movers);
 namespace switchyard::shim::swap::mover {
 namespace {
 
-// The driver compiles the digest's kernel on it: as large as a program's first thread's.
-constexpr std::size_t kStackBytes = 8u << 20;
 // While the contexts of another GPU are away.
 constexpr std::uint64_t kAsideNs = 50'000'000;
 
@@ -406,7 +404,7 @@ void start(unsigned lane) {
   std::int32_t owner = mover.thread_of.load(std::memory_order_acquire);
   if (owner == self || !mover.thread_of.compare_exchange_strong(owner, self)) return;
   swap_digest();  // the environment is read on a thread of the application's
-  if (!start_thread(run, kStackBytes, &mover)) {
+  if (!start_thread(run, &mover)) {
     log_line(Level::kError, "no thread to move memory with: it stays on the device");
   }
 }

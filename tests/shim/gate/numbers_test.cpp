@@ -100,6 +100,34 @@ TEST_F(Numbers, ABatchThatNobodyEndsCountsAsDoneAfterASecond) {
   EXPECT_FALSE(numbered());
 }
 
+TEST_F(Numbers, ABatchThatBeganAfterTheLookIsNotGivenUp) {
+  arm();
+  const std::uint64_t look = monotonic_ns();
+  launch(first_, 1);
+  numbers::give_up_stale(look);
+  EXPECT_TRUE(numbered());
+}
+
+TEST_F(Numbers, GoOnBeyondHalfOfTheWord) {
+  arm();
+  launch(first_, 1);
+  synchronise();
+  gpu_runs();
+  constexpr std::uint32_t kNearHalf = 0x7ffffffe;
+  numbers::Slot& slot = numbers::g_slots[0][0];
+  slot.number = kNearHalf;
+  gate().submitted[0].store(kNearHalf);
+  gate().done[0].store(kNearHalf);
+  slot.pace.restart(kNearHalf, monotonic_ns());
+  for (std::uint32_t i = 1; i <= 6; ++i) {
+    launch(first_, 1);
+    synchronise();
+    gpu_runs();
+    EXPECT_EQ(gate().submitted[0].load(), kNearHalf + i);
+    EXPECT_EQ(gate().done[0].load(), kNearHalf + i);
+  }
+}
+
 TEST_F(Numbers, AQuestionAndAHostFunctionEndABatchToo) {
   arm();
   launch(first_, 1);
