@@ -25,6 +25,9 @@ struct State {
 };
 constinit State g_state;
 
+// What this thread has found, for publish().
+constinit thread_local const Driver* t_found = nullptr;
+
 void* find_library(bool load) {
   void* handle = g_state.handle.load(std::memory_order_acquire);
   if (handle != nullptr) return handle;
@@ -42,16 +45,20 @@ void take(Dlsym find, void* handle, const char* name, Function*& out) {
 }
 
 // pre: the library and its dlsym are found.
-void fill() {
+void look_up(Driver& found) {
   void* handle = g_state.handle.load(std::memory_order_acquire);
   Dlsym find = real_dlsym();
-#define CUDA_CALL(name, rule) take(find, handle, #name, g_driver.name);
-#define DRIVER_CALL(name) take(find, handle, #name, g_driver.name);
+#define CUDA_CALL(name, rule) take(find, handle, #name, found.name);
+#define DRIVER_CALL(name) take(find, handle, #name, found.name);
 #include "filtered/calls.def"
 #include "filtered/driver.def"
 #include "filtered/plain.def"
 #undef CUDA_CALL
 #undef DRIVER_CALL
+}
+
+void publish() {
+  g_driver = *t_found;
   index_table();
   g_resolved.store(true, std::memory_order_release);
 }
@@ -64,9 +71,13 @@ void* driver_handle() { return find_library(false); }
 
 bool resolve(bool load) {
   if (resolved()) return true;
-  // dlopen runs constructors, which may call us again: never under our lock.
+  // dlopen runs constructors, which may call us again, and dlsym takes the loader's lock, whose
+  // holder may wait for us: never under a lock of ours. So each thread looks up for itself.
   if (find_library(load) == nullptr || real_dlsym() == nullptr) return false;
-  ::pthread_once(&g_state.filled, fill);
+  Driver found;
+  look_up(found);
+  t_found = &found;
+  ::pthread_once(&g_state.filled, publish);
   return true;
 }
 

@@ -6,10 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "shim/dl.h"
 #include "shim/entry.h"
@@ -19,13 +20,17 @@ namespace switchyard::shim {
 namespace {
 
 std::function<void()> g_in_the_middle;
+std::recursive_mutex g_loader;
 std::atomic<bool> g_indexed{false};
 
 void a_call() {}
 
-// Stops at one of the rows of driver.def, which come last.
+// Stops at one of the rows of driver.def.
 void* find_slowly(void*, const char* name) {
-  if (std::strcmp(name, "cuDeviceGetCount") == 0 && g_in_the_middle) g_in_the_middle();
+  if (std::strcmp(name, "cuDeviceGetCount") == 0 && g_in_the_middle) {
+    std::exchange(g_in_the_middle, nullptr)();
+  }
+  const std::lock_guard loads(g_loader);
   return reinterpret_cast<void*>(&a_call);
 }
 
@@ -38,19 +43,32 @@ struct Rule {
 };
 using Init = Entry<CUresult(unsigned), Rule>;
 
-TEST(DriverTable, ACallWaitsUntilAnotherThreadHasFilledAllOfIt) {
-  std::thread other;
-  std::atomic<int> answer{-1};
-  g_in_the_middle = [&] {
-    ASSERT_NE(g_driver.cuInit, nullptr);
-    other = std::thread([&] { answer = static_cast<int>(Init::call(0)); });
-    // Long enough for a call that does not wait.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_EQ(answer, -1);
-  };
+TEST(DriverTable, ACallWhileAnotherThreadLooksUpFindsAllOfIt) {
+  g_in_the_middle = [] { std::thread([] { EXPECT_EQ(Init::call(0), CUDA_SUCCESS); }).join(); };
   EXPECT_EQ(Init::call(0), CUDA_SUCCESS);
-  other.join();
-  EXPECT_EQ(answer, static_cast<int>(CUDA_SUCCESS));
+}
+
+// A library's constructor runs under the loader's lock, and dlsym takes that lock.
+TEST(DriverTable, AConstructorsCallWaitsForNobodyWhoLooksUp) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        ::alarm(20);
+        std::thread constructor;
+        g_in_the_middle = [&] {
+          std::atomic<bool> locked{false};
+          constructor = std::thread([&] {
+            const std::lock_guard loads(g_loader);
+            locked = true;
+            if (Init::call(0) != CUDA_SUCCESS) ::_exit(1);
+          });
+          while (!locked) std::this_thread::yield();
+        };
+        const CUresult result = Init::call(0);
+        constructor.join();
+        ::_exit(result == CUDA_SUCCESS ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 // A child that finds the table half filled by a thread that it does not have.
