@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "shim/no_cancel.h"
+
 namespace switchyard::shim {
 
 std::uint64_t monotonic_ns() {
@@ -12,6 +14,7 @@ std::uint64_t monotonic_ns() {
 }
 
 void sleep_ns(std::uint64_t ns) {
+  const NoCancel whole;
   const timespec span{0, static_cast<long>(ns)};
   ::nanosleep(&span, nullptr);
 }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "shim/no_cancel.h"
 #include "shim/own_fd.h"
 
 namespace switchyard::shim {
@@ -108,6 +109,7 @@ void make_printable(char* text, int size) {
 
 void write_line(Level level, const char* format, va_list args) {
   if (!g_state.sink.asked_for && !first_of_its_kind(format)) return;
+  const NoCancel whole;
   const int saved = errno;  // a log line must not change what the application sees
   char line[1024];
   int used = write_prefix(level, line, sizeof(line));

@@ -21,6 +21,7 @@
 #include "shim/driver.h"
 #include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/no_cancel.h"
 #include "shim/own_fd.h"
 #include "shim/reset.h"
 #include "switchyard/paths.h"
@@ -187,6 +188,7 @@ struct Answered {
 
 // One bounded round trip. `descriptors` go along, and then are those that came back.
 bool exchange(const Asked& asked, const Answered& answer, Descriptors& descriptors) {
+  const NoCancel whole;
   const Locked locked(g_state.lock);
   const int fd = g_state.own[kSocket].get();
   wire::FrameHeader header{};
@@ -230,6 +232,7 @@ void say_unmanaged() {
 
 bool join() {
   if (disabled()) return false;
+  const NoCancel whole;
   begin_process();
   process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
@@ -256,6 +259,7 @@ bool join() {
 bool observe() {
   if (disabled()) return false;
   begin_process();
+  const NoCancel whole;
   const Locked locked(g_state.lock);
   if (is_open()) return true;
   return process().uses_cuda.load(std::memory_order_relaxed) == 0 &&
@@ -290,6 +294,7 @@ void exchange_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16
 void wake_monitor() {
   const int fd = g_state.own[kWake].get();
   if (fd < 0) return;
+  const NoCancel whole;
   const std::uint64_t one = 1;
   // A full queue already means "look". An older monitor sent an eventfd, non-blocking as well.
   if (::send(fd, &one, sizeof(one), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == ENOTSOCK) {
@@ -314,6 +319,7 @@ MonitorFds monitor_fds() {
 }
 
 void lose_monitor(const char* why) {
+  const NoCancel whole;
   const Locked locked(g_state.lock);
   if (!g_state.own[kSocket].is_set()) return;
   log_line(Level::kWarn, "lost the monitor (%s): the job goes on with its last limits", why);

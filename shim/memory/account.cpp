@@ -9,6 +9,7 @@
 #include "shim/client/process.h"
 #include "shim/inside.h"
 #include "shim/log.h"
+#include "shim/no_cancel.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::account {
@@ -165,6 +166,7 @@ CUresult reserve(abi::Lane* lane, std::uint64_t bytes, Reclaim reclaim) {
     // The monitor ends this wait by its verdict; a monitor that goes away ends it too.
     if (!answered || answer.verdict != wire::kWait) return refuse(lane, bytes, answer.lacks);
     const Outside outside;
+    const NoCancel none;
     ::nanosleep(answer.lacks == wire::kParkedMakesWay ? &kAskAgainSoon : &kAskAgain, nullptr);
   }
   return CUDA_SUCCESS;

@@ -1,6 +1,9 @@
 // Requests: one bounded round trip each, and no answer is believed that is not the right one.
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "tests/shim/client/client_world.h"
 
@@ -22,6 +25,24 @@ TEST_F(Requests, ARequestBringsItsAnswer) {
   ASSERT_EQ(current().charges().size(), 1U);
   EXPECT_EQ(current().charges()[0].lane, 1U);
   EXPECT_EQ(current().charges()[0].bytes, 4096U);
+}
+
+TEST_F(Requests, AThreadThatIsCancelledLeavesTheConnectionToTheOthers) {
+  monitor();
+  join_it();
+  bool answered = false;
+  std::thread cancelled([&] {
+    ::pthread_cancel(::pthread_self());
+    wire::Charged answer{};
+    answered = request(wire::kCharge, 0, 4096, answer);
+    wake_monitor();
+    sleep_ns(1);
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // std::thread knows nothing of it
+  });
+  cancelled.join();
+  ASSERT_TRUE(answered) << "it ended with the connection's lock";
+  wire::Charged answer{};
+  EXPECT_TRUE(request(wire::kCharge, 0, 4096, answer));
 }
 
 TEST_F(Requests, AWrongAnswerIsNotTakenAndTheConnectionIsMadeAnew) {

@@ -165,7 +165,7 @@ TEST_F(Service, AThreadThatDidNotStartIsStartedLater) {
   EXPECT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
   // Less than a stack, but not nothing: a sanitizer maps its own record of a thread first, and ends
   // the process where that fails.
-  const rlimit little{address_space() + (kSmallStack - 4096), limit.rlim_max};
+  const rlimit little{address_space() + (kStack - 4096), limit.rlim_max};
   EXPECT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
   service::start();
   EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
