@@ -39,6 +39,10 @@ Ioctl find_ioctl(bool for_driver) {
   return next;
 }
 
+// Before the program's threads: later a thread may ask while another one runs constructors under
+// the loader's lock, and waits for it.
+__attribute__((constructor)) void find_next() { find_ioctl(false); }
+
 int forward(bool for_driver, int fd, unsigned long request, void* argument) {
   if (Ioctl next = find_ioctl(for_driver)) return next(fd, request, argument);
   return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));

@@ -80,6 +80,15 @@ TEST(Bare, WithTheKillSwitchTheDriversOwnAddressIsGiven) {
   }));
 }
 
+// Constructors run under the loader's lock.
+TEST(Bare, AnIoctlWaitsForNoLibraryThatIsBeingOpened) {
+  EXPECT_TRUE(passes_in_child([] {
+    ::setenv("BARE_OPEN", IOCTL_CONSTRUCTOR, 1);
+    ::execl("/proc/self/exe", "bare", static_cast<char*>(nullptr));
+    return 9;
+  }));
+}
+
 TEST(Bare, AForkedChildIsAsQuiet) {
   EXPECT_TRUE(passes_in_child([] {
     const bool quiet =
@@ -96,10 +105,17 @@ int probe() {
   return std::strstr(info.dli_fname, "libcuda.so.1") != nullptr ? 0 : 3;
 }
 
+// Run anew, so that nothing has asked for ioctl before.
+int open_a_library(const char* path) {
+  ::alarm(20);  // one that hangs dies of it
+  return ::dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr ? 0 : 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (std::getenv("BARE_PROBE") != nullptr) return probe();
+  if (const char* path = std::getenv("BARE_OPEN")) return open_a_library(path);
   ::testing::InitGoogleTest(&argc, argv);
   const char* preloaded = std::getenv("LD_PRELOAD");
   if (preloaded == nullptr || std::strstr(preloaded, SHIM_PATH) == nullptr) {
