@@ -36,6 +36,7 @@ struct Charge {
   std::uint32_t handles = 0;
   std::uint32_t mappings = 0;
   Stays why = Stays::kLeaves;  // it stays on the device
+  bool ran = false;            // of a graph: what it needs may be in the pool
 };
 
 // Notes a charge. False when no memory is left for the note; the caller then stays unaccounted.

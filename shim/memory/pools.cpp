@@ -138,7 +138,13 @@ std::uint64_t need_of(const Pool& pool, std::uint64_t bytes) {
   return account::rounded(std::min(bytes, wanted - pool.charged));
 }
 
-CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth) {
+std::uint64_t need_of_one_that_has_run(const Pool& pool, std::uint64_t bytes) {
+  return account::rounded(bytes - std::min(bytes, pool.charged));
+}
+
+using NeedOf = std::uint64_t (*)(const Pool& pool, std::uint64_t bytes);
+
+CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth, NeedOf need_of) {
   abi::Lane* lane = nullptr;
   {
     const memory::Relaxed relaxed;
@@ -202,16 +208,26 @@ CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
     const Locked locked(g_state.lock);
     slot = find(pool, -1);
   }
-  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
+  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth, need_of);
 }
 
-CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth) {
+namespace {
+CUresult begin_graph_slot(int device, std::uint64_t bytes, Growth& growth, NeedOf need_of) {
   int slot = -1;
   {
     const Locked locked(g_state.lock);
     slot = find_or_add(nullptr, device);
   }
-  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth);
+  return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth, need_of);
+}
+}  // namespace
+
+CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth) {
+  return begin_graph_slot(device, bytes, growth, need_of);
+}
+
+CUresult begin_graph_again(int device, std::uint64_t bytes, Growth& growth) {
+  return begin_graph_slot(device, bytes, growth, need_of_one_that_has_run);
 }
 
 bool end(const Growth& growth) {

@@ -36,6 +36,8 @@ struct Growth {
 // CUDA_ERROR_OUT_OF_MEMORY. Every begin that succeeded needs its end.
 CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth);
 CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth);
+// For one that has run: as much as the GPU's graphs hold may be its own.
+CUresult begin_graph_again(int device, std::uint64_t bytes, Growth& growth);
 
 // After it. False when the pool grew by more than the account has: the caller gives it back.
 bool end(const Growth& growth);

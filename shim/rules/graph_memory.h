@@ -2,7 +2,7 @@
 // allocations in a capture.
 //
 // Concept. The driver keeps the memory of all graphs of a GPU in one pool (pools.h). What a graph
-// may need is reserved when it is instantiated and before its first launch or upload, so a quota
+// may need is reserved when it is instantiated and before it is launched or uploaded, so a quota
 // refuses it there; after every launch the pool is settled. A process that has no such graph pays
 // one load.
 //
@@ -31,7 +31,9 @@ inline CUresult captured_allocation(CUresult result) {
   return result;
 }
 
-// What a graph allocates, child graphs included, and on which GPU (one: the last that is named).
+// The most that a graph has allocated at once, by the order in which its nodes were added, child
+// graphs included; and on which GPU (one: the last that is named). The driver lets memory whose
+// lifetimes do not overlap share what is behind it (CUDA Programming Guide, graph memory nodes).
 struct Need {
   int device = -1;
   std::uint64_t bytes = 0;

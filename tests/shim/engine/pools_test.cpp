@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "shim/rules/stream_ordered.h"
 #include "tests/shim/engine/world.h"
@@ -213,19 +214,40 @@ TEST_F(Pools, ManyThreadsEndAtZero) {
 
 class GraphMemory : public EngineTest {
  protected:
+  // In the order in which they were added.
+  struct Node {
+    CUgraphNodeType type;
+    CUdeviceptr address;
+  };
+  static Node allocates(CUdeviceptr address) { return {CU_GRAPH_NODE_TYPE_MEM_ALLOC, address}; }
+  static Node frees(CUdeviceptr address) { return {CU_GRAPH_NODE_TYPE_MEM_FREE, address}; }
+  static inline std::vector<Node> nodes_;
+
+  static const Node& at(CUgraphNode node) {
+    return nodes_[reinterpret_cast<std::uintptr_t>(node) - 1];
+  }
+
   GraphMemory() {
+    nodes_ = {allocates(1)};
     g_driver.cuGraphGetNodes = [](CUgraph, CUgraphNode* nodes, size_t* count) {
-      if (nodes != nullptr) nodes[0] = reinterpret_cast<CUgraphNode>(0x1);
-      *count = 1;
+      *count = nodes_.size();
+      for (size_t i = 0; nodes != nullptr && i < *count; ++i) {
+        nodes[i] = reinterpret_cast<CUgraphNode>(i + 1);
+      }
       return CUDA_SUCCESS;
     };
-    g_driver.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
-      *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    g_driver.cuGraphNodeGetType = [](CUgraphNode node, CUgraphNodeType* type) {
+      *type = at(node).type;
       return CUDA_SUCCESS;
     };
-    g_driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
+    g_driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
       out->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
       out->bytesize = 64 * kMiB;
+      out->dptr = at(node).address;
+      return CUDA_SUCCESS;
+    };
+    g_driver.cuGraphMemFreeNodeGetParams = [](CUgraphNode node, CUdeviceptr* out) {
+      *out = at(node).address;
       return CUDA_SUCCESS;
     };
     g_driver.cuGraphChildGraphNodeGetGraph = [](CUgraphNode, CUgraph*) {
@@ -281,6 +303,39 @@ TEST_F(GraphMemory, IsRefusedAtInstantiationPastTheQuota) {
             CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(executable, nullptr);
   expect_balanced();
+}
+
+TEST_F(GraphMemory, WhatIsFreedBeforeTheNextIsReservedOnce) {
+  set_quota(100 * kMiB);
+  nodes_ = {allocates(1), frees(1), allocates(2), frees(2), allocates(3)};
+  CUgraphExec executable = nullptr;
+  EXPECT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull), CUDA_SUCCESS);
+}
+
+TEST_F(GraphMemory, WhatLivesAtOnceIsReservedTogether) {
+  set_quota(100 * kMiB);
+  // Added in no order, a free says nothing of what lives before it.
+  for (const auto& nodes : {std::vector{allocates(1), allocates(2), frees(1)},
+                            std::vector{frees(1), allocates(1), allocates(2)}}) {
+    nodes_ = nodes;
+    CUgraphExec executable = nullptr;
+    EXPECT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull),
+              CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  expect_balanced();
+}
+
+TEST_F(GraphMemory, AfterATrimItIsReservedAgain) {
+  set_quota(100 * kMiB);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull), CUDA_SUCCESS);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  world_.graphs.used = 0;  // it frees what it allocates
+  ASSERT_EQ(account::reserve(&lane(), 90 * kMiB, pools::reclaim), CUDA_SUCCESS);
+  EXPECT_EQ(launch(), CUDA_ERROR_OUT_OF_MEMORY);
+  account::release(&lane(), 90 * kMiB);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 64 * kMiB);
 }
 
 TEST_F(GraphMemory, IsRefusedAtTheFirstLaunchIfTheRestIsTakenMeanwhile) {
