@@ -172,12 +172,16 @@ std::string container_of(pid_t pid) {
   return out;
 }
 
+// A stranger's may have hundreds of megabytes, and whoever reads is the monitor's loop.
+constexpr std::size_t kMostOfMaps = 1 << 20;
+
 bool may_be_managed(pid_t pid) {
   std::ifstream maps(proc(pid, "maps"));
   std::string line;
   // A process that has ended between two questions reads as empty, too; the next look knows.
   bool read = false;
-  while (std::getline(maps, line)) {
+  for (std::size_t bytes = 0; std::getline(maps, line); bytes += line.size()) {
+    if (bytes > kMostOfMaps) return true;
     read = true;
     if (line.find("/libswitchyard") != std::string::npos) return true;
   }

@@ -196,7 +196,7 @@ void Migrations::act(Job& job, migration::Action action, Time now) {
     case migration::Action::kArrive:
       return arrive(job, now);
     case migration::Action::kEnd:
-      return end(job);
+      return end(job, now);
   }
 }
 
@@ -281,17 +281,23 @@ void Migrations::arrive(Job& job, Time now) {
   if (!move.state.back) {
     spdlog::info("job '{}' has its contexts on GPU {}", job.name, gpus_[move.to].info.index);
   }
-  std::set<std::size_t> there;
   for_lanes(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
     if (client.exchanges) settle(client, now);
   });
-  for_lanes(registry_, job,
-            [&](const Client&, unsigned, const Client::Lane& state) { there.insert(state.gpu); });
   if (!move.state.back) {
     rename(job.named, move.from, move.to);
     job.used = used_gpus(registry_, job);
     job.settled = true;
   }
+  settle_gpus(job, now);
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
+}
+
+void Migrations::settle_gpus(Job& job, Time now) {
+  const Migration& move = job.migration;
+  std::set<std::size_t> there;
+  for_lanes(registry_, job,
+            [&](const Client&, unsigned, const Client::Lane& state) { there.insert(state.gpu); });
   for (const std::size_t gpu : {move.from, move.to}) {
     if (there.count(gpu) != 0) {
       job.seen.insert(gpu);
@@ -302,11 +308,13 @@ void Migrations::arrive(Job& job, Time now) {
   std::string ignored;
   memory_.reserve(job, now, ignored);
   for (const std::size_t gpu : {move.from, move.to}) memory_.write_pages(gpu, job.key);
-  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
 }
 
-void Migrations::end(Job& job) {
+void Migrations::end(Job& job, Time now) {
   const Migration& move = job.migration;
+  // Nothing of it may be left to arrive. What comes to it next shall not find it on a move.
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
+  settle_gpus(job, now);
   for (const std::size_t gpu : {move.from, move.to}) gpus_[gpu].account.keep(job.key, 0);
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (state.unpin == 0) return;

@@ -54,7 +54,9 @@ class Migrations {
   void leave(Job& job, Time now);
   void land(Job& job, Time now);
   void arrive(Job& job, Time now);
-  void end(Job& job);
+  void end(Job& job, Time now);
+  // Counts the GPUs that it has a context on, and the quota there.
+  void settle_gpus(Job& job, Time now);
   void note_failure(Job& job, const migration::Seen& seen, Time now) const;
   void note_prepared(const Job& job, const migration::Seen& seen, Time now) const;
   void keep_room(const Job& job);

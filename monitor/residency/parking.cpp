@@ -168,13 +168,17 @@ bool hear(GpuAccounts& gpus, const Place& place, const ResidencyReport& said, bo
   Client::Lane& state = place.state();
   policy::Parker& parker = state.parker;
   const auto there = client.lanes.find(said.parked_lane - 1);
-  if (anew && said.parked_bytes != 0 && parker.held() == 0 && there != client.lanes.end()) {
+  // What is parked is in use where it left. More than that is made up.
+  const Account::Holding* holding = gpus[state.gpu].account.holding(client.id);
+  const std::uint64_t parked =
+      holding != nullptr ? std::min(said.parked_bytes, holding->used()) : 0;
+  if (anew && parked != 0 && parker.held() == 0 && there != client.lanes.end()) {
     const std::size_t on = there->second.gpu;
-    parker = policy::found(on, std::min(said.parked_bytes, gpus[on].memory.total_bytes));
+    parker = policy::found(on, std::min(parked, gpus[on].memory.total_bytes));
     write(client, parker, state.residency_order);
   }
   const std::uint64_t before = parker.there;
-  parker = policy::reported(parker, said.parked_bytes, fails(said), now);
+  parker = policy::reported(parker, parked, fails(said), now);
   // What has left needs no more than it took, and what is not to leave needs nothing.
   const bool left = said.away() && has_left(said, state.residency_order);
   if (parker.allowed > parker.there && (left || !state.residency_order.limited)) {

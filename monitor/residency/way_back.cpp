@@ -122,7 +122,11 @@ HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const R
           request != nullptr && request->gpu == lane.gpu && request->job.key == job.key;
       if (asks) user.total_bytes += std::min(request->bytes, most);
       users.push_back(user);
-      if (job.knobs.oversubscribe) out.taken[lane.gpu] += lane.residency.away_bytes();
+      // Never more than it has been granted, whatever its page says.
+      const std::uint64_t mine = holding != nullptr ? std::min(holding->granted, most) : 0;
+      if (job.knobs.oversubscribe) {
+        out.taken[lane.gpu] += std::min(lane.residency.away_bytes(), mine);
+      }
     });
   }
   out.bytes = policy::turns_hold(users, gpus.host_pool_bytes);

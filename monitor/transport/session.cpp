@@ -270,13 +270,7 @@ void Session::hello(const Frame& frame) {
     return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);
   }
   client_ = client->id;
-  if (!welcome(frame, *client->page)) return close();
-  client->page->drop_sent();
-  // A descriptor of our own, so that neither the page nor the loop closes the other's.
-  const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
-  if (wake < 0) return close();
-  wake_.emplace(socket_.get_executor(), wake);
-  listen_to_wake();
+  // Before anything that may fail: whoever is not told of its end has it as a client for ever.
   watch_ = event_loop_.when_dead(
       peer_.pid, [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
         // A child that inherited the socket may hold it open for long.
@@ -285,6 +279,13 @@ void Session::hello(const Frame& frame) {
         event_loop.look_soon();
       });
   client->watched = watch_ != nullptr;
+  if (!welcome(frame, *client->page)) return close();
+  client->page->drop_sent();
+  // A descriptor of our own, so that neither the page nor the loop closes the other's.
+  const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
+  if (wake < 0) return close();
+  wake_.emplace(socket_.get_executor(), wake);
+  listen_to_wake();
   event_loop_.look_soon();
   read();
 }

@@ -202,6 +202,13 @@ TEST(Commands, TheAskerKeepsACreatedJobAlive) {
   }
 }
 
+TEST(Commands, ANumberOfAnUnseenNamespaceKeepsNoJobAlive) {
+  Rig rig;
+  const Answer out = answer_command(rig.monitor, {0, 0}, R"({"op":"create","pid":1})", rig.now);
+  EXPECT_NE(out.created, 0u);
+  EXPECT_EQ(out.creator, 0) << "it is another process here";
+}
+
 TEST(Commands, CapsRefuseWhatUsersAskTooMuch) {
   Settings settings;
   settings.caps.priority = Priority::kNormal;

@@ -50,6 +50,8 @@ TEST(Migrations, WhatOthersHaveParkedThereMakesWayInItsPlace) {
   ask.name = "c";
   ask.swappable = "yes";
   const Joined c = rig.runs(ask, 2);
+  ASSERT_EQ(rig.charge(c, kGiB, 1).verdict, wire::kGranted);
+  c.lane(1).credit_bytes = 0;
   c.shim.residency(1).total_bytes = kGiB;
   c.lane(1).parked_lane = 1;
   c.lane(1).parked_bytes = kGiB;

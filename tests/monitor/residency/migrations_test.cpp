@@ -206,18 +206,35 @@ TEST(Migrations, SlicesBeginAnewOnTheOtherGpu) {
       << "on the other GPU somebody may have a short one already";
 }
 
-TEST(Migrations, AProcessThatEndsOnItsWayKeepsNoRoom) {
+// The job lives on, by a process that uses no GPU yet.
+class EndsOnItsWay : public ::testing::TestWithParam<bool> {};
+
+TEST_P(EndsOnItsWay, TheJobKeepsNoRoomAndIsOnNoMove) {
+  const bool lands = GetParam();
   Moves rig;
   const Joined a = rig.process(3 * kGiB);
   const Joined b = rig.process(0);
   b.lane().contexts = b.lane().compute_groups = 0;
   rig.migrate();
-  rig.leave({&a});
+  if (lands) {
+    rig.leave({&a});
+  } else {
+    rig.pass(milliseconds(50));
+    EXPECT_TRUE(a.shim.told_to_leave());
+  }
   rig.dies(a);
   rig.pass(milliseconds(50));
   EXPECT_NE(rig.answer().dump().find("nothing of it uses a GPU"), std::string::npos);
   EXPECT_EQ(rig.held(1), 0u);
+  b.shim.open_context();
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(b.shim.residency().limited, abi::kUnlimited) << "nobody would bring it back";
+  EXPECT_EQ(rig.job()["state"], "idle");
 }
+
+INSTANTIATE_TEST_SUITE_P(Migrations, EndsOnItsWay, ::testing::Bool(), [](const auto& way) {
+  return way.param ? "InItsCheckpoint" : "WhileItLeaves";
+});
 
 TEST(Migrations, WhatSpeaksAgainstItIsSaidBeforeAnythingIsTouched) {
   Moves rig;

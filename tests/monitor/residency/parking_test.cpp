@@ -238,6 +238,18 @@ TEST(Parking, ANewMonitorCountsWhatItFinds) {
   EXPECT_EQ(rig.account(1).parked(), kGiB);
 }
 
+TEST(Parking, OfWhatIsNotInUseNothingIsFoundParked) {
+  Parkable rig;
+  const Joined z = rig.join_as({rig.next_pid++, 1000},
+                               hello_of({.name = "z", .swappable = "yes"}, 2, wire::kRejoin));
+  z.shim.swappable(kGiB);
+  z.lane(0).parked_lane = 2;
+  z.lane(0).parked_bytes = kGiB;
+  rig.pass(seconds(6));
+  EXPECT_EQ(rig.account(1).parked(), 0u);
+  EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+}
+
 TEST(Parking, WhatAClientMakesUpTakesNothingFromOthers) {
   Parkable rig("host");
   for (const std::uint32_t lane : {1u, 2u, 3u, ~0u}) {

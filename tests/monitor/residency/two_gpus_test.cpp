@@ -162,6 +162,18 @@ struct QuotaOnTwo : Rig {
   }
 };
 
+TEST(TwoGpus, WhatAClientMakesUpOnOneRefusesNobodyOnTheOther) {
+  TwoGpus rig(kGiB / 4, kGiB / 4);
+  const Joined liar = rig.oversubscriber("liar");
+  liar.shim.residency().total_bytes = std::uint64_t{1} << 62;
+  liar.shim.residency().resident_bytes = 0;
+  const Joined b = rig.on_second("b");
+  ASSERT_TRUE(rig.gets_on(b, 0, 3 * kGiB));
+  const Joined c = rig.on_second("c");
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
+}
+
 TEST(TwoGpus, AQuotaIsReservedWhereTheJobHasContexts) {
   QuotaOnTwo rig(1);
   rig.pass_minutes(2);

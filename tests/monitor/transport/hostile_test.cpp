@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -159,6 +160,23 @@ TEST(Hostile, ConnectionsOfOneProcessLeaveOneWatch) {
   for (int i = 0; i < 50; ++i) ASSERT_EQ(tool.ask({{"op", "create"}})["ok"], true);
   EXPECT_TRUE(eventually([&] { return tool.ask({{"op", "status"}})["gpus"][0]["clients"] == 0; }));
   EXPECT_LE(entries("/proc/self/fd", "pidfd"), 1u);
+}
+
+// It would have a short slice for ever.
+TEST(Hostile, WhoCannotBeWelcomedIsWatchedAllTheSame) {
+  Running monitor;
+  const std::string hello = make_frame(wire::kHello, 1, hello_of({}, 1, wire::kRejoin));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    WireClient deaf(monitor.socket());
+    ::shutdown(deaf.fd(), SHUT_RD);
+    deaf.send(hello);
+    for (;;) ::pause();
+  }
+  EXPECT_TRUE(eventually([] { return entries("/proc/self/fd", "pidfd") == 1; }));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(eventually([] { return entries("/proc/self/fd", "pidfd") == 0; }));
 }
 
 // As a user who is neither root nor the monitor's owner, in a process of its own. Its answer is the
