@@ -17,8 +17,8 @@ PAGES = ("ps", "job", "stats", "status", "policy", "backend", "stop", "version",
 
 HEAD = """# JSON listings
 
-Every command with `--json` prints one JSON object on stdout. Messages go to stderr, also with
-`--json`.
+Every command with `--json` prints one JSON object on stdout. `stats --watch --json` prints one for
+each interval, each on a line of its own. Messages go to stderr, also with `--json`.
 
 * `schema_version` is 1. It rises when a key changes its meaning or goes away. New keys may come at
   any time.
@@ -63,7 +63,7 @@ def page(folder):
     out = [HEAD]
     for name in PAGES:
         schema = json.loads((folder / f"{name}.schema.json").read_text())
-        out += [f"## {name}", "", f"{schema['title']}: {schema['description']}. "
+        out += [f"## {name}", "", f"{schema['title']}: {schema['description']}.",
                 f"Schema: [{name}.schema.json]({name}.schema.json).", "",
                 "| key | type | meaning |", "| --- | --- | --- |", *rows(schema), ""]
     return "\n".join(out).rstrip() + "\n"
