@@ -31,6 +31,7 @@ constexpr int kKinds = 64;
 
 struct State {
   Sink sink;
+  const char* mistyped = nullptr;  // what SWITCHYARD_LOG says instead of a level
   pthread_once_t opened = PTHREAD_ONCE_INIT;
   // The kinds that were said, by their format, whose address is the place in the source.
   std::atomic<const char*> said[kKinds] = {};
@@ -51,23 +52,31 @@ void open_file(const char* path) {
   errno = saved;
 }
 
+// False: there is none of that name.
+bool find_level(const char* name, size_t length, Level& out) {
+  for (int i = 0; i <= static_cast<int>(Level::kDebug); ++i) {
+    if (::strlen(kNames[i]) != length || ::strncmp(kNames[i], name, length) != 0) continue;
+    out = static_cast<Level>(i);
+    return true;
+  }
+  return false;
+}
+
 void open_sink() {
   const char* wanted = ::getenv("SWITCHYARD_LOG");
-  if (wanted == nullptr || wanted[0] == '\0') {
+  const bool asked_for = wanted != nullptr && wanted[0] != '\0';
+  const char* colon = asked_for ? ::strchr(wanted, ':') : nullptr;
+  const size_t length = colon != nullptr ? static_cast<size_t>(colon - wanted)
+                        : asked_for      ? ::strlen(wanted)
+                                         : 0;
+  if (!asked_for || !find_level(wanted, length, g_state.sink.level)) {
+    g_state.mistyped = asked_for ? wanted : nullptr;
     const int saved = errno;
     g_state.sink.error_file.look(STDERR_FILENO);
     errno = saved;
     return;
   }
   g_state.sink.asked_for = true;
-  g_state.sink.level = Level::kOff;
-  const char* colon = ::strchr(wanted, ':');
-  const size_t length = colon != nullptr ? static_cast<size_t>(colon - wanted) : ::strlen(wanted);
-  for (int i = 0; i <= static_cast<int>(Level::kDebug); ++i) {
-    if (::strlen(kNames[i]) == length && ::strncmp(kNames[i], wanted, length) == 0) {
-      g_state.sink.level = static_cast<Level>(i);
-    }
-  }
   if (colon != nullptr && colon[1] != '\0') open_file(colon + 1);
 }
 
@@ -125,6 +134,11 @@ void write_line(Level level, const char* format, va_list args) {
 }
 
 }  // namespace
+
+const char* mistyped_level() {
+  ::pthread_once(&g_state.opened, open_sink);
+  return g_state.mistyped;
+}
 
 bool log_enabled(Level level) {
   ::pthread_once(&g_state.opened, open_sink);

@@ -15,6 +15,10 @@ namespace switchyard::shim {
 
 enum class Level : int { kOff = 0, kError, kWarn, kInfo, kDebug };
 
+// What SWITCHYARD_LOG says where a level is expected: then it is as if it were not set. Null: it is
+// right, or not set.
+const char* mistyped_level();
+
 // Whether a line of this level would be written.
 bool log_enabled(Level level);
 

@@ -84,4 +84,14 @@ void say_unknown_variable() {
            static_cast<int>(::strcspn(unknown, "=")), unknown);
 }
 
+void say_mistyped_log() {
+  static Once said;
+  const char* mistyped = mistyped_level();
+  if (mistyped == nullptr) return;
+  log_once(said, Level::kWarn,
+           "SWITCHYARD_LOG cannot be '%s': expected off, error, warn, info or debug, and :FILE "
+           "behind it if wanted",
+           mistyped);
+}
+
 }  // namespace switchyard::shim

@@ -60,6 +60,12 @@ int find_log(const std::string& path) {
 
 bool is_empty(int file) { return ::lseek(file, 0, SEEK_END) == 0; }
 
+// Makes a new file stderr.
+int replace_stderr() {
+  const int file = ::memfd_create("stderr", 0);
+  return ::dup2(file, STDERR_FILENO) == STDERR_FILENO ? file : -1;
+}
+
 TEST_F(Log, HasTheLinesOfItsLevel) {
   EXPECT_EQ(in_child([] {
               log_line(Level::kInfo, "one %d", 1);
@@ -69,6 +75,21 @@ TEST_F(Log, HasTheLinesOfItsLevel) {
             0);
   EXPECT_NE(written().find("info: one 1\n"), std::string::npos) << written();
   EXPECT_EQ(written().find("two"), std::string::npos) << written();
+}
+
+TEST_F(Log, ALevelThatIsNoneSilencesNothing) {
+  for (const char* log : {"warning", "loud:/tmp/never", "/tmp/never"}) {
+    EXPECT_EQ(in_child(log,
+                       [&] {
+                         const int file = replace_stderr();
+                         log_line(Level::kWarn, "what must be known");
+                         if (file < 0 || is_empty(file)) return 1;
+                         return mistyped_level() == std::string(log) ? 0 : 2;
+                       }),
+              0)
+        << log;
+  }
+  EXPECT_EQ(in_child([] { return mistyped_level() == nullptr ? 0 : 1; }), 0);
 }
 
 TEST_F(Log, IsNotWrittenIntoAFileThatTheProgramHasOpenedUnderItsNumber) {
@@ -82,12 +103,6 @@ TEST_F(Log, IsNotWrittenIntoAFileThatTheProgramHasOpenedUnderItsNumber) {
             }),
             0);
   EXPECT_NE(written().find("before"), std::string::npos) << written();
-}
-
-// Makes a new file stderr.
-int replace_stderr() {
-  const int file = ::memfd_create("stderr", 0);
-  return ::dup2(file, STDERR_FILENO) == STDERR_FILENO ? file : -1;
 }
 
 // Two warnings, each into a file that has just become stderr. Whether they stand in the files.
