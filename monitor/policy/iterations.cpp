@@ -219,7 +219,9 @@ std::optional<double> Finder::per_second(Time now) const {
   const Time span = last - marks_[first].at;
   const auto between = static_cast<Time::rep>(marks_.size() - 1 - first);
   if (span <= Time{0} || now - last > std::max(kCeases, 4 * span / between)) return 0;
-  return static_cast<double>(between) / seconds(span);
+  const double rate = static_cast<double>(between) / seconds(span);
+  if (rate > kMostPerSecond) return std::nullopt;
+  return rate;
 }
 
 }  // namespace switchyard::monitor::iterations

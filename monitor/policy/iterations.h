@@ -56,6 +56,8 @@ inline constexpr std::size_t kFewestMarkers = 4;
 inline constexpr std::size_t kMostMissed = 64;
 // The rate is that of so long, and of four iterations at least.
 inline constexpr Time kRateOf = std::chrono::seconds(10);
+// What comes more often is a burst of launches, and no iterations.
+inline constexpr double kMostPerSecond = 1000;
 
 struct Event {
   std::uint32_t what = 0;

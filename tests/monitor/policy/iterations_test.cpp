@@ -42,6 +42,15 @@ class Program {
   std::uint64_t number_ = 0;
 };
 
+TEST(Iterations, ABurstOfLaunchesHasNoRate) {
+  Program program;
+  program.gap(std::chrono::microseconds(5));
+  for (int i = 0; i < 16; ++i) program.launch_all({1, 2, 3});
+  program.finder.look();
+  ASSERT_TRUE(program.finder.known());
+  EXPECT_FALSE(program.finder.per_second(program.now()));
+}
+
 using Step = std::function<void(Program&, int)>;
 
 // Runs so many iterations, and compares what was found over the later half with the truth.
