@@ -112,10 +112,9 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
   range.asked = bytes;
   range.bytes = (bytes + kSmallestChunk - 1) / kSmallestChunk * kSmallestChunk;
   range.lane = static_cast<unsigned>(lane_index(current_lane()));
-  range.owner = memory::current_owner();
   range.properties = plain_memory(static_cast<int>(range.lane));
-  const CUresult result = driver().cuCtxGetCurrent(&range.context);
-  if (result != CUDA_SUCCESS) return result;
+  // To a green context's free nothing may be left: it ends unseen.
+  if (const CUresult bad = pooled::bind_lifetime_to_current(range)) return bad;
   if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUresult made = create_where_room(range);

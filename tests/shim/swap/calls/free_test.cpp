@@ -43,6 +43,16 @@ TEST_F(SwappableFree, WaitsForTheContextItWasMadeInWhateverIsCurrent) {
   EXPECT_EQ(world_.context, other);
 }
 
+TEST_F(SwappableFree, OfWhatAGreenContextMadeWaitsForThePrimaryOne) {
+  use_context(0x7000);
+  swap::pooled::green_context_made();
+  const CUdeviceptr at = allocate(8 * kMiB);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  EXPECT_EQ(world_.waits, std::vector<CUcontext>{kPrimary});
+  swap::pooled::clear_order();
+  expect_nothing_left();
+}
+
 TEST_F(SwappableFree, WaitsWithNothingHeldAndTheMemoryStillThere) {
   const CUdeviceptr at = allocate(8 * kMiB);
   bool came = false;
