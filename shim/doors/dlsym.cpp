@@ -13,6 +13,7 @@
 #include "shim/driver.h"
 #include "shim/nccl/table.h"
 #include "shim/nvml/table.h"
+#include "shim/slices/driver_ioctl.h"
 #include "shim/table.h"
 
 extern "C" {
@@ -66,6 +67,7 @@ SwitchyardPick pick_cuda(void* handle, const char* name) {
 SwitchyardPick switchyard_pick_symbol(void* handle, const char* name) {
   using namespace switchyard::shim;
   if (real_dlsym() == nullptr) return {nullptr, 1};
+  rm::find_next_ioctl();  // this call takes the loader's lock in any case
   if (name == nullptr) return {nullptr, 0};
   if (starts_with(name, "cu") && !disabled()) return pick_cuda(handle, name);
   if (starts_with(name, "nvml") && !disabled()) {

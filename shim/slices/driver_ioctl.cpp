@@ -31,17 +31,8 @@ Ioctl find_ioctl(bool for_driver) {
     }
     return drivers;
   }
-  Ioctl next = g_state.next.load(std::memory_order_relaxed);
-  if (next == nullptr && real_dlsym() != nullptr) {
-    next = reinterpret_cast<Ioctl>(real_dlsym()(RTLD_NEXT, "ioctl"));
-    g_state.next.store(next, std::memory_order_relaxed);
-  }
-  return next;
+  return g_state.next.load(std::memory_order_relaxed);
 }
-
-// Before the program's threads: later a thread may ask while another one runs constructors under
-// the loader's lock, and waits for it.
-__attribute__((constructor)) void find_next() { find_ioctl(false); }
 
 int forward(bool for_driver, int fd, unsigned long request, void* argument) {
   if (Ioctl next = find_ioctl(for_driver)) return next(fd, request, argument);
@@ -49,6 +40,12 @@ int forward(bool for_driver, int fd, unsigned long request, void* argument) {
 }
 
 }  // namespace
+
+void find_next_ioctl() {
+  if (g_state.next.load(std::memory_order_relaxed) != nullptr || real_dlsym() == nullptr) return;
+  g_state.next.store(reinterpret_cast<Ioctl>(real_dlsym()(RTLD_NEXT, "ioctl")),
+                     std::memory_order_relaxed);
+}
 
 int driver_ioctl(int fd, unsigned long request, void* argument) {
   return forward(true, fd, request, argument);
