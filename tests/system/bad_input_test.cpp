@@ -210,6 +210,30 @@ TEST_F(BadInput, NoGpuUnderRequireEnds125) {
   EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
 }
 
+TEST_F(BadInput, TheVariableThatRequiresAMonitorIsTheOption) {
+  const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
+  const auto status = [&](const char* value, const Words& options, bool off = false) {
+    Changes changes = nowhere;
+    changes.emplace_back("SWITCHYARD_REQUIRE", value);
+    if (off) changes.emplace_back("SWITCHYARD_DISABLE", "1");
+    Words words{"run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", "sh", "-c", "exit 9"});
+    const auto end = cli(words, changes);
+    if (end.status == 125) {
+      EXPECT_TRUE(says(end, options.empty() ? "SWITCHYARD_REQUIRE" : "--require")) << end.err;
+      expect_one_line(end);
+    }
+    return end.status;
+  };
+  EXPECT_EQ(status("1", {}), 125);
+  EXPECT_EQ(status("yes", {}), 125);
+  EXPECT_EQ(status("0", {}), 9);
+  EXPECT_EQ(status("1", {"--best-effort"}), 9) << "an option wins over its variable";
+  EXPECT_EQ(status("1", {}, true), 9) << "SWITCHYARD_DISABLE wins over other variables";
+  EXPECT_EQ(status("1", {"--require"}, true), 125);
+}
+
 TEST_F(BadInput, AMonitorThatCannotStartIsSaidAndTheJobRunsUnmanaged) {
   const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
   const auto end = cli({"run", "--", "sh", "-c", "exit 9"}, nowhere);

@@ -123,11 +123,14 @@ TEST_F(RunJob, AProcessThatDroppedThePreloadIsListedWithItsJob) {
 }
 
 TEST_F(RunJob, TheKillSwitchStartsThePlainProgram) {
-  const auto end =
-      cli({"run", "--", "sh", "-c", "echo ${LD_PRELOAD:-none}"}, {{"SWITCHYARD_DISABLE", "1"}});
-  EXPECT_EQ(end.status, 0);
-  EXPECT_EQ(end.out, "none\n");
-  EXPECT_EQ(monitor_pid(), 0);
+  for (const char* on : {"1", "yes"}) {
+    const auto end =
+        cli({"run", "--", "sh", "-c", "echo ${LD_PRELOAD:-none}"}, {{"SWITCHYARD_DISABLE", on}});
+    EXPECT_EQ(end.status, 0) << on;
+    EXPECT_EQ(end.out, "none\n") << on;
+    EXPECT_TRUE(says(end, "SWITCHYARD_DISABLE is set")) << end.err;
+    EXPECT_EQ(monitor_pid(), 0) << on;
+  }
 }
 
 TEST_F(RunJob, ABarePreloadIsAJobMadeFromItsEnvironment) {
@@ -201,6 +204,13 @@ TEST_F(RunJob, AnAllocationThatTheQuotaRefusesIsSaidOnce) {
   const auto end = child.finish(kLimit);
   EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
   EXPECT_NE(end.err.find("quota"), std::string::npos) << end.err;
+}
+
+TEST_F(RunJob, AJobStartedUnderTheVariableRequiresItsMonitorToo) {
+  const char* said = "echo ${SWITCHYARD_REQUIRE:-no}";
+  const Changes required{{"SWITCHYARD_REQUIRE", "yes"}};
+  EXPECT_EQ(cli({"run", "--", "sh", "-c", said}, required).out, "1\n");
+  EXPECT_EQ(cli({"run", "--best-effort", "--", "sh", "-c", said}, required).out, "no\n");
 }
 
 TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {

@@ -293,6 +293,13 @@ TEST_F(RunEnvironment, EnteringAJobSetsWhatTheShimReads) {
   ::unsetenv("SWITCHYARD_SOCKET");
 }
 
+TEST_F(RunEnvironment, StayingInAJobRequiresAMonitorOnlyIfTheNestedRunDoes) {
+  stay_in_job("/opt/libswitchyard.so", true);
+  EXPECT_STREQ(::getenv("SWITCHYARD_REQUIRE"), "1");
+  stay_in_job("/opt/libswitchyard.so", false);
+  EXPECT_EQ(::getenv("SWITCHYARD_REQUIRE"), nullptr) << "run --best-effort wins over the variable";
+}
+
 TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
   char folder[] = "/tmp/switchyard test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -305,6 +312,23 @@ TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
   ASSERT_FALSE(found);
   EXPECT_NE(found.error().text.find(library), std::string::npos) << found.error().text;
   EXPECT_NE(found.error().text.find("blank"), std::string::npos) << found.error().text;
+}
+
+TEST(Variables, AFlagIsOnUnlessItIsEmptyOrZero) {
+  constexpr char kName[] = "SWITCHYARD_TEST_FLAG";
+  for (const char* on : {"1", "yes", "true", "no", "00"}) {
+    ::setenv(kName, on, 1);
+    EXPECT_TRUE(flag_variable(kName)) << on;
+  }
+  ::setenv(kName, "0", 1);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_FALSE(flag_variable(kName, true));
+  ::setenv(kName, "", 1);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_TRUE(flag_variable(kName, true));
+  ::unsetenv(kName);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_TRUE(flag_variable(kName, true));
 }
 
 TEST(Variables, AMisspeltOneIsFound) {

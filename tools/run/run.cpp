@@ -28,6 +28,7 @@ struct Options {
   Card card;
   std::optional<std::string> gpus;
   bool require = false;
+  const char* require_origin = "--require was given";
   bool best_effort = false;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
@@ -164,7 +165,8 @@ Result<Job> make_job(const Options& options, bool& unmanaged) {
 // Why the job is not started where Switchyard can't manage it, or nothing.
 std::optional<Error> refuse_unmanaged(const Options& options, const std::string& why) {
   if (options.require) {
-    return Error{kRunRefused, fmt::format("{}; not started, because --require was given", why)};
+    return Error{kRunRefused,
+                 fmt::format("{}; not started, because {}", why, options.require_origin)};
   }
   if (options.promises.empty() || options.best_effort) return std::nullopt;
   return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be enforced: add "
@@ -242,11 +244,14 @@ int run(const Options& options, const std::vector<std::string>& command) {
   }
   if (auto refused = refuse_program(command[0])) return fail(*refused);
   warn_of_unknown_variable();
-  const char* off = std::getenv("SWITCHYARD_DISABLE");
-  if (off != nullptr && std::string_view(off) == "1") {
-    // Whoever throws this switch wants every program to start.
+  if (flag_variable("SWITCHYARD_DISABLE")) {
+    // Whoever throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
     checked.promises.clear();
     return start_unmanaged(checked, "SWITCHYARD_DISABLE is set", command);
+  }
+  if (!checked.require && !checked.best_effort && flag_variable("SWITCHYARD_REQUIRE")) {
+    checked.require = true;
+    checked.require_origin = "SWITCHYARD_REQUIRE is set";
   }
   if (inside_job()) return join_outer_job(checked, command);
   checked.card = *card;
