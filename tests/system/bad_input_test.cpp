@@ -34,6 +34,8 @@ TEST_F(BadInput, RunRefusesAValueThatMakesNoSenseWith2TheValueAndTheForms) {
       {{"--on-oom", "swap"}, "swap", "fail or wait"},
       {{"--oom-timeout", "a while"}, "a while", "300s"},
       {{"--name", "two words"}, "two words", "letters"},
+      {{"--swappable=maybe"}, "--swappable cannot be 'maybe'", "yes or no"},
+      {{"--oversubscribe=1"}, "--oversubscribe cannot be '1'", "yes or no"},
   };
   for (const auto& bad : cases) {
     Words words{"run"};
@@ -129,6 +131,28 @@ TEST_F(BadInput, SetOfAnUnknownJobEnds4OfABadValue2AndOfNothing2) {
     const auto end = run({built("switchyardd")}, {{variable, "magic"}});
     EXPECT_EQ(end.status, 2);
     EXPECT_TRUE(says(end, variable) && says(end, "auto, slice, gate or none")) << end.err;
+  }
+}
+
+TEST_F(BadInput, TheMonitorNamesItselfAndWhatIsWrongInOneLine) {
+  const struct {
+    Words words;
+    const char* said;
+  } cases[] = {
+      {{"--bogus"}, "unexpected argument '--bogus'; see `switchyardd --help`"},
+      {{"--policy"}, "; see `switchyardd --help`"},
+      {{"--allow-high", "abc"}, "invalid value 'abc' for --allow-high: expected user ids"},
+      {{"--allow-high", "1000,10x"}, "invalid value '10x' for --allow-high: expected user ids"},
+      {{"--allow-high", "-1"}, "--allow-high"},
+  };
+  for (const auto& bad : cases) {
+    Words words{built("switchyardd")};
+    words.insert(words.end(), bad.words.begin(), bad.words.end());
+    const auto end = run(words);
+    EXPECT_EQ(end.status, 2) << bad.said;
+    EXPECT_EQ(end.err.rfind("switchyardd: ", 0), 0u) << end.err;
+    EXPECT_TRUE(says(end, bad.said)) << end.err;
+    expect_one_line(end);
   }
 }
 

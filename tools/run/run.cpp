@@ -304,16 +304,12 @@ void add_run(CommandLine& line) {
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
-    if (knob.is_flag()) {
-      const auto given = [options, &knob] { options->card[knob.field] = "yes"; };
-      sub.flag(knob.option, given, help);
-      continue;
-    }
     const auto take = [options, &knob](const std::string& text) {
       options->card[knob.field] = text;
     };
     if (knob.may_be_flag()) {
-      sub.flag_or_option(knob.option, knob.type_name, take, help);
+      // A flag takes a value, too: the check of the knob refuses a bad one with the forms.
+      sub.flag_or_option(knob.option, knob.is_flag() ? "" : knob.type_name, take, help);
       continue;
     }
     sub.option(knob.option, knob.type_name, take, help);
