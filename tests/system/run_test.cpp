@@ -108,6 +108,46 @@ TEST_F(RunJob, ANestedRunThatAsksForAnythingElseIsRefused) {
   EXPECT_EQ(nested({"--name", "inner"}).out, "outer 1GiB\n");
 }
 
+TEST_F(RunJob, ASeparateRunInsideANamedJobIsAJobWithNoneOfItsSettings) {
+  auto daemon = monitor();
+  const auto nested = [this](const Words& options) {
+    Words words{built("switchyard"), "run", "--separate"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", loop_program()});
+    return words;
+  };
+  const Words settings{"--name", "outer", "--memory", "1GiB", "--priority", "low", "--require"};
+  {
+    auto child = job(settings, nested({}));
+    ASSERT_EQ(line_of(child), "ready");
+    const json jobs = listing("ps")["jobs"];
+    const auto own = std::find_if(jobs.begin(), jobs.end(),
+                                  [](const json& each) { return each["name"] != "outer"; });
+    ASSERT_NE(own, jobs.end());
+    EXPECT_EQ((*own)["processes"].size(), 1U);
+    EXPECT_TRUE((*own)["memory_quota_bytes"].is_null());
+    EXPECT_EQ((*own)["priority"], "normal");
+  }
+  ASSERT_TRUE(eventually([&] { return listing("ps")["jobs"].empty(); }));
+  // The outer job may go on beside it.
+  Words beside{"sh", "-c", "\"$@\"; exit $?", "sh"};
+  const Words inner = nested({"--name", "inner", "--memory", "2GiB"});
+  beside.insert(beside.end(), inner.begin(), inner.end());
+  auto child = job(settings, beside);
+  ASSERT_EQ(line_of(child), "ready");
+  EXPECT_EQ(job_named("inner")["memory_quota_bytes"], 2L << 30);
+  EXPECT_EQ(job_named("inner")["priority"], "normal");
+  EXPECT_EQ(job_named("outer")["memory_quota_bytes"], 1 << 30);
+  const auto refused = cli({"run", "--name", "third", "--", built("switchyard"), "run", "--memory",
+                            "2GiB", "--", "true"});
+  EXPECT_TRUE(says(refused, "switchyard run --separate")) << refused.err;
+  EXPECT_EQ(cli({"run", "--separate", "--", "sh", "-c", "echo $SWITCHYARD_MEMORY"},
+                {{"SWITCHYARD_MEMORY", "1GiB"}})
+                .out,
+            "1GiB\n")
+      << "outside a job the variables are the person's own";
+}
+
 TEST_F(RunJob, AProcessThatDroppedThePreloadIsListedWithItsJob) {
   auto daemon = monitor();
   auto child =

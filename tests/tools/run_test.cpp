@@ -60,7 +60,7 @@ TEST(RunWords, ASwappableJobIsAskedForWithoutAValue) {
 }
 
 TEST(RunWords, EveryFlagOfRunTakesNoValue) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
     EXPECT_EQ(split({"run", flag, "python"}).second, Words{"python"}) << flag;
   }
   for (const Knob& knob : knobs()) {

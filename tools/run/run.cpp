@@ -30,6 +30,7 @@ struct Options {
   bool require = false;
   const char* require_origin = "--require was given";
   bool best_effort = false;
+  bool separate = false;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
 
@@ -66,8 +67,8 @@ a monitor or a GPU. A job with --memory, --priority, --limit or another setting 
 --require finds no CUDA device while there is no monitor.
 
 Inside another `run`, the command joins the outer job and shares its settings. Settings that differ
-from the outer job's are refused (125). `env -u SWITCHYARD_JOB switchyard run ...` starts a separate
-job there.
+from the outer job's are refused (125). `switchyard run --separate ...` starts a separate job there,
+with none of the outer job's settings. Without --gpus it sees the same GPUs as the outer job.
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
@@ -192,9 +193,8 @@ int join_outer_job(const Options& options, const std::vector<std::string>& comma
         "inside job '{}' a nested run belongs to that job, which was started without {} {}", outer,
         beyond.front().origin, beyond.front().text);
     if (!options.best_effort) {
-      return fail({kRunRefused, text +
-                                    "; leave the option out, or start the command outside the job: "
-                                    "env -u SWITCHYARD_JOB switchyard run"});
+      return fail({kRunRefused, text + "; leave the option out, or start a separate job: "
+                                       "switchyard run --separate"});
     }
     complain(text + "; the option is ignored");
   }
@@ -230,6 +230,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (options.require && options.best_effort) {
     return fail({kUsage, "--require and --best-effort exclude each other: give one of them"});
   }
+  if (options.separate && inside_job()) leave_job();  // the variables are the outer job's
   auto card = make_card(options.card);
   if (!card) return fail(card.error());
   Options checked = options;
@@ -237,7 +238,8 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (inside_job() && options.gpus) {
     return fail({kRunRefused,
                  "inside a job --gpus cannot be given: the outer run has chosen the "
-                 "GPUs; set CUDA_VISIBLE_DEVICES to use some of them"});
+                 "GPUs; set CUDA_VISIBLE_DEVICES to use some of them, or start a separate job: "
+                 "switchyard run --separate"});
   }
   if (options.gpus) {
     if (auto refused = show_gpus(*options.gpus)) return fail(*refused);
@@ -270,7 +272,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
 
 // Whether `word` is an option of `run` that takes no value.
 bool is_flag(const std::string& word) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
     if (word == flag) return true;
   }
   return std::any_of(knobs().begin(), knobs().end(), [&](const Knob& knob) {
@@ -320,6 +322,8 @@ void add_run(CommandLine& line) {
   sub.flag("--require", options->require, "fail (exit 125) instead of running unmanaged")
       .flag("--best-effort", options->best_effort,
             "start unmanaged where the settings cannot be enforced")
+      .flag("--separate", options->separate,
+            "inside another run: start a separate job with none of the outer job's settings")
       .socket_option()
       .acts([options, &line] { return run(*options, line.command); });
 }
