@@ -309,5 +309,20 @@ TEST_F(RunJob, GpusThatCannotBeHadAreRefusedBeforeAJobIsMade) {
   EXPECT_EQ(nested.out, "");
 }
 
+TEST_F(RunJob, BestEffortStartsWithTheGivenGpusWhereNvmlListsNone) {
+  const Changes none{{"FAKECUDA_DEVICES", "0"}};
+  const char* visible = "echo $CUDA_VISIBLE_DEVICES";
+  const auto refused = cli({"run", "--gpus", "0,2", "--", "sh", "-c", visible}, none);
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(says(refused, "not started")) << refused.err;
+  const auto anyway =
+      cli({"run", "--gpus", "0,2", "--best-effort", "--", "sh", "-c", visible}, none);
+  EXPECT_EQ(anyway.out, "0,2\n");
+  EXPECT_TRUE(says(anyway, "unchecked") && says(anyway, "unmanaged")) << anyway.err;
+  const auto off = cli({"run", "--gpus", "0", "--", "sh", "-c", visible},
+                       {{"FAKECUDA_DEVICES", "0"}, {"SWITCHYARD_DISABLE", "1"}});
+  EXPECT_EQ(off.out, "0\n");
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests

@@ -64,7 +64,8 @@ constexpr char kExamples[] = R"(Examples:
 A job without settings starts unmanaged, with a message, where Switchyard cannot manage it: without
 a monitor or a GPU. A job with --memory, --priority, --limit or another setting is refused there
 (125), unless --best-effort is given. --require refuses every job there. A job that was started with
---require finds no CUDA device while there is no monitor.
+--require finds no CUDA device while there is no monitor. --gpus is refused where the GPUs cannot be
+listed (125). With --best-effort, CUDA_VISIBLE_DEVICES is then set to the list as given.
 
 Inside another `run`, the command joins the outer job and shares its settings. Settings that differ
 from the outer job's are refused (125). `switchyard run --separate ...` starts a separate job there,
@@ -241,13 +242,14 @@ int run(const Options& options, const std::vector<std::string>& command) {
                  "GPUs; set CUDA_VISIBLE_DEVICES to use some of them, or start a separate job: "
                  "switchyard run --separate"});
   }
+  // Whoever throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
+  const bool off = flag_variable("SWITCHYARD_DISABLE");
   if (options.gpus) {
-    if (auto refused = show_gpus(*options.gpus)) return fail(*refused);
+    if (auto refused = show_gpus(*options.gpus, options.best_effort || off)) return fail(*refused);
   }
   if (auto refused = refuse_program(command[0])) return fail(*refused);
   warn_of_unknown_variable();
-  if (flag_variable("SWITCHYARD_DISABLE")) {
-    // Whoever throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
+  if (off) {
     checked.promises.clear();
     return start_unmanaged(checked, "SWITCHYARD_DISABLE is set", command);
   }
