@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "monitor/platform/processes.h"
 #include "switchyard/paths.h"
@@ -32,7 +35,7 @@ struct Texts {
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
-  std::vector<unsigned> allow_high;
+  std::vector<std::string> allow_high;
   bool persist = false, foreground = false, system = false;
 };
 
@@ -50,6 +53,25 @@ bool complain(const char* option, const std::string& value, const char* forms) {
   return false;
 }
 
+// What the words themselves have wrong. Returns the exit code.
+int refuse_words(const std::string& what) {
+  std::fprintf(stderr, "switchyardd: %s; see `switchyardd --help`\n", what.c_str());
+  return kUsage;
+}
+
+bool understand_users(const std::vector<std::string>& words, std::set<uid_t>& out) {
+  for (const std::string& word : words) {
+    const char* const end = word.data() + word.size();
+    uid_t user = 0;
+    const auto read = std::from_chars(word.data(), end, user);
+    if (read.ec != std::errc() || read.ptr != end) {
+      return complain("--allow-high", word, "user ids, with commas between them, as in 1000,1001");
+    }
+    out.insert(user);
+  }
+  return true;
+}
+
 bool understand_caps(const Texts& texts, Caps& caps) {
   if (!texts.cap_priority.empty()) {
     const auto cap = parse_priority(texts.cap_priority);
@@ -64,8 +86,7 @@ bool understand_caps(const Texts& texts, Caps& caps) {
     caps.memory_bytes = parse_bytes(texts.cap_memory);
     if (!caps.memory_bytes) return complain("--cap-memory", texts.cap_memory, kBytesForms);
   }
-  caps.may_be_high.insert(texts.allow_high.begin(), texts.allow_high.end());
-  return true;
+  return understand_users(texts.allow_high, caps.may_be_high);
 }
 
 bool understand_count(const char* option, const std::string& text, std::size_t& out) {
@@ -210,6 +231,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "the highest priority for users other than root");
   app.add_option("--allow-high", texts.allow_high,
                  "user ids that may ask for high in spite of --cap-priority")
+      ->type_name("UINT")
       ->delimiter(',');
   app.add_option("--cap-share", texts.cap_share,
                  "the largest share weight for users other than root");
@@ -224,8 +246,14 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                "accepted and ignored: the monitor always stays in the foreground");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    std::string extras;
+    for (const std::string& extra : app.remaining(true)) extras += " '" + extra + "'";
+    const bool one = app.remaining(true).size() == 1;
+    exit_code = refuse_words((one ? "unexpected argument" : "unexpected arguments") + extras);
+    return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? kOk : kUsage;
+    exit_code = error.get_exit_code() == 0 ? app.exit(error) : refuse_words(error.what());
     return std::nullopt;
   }
   Options out;

@@ -1,11 +1,14 @@
 // The environment variables that Switchyard knows, so that a misspelt one can be named.
 //
 // Concept. A misspelt SWITCHYARD_MEMROY would be a quota that silently is none. Every variable that
-// some program of ours reads stands here; unknown_variable() finds the first other one.
+// some program of ours reads stands here; unknown_variable() finds the first other one. The library
+// and the tools read a flag by flag_variable(), so that both understand a value alike.
 //
-// Threading: constants, and a pure function over the environment that it is given.
+// Threading: constants, a pure function over the environment that it is given, and flag_variable(),
+// which reads the environment of the process.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 
 #include "switchyard/card.h"
@@ -50,6 +53,13 @@ inline const char* unknown_variable(const char* const* environment) {
     if (!known_variable(name, std::strcspn(name, "="))) return *environment;
   }
   return nullptr;
+}
+
+// Whether the variable `name` is on: anything but "0". An empty or unset one is `unset`.
+inline bool flag_variable(const char* name, bool unset = false) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || text[0] == '\0') return unset;
+  return std::strcmp(text, "0") != 0;
 }
 
 }  // namespace switchyard

@@ -163,7 +163,7 @@ std::optional<std::size_t> gpu_named(const GpuAccounts& gpus, const std::string&
       !word.empty() && word.size() < 4 && word.find_first_not_of("0123456789") == std::string::npos;
   const bool is_uuid = word.size() > 4 && word.rfind("GPU-", 0) == 0;
   if (!is_index && !is_uuid) {
-    out = nonsense("to", word, kGpuForms);
+    out = nonsense("--to", word, kGpuForms);
     return std::nullopt;
   }
   std::vector<std::size_t> found;

@@ -18,7 +18,7 @@ inline nlohmann::json refusal(int code, const std::string& error) {
 }
 
 inline nlohmann::json nonsense(const char* what, const std::string& value, const char* forms) {
-  return refusal(kUsage, fmt::format("invalid value '{}' for {}: expected {}", value, what, forms));
+  return refusal(kUsage, fmt::format("{} cannot be '{}': expected {}", what, value, forms));
 }
 
 inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }

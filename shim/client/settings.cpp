@@ -18,9 +18,7 @@ namespace {
 bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
   int value = cached.load(std::memory_order_relaxed);
   if (value == 0) {
-    const char* text = ::getenv(name);
-    const bool is_set = text != nullptr && text[0] != '\0';
-    value = (is_set ? ::strcmp(text, "0") != 0 : unset) ? 2 : 1;
+    value = flag_variable(name, unset) ? 2 : 1;
     cached.store(value, std::memory_order_relaxed);
   }
   return value == 2;

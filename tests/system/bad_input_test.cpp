@@ -34,6 +34,8 @@ TEST_F(BadInput, RunRefusesAValueThatMakesNoSenseWith2TheValueAndTheForms) {
       {{"--on-oom", "swap"}, "swap", "fail or wait"},
       {{"--oom-timeout", "a while"}, "a while", "300s"},
       {{"--name", "two words"}, "two words", "letters"},
+      {{"--swappable=maybe"}, "--swappable cannot be 'maybe'", "yes or no"},
+      {{"--oversubscribe=1"}, "--oversubscribe cannot be '1'", "yes or no"},
   };
   for (const auto& bad : cases) {
     Words words{"run"};
@@ -132,6 +134,28 @@ TEST_F(BadInput, SetOfAnUnknownJobEnds4OfABadValue2AndOfNothing2) {
   }
 }
 
+TEST_F(BadInput, TheMonitorNamesItselfAndWhatIsWrongInOneLine) {
+  const struct {
+    Words words;
+    const char* said;
+  } cases[] = {
+      {{"--bogus"}, "unexpected argument '--bogus'; see `switchyardd --help`"},
+      {{"--policy"}, "; see `switchyardd --help`"},
+      {{"--allow-high", "abc"}, "invalid value 'abc' for --allow-high: expected user ids"},
+      {{"--allow-high", "1000,10x"}, "invalid value '10x' for --allow-high: expected user ids"},
+      {{"--allow-high", "-1"}, "--allow-high"},
+  };
+  for (const auto& bad : cases) {
+    Words words{built("switchyardd")};
+    words.insert(words.end(), bad.words.begin(), bad.words.end());
+    const auto end = run(words);
+    EXPECT_EQ(end.status, 2) << bad.said;
+    EXPECT_EQ(end.err.rfind("switchyardd: ", 0), 0u) << end.err;
+    EXPECT_TRUE(says(end, bad.said)) << end.err;
+    expect_one_line(end);
+  }
+}
+
 TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {
   auto holder = loop({"--name", "holder", "--memory", "3GiB"});
   const auto refused = cli({"run", "--memory", "2GiB", "--", "touch", in_folder("started")});
@@ -208,6 +232,30 @@ TEST_F(BadInput, NoGpuUnderRequireEnds125) {
   EXPECT_TRUE(says(end, "no GPU")) << end.err;
   expect_one_line(end);
   EXPECT_NE(::access(in_folder("started").c_str(), F_OK), 0);
+}
+
+TEST_F(BadInput, TheVariableThatRequiresAMonitorIsTheOption) {
+  const Changes nowhere{{"SWITCHYARD_SOCKET", "/proc/nowhere/m.sock"}};
+  const auto status = [&](const char* value, const Words& options, bool off = false) {
+    Changes changes = nowhere;
+    changes.emplace_back("SWITCHYARD_REQUIRE", value);
+    if (off) changes.emplace_back("SWITCHYARD_DISABLE", "1");
+    Words words{"run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", "sh", "-c", "exit 9"});
+    const auto end = cli(words, changes);
+    if (end.status == 125) {
+      EXPECT_TRUE(says(end, options.empty() ? "SWITCHYARD_REQUIRE" : "--require")) << end.err;
+      expect_one_line(end);
+    }
+    return end.status;
+  };
+  EXPECT_EQ(status("1", {}), 125);
+  EXPECT_EQ(status("yes", {}), 125);
+  EXPECT_EQ(status("0", {}), 9);
+  EXPECT_EQ(status("1", {"--best-effort"}), 9) << "an option wins over its variable";
+  EXPECT_EQ(status("1", {}, true), 9) << "SWITCHYARD_DISABLE wins over other variables";
+  EXPECT_EQ(status("1", {"--require"}, true), 125);
 }
 
 TEST_F(BadInput, AMonitorThatCannotStartIsSaidAndTheJobRunsUnmanaged) {

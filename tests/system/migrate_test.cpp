@@ -373,7 +373,7 @@ TEST_F(Migrate, WhatMakesItImpossibleIsSaidBeforeAnythingIsTouched) {
   begin_on("0", {"--memory", "200MiB"});
   expect_refused("7", 4, "there is no GPU 7");
   expect_refused("GPU-ffff", 4, "there is no GPU GPU-ffff");
-  expect_refused("first", 2, "invalid value 'first'");
+  expect_refused("first", 2, "--to cannot be 'first': expected");
   expect_refused("0", 6, "it is there already");
   EXPECT_EQ(cli({"migrate", "nobody", "--to", "1"}).status, 4);
   EXPECT_EQ(cli({"migrate", "train"}).status, 2);

@@ -108,6 +108,46 @@ TEST_F(RunJob, ANestedRunThatAsksForAnythingElseIsRefused) {
   EXPECT_EQ(nested({"--name", "inner"}).out, "outer 1GiB\n");
 }
 
+TEST_F(RunJob, ASeparateRunInsideANamedJobIsAJobWithNoneOfItsSettings) {
+  auto daemon = monitor();
+  const auto nested = [this](const Words& options) {
+    Words words{built("switchyard"), "run", "--separate"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", loop_program()});
+    return words;
+  };
+  const Words settings{"--name", "outer", "--memory", "1GiB", "--priority", "low", "--require"};
+  {
+    auto child = job(settings, nested({}));
+    ASSERT_EQ(line_of(child), "ready");
+    const json jobs = listing("ps")["jobs"];
+    const auto own = std::find_if(jobs.begin(), jobs.end(),
+                                  [](const json& each) { return each["name"] != "outer"; });
+    ASSERT_NE(own, jobs.end());
+    EXPECT_EQ((*own)["processes"].size(), 1U);
+    EXPECT_TRUE((*own)["memory_quota_bytes"].is_null());
+    EXPECT_EQ((*own)["priority"], "normal");
+  }
+  ASSERT_TRUE(eventually([&] { return listing("ps")["jobs"].empty(); }));
+  // The outer job may go on beside it.
+  Words beside{"sh", "-c", "\"$@\"; exit $?", "sh"};
+  const Words inner = nested({"--name", "inner", "--memory", "2GiB"});
+  beside.insert(beside.end(), inner.begin(), inner.end());
+  auto child = job(settings, beside);
+  ASSERT_EQ(line_of(child), "ready");
+  EXPECT_EQ(job_named("inner")["memory_quota_bytes"], 2L << 30);
+  EXPECT_EQ(job_named("inner")["priority"], "normal");
+  EXPECT_EQ(job_named("outer")["memory_quota_bytes"], 1 << 30);
+  const auto refused = cli({"run", "--name", "third", "--", built("switchyard"), "run", "--memory",
+                            "2GiB", "--", "true"});
+  EXPECT_TRUE(says(refused, "switchyard run --separate")) << refused.err;
+  EXPECT_EQ(cli({"run", "--separate", "--", "sh", "-c", "echo $SWITCHYARD_MEMORY"},
+                {{"SWITCHYARD_MEMORY", "1GiB"}})
+                .out,
+            "1GiB\n")
+      << "outside a job the variables are the person's own";
+}
+
 TEST_F(RunJob, AProcessThatDroppedThePreloadIsListedWithItsJob) {
   auto daemon = monitor();
   auto child =
@@ -123,11 +163,14 @@ TEST_F(RunJob, AProcessThatDroppedThePreloadIsListedWithItsJob) {
 }
 
 TEST_F(RunJob, TheKillSwitchStartsThePlainProgram) {
-  const auto end =
-      cli({"run", "--", "sh", "-c", "echo ${LD_PRELOAD:-none}"}, {{"SWITCHYARD_DISABLE", "1"}});
-  EXPECT_EQ(end.status, 0);
-  EXPECT_EQ(end.out, "none\n");
-  EXPECT_EQ(monitor_pid(), 0);
+  for (const char* on : {"1", "yes"}) {
+    const auto end =
+        cli({"run", "--", "sh", "-c", "echo ${LD_PRELOAD:-none}"}, {{"SWITCHYARD_DISABLE", on}});
+    EXPECT_EQ(end.status, 0) << on;
+    EXPECT_EQ(end.out, "none\n") << on;
+    EXPECT_TRUE(says(end, "SWITCHYARD_DISABLE is set")) << end.err;
+    EXPECT_EQ(monitor_pid(), 0) << on;
+  }
 }
 
 TEST_F(RunJob, ABarePreloadIsAJobMadeFromItsEnvironment) {
@@ -203,6 +246,13 @@ TEST_F(RunJob, AnAllocationThatTheQuotaRefusesIsSaidOnce) {
   EXPECT_NE(end.err.find("quota"), std::string::npos) << end.err;
 }
 
+TEST_F(RunJob, AJobStartedUnderTheVariableRequiresItsMonitorToo) {
+  const char* said = "echo ${SWITCHYARD_REQUIRE:-no}";
+  const Changes required{{"SWITCHYARD_REQUIRE", "yes"}};
+  EXPECT_EQ(cli({"run", "--", "sh", "-c", said}, required).out, "1\n");
+  EXPECT_EQ(cli({"run", "--best-effort", "--", "sh", "-c", said}, required).out, "no\n");
+}
+
 TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {
   const auto end = run({loop_program(), "--count", "3"},
                        {{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_REQUIRE", "1"}});
@@ -257,6 +307,21 @@ TEST_F(RunJob, GpusThatCannotBeHadAreRefusedBeforeAJobIsMade) {
                           kThreeGpus);
   EXPECT_EQ(nested.status, 125);
   EXPECT_EQ(nested.out, "");
+}
+
+TEST_F(RunJob, BestEffortStartsWithTheGivenGpusWhereNvmlListsNone) {
+  const Changes none{{"FAKECUDA_DEVICES", "0"}};
+  const char* visible = "echo $CUDA_VISIBLE_DEVICES";
+  const auto refused = cli({"run", "--gpus", "0,2", "--", "sh", "-c", visible}, none);
+  EXPECT_EQ(refused.status, 125);
+  EXPECT_TRUE(says(refused, "not started")) << refused.err;
+  const auto anyway =
+      cli({"run", "--gpus", "0,2", "--best-effort", "--", "sh", "-c", visible}, none);
+  EXPECT_EQ(anyway.out, "0,2\n");
+  EXPECT_TRUE(says(anyway, "unchecked") && says(anyway, "unmanaged")) << anyway.err;
+  const auto off = cli({"run", "--gpus", "0", "--", "sh", "-c", visible},
+                       {{"FAKECUDA_DEVICES", "0"}, {"SWITCHYARD_DISABLE", "1"}});
+  EXPECT_EQ(off.out, "0\n");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(RunWords, ASwappableJobIsAskedForWithoutAValue) {
 }
 
 TEST(RunWords, EveryFlagOfRunTakesNoValue) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
     EXPECT_EQ(split({"run", flag, "python"}).second, Words{"python"}) << flag;
   }
   for (const Knob& knob : knobs()) {
@@ -213,20 +213,22 @@ TEST_F(RunRequest, TheCardTravelsWithoutWhatWasNotAskedFor) {
   EXPECT_EQ(request["cuda_visible_devices"], "1");
 }
 
-std::vector<NvmlGpu> three_gpus() {
-  std::vector<NvmlGpu> gpus(3);
-  for (unsigned i = 0; i < 3; ++i) {
-    gpus[i].index = i;
-    gpus[i].uuid = "GPU-aaaa0000-000" + std::to_string(i);
+NvmlReport report_of(unsigned gpus) {
+  NvmlReport report;
+  for (unsigned i = 0; i < gpus; ++i) {
+    report.gpus.emplace_back();
+    report.gpus[i].index = i;
+    report.gpus[i].uuid = "GPU-aaaa0000-000" + std::to_string(i);
   }
-  return gpus;
+  if (gpus == 0) report.problem = "NVML lists none";
+  return report;
 }
 
 TEST(RunGpus, AreNamedByIndexOrTheBeginningOfAUuid) {
-  const auto by_index = choose_gpus("2,0", three_gpus());
+  const auto by_index = choose_gpus("2,0", report_of(3), false);
   ASSERT_TRUE(by_index);
   EXPECT_EQ(*by_index, "GPU-aaaa0000-0002,GPU-aaaa0000-0000");
-  const auto by_uuid = choose_gpus("GPU-aaaa0000-0001", three_gpus());
+  const auto by_uuid = choose_gpus("GPU-aaaa0000-0001", report_of(3), false);
   ASSERT_TRUE(by_uuid);
   EXPECT_EQ(*by_uuid, "GPU-aaaa0000-0001");
 }
@@ -234,7 +236,7 @@ TEST(RunGpus, AreNamedByIndexOrTheBeginningOfAUuid) {
 TEST(RunGpus, WhatIsNoListOfGpusIsAMistakeOfUsage) {
   for (const char* text : {"", ",", "0,", "one", "-1", "0;1", "GPU-", "99999999999", "0,0",
                            "1,GPU-aaaa0000-0001", "GPU-aaaa", "MIG-1"}) {
-    const auto chosen = choose_gpus(text, three_gpus());
+    const auto chosen = choose_gpus(text, report_of(3), false);
     ASSERT_FALSE(chosen) << text;
     EXPECT_EQ(chosen.error().code, kUsage) << text;
     EXPECT_NE(chosen.error().text.find("--gpus"), std::string::npos) << text;
@@ -243,11 +245,31 @@ TEST(RunGpus, WhatIsNoListOfGpusIsAMistakeOfUsage) {
 
 TEST(RunGpus, AGpuThatIsNotThereIsRefusedWithThoseThatAre) {
   for (const char* text : {"3", "0,7", "GPU-bbbb"}) {
-    const auto chosen = choose_gpus(text, three_gpus());
+    const auto chosen = choose_gpus(text, report_of(3), false);
     ASSERT_FALSE(chosen) << text;
     EXPECT_EQ(chosen.error().code, kRunRefused) << text;
-    EXPECT_NE(chosen.error().text.find("0, 1, 2"), std::string::npos) << chosen.error().text;
+    EXPECT_NE(chosen.error().text.find("this machine has GPUs 0, 1, 2"), std::string::npos)
+        << chosen.error().text;
   }
+  const auto chosen = choose_gpus("7", report_of(1), true);
+  ASSERT_FALSE(chosen) << "--best-effort does not make a GPU";
+  EXPECT_NE(chosen.error().text.find("this machine has GPU 0"), std::string::npos)
+      << chosen.error().text;
+}
+
+TEST(RunGpus, AreTakenAsGivenUnderBestEffortWhereNvmlListsNone) {
+  const auto refused = choose_gpus("0,2", report_of(0), false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, kRunRefused);
+  for (const char* said : {"NVML lists none", "not started", "switchyard doctor"}) {
+    EXPECT_NE(refused.error().text.find(said), std::string::npos) << refused.error().text;
+  }
+  const auto anyway = choose_gpus("0,2", report_of(0), true);
+  ASSERT_TRUE(anyway);
+  EXPECT_EQ(*anyway, "0,2");
+  const auto nonsense = choose_gpus("0,x", report_of(0), true);
+  ASSERT_FALSE(nonsense);
+  EXPECT_EQ(nonsense.error().code, kUsage);
 }
 
 TEST(RunProgram, FoundAsAShellFindsIt) {
@@ -293,6 +315,13 @@ TEST_F(RunEnvironment, EnteringAJobSetsWhatTheShimReads) {
   ::unsetenv("SWITCHYARD_SOCKET");
 }
 
+TEST_F(RunEnvironment, StayingInAJobRequiresAMonitorOnlyIfTheNestedRunDoes) {
+  stay_in_job("/opt/libswitchyard.so", true);
+  EXPECT_STREQ(::getenv("SWITCHYARD_REQUIRE"), "1");
+  stay_in_job("/opt/libswitchyard.so", false);
+  EXPECT_EQ(::getenv("SWITCHYARD_REQUIRE"), nullptr) << "run --best-effort wins over the variable";
+}
+
 TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
   char folder[] = "/tmp/switchyard test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
@@ -305,6 +334,23 @@ TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
   ASSERT_FALSE(found);
   EXPECT_NE(found.error().text.find(library), std::string::npos) << found.error().text;
   EXPECT_NE(found.error().text.find("blank"), std::string::npos) << found.error().text;
+}
+
+TEST(Variables, AFlagIsOnUnlessItIsEmptyOrZero) {
+  constexpr char kName[] = "SWITCHYARD_TEST_FLAG";
+  for (const char* on : {"1", "yes", "true", "no", "00"}) {
+    ::setenv(kName, on, 1);
+    EXPECT_TRUE(flag_variable(kName)) << on;
+  }
+  ::setenv(kName, "0", 1);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_FALSE(flag_variable(kName, true));
+  ::setenv(kName, "", 1);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_TRUE(flag_variable(kName, true));
+  ::unsetenv(kName);
+  EXPECT_FALSE(flag_variable(kName));
+  EXPECT_TRUE(flag_variable(kName, true));
 }
 
 TEST(Variables, AMisspeltOneIsFound) {

@@ -1,5 +1,10 @@
 // Rates of collectives between two listings, and the time that they take.
+#include "tools/stats/stats.h"
+
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "switchyard/norms.h"
 #include "tools/stats/communication.h"
@@ -199,6 +204,43 @@ TEST(NoiseText, NamesEachReasonWhySomeWereNotMeasured) {
     EXPECT_NE(noise_text(with_noise("measuring", {{"unmeasured", {each.key}}})).find(each.text),
               std::string::npos);
   }
+}
+
+// `switchyard stats WORDS...` where no monitor has ever been: its exit code, stdout and stderr.
+struct StatsSaid {
+  int code;
+  std::string out, err;
+};
+StatsSaid stats_without_a_monitor(std::vector<std::string> words) {
+  const std::string socket = "/tmp/switchyard-no-monitor-" + std::to_string(::getpid());
+  ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
+  CommandLine line("", "");
+  add_stats(line);
+  words.insert(words.begin(), "stats");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = line.run(words);
+  std::fflush(stdout);
+  ::unsetenv("SWITCHYARD_SOCKET");
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Stats, WithoutAMonitorTheTableIsEmptyAndSaysThatThereAreNoJobs) {
+  const auto table = stats_without_a_monitor({"--interval", "1ms"});
+  EXPECT_EQ(table.code, kOk);
+  EXPECT_NE(table.out.find("NAME"), std::string::npos) << table.out;
+  EXPECT_NE(table.err.find("no jobs; `switchyard run -- COMMAND` starts one"), std::string::npos)
+      << table.err;
+  const auto list = stats_without_a_monitor({"--interval", "1ms", "--json"});
+  EXPECT_EQ(list.code, kOk);
+  EXPECT_EQ(list.err, "");
+}
+
+TEST(Stats, AJobIsNamedWithoutAMonitorWhichEnds3) {
+  const auto end = stats_without_a_monitor({"train"});
+  EXPECT_EQ(end.code, kMonitorUnreachable);
+  EXPECT_EQ(end.out, "");
+  EXPECT_NE(end.err.find("no monitor"), std::string::npos) << end.err;
 }
 
 }  // namespace

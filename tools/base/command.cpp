@@ -60,12 +60,6 @@ Subcommand& Subcommand::flag(const char* name, bool& out, const std::string& mea
   return *this;
 }
 
-Subcommand& Subcommand::flag(const char* name, std::function<void()> given,
-                             const std::string& meaning) {
-  app_.add_flag_callback(name, std::move(given), meaning);
-  return *this;
-}
-
 Subcommand& Subcommand::flag_or_option(const char* name, const char* type, const Take& take,
                                        const std::string& meaning) {
   const auto text = std::make_shared<std::string>();

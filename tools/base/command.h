@@ -43,7 +43,6 @@ class Subcommand {
   Subcommand& option(const char* name, const char* type, std::string& out,
                      const std::string& meaning);
   Subcommand& flag(const char* name, bool& out, const std::string& meaning);
-  Subcommand& flag(const char* name, std::function<void()> given, const std::string& meaning);
   // One that may have a value, as in --name=VALUE; "yes" without.
   Subcommand& flag_or_option(const char* name, const char* type, const Take& take,
                              const std::string& meaning);

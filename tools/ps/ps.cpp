@@ -262,7 +262,7 @@ int ps(const Options& options) {
     return kOk;
   }
   const auto& jobs = list_of(*reply, "jobs");
-  if (jobs.empty()) complain("no jobs; `switchyard run -- COMMAND` starts one");
+  if (jobs.empty()) complain(kNoJobs);
   if (options.memory) {
     print_memory(jobs);
   } else {

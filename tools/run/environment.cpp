@@ -63,7 +63,7 @@ void enter_job(const std::string& job, const Card& card, const std::string& sock
 }
 
 void stay_in_job(const std::string& library, bool require) {
-  if (require) ::setenv("SWITCHYARD_REQUIRE", "1", 1);
+  set_or_unset("SWITCHYARD_REQUIRE", require ? "1" : "");
   ::setenv("LD_PRELOAD", preload_with(current_preload(), library).c_str(), 1);
 }
 

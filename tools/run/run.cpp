@@ -28,7 +28,9 @@ struct Options {
   Card card;
   std::optional<std::string> gpus;
   bool require = false;
+  const char* require_origin = "--require was given";
   bool best_effort = false;
+  bool separate = false;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
 
@@ -62,11 +64,12 @@ constexpr char kExamples[] = R"(Examples:
 A job without settings starts unmanaged, with a message, where Switchyard cannot manage it: without
 a monitor or a GPU. A job with --memory, --priority, --limit or another setting is refused there
 (125), unless --best-effort is given. --require refuses every job there. A job that was started with
---require finds no CUDA device while there is no monitor.
+--require finds no CUDA device while there is no monitor. --gpus is refused where the GPUs cannot be
+listed (125). With --best-effort, CUDA_VISIBLE_DEVICES is then set to the list as given.
 
 Inside another `run`, the command joins the outer job and shares its settings. Settings that differ
-from the outer job's are refused (125). `env -u SWITCHYARD_JOB switchyard run ...` starts a separate
-job there.
+from the outer job's are refused (125). `switchyard run --separate ...` starts a separate job there,
+with none of the outer job's settings. Without --gpus it sees the same GPUs as the outer job.
 
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
@@ -164,7 +167,8 @@ Result<Job> make_job(const Options& options, bool& unmanaged) {
 // Why the job is not started where Switchyard can't manage it, or nothing.
 std::optional<Error> refuse_unmanaged(const Options& options, const std::string& why) {
   if (options.require) {
-    return Error{kRunRefused, fmt::format("{}; not started, because --require was given", why)};
+    return Error{kRunRefused,
+                 fmt::format("{}; not started, because {}", why, options.require_origin)};
   }
   if (options.promises.empty() || options.best_effort) return std::nullopt;
   return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be enforced: add "
@@ -190,9 +194,8 @@ int join_outer_job(const Options& options, const std::vector<std::string>& comma
         "inside job '{}' a nested run belongs to that job, which was started without {} {}", outer,
         beyond.front().origin, beyond.front().text);
     if (!options.best_effort) {
-      return fail({kRunRefused, text +
-                                    "; leave the option out, or start the command outside the job: "
-                                    "env -u SWITCHYARD_JOB switchyard run"});
+      return fail({kRunRefused, text + "; leave the option out, or start a separate job: "
+                                       "switchyard run --separate"});
     }
     complain(text + "; the option is ignored");
   }
@@ -228,6 +231,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (options.require && options.best_effort) {
     return fail({kUsage, "--require and --best-effort exclude each other: give one of them"});
   }
+  if (options.separate && inside_job()) leave_job();  // the variables are the outer job's
   auto card = make_card(options.card);
   if (!card) return fail(card.error());
   Options checked = options;
@@ -235,18 +239,23 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (inside_job() && options.gpus) {
     return fail({kRunRefused,
                  "inside a job --gpus cannot be given: the outer run has chosen the "
-                 "GPUs; set CUDA_VISIBLE_DEVICES to use some of them"});
+                 "GPUs; set CUDA_VISIBLE_DEVICES to use some of them, or start a separate job: "
+                 "switchyard run --separate"});
   }
+  // Whoever throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
+  const bool off = flag_variable("SWITCHYARD_DISABLE");
   if (options.gpus) {
-    if (auto refused = show_gpus(*options.gpus)) return fail(*refused);
+    if (auto refused = show_gpus(*options.gpus, options.best_effort || off)) return fail(*refused);
   }
   if (auto refused = refuse_program(command[0])) return fail(*refused);
   warn_of_unknown_variable();
-  const char* off = std::getenv("SWITCHYARD_DISABLE");
-  if (off != nullptr && std::string_view(off) == "1") {
-    // Whoever throws this switch wants every program to start.
+  if (off) {
     checked.promises.clear();
     return start_unmanaged(checked, "SWITCHYARD_DISABLE is set", command);
+  }
+  if (!checked.require && !checked.best_effort && flag_variable("SWITCHYARD_REQUIRE")) {
+    checked.require = true;
+    checked.require_origin = "SWITCHYARD_REQUIRE is set";
   }
   if (inside_job()) return join_outer_job(checked, command);
   checked.card = *card;
@@ -265,7 +274,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
 
 // Whether `word` is an option of `run` that takes no value.
 bool is_flag(const std::string& word) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort"}) {
+  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
     if (word == flag) return true;
   }
   return std::any_of(knobs().begin(), knobs().end(), [&](const Knob& knob) {
@@ -299,16 +308,12 @@ void add_run(CommandLine& line) {
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
-    if (knob.is_flag()) {
-      const auto given = [options, &knob] { options->card[knob.field] = "yes"; };
-      sub.flag(knob.option, given, help);
-      continue;
-    }
     const auto take = [options, &knob](const std::string& text) {
       options->card[knob.field] = text;
     };
     if (knob.may_be_flag()) {
-      sub.flag_or_option(knob.option, knob.type_name, take, help);
+      // A flag takes a value, too: the check of the knob refuses a bad one with the forms.
+      sub.flag_or_option(knob.option, knob.is_flag() ? "" : knob.type_name, take, help);
       continue;
     }
     sub.option(knob.option, knob.type_name, take, help);
@@ -319,6 +324,8 @@ void add_run(CommandLine& line) {
   sub.flag("--require", options->require, "fail (exit 125) instead of running unmanaged")
       .flag("--best-effort", options->best_effort,
             "start unmanaged where the settings cannot be enforced")
+      .flag("--separate", options->separate,
+            "inside another run: start a separate job with none of the outer job's settings")
       .socket_option()
       .acts([options, &line] { return run(*options, line.command); });
 }

@@ -4,7 +4,7 @@
 //   answers, started if need be → create the job, quota reserved (125) → environment → execvp
 //
 // Where no monitor manages the job, it starts unmanaged only if it was promised nothing. Inside
-// another run the command joins the outer job.
+// another run the command joins the outer job, unless --separate drops what the outer job set.
 //
 // The job's process is this process, so terminal, signals and exit status are its own.
 #pragma once

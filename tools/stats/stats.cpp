@@ -61,7 +61,9 @@ others have waited for longer than 3 s is named below the table, with what it la
 does. A job with --gradient-noise has a line with its critical batch below the table, or with why
 there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
 
-Exit status: 0, 2 bad value, 3 no monitor, 4 no such job.)";
+Without a monitor there are no jobs, and the table is empty. Exit status: 0, 2 bad value, 4 no such
+job, or 3 when a job is named and there is no monitor, or a monitor's socket is there and nothing
+answers.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);
@@ -183,7 +185,9 @@ struct Look {
 
 Result<Look> ask(const Options& options) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
-  if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
+  // Who names a job expects one, so a missing monitor is an error then.
+  const bool all = options.target.empty();
+  if (!reply && all && reply.error().code == kMonitorUnreachable && monitor_absent()) {
     reply = nlohmann::json{{"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
@@ -235,6 +239,7 @@ int stats(const Options& options) {
     interval = *given;
   }
   auto before = ask(options);
+  if (before && !options.json && list_of(before->listing, "jobs").empty()) complain(kNoJobs);
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());

@@ -248,7 +248,7 @@ TEST(Migrations, WhatSpeaksAgainstItIsSaidBeforeAnythingIsTouched) {
   };
   refused(kNoSuchJobOrGpu, "there is no GPU 2", "2");
   refused(kUsage, "several GPUs begin with GPU-aa", "GPU-aa");
-  refused(kUsage, "invalid value", "GPU");
+  refused(kUsage, "--to cannot be 'GPU': expected", "GPU");
   refused(kRefusedByPolicy, "it is there already", "0");
   const std::uint32_t places = a.lane().places.exchange(0);
   refused(kRefusedByPolicy, "580 and newer can");
