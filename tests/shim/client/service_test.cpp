@@ -156,6 +156,24 @@ TEST_F(Service, ItOutlivesAPollThatFails) {
   EXPECT_TRUE(eventually([&] { return current().welcomed() == 2; }));
 }
 
+// The C library takes the static thread-local data of the program's libraries out of it.
+TEST_F(Service, AThreadHasAStackForMoreThanItself) {
+  static std::atomic<std::size_t> bytes{0};
+  const auto measure = [](void*) -> void* {
+    pthread_attr_t attributes;
+    std::size_t size = 0;
+    if (::pthread_getattr_np(::pthread_self(), &attributes) == 0) {
+      ::pthread_attr_getstacksize(&attributes, &size);
+      ::pthread_attr_destroy(&attributes);
+    }
+    bytes = size;
+    return nullptr;
+  };
+  ASSERT_TRUE(start_thread(measure));
+  EXPECT_TRUE(eventually([] { return bytes != 0; }));
+  EXPECT_GE(bytes, std::size_t{4} << 20);
+}
+
 // A limit of the address space leaves no room for the thread's stack.
 TEST_F(Service, AThreadThatDidNotStartIsStartedLater) {
   if (!fresh()) return;
