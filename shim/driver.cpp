@@ -78,6 +78,7 @@ bool resolve(bool load) {
   look_up(found);
   t_found = &found;
   ::pthread_once(&g_state.filled, publish);
+  t_found = nullptr;
   return true;
 }
 
