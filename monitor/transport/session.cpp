@@ -270,7 +270,8 @@ void Session::hello(const Frame& frame) {
     return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);
   }
   client_ = client->id;
-  // Before anything that may fail: whoever is not told of its end has it as a client for ever.
+  // The watch comes before anything that may fail. Without it the monitor never hears that the
+  // process has ended, and keeps the client for ever.
   watch_ = event_loop_.when_dead(
       peer_.pid, [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
         // A child that inherited the socket may hold it open for long.

@@ -138,6 +138,7 @@ CUresult before_run(CUgraphExec executable, Run& run) {
   ledger::Charge charge;
   run.allocates = ledger::look(ledger::Kind::kGraphExec, key_of(executable), charge);
   run.device = charge.lane;
+  run.first = !charge.ran;
   if (!run.allocates) return CUDA_SUCCESS;
   // Only the first run brings new memory; later ones find it in the pool, unless it was trimmed.
   return charge.ran ? pools::begin_graph_again(charge.lane, charge.bytes, run.growth)
@@ -152,7 +153,7 @@ CUresult after_run(CUgraphExec executable, const Run& run, CUresult result) {
   }
   pools::end(run.growth);
   ledger::Charge charge;
-  if (result == CUDA_SUCCESS &&
+  if (run.first && result == CUDA_SUCCESS &&
       ledger::look(ledger::Kind::kGraphExec, key_of(executable), charge)) {
     charge.ran = true;
     ledger::note(ledger::Kind::kGraphExec, key_of(executable), charge);

@@ -46,6 +46,7 @@ void destroyed(CUgraphExec executable);
 // Before and after an executable graph that allocates is launched or uploaded.
 struct Run {
   bool allocates = false;
+  bool first = false;
   int device = -1;
   pools::Growth growth;
 };

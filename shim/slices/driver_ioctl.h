@@ -13,7 +13,8 @@ int driver_ioctl(int fd, unsigned long request, void* argument);
 // that runs a library's constructor and waits for this one. So libraries that interpose ioctl as
 // well are passed over until then.
 int next_ioctl(int fd, unsigned long request, void* argument);
-// Finds it. For who takes the loader's lock in any case.
+// Finds the ioctl behind ours. It takes the loader's lock, so only callers that take it anyway may
+// call this.
 void find_next_ioctl();
 
 }  // namespace switchyard::shim::rm

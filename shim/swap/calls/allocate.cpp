@@ -113,7 +113,7 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes) {
   range.bytes = (bytes + kSmallestChunk - 1) / kSmallestChunk * kSmallestChunk;
   range.lane = static_cast<unsigned>(lane_index(current_lane()));
   range.properties = plain_memory(static_cast<int>(range.lane));
-  // To a green context's free nothing may be left: it ends unseen.
+  // A green context ends unseen, so a free of its memory waits for the primary context.
   if (const CUresult bad = pooled::bind_lifetime_to_current(range)) return bad;
   if (range.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -37,8 +37,8 @@ enum class Free {
 // Frees what begins at `address`. False: it is none of ours, and `result` is untouched.
 bool free(CUdeviceptr address, CUresult& result, Free how = Free::kWaits);
 
-// The charge of what was just freed, if it is kept aside: its end gives it back. False: it has
-// ended, and the caller does.
+// Memory at `address` was just freed. If it is kept aside, it stays charged with `bytes` until it
+// ends. False: it has ended, so the caller gives the charge back.
 bool keep_charge(CUdeviceptr address, std::uint64_t bytes);
 // Ends what was freed and is kept. True: something may have ended. It may wait for the GPU.
 bool reclaim();
