@@ -325,6 +325,15 @@ TEST_F(GraphMemory, WhatLivesAtOnceIsReservedTogether) {
   expect_balanced();
 }
 
+TEST_F(GraphMemory, ALaterRunFindsItsMemoryInThePool) {
+  set_quota(100 * kMiB);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(rules::graph_instantiate(instantiate, &executable, CUgraph{}, 0ull), CUDA_SUCCESS);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(launch(), CUDA_SUCCESS) << "there is no room for it twice";
+  EXPECT_EQ(used(), 64 * kMiB);
+}
+
 TEST_F(GraphMemory, AfterATrimItIsReservedAgain) {
   set_quota(100 * kMiB);
   CUgraphExec executable = nullptr;
