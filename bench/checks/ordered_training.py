@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A DistributedDataParallel training of two ranks that waits for orders and knows the norms of its
-gradients.
+"""A training of two ranks that waits for orders and knows the norms of its gradients.
 
-    ordered_training.py MODE [--own] [--one-gpu]     MODE: gpt8, resnet32: a model, and its batch
+    ordered_training.py MODE [--own] [--one-gpu] [--layers L] [--width W]
+
+MODE is a model, and its batch for each rank: gpt8 and resnet32 by DistributedDataParallel, fsdp4 a
+GPT of L layers of W by FSDP2.
 
 It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
 rate, and the rate by the median step, which a host that takes its CPUs away does not change. It has
@@ -23,7 +25,9 @@ import sys
 import time
 from pathlib import Path
 
-from rank_setup import free_port, gpu_of
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+
+from rank_setup import free_port, gpu_of  # noqa: E402
 
 RANKS = 2
 WARM = 20
@@ -32,7 +36,7 @@ SAMPLES = 256  # that batches are drawn from, so that there is a gradient beside
 
 def model_and_batch(mode):
     model = mode.rstrip("0123456789")
-    if model not in ("gpt", "resnet") or model == mode:
+    if model not in ("gpt", "resnet", "fsdp") or model == mode:
         raise ValueError
     return model, int(mode[len(model):])
 
@@ -42,6 +46,8 @@ def arguments():
     parser.add_argument("mode", type=model_and_batch)
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--one-gpu", action="store_true")
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--rank", type=int)
     return parser.parse_args()
 
@@ -130,21 +136,29 @@ class Norms:
         return out
 
 
-def build(name):
+def predicting_words(model, length, words):
+    import torch
+    from torch import nn
+    data = torch.randint(0, words, (SAMPLES, length + 1), device="cuda")
+
+    def loss(network, at):
+        out = network(data[at, :-1])
+        return nn.functional.cross_entropy(out.flatten(0, 1).float(), data[at, 1:].flatten())
+
+    return model, loss
+
+
+def build(options):
     """(model, a step's loss)"""
     import torch
     from torch import nn
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workloads"))
+    name = options.mode[0]
     if name == "gpt":
         from counted_training import TOKENS, WORDS, small_gpt
-        model = small_gpt()
-        data = torch.randint(0, WORDS, (SAMPLES, TOKENS + 1), device="cuda")
-
-        def loss(network, at):
-            out = network(data[at, :-1])
-            return nn.functional.cross_entropy(out.flatten(0, 1).float(), data[at, 1:].flatten())
-
-        return model, loss
+        return predicting_words(small_gpt(), TOKENS, WORDS)
+    if name == "fsdp":
+        from sharded_model import LENGTH, VOCABULARY, gpt
+        return predicting_words(gpt(options.layers, options.width), LENGTH, VOCABULARY)
     from models import ResNet50
     model = ResNet50()
     images = torch.randn(SAMPLES, 3, 224, 224, device="cuda")
@@ -156,18 +170,26 @@ def build(name):
     return model, loss
 
 
+def wrapped(name, model):
+    import torch
+    if name == "fsdp":
+        from sharded_model import fully_sharded
+        return fully_sharded(model)
+    from torch.nn.parallel import DistributedDataParallel
+    return DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+
+
 class Rank:
     def __init__(self, options):
         import torch
         import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel
         self.torch = torch
         torch.cuda.set_device(gpu_of(options.rank, options.one_gpu))
         dist.init_process_group("nccl")
         torch.manual_seed(1)
         name, self.batch = options.mode
-        model, self.loss = build(name)
-        self.model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()])
+        model, self.loss = build(options)
+        self.model = wrapped(name, model.cuda())
         self.norms = Norms() if options.own else None
         if self.norms:
             self.model.register_comm_hook(None, self.norms)

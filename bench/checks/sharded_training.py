@@ -28,33 +28,12 @@ import torch.distributed as dist  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 import torch.utils.deterministic  # noqa: E402
 
-from gpt import Gpt  # noqa: E402
 from rank_setup import gpu_of  # noqa: E402
+from sharded_model import (LENGTH, VOCABULARY, fully_sharded, gpt,  # noqa: E402
+                           reduce_scatter_apart)
 
-HEADS, VOCABULARY, LENGTH, BATCH, BATCHES = 16, 50304, 1024, 4, 4
+BATCH, BATCHES = 4, 4
 SLICE = 1 << 18
-
-
-def reduce_scatter_apart():
-    """All reduce-scatters of this process use one process group, which nothing else uses."""
-    group = dist.new_group()
-    original = dist.reduce_scatter_tensor
-
-    def reduce_scatter_tensor(*arguments, **named):
-        named["group"] = group
-        return original(*arguments[:3], **named)
-
-    dist.reduce_scatter_tensor = reduce_scatter_tensor
-
-
-def fully_sharded(model, mode):
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    if mode == "fsdp-two":
-        reduce_scatter_apart()
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-    for block in model.blocks:
-        fully_shard(block, mp_policy=policy)
-    return fully_shard(model, mp_policy=policy)
 
 
 def in_slices(_state, bucket):
@@ -100,8 +79,10 @@ def main():
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(gpu_of(rank, one_gpu=torch.cuda.device_count() < ranks))
     dist.init_process_group("nccl")
-    wrap = fully_sharded if mode.startswith("fsdp") else replicated
-    model = wrap(Gpt(layers, width, HEADS, VOCABULARY, LENGTH).cuda(), mode)
+    if mode == "fsdp-two":
+        reduce_scatter_apart()
+    model = gpt(layers, width)
+    model = fully_sharded(model) if mode.startswith("fsdp") else replicated(model, mode)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     torch.manual_seed(100 + rank)
     batches = [torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), device="cuda")

@@ -2,15 +2,12 @@
 do statistics cost, while somebody asks for them?
 
 Warm trainings take turns: without the library, with it, with it while `switchyard stats --watch`
-asks for this one, and with memory that can be swapped. A rate is that of the median step: the host
-takes CPUs away at times, which makes single steps longer. Two processes of one program may differ
-by more than what is asked; with --processes 2 there are two of each. Needs two GPUs.
+asks for this one, and with memory that can be swapped (rig/warm_ranks.py). Needs two GPUs.
 """
 
 import subprocess
 
-from rig import ranks
-from rig.process import BENCH, python
+from rig import ranks, warm_ranks
 from rig.report import Report, interval, median
 
 TITLE = "The library and statistics beside a DDP training"
@@ -29,42 +26,21 @@ def arguments(parser):
     parser.add_argument("--processes", type=int, default=1, help="of each variant")
 
 
-def start(rig, mode):
-    """(variant, job), all that are to be compared"""
-    argv = [python(), BENCH / "checks" / "ordered_training.py", mode]
-    jobs = [(name, rig.start_program(f"{mode}-{name}-{number}", argv, **VARIANTS[name]))
-            for number in range(rig.options.processes)
-            for name in rig.options.variants.split(",")]
-    for _, job in jobs:
-        job.ready(180)
-    return jobs
-
-
-def rates_of(rig, jobs):
-    rates = {name: [] for name, _ in jobs}
-    for index in range(rig.options.rounds):
-        turn = {}
-        for place, (_, job) in list(enumerate(jobs))[::1 if index % 2 == 0 else -1]:
-            turn[place] = job.ask(steps=rig.options.turn_steps, timeout=120)["usual_rate"]
-        for place, (name, _) in enumerate(jobs):
-            rates[name].append(turn[place])
-    return rates
-
-
 def measure(rig, mode):
-    jobs = start(rig, mode)
+    o = rig.options
+    jobs = warm_ranks.start(rig, mode, {name: VARIANTS[name] for name in o.variants.split(",")},
+                       o.processes)
     asks = [subprocess.Popen([rig.build / "switchyard", "stats", job.name, "--watch"],
                              env=rig.environment("switchyard"), stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL)
             for name, job in jobs if name == "asked"]
     try:
-        return rates_of(rig, jobs)
+        return warm_ranks.rates(jobs, o.rounds, o.turn_steps)
     finally:
         for each in asks:
             each.terminate()
             each.wait(10)
-        for _, job in jobs:
-            job.end(30)
+        warm_ranks.end(jobs)
 
 
 def judge(report, mode, rates):
@@ -73,7 +49,7 @@ def judge(report, mode, rates):
     for name, other, bound in COMPARED:
         if name not in rates or other not in rates:
             continue
-        ratios = [one / two for one, two in zip(rates[name], rates[other])]
+        ratios = warm_ranks.ratios(rates, name, other)
         low, high = interval(ratios)
         what = f"{mode}: {name}, over {other}"
         if bound is None:

@@ -2,18 +2,22 @@
 the same losses in fewer milliseconds?
 
 Two ranks train a GPT over a slow network (NCCL's sockets over loopback), and over what links their
-GPUs. Variants take turns, in processes of their own. `--ddp` asks instead whether slices, or later
-buckets that overtake, help DDP; nobody below the framework could do more, for the optimizer waits
-for all of them. With one GPU both ranks use it, over sockets alone; then no bound is judged, for
-the ranks take turns on the GPU.
+GPUs. Variants take turns, in processes of their own. Over those links two processes of one variant
+differ by more than the option could change; so two warm ones of each take turns there as well
+(rig/warm_ranks.py).
+
+`--ddp` asks instead whether slices, or later buckets that overtake, help DDP; nobody below the
+framework could do more, for the optimizer waits for all of them. With one GPU both ranks use it,
+over sockets alone; then no bound is judged, for the ranks take turns on the GPU.
 """
 
 import json
 
 from checks.rank_setup import free_port
+from rig import warm_ranks
 from rig.process import BENCH, python
 from rig.ranks import RANKS, SOCKETS
-from rig.report import Report, median
+from rig.report import Report, interval, median
 from rig.residency import nvml
 from rig.rig import RigError
 
@@ -22,17 +26,22 @@ TITLE = "Reduce-scatters on a communicator of their own"
 FSDP = {"off": ("fsdp", False), "on": ("fsdp", True), "script": ("fsdp-two", False)}
 DDP = {"stock": ("ddp", False), "sliced": ("ddp-sliced", False), "ahead": ("ddp-ahead", False)}
 LEAST_GAIN, LEAST_OF_SCRIPT, LEAST_RATE = 0.12, 0.8, 0.99
+WARM_PROCESSES = 2  # of each
 
 
 def arguments(parser):
-    parser.add_argument("--rounds", type=int, default=2, help="of all variants, there and back")
+    parser.add_argument("--rounds", type=int, default=2,
+                        help="of all variants, there and back; 0: only the warm ones")
     parser.add_argument("--steps", type=int, default=40, help="of each process")
     parser.add_argument("--warm", type=int, default=10, help="of these, that are not counted")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1024,
                         help="24 layers of 1024: 370 million parameters; of 2048: 1.3 billion")
     parser.add_argument("--nets", default="sockets,links", help="only these")
+    parser.add_argument("--variants", help="only these, such as off,on")
     parser.add_argument("--ddp", action="store_true", help="slices and overtaking buckets of DDP")
+    parser.add_argument("--turns", type=int, default=8, help="of the warm ones, over links; 0: none")
+    parser.add_argument("--turn-steps", type=int, default=30, help="of a turn")
     parser.add_argument("--sockets", type=int, help="of each NCCL channel; NCCL's default is 1")
 
 
@@ -67,19 +76,20 @@ def train(rig, name, mode, urgent, net):
     return json.loads(next(line for line in reversed(lines) if line.startswith("{")))
 
 
-def measure(rig, net, variants):
-    """Of each variant: what each of its runs said."""
-    runs = {variant: [] for variant in variants}
+def measure(rig, net, variants, runs):
+    """To `runs`, which are kept also where the limit comes first: of each variant, what each of its
+    runs said."""
+    runs.update({variant: [] for variant in variants})
     for index in range(rig.options.rounds):
         order = list(variants) if index % 2 == 0 else list(reversed(variants))
         for variant in order:
             mode, urgent = variants[variant]
             runs[variant].append(train(rig, f"{net}-{variant}-{index}", mode, urgent, net))
-    return runs
 
 
 def step_ms(rig, runs):
-    return median([each for run in runs for each in run["milliseconds"][rig.options.warm:]])
+    """Of each run, the median step."""
+    return [median(run["milliseconds"][rig.options.warm:]) for run in runs]
 
 
 def all_equal(runs):
@@ -87,22 +97,59 @@ def all_equal(runs):
     return all(each == losses[0] for each in losses)
 
 
-def judge(report, net, ms, judged):
-    gain, scripts = (ms["off"] / ms[each] - 1 for each in ("on", "script"))
-    if not judged:
-        report.note(f"{net}: faster by the option", f"{100 * gain:+.1f} %")
-        report.note(f"{net}: faster by the script's change", f"{100 * scripts:+.1f} %")
-    elif net == "sockets":
-        report.at_least(f"{net}: faster by the option", gain, LEAST_GAIN)
-        report.at_least(f"{net}: of the gain by the script's change", gain / scripts,
-                        LEAST_OF_SCRIPT)
-    else:
-        report.at_least(f"{net}: rate with the option, over that without", 1 + gain, LEAST_RATE)
-        report.note(f"{net}: faster by the script's change", f"{100 * scripts:+.1f} %")
+def judge(report, net, each, judged):
+    """each: of each variant, a step's milliseconds of each of its runs."""
+    gains = {variant: median(each["off"]) / median(ms) - 1 for variant, ms in each.items()}
+    for variant, what in (("on", "the option"), ("script", "the script's change")):
+        if variant in gains:
+            report.note(f"{net}: faster by {what}", f"{100 * gains[variant]:+.1f} %")
+    if not judged or "on" not in gains or net != "sockets":
+        return
+    report.at_least(f"{net}: faster by the option", gains["on"], LEAST_GAIN)
+    if "script" in gains:
+        report.at_least(f"{net}: of the gain by the script's change",
+                        gains["on"] / gains["script"], LEAST_OF_SCRIPT)
+
+
+def compare(rig, report, net, variants, runs, judged):
+    measure(rig, net, variants, runs)
+    each_ms = {variant: step_ms(rig, each) for variant, each in runs.items()}
+    for variant, ms in each_ms.items():
+        # Runs that differ by themselves can't be compared with those of another variant.
+        same = "" if rig.options.rounds < 2 else (
+            "losses of its runs equal" if all_equal({variant: runs[variant]})
+            else "losses of its runs differ")
+        report.note(f"{net}: a step, ms, {variant}", f"{median(ms):.1f}", same)
+    if not rig.options.ddp and "off" in variants:
+        judge(report, net, each_ms, judged)
+    report.judge(f"{net}: losses of all runs", f"{rig.options.steps} steps", "equal",
+                 all_equal(runs))
+
+
+def judge_rate(rig, report):
+    """With the option and without it, over what links the GPUs."""
+    o = rig.options
+    rig.say("links: warm")
+    variants = {"off": {}, "on": {"urgent_collectives": True}}
+    jobs = warm_ranks.start(rig, "fsdp4", variants, WARM_PROCESSES, "--layers", o.layers, "--width",
+                            o.width)
+    try:
+        rates = warm_ranks.rates(jobs, o.turns, o.turn_steps)
+    finally:
+        warm_ranks.end(jobs)
+    report.keep(warm_rates=rates)
+    ratios = warm_ranks.ratios(rates, "on", "off")
+    for name, each in rates.items():
+        report.note(f"links: steps/s, warm, {name}", f"{median(each):.2f}")
+    report.at_least("links: rate with the option, over that without", median(ratios), LEAST_RATE,
+                    "{:.4f}")
+    report.ends(interval(ratios), LEAST_RATE, form="{:.4f}")
 
 
 def run(rig, report: Report):
     variants = DDP if rig.options.ddp else FSDP
+    if rig.options.variants:
+        variants = {name: variants[name] for name in rig.options.variants.split(",")}
     have = gpus()
     if have < RANKS:
         rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
@@ -112,15 +159,7 @@ def run(rig, report: Report):
         if net != "sockets" and have < RANKS:
             report.note(net, "left out", "one GPU has no link")
             continue
-        kept[net] = measure(rig, net, variants)
-        ms = {variant: step_ms(rig, runs) for variant, runs in kept[net].items()}
-        for variant, each in ms.items():
-            # Runs that differ by themselves can't be compared with those of another variant.
-            same = "" if rig.options.rounds < 2 else (
-                "losses of its runs equal" if all_equal({variant: kept[net][variant]})
-                else "losses of its runs differ")
-            report.note(f"{net}: a step, ms, {variant}", f"{each:.1f}", same)
-        if not rig.options.ddp:
-            judge(report, net, ms, have >= RANKS)
-        report.judge(f"{net}: losses of all runs", f"{rig.options.steps} steps", "equal",
-                     all_equal(kept[net]))
+        if rig.options.rounds > 0:
+            compare(rig, report, net, variants, kept.setdefault(net, {}), have >= RANKS)
+        if net != "sockets" and rig.options.turns > 0 and not rig.options.ddp:
+            judge_rate(rig, report)
