@@ -6,7 +6,6 @@
 #ifdef __x86_64__
 asm(".symver dladdr, dladdr@GLIBC_2.2.5");
 asm(".symver dlclose, dlclose@GLIBC_2.2.5");
-asm(".symver dlopen, dlopen@GLIBC_2.2.5");
 asm(".symver pthread_create, pthread_create@GLIBC_2.2.5");
 asm(".symver pthread_join, pthread_join@GLIBC_2.2.5");
 asm(".symver pthread_once, pthread_once@GLIBC_2.2.5");

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -69,6 +70,47 @@ TEST(Bare, ALibraryThatIsLinkedToNcclReachesItsOwn) {
     if (end() == 0) return 4;
     return start() == 0 && end() == 0 ? 0 : 5;
   }));
+}
+
+// Where a library finds cuInit that was opened with RTLD_DEEPBIND: a part of a path, or "".
+std::string found_deep(const char* path) {
+  void* driver = ::dlopen(FAKECUDA_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* deep = ::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (driver == nullptr || deep == nullptr) return "";
+  using Look = void* (*)(void*, const char*);
+  const auto look = reinterpret_cast<Look>(::dlsym(deep, "reach_deep_look"));
+  return look != nullptr ? reach::library_of(look(driver, "cuInit")) : "";
+}
+
+// As Julia opens libcublas: libc's dlsym would come first.
+TEST(Bare, ALibraryOfNvidiasIsReachedWhereItIsOpenedDeep) {
+  EXPECT_TRUE(passes_in_child([] {
+    return found_deep(DEEP_LIBRARY).find("libswitchyard.so") != std::string::npos ? 0 : 2;
+  }));
+}
+
+TEST(Bare, AnotherLibraryIsOpenedAsItsProgramWants) {
+  EXPECT_TRUE(passes_in_child([] {
+    char folder[] = "/tmp/switchyard-bare-XXXXXX";
+    if (::mkdtemp(folder) == nullptr) return 2;
+    const std::string path = std::string(folder) + "/libcurl-deep.so";
+    std::filesystem::copy_file(DEEP_LIBRARY, path);
+    const std::string found = found_deep(path.c_str());
+    std::filesystem::remove_all(folder);
+    return found.find("libcuda.so.1") != std::string::npos ? 0 : 3;
+  }));
+}
+
+// dlopen finds its caller by the return address.
+TEST(Bare, ALibraryOpensWhatItsOwnRunpathNames) {
+  constexpr const char* kName = "libreach_by_runpath.so";
+  EXPECT_EQ(::dlopen(kName, RTLD_NOW | RTLD_LOCAL), nullptr);
+  void* deep = ::dlopen(DEEP_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(deep, nullptr) << ::dlerror();
+  using Open = void* (*)(const char*);
+  const auto open = reinterpret_cast<Open>(::dlsym(deep, "reach_deep_open"));
+  ASSERT_NE(open, nullptr);
+  EXPECT_NE(open(kName), nullptr) << ::dlerror();
 }
 
 TEST(Bare, WithTheKillSwitchTheDriversOwnAddressIsGiven) {
