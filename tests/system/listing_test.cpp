@@ -162,12 +162,15 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
     if (check["name"] == "slices") {
       EXPECT_NE(check["what"].get<std::string>().find("asked 4 : 1, got "), std::string::npos)
           << check;
+    } else if (check["name"] == "calls") {
+      // The simulated driver may be newer than the headers of this build.
+      EXPECT_NE(check["verdict"], "FAIL") << check;
     } else {
       EXPECT_EQ(check["verdict"], "OK") << check;
     }
   }
-  EXPECT_EQ(names, (Words{"library", "driver", "preloads", "monitor", "driver version", "backend",
-                          "mps", "mig", "unmanaged", "slices"}));
+  EXPECT_EQ(names, (Words{"library", "driver", "calls", "preloads", "monitor", "driver version",
+                          "backend", "mps", "mig", "unmanaged", "slices"}));
 }
 
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {

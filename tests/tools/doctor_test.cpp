@@ -66,6 +66,23 @@ TEST(DoctorDriver, EachWayToHaveNoGpuIsSaidInItsOwnWords) {
   EXPECT_EQ(check_driver(report).verdict, Verdict::kOk);
 }
 
+TEST(DoctorCalls, AnOlderDriverIsKnownAsAWhole) {
+  DriverReport report;
+  report.version = 12040;
+  EXPECT_EQ(check_calls(report, 12080).verdict, Verdict::kOk);
+  report.version = 12080;
+  EXPECT_EQ(check_calls(report, 12080).verdict, Verdict::kOk);
+}
+
+TEST(DoctorCalls, ANewerDriverHasCallsThatPassUnseen) {
+  DriverReport report;
+  report.version = 13000;
+  const Check check = check_calls(report, 12080);
+  EXPECT_EQ(check.verdict, Verdict::kWarn);
+  EXPECT_NE(check.what.find("CUDA 12.8"), std::string::npos) << check.what;
+  EXPECT_NE(check.remedy.find("CUDA 13.0"), std::string::npos) << check.remedy;
+}
+
 TEST(DoctorListings, UntestedDriverMpsMigAndForeignProcessesAreWarnings) {
   const json plain =
       json::array({{{"index", 0}, {"driver_version", "580.1"}, {"driver_tested", true}}});

@@ -20,6 +20,11 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// 12080 is CUDA 12.8.
+std::string cuda_version(int number) {
+  return fmt::format("CUDA {}.{}", number / 1000, number % 1000 / 10);
+}
+
 // Indices of the GPUs for which `key` is true.
 std::vector<std::string> gpus_with(const nlohmann::json& gpus, const char* key) {
   std::vector<std::string> found;
@@ -56,8 +61,8 @@ Check check_library() {
 Check check_driver(const DriverReport& report) {
   if (report.answered && report.found && report.init_result == 0 && report.devices > 0) {
     return {"driver", Verdict::kOk,
-            fmt::format("{} answers, CUDA {}.{}, {} GPU{}", report.path, report.version / 1000,
-                        report.version % 1000 / 10, report.devices, report.devices == 1 ? "" : "s"),
+            fmt::format("{} answers, {}, {} GPU{}", report.path, cuda_version(report.version),
+                        report.devices, report.devices == 1 ? "" : "s"),
             ""};
   }
   std::string remedy =
@@ -69,6 +74,20 @@ Check check_driver(const DriverReport& report) {
     remedy = "look the number up among the CUresult values of NVIDIA's driver API";
   }
   return {"driver", Verdict::kFail, why_no_gpu(report), remedy};
+}
+
+Check check_calls(const DriverReport& report, int headers) {
+  // Without a driver that is said above.
+  if (report.version <= headers) {
+    return {"calls", Verdict::kOk,
+            fmt::format("the library knows the calls of {}", cuda_version(headers)), ""};
+  }
+  return {"calls", Verdict::kWarn,
+          fmt::format("the library was built with {}: calls that came after it pass unseen",
+                      cuda_version(headers)),
+          fmt::format("for programs that use calls of {}, build Switchyard with its headers "
+                      "(docs/guide/limits.md)",
+                      cuda_version(report.version))};
 }
 
 Check check_preloads(const std::string& variable, const std::string& file) {

@@ -1,5 +1,6 @@
 #include "tools/doctor/doctor.h"
 
+#include <cuda.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -106,6 +107,7 @@ int doctor(const Options& options) {
   report.add(check_library());
   const DriverReport driver = ask_driver();
   report.add(check_driver(driver));
+  report.add(check_calls(driver, CUDA_VERSION));
   const char* preload = std::getenv("LD_PRELOAD");
   report.add(check_preloads(preload != nullptr ? preload : "", contents("/etc/ld.so.preload")));
   auto monitor = connect_or_start();
