@@ -107,7 +107,9 @@ void* linked_original(const char* name, const void* address) {
     void* scope = ::dlopen(caller.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     void* found = look_up(scope, name);
     if (scope != nullptr) ::dlclose(scope);
-    if (found != nullptr && !is_own(file_of(found))) return found;
+    // A hook that passes the call on finds itself first.
+    const Dl_info there = file_of(found);
+    if (found != nullptr && !is_own(there) && there.dli_fbase != caller.dli_fbase) return found;
   }
   if (void* found = look_up(RTLD_NEXT, name)) return found;
   void* usual = ::dlopen(kSoname, RTLD_LAZY | RTLD_NOLOAD);
@@ -242,6 +244,8 @@ Pick pick(void* handle, const char* name) {
   if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
     // Where nobody has NCCL, our own export must not look like it: look behind us.
     if (linked_original(name, nullptr) == nullptr) return {real_dlsym()(RTLD_NEXT, name), true};
+    // What is next is glibc's to say, for the true caller: one that we call would call us again.
+    if (handle == RTLD_NEXT) return {nullptr, false};
     return {reinterpret_cast<void*>(line.entry[0]), true};
   }
   void* found = real_dlsym()(handle, name);

@@ -3,7 +3,10 @@
 // simulated NCCL.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -121,6 +124,25 @@ TEST_F(NcclReach, CopiesOpenedForTheirProgramAloneHaveTheirOwnOriginals) {
   void* fourth = copy(3);
   EXPECT_EQ(::dlsym(fourth, "ncclAllReduce"), own_symbol(fourth, "ncclAllReduce"))
       << "it passes untouched";
+}
+
+// The status of a program with these preloaded; -1: it did not end by itself.
+int with_preloaded(const std::string& libraries) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("LD_PRELOAD", libraries.c_str(), 1);
+    ::execl(NCCL_PROGRAM, NCCL_PROGRAM, static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  int status = 0;
+  const bool ended = ::waitpid(child, &status, 0) == child && WIFEXITED(status);
+  return ended ? WEXITSTATUS(status) : -1;
+}
+
+// A profiler of NCCL's calls asks for the next one by dlsym.
+TEST_F(NcclReach, AnotherHookIsPassedOnceWhoeverOfBothComesFirst) {
+  EXPECT_EQ(with_preloaded(std::string(NCCL_HOOK ":") + SHIM_PATH), 0);
+  EXPECT_EQ(with_preloaded(std::string(SHIM_PATH ":") + NCCL_HOOK), 0);
 }
 
 TEST_F(NcclReach, WhatIsNoRowIsNcclsOwn) {
