@@ -126,6 +126,18 @@ std::optional<Peer> ask_holder(const sockaddr_un& address, socklen_t length, std
   return peer_of(fd.get()).value_or(Peer{});
 }
 
+// A socket that a monitor left behind goes; whatever else has the name is somebody's.
+bool make_place(const std::string& socket, std::string& why) {
+  struct stat info {};
+  if (::lstat(socket.c_str(), &info) != 0) return true;
+  if (!S_ISSOCK(info.st_mode)) {
+    why = "'" + socket + "' is there and is no socket: choose another place (SWITCHYARD_SOCKET)";
+    return false;
+  }
+  ::unlink(socket.c_str());
+  return true;
+}
+
 }  // namespace
 
 ListenSocket::~ListenSocket() {
@@ -153,7 +165,7 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
     why = "another monitor listens on " + socket + " already";
     return false;
   }
-  ::unlink(socket.c_str());
+  if (!make_place(socket, why)) return false;
   // Non-blocking and close-on-exec from birth; created with no rights for others until chmod.
   Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const mode_t before = ::umask(0177);

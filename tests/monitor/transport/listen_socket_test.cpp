@@ -62,10 +62,23 @@ TEST_F(PlaceTest, ALeftOverSocketIsReplaced) {
     fs::create_symlink("nowhere", base + "/kept");
   }
   // As a killed monitor leaves it.
-  std::ofstream(base + "/monitor.sock") << "stale";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (base + "/monitor.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const Fd left(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ListenSocket place;
   EXPECT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
   EXPECT_TRUE(fs::is_socket(base + "/monitor.sock"));
+}
+
+TEST_F(PlaceTest, AFileThatIsNoSocketIsLetBe) {
+  const std::string file = base + "/model.pt";
+  std::ofstream(file) << "precious";
+  EXPECT_NE(refused(file).find("is no socket"), std::string::npos) << why;
+  std::string contents;
+  std::ifstream(file) >> contents;
+  EXPECT_EQ(contents, "precious");
 }
 
 TEST_F(PlaceTest, ASecondMonitorIsToldThatThePlaceIsTaken) {
