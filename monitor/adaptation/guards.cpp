@@ -125,9 +125,12 @@ void Guards::count(Time now) {
   const Time span = counted_at_ == Time{0} ? Time{0} : std::min(now - counted_at_, kLongest);
   counted_at_ = now;
   for (auto& [key, on] : activity_) on.wants = false;
+  std::set<std::pair<std::uint64_t, std::size_t>> there;
   for (const auto& [id, client] : registry_.clients()) {
     if (client->observer) continue;
     for (const auto& [lane, state] : client->lanes) {
+      if (!state.last.has_context()) continue;
+      there.insert({client->job, state.gpu});
       OnGpu& on = activity_[{client->job, state.gpu}];
       // What it did before it was seen first is of no time.
       const bool fresh = !counted_.contains({id, lane});
@@ -142,8 +145,9 @@ void Guards::count(Time now) {
     on.sums.moving_s += moves;
     on.to_move_s -= moves;
   }
-  std::erase_if(activity_,
-                [&](const auto& each) { return registry_.find(each.first.first) == nullptr; });
+  // Its next context begins anew: nobody looks at it meanwhile, and all that it ever did would count
+  // as done at once.
+  std::erase_if(activity_, [&](const auto& each) { return !there.contains(each.first); });
   std::erase_if(counted_,
                 [&](const auto& each) { return registry_.client(each.first.first) == nullptr; });
 }

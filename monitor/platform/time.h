@@ -4,6 +4,7 @@
 // Threading: plain values.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace switchyard::monitor {
@@ -21,6 +22,9 @@ constexpr Time earlier(Time a, Time b) {
 }
 
 inline double ns(Time span) { return static_cast<double>(span.count()); }
+// What counts of the time between two looks: where monitor and jobs stood still together (a
+// suspended machine or container), nobody had the GPU.
+inline double counted_ns(Time span) { return std::clamp(ns(span), 0.0, 1e9); }
 inline double seconds(Time span) { return std::chrono::duration<double>(span).count(); }
 
 }  // namespace switchyard::monitor

@@ -1,8 +1,14 @@
 #include "monitor/policy/look.h"
 
 namespace switchyard::monitor::policy {
+namespace {
 
-void observe(const ClientView& view, Time now, ClientState& state) {
+// A number that has not come by then never may: the process is stopped, or its context is dead.
+constexpr double kLongestKernelNs = 10e9;
+
+}  // namespace
+
+void observe(const ClientView& view, Time now, double dt_ns, ClientState& state) {
   const bool moved = view.work != state.work;
   const std::uint64_t kernels = view.work - view.copies;
   if (kernels != state.kernels) state.last_computed = now;
@@ -13,10 +19,15 @@ void observe(const ClientView& view, Time now, ClientState& state) {
   state.progress = view.progress;
   if (state.progressed) state.progressed_at = now;
   state.was_busy = state.busy || state.held;
-  state.busy = view.busy;
+  if (moved || state.progressed || !view.busy) {
+    state.stood_ns = 0;
+  } else if (!state.closed && !view.held && !view.paused) {
+    state.stood_ns += dt_ns;
+  }
+  state.busy = view.busy && state.stood_ns < kLongestKernelNs;
   state.held = view.held;
   if (view.slices_in_force) state.deaf = false;
-  state.at_work = view.busy || moved;
+  state.at_work = state.busy || moved;
   state.wants = state.at_work || view.held;
   // One that waits behind its gate launches nothing, and is active all the same.
   if (state.wants) {

@@ -165,7 +165,7 @@ void yield_to_high(Tick& tick, double highs_us) {
                                                 : shortable_holder(tick);
   tick.state.short_holder = chosen != nullptr ? chosen->view->client : 0;
   const Slices yielders = slice_for_yielder(tick, highs_us);
-  tick.state.high.given_us = yielders.compute_us;
+  tick.state.high.given_us = (chosen != nullptr ? yielders : kYieldShared).compute_us;
   const bool beside = any_rider(
       tick, [&tick](const Rider& rider) { return active_low(rider) && computes(rider, tick.now); });
   for (Rider& rider : tick.riders) {

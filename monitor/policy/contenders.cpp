@@ -8,6 +8,8 @@ namespace {
 
 constexpr double kShortestTurnNs = 50e6;
 constexpr double kLongestTurnNs = 2e9;
+// Whatever the weights are: the others are shut out for so long.
+constexpr double kMostTurnNs = 5e9;
 constexpr double kTurnPerHandover = 50;  // 2 %
 // Beside highs that never rest a holder has one slice in each round of theirs: a turn that is
 // shorter than a round may pass without one.
@@ -61,7 +63,8 @@ double TurnQueue::turn_ns(std::uint64_t job) const {
   const double longest = std::max({kShortestTurnNs, kLongestTurnNs * lightest / heaviest, rounds});
   const double wanted =
       rules_.long_turns ? longest : kTurnPerHandover * tick_.state.turns.handover_ns;
-  return std::clamp(wanted, kShortestTurnNs, longest) * mine.weight / lightest;
+  const double turn = std::clamp(wanted, kShortestTurnNs, longest) * mine.weight / lightest;
+  return std::min(turn, std::max(kMostTurnNs, rounds));
 }
 
 double TurnQueue::this_turn_ns(std::uint64_t job) const {

@@ -28,8 +28,10 @@ std::vector<Rider> observe_all(const Snapshot& snapshot, Tick& tick) {
     const ClientView& view = snapshot.clients[i];
     ClientState& state = tick.state.clients[view.client];
     ClientPlan& plan = tick.plan.clients[i];
-    observe(view, tick.now, state);
+    observe(view, tick.now, tick.dt_ns, state);
     plan.client = view.client;
+    // One that stands still goes on being numbered: so it is known to have work, and seen to move.
+    plan.watch = view.numbered && view.busy && !state.busy;
     const Time ends = state.last_moved + kActiveFor;
     plan.active = state.moved && tick.now < ends && !view.paused;
     if (plan.active) tick.again_at(ends);
@@ -84,6 +86,11 @@ TurnRules turns_while_foreseen(Foreseen foreseen) {
   return turns;
 }
 
+// Numbers tell it, which come with gates; without slices nothing follows from it.
+bool can_see_the_greedy(const Rules& rules) {
+  return rules.gates && rules.slices && rules.kind != Kind::kExclusive;
+}
+
 std::optional<TurnRules> turns_for(Tick& tick, Foreseen foreseen) {
   if (foreseen != Foreseen::kNot) return turns_while_foreseen(foreseen);
   if (tick.rules.kind == Kind::kExclusive) {
@@ -135,6 +142,7 @@ void share(Tick& tick) {
     forget_windows(tick.state);
   }
   const Foreseen foreseen = foresee_waits(tick);
+  if (!can_see_the_greedy(tick.rules)) tick.state.high.greedy = false;
   const auto turns = tick.rules.gates ? turns_for(tick, foreseen) : std::nullopt;
   if (turns) arm_newcomers(tick, *turns);
   if (!turns || !take_turns(tick, *turns)) {
@@ -179,7 +187,7 @@ void remember(const std::vector<Rider>& everybody, Tick& tick) {
 Plan decide(const Snapshot& snapshot, Time now, State& state) {
   forget_the_gone(snapshot, state);
   Plan plan;
-  const double dt_ns = state.looked ? std::max(0.0, ns(now - state.looked_at)) : 0;
+  const double dt_ns = state.looked ? counted_ns(now - state.looked_at) : 0;
   Tick tick{snapshot.rules, now, dt_ns, state, plan, {}};
   const std::vector<Rider> everybody = observe_all(snapshot, tick);
   account(everybody, dt_ns);

@@ -132,7 +132,7 @@ void note_wish(Unit& unit, double fewest, Time now) {
 }
 
 void pass_time(Grants& grants, double minimum, Time now) {
-  const double dt_ns = grants.looked_at == Time{0} ? 0 : ns(now - grants.looked_at);
+  const double dt_ns = grants.looked_at == Time{0} ? 0 : counted_ns(now - grants.looked_at);
   grants.looked_at = now;
   double fewest = -1;
   for (auto& [key, unit] : grants.units) {

@@ -77,7 +77,7 @@ inline bool computes(const Rider& rider, Time now) {
 
 // --- activity.cpp ---
 // Who works, who would, and when the activity of those that do may end.
-void observe(const ClientView& view, Time now, ClientState& state);
+void observe(const ClientView& view, Time now, double dt_ns, ClientState& state);
 // Nothing of a client whose gate is closed runs on the GPU any more, as far as one can tell: what
 // is queued behind the gate counts as submitted, so only a lack of progress shows it.
 bool drained(const Rider& rider, Time now);

@@ -98,6 +98,7 @@ struct ClientState {
   bool moved = false;  // ever
   std::uint64_t progress = 0;
   Time progressed_at{0};
+  double stood_ns = 0;        // with work on the GPU and an open gate, since anything moved
   std::uint64_t seen_at = 0;  // the number of the last look at which it was there
   bool seen = false;
   bool progressed = false;  // its GPU got on since the last look

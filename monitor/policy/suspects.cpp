@@ -41,7 +41,8 @@ Activity Suspects::rate(std::uint64_t job, const Activities& all, Time now) cons
   const auto before = last_.find(job);
   const Activity was = before != last_.end() ? before->second : Activity{};
   const Activity& is = found->second;
-  return Activity::of_each([&](auto sum) { return (is.*sum - was.*sum) / span_s; });
+  // Sums begin anew with a job's next context.
+  return Activity::of_each([&](auto sum) { return std::max(0.0, is.*sum - was.*sum) / span_s; });
 }
 
 void Suspects::commit(const Rates& rates) {

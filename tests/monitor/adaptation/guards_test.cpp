@@ -70,6 +70,29 @@ TEST_F(Guarded, OneThatCopiesGetsShortSlicesForThat) {
   EXPECT_EQ(hog.lane().copy_slice_us, 50u);
 }
 
+// A script that runs one program after the other: the next one idles first, as it loads.
+TEST_F(Guarded, AJobsNextProcessIsFoundAsItsFirstWouldBe) {
+  begin();
+  period = [] { return milliseconds(100); };
+  pass(seconds(30));
+  const Joined script = rig.join({.job = "hog", .name = "hog"});
+  rig.dies(hog);
+  present = {&train};
+  others = [] {};
+  pass(seconds(1));
+  const Joined next = rig.join({.job = "hog", .name = "hog"});
+  next.shim.ready_gate();
+  next.shim.open_context();
+  present.push_back(&next);
+  pass(seconds(1));
+  others = [&] { work(next); };
+  period = [&] {
+    const std::uint32_t mine = train.lane().compute_slice_us;
+    return milliseconds(next.lane().compute_slice_us > mine / 20 ? 200 : 100);
+  };
+  EXPECT_TRUE(until([&] { return !named("hog")["held_back_for"].empty(); }));
+}
+
 // A gigabyte ten times a second.
 void copy_large(const Joined& who, std::uint64_t step) {
   if (step % 10 != 0) return;

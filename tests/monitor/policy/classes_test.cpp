@@ -110,6 +110,16 @@ EventLoop a_high_and_two_lows() {
   return {{{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
 }
 
+// Two processes may not be short at once.
+TEST(Policy, WhereNobodyIsShortNoShortSliceIsTold) {
+  EventLoop event_loop{
+      {{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+  event_loop[2].job = 2;
+  const Plan plan = event_loop.work({0, 1, 2});
+  EXPECT_EQ(plan.clients[1].slices, kYieldShared);
+  EXPECT_EQ(yielding(event_loop.state.high).slice_us, kYieldShared.compute_us);
+}
+
 TEST(Policy, AnIdleYielderDoesNotKeepTheActiveOneFromTheShortSlice) {
   EventLoop event_loop = a_high_and_two_lows();
   const Plan plan = event_loop.work({0, 2});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace switchyard::monitor::policy {
 namespace {
 
@@ -53,6 +55,27 @@ struct TwoGangs : Played {
     look();
   }
 };
+
+// Monitor and jobs stood still together.
+TEST(Grants, AfterASuspensionTheTurnsOfBothGangsGoOn) {
+  TwoGangs played;
+  std::array<int, 2> open{};
+  const auto play = [&played, &open](int looks) {
+    open = {};
+    for (int i = 0; i < looks; ++i) {
+      for (const std::uint64_t job : {1, 2}) {
+        played.set(job, &Claim::drained, played.of(job) != Grant::kOpen);
+      }
+      played.look(milliseconds(10));
+      for (const std::size_t at : {0, 1}) open[at] += played.of(at + 1) == Grant::kOpen ? 1 : 0;
+    }
+  };
+  play(100);
+  played.look(std::chrono::hours(1));
+  play(1000);
+  EXPECT_GT(open[0], 300);
+  EXPECT_GT(open[1], 300);
+}
 
 TEST(Grants, WithoutAGangEachGpuDecides) {
   Played played;

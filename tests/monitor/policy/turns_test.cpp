@@ -290,6 +290,92 @@ TEST(PolicyExclusive, TheRestOfATurnThatAHigherClassCutsShortIsMadeUpNextTime) {
   EXPECT_NEAR(longest[0], 90, 8);
 }
 
+// Two that always want the GPU, and have nothing on it behind a closed gate: how long each was open
+// in `span`. The first may stand still, with work that never ends.
+std::array<Time, 2> open_times(EventLoop& event_loop, Time span, bool first_moves = true) {
+  std::array<Time, 2> open{};
+  constexpr Time kStep = milliseconds(10);
+  for (Time passed{0}; passed < span; passed += kStep) {
+    const Plan plan = later(event_loop, kStep);
+    for (const std::size_t i : {0, 1}) {
+      const bool is_open = plan.clients[i].closed == 0;
+      if (is_open) open[i] += kStep;
+      if (i == 0 && !first_moves) continue;
+      event_loop[i].busy = is_open;
+      event_loop[i].held = !is_open;
+      if (!is_open) continue;
+      ++event_loop[i].work;
+      ++event_loop[i].progress;
+    }
+  }
+  return open;
+}
+
+EventLoop two_by_turns(double weight = 1, double other = 1) {
+  EventLoop event_loop{
+      {{client(1, Priority::kNormal, weight), client(2, Priority::kNormal, other)}}, {}};
+  event_loop.snapshot.rules.kind = Kind::kExclusive;
+  event_loop.decide();
+  for (ClientView& view : event_loop.snapshot.clients) {
+    ++view.work;
+    view.busy = view.numbered = true;
+  }
+  return event_loop;
+}
+
+// It is stopped with an open batch, or its context is dead.
+TEST(PolicyExclusive, AJobWhoseNumberNeverComesIsNotWaitedForInTheEnd) {
+  EventLoop event_loop = two_by_turns();
+  open_times(event_loop, seconds(30), false);
+  EXPECT_GT(open_times(event_loop, seconds(60), false)[1], seconds(58));
+}
+
+TEST(PolicyExclusive, AfterASuspensionNobodyOwesIt) {
+  EventLoop event_loop = two_by_turns();
+  open_times(event_loop, seconds(5));
+  event_loop.now += std::chrono::hours(1);
+  const auto open = open_times(event_loop, seconds(10));
+  EXPECT_GT(open[0], seconds(3));
+  EXPECT_GT(open[1], seconds(3));
+}
+
+TEST(PolicyExclusive, WhateverTheWeightsNobodyIsShutOutForLong) {
+  EventLoop event_loop = two_by_turns(1000, 0.01);
+  Time shut{0}, longest{0};
+  for (int i = 0; i < 3000; ++i) {
+    open_times(event_loop, milliseconds(10));
+    shut = event_loop.state.clients[2].closed ? shut + milliseconds(10) : Time{0};
+    longest = std::max(longest, shut);
+  }
+  EXPECT_GT(longest, seconds(4)) << "the weights count";
+  EXPECT_LT(longest, seconds(6));
+}
+
+// What it has queued behind its own closed gate is no work on the GPU.
+TEST(PolicyMinimum, AHighThatItsLimitHoldsBackRests) {
+  EventLoop event_loop = busy_yard(1);
+  event_loop[0].limit = 0.3;
+  Plan plan;
+  for (int i = 0; i < 1000; ++i) {
+    plan = later(event_loop, milliseconds(10));
+    for (const std::size_t at : {0, 1}) {
+      if (plan.clients[at].closed == 0) ++event_loop[at].progress;
+    }
+    EXPECT_FALSE(event_loop.state.high.greedy) << i;
+  }
+}
+
+TEST(PolicyMinimum, WithoutGatesNobodyIsTakenForOneThatNeverRests) {
+  EventLoop event_loop = busy_yard(1);
+  for (int i = 0; i < 200; ++i) {
+    for (const std::size_t at : {0, 1}) ++event_loop[at].progress;
+    later(event_loop, milliseconds(20));
+  }
+  ASSERT_TRUE(event_loop.state.high.greedy);
+  event_loop.snapshot.rules.gates = false;
+  EXPECT_EQ(later(event_loop, milliseconds(20)).clients[1].slices, kYieldShort);
+}
+
 TEST(PolicyMinimum, AHighThatNeverRestsLeavesATwoPercentSlice) {
   EventLoop event_loop = busy_yard(1);
   Plan plan = event_loop.decide();
