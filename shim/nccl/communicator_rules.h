@@ -144,6 +144,36 @@ ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
   return worse(inside(original, comm, args...), result);
 }
 
+// A call on a thread of its own.
+template <typename Call>
+struct Beside {
+  Call call;
+  ncclResult_t result = kNcclSuccess;
+  std::atomic<bool> done{false};
+
+  static void* run(void* self) {
+    auto& beside = *static_cast<Beside*>(self);
+    beside.result = beside.call();
+    beside.done.store(true, std::memory_order_release);
+    return nullptr;
+  }
+};
+
+// What ends the work of a communicator and that of its twin: at once, for NCCL waits for the
+// kernels of the one, or frees memory of it, and these may stand behind kernels of the other. In a
+// group NCCL waits when the group ends, also for what is aborted later in the group: a thread of
+// ours has no group, and would wait for that in vain.
+template <typename Twins, typename Own>
+ncclResult_t at_once(Twins twins, Own own) {
+  Beside<Twins> beside{twins};
+  if (t_nccl.groups != 0 || !start_thread(&Beside<Twins>::run, &beside)) {
+    Beside<Twins>::run(&beside);
+  }
+  const ncclResult_t result = own();
+  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
+  return worse(result, beside.result);
+}
+
 // A communicator that does not block launches on a thread of its own, until it says that it has.
 void launched_later(ncclComm_t comm, ncclResult_t state);
 
@@ -190,35 +220,13 @@ ncclResult_t end(const Original& original, ncclComm_t comm) {
   return worse(inside(original, comm), result);
 }
 
-// A call on a thread of its own.
-template <typename Original>
-struct Beside {
-  const Original& original;
-  ncclComm_t comm;
-  ncclResult_t result = kNcclSuccess;
-  std::atomic<bool> done{false};
-
-  static void* run(void* self) {
-    auto& call = *static_cast<Beside*>(self);
-    call.result = inside(call.original, call.comm);
-    call.done.store(true, std::memory_order_release);
-    return nullptr;
-  }
-};
-
-// Both at once: NCCL frees memory of the one that it aborts, and CUDA may wait for the kernels of
-// the other then.
 template <typename Original>
 ncclResult_t abort(const Original& original, ncclComm_t comm) {
   if (t_nccl.inside != 0) return original(comm);
   const ncclComm_t twin = twins::take(comm);
   communicators::end(comm);
   if (twin == nullptr) return inside(original, comm);
-  Beside<Original> beside{original, twin};
-  if (!start_thread(&Beside<Original>::run, &beside)) Beside<Original>::run(&beside);
-  const ncclResult_t result = inside(original, comm);
-  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
-  return worse(result, beside.result);
+  return at_once([&] { return inside(original, twin); }, [&] { return inside(original, comm); });
 }
 
 }  // namespace switchyard::shim::nccl::rules

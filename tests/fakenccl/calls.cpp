@@ -139,15 +139,7 @@ CALL pncclCommDestroy(ncclComm_t comm) {
 }
 TWIN(ncclCommDestroy);
 
-// It waits for all kernels of the GPU, as freeing memory may.
-CALL pncclCommAbort(ncclComm_t comm) {
-  if (comm == nullptr) return kNcclInvalidArgument;
-  comm->aborted = true;
-  const timespec nap{0, 1'000'000};
-  while (!all_quiet()) ::nanosleep(&nap, nullptr);
-  end_communicator(*comm);
-  return kNcclSuccess;
-}
+CALL pncclCommAbort(ncclComm_t comm) { return abort_communicator(comm); }
 TWIN(ncclCommAbort);
 
 // What is on the GPU ends, and the communicator stays.

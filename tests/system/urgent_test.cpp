@@ -152,6 +152,20 @@ TEST_F(Urgent, AbortedBothLeaveTheGpu) {
   EXPECT_EQ(communicators(), json::array());
 }
 
+// The kernel of a twin stands behind one of the child, which is aborted later in the group.
+TEST_F(Urgent, CommunicatorsThatAreAbortedInOneGroupLeaveTheGpu) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  do_all("split 0");
+  EXPECT_EQ(ask_all("live"), live(4));
+  EXPECT_EQ(ask(rank(0), "child 1"), "did child");
+  EXPECT_EQ(ask(rank(0), "scatter 1"), "did scatter");
+  do_all("abortall");
+  EXPECT_EQ(ask(rank(0), "sync"), "did sync");
+  EXPECT_EQ(ask_all("live"), live(0));
+  EXPECT_EQ(communicators(), json::array());
+}
+
 TEST_F(Urgent, RevokedBothLeaveTheGpu) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, urgent());
