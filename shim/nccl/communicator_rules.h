@@ -174,6 +174,14 @@ ncclResult_t at_once(Twins twins, Own own) {
   return worse(result, beside.result);
 }
 
+template <typename Original>
+ncclResult_t revoke(const Original& original, ncclComm_t comm, int flags) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  if (twin == nullptr) return inside(original, comm, flags);
+  return at_once([&] { return inside(original, twin, flags); },
+                 [&] { return inside(original, comm, flags); });
+}
+
 // A communicator that does not block launches on a thread of its own, until it says that it has.
 void launched_later(ncclComm_t comm, ncclResult_t state);
 

@@ -142,12 +142,7 @@ TWIN(ncclCommDestroy);
 CALL pncclCommAbort(ncclComm_t comm) { return abort_communicator(comm); }
 TWIN(ncclCommAbort);
 
-// What is on the GPU ends, and the communicator stays.
-CALL pncclCommRevoke(ncclComm_t comm, int) {
-  if (comm == nullptr) return kNcclInvalidArgument;
-  comm->aborted = true;
-  return kNcclSuccess;
-}
+CALL pncclCommRevoke(ncclComm_t comm, int) { return revoke_communicator(comm); }
 TWIN(ncclCommRevoke);
 
 CALL pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

@@ -32,7 +32,7 @@ struct Window {
 
 struct Group {
   unsigned depth = 0;
-  std::vector<ncclComm_t> aborted;
+  std::vector<ncclComm_t> aborted, revoked;
   std::vector<std::pair<ncclComm_t, std::uint64_t>> births;
   std::vector<Child> children;
   std::vector<Window> windows;
@@ -41,7 +41,8 @@ struct Group {
 
 thread_local Group t_group;
 
-void end_aborted(const Group& group) {
+void end_work(const Group& group) {
+  for (const ncclComm_t comm : group.revoked) wait_until_quiet(*comm);
   if (group.aborted.empty()) return;
   const timespec nap{0, 1'000'000};
   while (!all_quiet()) ::nanosleep(&nap, nullptr);
@@ -84,7 +85,7 @@ ncclResult_t find_place(Group& group, const Child& child) {
 }
 
 ncclResult_t conclude(Group& group) {
-  end_aborted(group);
+  end_work(group);
   for (const Window& window : group.windows) {
     window.comm->windows.push_back(window.memory);
     *window.out = new Registration{window.comm, window.comm->windows.size()};
@@ -155,6 +156,14 @@ ncclResult_t abort_communicator(ncclComm_t comm) {
   comm->aborted = true;
   begin_group();
   t_group.aborted.push_back(comm);
+  return end_group();
+}
+
+ncclResult_t revoke_communicator(ncclComm_t comm) {
+  if (comm == nullptr) return kNcclInvalidArgument;
+  comm->aborted = true;
+  begin_group();
+  t_group.revoked.push_back(comm);
   return end_group();
 }
 

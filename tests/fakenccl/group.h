@@ -1,4 +1,4 @@
-// What a thread's group gathers until it ends: communicators that are made or aborted, and
+// What a thread's group gathers until it ends: communicators that are made or ended, and
 // operations.
 //
 // Concept. Outside a group each call is a group of its own. At the end all communicators join first
@@ -24,6 +24,8 @@ ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
 // Its kernels end at once. It is gone when the group ends, which waits for all kernels of the GPU,
 // as freeing memory may.
 ncclResult_t abort_communicator(ncclComm_t comm);
+// Its kernels end at once, and it stays. The group's end waits for these alone.
+ncclResult_t revoke_communicator(ncclComm_t comm);
 // A window of a communicator, whose handle is there when the group has ended.
 ncclResult_t add_window(ncclComm_t comm, void* memory, void** window);
 ncclResult_t add_operation(ncclComm_t comm, CUstream stream, const Operation& operation);

@@ -176,6 +176,16 @@ TEST_F(Urgent, RevokedBothLeaveTheGpu) {
   EXPECT_EQ(ask(rank(0), "syncside"), "did syncside");
 }
 
+// NCCL waits for the kernels of each, and that of the twin stands behind one of the original.
+TEST_F(Urgent, ATwinBehindItsOriginalIsRevokedWithIt) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, urgent());
+  EXPECT_EQ(ask(rank(0), "gather 1"), "did gather");
+  EXPECT_EQ(ask(rank(0), "scatter 1"), "did scatter");
+  EXPECT_EQ(ask(rank(0), "revoke"), "did revoke");
+  EXPECT_EQ(ask(rank(0), "sync"), "did sync");
+}
+
 TEST_F(Urgent, MemoryIsRegisteredWithBoth) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, urgent());
