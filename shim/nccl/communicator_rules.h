@@ -119,18 +119,6 @@ ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key
   return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 
-// Those who are left out don't call.
-template <typename Original>
-ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
-                    ncclComm_t* child, ncclConfig_t* config, int flags) {
-  const auto make = [&] { return inside(original, comm, excluded, count, child, config, flags); };
-  if (t_nccl.inside != 0) return make();
-  const int slot = communicators::find(comm);
-  const std::uint64_t id = next_child(slot, Maker::kShrink);
-  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
-  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
-}
-
 // The worse of what a communicator and its twin answered.
 inline ncclResult_t worse(ncclResult_t one, ncclResult_t other) {
   return one != kNcclSuccess ? one : other;
@@ -172,6 +160,24 @@ ncclResult_t at_once(Twins twins, Own own) {
   const ncclResult_t result = own();
   while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
   return worse(result, beside.result);
+}
+
+// Those who are left out don't call. kNcclShrinkAbort: NCCL ends what is on the GPU first. So the
+// twin is aborted, for only the original works again then. All who go on call it, so all know.
+template <typename Original>
+ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
+                    ncclComm_t* child, ncclConfig_t* config, int flags) {
+  const auto shrink = [&] { return inside(original, comm, excluded, count, child, config, flags); };
+  if (t_nccl.inside != 0) return shrink();
+  const ncclComm_t twin = (flags & kNcclShrinkAbort) != 0 ? twins::take(comm) : nullptr;
+  const auto make = [&] {
+    if (twin == nullptr) return shrink();
+    return at_once([&] { return inside(original.calls().abort, twin), kNcclSuccess; }, shrink);
+  };
+  const int slot = communicators::find(comm);
+  const std::uint64_t id = next_child(slot, Maker::kShrink);
+  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 
 template <typename Original>

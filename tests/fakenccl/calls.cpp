@@ -79,8 +79,13 @@ CALL pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, nccl
 TWIN(ncclCommSplit);
 
 CALL pncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*,
-                     int) {
+                     int flags) {
   if (comm == nullptr || excluded == nullptr) return kNcclInvalidArgument;
+  if ((flags & kNcclShrinkAbort) != 0) {
+    comm->aborted = true;
+    wait_until_quiet(*comm);
+    comm->aborted = false;
+  }
   return add_child(child, comm, 0, comm->rank, {excluded, excluded + count});
 }
 TWIN(ncclCommShrink);

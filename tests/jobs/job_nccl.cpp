@@ -11,6 +11,7 @@
 //   pass         to the next rank and from the previous
 //   capture N    captures N all-reduces             replay N     launches that graph N times
 //   split COLOR  a child; -1: none                  shrink RANK  a child without that rank
+//   survive RANK as shrink, and ends what is on the GPU
 //   child N      N all-reduces in the child         destroy      the child
 //   abort        the parent                         abortall     both, in one group
 //   more N       N communicators of one rank        sync         waits for the stream
@@ -138,6 +139,9 @@ class Rank {
     }
     if (command == "split") return cuda(ncclCommSplit(comm_, number, rank_, &child_, nullptr));
     if (command == "shrink") return cuda(ncclCommShrink(comm_, &number, 1, &child_, nullptr, 0));
+    if (command == "survive") {
+      return cuda(ncclCommShrink(comm_, &number, 1, &child_, nullptr, kNcclShrinkAbort));
+    }
     if (command == "destroy") return cuda(ncclCommDestroy(child_));
     if (command == "abort") return cuda(ncclCommAbort(comm_));
     if (command == "abortall") return abort_all();

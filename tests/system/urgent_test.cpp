@@ -236,6 +236,17 @@ TEST_F(Urgent, AShrunkOneHasATwin) {
   EXPECT_EQ(ask_all("live"), (Words{"live 4", "live 2", "live 4"}));
 }
 
+TEST_F(Urgent, AShrinkThatAbortsEndsTheTwinsWork) {
+  auto daemon = monitor({}, two_gpus());
+  begin(3, 2, urgent());
+  for (const std::string said : {"scatter 1", "survive 1", "sync"}) {
+    const std::string did = "did " + said.substr(0, said.find(' '));
+    for (const std::size_t i : {0u, 2u}) EXPECT_TRUE(rank(i).write_line(said));
+    for (const std::size_t i : {0u, 2u}) EXPECT_EQ(line_of(rank(i)), did);
+  }
+  EXPECT_EQ(ask_all("live"), (Words{"live 3", "live 2", "live 3"}));
+}
+
 TEST_F(Urgent, AGroupsReduceScattersGoToTheTwin) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, urgent());
