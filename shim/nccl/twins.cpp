@@ -71,7 +71,7 @@ void pair_up(int original, int twin) {
 
 void come_to_life(Making& making, const Calls& calls) {
   Expected& expected = *making.expected;
-  if (expected.where == nullptr || *expected.where == nullptr) return;
+  if (expected.where == nullptr) return;
   making.slot = communicators::add(*expected.where, expected.birth);
   if (making.slot < 0) return;
   norms::born(making.slot, expected.birth.lane);
@@ -124,7 +124,7 @@ void split(Making* all, unsigned count, const Calls& calls) {
   const ncclResult_t ended = makers > 1 ? calls.group_end() : kNcclSuccess;
   if (ended != kNcclSuccess) result = ended;
   each_at_a_board(all, count, [&](Making& each) {
-    each.yes = each.yes && result == kNcclSuccess && each.twin != nullptr && watch(each);
+    each.yes = each.twin != nullptr && watch(each) && result == kNcclSuccess;
   });
 }
 

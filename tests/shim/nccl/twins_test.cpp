@@ -287,12 +287,16 @@ TEST_F(Twins, AGroupThatFailsMakesNone) {
 }
 
 TEST_F(Twins, AGroupOfTwinsThatFailsLeavesTheOriginals) {
+  ncclComm_t grown = comm_at(0x9000);
+  nccl::rules::grow(maker(), nullptr, 2, nullptr, 1, &grown, nullptr);
   made_.group_answer = kNcclInternalError;
   ncclComm_t comms[] = {at(0), at(1)};
   nccl::rules::init_all(maker(), comms, 2, nullptr);
   EXPECT_EQ(made_.splits, 2);
   EXPECT_EQ(made_.aborts, 2);
   EXPECT_EQ(scatter(at(0)), Comms{at(0)});
+  EXPECT_EQ(used(), 2u);
+  EXPECT_EQ(page().unwatched.load(), 1u) << "the grown one lives";
 }
 
 TEST_F(Twins, AllOfOneProcessHaveThem) {
