@@ -33,7 +33,8 @@ inline int current_gpu() {
 // A communicator that NCCL has made, or makes when the group ends. It comes to life when the call
 // or the outermost group has ended.
 void born(ncclComm_t* where, Birth birth);
-void settle_births(ncclResult_t result, const Calls& calls);
+// Answers what the call or the group then answers.
+ncclResult_t settle_births(ncclResult_t result, const Calls& calls);
 // What is expected from `first` on will not come.
 void forget_births(unsigned first);
 
@@ -49,8 +50,7 @@ ncclResult_t make_one(const Original& original, ncclComm_t* where, Birth birth,
   } else {
     twins::refuse(birth);
   }
-  if (t_nccl.groups == 0) settle_births(result, original.calls());
-  return result;
+  return t_nccl.groups == 0 ? settle_births(result, original.calls()) : result;
 }
 
 template <typename Original>
@@ -89,8 +89,7 @@ ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, 
   }
   const ncclResult_t result = inside(original, comms, devices, device);
   if (!taken(result)) forget_births(before);
-  if (t_nccl.groups == 0) settle_births(result, original.calls());
-  return result;
+  return t_nccl.groups == 0 ? settle_births(result, original.calls()) : result;
 }
 
 // It is not watched. The old ranks know their communicator, and the new ones the unique id: they

@@ -25,11 +25,12 @@ void born(ncclComm_t* where, Birth birth) {
   }
 }
 
-void settle_births(ncclResult_t result, const Calls& calls) {
+ncclResult_t settle_births(ncclResult_t result, const Calls& calls) {
   const unsigned noted = t_nccl.expecting < kMostExpected ? t_nccl.expecting : kMostExpected;
-  twins::settle(t_nccl.expected, noted, result, calls);
+  const ncclResult_t settled = twins::settle(t_nccl.expected, noted, result, calls);
   for (unsigned i = noted; i < t_nccl.expecting; ++i) communicators::add(nullptr, {});
   t_nccl.expecting = 0;
+  return settled;
 }
 
 void forget_births(unsigned first) {

@@ -74,6 +74,7 @@ CALL pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, nccl
   if (failed == kNcclSuccess) return kNcclSuccess;
   end_communicator(**child);
   *child = nullptr;
+  comm->aborted = true;  // as NCCL has it, from 2.18 to about 2.28
   return failed;
 }
 TWIN(ncclCommSplit);

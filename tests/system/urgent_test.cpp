@@ -114,12 +114,14 @@ TEST_F(Urgent, ARankWithoutAMonitorLeavesAllWithOne) {
   expect_queued();
 }
 
+// NCCL spoils the original of a split that fails, so that rank does not get it.
 TEST_F(Urgent, ATwinThatOneRankCannotMakeIsMadeByNone) {
   auto daemon = monitor({}, two_gpus());
-  begin_each("gang", ranks_, 2, {urgent(), urgent({{"FAKENCCL_SPLIT_FAILS", "3"}})});
-  EXPECT_EQ(ask_all("live"), live(1));
+  start_each("gang", ranks_, 2, {urgent(), urgent({{"FAKENCCL_SPLIT_FAILS", "3"}})});
+  EXPECT_EQ(line_of(rank(0)), "ready");
+  EXPECT_EQ(line_of(rank(1)), "error");
+  EXPECT_EQ(ask(rank(0), "live"), "live 1");
   EXPECT_EQ(communicators().size(), 1u);
-  expect_queued();
 }
 
 TEST_F(Urgent, AnErrorOfTheTwinIsTheCommunicators) {
