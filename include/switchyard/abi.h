@@ -550,7 +550,7 @@ struct Page {
 
   Word32 normed;      // how many norms there were, as `recorded`
   Word32 unmeasured;  // why collectives were not measured: a bit for each reason (norms.h)
-  Word32 unwatched;   // communicators that live and for which no slot was free
+  Word32 unwatched;   // communicators that live and have no slot
   Word32 stopped;     // threads that sleep at the cut now
   std::uint8_t reserved_norms[48];
   NormOrder norm_orders[kMostCommunicators];  // monitor → client

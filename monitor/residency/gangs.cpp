@@ -215,8 +215,8 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
   for_clients(registry, job, [&](const Client& client) {
     if (client.page->unwatched_communicators() == 0) return;
     why = fmt::format(
-        "process {} is in NCCL communicators that are not watched: in more than {}, or in one of "
-        "ncclCommGrow",
+        "process {} is in NCCL communicators that are not watched: in more than {}, in one of "
+        "ncclCommGrow, or in a child of one that does not block",
         client.peer.pid, abi::kMostCommunicators);
   });
   if (!why.empty()) return why;

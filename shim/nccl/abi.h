@@ -66,6 +66,7 @@ inline constexpr ncclResult_t kNcclRemoteError = 6;
 inline constexpr ncclResult_t kNcclInProgress = 7;  // a communicator that does not block
 
 inline constexpr int kNcclSplitNoColor = -1;
+inline constexpr int kNcclShrinkAbort = 1;  // a flag
 
 // ncclDataType_t
 inline constexpr ncclDataType_t kNcclInt8 = 0, kNcclUint8 = 1, kNcclInt32 = 2, kNcclUint32 = 3,

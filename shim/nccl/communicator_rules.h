@@ -33,7 +33,8 @@ inline int current_gpu() {
 // A communicator that NCCL has made, or makes when the group ends. It comes to life when the call
 // or the outermost group has ended.
 void born(ncclComm_t* where, Birth birth);
-void settle_births(ncclResult_t result, const Calls& calls);
+// Answers what the call or the group then answers.
+ncclResult_t settle_births(ncclResult_t result, const Calls& calls);
 // What is expected from `first` on will not come.
 void forget_births(unsigned first);
 
@@ -49,8 +50,7 @@ ncclResult_t make_one(const Original& original, ncclComm_t* where, Birth birth,
   } else {
     twins::refuse(birth);
   }
-  if (t_nccl.groups == 0) settle_births(result, original.calls());
-  return result;
+  return t_nccl.groups == 0 ? settle_births(result, original.calls()) : result;
 }
 
 template <typename Original>
@@ -89,8 +89,7 @@ ncclResult_t init_all(const Original& original, ncclComm_t* comms, int devices, 
   }
   const ncclResult_t result = inside(original, comms, devices, device);
   if (!taken(result)) forget_births(before);
-  if (t_nccl.groups == 0) settle_births(result, original.calls());
-  return result;
+  return t_nccl.groups == 0 ? settle_births(result, original.calls()) : result;
 }
 
 // It is not watched. The old ranks know their communicator, and the new ones the unique id: they
@@ -119,18 +118,6 @@ ncclResult_t split(const Original& original, ncclComm_t comm, int color, int key
   return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
 }
 
-// Those who are left out don't call.
-template <typename Original>
-ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
-                    ncclComm_t* child, ncclConfig_t* config, int flags) {
-  const auto make = [&] { return inside(original, comm, excluded, count, child, config, flags); };
-  if (t_nccl.inside != 0) return make();
-  const int slot = communicators::find(comm);
-  const std::uint64_t id = next_child(slot, Maker::kShrink);
-  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
-  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
-}
-
 // The worse of what a communicator and its twin answered.
 inline ncclResult_t worse(ncclResult_t one, ncclResult_t other) {
   return one != kNcclSuccess ? one : other;
@@ -142,6 +129,62 @@ ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
   const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
   const ncclResult_t result = twin != nullptr ? inside(original, twin, args...) : kNcclSuccess;
   return worse(inside(original, comm, args...), result);
+}
+
+// A call on a thread of its own.
+template <typename Call>
+struct Beside {
+  Call call;
+  ncclResult_t result = kNcclSuccess;
+  std::atomic<bool> done{false};
+
+  static void* run(void* self) {
+    auto& beside = *static_cast<Beside*>(self);
+    beside.result = beside.call();
+    beside.done.store(true, std::memory_order_release);
+    return nullptr;
+  }
+};
+
+// What ends the work of a communicator and that of its twin: at once, for NCCL waits for the
+// kernels of the one, or frees memory of it, and these may stand behind kernels of the other. In a
+// group NCCL waits when the group ends, also for what is aborted later in the group: a thread of
+// ours has no group, and would wait for that in vain.
+template <typename Twins, typename Own>
+ncclResult_t at_once(Twins twins, Own own) {
+  Beside<Twins> beside{twins};
+  if (t_nccl.groups != 0 || !start_thread(&Beside<Twins>::run, &beside)) {
+    Beside<Twins>::run(&beside);
+  }
+  const ncclResult_t result = own();
+  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
+  return worse(result, beside.result);
+}
+
+// Those who are left out don't call. kNcclShrinkAbort: NCCL ends what is on the GPU first. So the
+// twin is aborted, for only the original works again then. All who go on call it, so all know.
+template <typename Original>
+ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, int count,
+                    ncclComm_t* child, ncclConfig_t* config, int flags) {
+  const auto shrink = [&] { return inside(original, comm, excluded, count, child, config, flags); };
+  if (t_nccl.inside != 0) return shrink();
+  const ncclComm_t twin = (flags & kNcclShrinkAbort) != 0 ? twins::take(comm) : nullptr;
+  const auto make = [&] {
+    if (twin == nullptr) return shrink();
+    return at_once([&] { return inside(original.calls().abort, twin), kNcclSuccess; }, shrink);
+  };
+  const int slot = communicators::find(comm);
+  const std::uint64_t id = next_child(slot, Maker::kShrink);
+  if (slot < 0) return make_one(original, child, Birth{}, config, -1, make);
+  return make_one(original, child, {id, 0, 0, communicators::lane(slot)}, config, slot, make);
+}
+
+template <typename Original>
+ncclResult_t revoke(const Original& original, ncclComm_t comm, int flags) {
+  const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
+  if (twin == nullptr) return inside(original, comm, flags);
+  return at_once([&] { return inside(original, twin, flags); },
+                 [&] { return inside(original, comm, flags); });
 }
 
 // A communicator that does not block launches on a thread of its own, until it says that it has.
@@ -190,35 +233,13 @@ ncclResult_t end(const Original& original, ncclComm_t comm) {
   return worse(inside(original, comm), result);
 }
 
-// A call on a thread of its own.
-template <typename Original>
-struct Beside {
-  const Original& original;
-  ncclComm_t comm;
-  ncclResult_t result = kNcclSuccess;
-  std::atomic<bool> done{false};
-
-  static void* run(void* self) {
-    auto& call = *static_cast<Beside*>(self);
-    call.result = inside(call.original, call.comm);
-    call.done.store(true, std::memory_order_release);
-    return nullptr;
-  }
-};
-
-// Both at once: NCCL frees memory of the one that it aborts, and CUDA may wait for the kernels of
-// the other then.
 template <typename Original>
 ncclResult_t abort(const Original& original, ncclComm_t comm) {
   if (t_nccl.inside != 0) return original(comm);
   const ncclComm_t twin = twins::take(comm);
   communicators::end(comm);
   if (twin == nullptr) return inside(original, comm);
-  Beside<Original> beside{original, twin};
-  if (!start_thread(&Beside<Original>::run, &beside)) Beside<Original>::run(&beside);
-  const ncclResult_t result = inside(original, comm);
-  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
-  return worse(result, beside.result);
+  return at_once([&] { return inside(original, twin); }, [&] { return inside(original, comm); });
 }
 
 }  // namespace switchyard::shim::nccl::rules

@@ -123,29 +123,29 @@ std::uint64_t own_id() {
 
 namespace communicators {
 
+namespace {
+// pre: the lock is held.
+int only_count(const char* why) {
+  page().unwatched.store(++g_state.unwatched, std::memory_order_relaxed);
+  log_line(Level::kInfo, "a communicator is not watched: %s", why);
+  return -1;
+}
+}  // namespace
+
 int add(ncclComm_t comm, const Birth& birth) {
-  if (comm == nullptr || birth.lane < 0 || disabled()) return -1;
+  if (disabled()) return -1;
   begin_process();
   const Locked locked(g_state.lock);
-  if (birth.id == 0) {
-    page().unwatched.store(++g_state.unwatched, std::memory_order_relaxed);
-    log_line(Level::kInfo,
-             "a communicator is not watched: it was made by ncclCommGrow, or of one "
-             "that is not watched");
-    return -1;
-  }
+  if (comm == nullptr) return only_count("its parent does not block, or its group makes too many");
+  if (birth.lane < 0) return only_count("its GPU is not managed");
+  if (birth.id == 0) return only_count("ncclCommGrow has made it, or its parent is not watched");
   unsigned slot = first_slot(comm);
   unsigned tried = 0;
   for (; tried < abi::kMostCommunicators; ++tried, slot = (slot + 1) % abi::kMostCommunicators) {
     const ncclComm_t there = g_handles[slot].load(std::memory_order_relaxed);
     if (there == nullptr || there == kGone) break;
   }
-  if (tried == abi::kMostCommunicators) {
-    page().unwatched.store(++g_state.unwatched, std::memory_order_relaxed);
-    log_line(Level::kInfo, "a communicator is not watched: %u are already",
-             abi::kMostCommunicators);
-    return -1;
-  }
+  if (tried == abi::kMostCommunicators) return only_count("as many as there is room for are");
   // Word by word: a thread at a cut may look at them all.
   Truth& truth = g_state.truths[slot];
   truth.launched.store(0, std::memory_order_relaxed);

@@ -88,7 +88,8 @@ inline int find(ncclComm_t comm) {
 
 inline ncclComm_t handle(int slot) { return g_handles[slot].load(std::memory_order_relaxed); }
 
-// Its slot; -1: there is none for it.
+// Its slot; -1: there is none for it, or its handle is not known yet (null). Such a one is counted
+// until a communicator without a slot ends.
 int add(ncclComm_t comm, const Birth& birth);
 void end(ncclComm_t comm);
 

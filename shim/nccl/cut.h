@@ -18,7 +18,7 @@ namespace switchyard::shim::nccl {
 // Lives from before the launch until it has returned.
 class Launch : NoCopy {
  public:
-  // `stops`: it adds to the counts, so it stops at a cut.
+  // `stops`: it launches more than sends and receives, so it stops at a cut.
   explicit Launch(bool stops);
   ~Launch() { communicators::leave(); }
 

@@ -160,6 +160,12 @@ std::size_t size() {
 
 bool counts(CUgraphExec executable) {
   bool any = false;
+  for_steps(executable, [&](int, const Step&) { any = true; });
+  return any;
+}
+
+bool stops(CUgraphExec executable) {
+  bool any = false;
   for_steps(executable, [&](int, const Step& step) { any = any || step.launched != 0; });
   return any;
 }

@@ -35,6 +35,8 @@ void gone(CUgraphExec executable);
 
 // Whether a launch of it adds to the counts.
 bool counts(CUgraphExec executable);
+// Whether a launch of it stops at a cut: not if it only sends and receives (cut.h).
+bool stops(CUgraphExec executable);
 void count(CUgraphExec executable);
 void take_back(CUgraphExec executable);
 
@@ -46,7 +48,7 @@ template <typename Call>
 CUresult run(CUgraphExec executable, Call call) {
   if (!any() || t_nccl.inside != 0 || !counts(executable)) [[likely]]
     return call();
-  const Launch launch(true);
+  const Launch launch(stops(executable));
   count(executable);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) take_back(executable);

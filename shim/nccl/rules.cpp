@@ -1,7 +1,5 @@
 #include "shim/nccl/rules.h"
 
-#include "shim/log.h"
-
 namespace switchyard::shim::nccl {
 
 __thread Thread t_nccl;
@@ -19,22 +17,26 @@ void for_pending(Each each) {
 }  // namespace
 
 void born(ncclComm_t* where, Birth birth) {
-  if (t_nccl.expecting < kMostExpected) {
-    t_nccl.expected[t_nccl.expecting++] = {where, birth};
-    return;
+  const unsigned at = t_nccl.expecting++;
+  if (at < kMostExpected) {
+    t_nccl.expected[at] = {where, birth};
+  } else {
+    twins::refuse(birth);
   }
-  twins::refuse(birth);
-  log_line(Level::kInfo, "a communicator is not watched: its group makes more than %u",
-           kMostExpected);
 }
 
-void settle_births(ncclResult_t result, const Calls& calls) {
-  twins::settle(t_nccl.expected, t_nccl.expecting, result, calls);
+ncclResult_t settle_births(ncclResult_t result, const Calls& calls) {
+  const unsigned noted = t_nccl.expecting < kMostExpected ? t_nccl.expecting : kMostExpected;
+  const ncclResult_t settled = twins::settle(t_nccl.expected, noted, result, calls);
+  for (unsigned i = noted; i < t_nccl.expecting; ++i) communicators::add(nullptr, {});
   t_nccl.expecting = 0;
+  return settled;
 }
 
 void forget_births(unsigned first) {
-  while (t_nccl.expecting > first) twins::refuse(t_nccl.expected[--t_nccl.expecting].birth);
+  while (t_nccl.expecting > first) {
+    if (--t_nccl.expecting < kMostExpected) twins::refuse(t_nccl.expected[t_nccl.expecting].birth);
+  }
 }
 
 void expect(int slot, const Step& step, CUstream stream) {

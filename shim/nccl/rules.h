@@ -73,9 +73,9 @@ ncclResult_t group_end(const Original& original) {
   const bool outermost = t_nccl.groups == 1;
   if (t_nccl.groups != 0) --t_nccl.groups;
   if (!outermost) return inside(original);
-  const ncclResult_t result = t_nccl.any ? launch_group(original) : inside(original);
+  ncclResult_t result = t_nccl.any ? launch_group(original) : inside(original);
   registrations::settle(result);
-  if (taken(result)) settle_births(result, original.calls());
+  if (taken(result)) result = settle_births(result, original.calls());
   forget_group();
   return result;
 }

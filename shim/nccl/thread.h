@@ -47,7 +47,7 @@ struct Thread {
   // An operation of a communicator that does not block: NCCL launches it later.
   ncclComm_t later = nullptr;
   spans::Begun begun;
-  unsigned expecting = 0;
+  unsigned expecting = 0;  // more than there is room for: the others are only counted
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];
   unsigned streams = 0;

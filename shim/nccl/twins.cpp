@@ -71,7 +71,7 @@ void pair_up(int original, int twin) {
 
 void come_to_life(Making& making, const Calls& calls) {
   Expected& expected = *making.expected;
-  if (expected.where == nullptr || *expected.where == nullptr) return;
+  if (expected.where == nullptr) return;
   making.slot = communicators::add(*expected.where, expected.birth);
   if (making.slot < 0) return;
   norms::born(making.slot, expected.birth.lane);
@@ -111,7 +111,7 @@ bool watch(Making& each) {
 }
 
 // One thread may have several ranks of one communicator: then in one group.
-void split(Making* all, unsigned count, const Calls& calls) {
+ncclResult_t split(Making* all, unsigned count, const Calls& calls) {
   unsigned makers = 0;
   each_at_a_board(all, count, [&](const Making& each) { makers += each.yes ? 1 : 0; });
   ncclResult_t result = makers > 1 ? calls.group_start() : kNcclSuccess;
@@ -124,8 +124,19 @@ void split(Making* all, unsigned count, const Calls& calls) {
   const ncclResult_t ended = makers > 1 ? calls.group_end() : kNcclSuccess;
   if (ended != kNcclSuccess) result = ended;
   each_at_a_board(all, count, [&](Making& each) {
-    each.yes = each.yes && result == kNcclSuccess && each.twin != nullptr && watch(each);
+    each.yes = each.twin != nullptr && watch(each) && result == kNcclSuccess;
   });
+  return result;
+}
+
+// NCCL, from 2.18 to about 2.28, raises the abort flag of the parent, too, when a split fails. Its
+// kernels would end halfway, without an error. So the program is told that it could not be made.
+void say_that_it_failed(ncclResult_t error) {
+  static Once said;
+  log_once(said, Level::kWarn,
+           "a communicator is not usable: --urgent-collectives could not make a second one of it "
+           "(NCCL's error %d), and NCCL may have ended both; try without the option",
+           error);
 }
 
 void keep_or_abort(Making& each, const Calls& calls) {
@@ -173,7 +184,7 @@ void refuse(Birth& birth) {
   birth.board = nullptr;
 }
 
-void settle(Expected* births, unsigned count, ncclResult_t result, const Calls& calls) {
+ncclResult_t settle(Expected* births, unsigned count, ncclResult_t result, const Calls& calls) {
   Making all[kMostExpected];
   for (unsigned i = 0; i < count; ++i) {
     all[i].expected = &births[i];
@@ -185,19 +196,22 @@ void settle(Expected* births, unsigned count, ncclResult_t result, const Calls& 
     each.yes = result == kNcclSuccess && each.slot >= 0 && calls.complete() && each.ranks > 1 &&
                all_attend(each.board(), static_cast<unsigned>(each.ranks));
   });
-  if (!any) return;
+  if (!any) return result;
   const Inside inside;
   ask(all, count, kMake);
   each_at_a_board(all, count, [&](Making& each) {
     if (!each.yes && each.ranks > 1) say_why_not(each);
   });
-  split(all, count, calls);
+  const ncclResult_t made = split(all, count, calls);
   ask(all, count, kKeep);
   each_at_a_board(all, count, [&](Making& each) {
     keep_or_abort(each, calls);
     leave(each.expected->birth.board, each.expected->birth.id);
     each.expected->birth.board = nullptr;
   });
+  if (made == kNcclSuccess) return result;
+  say_that_it_failed(made);
+  return made;
 }
 
 ncclComm_t take(ncclComm_t comm) {

@@ -106,8 +106,9 @@ void expect(Birth& birth, const ncclConfig_t* config, int parent);
 void refuse(Birth& birth);
 
 // Communicators were made by one call or one group, which answered `result`. They come to life, and
-// get twins where all ranks agree.
-void settle(Expected* births, unsigned count, ncclResult_t result, const Calls& calls);
+// get twins where all ranks agree. Answers what the program is told: `result`, or the error of a
+// split for a twin, by which the original may be spoilt.
+ncclResult_t settle(Expected* births, unsigned count, ncclResult_t result, const Calls& calls);
 
 // The original ends: forgets its twin, which the caller then ends. Null: it has none.
 ncclComm_t take(ncclComm_t comm);

@@ -74,13 +74,19 @@ CALL pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, nccl
   if (failed == kNcclSuccess) return kNcclSuccess;
   end_communicator(**child);
   *child = nullptr;
+  comm->aborted = true;  // as NCCL has it, from 2.18 to about 2.28
   return failed;
 }
 TWIN(ncclCommSplit);
 
 CALL pncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*,
-                     int) {
+                     int flags) {
   if (comm == nullptr || excluded == nullptr) return kNcclInvalidArgument;
+  if ((flags & kNcclShrinkAbort) != 0) {
+    comm->aborted = true;
+    wait_until_quiet(*comm);
+    comm->aborted = false;
+  }
   return add_child(child, comm, 0, comm->rank, {excluded, excluded + count});
 }
 TWIN(ncclCommShrink);
@@ -139,23 +145,10 @@ CALL pncclCommDestroy(ncclComm_t comm) {
 }
 TWIN(ncclCommDestroy);
 
-// It waits for all kernels of the GPU, as freeing memory may.
-CALL pncclCommAbort(ncclComm_t comm) {
-  if (comm == nullptr) return kNcclInvalidArgument;
-  comm->aborted = true;
-  const timespec nap{0, 1'000'000};
-  while (!all_quiet()) ::nanosleep(&nap, nullptr);
-  end_communicator(*comm);
-  return kNcclSuccess;
-}
+CALL pncclCommAbort(ncclComm_t comm) { return abort_communicator(comm); }
 TWIN(ncclCommAbort);
 
-// What is on the GPU ends, and the communicator stays.
-CALL pncclCommRevoke(ncclComm_t comm, int) {
-  if (comm == nullptr) return kNcclInvalidArgument;
-  comm->aborted = true;
-  return kNcclSuccess;
-}
+CALL pncclCommRevoke(ncclComm_t comm, int) { return revoke_communicator(comm); }
 TWIN(ncclCommRevoke);
 
 CALL pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

@@ -265,6 +265,10 @@ bool poll(void* at) {
 void end_communicator(ncclComm&) { --g_live; }
 int live_communicators() { return g_live; }
 bool all_quiet() { return g_running == 0; }
+void wait_until_quiet(const ncclComm& comm) {
+  const timespec nap{0, 1'000'000};
+  while (comm.ended != comm.queued) ::nanosleep(&nap, nullptr);
+}
 
 const Cuda* cuda() {
   static Cuda calls;

@@ -28,9 +28,9 @@ struct ncclComm {
   int device = 0;
   std::uint64_t next = 0;  // the number of its next collective
   std::uint64_t children = 0;
-  std::uint64_t queued = 0;  // kernels that were launched, without those of graphs
-  std::uint64_t ended = 0;   // of these; the worker's own
-  bool running = false;      // the worker's own
+  std::uint64_t queued = 0;             // kernels that were launched, without those of graphs
+  std::atomic<std::uint64_t> ended{0};  // of these
+  bool running = false;                 // the worker's own
   std::atomic<bool> aborted{false};
   bool suspended = false;
   std::vector<void*> windows;         // their memory; a window's number is its place, from 1
@@ -90,6 +90,8 @@ int live_communicators();
 extern std::atomic<int> g_registered;
 // No kernel of any communicator of this process is on a GPU.
 bool all_quiet();
+// None of this one is in a stream, but for those of graphs.
+void wait_until_quiet(const ncclComm& comm);
 // Takes its place, and is awaited by those who come later; wait_for_all() waits for them.
 bool join(ncclComm& comm, std::uint64_t id);
 void wait_for_all(ncclComm& comm);

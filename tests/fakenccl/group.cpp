@@ -32,6 +32,7 @@ struct Window {
 
 struct Group {
   unsigned depth = 0;
+  std::vector<ncclComm_t> aborted, revoked;
   std::vector<std::pair<ncclComm_t, std::uint64_t>> births;
   std::vector<Child> children;
   std::vector<Window> windows;
@@ -39,6 +40,14 @@ struct Group {
 };
 
 thread_local Group t_group;
+
+void end_work(const Group& group) {
+  for (const ncclComm_t comm : group.revoked) wait_until_quiet(*comm);
+  if (group.aborted.empty()) return;
+  const timespec nap{0, 1'000'000};
+  while (!all_quiet()) ::nanosleep(&nap, nullptr);
+  for (const ncclComm_t comm : group.aborted) end_communicator(*comm);
+}
 
 void announce(Child& child) {
   Meeting::Rank& mine = child.parent->meeting->rank[child.parent->rank];
@@ -76,6 +85,7 @@ ncclResult_t find_place(Group& group, const Child& child) {
 }
 
 ncclResult_t conclude(Group& group) {
+  end_work(group);
   for (const Window& window : group.windows) {
     window.comm->windows.push_back(window.memory);
     *window.out = new Registration{window.comm, window.comm->windows.size()};
@@ -138,6 +148,22 @@ ncclResult_t add_child(ncclComm_t* out, ncclComm_t parent, int color, int key,
   *out = nullptr;
   begin_group();
   t_group.children.push_back({out, parent, color, key, std::move(excluded), 0});
+  return end_group();
+}
+
+ncclResult_t abort_communicator(ncclComm_t comm) {
+  if (comm == nullptr) return kNcclInvalidArgument;
+  comm->aborted = true;
+  begin_group();
+  t_group.aborted.push_back(comm);
+  return end_group();
+}
+
+ncclResult_t revoke_communicator(ncclComm_t comm) {
+  if (comm == nullptr) return kNcclInvalidArgument;
+  comm->aborted = true;
+  begin_group();
+  t_group.revoked.push_back(comm);
   return end_group();
 }
 

@@ -7,12 +7,14 @@
 //
 //   reduce N     N all-reduces of the float             group N      the same, in one group
 //   kinds        each other collective once             twins        one all-reduce by pnccl's name
-//   gather N     N all-gathers
-//   pass         to the next rank and from the previous  empty        a group that is only
-//   simulated capture N    captures N all-reduces                 replay N     launches that graph
-//   N times split COLOR  a child; -1: none                      shrink RANK  a child without that
-//   rank child N      N all-reduces in the child             destroy      the child; abort: the
-//   parent more N       N communicators of one rank            sync         waits for the stream
+//   gather N     N all-gathers                      empty        a group that is only simulated
+//   pass         to the next rank and from the previous
+//   capture N    captures N all-reduces             replay N     launches that graph N times
+//   split COLOR  a child; -1: none                  shrink RANK  a child without that rank
+//   survive RANK as shrink, and ends what is on the GPU
+//   child N      N all-reduces in the child         destroy      the child
+//   abort        the parent                         abortall     both, in one group
+//   more N       N communicators of one rank        sync         waits for the stream
 //   scatter N    N reduce-scatters                  scattered    → whether their result is right
 //   scatters N   the same, in one group             mixed        a group with an all-gather, too
 //   apart        as mixed, the all-gather on the second stream
@@ -137,8 +139,12 @@ class Rank {
     }
     if (command == "split") return cuda(ncclCommSplit(comm_, number, rank_, &child_, nullptr));
     if (command == "shrink") return cuda(ncclCommShrink(comm_, &number, 1, &child_, nullptr, 0));
+    if (command == "survive") {
+      return cuda(ncclCommShrink(comm_, &number, 1, &child_, nullptr, kNcclShrinkAbort));
+    }
     if (command == "destroy") return cuda(ncclCommDestroy(child_));
     if (command == "abort") return cuda(ncclCommAbort(comm_));
+    if (command == "abortall") return abort_all();
     if (command == "more") return repeat(number, [this] { return alone(); });
     if (command == "sync") return cuStreamSynchronize(stream_);
     if (command == "pace") return apart_ms_ = number, CUDA_SUCCESS;
@@ -251,6 +257,13 @@ class Rank {
     if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
     const CUresult result = repeat(number, call);
     return ncclGroupEnd() == kNcclSuccess ? result : kNcclFailed;
+  }
+
+  CUresult abort_all() {
+    if (ncclGroupStart() != kNcclSuccess) return kNcclFailed;
+    const ncclResult_t parent = ncclCommAbort(comm_);
+    const ncclResult_t child = ncclCommAbort(child_);
+    return ncclGroupEnd() == kNcclSuccess && parent == kNcclSuccess ? cuda(child) : kNcclFailed;
   }
 
   CUresult empty() {

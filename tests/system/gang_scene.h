@@ -80,6 +80,11 @@ class Gang : public Scene {
   // With changes of each rank's own.
   void begin_each(const std::string& name, Ranks& made, int gpus,
                   const std::vector<Changes>& changes) {
+    start_each(name, made, gpus, changes);
+    for (Child& rank : made) ASSERT_EQ(line_of(rank), "ready");
+  }
+  void start_each(const std::string& name, Ranks& made, int gpus,
+                  const std::vector<Changes>& changes) {
     const int ranks = static_cast<int>(changes.size());
     for (int rank = 0; rank < ranks; ++rank) {
       Changes all{{"LD_LIBRARY_PATH", built("fakecuda") + ":" + built("fakenccl")},
@@ -94,7 +99,6 @@ class Gang : public Scene {
                             std::to_string(ranks), std::to_string(rank)},
                            all));
     }
-    for (Child& rank : made) ASSERT_EQ(line_of(rank), "ready");
   }
   Words ask_all(const std::string& command) { return system_tests::ask_all(ranks_, command); }
   void do_all(const std::string& command) {

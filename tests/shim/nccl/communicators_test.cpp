@@ -95,6 +95,34 @@ TEST_F(Communicators, AGrownOneAndItsChildrenAreCountedAndNotWatched) {
   EXPECT_EQ(page().unwatched.load(), 0u);
 }
 
+TEST_F(Communicators, AChildWhoseHandleComesLaterIsCountedAndNotWatched) {
+  make(first_, 2, 0, 'a', kNcclInProgress);
+  ncclComm_t child = nullptr;
+  nccl::rules::split(NcclCall{}, first_, 0, 0, &child, nullptr);
+  EXPECT_EQ(used(), 1u);
+  EXPECT_EQ(page().unwatched.load(), 1u);
+  nccl::rules::end(NcclCall{}, first_);
+  EXPECT_EQ(page().unwatched.load(), 1u) << "the child lives";
+  nccl::rules::end(NcclCall{}, second_);
+  EXPECT_EQ(page().unwatched.load(), 0u);
+}
+
+TEST_F(Communicators, MoreThanAGroupHasRoomForAreCountedOnceItEnds) {
+  ncclComm_t comms[nccl::kMostExpected + 2];
+  for (std::uintptr_t at = 0x1000; ncclComm_t & comm : comms) comm = comm_at(at += 64);
+  const auto make_many = [&](ncclResult_t result) {
+    start();
+    for (ncclComm_t& comm : comms) nccl::rules::init_rank(NcclCall{}, &comm, 2, ncclUniqueId{}, 0);
+    EXPECT_EQ(page().unwatched.load(), 0u);
+    finish(result);
+  };
+  make_many(kNcclInternalError);
+  EXPECT_EQ(page().unwatched.load(), 0u);
+  make_many(kNcclSuccess);
+  EXPECT_EQ(used(), nccl::kMostExpected);
+  EXPECT_EQ(page().unwatched.load(), 2u);
+}
+
 TEST_F(Communicators, AllOfOneProcessHaveAnIdOfTheirOwn) {
   ncclComm_t comms[] = {first_, second_};
   const int devices[] = {3, 1};

@@ -203,9 +203,16 @@ class GraphCounts : public NcclTest {
   static CUgraphExec exec_at(std::uintptr_t at) { return reinterpret_cast<CUgraphExec>(at); }
   // Captures so many operations into `graph`.
   static void capture(CUgraph graph, ncclComm_t comm, int count, CUresult result = CUDA_SUCCESS) {
+    const auto work = [=] {
+      for (int i = 0; i < count; ++i) reduce(comm, {}, kCapturing);
+    };
+    capture(graph, work, result);
+  }
+  static void capture(CUgraph graph, const std::function<void()>& work,
+                      CUresult result = CUDA_SUCCESS) {
     g_into = graph;
     rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, kCapturing);
-    for (int i = 0; i < count; ++i) reduce(comm, {}, kCapturing);
+    work();
     CUgraph out = nullptr;
     rules::end_capture([=](CUstream, CUgraph*) { return result; }, kCapturing, &out);
   }
@@ -229,6 +236,21 @@ TEST_F(GraphCounts, ACapturedOperationCountsAtEachLaunch) {
   run(exec_at(0x200));
   EXPECT_EQ(launched(first_), 6u);
   EXPECT_EQ(shown(first_).bytes.load(), 6u * 32);
+}
+
+TEST_F(GraphCounts, OneThatOnlySendsAmongMoreCountsAndPassesACut) {
+  capture(graph_at(0x100), [this] { send(first_, 1, kCapturing); });
+  instantiate(graph_at(0x100), exec_at(0x200));
+  EXPECT_EQ(shown(first_).sent.load(), 0u);
+  page().cut.store(1);  // all are at their targets: a launch that stops would wait for the monitor
+  run(exec_at(0x200));
+  run(exec_at(0x200));
+  EXPECT_EQ(page().cut.load(), 1u) << "nobody has waited until the monitor seemed dead";
+  page().cut.store(0);
+  EXPECT_EQ(shown(first_).sent.load(), 2u);
+  EXPECT_EQ(launched(first_), 0u);
+  EXPECT_EQ(page().entered.load(), 2u);
+  EXPECT_EQ(page().left.load(), 2u);
 }
 
 TEST_F(GraphCounts, ALaunchThatIsRefusedIsTakenBack) {

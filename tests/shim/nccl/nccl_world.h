@@ -49,10 +49,10 @@ class NcclTest : public EngineTest {
         original, static_cast<const void*>(nullptr), static_cast<void*>(nullptr), std::size_t{8},
         kNcclFloat32, kNcclSum, comm, stream);
   }
-  static ncclResult_t send(ncclComm_t comm, int peer) {
+  static ncclResult_t send(ncclComm_t comm, int peer, CUstream stream = nullptr) {
     return nccl::rules::operation<Collective::kSend>(NcclCall{}, static_cast<const void*>(nullptr),
                                                      std::size_t{8}, kNcclFloat32, peer, comm,
-                                                     CUstream{});
+                                                     stream);
   }
   static ncclResult_t gather(ncclComm_t comm) {
     return nccl::rules::operation<Collective::kAllGather>(

@@ -104,7 +104,8 @@ class Twins : public NcclTest {
         return result;
       };
       ncclComm_t out = at(rank);
-      nccl::rules::init_rank(call, &out, ranks, id_of('t'), rank, config...);
+      EXPECT_EQ(nccl::rules::init_rank(call, &out, ranks, id_of('t'), rank, config...),
+                result != kNcclSuccess ? result : made_.answer.load());
     });
   }
   static ncclComm_t at(int rank) { return comm_at(0x1000u * static_cast<unsigned>(rank + 1)); }
@@ -235,7 +236,7 @@ TEST_F(Twins, TheEnvironmentMayForbidThem) {
   EXPECT_EQ(ipc_.frames, 0);
 }
 
-TEST_F(Twins, OneThatCannotBeMadeIsNotUsed) {
+TEST_F(Twins, OneThatCannotBeMadeIsAnErrorAndNotUsed) {
   made_.answer = kNcclInternalError;
   make_all(2);
   EXPECT_EQ(made_.splits, 2);
@@ -275,6 +276,16 @@ TEST_F(Twins, AGroupMakesThoseOfAllItsRanksInOneGroup) {
   EXPECT_EQ(scatter(at(1)), Comms{twin_at(at(1))});
 }
 
+TEST_F(Twins, AGroupThatCannotMakeOneAnswersTheError) {
+  made_.answer = kNcclInternalError;
+  ncclComm_t out[2] = {at(0), at(1)};
+  start();
+  for (int rank = 0; rank < 2; ++rank) {
+    nccl::rules::init_rank(maker(), &out[rank], 2, id_of('t'), rank);
+  }
+  EXPECT_EQ(nccl::rules::group_end(maker()), kNcclInternalError);
+}
+
 TEST_F(Twins, AGroupThatFailsMakesNone) {
   ncclComm_t out[2] = {nullptr, nullptr};
   start();
@@ -286,13 +297,17 @@ TEST_F(Twins, AGroupThatFailsMakesNone) {
   EXPECT_EQ(used(), 0u);
 }
 
-TEST_F(Twins, AGroupOfTwinsThatFailsLeavesTheOriginals) {
+TEST_F(Twins, AGroupOfTwinsThatFailsIsAnErrorAndNotUsed) {
+  ncclComm_t grown = comm_at(0x9000);
+  nccl::rules::grow(maker(), nullptr, 2, nullptr, 1, &grown, nullptr);
   made_.group_answer = kNcclInternalError;
   ncclComm_t comms[] = {at(0), at(1)};
-  nccl::rules::init_all(maker(), comms, 2, nullptr);
+  EXPECT_EQ(nccl::rules::init_all(maker(), comms, 2, nullptr), kNcclInternalError);
   EXPECT_EQ(made_.splits, 2);
   EXPECT_EQ(made_.aborts, 2);
   EXPECT_EQ(scatter(at(0)), Comms{at(0)});
+  EXPECT_EQ(used(), 2u);
+  EXPECT_EQ(page().unwatched.load(), 1u) << "the grown one lives";
 }
 
 TEST_F(Twins, AllOfOneProcessHaveThem) {
