@@ -24,10 +24,13 @@ bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
   return value == 2;
 }
 
+// False: it does not fit.
 template <size_t kCapacity>
-void read_knob(char (&field)[kCapacity], const char* name, const char* fallback) {
+bool read_knob(char (&field)[kCapacity], const char* name, const char* fallback) {
   const char* text = ::getenv(name);
-  ::snprintf(field, kCapacity, "%s", text != nullptr && text[0] != '\0' ? text : fallback);
+  const int length =
+      ::snprintf(field, kCapacity, "%s", text != nullptr && text[0] != '\0' ? text : fallback);
+  return length >= 0 && static_cast<size_t>(length) < kCapacity;
 }
 
 }  // namespace
@@ -47,11 +50,15 @@ bool swap_digest() {
   return flag(cached, "SWITCHYARD_SWAP_DIGEST", true);
 }
 
-void read_card(JobCard& card) {
+TooLong read_card(JobCard& card) {
+  TooLong found;
 #define SWITCHYARD_READ(field, env, capacity, fallback, ...) \
-  read_knob(card.field, "SWITCHYARD_" env, fallback);
+  if (!read_knob(card.field, "SWITCHYARD_" env, fallback)) { \
+    found = {"SWITCHYARD_" env, (capacity)-1};               \
+  }
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
+  return found;
 }
 
 bool list_promises(char (&out)[256]) {

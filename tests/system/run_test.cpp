@@ -259,6 +259,16 @@ TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {
   EXPECT_EQ(end.out, "error cuInit\n");
 }
 
+TEST_F(RunJob, AValueThatTheCardCannotHoldIsNamedAndUnderRequireThereIsNoCuda) {
+  auto daemon = monitor();
+  Changes changes{{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_LIMIT", "1.000000%"}};
+  const auto end = run({loop_program(), "--count", "3"}, changes);
+  EXPECT_TRUE(says(end, "SWITCHYARD_LIMIT has more than 7 characters")) << end.err;
+  EXPECT_NE(end.out.find("kernels 3"), std::string::npos) << end.out;
+  changes.emplace_back("SWITCHYARD_REQUIRE", "1");
+  EXPECT_EQ(run({loop_program(), "--count", "3"}, changes).out, "error cuInit\n");
+}
+
 TEST_F(RunJob, WhereSharesCannotBeEnforcedItSaysSoInOneLine) {
   auto daemon = monitor();
   ASSERT_EQ(cli({"backend", "none"}).status, 0);

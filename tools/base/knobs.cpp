@@ -1,5 +1,7 @@
 #include "tools/base/knobs.h"
 
+#include <fmt/format.h>
+
 #include "switchyard/card.h"
 #include "switchyard/settings.h"
 
@@ -33,8 +35,11 @@ const Knob& knob(std::string_view field) {
 }
 
 std::optional<Error> refuse(const Knob& knob, std::string_view origin, std::string_view text) {
-  if (knob.valid(text) && text.size() < knob.capacity) return std::nullopt;
-  return bad_value(std::string(origin), std::string(text), knob.forms);
+  const bool valid = knob.valid(text);
+  if (valid && text.size() < knob.capacity) return std::nullopt;
+  return bad_value(
+      std::string(origin), std::string(text),
+      valid ? fmt::format("at most {} characters", knob.capacity - 1) : std::string(knob.forms));
 }
 
 }  // namespace switchyard::tools
