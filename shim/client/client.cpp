@@ -268,7 +268,7 @@ bool join() {
   read_card(card);
   // `switchyard run` has told it already.
   if (card.job[0] == '\0') say_unknown_variable();
-  say_mistyped_log();
+  say_wrong_log();
   if (joined || card.job[0] != '\0') service::start();
   return joined;
 }

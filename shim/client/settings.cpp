@@ -89,14 +89,20 @@ void say_unknown_variable() {
            static_cast<int>(::strcspn(unknown, "=")), unknown);
 }
 
-void say_mistyped_log() {
+void say_wrong_log() {
   static Once said;
-  const char* mistyped = mistyped_level();
-  if (mistyped == nullptr) return;
-  log_once(said, Level::kWarn,
-           "SWITCHYARD_LOG cannot be '%s': expected off, error, warn, info or debug, and :FILE "
-           "behind it if wanted",
-           mistyped);
+  if (const char* mistyped = mistyped_level()) {
+    log_once(said, Level::kWarn,
+             "SWITCHYARD_LOG cannot be '%s': expected off, error, warn, info or debug, and :FILE "
+             "behind it if wanted",
+             mistyped);
+  }
+  // Also to who asked for errors alone: they go elsewhere now.
+  if (const Unopened log = unopened_log(); log.path != nullptr) {
+    log_once(said, Level::kError,
+             "the log %s cannot be opened (%s), so warnings go to stderr: change SWITCHYARD_LOG",
+             log.path, ::strerror(log.error));
+  }
 }
 
 }  // namespace switchyard::shim

@@ -32,7 +32,7 @@ bool list_promises(char (&out)[256]);
 
 // Logs once that a SWITCHYARD_* variable is none of ours, if there is one: it may be misspelt.
 void say_unknown_variable();
-// The same for a SWITCHYARD_LOG that names no level.
-void say_mistyped_log();
+// The same for a SWITCHYARD_LOG that names no level, or a file that cannot be opened.
+void say_wrong_log();
 
 }  // namespace switchyard::shim

@@ -233,6 +233,10 @@ TEST_F(RunJob, ABadOrUnknownVariableOfABarePreloadIsSaidOnce) {
   const std::string unknown = bare("SWITCHYARD_MEMROY", "1GiB");
   EXPECT_EQ(std::count(unknown.begin(), unknown.end(), '\n'), 1) << unknown;
   EXPECT_NE(unknown.find("SWITCHYARD_MEMROY"), std::string::npos) << unknown;
+  const std::string log = bare("SWITCHYARD_LOG", "info:/proc/no/log");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_NE(log.find("/proc/no/log cannot be opened (No such file"), std::string::npos) << log;
+  EXPECT_EQ(bare("SWITCHYARD_LOG", "off:/proc/no/log"), "");
   EXPECT_EQ(bare("SWITCHYARD_MEMORY", "1GiB"), "");
   EXPECT_NE(cli({"run", "--", "true"}, {{"SWITCHYARD_MEMROY", "1GiB"}}).err.find("MEMROY"),
             std::string::npos);
