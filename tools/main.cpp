@@ -85,7 +85,8 @@ int parse_and_run(std::vector<std::string> arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
+    const int code = parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
+    return tools::output_written() || code != kOk ? code : int{kFailure};
   } catch (const std::exception& error) {
     tools::complain(std::string("stopped by an unexpected error: ") + error.what());
     return kFailure;

@@ -104,6 +104,15 @@ TEST_F(BadInput, AControlCharacterInAnArgumentIsNotEchoed) {
   expect_one_line(end);
 }
 
+TEST_F(BadInput, OutputThatCannotBeWrittenEnds1AndAWatchEndsWithIt) {
+  for (const char* words :
+       {"version", "--help", "ps --json", "stats --watch", "stats --watch --json"}) {
+    const auto end = run({"sh", "-c", "exec " + built("switchyard") + " " + words + " >/dev/full"});
+    EXPECT_EQ(end.status, 1) << words;
+    EXPECT_TRUE(says(end, "cannot write to stdout (No space left on device)")) << end.err;
+  }
+}
+
 TEST_F(BadInput, WhatNeedsAMonitorEnds3WithoutOne) {
   for (const char* what : {"backend", "policy"}) {
     const auto end = cli({what});

@@ -58,7 +58,7 @@ class Report {
     fmt::print("{}  {:<14}  {}\n", paint(tone, verdict), check.name, check.what);
     if (!check.remedy.empty())
       fmt::print("{:22}{}\n", "", paint(Tone::kFaint, "→ " + check.remedy));
-    std::fflush(stdout);
+    output_written();
   }
 
   int finish() {

@@ -220,13 +220,16 @@ Result<Look> ask_later(const Options& options, const Look& before, Clock::durati
   return after;
 }
 
-void show(const Options& options, nlohmann::json listing) {
-  if (options.json && options.watch) return print_json_line(std::move(listing));
-  if (options.json) return print_json(std::move(listing));
-  // The upper left corner, and nothing below.
-  if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
-  print(listing);
-  std::fflush(stdout);
+// False: it could not be written, and neither can the next one.
+bool show(const Options& options, nlohmann::json listing) {
+  if (options.json) {
+    (options.watch ? print_json_line : print_json)(std::move(listing));
+  } else {
+    // The upper left corner, and nothing below.
+    if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
+    print(listing);
+  }
+  return output_written();
 }
 
 int stats(const Options& options) {
@@ -243,7 +246,9 @@ int stats(const Options& options) {
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());
-    show(options, rates(before->listing, after->listing, between(*before, *after)));
+    if (!show(options, rates(before->listing, after->listing, between(*before, *after)))) {
+      return kFailure;
+    }
     if (!options.watch) return kOk;
     before = std::move(after);
   }
