@@ -267,7 +267,7 @@ bool join() {
   JobCard card{};
   read_card(card);
   // `switchyard run` has told it already.
-  if (card.job[0] == '\0') say_unknown_variable();
+  if (card.job[0] == '\0') say_unknown_variables();
   say_wrong_log();
   if (joined || card.job[0] != '\0') service::start();
   return joined;

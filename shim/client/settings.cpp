@@ -79,14 +79,12 @@ bool list_promises(char (&out)[256]) {
   return out[0] != '\0';
 }
 
-void say_unknown_variable() {
+void say_unknown_variables() {
   static Once said;
-  const char* unknown = unknown_variable(environ);
-  if (unknown == nullptr) return;
+  char names[512];
+  if (!list_unknown_variables(environ, names)) return;
   log_once(said, Level::kWarn,
-           "the variable %.*s means nothing to Switchyard and is ignored: see `switchyard run "
-           "--help`",
-           static_cast<int>(::strcspn(unknown, "=")), unknown);
+           "unknown to Switchyard, and ignored: %s; see `switchyard run --help`", names);
 }
 
 void say_wrong_log() {

@@ -30,8 +30,8 @@ TooLong read_card(JobCard& card);
 // Which SWITCHYARD_* ask for something that only a monitor keeps, for a message. False: none does.
 bool list_promises(char (&out)[256]);
 
-// Logs once that a SWITCHYARD_* variable is none of ours, if there is one: it may be misspelt.
-void say_unknown_variable();
+// Logs once which SWITCHYARD_* variables are none of ours, if there are any: misspelt ones.
+void say_unknown_variables();
 // The same for a SWITCHYARD_LOG that names no level, or a file that cannot be opened.
 void say_wrong_log();
 

@@ -354,19 +354,36 @@ TEST(Variables, AFlagIsOnUnlessItIsEmptyOrZero) {
   EXPECT_TRUE(flag_variable(kName, true));
 }
 
+std::string unknown_among(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  char names[512] = "";
+  const bool any = list_unknown_variables(environment.data(), names);
+  EXPECT_EQ(any, names[0] != '\0');
+  return names;
+}
+
 TEST(Variables, AMisspeltOneIsFound) {
-  const char* fine[] = {"PATH=x", "SWITCHYARD_MEMORY=1g", "SWITCHYARD_LOG=", "SWITCHYARD_TEST_X=1",
-                        nullptr};
-  EXPECT_EQ(unknown_variable(fine), nullptr);
+  EXPECT_EQ(
+      unknown_among({"PATH=x", "SWITCHYARD_MEMORY=1g", "SWITCHYARD_LOG=", "SWITCHYARD_TEST_X=1"}),
+      "");
   for (const Knob& knob : knobs()) {
     const std::string text = std::string(knob.environment) + "=1";
-    const char* one[] = {text.c_str(), nullptr};
-    EXPECT_EQ(unknown_variable(one), nullptr) << text;
+    EXPECT_EQ(unknown_among({text.c_str()}), "") << text;
   }
-  const char* wrong[] = {"SWITCHYARD_MEMORY=1g", "SWITCHYARD_MEMROY=1g", nullptr};
-  EXPECT_STREQ(unknown_variable(wrong), "SWITCHYARD_MEMROY=1g");
-  const char* longer[] = {"SWITCHYARD_MEMORYS=1g", nullptr};
-  EXPECT_STREQ(unknown_variable(longer), "SWITCHYARD_MEMORYS=1g");
+  EXPECT_EQ(unknown_among({"SWITCHYARD_MEMORY=1g", "SWITCHYARD_MEMROY=1g"}), "SWITCHYARD_MEMROY");
+  EXPECT_EQ(unknown_among({"SWITCHYARD_MEMORYS=1g"}), "SWITCHYARD_MEMORYS");
+}
+
+TEST(Variables, AllMisspeltOnesAreNamedUpToEight) {
+  EXPECT_EQ(unknown_among({"SWITCHYARD_A=1", "SWITCHYARD_JOB=x", "SWITCHYARD_B"}),
+            "SWITCHYARD_A, SWITCHYARD_B");
+  const std::string eight =
+      "SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, "
+      "SWITCHYARD_A, SWITCHYARD_A";
+  EXPECT_EQ(unknown_among(std::vector<const char*>(8, "SWITCHYARD_A=1")), eight);
+  EXPECT_EQ(unknown_among(std::vector<const char*>(12, "SWITCHYARD_A=1")), eight + ", ...");
+  const std::string longest = "SWITCHYARD_" + std::string(600, 'A');
+  EXPECT_EQ(unknown_among({longest.c_str(), "SWITCHYARD_B"}), longest.substr(0, 511));
 }
 
 }  // namespace
