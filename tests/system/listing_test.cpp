@@ -173,6 +173,13 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
                           "backend", "mps", "mig", "unmanaged", "slices"}));
 }
 
+TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {
+  const auto end = cli({"doctor"}, {{"SWITCHYARD_GUARD", "what no run would accept"},
+                                    {"SWITCHYARD_LIMIT", "1%"},
+                                    {"SWITCHYARD_REQUIRE", "1"}});
+  EXPECT_NE(end.out.find("asked 4 : 1, got "), std::string::npos) << end.out << end.err;
+}
+
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {
   const auto end = cli({"doctor"}, {{"FAKECUDA_DEVICES", "0"}});
   EXPECT_EQ(end.status, 1);

@@ -1,5 +1,6 @@
 // What doctor concludes from what it finds.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "tools/base/child.h"
 #include "tools/doctor/checks.h"
@@ -143,6 +144,13 @@ TEST(DoctorChild, StatusOutputAndErrorsComeBack) {
   EXPECT_EQ(end.status, 7);
   EXPECT_EQ(end.out, "got x\n");
   EXPECT_EQ(end.err, "bad\n");
+}
+
+TEST(DoctorChild, TheStatusComesBackWhereTheParentIgnoredSigchld) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const auto end = Child::start({"/bin/sh", "-c", "exit 7"}).finish(seconds(30));
+  EXPECT_TRUE(end.exited);
+  EXPECT_EQ(end.status, 7);
 }
 
 TEST(DoctorChild, OneThatHangsIsLeftBehindInTime) {
