@@ -187,6 +187,15 @@ TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {
   EXPECT_NE(end.out.find("→"), std::string::npos);
 }
 
+TEST_F(Listing, DoctorWritesNothingIntoTheConnectionWhereItsStreamsAreClosed) {
+  auto daemon = monitor();
+  for (const char* closed : {">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const auto end =
+        run({"sh", "-c", "exec " + built("switchyard") + " doctor --no-probe " + closed});
+    EXPECT_EQ(end.status, 0) << closed << end.out << end.err;
+  }
+}
+
 TEST_F(Listing, DoctorDoesNotMeasureWhileAJobWorks) {
   auto child = loop({"--name", "worker"});
   ASSERT_TRUE(eventually([this] { return gpu_of("worker")["active"] == true; }));

@@ -273,6 +273,13 @@ TEST_F(RunJob, AValueThatTheCardCannotHoldIsNamedAndUnderRequireThereIsNoCuda) {
   EXPECT_EQ(run({loop_program(), "--count", "3"}, changes).out, "error cuInit\n");
 }
 
+TEST_F(RunJob, AStreamThatIsClosedIsClosedInTheJob) {
+  const auto end =
+      run({"sh", "-c",
+           "exec " + built("switchyard") + " run -- sh -c 'test -e /proc/$$/fd/1 || exit 9' >&-"});
+  EXPECT_EQ(end.status, 9) << end.err;
+}
+
 TEST_F(RunJob, WhereSharesCannotBeEnforcedItSaysSoInOneLine) {
   auto daemon = monitor();
   ASSERT_EQ(cli({"backend", "none"}).status, 0);
