@@ -165,6 +165,20 @@ TEST_F(BadInput, TheMonitorNamesItselfAndWhatIsWrongInOneLine) {
   }
 }
 
+TEST_F(BadInput, AnOptionWithAnEmptyValueEnds2AndIsNotThatWithoutTheOption) {
+  auto daemon = monitor();
+  auto child = loop({"--name", "train"});
+  for (const Words& words :
+       {Words{"pause", "train", "--timeout", ""}, Words{"stats", "--interval", ""},
+        Words{"policy", "--minimum", ""}, Words{"policy", "--waits", ""},
+        Words{"migrate", "train", "--to", ""}, Words{"set", "train", "--memory", ""}}) {
+    const auto end = cli(words);
+    EXPECT_EQ(end.status, 2) << words[0];
+    expect_one_line(end);
+  }
+  EXPECT_NE(job_named("train")["state"], "paused");
+}
+
 TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {
   auto holder = loop({"--name", "holder", "--memory", "3GiB"});
   const auto refused = cli({"run", "--memory", "2GiB", "--", "touch", in_folder("started")});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "switchyard/settings.h"
@@ -25,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string target;
-  std::string interval;
+  std::optional<std::string> interval;
   bool watch = false;
   bool json = false;
 };
@@ -212,7 +213,7 @@ bool unknown(const Look& look) {
 Result<Look> ask_later(const Options& options, const Look& before, Clock::duration interval) {
   std::this_thread::sleep_for(interval);
   auto after = ask(options);
-  while (options.interval.empty() && !options.watch && after && unknown(*after) &&
+  while (!options.interval && !options.watch && after && unknown(*after) &&
          after->at - before.at < kPatience) {
     std::this_thread::sleep_for(kAskAgain);
     after = ask(options);
@@ -234,10 +235,10 @@ bool show(const Options& options, nlohmann::json listing) {
 
 int stats(const Options& options) {
   Clock::duration interval = kInterval;
-  if (!options.interval.empty()) {
-    const auto given = parse_seconds(options.interval);
+  if (options.interval) {
+    const auto given = parse_seconds(*options.interval);
     if (!given || given->count() <= 0) {
-      return fail(bad_value("--interval", options.interval, "a time such as 1s or 500ms"));
+      return fail(bad_value("--interval", *options.interval, "a time such as 1s or 500ms"));
     }
     interval = *given;
   }
