@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "tools/base/sockets.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/worker.h"
@@ -114,8 +115,7 @@ int doctor(const Options& options) {
   if (monitor) {
     check_through_monitor(report, *monitor, !options.no_probe && driver.devices > 0);
   } else {
-    report.add({"monitor", Verdict::kFail, monitor.error().text,
-                "start `switchyardd` by hand to see what stops it"});
+    report.add(check_no_monitor(monitor.error(), candidate_sockets()));
   }
   return report.finish();
 }
