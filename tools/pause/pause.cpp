@@ -50,7 +50,7 @@ constexpr char kResumeExamples[] = R"(Examples:
 
 Memory that was swapped out is swapped in first. That may have to wait for room on the GPU, which
 `switchyard ps` shows. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no
-monitor, 4 no such job, 5 not yours.)";
+monitor, 4 no such job, 5 not yours, 7 the monitor does not answer in time.)";
 
 // What is known of the work that was queued before.
 const char* drained(const nlohmann::json& job) {

@@ -35,7 +35,7 @@ constexpr char kExamples[] = R"(Examples:
 
 The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
 policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,
-5 not yours.)";
+5 not yours, 7 the monitor does not answer in time.)";
 
 int policy(const Options& options) {
   nlohmann::json request = {{"op", "policy"}};

@@ -62,9 +62,10 @@ others have waited for longer than 3 s is named below the table, with what it la
 does. A job with --gradient-noise has a line with its critical batch below the table, or with why
 there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
 
-Without a monitor there are no jobs, and the table is empty. Exit status: 0, 2 bad value, 4 no such
-job, or 3 when a job is named and there is no monitor, or a monitor's socket is there and nothing
-answers.)";
+Without a monitor there are no jobs, and the table is empty.
+Exit status: 0, 2 a bad value or a socket path that is too long, 3 a job is named and there is no
+monitor, or a monitor's socket is there and nothing listens, 4 no such job, 5 that monitor is not to
+be trusted, 7 it does not answer in time.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);
