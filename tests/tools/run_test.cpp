@@ -114,6 +114,8 @@ TEST_F(RunRequest, InsideAnotherRunTheVariablesAreTheOuterJobs) {
 TEST_F(RunRequest, APromiseIsWhatWasAskedForAndIsNotTheDefault) {
   EXPECT_TRUE(promises_of({}).empty());
   EXPECT_TRUE(promises_of({{"name", "a"}, {"priority", "normal"}, {"memory", "none"}}).empty());
+  EXPECT_TRUE(promises_of({{"limit", "100%"}, {"deadline", "0"}, {"share", "1.0"}}).empty());
+  EXPECT_TRUE(promises_of({{"oom_timeout", "5m"}, {"guard", "none"}}).empty());
   ::setenv("SWITCHYARD_LIMIT", "30%", 1);
   EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}})), "SWITCHYARD_LIMIT and --memory");
   EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}, {"limit", "none"}})), "--memory");
@@ -124,6 +126,7 @@ TEST_F(RunRequest, APromiseIsWhatWasAskedForAndIsNotTheDefault) {
 TEST_F(RunRequest, InsideAnotherRunADifferingSettingIsBeyondTheOuterJob) {
   enter_job("outer-1", {{"memory", "1GiB"}, {"priority", "low"}}, "/tmp/m.sock", "/l.so", false);
   EXPECT_TRUE(beyond_outer_job({{"memory", "1GiB"}, {"name", "x"}, {"limit", "none"}}).empty());
+  EXPECT_TRUE(beyond_outer_job({{"memory", "1024m"}, {"limit", "100%"}}).empty());
   EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "2GiB"}})), "--memory");
   EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "none"}})), "--memory");
   EXPECT_EQ(origins_text(beyond_outer_job({{"priority", "normal"}})), "--priority");
@@ -284,6 +287,25 @@ TEST(RunProgram, MissingIs127AndNotExecutableIs126) {
   EXPECT_EQ(refuse_program("")->code, kNotFound);
   EXPECT_EQ(refuse_program("/etc/passwd")->code, kNotExecutable);
   EXPECT_EQ(refuse_program("/etc")->code, kNotExecutable);
+}
+
+TEST(RunProgram, AnEmptyPartOfPathIsTheCurrentFolder) {
+  char folder[] = "/tmp/switchyard-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  std::ofstream(std::string(folder) + "/only-here") << "x";
+  ::chmod((std::string(folder) + "/only-here").c_str(), 0755);
+  const auto before = std::filesystem::current_path();
+  const std::string path = ::getenv("PATH");
+  std::filesystem::current_path(folder);
+  for (const char* with : {"", ":", "/nowhere:", ":/nowhere", "/nowhere::/nowhere"}) {
+    ::setenv("PATH", with, 1);
+    EXPECT_FALSE(refuse_program("only-here")) << with;
+  }
+  ::setenv("PATH", "/nowhere", 1);
+  EXPECT_TRUE(refuse_program("only-here"));
+  ::setenv("PATH", path.c_str(), 1);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RunPreload, OursComesLastAndOnlyOnceAndOthersStay) {

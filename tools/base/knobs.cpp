@@ -7,6 +7,19 @@
 
 namespace switchyard::tools {
 
+namespace {
+
+// pre: a setting that may be empty may be "none".
+template <typename Kind>
+bool same_value(std::string_view one, std::string_view other) {
+  const auto value = [](std::string_view text) {
+    return Kind::parse(text.empty() ? "none" : text);
+  };
+  return value(one) == value(other);
+}
+
+}  // namespace
+
 const std::vector<Knob>& knobs() {
   static const std::vector<Knob> kAll = {
 #define SWITCHYARD_TOOL_KNOB(field_, env, capacity_, fallback_, Kind, option_, type, changeable_, \
@@ -20,7 +33,8 @@ const std::vector<Knob>& knobs() {
    .changeable = changeable_,                                                                     \
    .meaning = meaning_,                                                                           \
    .capacity = capacity_,                                                                         \
-   .valid = [](std::string_view text) { return kind::Kind::parse(text).has_value(); }},
+   .valid = [](std::string_view text) { return kind::Kind::parse(text).has_value(); },            \
+   .same = same_value<kind::Kind>},
       SWITCHYARD_KNOBS(SWITCHYARD_TOOL_KNOB)
 #undef SWITCHYARD_TOOL_KNOB
   };
