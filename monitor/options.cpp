@@ -27,6 +27,8 @@ constexpr char kAbout[] =
     "  switchyardd --log debug:/var/log/switchyard.log";
 
 constexpr char kHostPoolForms[] = "a size such as 64GiB or 512MiB, or none (the same as 0)";
+constexpr char kSocketForms[] =
+    "an absolute path of at most 107 bytes; --socket chooses another place";
 constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
 
 // As text first, so that every error shows the value and the accepted forms.
@@ -38,14 +40,6 @@ struct Texts {
   std::vector<std::string> allow_high;
   bool persist = false, foreground = false, system = false;
 };
-
-std::string default_socket() {
-  char path[kSocketPathBytes] = "";
-  const char* told = ::getenv("SWITCHYARD_SOCKET");
-  if (told != nullptr && told[0] != '\0') return told;
-  if (::geteuid() == 0) return kSystemSocket;
-  return user_socket_path(path) ? path : "";
-}
 
 bool complain(const char* option, const std::string& value, const char* forms) {
   std::fprintf(stderr, "switchyardd: invalid value '%s' for %s: expected %s\n", value.c_str(),
@@ -97,11 +91,24 @@ bool understand_count(const char* option, const std::string& text, std::size_t& 
   return complain(option, text, "a whole number above 0");
 }
 
-// What enforces shares, and where that was said. Both names until version 0.1 are still read.
+// A setting, and where it was said.
 struct Choice {
   std::string origin, text;
 };
 
+Choice socket_choice(const Texts& texts) {
+  if (!texts.socket.empty()) return {"--socket", texts.socket};
+  const char* told = ::getenv("SWITCHYARD_SOCKET");
+  if (told != nullptr && told[0] != '\0') return {"SWITCHYARD_SOCKET", told};
+  char path[kSocketPathBytes];
+  if (::geteuid() == 0) return {"", kSystemSocket};
+  if (user_socket_path(path)) return {"", path};
+  // Nothing else can be too long.
+  return {"the socket in XDG_RUNTIME_DIR",
+          std::string(::getenv("XDG_RUNTIME_DIR")) + "/switchyard/monitor.sock"};
+}
+
+// Both names until version 0.1 are still read.
 Choice backend_choice(const Texts& texts) {
   if (!texts.backend.empty()) return {"--backend", texts.backend};
   if (!texts.old_backend.empty()) return {"--means", texts.old_backend};
@@ -133,9 +140,8 @@ bool understand_choices(const Texts& texts, Settings& settings) {
 
 // The monitor of all users listens on the well-known place, where only root can, and stays.
 bool understand_place(const Texts& texts, Options& out) {
-  out.settings.socket = texts.system           ? kSystemSocket
-                        : texts.socket.empty() ? default_socket()
-                                               : texts.socket;
+  const Choice socket = texts.system ? Choice{"", kSystemSocket} : socket_choice(texts);
+  out.settings.socket = socket.text;
   out.settings.persist = texts.persist || texts.system;
   if (texts.system && !texts.socket.empty()) {
     std::fprintf(stderr, "switchyardd: --system listens on %s: leave --socket away\n",
@@ -147,6 +153,9 @@ bool understand_place(const Texts& texts, Options& out) {
                  "switchyardd: --system is for root: 'sudo systemctl enable --now switchyardd', or "
                  "'sudo switchyardd --system'\n");
     return false;
+  }
+  if (socket.text[0] != '/' || socket.text.size() >= kSocketPathBytes) {
+    return complain(socket.origin.c_str(), socket.text, kSocketForms);
   }
   if (texts.wait_for_gpu.empty()) return true;
   const auto wait = parse_seconds(texts.wait_for_gpu);

@@ -32,6 +32,7 @@ constexpr int kKinds = 64;
 struct State {
   Sink sink;
   const char* mistyped = nullptr;  // what SWITCHYARD_LOG says instead of a level
+  Unopened unopened;
   pthread_once_t opened = PTHREAD_ONCE_INIT;
   // The kinds that were said, by their format, whose address is the place in the source.
   std::atomic<const char*> said[kKinds] = {};
@@ -40,16 +41,16 @@ constinit State g_state;
 
 constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
-void open_file(const char* path) {
-  g_state.sink.has_file = true;
-  const int saved = errno;
+// False: it cannot be opened.
+bool open_file(const char* path) {
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd >= 0) {
-    g_state.sink.file.adopt(fd);
-  } else {
-    g_state.sink.level = Level::kOff;
+  if (fd < 0) {
+    g_state.unopened = {path, errno};
+    return false;
   }
-  errno = saved;
+  g_state.sink.has_file = true;
+  g_state.sink.file.adopt(fd);
+  return true;
 }
 
 // False: there is none of that name.
@@ -62,22 +63,30 @@ bool find_level(const char* name, size_t length, Level& out) {
   return false;
 }
 
-void open_sink() {
+// Nobody asked for more than what a user must know, or it cannot go where it was to go.
+void use_stderr() {
+  Level& level = g_state.sink.level;
+  if (level > Level::kWarn) level = Level::kWarn;
+  g_state.sink.error_file.look(STDERR_FILENO);
+}
+
+void choose_sink() {
   const char* wanted = ::getenv("SWITCHYARD_LOG");
-  const bool asked_for = wanted != nullptr && wanted[0] != '\0';
-  const char* colon = asked_for ? ::strchr(wanted, ':') : nullptr;
-  const size_t length = colon != nullptr ? static_cast<size_t>(colon - wanted)
-                        : asked_for      ? ::strlen(wanted)
-                                         : 0;
-  if (!asked_for || !find_level(wanted, length, g_state.sink.level)) {
-    g_state.mistyped = asked_for ? wanted : nullptr;
-    const int saved = errno;
-    g_state.sink.error_file.look(STDERR_FILENO);
-    errno = saved;
-    return;
+  if (wanted == nullptr || wanted[0] == '\0') return use_stderr();
+  const size_t length = ::strcspn(wanted, ":");
+  if (!find_level(wanted, length, g_state.sink.level)) {
+    g_state.mistyped = wanted;
+    return use_stderr();
   }
+  const char* path = wanted + length + (wanted[length] == ':' ? 1 : 0);
+  if (path[0] != '\0' && !open_file(path)) return use_stderr();
   g_state.sink.asked_for = true;
-  if (colon != nullptr && colon[1] != '\0') open_file(colon + 1);
+}
+
+void open_sink() {
+  const int saved = errno;
+  choose_sink();
+  errno = saved;
 }
 
 // All numbers belong to the program: it may close ours and open a file of its own there (-1 then).
@@ -138,6 +147,11 @@ void write_line(Level level, const char* format, va_list args) {
 const char* mistyped_level() {
   ::pthread_once(&g_state.opened, open_sink);
   return g_state.mistyped;
+}
+
+Unopened unopened_log() {
+  ::pthread_once(&g_state.opened, open_sink);
+  return g_state.unopened;
 }
 
 bool log_enabled(Level level) {

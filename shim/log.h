@@ -19,6 +19,14 @@ enum class Level : int { kOff = 0, kError, kWarn, kInfo, kDebug };
 // right, or not set.
 const char* mistyped_level();
 
+// The file of SWITCHYARD_LOG that cannot be opened, and the errno: then warnings go to
+// stderr, unless the level is off. No path: it is open, or not asked for.
+struct Unopened {
+  const char* path = nullptr;
+  int error = 0;
+};
+Unopened unopened_log();
+
 // Whether a line of this level would be written.
 bool log_enabled(Level level);
 

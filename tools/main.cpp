@@ -1,5 +1,5 @@
 // `switchyard`: wires the subcommands together; each has a folder of its own.
-#include <sys/stat.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <string>
@@ -81,11 +81,22 @@ int parse_and_run(std::vector<std::string> arguments) {
   return line.run(std::move(arguments));
 }
 
+// The next files that are opened would have the numbers of closed standard streams, and messages
+// would go into the connection to the monitor. A job finds them closed, as they were.
+void fill_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // open() takes the lowest free number.
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_closed_streams();
   try {
-    return parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
+    const int code = parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
+    return tools::output_written() || code != kOk ? code : int{kFailure};
   } catch (const std::exception& error) {
     tools::complain(std::string("stopped by an unexpected error: ") + error.what());
     return kFailure;

@@ -1,13 +1,14 @@
 // The environment variables that Switchyard knows, so that a misspelt one can be named.
 //
 // Concept. A misspelt SWITCHYARD_MEMROY would be a quota that silently is none. Every variable that
-// some program of ours reads stands here; unknown_variable() finds the first other one. The library
+// some program of ours reads stands here; list_unknown_variables() names the others. The library
 // and the tools read a flag by flag_variable(), so that both understand a value alike.
 //
 // Threading: constants, a pure function over the environment that it is given, and flag_variable(),
 // which reads the environment of the process.
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -43,16 +44,27 @@ inline bool known_variable(const char* name, std::size_t length) {
   return false;
 }
 
-// The first NAME=VALUE of `environment` (ends with null) whose name has our prefix and is none of
-// ours; null: there is none.
-inline const char* unknown_variable(const char* const* environment) {
+// The names in `environment` (ends with null) that have our prefix and are none of ours: the first
+// eight, with commas between them, then "...". What does not fit is cut. False: there are none.
+template <std::size_t kSize>
+bool list_unknown_variables(const char* const* environment, char (&out)[kSize]) {
   constexpr std::size_t kPrefix = sizeof(kVariablePrefix) - 1;
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
+  constexpr int kMost = 8;
+  int count = 0;
+  std::size_t used = 0;
+  for (; environment != nullptr && *environment != nullptr && count <= kMost; ++environment) {
+    const std::size_t length = std::strcspn(*environment, "=");
     if (std::strncmp(*environment, kVariablePrefix, kPrefix) != 0) continue;
-    const char* name = *environment + kPrefix;
-    if (!known_variable(name, std::strcspn(name, "="))) return *environment;
+    if (known_variable(*environment + kPrefix, length - kPrefix)) continue;
+    const char* name = count < kMost ? *environment : "...";
+    const int written =
+        std::snprintf(out + used, kSize - used, "%s%.*s", count == 0 ? "" : ", ",
+                      static_cast<int>(count < kMost ? length : std::strlen(name)), name);
+    used += static_cast<std::size_t>(written);
+    if (used >= kSize) used = kSize - 1;
+    ++count;
   }
-  return nullptr;
+  return count != 0;
 }
 
 // Whether the variable `name` is on: anything but "0". An empty or unset one is `unset`.

@@ -84,6 +84,11 @@ int connect_monitor() {
   return fd;
 }
 
+// A program that only asks NVML has nothing to lose, and its user nothing to know.
+Level refusal_level() {
+  return process().uses_cuda.load(std::memory_order_relaxed) != 0 ? Level::kWarn : Level::kInfo;
+}
+
 // The answer to Hello with its descriptors: {page, doorbell, wake}. False: refused or broken.
 bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   wire::FrameHeader header{};
@@ -98,10 +103,7 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   if (header.kind == wire::kRefused && header.length < 1024) {
     char text[1024] = {};
     if (receive_all(fd, text, header.length)) {
-      // A program that only asks NVML has nothing to lose, and its user nothing to know.
-      const bool uses_cuda = process().uses_cuda.load(std::memory_order_relaxed) != 0;
-      log_line(uses_cuda ? Level::kWarn : Level::kInfo,
-               "the monitor refused this process: %s; it runs unmanaged", text);
+      log_line(refusal_level(), "the monitor refused this process: %s; it runs unmanaged", text);
       g_state.refused.store(true, std::memory_order_relaxed);
     }
     return false;
@@ -131,8 +133,22 @@ void close_all(int (&fds)[kFds]) {
   }
 }
 
+// Whether the variables fit into the card; says which does not.
+bool card_fits() {
+  static Once said;
+  JobCard card{};
+  const TooLong found = read_card(card);
+  if (found.name == nullptr) return true;
+  log_once(said, refusal_level(),
+           "%s has more than %zu characters: this process runs unmanaged; use a shorter value",
+           found.name, found.most);
+  g_state.refused.store(true, std::memory_order_relaxed);
+  return false;
+}
+
 // pre: `lock` is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
+  if ((flags & wire::kRejoin) == 0 && !card_fits()) return false;
   const int fd = connect_monitor();
   if (fd < 0) return false;
   wire::Hello hello{};
@@ -251,8 +267,8 @@ bool join() {
   JobCard card{};
   read_card(card);
   // `switchyard run` has told it already.
-  if (card.job[0] == '\0') say_unknown_variable();
-  say_mistyped_log();
+  if (card.job[0] == '\0') say_unknown_variables();
+  say_wrong_log();
   if (joined || card.job[0] != '\0') service::start();
   return joined;
 }

@@ -24,10 +24,13 @@ bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
   return value == 2;
 }
 
+// False: it does not fit.
 template <size_t kCapacity>
-void read_knob(char (&field)[kCapacity], const char* name, const char* fallback) {
+bool read_knob(char (&field)[kCapacity], const char* name, const char* fallback) {
   const char* text = ::getenv(name);
-  ::snprintf(field, kCapacity, "%s", text != nullptr && text[0] != '\0' ? text : fallback);
+  const int length =
+      ::snprintf(field, kCapacity, "%s", text != nullptr && text[0] != '\0' ? text : fallback);
+  return length >= 0 && static_cast<size_t>(length) < kCapacity;
 }
 
 }  // namespace
@@ -47,11 +50,15 @@ bool swap_digest() {
   return flag(cached, "SWITCHYARD_SWAP_DIGEST", true);
 }
 
-void read_card(JobCard& card) {
+TooLong read_card(JobCard& card) {
+  TooLong found;
 #define SWITCHYARD_READ(field, env, capacity, fallback, ...) \
-  read_knob(card.field, "SWITCHYARD_" env, fallback);
+  if (!read_knob(card.field, "SWITCHYARD_" env, fallback)) { \
+    found = {"SWITCHYARD_" env, (capacity)-1};               \
+  }
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
+  return found;
 }
 
 bool list_promises(char (&out)[256]) {
@@ -72,24 +79,28 @@ bool list_promises(char (&out)[256]) {
   return out[0] != '\0';
 }
 
-void say_unknown_variable() {
+void say_unknown_variables() {
   static Once said;
-  const char* unknown = unknown_variable(environ);
-  if (unknown == nullptr) return;
+  char names[512];
+  if (!list_unknown_variables(environ, names)) return;
   log_once(said, Level::kWarn,
-           "the variable %.*s means nothing to Switchyard and is ignored: see `switchyard run "
-           "--help`",
-           static_cast<int>(::strcspn(unknown, "=")), unknown);
+           "unknown to Switchyard, and ignored: %s; see `switchyard run --help`", names);
 }
 
-void say_mistyped_log() {
+void say_wrong_log() {
   static Once said;
-  const char* mistyped = mistyped_level();
-  if (mistyped == nullptr) return;
-  log_once(said, Level::kWarn,
-           "SWITCHYARD_LOG cannot be '%s': expected off, error, warn, info or debug, and :FILE "
-           "behind it if wanted",
-           mistyped);
+  if (const char* mistyped = mistyped_level()) {
+    log_once(said, Level::kWarn,
+             "SWITCHYARD_LOG cannot be '%s': expected off, error, warn, info or debug, and :FILE "
+             "behind it if wanted",
+             mistyped);
+  }
+  // Also to who asked for errors alone: they go elsewhere now.
+  if (const Unopened log = unopened_log(); log.path != nullptr) {
+    log_once(said, Level::kError,
+             "the log %s cannot be opened (%s), so warnings go to stderr: change SWITCHYARD_LOG",
+             log.path, ::strerror(log.error));
+  }
 }
 
 }  // namespace switchyard::shim

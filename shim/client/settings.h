@@ -3,6 +3,8 @@
 // Threading: any thread; the environment is read once. Never called on a launch path.
 #pragma once
 
+#include <cstddef>
+
 #include "switchyard/card.h"
 
 namespace switchyard::shim {
@@ -16,16 +18,21 @@ bool required();
 // SWITCHYARD_SWAP_DIGEST=0: swappable memory is copied whenever it leaves, changed or not.
 bool swap_digest();
 
-// The knobs from SWITCHYARD_*, their defaults where unset. Texts that don't fit are cut, and the
-// monitor then refuses them by name.
-void read_card(JobCard& card);
+// A SWITCHYARD_* whose text is longer than the card holds; no name: there is none.
+struct TooLong {
+  const char* name = nullptr;
+  std::size_t most = 0;  // characters
+};
+// The knobs from SWITCHYARD_*, their defaults where unset. A text that doesn't fit is cut, which
+// makes it another one: another job, or no limit. Nobody may join with that.
+TooLong read_card(JobCard& card);
 
 // Which SWITCHYARD_* ask for something that only a monitor keeps, for a message. False: none does.
 bool list_promises(char (&out)[256]);
 
-// Logs once that a SWITCHYARD_* variable is none of ours, if there is one: it may be misspelt.
-void say_unknown_variable();
-// The same for a SWITCHYARD_LOG that names no level.
-void say_mistyped_log();
+// Logs once which SWITCHYARD_* variables are none of ours, if there are any: misspelt ones.
+void say_unknown_variables();
+// The same for a SWITCHYARD_LOG that names no level, or a file that cannot be opened.
+void say_wrong_log();
 
 }  // namespace switchyard::shim

@@ -133,6 +133,27 @@ TEST_F(Log, TakesNoNumberThatProgramsUse) {
             0);
 }
 
+TEST_F(Log, AFileThatCannotBeOpenedSilencesNothingButWhatIsOff) {
+  const std::string nowhere = folder_ + "/no/log";
+  const auto says = [&](const std::string& level) {
+    return in_child(level + ":" + nowhere, [&] {
+      const int file = replace_stderr();
+      log_line(Level::kWarn, "what must be known");
+      const bool warned = !is_empty(file);
+      log_line(Level::kInfo, "what need not");
+      const auto size = ::lseek(file, 0, SEEK_END);
+      for (int i = 0; i < 2; ++i) log_line(Level::kError, "what must be known, once");
+      const bool failed = ::lseek(file, 0, SEEK_END) > size;
+      if (unopened_log().path != nowhere || unopened_log().error != ENOENT) return 8;
+      return (warned ? 1 : 0) + (failed ? 2 : 0);
+    });
+  };
+  EXPECT_EQ(says("debug"), 3);
+  EXPECT_EQ(says("warn"), 3);
+  EXPECT_EQ(says("error"), 2);
+  EXPECT_EQ(says("off"), 0);
+}
+
 TEST_F(Log, ChangesNoErrnoWhenItCannotBeOpened) {
   std::filesystem::create_directory(path());
   EXPECT_EQ(in_child([] {

@@ -104,6 +104,15 @@ TEST_F(BadInput, AControlCharacterInAnArgumentIsNotEchoed) {
   expect_one_line(end);
 }
 
+TEST_F(BadInput, OutputThatCannotBeWrittenEnds1AndAWatchEndsWithIt) {
+  for (const char* words :
+       {"version", "--help", "ps --json", "stats --watch", "stats --watch --json"}) {
+    const auto end = run({"sh", "-c", "exec " + built("switchyard") + " " + words + " >/dev/full"});
+    EXPECT_EQ(end.status, 1) << words;
+    EXPECT_TRUE(says(end, "cannot write to stdout (No space left on device)")) << end.err;
+  }
+}
+
 TEST_F(BadInput, WhatNeedsAMonitorEnds3WithoutOne) {
   for (const char* what : {"backend", "policy"}) {
     const auto end = cli({what});
@@ -154,6 +163,20 @@ TEST_F(BadInput, TheMonitorNamesItselfAndWhatIsWrongInOneLine) {
     EXPECT_TRUE(says(end, bad.said)) << end.err;
     expect_one_line(end);
   }
+}
+
+TEST_F(BadInput, AnOptionWithAnEmptyValueEnds2AndIsNotThatWithoutTheOption) {
+  auto daemon = monitor();
+  auto child = loop({"--name", "train"});
+  for (const Words& words :
+       {Words{"pause", "train", "--timeout", ""}, Words{"stats", "--interval", ""},
+        Words{"policy", "--minimum", ""}, Words{"policy", "--waits", ""},
+        Words{"migrate", "train", "--to", ""}, Words{"set", "train", "--memory", ""}}) {
+    const auto end = cli(words);
+    EXPECT_EQ(end.status, 2) << words[0];
+    expect_one_line(end);
+  }
+  EXPECT_NE(job_named("train")["state"], "paused");
 }
 
 TEST_F(BadInput, AQuotaOverWhatIsLeftEnds125AndNamesTheHolder) {

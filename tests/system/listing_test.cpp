@@ -173,11 +173,27 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
                           "backend", "mps", "mig", "unmanaged", "slices"}));
 }
 
+TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {
+  const auto end = cli({"doctor"}, {{"SWITCHYARD_GUARD", "what no run would accept"},
+                                    {"SWITCHYARD_LIMIT", "1%"},
+                                    {"SWITCHYARD_REQUIRE", "1"}});
+  EXPECT_NE(end.out.find("asked 4 : 1, got "), std::string::npos) << end.out << end.err;
+}
+
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {
   const auto end = cli({"doctor"}, {{"FAKECUDA_DEVICES", "0"}});
   EXPECT_EQ(end.status, 1);
   EXPECT_NE(end.out.find("FAIL  driver"), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("→"), std::string::npos);
+}
+
+TEST_F(Listing, DoctorWritesNothingIntoTheConnectionWhereItsStreamsAreClosed) {
+  auto daemon = monitor();
+  for (const char* closed : {">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const auto end =
+        run({"sh", "-c", "exec " + built("switchyard") + " doctor --no-probe " + closed});
+    EXPECT_EQ(end.status, 0) << closed << end.out << end.err;
+  }
 }
 
 TEST_F(Listing, DoctorDoesNotMeasureWhileAJobWorks) {

@@ -233,6 +233,10 @@ TEST_F(RunJob, ABadOrUnknownVariableOfABarePreloadIsSaidOnce) {
   const std::string unknown = bare("SWITCHYARD_MEMROY", "1GiB");
   EXPECT_EQ(std::count(unknown.begin(), unknown.end(), '\n'), 1) << unknown;
   EXPECT_NE(unknown.find("SWITCHYARD_MEMROY"), std::string::npos) << unknown;
+  const std::string log = bare("SWITCHYARD_LOG", "info:/proc/no/log");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_NE(log.find("/proc/no/log cannot be opened (No such file"), std::string::npos) << log;
+  EXPECT_EQ(bare("SWITCHYARD_LOG", "off:/proc/no/log"), "");
   EXPECT_EQ(bare("SWITCHYARD_MEMORY", "1GiB"), "");
   EXPECT_NE(cli({"run", "--", "true"}, {{"SWITCHYARD_MEMROY", "1GiB"}}).err.find("MEMROY"),
             std::string::npos);
@@ -257,6 +261,23 @@ TEST_F(RunJob, ABarePreloadThatRequiresAMonitorFindsTheDriverNotReady) {
   const auto end = run({loop_program(), "--count", "3"},
                        {{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_REQUIRE", "1"}});
   EXPECT_EQ(end.out, "error cuInit\n");
+}
+
+TEST_F(RunJob, AValueThatTheCardCannotHoldIsNamedAndUnderRequireThereIsNoCuda) {
+  auto daemon = monitor();
+  Changes changes{{"LD_PRELOAD", built("libswitchyard.so")}, {"SWITCHYARD_LIMIT", "1.000000%"}};
+  const auto end = run({loop_program(), "--count", "3"}, changes);
+  EXPECT_TRUE(says(end, "SWITCHYARD_LIMIT has more than 7 characters")) << end.err;
+  EXPECT_NE(end.out.find("kernels 3"), std::string::npos) << end.out;
+  changes.emplace_back("SWITCHYARD_REQUIRE", "1");
+  EXPECT_EQ(run({loop_program(), "--count", "3"}, changes).out, "error cuInit\n");
+}
+
+TEST_F(RunJob, AStreamThatIsClosedIsClosedInTheJob) {
+  const auto end =
+      run({"sh", "-c",
+           "exec " + built("switchyard") + " run -- sh -c 'test -e /proc/$$/fd/1 || exit 9' >&-"});
+  EXPECT_EQ(end.status, 9) << end.err;
 }
 
 TEST_F(RunJob, WhereSharesCannotBeEnforcedItSaysSoInOneLine) {

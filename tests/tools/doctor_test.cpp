@@ -1,5 +1,6 @@
 // What doctor concludes from what it finds.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "tools/base/child.h"
 #include "tools/doctor/checks.h"
@@ -83,6 +84,19 @@ TEST(DoctorCalls, ANewerDriverHasCallsThatPassUnseen) {
   EXPECT_NE(check.remedy.find("CUDA 13.0"), std::string::npos) << check.remedy;
 }
 
+TEST(DoctorMonitor, TheRemedyFitsWhyNoneAnswers) {
+  const std::vector<std::string> sockets = {"/run/a.sock", "/tmp/b.sock"};
+  const Check hangs = check_no_monitor({kTimedOut, "the monitor at /tmp/b.sock is slow"}, sockets);
+  EXPECT_EQ(hangs.verdict, Verdict::kFail);
+  EXPECT_NE(hangs.remedy.find("process that listens at /tmp/b.sock"), std::string::npos)
+      << hangs.remedy;
+  EXPECT_EQ(hangs.remedy.find("switchyardd"), std::string::npos) << hangs.remedy;
+  EXPECT_EQ(check_no_monitor({kNoPermission, "remove it"}, sockets).remedy, "");
+  EXPECT_EQ(check_no_monitor({kUsage, "use a shorter path"}, sockets).remedy, "");
+  const Check gone = check_no_monitor({kMonitorUnreachable, "it said: no GPU"}, sockets);
+  EXPECT_NE(gone.remedy.find("start `switchyardd` by hand"), std::string::npos) << gone.remedy;
+}
+
 TEST(DoctorListings, UntestedDriverMpsMigAndForeignProcessesAreWarnings) {
   const json plain =
       json::array({{{"index", 0}, {"driver_version", "580.1"}, {"driver_tested", true}}});
@@ -143,6 +157,13 @@ TEST(DoctorChild, StatusOutputAndErrorsComeBack) {
   EXPECT_EQ(end.status, 7);
   EXPECT_EQ(end.out, "got x\n");
   EXPECT_EQ(end.err, "bad\n");
+}
+
+TEST(DoctorChild, TheStatusComesBackWhereTheParentIgnoredSigchld) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const auto end = Child::start({"/bin/sh", "-c", "exit 7"}).finish(seconds(30));
+  EXPECT_TRUE(end.exited);
+  EXPECT_EQ(end.status, 7);
 }
 
 TEST(DoctorChild, OneThatHangsIsLeftBehindInTime) {

@@ -114,6 +114,8 @@ TEST_F(RunRequest, InsideAnotherRunTheVariablesAreTheOuterJobs) {
 TEST_F(RunRequest, APromiseIsWhatWasAskedForAndIsNotTheDefault) {
   EXPECT_TRUE(promises_of({}).empty());
   EXPECT_TRUE(promises_of({{"name", "a"}, {"priority", "normal"}, {"memory", "none"}}).empty());
+  EXPECT_TRUE(promises_of({{"limit", "100%"}, {"deadline", "0"}, {"share", "1.0"}}).empty());
+  EXPECT_TRUE(promises_of({{"oom_timeout", "5m"}, {"guard", "none"}}).empty());
   ::setenv("SWITCHYARD_LIMIT", "30%", 1);
   EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}})), "SWITCHYARD_LIMIT and --memory");
   EXPECT_EQ(origins_text(promises_of({{"memory", "1g"}, {"limit", "none"}})), "--memory");
@@ -124,6 +126,7 @@ TEST_F(RunRequest, APromiseIsWhatWasAskedForAndIsNotTheDefault) {
 TEST_F(RunRequest, InsideAnotherRunADifferingSettingIsBeyondTheOuterJob) {
   enter_job("outer-1", {{"memory", "1GiB"}, {"priority", "low"}}, "/tmp/m.sock", "/l.so", false);
   EXPECT_TRUE(beyond_outer_job({{"memory", "1GiB"}, {"name", "x"}, {"limit", "none"}}).empty());
+  EXPECT_TRUE(beyond_outer_job({{"memory", "1024m"}, {"limit", "100%"}}).empty());
   EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "2GiB"}})), "--memory");
   EXPECT_EQ(origins_text(beyond_outer_job({{"memory", "none"}})), "--memory");
   EXPECT_EQ(origins_text(beyond_outer_job({{"priority", "normal"}})), "--priority");
@@ -143,7 +146,8 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"limit", "0", "1% to 100%"},
       {"limit", "30", "1% to 100%"},
       {"limit", "101%", "1% to 100%"},
-      {"limit", "33.33333%", "1% to 100%"},
+      {"limit", "0.333333", "expected at most 7 characters"},
+      {"limit", "33.33333%", "expected at most 7 characters"},
       {"guard", "60%", "1% to 50%"},
       {"guard", "5", "1% to 50%"},
       {"share", "automatic", "or auto"},
@@ -285,6 +289,25 @@ TEST(RunProgram, MissingIs127AndNotExecutableIs126) {
   EXPECT_EQ(refuse_program("/etc")->code, kNotExecutable);
 }
 
+TEST(RunProgram, AnEmptyPartOfPathIsTheCurrentFolder) {
+  char folder[] = "/tmp/switchyard-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  std::ofstream(std::string(folder) + "/only-here") << "x";
+  ::chmod((std::string(folder) + "/only-here").c_str(), 0755);
+  const auto before = std::filesystem::current_path();
+  const std::string path = ::getenv("PATH");
+  std::filesystem::current_path(folder);
+  for (const char* with : {"", ":", "/nowhere:", ":/nowhere", "/nowhere::/nowhere"}) {
+    ::setenv("PATH", with, 1);
+    EXPECT_FALSE(refuse_program("only-here")) << with;
+  }
+  ::setenv("PATH", "/nowhere", 1);
+  EXPECT_TRUE(refuse_program("only-here"));
+  ::setenv("PATH", path.c_str(), 1);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(RunPreload, OursComesLastAndOnlyOnceAndOthersStay) {
   const std::string ours = "/opt/libswitchyard.so";
   EXPECT_EQ(preload_with("", ours), ours);
@@ -353,19 +376,36 @@ TEST(Variables, AFlagIsOnUnlessItIsEmptyOrZero) {
   EXPECT_TRUE(flag_variable(kName, true));
 }
 
+std::string unknown_among(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  char names[512] = "";
+  const bool any = list_unknown_variables(environment.data(), names);
+  EXPECT_EQ(any, names[0] != '\0');
+  return names;
+}
+
 TEST(Variables, AMisspeltOneIsFound) {
-  const char* fine[] = {"PATH=x", "SWITCHYARD_MEMORY=1g", "SWITCHYARD_LOG=", "SWITCHYARD_TEST_X=1",
-                        nullptr};
-  EXPECT_EQ(unknown_variable(fine), nullptr);
+  EXPECT_EQ(
+      unknown_among({"PATH=x", "SWITCHYARD_MEMORY=1g", "SWITCHYARD_LOG=", "SWITCHYARD_TEST_X=1"}),
+      "");
   for (const Knob& knob : knobs()) {
     const std::string text = std::string(knob.environment) + "=1";
-    const char* one[] = {text.c_str(), nullptr};
-    EXPECT_EQ(unknown_variable(one), nullptr) << text;
+    EXPECT_EQ(unknown_among({text.c_str()}), "") << text;
   }
-  const char* wrong[] = {"SWITCHYARD_MEMORY=1g", "SWITCHYARD_MEMROY=1g", nullptr};
-  EXPECT_STREQ(unknown_variable(wrong), "SWITCHYARD_MEMROY=1g");
-  const char* longer[] = {"SWITCHYARD_MEMORYS=1g", nullptr};
-  EXPECT_STREQ(unknown_variable(longer), "SWITCHYARD_MEMORYS=1g");
+  EXPECT_EQ(unknown_among({"SWITCHYARD_MEMORY=1g", "SWITCHYARD_MEMROY=1g"}), "SWITCHYARD_MEMROY");
+  EXPECT_EQ(unknown_among({"SWITCHYARD_MEMORYS=1g"}), "SWITCHYARD_MEMORYS");
+}
+
+TEST(Variables, AllMisspeltOnesAreNamedUpToEight) {
+  EXPECT_EQ(unknown_among({"SWITCHYARD_A=1", "SWITCHYARD_JOB=x", "SWITCHYARD_B"}),
+            "SWITCHYARD_A, SWITCHYARD_B");
+  const std::string eight =
+      "SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, SWITCHYARD_A, "
+      "SWITCHYARD_A, SWITCHYARD_A";
+  EXPECT_EQ(unknown_among(std::vector<const char*>(8, "SWITCHYARD_A=1")), eight);
+  EXPECT_EQ(unknown_among(std::vector<const char*>(12, "SWITCHYARD_A=1")), eight + ", ...");
+  const std::string longest = "SWITCHYARD_" + std::string(600, 'A');
+  EXPECT_EQ(unknown_among({longest.c_str(), "SWITCHYARD_B"}), longest.substr(0, 511));
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ constexpr char kExamples[] = R"(Examples:
       slices, and gates for what slices cannot do: what works on each GPU
 
 A monitor starts with SWITCHYARD_BACKEND of its environment, else with auto. Only the monitor's
-owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor, 5 not yours.)";
+owner and root may choose.
+Exit status: 0, 2 bad value, 3 no monitor, 5 not yours, 7 the monitor does not answer in time.)";
 
 // The monitor and its listings still use the earlier name, "means".
 int show(MonitorClient& monitor, bool json) {

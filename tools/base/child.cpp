@@ -54,6 +54,8 @@ Child Child::start(const std::vector<std::string>& command,
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  // Where a parent left it ignored, the kernel throws the child's status away.
+  ::signal(SIGCHLD, SIG_DFL);
   Child child;
   child.pid_ = ::fork();
   if (child.pid_ == 0) {

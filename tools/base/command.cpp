@@ -55,6 +55,13 @@ Subcommand& Subcommand::option(const char* name, const char* type, std::string& 
   return *this;
 }
 
+Subcommand& Subcommand::option(const char* name, const char* type, std::optional<std::string>& out,
+                               const std::string& meaning) {
+  // CLI11 makes none of an empty value.
+  return option(
+      name, type, [&out](const std::string& text) { out = text; }, meaning);
+}
+
 Subcommand& Subcommand::flag(const char* name, bool& out, const std::string& meaning) {
   app_.add_flag(name, out, meaning);
   return *this;

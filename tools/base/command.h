@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ class Subcommand {
   Subcommand& option(const char* name, const char* type, const Take& take,
                      const std::string& meaning);
   Subcommand& option(const char* name, const char* type, std::string& out,
+                     const std::string& meaning);
+  // One whose empty value is a mistake, and not the same as none.
+  Subcommand& option(const char* name, const char* type, std::optional<std::string>& out,
                      const std::string& meaning);
   Subcommand& flag(const char* name, bool& out, const std::string& meaning);
   // One that may have a value, as in --name=VALUE; "yes" without.

@@ -1,9 +1,24 @@
 #include "tools/base/knobs.h"
 
+#include <fmt/format.h>
+
 #include "switchyard/card.h"
 #include "switchyard/settings.h"
 
 namespace switchyard::tools {
+
+namespace {
+
+// pre: a setting that may be empty may be "none".
+template <typename Kind>
+bool same_value(std::string_view one, std::string_view other) {
+  const auto value = [](std::string_view text) {
+    return Kind::parse(text.empty() ? "none" : text);
+  };
+  return value(one) == value(other);
+}
+
+}  // namespace
 
 const std::vector<Knob>& knobs() {
   static const std::vector<Knob> kAll = {
@@ -18,7 +33,8 @@ const std::vector<Knob>& knobs() {
    .changeable = changeable_,                                                                     \
    .meaning = meaning_,                                                                           \
    .capacity = capacity_,                                                                         \
-   .valid = [](std::string_view text) { return kind::Kind::parse(text).has_value(); }},
+   .valid = [](std::string_view text) { return kind::Kind::parse(text).has_value(); },            \
+   .same = same_value<kind::Kind>},
       SWITCHYARD_KNOBS(SWITCHYARD_TOOL_KNOB)
 #undef SWITCHYARD_TOOL_KNOB
   };
@@ -33,8 +49,11 @@ const Knob& knob(std::string_view field) {
 }
 
 std::optional<Error> refuse(const Knob& knob, std::string_view origin, std::string_view text) {
-  if (knob.valid(text) && text.size() < knob.capacity) return std::nullopt;
-  return bad_value(std::string(origin), std::string(text), knob.forms);
+  const bool valid = knob.valid(text);
+  if (valid && text.size() < knob.capacity) return std::nullopt;
+  return bad_value(
+      std::string(origin), std::string(text),
+      valid ? fmt::format("at most {} characters", knob.capacity - 1) : std::string(knob.forms));
 }
 
 }  // namespace switchyard::tools

@@ -28,6 +28,7 @@ struct Knob {
   const char* meaning;      // for --help
   std::size_t capacity;     // of its text, with the terminating zero
   bool (*valid)(std::string_view);
+  bool (*same)(std::string_view, std::string_view);  // 0.25GiB and 256MiB; empty is none
 
   bool is_flag() const { return type_name == nullptr; }
   bool may_be_flag() const { return is_flag() || type_name[0] == '['; }

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "switchyard/printable.h"
 #include "switchyard/status.h"
@@ -15,6 +18,18 @@ void complain(std::string_view text) {
   // One write, so that lines of several processes on one terminal stay whole.
   const std::string line = fmt::format("switchyard: {}\n", printable(text));
   std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+bool output_written() {
+  static bool said = false;
+  const bool failed = std::fflush(stdout) != 0;
+  const int error = errno;
+  if (!failed && std::ferror(stdout) == 0) return true;
+  if (!std::exchange(said, true)) {
+    complain(fmt::format("cannot write to stdout{}: the output is incomplete; write it elsewhere",
+                         failed ? fmt::format(" ({})", std::strerror(error)) : ""));
+  }
+  return false;
 }
 
 bool colours(std::FILE* stream) {
@@ -77,10 +92,7 @@ void print_listing(nlohmann::json listing, int indent) {
 
 void print_json(nlohmann::json listing) { print_listing(std::move(listing), 2); }
 
-void print_json_line(nlohmann::json listing) {
-  print_listing(std::move(listing), -1);
-  std::fflush(stdout);
-}
+void print_json_line(nlohmann::json listing) { print_listing(std::move(listing), -1); }
 
 std::string text_of(const nlohmann::json& object, const char* key, std::string fallback) {
   const auto found = object.find(key);

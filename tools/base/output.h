@@ -18,6 +18,9 @@ namespace switchyard::tools {
 // One message line on stderr: "switchyard: TEXT", without control characters.
 void complain(std::string_view text);
 
+// Flushes stdout. False: what was printed did not arrive, which is said once on stderr.
+bool output_written();
+
 // What a table of jobs says on stderr where it is empty.
 inline constexpr char kNoJobs[] = "no jobs; `switchyard run -- COMMAND` starts one";
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tools/base/child.h"
@@ -100,6 +101,23 @@ Check check_preloads(const std::string& variable, const std::string& file) {
   if (others.empty()) return {"preloads", Verdict::kOk, "no other preloaded library", ""};
   return {"preloads", Verdict::kWarn, fmt::format("other preloaded libraries: {}", others),
           "if a job misbehaves, try it without them (LD_PRELOAD, /etc/ld.so.preload)"};
+}
+
+Check check_no_monitor(const Error& error, const std::vector<std::string>& sockets) {
+  std::string remedy = "start `switchyardd` by hand to see what stops it";
+  if (error.code == kTimedOut) {
+    // The message names the socket that was tried; who reads JSON may see the remedy alone.
+    const auto named = std::find_if(sockets.begin(), sockets.end(), [&](const std::string& socket) {
+      return error.text.find(socket) != std::string::npos;
+    });
+    remedy = fmt::format(
+        "continue (`kill -CONT`) or end the process that listens at {}: see "
+        "`ss -xlp`",
+        named != sockets.end() ? *named : "that socket");
+  } else if (error.code == kNoPermission || error.code == kUsage) {
+    remedy.clear();  // the message says what to do
+  }
+  return {"monitor", Verdict::kFail, error.text, remedy};
 }
 
 Check check_driver_version(const nlohmann::json& gpus) {

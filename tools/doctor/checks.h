@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/base/driver_report.h"
+#include "tools/base/result.h"
 
 namespace switchyard::tools {
 
@@ -31,6 +32,9 @@ Check check_driver(const DriverReport& report);  // libcuda is there and sees a 
 Check check_calls(const DriverReport& report, int headers);
 Check check_preloads(const std::string& variable,  // LD_PRELOAD
                      const std::string& file);     // what /etc/ld.so.preload says
+
+// Why none of the monitors at `sockets` can be used.
+Check check_no_monitor(const Error& error, const std::vector<std::string>& sockets);
 
 // From the monitor's listings.
 Check check_driver_version(const nlohmann::json& gpus);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "tools/base/sockets.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/worker.h"
@@ -58,7 +59,7 @@ class Report {
     fmt::print("{}  {:<14}  {}\n", paint(tone, verdict), check.name, check.what);
     if (!check.remedy.empty())
       fmt::print("{:22}{}\n", "", paint(Tone::kFaint, "→ " + check.remedy));
-    std::fflush(stdout);
+    output_written();
   }
 
   int finish() {
@@ -114,8 +115,7 @@ int doctor(const Options& options) {
   if (monitor) {
     check_through_monitor(report, *monitor, !options.no_probe && driver.devices > 0);
   } else {
-    report.add({"monitor", Verdict::kFail, monitor.error().text,
-                "start `switchyardd` by hand to see what stops it"});
+    report.add(check_no_monitor(monitor.error(), candidate_sockets()));
   }
   return report.finish();
 }

@@ -7,8 +7,11 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tools/base/child.h"
+#include "tools/base/knobs.h"
 #include "tools/base/output.h"
 #include "tools/base/places.h"
 
@@ -77,10 +80,17 @@ class Pair {
  private:
   static Child start(const std::string& name, const char* weight, const std::string& uuid) {
     const std::string self = own_program();
-    return Child::start(
-        {self, "run", "--name", name, "--share", weight, "--priority", "normal", "--require", "--",
-         self, "doctor", "--worker", uuid},
-        {{"SWITCHYARD_JOB", ""}, {"SWITCHYARD_DISABLE", ""}, {"SWITCHYARD_MEMORY", ""}});
+    return Child::start({self, "run", "--name", name, "--share", weight, "--priority", "normal",
+                         "--require", "--", self, "doctor", "--worker", uuid},
+                        no_settings());
+  }
+
+  // What the caller set for jobs would be measured as well.
+  static std::vector<std::pair<std::string, std::string>> no_settings() {
+    std::vector<std::pair<std::string, std::string>> changes = {{"SWITCHYARD_DISABLE", ""},
+                                                                {"SWITCHYARD_REQUIRE", ""}};
+    for (const Knob& knob : knobs()) changes.emplace_back(knob.environment, "");
+    return changes;
   }
 
   static std::string ready(Child& worker) {

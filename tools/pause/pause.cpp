@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct Options {
   std::string target;
-  std::string timeout;
+  std::optional<std::string> timeout;
   bool release = false;
   bool contexts = false;
   bool json = false;
@@ -49,7 +50,7 @@ constexpr char kResumeExamples[] = R"(Examples:
 
 Memory that was swapped out is swapped in first. That may have to wait for room on the GPU, which
 `switchyard ps` shows. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no
-monitor, 4 no such job, 5 not yours.)";
+monitor, 4 no such job, 5 not yours, 7 the monitor does not answer in time.)";
 
 // What is known of the work that was queued before.
 const char* drained(const nlohmann::json& job) {
@@ -62,9 +63,9 @@ const char* drained(const nlohmann::json& job) {
 
 int pause(const Options& options) {
   nlohmann::json request = {{"op", "pause"}, {"target", options.target}};
-  if (!options.timeout.empty()) {
-    const auto span = parse_pause(options.timeout);
-    if (!span) return fail(bad_value("--timeout", options.timeout, kPauseForms));
+  if (options.timeout) {
+    const auto span = parse_pause(*options.timeout);
+    if (!span) return fail(bad_value("--timeout", *options.timeout, kPauseForms));
     const std::chrono::duration<double> seconds = *span;
     if (seconds.count() > 0) request["timeout_seconds"] = seconds.count();
   }
@@ -77,7 +78,7 @@ int pause(const Options& options) {
     return kOk;
   }
   const bool timed = request.contains("timeout_seconds");
-  const std::string limit = timed ? " for " + options.timeout : "";
+  const std::string limit = timed ? " for " + *options.timeout : "";
   fmt::print("{}: paused{}; {}\n", options.target, limit,
              request.contains("release") ? residency_text(*reply) : drained(*reply));
   if (truth_of(*reply, "pause_best_effort")) {

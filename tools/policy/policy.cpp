@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
@@ -12,8 +13,8 @@ namespace {
 
 struct Options {
   std::string wanted;
-  std::string minimum;
-  std::string waits;
+  std::optional<std::string> minimum;
+  std::optional<std::string> waits;
   bool json = false;
 };
 
@@ -34,7 +35,7 @@ constexpr char kExamples[] = R"(Examples:
 
 The choice takes effect at once, on every GPU of the monitor. --limit and `pause` hold under each
 policy. Only the monitor's owner and root may choose. Exit status: 0, 2 bad value, 3 no monitor,
-5 not yours.)";
+5 not yours, 7 the monitor does not answer in time.)";
 
 int policy(const Options& options) {
   nlohmann::json request = {{"op", "policy"}};
@@ -44,17 +45,17 @@ int policy(const Options& options) {
     }
     request["policy"] = options.wanted;
   }
-  if (!options.minimum.empty()) {
-    if (!parse_minimum(options.minimum)) {
-      return fail(bad_value("--minimum", options.minimum, kMinimumForms));
+  if (options.minimum) {
+    if (!parse_minimum(*options.minimum)) {
+      return fail(bad_value("--minimum", *options.minimum, kMinimumForms));
     }
-    request["minimum"] = options.minimum;
+    request["minimum"] = *options.minimum;
   }
-  if (!options.waits.empty()) {
-    if (!position_of(options.waits, kWaitsNames)) {
-      return fail(bad_value("--waits", options.waits, kWaitsForms));
+  if (options.waits) {
+    if (!position_of(*options.waits, kWaitsNames)) {
+      return fail(bad_value("--waits", *options.waits, kWaitsForms));
     }
-    request["waits"] = options.waits;
+    request["waits"] = *options.waits;
   }
   auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());

@@ -41,8 +41,9 @@ of SWAPPABLE that is on the device. IPC-imported memory is charged to the job th
 IN are the bytes copied to the host and back; TIMES is how often the job was swapped out. SKIPPED
 was not copied, because it was unchanged since the last swap or all zero.
 
-Without a monitor there are no jobs, and the table is empty. Exit status: 0, or 3 when a monitor's
-socket is there and nothing answers.)";
+Without a monitor there are no jobs, and the table is empty.
+Exit status: 0, 2 a socket path that is too long, 3 a monitor's socket is there and nothing listens,
+5 that monitor is not to be trusted, 7 it does not answer in time.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
 namespace switchyard::tools {
 namespace {
@@ -31,10 +31,13 @@ std::optional<Error> refuse_program(const std::string& name) {
     best = look(name);
   } else if (!name.empty()) {
     const char* told = std::getenv("PATH");
-    std::istringstream path(told != nullptr ? told : "/bin:/usr/bin");
-    for (std::string folder; best != Found::kExecutable && std::getline(path, folder, ':');) {
-      const Found here = look((folder.empty() ? "." : folder) + "/" + name);
-      if (here > best) best = here;
+    const std::string path = told != nullptr ? told : "/bin:/usr/bin";
+    // An empty part is the current folder, also behind the last colon.
+    for (std::size_t at = 0; best != Found::kExecutable && at <= path.size();) {
+      const std::size_t end = std::min(path.find(':', at), path.size());
+      const std::string folder = path.substr(at, end - at);
+      best = std::max(best, look((folder.empty() ? "." : folder) + "/" + name));
+      at = end + 1;
     }
   }
   switch (best) {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "switchyard/settings.h"
 #include "tools/base/knobs.h"
 
 namespace switchyard::tools {
@@ -52,7 +51,7 @@ std::vector<Promise> promises_of(const Card& options) {
       promise.origin = knob.environment;
       promise.text = variable;
     }
-    if (promise.text != knob.fallback && !is_none(promise.text)) out.push_back(promise);
+    if (!knob.same(promise.text, knob.fallback)) out.push_back(promise);
   }
   return out;
 }
@@ -73,8 +72,7 @@ std::vector<Promise> beyond_outer_job(const Card& options) {
     if (field == "name") continue;
     const char* variable = std::getenv(row.environment);
     const std::string outer = variable != nullptr ? variable : row.fallback;
-    const bool same = text == outer || (is_none(text) && outer.empty());
-    if (!same) out.push_back({field, row.option, text});
+    if (!row.same(text, outer)) out.push_back({field, row.option, text});
   }
   return out;
 }

@@ -214,14 +214,11 @@ int join_outer_job(const Options& options, const std::vector<std::string>& comma
   return become(command);
 }
 
-void warn_of_unknown_variable() {
-  const char* unknown = unknown_variable(environ);
-  if (unknown == nullptr) return;
-  const std::string_view text(unknown);
+void warn_of_unknown_variables() {
+  char names[512];
+  if (!list_unknown_variables(environ, names)) return;
   complain(
-      fmt::format("the variable {} is unknown to Switchyard and is ignored; "
-                  "see `switchyard run --help`",
-                  text.substr(0, text.find('='))));
+      fmt::format("unknown to Switchyard, and ignored: {}; see `switchyard run --help`", names));
 }
 
 int run(const Options& options, const std::vector<std::string>& command) {
@@ -248,7 +245,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
     if (auto refused = show_gpus(*options.gpus, options.best_effort || off)) return fail(*refused);
   }
   if (auto refused = refuse_program(command[0])) return fail(*refused);
-  warn_of_unknown_variable();
+  warn_of_unknown_variables();
   if (off) {
     checked.promises.clear();
     return start_unmanaged(checked, "SWITCHYARD_DISABLE is set", command);

@@ -30,7 +30,7 @@ constexpr char kExamples[] = R"(Examples:
 NAME is a job's name or id as `switchyard ps` shows it. Changes take effect at once; no job is
 restarted. A quota below the job's present use refuses new allocations only. Exit status: 0, 2 bad
 value or nothing to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: not enough memory is
-unreserved.)";
+unreserved, 7 the monitor does not answer in time.)";
 
 // "limit none → 30%, share 1 → 4". A monitor of an older version does not say what was before.
 std::string changes_text(const std::map<std::string, std::string>& changes,

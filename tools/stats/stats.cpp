@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "switchyard/settings.h"
@@ -25,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string target;
-  std::string interval;
+  std::optional<std::string> interval;
   bool watch = false;
   bool json = false;
 };
@@ -61,9 +62,10 @@ others have waited for longer than 3 s is named below the table, with what it la
 does. A job with --gradient-noise has a line with its critical batch below the table, or with why
 there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
 
-Without a monitor there are no jobs, and the table is empty. Exit status: 0, 2 bad value, 4 no such
-job, or 3 when a job is named and there is no monitor, or a monitor's socket is there and nothing
-answers.)";
+Without a monitor there are no jobs, and the table is empty.
+Exit status: 0, 2 a bad value or a socket path that is too long, 3 a job is named and there is no
+monitor, or a monitor's socket is there and nothing listens, 4 no such job, 5 that monitor is not to
+be trusted, 7 it does not answer in time.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);
@@ -212,7 +214,7 @@ bool unknown(const Look& look) {
 Result<Look> ask_later(const Options& options, const Look& before, Clock::duration interval) {
   std::this_thread::sleep_for(interval);
   auto after = ask(options);
-  while (options.interval.empty() && !options.watch && after && unknown(*after) &&
+  while (!options.interval && !options.watch && after && unknown(*after) &&
          after->at - before.at < kPatience) {
     std::this_thread::sleep_for(kAskAgain);
     after = ask(options);
@@ -220,21 +222,24 @@ Result<Look> ask_later(const Options& options, const Look& before, Clock::durati
   return after;
 }
 
-void show(const Options& options, nlohmann::json listing) {
-  if (options.json && options.watch) return print_json_line(std::move(listing));
-  if (options.json) return print_json(std::move(listing));
-  // The upper left corner, and nothing below.
-  if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
-  print(listing);
-  std::fflush(stdout);
+// False: it could not be written, and neither can the next one.
+bool show(const Options& options, nlohmann::json listing) {
+  if (options.json) {
+    (options.watch ? print_json_line : print_json)(std::move(listing));
+  } else {
+    // The upper left corner, and nothing below.
+    if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
+    print(listing);
+  }
+  return output_written();
 }
 
 int stats(const Options& options) {
   Clock::duration interval = kInterval;
-  if (!options.interval.empty()) {
-    const auto given = parse_seconds(options.interval);
+  if (options.interval) {
+    const auto given = parse_seconds(*options.interval);
     if (!given || given->count() <= 0) {
-      return fail(bad_value("--interval", options.interval, "a time such as 1s or 500ms"));
+      return fail(bad_value("--interval", *options.interval, "a time such as 1s or 500ms"));
     }
     interval = *given;
   }
@@ -243,7 +248,9 @@ int stats(const Options& options) {
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());
-    show(options, rates(before->listing, after->listing, between(*before, *after)));
+    if (!show(options, rates(before->listing, after->listing, between(*before, *after)))) {
+      return kFailure;
+    }
     if (!options.watch) return kOk;
     before = std::move(after);
   }

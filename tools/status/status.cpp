@@ -17,7 +17,8 @@ constexpr char kExamples[] = R"(Examples:
 BACKEND says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
 both or none; the reason stands below the table. RESERVED is the sum of the quotas. UNMANAGED is the
 memory of processes without Switchyard. Without a monitor, the GPUs are listed as NVML has them.
-Exit status: 0, or 3 when a monitor's socket is there and nothing answers.)";
+Exit status: 0, 2 a socket path that is too long, 3 a monitor's socket is there and nothing listens,
+5 that monitor is not to be trusted, 7 it does not answer in time.)";
 
 void print_monitor(const nlohmann::json& monitor) {
   fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),

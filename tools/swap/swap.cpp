@@ -35,7 +35,7 @@ constexpr char kInExamples[] = R"(Examples:
 While the GPU has no room for it, the job waits and `switchyard ps` says so. Its memory comes back
 when other jobs have freed enough. The command answers when the memory is back, or after 2 s with
 the present state. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 not started with
---swappable.)";
+--swappable, 7 the monitor does not answer in time.)";
 
 int ask(const Options& options, const char* op) {
   auto reply = MonitorClient::ask_any({{"op", op}, {"target", options.target}},

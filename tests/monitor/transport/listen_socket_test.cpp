@@ -260,6 +260,8 @@ TEST(Options, NonsenseIsAUsageError) {
                                                      {"--idle-exit", "soon"},
                                                      {"--wait-for-gpu", "soon"},
                                                      {"--system", "--socket", "/x/y"},
+                                                     {"--socket", "a/relative/path"},
+                                                     {"--socket", "/" + std::string(107, 'x')},
                                                      {"--log", "loud"},
                                                      {"--allow-high", "root"},
                                                      {"--no-such-option"}};
@@ -268,6 +270,29 @@ TEST(Options, NonsenseIsAUsageError) {
     EXPECT_FALSE(options_of(words, exit_code)) << words[0];
     EXPECT_EQ(exit_code, kUsage) << words[0];
   }
+}
+
+TEST(Options, ASocketThatCannotBeIsNamedByWhoSaidIt) {
+  const auto said = [](const char* variable, const std::string& value) {
+    ::setenv(variable, value.c_str(), 1);
+    testing::internal::CaptureStderr();
+    int exit_code = -1;
+    EXPECT_FALSE(options_of({}, exit_code));
+    EXPECT_EQ(exit_code, kUsage);
+    ::unsetenv(variable);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said("SWITCHYARD_SOCKET", "m.sock")
+                .find("'m.sock' for SWITCHYARD_SOCKET: expected an "
+                      "absolute path of at most 107 bytes"),
+            std::string::npos);
+  if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root has a socket of its own";
+  const std::string runtime = "/" + std::string(99, 'x');
+  const std::string text = said("XDG_RUNTIME_DIR", runtime);
+  EXPECT_NE(text.find(runtime + "/switchyard/monitor.sock' for the socket in XDG_RUNTIME_DIR"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(::seteuid(::getuid()), 0);
 }
 
 TEST(Options, HelpAndVersionEndWell) {

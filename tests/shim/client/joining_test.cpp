@@ -134,6 +134,23 @@ TEST_F(Joining, AWelcomeThatMakesNoSenseIsNotBelieved) {
   }
 }
 
+// Cut, the one would be another job's id and the other no limit.
+TEST_F(Joining, AValueThatTheCardCannotHoldIsNotCut) {
+  if (!fresh()) return;
+  monitor();
+  for (const auto& [name, text] : {std::pair("SWITCHYARD_JOB", std::string(64, 'a')),
+                                   std::pair("SWITCHYARD_LIMIT", std::string("1.00000%"))}) {
+    ::setenv(name, text.c_str(), 1);
+    EXPECT_FALSE(join()) << name;
+    EXPECT_FALSE(observe()) << name;
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(current().welcomed(), 0);
+  ::setenv("SWITCHYARD_JOB", std::string(63, 'a').c_str(), 1);
+  join_it();
+  EXPECT_EQ(current().hello().card.job, std::string(63, 'a'));
+}
+
 TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   monitor();
   join_it();
