@@ -249,6 +249,15 @@ TEST_P(FailingSwap, LosesNothing) {
   expect_nothing_lost();
 }
 
+// On a full GPU one may follow the other: the second must not make the first one look mended.
+TEST_F(Swap, TwoFailuresInOneMoveLoseNothing) {
+  const std::string bytes = std::to_string(6 * kMiB);
+  begin_with({bytes, bytes, bytes, bytes}, 24 * kMiB,
+             {{"FAKECUDA_FAIL", "cuMemcpyHtoDAsync_v2:2=2,cuMemSetAccess:7=2"},
+              {"FAKECUDA_FAILED", in_folder("failed")}});
+  expect_nothing_lost();
+}
+
 INSTANTIATE_TEST_SUITE_P(Driver, FailingSwap, ::testing::ValuesIn(kSwapFailures), name_of);
 
 }  // namespace

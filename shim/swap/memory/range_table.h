@@ -42,6 +42,7 @@ struct Chunk {
   digest::Digest digest = {};               // of the copy; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool contents_pending = false;            // on the device, but its contents aren't yet
+  bool contents_queued = false;             // of these: this move has queued their copy
   int descriptor = 0;  // kept of memory that another process made (memory_fd.h); 0: it is our own
   // Memory that is mapped at its place already while it is away, for when its contents may come
   // (handover.h). Nobody's until then; 0: none.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "shim/clock.h"
 #include "shim/swap/host/pinned_pool.h"
@@ -110,17 +111,20 @@ class SwapIn {
 
   CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
 
+  // What a failure of the driver's means for contents holds, whatever comes after it.
   void stop(CUresult failure) {
+    if (moved_.stop == Stop::kDriver) return;
     moved_.result = failure;
     moved_.stop = stop_of(failure);
   }
 
   // After a failure of the driver's nothing more is copied.
-  void begin_to_fill(const Chunk& chunk, CUdeviceptr address) {
+  void begin_to_fill(Chunk& chunk, CUdeviceptr address) {
     if (moved_.stop == Stop::kDriver) return;
     const Spending spending(moved_.pinned_ns);  // to begin a copy takes no time beside that
     const CUresult filled = fill(chunk, address, stream_.stream());
-    if (filled == CUDA_SUCCESS) return;
+    chunk.contents_queued = filled == CUDA_SUCCESS;
+    if (chunk.contents_queued) return;
     moved_.stop = Stop::kDriver;
     moved_.result = filled;
   }
@@ -130,6 +134,7 @@ class SwapIn {
     resident_(lane_, signed_bytes(chunk));
     handover::accept(lane_, next);
     chunk.contents_pending = true;
+    chunk.contents_queued = false;
     moved_.taken += chunk.bytes;
     begin_to_fill(chunk, next.address);
   }
@@ -172,6 +177,7 @@ class SwapIn {
       const Brought& brought = run_[i];
       Chunk& chunk = *brought.chunk;
       chunk.contents_pending = true;
+      chunk.contents_queued = false;
       if (permitted == CUDA_SUCCESS) {
         ready_[ready_count_++] = brought;
       } else if (brought.came && send_away(chunk, brought.address)) {
@@ -255,7 +261,8 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
   const bool copied = moved.stop != Stop::kDriver;  // short of room, what was copied is right
   each_chunk(lane, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
     if (!chunk.contents_pending) return;
-    if (copied && arrived == CUDA_SUCCESS) {
+    // One that is here since an earlier move may not have been reached by this one.
+    if (std::exchange(chunk.contents_queued, false) && copied && arrived == CUDA_SUCCESS) {
       arrive(chunk, moved);
     } else if (send_away(chunk, address)) {
       chunk.contents_pending = false;
