@@ -11,10 +11,12 @@ namespace {
 // The accepted work is done before: only a call that waits for another process takes longer.
 constexpr unsigned kLockMs = 5'000;
 
-CUprocessState state() {
-  CUprocessState now = CU_PROCESS_STATE_FAILED;
+// The driver's word. Where it doesn't answer, what follows from the last step's: a process that is
+// away must not be taken for one that is lost.
+CUprocessState state(CUprocessState otherwise) {
+  CUprocessState now = otherwise;
   const CUresult result = driver().cuCheckpointProcessGetState(::getpid(), &now);
-  return result == CUDA_SUCCESS ? now : CU_PROCESS_STATE_FAILED;
+  return result == CUDA_SUCCESS ? now : otherwise;
 }
 
 // `spent` grows by what the step takes.
@@ -102,28 +104,34 @@ bool has_calls() {
 Outcome take_steps() {
   Spent spent;
   const CUresult locked = timed(spent.lock_ns, lock);
-  if (locked != CUDA_SUCCESS) return {.result = locked, .state = state(), .spent = spent};
+  if (locked != CUDA_SUCCESS) {
+    return {.result = locked, .state = state(CU_PROCESS_STATE_RUNNING), .spent = spent};
+  }
   const CUresult taken = timed(spent.checkpoint_ns, checkpoint);
   const bool away = taken == CUDA_SUCCESS;
   return {.result = taken,
-          .state = away ? CU_PROCESS_STATE_CHECKPOINTED : bring_steps().state,
+          .state =
+              away ? CU_PROCESS_STATE_CHECKPOINTED : bring_steps({}, CU_PROCESS_STATE_LOCKED).state,
           .spent = spent};
 }
 
-Outcome bring_steps(const Pairs& pairs) {
-  Outcome out{.state = state()};
+Outcome bring_steps(const Pairs& pairs, CUprocessState from) {
+  Outcome out{.state = state(from)};
+  const auto after = [&out](CUresult step, CUprocessState reached) {
+    out.state = state(step == CUDA_SUCCESS ? reached : out.state);
+    return step;
+  };
   if (out.state == CU_PROCESS_STATE_CHECKPOINTED && pairs.count != 0) {
-    out.refused = timed(out.spent.restore_ns, [&] { return restore(pairs); });
-    out.state = state();
+    const CUresult step = timed(out.spent.restore_ns, [&] { return restore(pairs); });
+    out.refused = after(step, CU_PROCESS_STATE_LOCKED);
     out.moved = out.refused == CUDA_SUCCESS;
   }
   if (out.state == CU_PROCESS_STATE_CHECKPOINTED) {
-    out.result = timed(out.spent.restore_ns, [] { return restore({}); });
-    out.state = state();
+    const CUresult step = timed(out.spent.restore_ns, [] { return restore({}); });
+    out.result = after(step, CU_PROCESS_STATE_LOCKED);
   }
   if (out.state == CU_PROCESS_STATE_LOCKED) {
-    out.result = timed(out.spent.unlock_ns, unlock);
-    out.state = state();
+    out.result = after(timed(out.spent.unlock_ns, unlock), CU_PROCESS_STATE_RUNNING);
   }
   return out;
 }

@@ -47,6 +47,7 @@ Pairs pairs_of(const abi::Page& page, unsigned lane);
 bool has_calls();
 bool has_pairs();
 Outcome take_steps();
-Outcome bring_steps(const Pairs& pairs = {});
+// `from`: where the process is, as far as we know; the driver's word counts.
+Outcome bring_steps(const Pairs& pairs, CUprocessState from = CU_PROCESS_STATE_CHECKPOINTED);
 
 }  // namespace switchyard::shim::checkpoint

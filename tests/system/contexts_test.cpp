@@ -142,6 +142,20 @@ TEST_F(Contexts, ACommandKilledOnItsWayChangesNothing) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+// Where the process is, is asked when it comes back, when it is restored, and when it is unlocked.
+TEST_F(Contexts, AQuestionThatTheDriverDoesNotAnswerLosesNothing) {
+  const Child owner = monitor();
+  for (const char* which : {"1", "2", "3"}) {
+    const std::string failure = std::string("cuCheckpointProcessGetState:") + which + "=999";
+    begin({}, 40, {{"FAKECUDA_FAIL", failure}});
+    ASSERT_EQ(cli(away()).status, 0);
+    ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+    EXPECT_EQ(ask("check"), "right") << failure;
+    child_.reset();
+    EXPECT_TRUE(eventually([&] { return job_named("lender").is_null(); }));
+  }
+}
+
 TEST_F(Contexts, APauseWithContextsOutlivesTheMonitor) {
   std::optional<Child> owner(monitor());
   begin();
