@@ -238,11 +238,16 @@ void Migrations::exchange(Client& client, std::size_t a, std::size_t b, Time now
   slices_.moved(client, now);
 }
 
+std::vector<Uuid> Migrations::uuids() const {
+  std::vector<Uuid> out;
+  for (const auto& gpu : gpus_.all()) out.push_back(gpu.info.uuid);
+  return out;
+}
+
 void Migrations::land(Job& job, Time now) {
   const Migration& move = job.migration;
   spdlog::info("job '{}' has nothing on GPU {} any more", job.name, gpus_[move.start()].info.index);
-  std::vector<Uuid> machine;
-  for (const auto& gpu : gpus_.all()) machine.push_back(gpu.info.uuid);
+  const std::vector<Uuid> machine = uuids();
   std::set<Client*> moving;
   for_contexts(registry_, job, [&](Client& client, unsigned lane, const Client::Lane& state) {
     client.page->write_place(lane, machine, move.goal());
@@ -283,6 +288,11 @@ void Migrations::arrive(Job& job, Time now) {
   }
   for_lanes(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
     if (client.exchanges) settle(client, now);
+  });
+  // Where each is now is where its next checkpoint brings it back, also after a move that failed.
+  const std::vector<Uuid> machine = uuids();
+  for_contexts(registry_, job, [&](Client& client, unsigned lane, const Client::Lane& state) {
+    if (!client.exchanges) client.page->write_place(lane, machine, state.gpu);
   });
   if (!move.state.back) {
     rename(job.named, move.from, move.to);

@@ -52,6 +52,7 @@ class Migrations {
   void act(Job& job, migration::Action action, Time now);
   void prepare(Job& job);
   void leave(Job& job, Time now);
+  std::vector<Uuid> uuids() const;
   void land(Job& job, Time now);
   void arrive(Job& job, Time now);
   void end(Job& job, Time now);

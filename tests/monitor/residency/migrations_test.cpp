@@ -79,6 +79,7 @@ TEST(Migrations, WhatTheDriverRefusesIsWhereItWas) {
   EXPECT_NE(out["error"].get<std::string>().find("CUDA error 1)"), std::string::npos) << out;
   EXPECT_EQ(rig.where(), "0");
   EXPECT_EQ(rig.held(1), 0u);
+  EXPECT_EQ(a.lane().shall_be_on.load(), 1u) << "its next checkpoint brings it back here";
 }
 
 TEST(Migrations, WhatDoesNotLeaveIsWhereItWas) {
@@ -93,7 +94,7 @@ TEST(Migrations, WhatDoesNotLeaveIsWhereItWas) {
   rig.come({&a}, 0);
   const json out = rig.answer();
   EXPECT_NE(out.dump().find("CUDA error 801"), std::string::npos) << out;
-  EXPECT_EQ(a.lane().shall_be_on, 0u) << "it was told nothing";
+  EXPECT_EQ(a.lane().shall_be_on, 1u) << "its next checkpoint brings it back here";
   EXPECT_EQ(rig.held(1), 0u);
 }
 
