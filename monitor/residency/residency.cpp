@@ -248,7 +248,10 @@ residency::Seen Residency::see(const Job& job) const {
 
 // What one client says of its memory on one GPU.
 void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& state) {
-  const ResidencyReport said = client.page->residency(lane);
+  ResidencyReport said = client.page->residency(lane);
+  // It stores this after all that it carries over, which may have come while we read.
+  const bool numbers = said.answered == abi::kAnswersNone;
+  if (state.carried && numbers) said = client.page->residency(lane);
   // It has as long as everybody from when there is something to move, and while that moves.
   const bool moves = said.resident_bytes < state.residency.resident_bytes;
   const auto gone = [&](const ResidencyReport& report) {
@@ -273,7 +276,8 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
     act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
   };
   if (!released(job.memory->state) && crowded_out(state)) found_away();
-  if (!state.carried || said.total_bytes == 0) return;
+  // An older library knows of no numbers. Then no bytes may mean that its words are yet to come.
+  if (!state.carried || (!numbers && said.total_bytes == 0)) return;
   state.carried = false;
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.

@@ -169,6 +169,23 @@ TEST_F(Contexts, APauseWithContextsOutlivesTheMonitor) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+// What it allocated is too small to be moved by itself: it leaves with the contexts alone.
+TEST_F(Contexts, SoDoesOneOfAJobWithoutSwappableMemory) {
+  std::optional<Child> owner(monitor());
+  begin({}, 1);
+  ASSERT_EQ(cli(away()).status, 0);
+  ::kill(owner->pid(), SIGKILL);
+  owner.reset();
+  owner.emplace(monitor());
+  ASSERT_TRUE(eventually([&] {
+    const json lender = job_named("lender");
+    return !lender.is_null() && lender.value("residency", "") == "swapped";
+  }));
+  EXPECT_TRUE(nothing_is_left());
+  ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Contexts, AnIdleJobComesBackByItselfWhenTheMonitorIsKilled) {
   std::optional<Child> owner(monitor());
   begin({"--idle-release", "0.3s,contexts"});

@@ -271,7 +271,6 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   abi::Residency& to = fresh.residencies[lane];
   to.phase.store(g_state.said[lane].phase, std::memory_order_relaxed);
   to.error.store(g_state.said[lane].error, std::memory_order_relaxed);
-  to.answered.store(abi::kAnswersNone, std::memory_order_relaxed);
   copy_word(to.swap_result, from.swap_result);
   copy_word(to.moved_bytes, from.moved_bytes);
   copy_word(to.moves, from.moves);
@@ -282,14 +281,19 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(fresh.memories[lane].spared_bytes, memory.spared_bytes);
   copy_word(fresh.memories[lane].times_out, memory.times_out);
   copy_word(fresh.memories[lane].contexts, memory.contexts);
-  // Until the new monitor has made up its mind, what a person released stays away.
-  copy_word(to.limit_bytes, from.limit_bytes);
-  copy_word(to.limited, from.limited);
+  // Until the new monitor has made up its mind, what a person released stays away. What else was
+  // limited may have come back by itself meanwhile.
+  if (paused().paused) {
+    copy_word(to.limit_bytes, from.limit_bytes);
+    copy_word(to.limited, from.limited);
+  }
   copy_word(to.host_limit_bytes, from.host_limit_bytes);
   copy_word(to.park_bytes, from.park_bytes);
   copy_word(to.park_lane, from.park_lane);
   copy_word(to.park_only, from.park_only);
   write_bytes(lane, fresh);
+  // Last: by it the monitor knows that all the words before are there.
+  to.answered.store(abi::kAnswersNone, std::memory_order_release);
   fresh.lanes[lane].unpinned.store(abi::kAnswersNone, std::memory_order_relaxed);
   fresh.lanes[lane].precopies.store(1, std::memory_order_relaxed);
   fresh.lanes[lane].attention.fetch_or(abi::kSwappable, std::memory_order_relaxed);
