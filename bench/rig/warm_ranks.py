@@ -1,8 +1,8 @@
 """Warm trainings of two ranks that take turns (checks/ordered_training.py), so that what the host
 does at a time meets all of them.
 
-Two processes of one program may differ by more than what is asked; so a row may start several of
-each variant.
+Two processes of one program may differ by more than two variants do. So a row may start several
+processes of each variant.
 
 Threading: one thread.
 """

@@ -28,8 +28,8 @@ def arguments(parser):
 
 def measure(rig, mode):
     o = rig.options
-    jobs = warm_ranks.start(rig, mode, {name: VARIANTS[name] for name in o.variants.split(",")},
-                       o.processes)
+    variants = {name: VARIANTS[name] for name in o.variants.split(",")}
+    jobs = warm_ranks.start(rig, mode, variants, o.processes)
     asks = [subprocess.Popen([rig.build / "switchyard", "stats", job.name, "--watch"],
                              env=rig.environment("switchyard"), stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL)

@@ -88,7 +88,7 @@ void watch_the_greedy(Tick& tick) {
   for (const Rider& rider : tick.riders) {
     if (!rider.high) continue;
     // A launch since the last look is no sign of being busy all the time: every service has one.
-    working = working || (rider.view->numbered && works(rider) && rider.state->busy);
+    working = working || (rider.view->numbered && rider.state->busy && !rider.state->closed);
     active = active || rider.active;
   }
   // One that waits for its CPU looks busy by its numbers, and its GPU idles all the same.

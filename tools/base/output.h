@@ -18,7 +18,8 @@ namespace switchyard::tools {
 // One message line on stderr: "switchyard: TEXT", without control characters.
 void complain(std::string_view text);
 
-// Flushes stdout. False: what was printed did not arrive, which is said once on stderr.
+// Flushes stdout. False: some of what was printed did not arrive. The first time it says so on
+// stderr.
 bool output_written();
 
 // What a table of jobs says on stderr where it is empty.

@@ -112,8 +112,7 @@ EventLoop a_high_and_two_lows() {
 
 // Two processes may not be short at once.
 TEST(Policy, WhereNobodyIsShortNoShortSliceIsTold) {
-  EventLoop event_loop{
-      {{client(1, Priority::kHigh), client(2, Priority::kLow), client(3, Priority::kLow)}}, {}};
+  EventLoop event_loop = a_high_and_two_lows();
   event_loop[2].job = 2;
   const Plan plan = event_loop.work({0, 1, 2});
   EXPECT_EQ(plan.clients[1].slices, kYieldShared);
