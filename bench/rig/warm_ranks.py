@@ -25,17 +25,17 @@ def end(jobs):
         job.end(30)
 
 
-def rates(jobs, rounds, steps):
-    """Of each variant: steps per second by the median step, of each round each of its processes.
-    The host takes CPUs away at times, which makes single steps longer."""
-    out = {name: [] for name, _ in jobs}
+def measure(jobs, rounds, steps, rates):
+    """To `rates`, which are kept also where the row's limit comes first: of each variant, steps per
+    second by the median step, of each round each of its processes. The host takes CPUs away at
+    times, which makes single steps longer."""
+    rates.update({name: [] for name, _ in jobs})
     for index in range(rounds):
         turn = {}
         for place, (_, job) in list(enumerate(jobs))[::1 if index % 2 == 0 else -1]:
             turn[place] = job.ask(steps=steps, timeout=120)["usual_rate"]
         for place, (name, _) in enumerate(jobs):
-            out[name].append(turn[place])
-    return out
+            rates[name].append(turn[place])
 
 
 def ratios(rates_of, name, other):

@@ -26,7 +26,7 @@ def arguments(parser):
     parser.add_argument("--processes", type=int, default=1, help="of each variant")
 
 
-def measure(rig, mode):
+def measure(rig, mode, rates):
     o = rig.options
     variants = {name: VARIANTS[name] for name in o.variants.split(",")}
     jobs = warm_ranks.start(rig, mode, variants, o.processes)
@@ -35,7 +35,7 @@ def measure(rig, mode):
                              stdout=subprocess.DEVNULL)
             for name, job in jobs if name == "asked"]
     try:
-        return warm_ranks.rates(jobs, o.rounds, o.turn_steps)
+        warm_ranks.measure(jobs, o.rounds, o.turn_steps, rates)
     finally:
         for each in asks:
             each.terminate()
@@ -65,5 +65,5 @@ def run(rig, report: Report):
     report.keep(rates=kept)
     for mode in rig.options.modes.split(","):
         rig.say(mode)
-        kept[mode] = measure(rig, mode)
+        measure(rig, mode, kept.setdefault(mode, {}))
         judge(report, mode, kept[mode])

@@ -26,7 +26,6 @@ TITLE = "Reduce-scatters on a communicator of their own"
 FSDP = {"off": ("fsdp", False), "on": ("fsdp", True), "script": ("fsdp-two", False)}
 DDP = {"stock": ("ddp", False), "sliced": ("ddp-sliced", False), "ahead": ("ddp-ahead", False)}
 LEAST_GAIN, LEAST_OF_SCRIPT, LEAST_RATE = 0.12, 0.8, 0.99
-WARM_PROCESSES = 2  # of each
 
 
 def arguments(parser):
@@ -40,8 +39,12 @@ def arguments(parser):
     parser.add_argument("--nets", default="sockets,links", help="only these")
     parser.add_argument("--variants", help="only these, such as off,on")
     parser.add_argument("--ddp", action="store_true", help="slices and overtaking buckets of DDP")
-    parser.add_argument("--turns", type=int, default=8, help="of the warm ones, over links; 0: none")
-    parser.add_argument("--turn-steps", type=int, default=30, help="of a turn")
+    parser.add_argument("--turns", type=int, default=40, help="of the warm ones, over links; 0: none")
+    parser.add_argument("--turn-steps", type=int, default=5,
+                        help="of a turn; a host's CPUs change their pace within seconds")
+    parser.add_argument("--batch", type=int, default=4,
+                        help="of a rank of the warm ones; 4 is bound by launches, 16 by the GPU")
+    parser.add_argument("--processes", type=int, default=2, help="warm ones of each variant")
     parser.add_argument("--sockets", type=int, help="of each NCCL channel; NCCL's default is 1")
 
 
@@ -131,13 +134,14 @@ def judge_rate(rig, report):
     o = rig.options
     rig.say("links: warm")
     variants = {"off": {}, "on": {"urgent_collectives": True}}
-    jobs = warm_ranks.start(rig, "fsdp4", variants, WARM_PROCESSES, "--layers", o.layers, "--width",
-                            o.width)
+    jobs = warm_ranks.start(rig, f"fsdp{o.batch}", variants, o.processes, "--layers", o.layers,
+                            "--width", o.width)
+    rates = {}
+    report.keep(warm_rates=rates)
     try:
-        rates = warm_ranks.rates(jobs, o.turns, o.turn_steps)
+        warm_ranks.measure(jobs, o.turns, o.turn_steps, rates)
     finally:
         warm_ranks.end(jobs)
-    report.keep(warm_rates=rates)
     ratios = warm_ranks.ratios(rates, "on", "off")
     for name, each in rates.items():
         report.note(f"links: steps/s, warm, {name}", f"{median(each):.2f}")
