@@ -306,7 +306,10 @@ struct alignas(64) Gate {
   Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
   Word32 ring_after;  // with kTellWaits: ring once with so many launches since the last wait; 0:
                       // for none. The highest bit is kWaitForeseen
-  std::uint8_t reserved_monitor[44];
+  // 1: a person paused it, also while `closed` is 0 because its memory leaves; 0: an older monitor
+  // may have, and says so in `closed` alone.
+  Word32 paused;
+  std::uint8_t reserved_monitor[40];
 
   // --- client → monitor ---
   alignas(64) Word32 state;  // kGate* above

@@ -213,6 +213,7 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
   abi::Word32& attention = lane(at).attention;
   store_if_other(to.spacing_us, order.spacing_us);
   store_if_other(to.pause_until_ns, order.pause_until_ns);
+  store_if_other(to.paused, order.paused ? 1u : 0u);
   store_if_other(to.ring_after, (order.ring_after & ~abi::kWaitForeseen) |
                                     (order.wait_foreseen ? abi::kWaitForeseen : 0));
   const std::uint32_t wanted =

@@ -76,6 +76,7 @@ struct GateOrder {
   bool tell_waits = false;           // they are told when they begin and end, with the two below
   bool wait_foreseen = false;        // the next may begin untold
   std::uint32_t ring_after = 0;      // launches since the last wait; 0: not for launches
+  bool paused = false;               // by a person, also while it is open for memory that leaves
   // Whether the client writes numbers, which tell if it has work on the GPU.
   bool numbered() const { return armed || watch || linger || closed != 0; }
   bool operator==(const GateOrder&) const = default;

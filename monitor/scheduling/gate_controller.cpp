@@ -8,6 +8,8 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
                    bool leaving) {
   GateOrder out;
   out.closed = means.gates ? plan.closed : plan.closed & abi::kClosedByPause;
+  // The pause outlives us, be the gate open or not.
+  out.paused = (plan.closed & abi::kClosedByPause) != 0;
   if (leaving) out.closed = 0;
   out.armed = means.gates ? plan.armed : out.closed != 0;
   out.watch = means.gates && plan.watch;

@@ -43,6 +43,25 @@ void open(unsigned lane, std::uint32_t reasons) {
   wake_held(gate.closed);
 }
 
+bool is_paused(const abi::Gate& gate) {
+  return (gate.closed.load(std::memory_order_acquire) & abi::kClosedByPause) != 0 ||
+         gate.paused.load(std::memory_order_relaxed) != 0;
+}
+
+// Launches look at `attention` alone, so it goes first.
+void close_for_pause(abi::Page& on, unsigned lane) {
+  on.lanes[lane].attention.fetch_or(abi::kGateArmed, std::memory_order_relaxed);
+  on.gates[lane].closed.fetch_or(abi::kClosedByPause, std::memory_order_release);
+}
+
+// What was accepted has to end then, before any gate.
+bool any_leaves() {
+  for (const abi::Residency& each : page().residencies) {
+    if (each.phase.load(std::memory_order_acquire) == abi::kLeaving) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 __thread unsigned t_not_held = 0;
@@ -86,23 +105,24 @@ void wake_held(abi::Word32& closed) {
 
 void open_without_monitor() {
   if (page().cut.exchange(0, std::memory_order_acq_rel) != 0) wake_held(page().cut);
+  const bool leaves = any_leaves();
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
-    const abi::Gate& gate = page().gates[lane];
+    abi::Gate& gate = page().gates[lane];
+    const bool closed = gate.closed.load(std::memory_order_relaxed) != 0;
+    const bool paused = gate.paused.load(std::memory_order_relaxed) != 0;
     const std::uint32_t attention = page().lanes[lane].attention.load(std::memory_order_relaxed);
-    if (gate.closed.load(std::memory_order_relaxed) == 0 && (attention & kMonitorsBits) == 0) {
-      continue;
-    }
+    if (!closed && !paused && (attention & kMonitorsBits) == 0) continue;
     const std::uint64_t until = gate.pause_until_ns.load(std::memory_order_relaxed);
     const bool over = until != 0 && monotonic_ns() >= until;
-    open(lane, over ? ~0u : ~abi::kClosedByPause);
+    if (over) gate.paused.store(0, std::memory_order_relaxed);
+    if (paused && !over && !leaves) close_for_pause(page(), lane);
+    open(lane, over || (paused && leaves) ? ~0u : ~abi::kClosedByPause);
   }
 }
 
 Paused paused() {
   for (const abi::Gate& gate : page().gates) {
-    if ((gate.closed.load(std::memory_order_acquire) & abi::kClosedByPause) != 0) {
-      return {true, gate.pause_until_ns.load(std::memory_order_relaxed)};
-    }
+    if (is_paused(gate)) return {true, gate.pause_until_ns.load(std::memory_order_relaxed)};
   }
   return {};
 }
@@ -110,11 +130,11 @@ Paused paused() {
 void carry_pause(const abi::Page& from, abi::Page& to) {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     const abi::Gate& old = from.gates[lane];
-    if ((old.closed.load(std::memory_order_acquire) & abi::kClosedByPause) == 0) continue;
+    if (!is_paused(old)) continue;
     to.gates[lane].pause_until_ns.store(old.pause_until_ns.load(std::memory_order_relaxed),
                                         std::memory_order_relaxed);
-    to.lanes[lane].attention.fetch_or(abi::kGateArmed, std::memory_order_relaxed);
-    to.gates[lane].closed.fetch_or(abi::kClosedByPause, std::memory_order_release);
+    to.gates[lane].paused.store(1, std::memory_order_relaxed);
+    if (old.closed.load(std::memory_order_relaxed) != 0) close_for_pause(to, lane);
   }
 }
 

@@ -42,7 +42,8 @@ void nap_on(abi::Word32& word, std::uint32_t seen, abi::Word32& sleepers, Ear& e
 // Wakes who sleeps on a gate's word.
 void wake_held(abi::Word32& closed);
 
-// There is no monitor: opens what isn't a person's pause, and pauses that are over.
+// There is no monitor: opens what isn't a person's pause, and pauses that are over. A pause's gate
+// is open while memory leaves, and closed again once that has.
 void open_without_monitor();
 
 // What a person had done, for the next monitor.

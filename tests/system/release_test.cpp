@@ -1,9 +1,12 @@
 // Lending a job's memory to others, end to end: the library, the monitor and the command line.
 #include <signal.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/system/release_scene.h"
@@ -45,6 +48,35 @@ TEST_F(Release, ASwapOutIsAnsweredHoweverLongAKernelTakes) {
   EXPECT_EQ(out.status == 0, out.err.empty()) << "else the reason: " << out.err;
   ASSERT_EQ(cli({"swap-in", "lender"}).status, 0);
   ASSERT_TRUE(residency("resident"));
+  EXPECT_EQ(ask("check"), "right");
+}
+
+TEST_F(Release, APauseOutlivesAMonitorThatDiesWhileTheMemoryLeaves) {
+  begin();
+  // It leaves for as long as this runs, and its gate is open.
+  ASSERT_EQ(ask("busy 4000000"), "did busy");
+  ASSERT_EQ(cli({"pause", "lender"}).status, 0);
+  ask("begin");
+  auto out = std::async(std::launch::async, [this] { return cli({"swap-out", "lender"}); });
+  ASSERT_TRUE(residency("moving"));
+  EXPECT_EQ(gpu().value("gate", ""), "open");
+  ::kill(monitor_pid(), SIGKILL);
+  EXPECT_NE(out.get().status, 0);
+  // Longer than it leaves, and than a silent monitor is believed in.
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  const std::string held = ask("count");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(ask("count"), held);
+  const Child second = monitor();
+  EXPECT_TRUE(eventually([this] {
+    const json found = job_named("lender");
+    return found.is_object() && found["state"] == "paused";
+  }));
+  EXPECT_EQ(ask("count"), held);
+  ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+  ASSERT_TRUE(residency("resident"));
+  EXPECT_TRUE(eventually([&] { return ask("count") != held; }));
+  EXPECT_EQ(ask("end"), "did end");
   EXPECT_EQ(ask("check"), "right");
 }
 

@@ -85,6 +85,14 @@ TEST_F(GatePage, AClosedGateIsArmedWhateverIsSaid) {
   EXPECT_EQ(shim.gate().closed, 0u);
 }
 
+TEST_F(GatePage, APauseIsToldWhateverTheGateIs) {
+  page->write_gate(0, {.paused = true});
+  EXPECT_EQ(shim.gate().closed, 0u);
+  EXPECT_EQ(shim.gate().paused, 1u);
+  page->write_gate(0, {});
+  EXPECT_EQ(shim.gate().paused, 0u);
+}
+
 TEST_F(GatePage, TheClientsOwnBitStays) {
   page->ask_to_wake(0);
   page->write_gate(0, {.closed = 1});
@@ -156,7 +164,12 @@ struct GateOrders : testing::Test {
 
 TEST_F(GateOrders, WithGatesAPlanIsTheOrder) {
   EXPECT_EQ(order_of(plan, job, with),
-            (GateOrder{abi::kClosedByTurn | abi::kClosedByPause, true, true, true, 400, 0}));
+            (GateOrder{.closed = abi::kClosedByTurn | abi::kClosedByPause,
+                       .armed = true,
+                       .watch = true,
+                       .linger = true,
+                       .spacing_us = 400,
+                       .paused = true}));
 }
 
 TEST_F(GateOrders, WithoutSlicesThereIsNothingToLingerFor) {
@@ -170,6 +183,14 @@ TEST_F(GateOrders, WithoutGatesOnlyAPauseIsLeft) {
   plan.closed = abi::kClosedByTurn;
   plan.linger = false;  // which needs numbers, with gates or without
   EXPECT_FALSE(order_of(plan, job, without).numbered());
+}
+
+TEST_F(GateOrders, WhatLeavesHasItsGateOpenAndIsStillPaused) {
+  const GateOrder order = order_of(plan, job, with, true);
+  EXPECT_EQ(order.closed, 0u);
+  EXPECT_TRUE(order.paused);
+  plan.closed = abi::kClosedByTurn;
+  EXPECT_FALSE(order_of(plan, job, with, true).paused);
 }
 
 TEST_F(GateOrders, ATimedPauseTellsItsEnd) {

@@ -105,6 +105,27 @@ TEST_F(Hold, WithoutAMonitorAPauseStays) {
   EXPECT_TRUE(paused().paused);
 }
 
+TEST_F(Hold, WithoutAMonitorAPauseIsInForceOnceItsMemoryHasLeft) {
+  gate().paused.store(1);
+  page().residencies[1].phase.store(abi::kLeaving);
+  process().joined.store(0);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), 0u) << "what was accepted has to end";
+  EXPECT_TRUE(paused().paused);
+  page().residencies[1].phase.store(abi::kAbsent);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), abi::kClosedByPause);
+  EXPECT_NE(lane().attention.load() & abi::kGateArmed, 0u);
+  page().residencies[1].phase.store(abi::kLeaving);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), 0u) << "it begins only now";
+  page().residencies[1].phase.store(abi::kResident);
+  gate().pause_until_ns.store(1);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), 0u);
+  EXPECT_FALSE(paused().paused) << "it is over";
+}
+
 TEST_F(Hold, WithoutAMonitorAPauseEndsAtItsTimeOut) {
   close(abi::kClosedByPause);
   gate().pause_until_ns.store(monotonic_ns() + 50'000'000);

@@ -200,6 +200,17 @@ TEST_F(Views, APauseIsCarriedIntoAFreshPage) {
   EXPECT_EQ(fresh.gates[0].pause_until_ns.load(), 77u);
   EXPECT_EQ(fresh.lanes[0].attention.load(), abi::kGateArmed);
   EXPECT_EQ(fresh.gates[1].closed.load(), 0u);
+  EXPECT_EQ(fresh.gates[1].paused.load(), 0u);
+}
+
+TEST_F(Views, APauseIsCarriedWhoseGateIsOpenForWhatLeaves) {
+  gate().pause_until_ns.store(77);
+  gate().paused.store(1);
+  static abi::Page fresh{};
+  carry_pause(page(), fresh);
+  EXPECT_EQ(fresh.gates[0].closed.load(), 0u);
+  EXPECT_EQ(fresh.gates[0].paused.load(), 1u);
+  EXPECT_EQ(fresh.gates[0].pause_until_ns.load(), 77u);
 }
 
 }  // namespace
