@@ -70,7 +70,10 @@ std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Ti
   if (awaits == Awaits::kIn) ready = where == ResidencyState::kResident;
   if (awaits == Awaits::kOut) {
     if (!wanted_out(job)) return not_out(job);
-    ready = where == ResidencyState::kSwapped;
+    // Or it has freed on its way all that could leave.
+    ready =
+        where == ResidencyState::kSwapped ||
+        (where == ResidencyState::kResident && job.memory->state == residency::State::kSwappedOut);
   }
   if (!ready) return std::nullopt;
   return list_alone(monitor, job, now);

@@ -20,7 +20,8 @@ constexpr Time kSettles = std::chrono::seconds(60);
 
 std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
   std::vector<std::size_t> out;
-  if (job.settled) {
+  // Where one without a quota has memory nobody follows.
+  if (job.settled && job.knobs.memory) {
     std::set_union(job.named.begin(), job.named.end(), job.used.begin(), job.used.end(),
                    std::back_inserter(out));
     return out;

@@ -34,6 +34,30 @@ TEST(Migrations, WhoSeesBothGpusLeavesItsMemoryBehindAndItCountsOnce) {
   EXPECT_EQ(rig.words().park_bytes, 0u);
 }
 
+TEST(Migrations, WhoHasMovedWaitsForRoomOnTheGpuBehindItAsWell) {
+  LeavesBehind rig;
+  rig.migrate();
+  rig.leaves_with_contexts();
+  rig.lands();
+  rig.says_kept(0, 0);
+  rig.come({&rig.a}, 1);
+  rig.pass(milliseconds(50));
+  // Its second lane's GPU is the first one now.
+  ASSERT_EQ(rig.charge(rig.a, 3 * kGiB, 1).verdict, wire::kGranted);
+  ASSERT_TRUE(rig.a.shim.allocate(3 * kGiB, 1));
+  rig.a.shim.swappable(3 * kGiB, 1);
+  rig.gpus.uses[0][rig.a.client->peer.pid] = 3 * kGiB;
+  rig.pass(milliseconds(50));
+  rig.tell("swap-out");
+  for (const unsigned lane : {0u, 1u}) rig.a.shim.be_absent(lane);
+  for (auto& gpu : rig.gpus.uses) gpu.erase(rig.a.client->peer.pid);
+  for (int i = 0; i < 3; ++i) rig.pass(seconds(1));
+  const Joined b = rig.join({.name = "b"});
+  ASSERT_TRUE(rig.allocate(b, 2 * kGiB));
+  EXPECT_EQ(rig.tell("swap-in")["residency"], "waiting");
+  EXPECT_TRUE(rig.a.shim.told_to_leave(1));
+}
+
 TEST(Migrations, WhatIsLeftBehindMakesNoWay) {
   LeavesBehind rig;
   rig.migrate();

@@ -97,6 +97,18 @@ TEST(Residency, AJobLeavesAndWhatItHadIsFree) {
   EXPECT_EQ(rig.free(), 4 * kGiB);
 }
 
+TEST(Residency, OneThatFreesOnItsWayAllThatLeavesHasLeft) {
+  Swaps rig;
+  const Joined a = rig.leaving({.name = "x"}, 3 * kGiB);
+  rig.leaves(a, kGiB);
+  EXPECT_TRUE(rig.awaited(Awaits::kOut, a).is_null());
+  a.shim.swappable(0);
+  a.lane().used_bytes = kMiB;  // too small to leave
+  rig.is_absent(a);
+  EXPECT_EQ(rig.awaited(Awaits::kOut, a)["ok"], true);
+  EXPECT_EQ(rig.job()["residency"], "resident");
+}
+
 TEST(Residency, ContextsLeaveAfterTheMemoryAndTheAnswerWaitsForThem) {
   Swaps rig;
   const Joined a = rig.with({.name = "x"}, 3 * kGiB);
