@@ -20,7 +20,7 @@ namespace {
 // How much memory the parts have. A real GPU's figures need more than the default.
 std::size_t part_bytes() {
   const char* mib = getenv("CONFORMANCE_MIB");
-  return (mib ? strtoull(mib, nullptr, 10) : 64) * kMiB;
+  return (mib ? strtoull(mib, nullptr, 10) : 16) * kMiB;
 }
 
 double now_ms() {

@@ -18,7 +18,7 @@ namespace conformance {
 struct Process {
   CUcontext context = nullptr;
   CUdeviceptr memory = 0, reserved = 0;
-  static constexpr std::size_t kBytes = 64 << 20;
+  static constexpr std::size_t kBytes = 16 << 20;
 
   int begin() {
     CHECK(101, CU(cuInit)(0) == CUDA_SUCCESS);
