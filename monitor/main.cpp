@@ -1,5 +1,4 @@
 // switchyardd: wires the rooms together and nothing else.
-#include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -21,6 +20,7 @@
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/server.h"
+#include "switchyard/standard_streams.h"
 #include "switchyard/status.h"
 
 namespace {
@@ -128,6 +128,7 @@ int serve(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  fill_closed_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);  // the terminal of the job that started us may go away
   int exit_code = kOk;

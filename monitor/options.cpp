@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <set>
@@ -51,6 +52,15 @@ bool complain(const char* option, const std::string& value, const char* forms) {
 int refuse_words(const std::string& what) {
   std::fprintf(stderr, "switchyardd: %s; see `switchyardd --help`\n", what.c_str());
   return kUsage;
+}
+
+// CLI11 makes none of an empty value: a script's variable that is not set would lift a limit.
+const CLI::Option* empty_one(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& said = option->results();
+    if (std::find(said.begin(), said.end(), "") != said.end()) return option;
+  }
+  return nullptr;
 }
 
 bool understand_users(const std::vector<std::string>& words, std::set<uid_t>& out) {
@@ -263,6 +273,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     exit_code = error.get_exit_code() == 0 ? app.exit(error) : refuse_words(error.what());
+    return std::nullopt;
+  }
+  if (const CLI::Option* empty = empty_one(app)) {
+    exit_code = refuse_words("the value of " + empty->get_name() + " is empty: leave it away");
     return std::nullopt;
   }
   Options out;

@@ -1,10 +1,9 @@
 // `switchyard`: wires the subcommands together; each has a folder of its own.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "switchyard/standard_streams.h"
 #include "switchyard/status.h"
 #include "tools/backend/backend.h"
 #include "tools/base/command.h"
@@ -79,15 +78,6 @@ int parse_and_run(std::vector<std::string> arguments) {
   }
   if (first == "run") tools::split_command(arguments, line.command);
   return line.run(std::move(arguments));
-}
-
-// The next files that are opened would have the numbers of closed standard streams, and messages
-// would go into the connection to the monitor. A job finds them closed, as they were.
-void fill_closed_streams() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    // open() takes the lowest free number.
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  }
 }
 
 }  // namespace

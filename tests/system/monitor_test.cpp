@@ -1,6 +1,7 @@
 // The monitor's life: started when needed, alone, gone with its last job, survived when killed.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -36,6 +37,18 @@ TEST_F(MonitorLife, ThePipeOfTheCallerIsNotHeldOpen) {
   const auto end = run({"sh", "-c", "echo $(" + built("switchyard") + " run -- echo hello)"});
   EXPECT_EQ(end.out, "hello\n");
   EXPECT_NE(monitor_pid(), 0);
+}
+
+TEST_F(MonitorLife, StartedWithClosedStreamsItWritesIntoNobodysConnection) {
+  auto owner = start(
+      {"/bin/sh", "-c",
+       "exec " + built("switchyardd") + " --log debug --socket " + socket() + " <&- >&- 2>&-"});
+  ASSERT_TRUE(eventually([this] { return monitor_pid() != 0; }));
+  EXPECT_EQ(cli({"run", "--", built("tests/jobs/job_loop"), "--count", "2"}).out, "kernels 2\n");
+  for (const char* stream : {"0", "1", "2"}) {
+    const std::string link = "/proc/" + std::to_string(owner.pid()) + "/fd/" + stream;
+    EXPECT_EQ(std::filesystem::read_symlink(link), "/dev/null") << stream;
+  }
 }
 
 TEST_F(MonitorLife, AfterItsEndTheNextRunStartsAnother) {

@@ -264,6 +264,12 @@ TEST(Options, NonsenseIsAUsageError) {
                                                      {"--socket", "/" + std::string(107, 'x')},
                                                      {"--log", "loud"},
                                                      {"--allow-high", "root"},
+                                                     {"--allow-high", ""},
+                                                     {"--capacity", ""},
+                                                     {"--capacity="},
+                                                     {"--host-pool", ""},
+                                                     {"--cap-memory", ""},
+                                                     {"--socket", ""},
                                                      {"--no-such-option"}};
   for (const auto& words : bad) {
     int exit_code = -1;
