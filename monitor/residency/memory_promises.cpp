@@ -20,8 +20,7 @@ constexpr Time kSettles = std::chrono::seconds(60);
 
 std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
   std::vector<std::size_t> out;
-  // Where one without a quota has memory nobody follows.
-  if (job.settled && job.knobs.memory) {
+  if (job.settled) {
     std::set_union(job.named.begin(), job.named.end(), job.used.begin(), job.used.end(),
                    std::back_inserter(out));
     return out;
@@ -48,9 +47,10 @@ bool MemoryBroker::note_use(Job& job) const {
 bool MemoryBroker::follow_use(Time now) {
   bool fewer = false;
   for (auto& [key, job] : registry_.jobs()) {
-    if (!job.knobs.memory) continue;
+    // One that has moved is settled without a quota, too.
+    if (!job.knobs.memory && !job.settled) continue;
     const bool more = note_use(job);
-    if (job.used.empty()) continue;
+    if (!job.knobs.memory || job.used.empty()) continue;
     if (job.used_since == Time{0}) job.used_since = now;
     const bool settles = !job.settled && now - job.used_since >= kSettles;
     if (!settles && !(job.settled && more)) continue;

@@ -281,9 +281,12 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   state.carried = false;
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.
-  if (said.phase == abi::kAbsent || said.detached() || released(job.memory->state)) {
-    // With a pause that outlived that monitor, which was one with release.
-    if (job.pause.on && !job.pause.decided) {
+  const bool restored =
+      job.pause.on && !job.pause.decided;  // of a pause that outlived that monitor
+  const bool leaves = restored && said.phase == abi::kLeaving;
+  if (leaves || said.phase == abi::kAbsent || said.detached() || released(job.memory->state)) {
+    // So it was one with release.
+    if (restored) {
       job.memory.take(
           {.event = Event::kWantedOut, .reasons = Reason::kPause, .contexts = said.detached()},
           now_);

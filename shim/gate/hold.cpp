@@ -130,11 +130,11 @@ Paused paused() {
 void carry_pause(const abi::Page& from, abi::Page& to) {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     const abi::Gate& old = from.gates[lane];
-    if (!is_paused(old)) continue;
+    if ((old.closed.load(std::memory_order_acquire) & abi::kClosedByPause) == 0) continue;
     to.gates[lane].pause_until_ns.store(old.pause_until_ns.load(std::memory_order_relaxed),
                                         std::memory_order_relaxed);
-    to.gates[lane].paused.store(1, std::memory_order_relaxed);
-    if (old.closed.load(std::memory_order_relaxed) != 0) close_for_pause(to, lane);
+    // `paused` is the fresh page's monitor's: one that doesn't know it would never clear it.
+    close_for_pause(to, lane);
   }
 }
 

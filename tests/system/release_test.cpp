@@ -80,6 +80,23 @@ TEST_F(Release, APauseOutlivesAMonitorThatDiesWhileTheMemoryLeaves) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+TEST_F(Release, TheNextMonitorGoesOnWithAReleasedPauseWhoseMemoryLeaves) {
+  begin();
+  ASSERT_EQ(ask("busy 4000000"), "did busy");
+  auto out = std::async(std::launch::async, [this] {
+    return cli({"pause", "--release", "lender"});
+  });
+  ASSERT_TRUE(residency("moving"));
+  ::kill(monitor_pid(), SIGKILL);
+  EXPECT_NE(out.get().status, 0);
+  const Child second = monitor();
+  EXPECT_TRUE(residency("swapped"));
+  EXPECT_EQ(job_named("lender")["state"], "paused");
+  ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+  ASSERT_TRUE(residency("resident"));
+  EXPECT_EQ(ask("check"), "right");
+}
+
 TEST_F(Release, WithoutAHostPoolEachSwapOutIsRefusedWithTheReason) {
   const Child owner = monitor({"--host-pool", "0"});
   begin();

@@ -8,6 +8,7 @@
 #include "shim/checkpoint/steps.h"
 #include "shim/client/client.h"
 #include "shim/client/process.h"
+#include "shim/client/service.h"
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
@@ -138,6 +139,8 @@ void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
     write(lane);
   }
   wake_monitor();
+  // Without one the service thread closes the gate of what is paused, once nothing leaves.
+  if (!monitored()) service::poke();
 }
 
 bool has_said(unsigned lane, std::uint32_t phase) {

@@ -707,6 +707,23 @@ TEST(Residency, AReleasedPauseOutlivesTheMonitor) {
   EXPECT_EQ(a.shim.gate().closed, 0u);
 }
 
+TEST(Residency, WhatLeftWhenTheMonitorDiedForAPauseWithReleaseGoesOnLeaving) {
+  Rejoins rig;
+  const Joined a = rig.rejoin(2 * kGiB, true);
+  a.shim.residency().phase = abi::kLeaving;
+  a.shim.residency().answered = abi::kAnswersNone;
+  rig.pass(milliseconds(250));
+  rig.pass(milliseconds(250));
+  EXPECT_TRUE(a.shim.told_to_leave());
+  EXPECT_EQ(a.shim.gate().closed, 0u) << "for what was accepted";
+  EXPECT_EQ(rig.job()["residency"], "moving");
+  rig.is_absent(a);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.job()["residency"], "swapped");
+  EXPECT_EQ(a.shim.gate().closed, abi::kClosedByPause);
+  EXPECT_EQ(rig.free(), 4 * kGiB);
+}
+
 TEST(Residency, OneThatWasOutAndFitsComesByItself) {
   Rejoins rig;
   const Joined a = rig.rejoin(2 * kGiB);

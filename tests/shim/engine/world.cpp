@@ -42,6 +42,9 @@ bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answ
 void wake_monitor() {
   if (testing::g_world != nullptr) ++testing::g_world->wakes;
 }
+void service::poke() {
+  if (testing::g_world != nullptr) ++testing::g_world->pokes;
+}
 
 }  // namespace switchyard::shim
 

@@ -38,6 +38,7 @@ struct World : FakeDriver {
   int charges = 0;    // kCharge requests
   int refreshes = 0;  // kRefresh requests
   std::atomic<int> wakes{0};
+  std::atomic<int> pokes{0};               // of the service thread
   int waits_first = 0;                     // answer kWait so often before a refusal
   wire::Lacks lacks = wire::kDeviceLacks;  // the reason of refusals
   std::function<void()> before_answer;

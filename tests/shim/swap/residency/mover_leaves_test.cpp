@@ -49,6 +49,17 @@ TEST_F(MoverLeaves, ToldToLeaveAllOfItLeavesAndWorkIsHeld) {
   EXPECT_EQ(words().moves.load(), 1u);
 }
 
+TEST_F(MoverLeaves, WithoutAMonitorTheServiceThreadHearsThatNothingLeavesAnyMore) {
+  limit(0);
+  page().gates[0].paused.store(1);
+  world_.during_wait = [&] {
+    monitor_dies();
+    world_.pokes.store(0);
+  };
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  EXPECT_GE(world_.pokes.load(), 1) << "it closes the gate of a pause";
+}
+
 TEST_F(MoverLeaves, WorkIsHeldAndItSaysSoWhileTheAcceptedWorkEnds) {
   world_.during_wait = [&] {
     EXPECT_EQ(phase(), abi::kLeaving);
