@@ -558,6 +558,12 @@ struct Page {
   std::uint8_t reserved_norms[48];
   NormOrder norm_orders[kMostCommunicators];  // monitor → client
   Norm norms[kNorms];
+
+  // --- client → monitor ---
+  Word64 collective_bytes[kMostCollectives];  // of `collectives`
+  // The kernel's number of the thread that launched the last collective, as the client's PID
+  // namespace has it; 0: none has.
+  Word32 launching_thread;
 };
 static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
                   offsetof(Page, gates) == kGatesOffset &&

@@ -37,14 +37,17 @@ json list_member(Monitor& monitor, const Member& member, Time now) {
 
 }  // namespace
 
-json list_collectives(const ClientPage& page) {
-  json kinds = json::object();
+void list_collectives(const ClientPage& page, json& listing) {
+  json& kinds = listing["collectives"] = json::object();
+  json& kind_bytes = listing["collective_bytes"] = json::object();
   const auto counts = page.collectives();
+  const auto bytes = page.collective_bytes();
   for (std::uint32_t kind = 1; kind < counts.size(); ++kind) {
     const char* key = collective_key(kind);
-    if (key != nullptr && counts[kind] != 0) kinds[key] = counts[kind];
+    if (key == nullptr || counts[kind] == 0) continue;
+    kinds[key] = counts[kind];
+    kind_bytes[key] = bytes[kind];
   }
-  return kinds;
 }
 
 std::size_t list_communicators(Monitor& monitor, const Job& job, Time now, json& listing) {

@@ -18,8 +18,8 @@ inline constexpr std::size_t kMostListedRanks = 1024;
 // About so many bytes of text each.
 inline constexpr std::size_t kRankBytes = 260;
 
-// What a process has launched, by kind.
-nlohmann::json list_collectives(const ClientPage& page);
+// Puts what a process has launched, by kind, into its listing: `collectives`, `collective_bytes`.
+void list_collectives(const ClientPage& page, nlohmann::json& listing);
 
 // Puts `communicators` and `communicators_unwatched` into the job's listing. Answers how many ranks
 // it listed.

@@ -330,10 +330,9 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   const auto communication = monitor.statistics().communication.of(monitor.registry(), job);
   for (const ClientId id : job.clients) {
     if (const Client* client = monitor.registry().client(id)) {
-      json process = {{"pid", client->peer.pid},
-                      {"name", client->process},
-                      {"observer", client->observer},
-                      {"collectives", list_collectives(*client->page)}};
+      json process = {
+          {"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}};
+      list_collectives(*client->page, process);
       process.update(list_progress(monitor, late, id, now));
       process.update(list_communication(communication, id));
       processes.push_back(std::move(process));

@@ -11,7 +11,7 @@
 namespace switchyard::monitor {
 
 // About so many bytes of text for each process, and for each rank that is waited for.
-inline constexpr std::size_t kProgressBytes = 400;
+inline constexpr std::size_t kProgressBytes = 500;
 inline constexpr std::size_t kStallBytes = 350;
 
 // Ranks of a job that are listed as waited for, at most.

@@ -248,6 +248,7 @@ ResidencyReport ClientPage::residency(unsigned at) const {
   out.swap_result = get(from.swap_result);
   out.held_threads = std::min(get(from.held_threads), kMostThreads);
   out.moves = get(from.moves);
+  out.limited = std::min(get(from.limited), abi::kContextsToo);
   out.total_bytes = get(from.total_bytes);
   out.resident_bytes = std::min(get(from.resident_bytes), out.total_bytes);
   out.host_bytes = get(from.host_bytes);
@@ -369,6 +370,18 @@ std::array<std::uint32_t, abi::kMostCollectives> ClientPage::collectives() const
     out[kind] = page().collectives[kind].load(std::memory_order_relaxed);
   }
   return out;
+}
+
+std::array<std::uint64_t, abi::kMostCollectives> ClientPage::collective_bytes() const {
+  std::array<std::uint64_t, abi::kMostCollectives> out{};
+  for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
+    out[kind] = page().collective_bytes[kind].load(std::memory_order_relaxed);
+  }
+  return out;
+}
+
+std::uint32_t ClientPage::launching_thread() const {
+  return page().launching_thread.load(std::memory_order_relaxed);
 }
 
 std::uint32_t ClientPage::unwatched_communicators() const {

@@ -96,6 +96,8 @@ struct ResidencyReport {
   std::uint64_t moved_bytes = 0;
   std::uint64_t parked_bytes = 0;  // at most total_bytes
   std::uint32_t parked_lane = 0;   // the lane, and 1, whose GPU they are on
+  // What its page says of its order: another monitor's, where it carried that over.
+  std::uint32_t limited = abi::kUnlimited;
   bool operator==(const ResidencyReport&) const = default;
 
   std::uint64_t away_bytes() const { return total_bytes - resident_bytes; }
@@ -268,6 +270,8 @@ class ClientPage {
   std::vector<CommunicatorReport> communicators() const;
   // Operations that it has launched, by kind (switchyard/collectives.h).
   std::array<std::uint32_t, abi::kMostCollectives> collectives() const;
+  std::array<std::uint64_t, abi::kMostCollectives> collective_bytes() const;
+  std::uint32_t launching_thread() const;
   // Communicators that it has besides, at most 65,535.
   std::uint32_t unwatched_communicators() const;
   CutReport cut() const;

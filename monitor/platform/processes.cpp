@@ -131,14 +131,24 @@ std::string process_name(pid_t pid) {
   return printable(name);
 }
 
-char process_state(pid_t pid) {
-  if (pid <= 0) return 0;
-  std::ifstream file(proc(pid, "stat"));
+namespace {
+
+char state_in(const std::string& path) {
+  std::ifstream file(path);
   std::string text;
   std::getline(file, text);
   // The name before it may have anything in it.
   const std::size_t end = text.rfind(')');
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '\0';
+}
+
+}  // namespace
+
+char process_state(pid_t pid) { return pid > 0 ? state_in(proc(pid, "stat")) : '\0'; }
+
+char thread_state(pid_t pid, std::uint32_t thread) {
+  if (pid <= 0) return 0;
+  return state_in(proc(pid, ("task/" + std::to_string(thread) + "/stat").c_str()));
 }
 
 std::string user_name(uid_t uid) {

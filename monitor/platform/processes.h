@@ -30,7 +30,8 @@ Fd open_process(pid_t pid, bool& dead);
 std::string process_name(pid_t pid);  // empty when unknown
 // 'R' runs, 'S' sleeps, 'D' waits for a disk, 'T' is stopped, 'Z' has ended, and what else proc(5)
 // has; 0: unknown.
-char process_state(pid_t pid);
+char process_state(pid_t pid);  // that of its first thread
+char thread_state(pid_t pid, std::uint32_t thread);
 // The number as text when it has no name, or as long as nobody here knows it. Never waits.
 std::string user_name(uid_t uid);
 std::optional<uid_t> process_owner(pid_t pid);

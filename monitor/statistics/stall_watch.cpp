@@ -35,8 +35,8 @@ std::optional<stalls::Operation> launched_as(const Client& client, const Communi
   return stalls::Operation{found->kind, found->bytes};
 }
 
-Doing doing_of_process(pid_t pid) {
-  switch (process_state(pid)) {
+Doing doing_in(char state) {
+  switch (state) {
     case 'R':
       return Doing::kRuns;
     case 'S':
@@ -65,7 +65,7 @@ stalls::Process process_of(const Registry& registry, const Job& job, const Clien
                           Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
   }
   out.hold = hold_of(registry, job, client);
-  out.stopped = !out.places.empty() && doing_of_process(out.pid) == Doing::kStopped;
+  out.stopped = !out.places.empty() && doing_in(process_state(out.pid)) == Doing::kStopped;
   return out;
 }
 
@@ -79,18 +79,23 @@ std::vector<stalls::Process> processes_of(const Registry& registry, const Job& j
 Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
   if (stall.gone) return Doing::kGone;
   if (stall.hold != Hold::kNone) return Doing::kHeld;
-  const Doing process = doing_of_process(stall.pid);
+  const Doing process = doing_in(process_state(stall.pid));
   if (process == Doing::kStopped || process == Doing::kGone) return process;
+  // Frameworks launch from several threads. Unknown: in another PID namespace it has another number.
+  Doing thread = Doing::kUnknown;
   bool launching = false;
   bool waits = false;
   for_clients(registry, job, [&](const Client& client) {
     if (client.peer.pid != stall.pid) return;
+    thread = doing_in(thread_state(stall.pid, client.page->launching_thread()));
     launching = client.page->cut().launching;
     for (const auto& [number, lane] : client.lanes) {
       waits = waits || client.page->gate(number).bursts.waiting;
     }
   });
-  return launching ? Doing::kLaunching : waits ? Doing::kWaitsForGpu : process;
+  if (launching) return Doing::kLaunching;
+  if (waits) return Doing::kWaitsForGpu;
+  return thread != Doing::kUnknown && thread != Doing::kGone ? thread : process;
 }
 
 // What another rank launched as this number, if one still has it among its last.

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/client/process.h"
@@ -35,6 +36,7 @@ struct State {
   std::uint32_t unwatched = 0;
   std::uint64_t own_ids = 0;
   std::atomic<std::uint32_t> kinds[abi::kMostCollectives] = {};
+  std::atomic<std::uint64_t> kind_bytes[abi::kMostCollectives] = {};
   std::atomic<std::uint64_t> entered{0};
   std::atomic<std::uint64_t> left{0};
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -79,6 +81,7 @@ void tell_launches(abi::Page& shown) {
 
 void tell_kind(abi::Page& shown, unsigned kind) {
   raise(shown.collectives[kind], g_state.kinds[kind].load(std::memory_order_relaxed));
+  raise(shown.collective_bytes[kind], g_state.kind_bytes[kind].load(std::memory_order_relaxed));
 }
 
 void tell_place(abi::Communicator& shown, const Truth& truth) {
@@ -236,6 +239,8 @@ std::uint64_t count(int slot, const Step& step) {
   records::note(abi::collective_record(static_cast<unsigned>(slot),
                                        static_cast<std::uint32_t>(step.last), launched),
                 step.last_bytes);
+  page().launching_thread.store(static_cast<std::uint32_t>(::syscall(SYS_gettid)),
+                                std::memory_order_relaxed);
   shown.last_kind.store(static_cast<std::uint32_t>(step.last), std::memory_order_relaxed);
   shown.last_bytes.store(step.last_bytes, std::memory_order_relaxed);
   shown.last_ns.store(monotonic_ns(), std::memory_order_relaxed);
@@ -243,6 +248,7 @@ std::uint64_t count(int slot, const Step& step) {
   for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
     if (step.kinds[kind] == 0) continue;
     g_state.kinds[kind].fetch_add(step.kinds[kind], std::memory_order_relaxed);
+    g_state.kind_bytes[kind].fetch_add(step.kind_bytes[kind], std::memory_order_relaxed);
     tell_kind(page(), kind);
   }
   return launched;
@@ -264,12 +270,16 @@ void take_back(int slot, const Step& step) {
     const std::uint32_t before =
         g_state.kinds[kind].fetch_sub(step.kinds[kind], std::memory_order_relaxed);
     page().collectives[kind].store(before - step.kinds[kind], std::memory_order_relaxed);
+    const std::uint64_t bytes =
+        g_state.kind_bytes[kind].fetch_sub(step.kind_bytes[kind], std::memory_order_relaxed);
+    page().collective_bytes[kind].store(bytes - step.kind_bytes[kind], std::memory_order_relaxed);
   }
 }
 
 void carry_over(abi::Page& fresh) {
   const Locked locked(g_state.lock);
   copy_word(fresh.unwatched, page().unwatched);
+  copy_word(fresh.launching_thread, page().launching_thread);
   tell_launches(fresh);
   for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) tell_kind(fresh, kind);
   for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {

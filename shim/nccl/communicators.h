@@ -31,6 +31,7 @@ struct Step {
   std::uint64_t last_bytes = 0;
   Collective last = Collective::kNone;
   std::uint32_t kinds[abi::kMostCollectives] = {};
+  std::uint64_t kind_bytes[abi::kMostCollectives] = {};
 
   bool empty() const { return launched == 0 && sent == 0; }
   void add(const Step& more) {
@@ -39,7 +40,10 @@ struct Step {
     bytes += more.bytes;
     last_bytes = more.last_bytes;
     last = more.last;
-    for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) kinds[kind] += more.kinds[kind];
+    for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
+      kinds[kind] += more.kinds[kind];
+      kind_bytes[kind] += more.kind_bytes[kind];
+    }
   }
 };
 

@@ -140,6 +140,7 @@ Step step_of(int slot, const Operation& operation) {
   step.bytes = step.last_bytes = bytes;
   step.last = operation.kind;
   step.kinds[static_cast<unsigned>(operation.kind)] = 1;
+  step.kind_bytes[static_cast<unsigned>(operation.kind)] = bytes;
   return step;
 }
 

@@ -248,6 +248,7 @@ TEST_F(Nccl, StatsTellRatesByKindAndWhoIsBehind) {
   const json& job = said["jobs"][0];
   EXPECT_GT(job["kinds_per_second"]["all_reduce"], 0);
   EXPECT_EQ(job["kinds_per_second"]["all_reduce"], job["collectives_per_second"]);
+  EXPECT_EQ(job["kind_bytes_per_second"]["all_reduce"], job["bytes_per_second"]);
   const json& communicator = job["communicators"][0];
   EXPECT_EQ(communicator["collectives_per_second"], job["collectives_per_second"]);
   ASSERT_EQ(communicator["behind"].size(), 1u);

@@ -22,7 +22,9 @@ json rank(int number, long launched, long bytes) {
           {"bytes", bytes}, {"point_to_point", 0}, {"last_seconds", 0.5}};
 }
 json process(int number, const json& kinds) {
-  return {{"pid", 100 + number}, {"collectives", kinds}};
+  json bytes = json::object();
+  for (const auto& [kind, count] : kinds.items()) bytes[kind] = 100 * count.get<long>();
+  return {{"pid", 100 + number}, {"collectives", kinds}, {"collective_bytes", bytes}};
 }
 json listing(const json& ranks, const json& processes) {
   return {{"jobs",
@@ -42,6 +44,7 @@ TEST(Stats, ARateIsThatOfTheBusiestRankAndProcess) {
   EXPECT_EQ(job["collectives_per_second"], 10.0);
   EXPECT_EQ(job["bytes_per_second"], 2000.0);
   EXPECT_EQ(job["kinds_per_second"], (json{{"all_reduce", 8.0}, {"broadcast", 2.0}}));
+  EXPECT_EQ(job["kind_bytes_per_second"], (json{{"all_reduce", 800.0}, {"broadcast", 200.0}}));
   const json communicator = job["communicators"][0];
   EXPECT_EQ(communicator["collectives_per_second"], 10.0);
   EXPECT_EQ(communicator["bytes_per_second"], 2000.0);

@@ -65,12 +65,13 @@ json rate_communicator(const json& before, const json& after, double seconds) {
           {"behind", std::move(behind)}};
 }
 
-// By kind, of one process.
-json rate_kinds(const json& before, const json& after, double seconds, double& all) {
+// By kind, of one process: of the object `key` that counts.
+json rate_kinds(const char* key, const json& before, const json& after, double seconds,
+                double& all) {
   json kinds = json::object();
-  const json& earlier = before.is_object() ? value_of(before, "collectives") : json();
+  const json& earlier = before.is_object() ? value_of(before, key) : json();
   all = 0;
-  for (const auto& [kind, count] : value_of(after, "collectives").items()) {
+  for (const auto& [kind, count] : value_of(after, key).items()) {
     const std::uint64_t was = earlier.is_object() ? number_of(earlier, kind.c_str()) : 0;
     const double rate =
         before.is_object() ? per_second(was, count.get<std::uint64_t>(), seconds) : 0;
@@ -90,17 +91,25 @@ json rate_job(const json& before, const json& after, double seconds) {
     bytes += communicators.back()["bytes_per_second"].get<double>();
   }
   json kinds = json::object();
+  json kind_bytes = json::object();
   double operations = 0;
   for (const json& process : list_of(after, "processes")) {
     const json& same = same_of(list_of(before, "processes"), "pid", value_of(process, "pid"));
     double all = 0;
-    json its = rate_kinds(same, process, seconds, all);
-    if (all > operations) kinds = std::move(its);
-    operations = std::max(operations, all);
+    json its = rate_kinds("collectives", same, process, seconds, all);
+    if (all <= operations) continue;
+    operations = all;
+    kinds = std::move(its);
+    double ignored = 0;
+    kind_bytes = rate_kinds("collective_bytes", same, process, seconds, ignored);
   }
-  json out = {{"job", text_of(after, "job")},         {"name", text_of(after, "name")},
-              {"collectives_per_second", operations}, {"bytes_per_second", bytes},
-              {"kinds_per_second", std::move(kinds)}, {"communicators", std::move(communicators)}};
+  json out = {{"job", text_of(after, "job")},
+              {"name", text_of(after, "name")},
+              {"collectives_per_second", operations},
+              {"bytes_per_second", bytes},
+              {"kinds_per_second", std::move(kinds)},
+              {"kind_bytes_per_second", std::move(kind_bytes)},
+              {"communicators", std::move(communicators)}};
   out.update(rate_progress(before, after, seconds));
   out.update(rate_communication(after));
   return out;

@@ -96,12 +96,17 @@ std::string behind(const nlohmann::json& communicator) {
   return text.empty() ? "-" : text;
 }
 
+// "all_reduce 120 (3.0 GiB)", of each second
 std::string kinds(const nlohmann::json& job) {
   std::string text;
   const auto found = job.find("kinds_per_second");
   if (found == job.end() || !found->is_object()) return "-";
+  const nlohmann::json& bytes = value_of(job, "kind_bytes_per_second");
   for (const auto& [kind, rate] : found->items()) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind, rate_text(rate.get<double>()));
+    if (!bytes.is_object() || !bytes.contains(kind)) continue;
+    text +=
+        fmt::format(" ({})", human_bytes(static_cast<std::uint64_t>(number(bytes, kind.c_str()))));
   }
   return text.empty() ? "-" : text;
 }

@@ -2,7 +2,14 @@
 #include "monitor/statistics/statistics.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "monitor/platform/processes.h"
 #include "tests/monitor/log_lines.h"
 #include "tests/monitor/rig.h"
 
@@ -338,6 +345,32 @@ TEST_F(Statistics, ARankThatOthersWaitForIsListedAndLogged) {
   pass(seconds(1));
   EXPECT_EQ(stalls().size(), 0u);
   EXPECT_EQ(log.count("is not waited for any more"), 1u);
+}
+
+TEST_F(Statistics, WhatALateRankDoesIsWhatItsLaunchingThreadDoes) {
+  place(first, 0);
+  place(second, 1);
+  second.client->peer.pid = ::getpid();  // whose first thread runs
+  collective(first);
+  collective(second);
+  std::atomic<std::uint32_t> thread{0};
+  std::promise<void> over;
+  std::thread sleeper([&] {
+    thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+    over.get_future().wait();
+  });
+  const auto does = [&] {
+    pass(seconds(4));
+    return stalls().empty() ? json() : stalls()[0]["does"];
+  };
+  while (thread == 0 || thread_state(::getpid(), thread) != 'S') std::this_thread::yield();
+  second.shim.page().launching_thread = thread.load();
+  collective(first);
+  EXPECT_EQ(does(), "sleeping");
+  second.shim.page().launching_thread = 0x7fffffff;
+  EXPECT_EQ(does(), "running") << "the first thread's, where that one is not to be found";
+  over.set_value();
+  sleeper.join();
 }
 
 TEST_F(Statistics, SendsOfMoreThanTwoRanksAreNotAnotherOperation) {

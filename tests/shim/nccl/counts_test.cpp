@@ -1,4 +1,7 @@
 // What counts as an operation, when, and how many bytes.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <random>
 #include <vector>
 
@@ -63,8 +66,17 @@ TEST_F(Counts, EachKindIsCountedByItself) {
   EXPECT_EQ(kind(Collective::kAllReduce), 1u);
   EXPECT_EQ(kind(Collective::kAllGather), 2u);
   EXPECT_EQ(kind(Collective::kSend), 1u);
+  const auto bytes = [](Collective which) {
+    return page().collective_bytes[static_cast<unsigned>(which)].load();
+  };
+  EXPECT_EQ(bytes(Collective::kAllReduce), 32u);
+  EXPECT_EQ(
+      bytes(Collective::kAllReduce) + bytes(Collective::kAllGather) + bytes(Collective::kSend),
+      shown(first_).bytes.load());
   reduce(first_, answering(kNcclInvalidArgument));
   EXPECT_EQ(kind(Collective::kAllReduce), 1u);
+  EXPECT_EQ(bytes(Collective::kAllReduce), 32u);
+  EXPECT_EQ(page().launching_thread.load(), static_cast<std::uint32_t>(::syscall(SYS_gettid)));
 }
 
 TEST_F(Counts, OneThatIsNotWatchedPasses) {
