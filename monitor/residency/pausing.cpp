@@ -29,6 +29,8 @@ void pause(Job& job, Time until, Releases releases, Time now) {
 void resume(Job& job, Time now) {
   const residency::Reasons ends = residency::kUntilItWorks.with(residency::Reason::kPause);
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = ends}, now);
+  // A process that is heard later shall not restore it.
+  job.pause.decided = true;
   if (job.pause.on && released(job.memory->state)) {
     job.pause.ending = true;
     job.pause.until = Time{0};

@@ -63,6 +63,8 @@ void want_out(Job& job, Time now) {
 }
 
 void want_in(Job& job, Time now) {
+  // Whatever a process that is heard later remembers of its pause.
+  job.pause.decided = true;
   job.memory.take({.event = Event::kWantedIn, .reasons = residency::kAllReasons}, now);
 }
 
@@ -281,15 +283,17 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   state.carried = false;
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.
-  const bool restored =
-      job.pause.on && !job.pause.decided;  // of a pause that outlived that monitor
-  const bool leaves = restored && said.phase == abi::kLeaving;
+  const bool restored = job.pause.on && !job.pause.decided;
+  // A pause that outlived that monitor, which was to release it: it may not have begun to leave, for
+  // to pin room in the host takes long.
+  const bool leaves = restored && said.limited != abi::kUnlimited;
   if (leaves || said.phase == abi::kAbsent || said.detached() || released(job.memory->state)) {
-    // So it was one with release.
     if (restored) {
-      job.memory.take(
-          {.event = Event::kWantedOut, .reasons = Reason::kPause, .contexts = said.detached()},
-          now_);
+      // One lane with contexts says it for all.
+      const bool contexts = said.detached() || said.limited == abi::kContextsToo ||
+                            job.memory->contexts_out.has(Reason::kPause);
+      job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kPause, .contexts = contexts},
+                      now_);
     }
     found_away();
   }
@@ -420,7 +424,6 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
     const ResidencyReport& said = state.residency;
     if (order != state.residency_order || state.told_to_leave == Time{0}) {
       state.told_to_leave = now;
-      state.carried = false;
       tell(client, lane, state, order);
     }
     if (has_left(said, state.residency_order)) return;

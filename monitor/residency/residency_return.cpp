@@ -69,7 +69,6 @@ void Residency::let_in(Job& job) {
     order.limited = order.contexts = false;
     parking::withdraw(state, order, now_);
     state.told_to_leave = Time{0};
-    state.carried = false;
     state.kept_bytes = 0;
     handovers_.returns(state.gpu, client.id);
     order.gives = order.takes = order.soon_bytes = 0;

@@ -303,9 +303,23 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
                   descriptors);
 }
 
+namespace {
+// On this page, at any time.
+bool is_ordered_to_move() {
+  for (const abi::Lane& lane : page().lanes) {
+    if (lane.shall_be_on.load(std::memory_order_relaxed) != 0) return true;
+  }
+  return false;
+}
+}  // namespace
+
 void exchange_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]) {
   const Locked locked(g_state.lock);
   exchange_known_gpus(one, other);
+  const int fd = g_state.own[kSocket].get();
+  if (fd < 0 || is_ordered_to_move()) return;
+  // Another monitor ordered it. This one came meanwhile, and was told the GPUs of before.
+  ::shutdown(fd, SHUT_RDWR);
 }
 
 void wake_monitor() {

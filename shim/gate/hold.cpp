@@ -104,8 +104,8 @@ void wake_held(abi::Word32& closed) {
 }
 
 void open_without_monitor() {
-  if (page().cut.exchange(0, std::memory_order_acq_rel) != 0) wake_held(page().cut);
   const bool leaves = any_leaves();
+  bool stands = false;
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
     abi::Gate& gate = page().gates[lane];
     const bool closed = gate.closed.load(std::memory_order_relaxed) != 0;
@@ -116,8 +116,12 @@ void open_without_monitor() {
     const bool over = until != 0 && monotonic_ns() >= until;
     if (over) gate.paused.store(0, std::memory_order_relaxed);
     if (paused && !over && !leaves) close_for_pause(page(), lane);
+    stands = stands || (!over && is_paused(gate));
     open(lane, over || (paused && leaves) ? ~0u : ~abi::kClosedByPause);
   }
+  // Last: a rank that went on before its gate is closed would wait for the others on its GPU. Those
+  // of a paused job stay at their cut.
+  if (!stands && page().cut.exchange(0, std::memory_order_acq_rel) != 0) wake_held(page().cut);
 }
 
 Paused paused() {

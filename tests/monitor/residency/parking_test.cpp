@@ -238,6 +238,38 @@ TEST(Parking, ANewMonitorCountsWhatItFinds) {
   EXPECT_EQ(rig.account(1).parked(), kGiB);
 }
 
+TEST(Parking, ANewMonitorCountsWhatItFindsOfEachProcess) {
+  Parkable rig;
+  wire::Hello hello =
+      hello_of({.job = "j", .name = "z", .swappable = "yes", .park = "peer"}, 2, wire::kRejoin);
+  hello.used_bytes[0] = kGiB;
+  hello.paused = 1;
+  // As its library does while the monitor has yet to send the page, and after that.
+  const auto carries = [&](const Joined& who) {
+    who.shim.swappable(kGiB);
+    who.shim.residency().resident_bytes = 0;
+    who.shim.residency().phase = abi::kAbsent;
+    who.shim.residency().limited = abi::kLimited;
+    who.shim.residency().park_lane = 2;
+    who.shim.residency().park_bytes = kGiB;
+    who.lane(0).parked_lane = 2;
+    who.lane(0).parked_bytes = kGiB;
+    who.shim.residency().answered = abi::kAnswersNone;
+  };
+  const Joined first = rig.join_as({rig.next_pid++, 1000}, hello);
+  carries(first);
+  rig.pass(milliseconds(50));
+  const Joined second = rig.join_as({rig.next_pid++, 1000}, hello);
+  rig.monitor.look(rig.now);
+  carries(second);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(rig.account(1).parked(), 2 * kGiB);
+  for (const Joined* each : {&first, &second}) {
+    EXPECT_EQ(each->shim.residency().park_bytes, kGiB);
+    EXPECT_EQ(each->shim.residency().park_lane, 2u);
+  }
+}
+
 TEST(Parking, OfWhatIsNotInUseNothingIsFoundParked) {
   Parkable rig;
   const Joined z = rig.join_as({rig.next_pid++, 1000},

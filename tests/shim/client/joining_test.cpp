@@ -66,6 +66,7 @@ TEST_F(Joining, WhoHasMovedSaysSoInThePageAndToTheNextMonitor) {
   std::uint8_t uuid[3][16];
   for (int gpu = 0; gpu < 3; ++gpu) ::memset(uuid[gpu], 0xA0 + gpu, sizeof(uuid[gpu]));
   page().lanes[1].places = 1;
+  page().lanes[1].shall_be_on = 3;
   exchange_gpus(uuid[1], uuid[2]);
   EXPECT_TRUE(is_uuid(current().page().lanes[0].uuid, 0xA0));
   EXPECT_TRUE(is_uuid(current().page().lanes[1].uuid, 0xA2)) << "it does not see the third GPU";
@@ -76,6 +77,7 @@ TEST_F(Joining, WhoHasMovedSaysSoInThePageAndToTheNextMonitor) {
   exchange_gpus(uuid[2], uuid[0]);
   EXPECT_TRUE(is_uuid(page().lanes[0].uuid, 0xA2));
   EXPECT_TRUE(is_uuid(page().lanes[1].uuid, 0xA0));
+  EXPECT_TRUE(current().has_client()) << "who ordered it knows";
   no_monitor();
   lose_monitor("the test ended it");
   monitor();
@@ -83,7 +85,9 @@ TEST_F(Joining, WhoHasMovedSaysSoInThePageAndToTheNextMonitor) {
   EXPECT_TRUE(is_uuid(current().hello().uuid[0], 0xA2));
   EXPECT_TRUE(is_uuid(page().lanes[1].uuid, 0xA0));
   EXPECT_EQ(page().lanes[1].places, 3U) << "it can be moved under the next monitor, too";
+  // Ordered by the one before, and done only now.
   exchange_gpus(uuid[2], uuid[0]);
+  EXPECT_TRUE(eventually([this] { return !current().has_client(); })) << "it was told the old ones";
 }
 
 TEST_F(Joining, ASecondCallJoinsOnlyOnce) {

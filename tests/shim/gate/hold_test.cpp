@@ -126,6 +126,19 @@ TEST_F(Hold, WithoutAMonitorAPauseIsInForceOnceItsMemoryHasLeft) {
   EXPECT_FALSE(paused().paused) << "it is over";
 }
 
+TEST_F(Hold, WithoutAMonitorThoseOfAPausedJobStayAtTheirCut) {
+  gate().paused.store(1);
+  page().cut.store(5);
+  process().joined.store(0);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), abi::kClosedByPause);
+  EXPECT_EQ(page().cut.load(), 5u);
+  gate().pause_until_ns.store(1);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), 0u);
+  EXPECT_EQ(page().cut.load(), 0u);
+}
+
 TEST_F(Hold, WithoutAMonitorAPauseEndsAtItsTimeOut) {
   close(abi::kClosedByPause);
   gate().pause_until_ns.store(monotonic_ns() + 50'000'000);
