@@ -43,6 +43,10 @@ TEST_F(GangHeld, PausedAndResumedTwentyTimesItComputesTheSame) {
     ASSERT_EQ(counts.size(), 2u);
     EXPECT_EQ(counts[0], counts[1]);
     if (i == 0) {
+      EXPECT_NE(said.out.find("safe for 8 min"), std::string::npos) << said.out;
+      const auto longer = cli({"pause", "gang", "--timeout", "1h"});
+      EXPECT_EQ(longer.status, 0);
+      EXPECT_NE(longer.err.find("--timeout 1h is longer"), std::string::npos) << longer.err;
       EXPECT_TRUE(stands_still());
       EXPECT_EQ(launched(), counts);
       EXPECT_EQ(job_named("gang")["state"], "paused");

@@ -7,6 +7,7 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/pause/watchdogs.h"
 #include "tools/swap/swap.h"
 
 namespace switchyard::tools {
@@ -35,8 +36,8 @@ constexpr char kPauseExamples[] = R"(Examples:
 
 NAME is a job's name or id as `switchyard ps` shows it. All its processes on all its GPUs are held,
 also those that start during the pause. Pausing a paused job sets a new time-out. Watchdogs and
-health checks (NCCL, load balancers) may consider a paused job dead after minutes:
-docs/guide/pausing.md.
+health checks (NCCL, load balancers) may consider a paused job dead after minutes. Of those that are
+known the first is named. docs/guide/pausing.md has them all.
 
 The ranks of a job that uses NCCL are stopped together, where none of them waits for another. If a
 rank does not come within 5 s, the job goes on and the message names the rank.
@@ -79,8 +80,13 @@ int pause(const Options& options) {
   }
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + *options.timeout : "";
-  fmt::print("{}: paused{}; {}\n", options.target, limit,
-             request.contains("release") ? residency_text(*reply) : drained(*reply));
+  const auto watchdog = first_watchdog(watched(*reply));
+  fmt::print("{}: paused{}; {}{}\n", options.target, limit,
+             request.contains("release") ? residency_text(*reply) : drained(*reply),
+             watchdog ? "; " + safe_text(*watchdog) : "");
+  if (watchdog && timed && request["timeout_seconds"].get<double>() > watchdog->seconds) {
+    complain(fmt::format("--timeout {} is longer than the pause is safe for", *options.timeout));
+  }
   if (truth_of(*reply, "pause_best_effort")) {
     complain(
         fmt::format("'{}' has several processes: each is held at its own next call, so their "

@@ -1,0 +1,43 @@
+// How long a paused job is safe from the watchdogs of its framework.
+//
+// Concept. A watchdog takes a job that is paused for one that hangs. Which ones a job has is told
+// by its ranks, by the names of its processes, and by the environment that these began with. What a
+// script says by itself (init_process_group's timeout) nobody sees from outside: then the default
+// counts. The figures are the defaults of PyTorch and of vLLM; docs/guide/pausing.md has them all.
+//
+// Threading: any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace switchyard::tools {
+
+struct Watchdog {
+  std::string name;
+  std::string changed_by;  // what sets another time
+  double seconds = 0;
+};
+
+// What one process has. `environment`: its variables, each NAME=VALUE.
+struct Watched {
+  bool ranks = false;     // it is a rank of NCCL beside others
+  std::string name = {};  // of the process
+  std::vector<std::string> environment = {};
+};
+
+// The one that gives up first. Nullopt: none is known.
+std::optional<Watchdog> first_watchdog(const std::vector<Watched>& processes);
+
+// The processes of a job as `ps` lists it. Environments are read for processes of the caller alone:
+// to read a stranger's may take for ever.
+std::vector<Watched> watched(const nlohmann::json& job);
+
+// "safe for 8 min, then ... may end it (...)"
+std::string safe_text(const Watchdog& watchdog);
+
+}  // namespace switchyard::tools
