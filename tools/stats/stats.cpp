@@ -101,7 +101,7 @@ std::string kinds(const nlohmann::json& job) {
   std::string text;
   const auto found = job.find("kinds_per_second");
   if (found == job.end() || !found->is_object()) return "-";
-  const nlohmann::json& bytes = value_of(job, "kind_bytes_per_second");
+  const nlohmann::json bytes = job.value("kind_bytes_per_second", nlohmann::json::object());
   for (const auto& [kind, rate] : found->items()) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind, rate_text(rate.get<double>()));
     if (!bytes.is_object() || !bytes.contains(kind)) continue;
