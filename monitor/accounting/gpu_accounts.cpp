@@ -87,9 +87,7 @@ void GpuAccounts::read_credits(std::size_t gpu) {
     if (job == nullptr || !job->knobs.swappable) continue;
     const ResidencyReport said = each.client->page->residency(each.lane);
     const std::uint64_t held = held_bytes(said, each.state->residency_order);
-    // What else it had there is away, too.
-    const std::uint64_t away = said.detached() ? holding->used() : said.away_bytes();
-    account.set_away(each.client->id, away, held - said.resident_bytes);
+    account.set_away(each.client->id, away_bytes(*holding, said), held - said.resident_bytes);
     account.set_detached(each.client->id, said.detached());
   }
 }

@@ -18,6 +18,11 @@
 
 namespace switchyard::monitor {
 
+// Of what a client holds, the bytes that are not on the GPU: while its contexts are away, all.
+inline std::uint64_t away_bytes(const Account::Holding& holding, const ResidencyReport& said) {
+  return said.detached() ? holding.used() : said.away_bytes();
+}
+
 class GpuAccounts {
  public:
   struct ForeignProcess {

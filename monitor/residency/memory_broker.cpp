@@ -158,11 +158,9 @@ void MemoryBroker::check_claims(Time now) {
       state.claimed_at = Time{0};
       sampler_.measure_if_old(state.gpu, now);
       const std::uint64_t seen = sampler_.most_of(state.gpu, *client);
-      // Of whose contexts are away nothing is seen.
       const Account::Holding* holding = account.holding(id);
-      const bool detached = state.residency.detached() && holding != nullptr;
-      const std::uint64_t its = detached ? holding->used() : state.residency.away_bytes();
-      const std::uint64_t away = out ? its : 0;
+      const std::uint64_t away =
+          out && holding != nullptr ? away_bytes(*holding, state.residency) : 0;
       account.believe(id, seen + std::min(away, ~seen));
     }
   }

@@ -304,7 +304,7 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
 }
 
 namespace {
-// On this page, at any time.
+// Whether the monitor of this page has ever ordered a move.
 bool is_ordered_to_move() {
   for (const abi::Lane& lane : page().lanes) {
     if (lane.shall_be_on.load(std::memory_order_relaxed) != 0) return true;

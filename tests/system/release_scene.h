@@ -36,6 +36,12 @@ class Release : public Scene {
     });
   }
 
+  void resumes_beyond(const std::string& count) {
+    ASSERT_EQ(cli({"resume", "lender"}).status, 0);
+    ASSERT_TRUE(residency("resident"));
+    EXPECT_TRUE(eventually([&] { return ask("count") != count; }));
+  }
+
   std::optional<Child> child_;
 };
 

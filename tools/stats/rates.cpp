@@ -66,17 +66,14 @@ json rate_communicator(const json& before, const json& after, double seconds) {
 }
 
 // By kind, of one process: of the object `key` that counts.
-json rate_kinds(const char* key, const json& before, const json& after, double seconds,
-                double& all) {
+json rate_kinds(const char* key, const json& before, const json& after, double seconds) {
   json kinds = json::object();
   const json& earlier = before.is_object() ? value_of(before, key) : json();
-  all = 0;
   for (const auto& [kind, count] : value_of(after, key).items()) {
     const std::uint64_t was = earlier.is_object() ? number_of(earlier, kind.c_str()) : 0;
     const double rate =
         before.is_object() ? per_second(was, count.get<std::uint64_t>(), seconds) : 0;
     if (rate > 0) kinds[kind] = rate;
-    all += rate;
   }
   return kinds;
 }
@@ -95,13 +92,13 @@ json rate_job(const json& before, const json& after, double seconds) {
   double operations = 0;
   for (const json& process : list_of(after, "processes")) {
     const json& same = same_of(list_of(before, "processes"), "pid", value_of(process, "pid"));
+    json its = rate_kinds("collectives", same, process, seconds);
     double all = 0;
-    json its = rate_kinds("collectives", same, process, seconds, all);
+    for (const json& rate : its) all += rate.get<double>();
     if (all <= operations) continue;
     operations = all;
     kinds = std::move(its);
-    double ignored = 0;
-    kind_bytes = rate_kinds("collective_bytes", same, process, seconds, ignored);
+    kind_bytes = rate_kinds("collective_bytes", same, process, seconds);
   }
   json out = {{"job", text_of(after, "job")},
               {"name", text_of(after, "name")},

@@ -139,7 +139,7 @@ void say(unsigned lane, std::uint32_t phase, std::uint32_t error) {
     write(lane);
   }
   wake_monitor();
-  // Without one the service thread closes the gate of what is paused, once nothing leaves.
+  // Without a monitor the service thread closes a paused job's gate once no memory leaves.
   if (!monitored()) service::poke();
 }
 

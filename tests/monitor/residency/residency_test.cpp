@@ -719,7 +719,7 @@ TEST(Residency, WhatLeftWhenTheMonitorDiedForAPauseWithReleaseGoesOnLeaving) {
     rig.pass(milliseconds(250));
     rig.pass(milliseconds(250));
     EXPECT_TRUE(a.shim.told_to_leave()) << phase;
-    EXPECT_EQ(a.shim.gate().closed, 0u) << "for what was accepted";
+    EXPECT_EQ(a.shim.gate().closed, 0u) << "accepted work has to end";
     EXPECT_EQ(rig.job()["residency"], "moving");
     rig.is_absent(a);
     rig.pass(seconds(1));

@@ -110,7 +110,7 @@ TEST_F(Hold, WithoutAMonitorAPauseIsInForceOnceItsMemoryHasLeft) {
   page().residencies[1].phase.store(abi::kLeaving);
   process().joined.store(0);
   open_without_monitor();
-  EXPECT_EQ(gate().closed.load(), 0u) << "what was accepted has to end";
+  EXPECT_EQ(gate().closed.load(), 0u) << "accepted work has to end";
   EXPECT_TRUE(paused().paused);
   page().residencies[1].phase.store(abi::kAbsent);
   open_without_monitor();
