@@ -1,62 +1,19 @@
 #include "bench/ablation/pinning.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <climits>
 #include <vector>
 
 #include "bench/ablation/moves.h"
 #include "bench/ablation/print.h"
+#include "bench/ablation/slabs.h"
+#include "bench/ablation/threads.h"
 #include "bench/ablation/work.h"
 
 namespace switchyard::bench::ablation {
 namespace {
 
-constexpr std::size_t kSlab = 256 * kMiB;
 constexpr unsigned kRun = 8;  // chunks that one call gives access to, as in the library
-
-// Host memory of huge pages, a slab of which can be pinned by itself.
-class Slabs {
- public:
-  explicit Slabs(std::size_t bytes) : bytes_(bytes), pinned_(bytes / kSlab) {
-    void* raw = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) {
-      std::fprintf(stderr, "swap_ablation: the host has no %zu bytes\n", bytes);
-      std::exit(1);
-    }
-    base_ = static_cast<unsigned char*>(raw);
-    ::madvise(base_, bytes_, MADV_HUGEPAGE);
-    std::memset(base_, 0, bytes_);
-  }
-  ~Slabs() {
-    pin_all(false);
-    ::munmap(base_, bytes_);
-  }
-  Slabs(const Slabs&) = delete;
-  Slabs& operator=(const Slabs&) = delete;
-
-  unsigned char* at(std::size_t offset) const { return base_ + offset; }
-
-  void pin(std::size_t slab, bool on) {
-    if (pinned_[slab] == on) return;
-    unsigned char* const begin = at(slab * kSlab);
-    if (on) {
-      CU(cuMemHostRegister, begin, kSlab, CU_MEMHOSTREGISTER_PORTABLE);
-    } else {
-      CU(cuMemHostUnregister, begin);
-    }
-    pinned_[slab] = on;
-  }
-  void pin_all(bool on) {
-    for (std::size_t slab = 0; slab < pinned_.size(); ++slab) pin(slab, on);
-  }
-
- private:
-  std::size_t bytes_;
-  unsigned char* base_ = nullptr;
-  std::vector<bool> pinned_;
-};
 
 struct Took {
   double ms = 0;
@@ -138,6 +95,13 @@ int measure_pinning(int rounds, std::size_t bytes) {
         median.ms, cell.all.front().ms, cell.all.back().ms, median.make_ms, median.pin_ms,
         cell.right ? "true" : "false");
   }
+  Chunks model(bytes, kChunk);
+  model.bring_all();
+  work.fill(model);
+  const std::uint64_t sum = work.sum(model);
+  measure_threads(rounds, model, slabs);
+  print_begin("threads", bytes, "contents");
+  std::printf(", \"right\": %s}\n", work.sum(model) == sum ? "true" : "false");
   return 0;
 }
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """A training with a ballast of device memory, in the framework's deterministic mode.
 
-    moved_training.py GIB [STEPS]
-
-It ends after STEPS, or at a line of input, and then prints one line: its steps, a digest of all
-losses and of the ballast, and each time of more than 100 ms without the end of a step.
+It ends after so many steps, or at a line of input, and then prints one line: its steps, a digest of
+all losses and of the ballast, and each time of more than 100 ms without the end of a step.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -20,7 +19,16 @@ import torch  # noqa: E402
 
 WIDTH, LAYERS, BATCH = 2048, 16, 4096
 PIECE = 256 << 20
+PARTS = 16  # of the ballast, one of which changes in a step
 GAP = 0.1
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gib", type=int, help="of ballast")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--changing", action="store_true", help="each step changes a part of it")
+    return parser.parse_args()
 
 
 def digest_of(piece):
@@ -35,8 +43,8 @@ def told_to_end():
 
 
 def main():
-    gib = int(sys.argv[1])
-    most = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    options = parse()
+    most = options.steps
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
     layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
@@ -44,12 +52,14 @@ def main():
     model = torch.nn.Sequential(*layers).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ballast = [torch.randint(0, 255, (PIECE,), dtype=torch.uint8, device="cuda")
-               for _ in range((gib << 30) // PIECE)]
+               for _ in range((options.gib << 30) // PIECE)]
     data = torch.randn(BATCH, WIDTH, device="cuda")
     digest, gaps, steps = hashlib.sha256(), [], 0
     print(json.dumps({"ready": True}), flush=True)
     last = time.monotonic()
     while steps != most and (most is not None or not told_to_end()):
+        for piece in ballast[steps % PARTS::PARTS] if options.changing else ():
+            piece.add_(1)
         optimizer.zero_grad()
         loss = (model(data) - data).square().mean()
         loss.backward()

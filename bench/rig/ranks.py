@@ -1,4 +1,4 @@
-"""Jobs of two ranks by torchrun, one on each GPU, or both on one.
+"""Jobs of two ranks or more by torchrun, one on each GPU, or all on one.
 
 With --one-gpu a machine of one GPU can try what ranks need (checks/rank_setup.py).
 
@@ -12,25 +12,26 @@ from rig.process import BENCH, python, rate_between
 from rig.residency import nvml
 from rig.rig import RigError
 
-RANKS = 2
+RANKS = 2  # of a job, unless --ranks says more
 # A slow network between ranks on one host.
 SOCKETS = {"NCCL_P2P_DISABLE": 1, "NCCL_SHM_DISABLE": 1, "NCCL_NET": "Socket",
            "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def arguments(parser):
+    parser.add_argument("--ranks", type=int, default=RANKS, help="of each job")
     parser.add_argument("--one-gpu", action="store_true",
-                        help="both ranks on GPU 0, connected by sockets, as if on two hosts")
+                        help="all ranks on GPU 0, connected by sockets, as if on several hosts")
 
 
-def one_gpu_each():
+def one_gpu_each(count=RANKS):
     """For rows whose ranks have a GPU each."""
-    nvml(RANKS - 1)  # says so if there is none
+    nvml(count - 1)  # says so if there is none
 
 
 def prepare(rig):
     if not rig.options.one_gpu:
-        one_gpu_each()
+        one_gpu_each(rig.options.ranks)
         return
     nvml()
     rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
@@ -38,7 +39,7 @@ def prepare(rig):
 
 def start(rig, name, check, *arguments, under="switchyard", **knobs):
     """Starts one of checks/ that says what rank_run.py says; ready() waits until all ranks work."""
-    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", RANKS,
+    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", rig.options.ranks,
                 "--master-port", free_port()]
     one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
     process = rig.once(name, [*torchrun, BENCH / "checks" / check, *arguments, *one_gpu],

@@ -1,8 +1,8 @@
-"""A training of two ranks, one on each GPU, that is paused and swapped; or a tensor-parallel
-generation by CUDA graphs.
+"""A training of two ranks or more, one on each GPU, that is paused and swapped; or a
+tensor-parallel generation by CUDA graphs.
 
 50 pauses and 50 swap-outs of a job at work, whose losses or tokens must be those of an undisturbed
-run. A step of the generation is a token. Needs two GPUs, or --one-gpu.
+run. A step of the generation is a token. Needs a GPU for each rank, or --one-gpu.
 """
 
 import time
@@ -11,7 +11,7 @@ from rig import ranks
 from rig.report import Report, median
 from rig.residency import wait_for_pool
 
-TITLE = "A job of two ranks, paused and swapped"
+TITLE = "A job of ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
 # About a minute for the training, and half a minute each for the others.
 TRAINING_STEPS, SHARDED_STEPS, TOKENS = 4000, 700, 9000
@@ -63,7 +63,7 @@ def seconds_out(pairs):
 
 def judge_speed(rig, report, pauses, swaps, copied):
     """A swap-out does all that a pause does, until the ranks stand. Then it copies and releases."""
-    each = copied / len(swaps) / ranks.RANKS
+    each = copied / len(swaps) / rig.options.ranks
     speed = each / (seconds_out(swaps) - seconds_out(pauses)) / 1e9
     report.note("swap-out, s, median", f"{seconds_out(swaps):.3f}",
                 f"{each / seconds_out(swaps) / 1e9:.1f} GB/s by the whole command")
@@ -82,7 +82,7 @@ def run(rig, report: Report):
     o = rig.options
     rig.say("paused, then swapped")
     process = ranks.ready(ranks.start(rig, "disturbed", *job(rig), swappable=True))
-    wait_for_pool(rig, "disturbed", ranks.RANKS * (o.gib << 30))
+    wait_for_pool(rig, "disturbed", o.ranks * (o.gib << 30))
     pauses = disturb(rig, "disturbed", process, "pause", "resume")
     swaps = disturb(rig, "disturbed", process, "swap-out", "swap-in")
     copied = copied_out(rig, "disturbed")

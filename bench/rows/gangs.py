@@ -1,8 +1,9 @@
-"""Two trainings of two ranks each, on the same GPUs: disturbed at random, or too large together.
+"""Two trainings of ranks on the same GPUs: disturbed at random, or too large together.
 
 At random: pauses, resumes, swap-outs, swap-ins, priorities and policies, and one is killed and
 started again. With --oversubscribe and a --capacity of 1.67 x one of them, they take turns. In both
-cases their losses must be those of an undisturbed run. Needs two GPUs, or --one-gpu.
+cases their losses must be those of an undisturbed run. Needs a GPU for each rank of a training, or
+--one-gpu.
 """
 
 import os
@@ -15,18 +16,22 @@ from rig import ranks
 from rig.process import longest_gap
 from rig.report import Report
 
-TITLE = "Two trainings of two ranks each"
+TITLE = "Two trainings of ranks"
 NAMES = ("left", "right")
 LONGEST_GAP_S, LEAST_RATIO = 30, 0.85
+# Layers, their width, and the batch of a rank.
+LINEARS, GPT = (6, 1024, 256), (24, 1024, 4)
 
 
 def arguments(parser):
     parser.add_argument("--steps", type=int, default=3000, help="of each training")
     parser.add_argument("--seconds", type=float, default=120, help="at random, at least")
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--gpt", action="store_true",
+                        help="a GPT of 370 million parameters, instead of linear layers")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--batch", type=int)
     parser.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
     parser.add_argument("--seed", type=int, default=0, help="0: a new one, which is printed")
     parser.add_argument("--oversubscribe", action="store_true", help="turns, nothing at random")
@@ -36,9 +41,11 @@ def arguments(parser):
 
 def start(rig, name, **knobs):
     o = rig.options
-    return ranks.start(rig, name, "ddp_training.py", o.steps, "--gib", o.gib, "--width", o.width,
-                       "--layers", o.layers, "--batch", o.batch,
-                       *(["--fsdp"] if o.fsdp else []), **knobs)
+    layers, width, batch = GPT if o.gpt else LINEARS
+    return ranks.start(rig, name, "ddp_training.py", o.steps, "--gib", o.gib,
+                       "--layers", o.layers or layers, "--width", o.width or width,
+                       "--batch", o.batch or batch, *(["--fsdp"] if o.fsdp else []),
+                       *(["--gpt"] if o.gpt else []), **knobs)
 
 
 class Disturber:

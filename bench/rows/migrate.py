@@ -19,12 +19,14 @@ LEFT_MIB = 16
 def arguments(parser):
     parser.add_argument("--gib", type=int, default=40, help="of ballast")
     parser.add_argument("--rounds", type=int, default=10, help="there and back")
+    parser.add_argument("--changing", action="store_true", help="each step changes a part of it")
     parser.add_argument("--sees-both", action="store_true", help="the process sees both GPUs")
 
 
 def start(rig, name, *steps):
     o = rig.options
-    program = [python(), BENCH / "checks" / "moved_training.py", o.gib, *steps]
+    program = [python(), BENCH / "checks" / "moved_training.py", o.gib, *steps,
+               *(["--changing"] if o.changing else [])]
     job = rig.start_program(name, program, swappable=True, gpus="0,1" if o.sees_both else "0")
     return job.ready(180)
 
@@ -48,7 +50,7 @@ def run(rig, report: Report):
         times.append(move(rig, job, 0))
     moved = job.ask(end=True, timeout=120)
     rig.say("undisturbed")
-    alone = start(rig, "alone", moved["steps"]).receive(600)
+    alone = start(rig, "alone", "--steps", moved["steps"]).receive(600)
     report.keep(times=times, left_mib=left, moved=moved, alone=alone)
     report.note("a move, until the answer, median", f"{median(times):.2f} s",
                 f"the longest {max(times):.2f} s")
