@@ -71,6 +71,7 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   if (named) set_text(card.name, registry_.free_name(card.name));
   Job* job = registry_.make(card, *knobs, peer.uid, now, refused);
   if (job == nullptr) return nullptr;
+  if ((hello.flags & wire::kRejoin) == 0) job->asked = hello.card;
   job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
   job->most_weight = settings_.caps.most_weight(peer.uid);
   if (!over.empty()) {
@@ -107,6 +108,18 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
   client.page->set_card(job.card);
   client.page->set_heartbeat(++beat_);
   client.page->publish();
+}
+
+// A job has the settings of whoever made it.
+void Monitor::note_other_settings(Client& client, const wire::Hello& hello, const Job& job) {
+  if (client.observer || (hello.flags & wire::kRejoin) != 0 || !job.asked) return;
+  const std::string others = other_settings(*job.asked, hello.card);
+  client.other_settings = !others.empty();
+  if (others.empty()) return;
+  spdlog::warn(
+      "pid {} asks for {}, but job '{}' was made without: it is ignored; see `switchyard "
+      "set`",
+      client.peer.pid, others, job.name);
 }
 
 Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
@@ -161,6 +174,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   fill_page(client, hello, *job, now);
   spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
                user_name(peer.uid), job->name, client.id, client.observer ? " (observer)" : "");
+  note_other_settings(client, hello, *job);
   return &client;
 }
 
@@ -221,6 +235,7 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   if (job == nullptr) return nullptr;
   job->named.insert(gpus.begin(), gpus.end());
   job->seen = job->named;
+  job->asked = card;
   job->creator = creator;
   job->ceiling_bytes = settings_.caps.ceiling(uid);
   job->most_weight = settings_.caps.most_weight(uid);

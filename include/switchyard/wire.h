@@ -134,6 +134,8 @@ static_assert(sizeof(Hello) == 16 + 320 + 64 + 16 + abi::kMaxGpus * 24);
 
 // Welcome::features
 inline constexpr std::uint32_t kSharesMemory = 1u << 0;  // kShare and its like
+// The job was made with other settings than the card of this Hello has.
+inline constexpr std::uint32_t kOtherSettings = 1u << 1;
 
 struct Welcome {
   std::uint32_t layout_version;

@@ -31,6 +31,28 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   return out;
 }
 
+std::string other_settings(const JobCard& asked, const JobCard& said) {
+  JobCard before = asked;
+  JobCard now = said;
+  remove_none(before);
+  remove_none(now);
+  for (JobCard* card : {&before, &now}) {
+    set_text(card->job, "");
+    set_text(card->name, "");
+  }
+  std::string others;
+  const auto compare = [&others](const char* name, const std::string& text,
+                                 const std::string& other, const std::string& fallback) {
+    if (text.empty() || text == fallback || text == other) return;
+    others += fmt::format("{}{} {}", others.empty() ? "" : ", ", name, text);
+  };
+#define SWITCHYARD_COMPARE(field, env, capacity, fallback, ...) \
+  compare(#field, now.field, before.field, fallback);
+  SWITCHYARD_KNOBS(SWITCHYARD_COMPARE)
+#undef SWITCHYARD_COMPARE
+  return others;
+}
+
 void remove_none(JobCard& card) {
   // A name may be "none"; it is then the name.
   const auto means_nothing = [](const auto& none) {

@@ -34,6 +34,10 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
 // changes see a job that never had it.
 void remove_none(JobCard& card);
 
+// The knobs that `said` sets, and that `asked` has not so, as "share 4, limit 30%"; empty: none.
+// Names set nothing, nor does the text of a default.
+std::string other_settings(const JobCard& asked, const JobCard& said);
+
 // Puts `text` into one field. False: it does not fit.
 template <std::size_t kCapacity>
 bool set_text(char (&field)[kCapacity], const std::string& text) {

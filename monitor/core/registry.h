@@ -111,6 +111,8 @@ struct Job {
   std::string name;     // how people address it
   uid_t uid = 0;
   JobCard card{};  // as text, `set` included: what its pages show
+  // The same as whoever made it wrote it; none: this monitor found the job again.
+  std::optional<JobCard> asked;
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
   std::optional<std::uint64_t> ceiling_bytes;
@@ -179,7 +181,8 @@ struct Client {
   std::string container;  // its namespaces (processes.h)
   std::string process;
   bool observer = false;
-  bool watched = true;  // somebody will tell when the process is dead
+  bool watched = true;          // somebody will tell when the process is dead
+  bool other_settings = false;  // its environment asks for others than the job was made with
   // It was told to exchange these two GPUs, and has not said on which of them it is.
   std::optional<std::pair<std::size_t, std::size_t>> exchanges;
   std::unique_ptr<ClientPage> page;

@@ -280,7 +280,7 @@ void Session::hello(const Frame& frame) {
         event_loop.look_soon();
       });
   client->watched = watch_ != nullptr;
-  if (!welcome(frame, *client->page)) return close();
+  if (!welcome(frame, *client)) return close();
   client->page->drop_sent();
   // A descriptor of our own, so that neither the page nor the loop closes the other's.
   const int wake = ::fcntl(client->page->wake(), F_DUPFD_CLOEXEC, 3);
@@ -291,9 +291,12 @@ void Session::hello(const Frame& frame) {
   read();
 }
 
-bool Session::welcome(const Frame& frame, ClientPage& page) {
+bool Session::welcome(const Frame& frame, const Client& client) {
+  const ClientPage& page = *client.page;
+  const std::uint32_t features =
+      wire::kSharesMemory | (client.other_settings ? wire::kOtherSettings : 0);
   const wire::Welcome body{abi::kLayoutVersion, abi::kPageBytes,
-                           static_cast<std::uint32_t>(::getpid()), wire::kSharesMemory};
+                           static_cast<std::uint32_t>(::getpid()), features};
   const int descriptors[] = {page.memfd(), page.clients_doorbell(), page.clients_wake()};
   return send(make_frame(wire::kWelcome, frame.id, body), descriptors);
 }

@@ -77,7 +77,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void share(const Frame& frame, const wire::Share& asked);
   void command(const Frame& frame);
   void hello(const Frame& frame);
-  bool welcome(const Frame& frame, ClientPage& page);
+  bool welcome(const Frame& frame, const Client& client);
   // In one piece, with descriptors. False: it can't be.
   bool send(const std::string& bytes, std::span<const int> descriptors);
   void listen_to_wake();

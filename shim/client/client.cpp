@@ -146,6 +146,16 @@ bool card_fits() {
   return false;
 }
 
+void say_settings_are_ignored() {
+  static Once said;
+  char names[256];
+  list_promises(names);
+  log_once(said, refusal_level(),
+           "job '%s' has the settings of whoever made it, and not all of this process's (%s): see "
+           "`switchyard set`",
+           page().card.name, names);
+}
+
 // pre: `lock` is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
   if ((flags & wire::kRejoin) == 0 && !card_fits()) return false;
@@ -172,6 +182,7 @@ bool connect_and_join(std::uint32_t flags) {
   g_state.sharing.store(shares ? connection : 0, std::memory_order_release);
   process().joined.store(1, std::memory_order_release);
   log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, page().card.job);
+  if ((welcome.features & wire::kOtherSettings) != 0) say_settings_are_ignored();
   return true;
 }
 

@@ -242,6 +242,27 @@ TEST_F(RunJob, ABadOrUnknownVariableOfABarePreloadIsSaidOnce) {
             std::string::npos);
 }
 
+TEST_F(RunJob, AProcessThatAsksForOtherSettingsThanItsJobHasSaysSoOnce) {
+  auto daemon = monitor();
+  const auto member = [](Changes more) {
+    more.emplace_back("LD_PRELOAD", built("libswitchyard.so"));
+    more.emplace_back("SWITCHYARD_JOB", "served");
+    return more;
+  };
+  auto first = start({loop_program()}, member({{"SWITCHYARD_SHARE", "2"}}));
+  ASSERT_EQ(line_of(first), "ready");
+  const auto said = [&](const Changes& more) {
+    return run({loop_program(), "--count", "3"}, member(more)).err;
+  };
+  const std::string other = said({{"SWITCHYARD_SHARE", "3"}});
+  EXPECT_EQ(std::count(other.begin(), other.end(), '\n'), 1) << other;
+  EXPECT_NE(other.find("job 'served'"), std::string::npos) << other;
+  EXPECT_NE(other.find("(SWITCHYARD_SHARE)"), std::string::npos) << other;
+  EXPECT_EQ(said({{"SWITCHYARD_SHARE", "3"}, {"SWITCHYARD_LOG", "off"}}), "");
+  EXPECT_EQ(said({{"SWITCHYARD_SHARE", "2"}}), "");
+  EXPECT_EQ(said({}), "");
+}
+
 TEST_F(RunJob, AnAllocationThatTheQuotaRefusesIsSaidOnce) {
   auto child =
       job({"--memory", "64MiB"}, {built("tests/jobs/job_alloc"), "alloc:128", "alloc:128"});

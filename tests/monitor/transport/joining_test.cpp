@@ -1,6 +1,7 @@
 // Joining, leaving, and the life of jobs.
 #include <gtest/gtest.h>
 
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -26,6 +27,43 @@ TEST(Joining, TheFirstProcessSetsTheKnobsOfItsJob) {
   rig.join({.job = "j1", .priority = "high"});
   const Joined second = rig.join({.job = "j1", .priority = "low"});
   EXPECT_STREQ(second.shim.page().card.priority, "high");
+}
+
+TEST(Joining, WhoAsksForOtherSettingsThanItsJobHasIsToldThatTheyAreIgnored) {
+  Rig rig;
+  const LogLines log;
+  rig.join({.job = "j1", .share = "2", .limit = "none"});
+  EXPECT_TRUE(rig.join({.job = "j1", .share = "3", .guard = "5%"}).client->other_settings);
+  EXPECT_EQ(log.count("asks for share 3, guard 5%, but job 'j1' was made without"), 1u);
+  EXPECT_FALSE(rig.join({.job = "j1", .name = "other", .share = "2"}).client->other_settings);
+  EXPECT_FALSE(rig.join({.job = "j1", .priority = "normal", .share = "1", .limit = "none"})
+                   .client->other_settings)
+      << "the library sends the defaults of what is not set";
+  ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "j1"}, {"share", "4"}})["ok"], true);
+  EXPECT_FALSE(rig.join({.job = "j1", .share = "2"}).client->other_settings) << "as it began";
+  EXPECT_EQ(log.count("asks for"), 1u);
+}
+
+TEST(Joining, SettingsAreNotComparedWithThoseOfAJobThatThisMonitorFound) {
+  Rig rig;
+  const Ask changed_by_set{.job = "j1", .share = "4"};
+  rig.join(changed_by_set, 1000, 1, wire::kRejoin);
+  const Ask begun_with{.job = "j1", .share = "2"};
+  EXPECT_FALSE(rig.join(begun_with).client->other_settings);
+  Rig next;
+  next.join(begun_with);
+  EXPECT_FALSE(next.join(changed_by_set, 1000, 1, wire::kRejoin).client->other_settings);
+}
+
+TEST(Joining, AProcessOfACreatedJobHasItsSettingsInItsEnvironment) {
+  Rig rig;
+  std::string why;
+  ASSERT_NE(rig.monitor.create(card_of({.job = "j1", .memory = "1GiB", .limit = "none"}), 1000, 0,
+                               {}, rig.now, why),
+            nullptr)
+      << why;
+  EXPECT_FALSE(rig.join({.job = "j1", .memory = "1GiB", .limit = "none"}).client->other_settings);
+  EXPECT_TRUE(rig.join({.job = "j1", .memory = "2GiB"}).client->other_settings);
 }
 
 TEST(Joining, AJobBelongsToAUserAndWhoElseSaysItsIdGetsAJobOfItsOwn) {
