@@ -117,10 +117,10 @@ bool is_same(const ToldStall& a, const ToldStall& b) {
          a.stall.number == b.stall.number && a.stall.what == b.stall.what;
 }
 
-bool has(const std::vector<ToldStall>& all, const ToldStall& one) {
-  return std::any_of(all.begin(), all.end(), [&](const ToldStall& each) {
-    return is_same(each, one) && each.doing != Doing::kHeld;
-  });
+const ToldStall* find(const std::vector<ToldStall>& all, const ToldStall& one) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const ToldStall& each) { return is_same(each, one); });
+  return found != all.end() ? &*found : nullptr;
 }
 
 std::string name_of(const ToldStall& told) {
@@ -140,20 +140,40 @@ const char* verb_of(stalls::What what) {
   return "stands still after it launched";
 }
 
+std::string operation_of(const ToldStall& told) {
+  const char* kind = told.expected ? collective_key(told.expected->kind) : nullptr;
+  return fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", told.stall.number,
+                     told.expected ? fmt::format(" ({} bytes)", told.expected->bytes) : "");
+}
+
+auto whole_seconds(Time span) {
+  return std::chrono::duration_cast<std::chrono::seconds>(span).count();
+}
+
+void log_one(const Job& job, const ToldStall& told, Time now) {
+  const char* ranks = told.stall.waiting == 1 ? "rank" : "ranks";
+  if (told.doing == Doing::kHeld) {
+    spdlog::info("job '{}': {} is held by us ({}), for {} s; {} other {} launched {} {} s ago",
+                 job.name, name_of(told), key_of(told.stall.hold),
+                 whole_seconds(now - told.stall.held_since), told.stall.waiting, ranks,
+                 operation_of(told), whole_seconds(now - told.stall.since));
+    return;
+  }
+  spdlog::warn("job '{}': {} {} {}, as {} other {} did, for {} s; it is {}", job.name,
+               name_of(told), verb_of(told.stall.what), operation_of(told), told.stall.waiting,
+               ranks, whole_seconds(now - told.stall.since), key_of(told.doing));
+}
+
 void log_changes(const Job& job, const std::vector<ToldStall>& before,
-                 const std::vector<ToldStall>& after) {
+                 const std::vector<ToldStall>& after, Time now) {
   for (const ToldStall& each : after) {
-    if (each.doing == Doing::kHeld || has(before, each)) continue;
-    const char* kind = each.expected ? collective_key(each.expected->kind) : nullptr;
-    const std::string what =
-        fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", each.stall.number,
-                    each.expected ? fmt::format(" ({} bytes)", each.expected->bytes) : "");
-    spdlog::warn("job '{}': {} {} {}, as {} other {} did; it is {}", job.name, name_of(each),
-                 verb_of(each.stall.what), what, each.stall.waiting,
-                 each.stall.waiting == 1 ? "rank" : "ranks", key_of(each.doing));
+    const ToldStall* known = find(before, each);
+    const bool same = known != nullptr && known->lasts &&
+                      (known->doing == Doing::kHeld) == (each.doing == Doing::kHeld);
+    if (each.lasts && !same) log_one(job, each, now);
   }
   for (const ToldStall& each : before) {
-    if (each.doing == Doing::kHeld || has(after, each)) continue;
+    if (!each.lasts || find(after, each) != nullptr) continue;
     spdlog::info("job '{}': {} is not waited for any more", job.name, name_of(each));
   }
 }
@@ -190,9 +210,11 @@ void StallWatch::tick(const Registry& registry, Time now) {
     Watched& watched = jobs_[key];
     std::vector<ToldStall> told;
     for (const Stall& stall : stalls::next(watched.state, processes_of(registry, job), now)) {
-      told.push_back({stall, doing_of(registry, job, stall), expected(registry, job, stall)});
+      const Doing doing = doing_of(registry, job, stall);
+      const bool lasts = doing != Doing::kHeld || now - stall.held_since >= stalls::kLateAfter;
+      told.push_back({stall, doing, expected(registry, job, stall), lasts});
     }
-    log_changes(job, watched.told, told);
+    log_changes(job, watched.told, told, now);
     watched.told = std::move(told);
   }
 }

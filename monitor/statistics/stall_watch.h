@@ -2,7 +2,7 @@
 // and what comes of it as people are told it.
 //
 // Concept. Each job is looked at five times a second. What is told first, and when it is over, goes
-// to the log as well, unless we hold the rank ourselves.
+// to the log as well. That we hold a rank ourselves goes there once it lasts.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -34,6 +34,7 @@ struct ToldStall {
   stalls::Stall stall;
   Doing doing = Doing::kUnknown;
   std::optional<stalls::Operation> expected;  // what the others launched as this number
+  bool lasts = true;                          // so it goes to the log
 };
 
 class StallWatch {

@@ -50,13 +50,14 @@ std::string operation(const json& stall) {
 std::string stall_text(const json& stall) {
   const std::string who =
       fmt::format("rank {} (pid {})", number_of(stall, "rank"), number_of(stall, "pid"));
-  const std::string hold = text_of(stall, "held_by", "");
-  if (!hold.empty()) {
-    return fmt::format("{}: {}, {}", who, hold_text(hold),
-                       human_seconds(seconds_of(stall, "held_seconds")));
-  }
   const std::uint64_t waiting = number_of(stall, "waiting_ranks");
   const std::string ranks = fmt::format("{} rank{}", waiting, waiting == 1 ? "" : "s");
+  const std::string hold = text_of(stall, "held_by", "");
+  if (!hold.empty()) {
+    return fmt::format("{}: {}, {}; {} wait{} for its {}", who, hold_text(hold),
+                       human_seconds(seconds_of(stall, "held_seconds")), ranks,
+                       waiting == 1 ? "s" : "", operation(stall));
+  }
   const std::string age = human_seconds(seconds_of(stall, "seconds"));
   const std::string does = does_text(text_of(stall, "does"));
   if (text_of(stall, "reason") == "other_operation") {

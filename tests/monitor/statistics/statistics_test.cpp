@@ -339,7 +339,10 @@ TEST_F(Statistics, ARankThatOthersWaitForIsListedAndLogged) {
   EXPECT_EQ(stall["does"], "unknown") << "nobody has this pid";
   EXPECT_TRUE(stall["held_by"].is_null());
   EXPECT_EQ(log.count("rank 1 (pid " + std::to_string(second.client->peer.pid)), 1u);
-  EXPECT_EQ(log.count("has not launched all_gather number 2 (64 bytes)"), 1u) << "once";
+  EXPECT_EQ(
+      log.count("has not launched all_gather number 2 (64 bytes), as 1 other rank did, for 3 s"),
+      1u)
+      << "once";
   collective(second, kGather, 64);
   collective(second, kReduce, 8);
   pass(seconds(1));
@@ -399,13 +402,21 @@ TEST_F(Statistics, APauseIsToldAsOne) {
   place(first, 0, 3);  // a rank is elsewhere, so no cut is possible
   place(second, 1, 3);
   collective(first);
+  pass(seconds(2));
   rig.tell("pause");
-  pass(seconds(40));
+  pass(seconds(2));
+  ASSERT_EQ(stalls().size(), 1u);
+  EXPECT_EQ(log.count("is held"), 0u) << "most holds are over soon";
+  pass(seconds(38));
   ASSERT_EQ(stalls().size(), 1u);
   EXPECT_EQ(stalls()[0]["held_by"], "pause");
   EXPECT_EQ(stalls()[0]["does"], "held");
   EXPECT_NEAR(stalls()[0]["held_seconds"].get<double>(), 40, 0.5);
   EXPECT_EQ(log.count("has not launched"), 0u);
+  EXPECT_EQ(log.count("is held by us (pause), for 3 s; 1 other rank launched all_reduce number 1 "
+                      "(4 bytes) 5 s ago"),
+            1u)
+      << "once";
 }
 
 TEST_F(Statistics, ARankWhoseProcessHasEndedIsGone) {
