@@ -47,6 +47,9 @@ TEST_F(GangHeld, PausedAndResumedTwentyTimesItComputesTheSame) {
       const auto longer = cli({"pause", "gang", "--timeout", "1h"});
       EXPECT_EQ(longer.status, 0);
       EXPECT_NE(longer.err.find("--timeout 1h is longer"), std::string::npos) << longer.err;
+      const json watchdog = json::parse(cli({"pause", "gang", "--json"}).out)["watchdog"];
+      EXPECT_EQ(watchdog["safe_seconds"], 480);
+      EXPECT_EQ(watchdog["environment_read"], true);
       EXPECT_TRUE(stands_still());
       EXPECT_EQ(launched(), counts);
       EXPECT_EQ(job_named("gang")["state"], "paused");

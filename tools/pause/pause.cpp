@@ -74,13 +74,14 @@ int pause(const Options& options) {
   if (options.contexts) request["contexts"] = true;
   auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
+  const auto watchdog = first_watchdog(watched(*reply));
   if (options.json) {
+    (*reply)["watchdog"] = as_json(watchdog);
     print_json(*reply);
     return kOk;
   }
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + *options.timeout : "";
-  const auto watchdog = first_watchdog(watched(*reply));
   fmt::print("{}: paused{}; {}{}\n", options.target, limit,
              request.contains("release") ? residency_text(*reply) : drained(*reply),
              watchdog ? "; " + safe_text(*watchdog) : "");

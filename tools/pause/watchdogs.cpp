@@ -19,7 +19,8 @@ namespace {
 constexpr double kHeartbeat = 480, kProcessGroup = 600, kVllmCall = 300;
 
 std::optional<std::string> value_in(const Watched& process, std::string_view name) {
-  for (const std::string& each : process.environment) {
+  if (!process.environment) return std::nullopt;
+  for (const std::string& each : *process.environment) {
     if (each.size() > name.size() && each[name.size()] == '=' && each.starts_with(name)) {
       return each.substr(name.size() + 1);
     }
@@ -43,15 +44,17 @@ bool is_vllm(const Watched& process) {
                  [](unsigned char letter) { return std::tolower(letter); });
   const auto starts = [](const std::string& each) { return each.starts_with("VLLM_"); };
   return name.find("vllm") != std::string::npos ||
-         std::any_of(process.environment.begin(), process.environment.end(), starts);
+         (process.environment &&
+          std::any_of(process.environment->begin(), process.environment->end(), starts));
 }
 
-std::vector<std::string> environment_of(pid_t pid) {
+std::optional<std::vector<std::string>> environment_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   struct stat owner {};
-  std::vector<std::string> out;
-  if (pid <= 0 || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return out;
+  if (pid <= 0 || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return {};
   std::ifstream file(folder + "/environ");
+  if (!file) return {};
+  std::vector<std::string> out;
   for (std::string each; std::getline(file, each, '\0');) out.push_back(each);
   return out;
 }
@@ -61,7 +64,7 @@ std::vector<std::string> environment_of(pid_t pid) {
 std::optional<Watchdog> first_watchdog(const std::vector<Watched>& processes) {
   std::optional<Watchdog> out;
   const auto add = [&](const char* name, const char* changed_by, double seconds) {
-    if (!out || seconds < out->seconds) out = Watchdog{name, changed_by, seconds};
+    if (!out || seconds < out->seconds) out = Watchdog{name, changed_by, seconds, true};
   };
   for (const Watched& each : processes) {
     if (is_vllm(each)) {
@@ -74,6 +77,11 @@ std::optional<Watchdog> first_watchdog(const std::vector<Watched>& processes) {
           seconds_in(each, "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", kHeartbeat));
     }
     add("PyTorch's process group", "init_process_group(timeout=...)", kProcessGroup);
+  }
+  if (out) {
+    out->known = std::all_of(processes.begin(), processes.end(), [](const Watched& each) {
+      return !each.ranks || each.environment.has_value();
+    });
   }
   return out;
 }
@@ -94,8 +102,17 @@ std::vector<Watched> watched(const nlohmann::json& job) {
 }
 
 std::string safe_text(const Watchdog& watchdog) {
-  return fmt::format("safe for {}, then {} may end it ({})", human_seconds(watchdog.seconds),
+  return fmt::format("safe for {}{}, then {} may end it ({})", human_seconds(watchdog.seconds),
+                     watchdog.known ? "" : " by default, for its environment can't be read",
                      watchdog.name, watchdog.changed_by);
+}
+
+nlohmann::json as_json(const std::optional<Watchdog>& watchdog) {
+  if (!watchdog) return nullptr;
+  return {{"name", watchdog->name},
+          {"changed_by", watchdog->changed_by},
+          {"safe_seconds", watchdog->seconds},
+          {"environment_read", watchdog->known}};
 }
 
 }  // namespace switchyard::tools

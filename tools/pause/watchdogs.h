@@ -21,23 +21,26 @@ struct Watchdog {
   std::string name;
   std::string changed_by;  // what sets another time
   double seconds = 0;
+  bool known = true;  // false: what the environment of a process says could not be read
 };
 
-// What one process has. `environment`: its variables, each NAME=VALUE.
+// What one process has. `environment`: its variables, each NAME=VALUE; none: it could not be read.
 struct Watched {
   bool ranks = false;     // it is a rank of NCCL beside others
   std::string name = {};  // of the process
-  std::vector<std::string> environment = {};
+  std::optional<std::vector<std::string>> environment = std::vector<std::string>();
 };
 
 // The one that gives up first. Nullopt: none is known.
 std::optional<Watchdog> first_watchdog(const std::vector<Watched>& processes);
 
 // The processes of a job as `ps` lists it. Environments are read for processes of the caller alone:
-// to read a stranger's may take for ever.
+// to read another's may take for ever.
 std::vector<Watched> watched(const nlohmann::json& job);
 
 // "safe for 8 min, then ... may end it (...)"
 std::string safe_text(const Watchdog& watchdog);
+// What `pause --json` says of it; null without one.
+nlohmann::json as_json(const std::optional<Watchdog>& watchdog);
 
 }  // namespace switchyard::tools
