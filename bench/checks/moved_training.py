@@ -27,6 +27,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gib", type=int, help="of ballast")
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--both", action="store_true",
+                        help="half of the layers, and of the ballast, on a second GPU")
     parser.add_argument("--changing", action="store_true", help="each step changes a part of it")
     return parser.parse_args()
 
@@ -38,6 +40,24 @@ def digest_of(piece):
     return int(words.sum()), int((words * weights).sum())
 
 
+class Model(torch.nn.Module):
+    """As many layers on each GPU."""
+
+    def __init__(self, gpus):
+        super().__init__()
+        self.gpus = gpus
+        self.parts = torch.nn.ModuleList()
+        for gpu in gpus:
+            layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
+                      for _ in range(LAYERS // len(gpus))]
+            self.parts.append(torch.nn.Sequential(*layers).to(gpu))
+
+    def forward(self, data):
+        for gpu, part in zip(self.gpus, self.parts):
+            data = part(data.to(gpu))
+        return data
+
+
 def told_to_end():
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
@@ -47,13 +67,12 @@ def main():
     most = options.steps
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
-    layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
-              for _ in range(LAYERS)]
-    model = torch.nn.Sequential(*layers).cuda()
+    gpus = ("cuda:0", "cuda:1") if options.both else ("cuda:0",)
+    model = Model(gpus)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    ballast = [torch.randint(0, 255, (PIECE,), dtype=torch.uint8, device="cuda")
-               for _ in range((options.gib << 30) // PIECE)]
-    data = torch.randn(BATCH, WIDTH, device="cuda")
+    ballast = [torch.randint(0, 255, (PIECE,), dtype=torch.uint8, device=gpus[at % len(gpus)])
+               for at in range((options.gib << 30) // PIECE)]
+    data = torch.randn(BATCH, WIDTH, device=gpus[0])
     digest, gaps, steps = hashlib.sha256(), [], 0
     print(json.dumps({"ready": True}), flush=True)
     last = time.monotonic()
@@ -61,7 +80,8 @@ def main():
         for piece in ballast[steps % PARTS::PARTS] if options.changing else ():
             piece.add_(1)
         optimizer.zero_grad()
-        loss = (model(data) - data).square().mean()
+        said = model(data)
+        loss = (said - data.to(said.device)).square().mean()
         loss.backward()
         optimizer.step()
         digest.update(loss.item().hex().encode())

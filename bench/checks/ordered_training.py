@@ -10,8 +10,8 @@ It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; 
 rate, and the rate by the median step, which a host that takes its CPUs away does not change. It has
 the median step of those with an even number and of the others as well, in milliseconds. --own: each
 rank also computes the squared norms of its buckets, before and after they are summed, by a
-communication hook; the answer has them, of each step: the mean of |sent|² over the ranks, and |sum|²
-divided by the square of their number.
+communication hook, or by a wrapper of the reduce-scatter; the answer has them, of each step: the
+mean of a rank's own |gradient|² over the ranks, and |mean gradient|².
 
 --one-gpu: both ranks are on one GPU (rank_setup.py).
 """
@@ -73,7 +73,7 @@ def joined(each):
     """Of all ranks: a step's norms are those of all."""
     steps = []
     for step in zip(*(one.get("norms", []) for one in each)):
-        steps.append([sum(sent for sent, _ in step) / RANKS, step[0][1] / RANKS ** 2])
+        steps.append([sum(own for own, _ in step) / RANKS, sum(part for _, part in step)])
     return {**{key: min(one[key] for one in each) for key in ("rate", "usual_rate")},
             "halves_ms": each[0]["halves_ms"], "norms": steps}
 
@@ -102,6 +102,10 @@ def parent(options):
 # --- a rank ---
 
 
+def square(numbers):
+    return numbers.double().square().sum()
+
+
 class Norms:
     """A communication hook that does what DistributedDataParallel does without one, and notes the
     squared norms before and after. They stay on the GPU until somebody asks."""
@@ -114,26 +118,43 @@ class Norms:
     def __call__(self, _, bucket):
         import torch.distributed as dist
         sent = bucket.buffer().div_(dist.get_world_size())
-        before, last = self.square(sent), bucket.is_last()
+        before = square(sent)
 
         def finish(future):
             summed = future.value()[0]
-            self.buckets.append((before, self.square(summed)))
-            if last:
-                self.steps.append(self.buckets)
-                self.buckets = []
+            # All ranks have the whole of it, so each counts its part.
+            self.buckets.append((before, square(summed) / RANKS ** 3))
             return summed
 
         return dist.all_reduce(sent, async_op=True).get_future().then(finish)
 
-    @staticmethod
-    def square(numbers):
-        return numbers.double().square().sum()
+    def on(self, model):
+        model.register_comm_hook(None, self)
+
+    def end_step(self):
+        self.steps.append(self.buckets)
+        self.buckets = []
 
     def take(self):
         out = [[sum(float(norm[at]) for norm in step) for at in (0, 1)] for step in self.steps]
         self.steps = []
         return out
+
+
+class ShardNorms(Norms):
+    """The same of FSDP2, which averages by reduce-scatters: a rank has its shard of each mean."""
+
+    def on(self, _):
+        import torch.distributed as dist
+        original = dist.reduce_scatter_tensor
+
+        def reduce_scatter_tensor(output, input, *more, **named):
+            before = square(input)
+            work = original(output, input, *more, **named)
+            self.buckets.append((before, square(output)))
+            return work
+
+        dist.reduce_scatter_tensor = reduce_scatter_tensor
 
 
 def predicting_words(model, length, words):
@@ -190,9 +211,9 @@ class Rank:
         name, self.batch = options.mode
         model, self.loss = build(options)
         self.model = wrapped(name, model.cuda())
-        self.norms = Norms() if options.own else None
+        self.norms = (ShardNorms if name == "fsdp" else Norms)() if options.own else None
         if self.norms:
-            self.model.register_comm_hook(None, self.norms)
+            self.norms.on(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.draw = torch.Generator(device="cuda").manual_seed(100 + options.rank)
 
@@ -203,6 +224,8 @@ class Rank:
             loss = self.loss(self.model, at)
         self.optimizer.zero_grad()
         loss.backward()
+        if self.norms:
+            self.norms.end_step()
         self.optimizer.step()
 
     def run(self, steps):

@@ -13,6 +13,8 @@ from rig.residency import nvml
 from rig.rig import RigError
 
 RANKS = 2  # of a job, unless --ranks says more
+# Arguments of checks/ddp_training.py: 370 million parameters.
+GPT = ("--gpt", "--layers", 24, "--width", 1024, "--batch", 4)
 # A slow network between ranks on one host.
 SOCKETS = {"NCCL_P2P_DISABLE": 1, "NCCL_SHM_DISABLE": 1, "NCCL_NET": "Socket",
            "NCCL_SOCKET_IFNAME": "lo"}

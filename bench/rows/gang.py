@@ -5,6 +5,7 @@ tensor-parallel generation by CUDA graphs.
 run. A step of the generation is a token. Needs a GPU for each rank, or --one-gpu.
 """
 
+import json
 import time
 
 from rig import ranks
@@ -13,18 +14,24 @@ from rig.residency import wait_for_pool
 
 TITLE = "A job of ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
+MOST_PAUSE_S = 0.04  # beside what was accepted
 # About a minute for the training, and half a minute each for the others.
-TRAINING_STEPS, SHARDED_STEPS, TOKENS = 4000, 700, 9000
+TRAINING_STEPS, SHARDED_STEPS, GPT_STEPS, TOKENS = 4000, 700, 500, 9000
 
 
 def arguments(parser):
     parser.add_argument("--times", type=int, default=50, help="pauses, and swap-outs")
     parser.add_argument("--steps", type=int,
                         help=f"of both runs ({TRAINING_STEPS}, {SHARDED_STEPS} sharded; "
-                             f"{TOKENS} tokens)")
+                             f"{GPT_STEPS} of a GPT, {TOKENS} tokens)")
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
+    parser.add_argument("--armed", action="store_true",
+                        help="beside a service on each GPU, so that its work is counted: does "
+                             "nothing of it run when `pause` answers?")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
+    instead.add_argument("--gpt", action="store_true",
+                         help="a GPT of 370 million parameters, instead of linear layers")
     instead.add_argument("--generation", action="store_true",
                          help="tensor-parallel generation by CUDA graphs, instead of a training")
     ranks.arguments(parser)
@@ -33,15 +40,30 @@ def arguments(parser):
 def job(rig):
     """A program of checks/, and its arguments."""
     o = rig.options
-    steps = o.steps or (TOKENS if o.generation else SHARDED_STEPS if o.fsdp else TRAINING_STEPS)
+    steps = o.steps or (TOKENS if o.generation else SHARDED_STEPS if o.fsdp else
+                        GPT_STEPS if o.gpt else TRAINING_STEPS)
     check = "parallel_generation.py" if o.generation else "ddp_training.py"
-    return [check, steps, "--gib", o.gib, *(["--fsdp"] if o.fsdp else [])]
+    return [check, steps, "--gib", o.gib, *(["--fsdp"] if o.fsdp else []),
+            *(ranks.GPT if o.gpt else [])]
 
 
-def timed(rig, *command):
+def arm(rig):
+    """Where others work, the library counts what a job's GPUs have done."""
+    rig.means("gate")
+    services = [rig.start(f"beat{gpu}", "loops.py", "--kernels", 1, priority="high", gpus=gpu)
+                for gpu in range(1 if rig.options.one_gpu else rig.options.ranks)]
+    for service in services:
+        service.ready()
+        # Enough for all; what is left at the end is cut off with the process.
+        service.send(serve={"rate": 1, "requests": 900, "even": True, "warm": 0})
+
+
+def timed(rig, command, name):
     begun = time.monotonic()
-    done = rig.cli(*command, check=False, timeout=60)
-    return {"seconds": time.monotonic() - begun, "status": done.returncode}
+    done = rig.cli(command, name, "--json", check=False, timeout=60)
+    seconds = time.monotonic() - begun
+    said = json.loads(done.stdout) if done.returncode == 0 else {}
+    return {"seconds": seconds, "status": done.returncode, "drained": said.get("drained")}
 
 
 def disturb(rig, name, process, out, back):
@@ -82,7 +104,10 @@ def run(rig, report: Report):
     o = rig.options
     rig.say("paused, then swapped")
     process = ranks.ready(ranks.start(rig, "disturbed", *job(rig), swappable=True))
-    wait_for_pool(rig, "disturbed", o.ranks * (o.gib << 30))
+    if o.armed:
+        arm(rig)
+    wait_for_pool(rig, "disturbed", sum(gpu["memory_swappable_bytes"]
+                                        for gpu in rig.job("disturbed")["gpus"]))
     pauses = disturb(rig, "disturbed", process, "pause", "resume")
     swaps = disturb(rig, "disturbed", process, "swap-out", "swap-in")
     copied = copied_out(rig, "disturbed")
@@ -94,6 +119,11 @@ def run(rig, report: Report):
         report.judge(f"{what} that succeeded", f"{good} of {len(pairs)}", f"all {o.times}",
                      good == o.times)
     report.note("pause, s, median", f"{seconds_out(pauses):.3f}")
+    if o.armed:
+        report.at_most("  the longest, s", max(out["seconds"] for out, _ in pauses), MOST_PAUSE_S)
+        still = sum(out["drained"] is True for out, _ in pauses)
+        report.judge("  nothing of the job ran any more", f"{still} of {len(pauses)}", "all",
+                     still == len(pauses))
     report.at_most("resume, s, median", median([back["seconds"] for _, back in pauses]),
                    MOST_RESUME_S)
     judge_speed(rig, report, pauses, swaps, copied)

@@ -19,8 +19,6 @@ from rig.report import Report
 TITLE = "Two trainings of ranks"
 NAMES = ("left", "right")
 LONGEST_GAP_S, LEAST_RATIO = 30, 0.85
-# Layers, their width, and the batch of a rank.
-LINEARS, GPT = (6, 1024, 256), (24, 1024, 4)
 
 
 def arguments(parser):
@@ -29,9 +27,9 @@ def arguments(parser):
     parser.add_argument("--gib", type=int, default=4, help="of ballast of each rank")
     parser.add_argument("--gpt", action="store_true",
                         help="a GPT of 370 million parameters, instead of linear layers")
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--width", type=int)
-    parser.add_argument("--batch", type=int)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--fsdp", action="store_true", help="sharded by FSDP2, instead of DDP")
     parser.add_argument("--seed", type=int, default=0, help="0: a new one, which is printed")
     parser.add_argument("--oversubscribe", action="store_true", help="turns, nothing at random")
@@ -41,11 +39,9 @@ def arguments(parser):
 
 def start(rig, name, **knobs):
     o = rig.options
-    layers, width, batch = GPT if o.gpt else LINEARS
+    linears = ("--layers", o.layers, "--width", o.width, "--batch", o.batch)
     return ranks.start(rig, name, "ddp_training.py", o.steps, "--gib", o.gib,
-                       "--layers", o.layers or layers, "--width", o.width or width,
-                       "--batch", o.batch or batch, *(["--fsdp"] if o.fsdp else []),
-                       *(["--gpt"] if o.gpt else []), **knobs)
+                       *(ranks.GPT if o.gpt else linears), *(["--fsdp"] if o.fsdp else []), **knobs)
 
 
 class Disturber:

@@ -1,5 +1,5 @@
-"""`run --gradient-noise` on a DistributedDataParallel training of two ranks: is it right, and what
-does it cost?
+"""`run --gradient-noise` on a training of two ranks, by DistributedDataParallel or FSDP2: is it right,
+and what does it cost?
 
 The training computes the norms of its gradients itself and smooths what follows from them as the
 monitor does. Then a training measures every other step: two processes of one program differ by more
@@ -17,7 +17,7 @@ from rig.report import Report, interval, median
 from rig.rig import RigError
 
 TITLE = "The gradient noise scale of a training of two ranks"
-MODES = ("gpt8", "resnet8", "resnet32")
+MODES = ("gpt8", "resnet8", "resnet32", "fsdp4")
 DECAY = 0.9  # monitor/policy/gradient_noise.h
 MOST_OFF, LEAST_RATE = 1e-3, 0.99
 
