@@ -131,6 +131,16 @@ void note_wish(Unit& unit, double fewest, Time now) {
   unit.turns = std::max(unit.turns, fewest);
 }
 
+// A lead of one of the short turns beside a busy high job is none of a long one.
+void note_turn(Unit& unit, double fewest) {
+  const double turn_ns = unit.claim.turn_ns;
+  if (turn_ns <= 0) return;
+  if (unit.turn_ns > 0 && fewest >= 0) {
+    unit.turns = fewest + (unit.turns - fewest) * unit.turn_ns / turn_ns;
+  }
+  unit.turn_ns = turn_ns;
+}
+
 void pass_time(Grants& grants, double minimum, Time now) {
   const double dt_ns = grants.looked_at == Time{0} ? 0 : counted_ns(now - grants.looked_at);
   grants.looked_at = now;
@@ -144,7 +154,10 @@ void pass_time(Grants& grants, double minimum, Time now) {
     const bool counts = unit.wants_since != Time{0} && unit.claim.wants;
     if (counts && (fewest < 0 || unit.turns < fewest)) fewest = unit.turns;
   }
-  for (auto& [key, unit] : grants.units) note_wish(unit, fewest, now);
+  for (auto& [key, unit] : grants.units) {
+    note_turn(unit, fewest);
+    note_wish(unit, fewest, now);
+  }
 }
 
 // --- turns end ---

@@ -79,7 +79,8 @@ struct Unit {
   Phase phase = Phase::kWaiting;
   Time since{0};          // of the phase
   double left_ns = 0;     // of its turn
-  double turns = 0;       // that it had
+  double turns = 0;       // that it had,
+  double turn_ns = 0;     // each of so long
   Time worked_at{0};      // when it had work last, while it has its turn
   Time wants_since{0};    // 0: it does not
   Time ends_since{0};     // its last turn ended then, or begins to,

@@ -77,6 +77,29 @@ TEST(Grants, AfterASuspensionTheTurnsOfBothGangsGoOn) {
   EXPECT_GT(open[1], 300);
 }
 
+// Turns are short beside a high job that is busy, and long beside one that is not.
+TEST(Grants, WhoWasAheadByShortTurnsDoesNotWaitForAsManyLongOnes) {
+  TwoGangs played;
+  played.set(2, &Claim::spent, true);
+  for (int i = 0; i < 4; ++i) played.look(milliseconds(50));
+  played.set(2, &Claim::spent, false);
+  for (auto& [gpu, claims] : played.grants.claims) {
+    for (Claim& each : claims) each.turn_ns = 40 * kTurnNs;
+  }
+  int waited = 0;
+  for (int i = 0; i < 1000 && (i < 100 || played.of(1) != Grant::kOpen); ++i) {
+    for (const std::uint64_t job : {1, 2}) {
+      const bool open = played.of(job) == Grant::kOpen;
+      played.set(job, &Claim::drained, !open);
+      played.set(job, &Claim::stopped, !open);
+    }
+    played.look(milliseconds(10));
+    waited += played.of(2) == Grant::kOpen ? 1 : 0;
+  }
+  EXPECT_GT(waited, 190);
+  EXPECT_LT(waited, 240) << "one turn of the other's, and what it was ahead";
+}
+
 TEST(Grants, WithoutAGangEachGpuDecides) {
   Played played;
   played.add(1, {0});

@@ -155,5 +155,50 @@ TEST(SimulatorGangs, TheLawsHoldForRandomShapesOn2To64Gpus) {
   }
 }
 
+// The same with limits and classes of all sorts.
+std::vector<GangSpec> random_mixed_jobs(std::size_t count, std::mt19937& random) {
+  std::vector<GangSpec> jobs = random_jobs(count, random);
+  for (GangSpec& job : jobs) {
+    const Priority classes[] = {Priority::kLow, Priority::kNormal, Priority::kHigh};
+    job.priority = classes[random() % 3];
+    if (random() % 2 == 0) job.limit = 0.2 + 0.1 * static_cast<double>(random() % 6);
+  }
+  return jobs;
+}
+
+void expect_laws_of_mixed_jobs(Kind kind, std::size_t count, unsigned seed) {
+  SCOPED_TRACE(std::to_string(count) + " GPUs, seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<GangSpec> jobs = random_mixed_jobs(count, random);
+  const double seconds = count < 16 ? 10 : 4;
+  GangSettings settings = exclusive(count, seconds, seed);
+  settings.rules.kind = kind;
+  settings.rules.minimum = 0.05;
+  const GangsResult played = simulate_gangs(jobs, settings);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE("job " + std::to_string(i) + " on " + std::to_string(jobs[i].gpus.size()));
+    const GangResult& job = played.jobs[i];
+    const double most = jobs[i].limit != 0 ? jobs[i].limit + 0.1 : 1;
+    EXPECT_LE(job.gpu_s, most * seconds);
+    EXPECT_LT(job.held_for_nothing_s, 0.04 * seconds) << "hold and wait";
+    EXPECT_GE(job.steps, 1u);
+    if (count >= 16) continue;  // some gangs are below a dozen others
+    // Two turns of others beside a high job, each of two seconds at most.
+    EXPECT_LT(job.longest_wait_s, 4.5) << "it starves";
+    EXPECT_GT(job.gpu_s, 0.01 * seconds);
+  }
+  EXPECT_LT(played.idle_though_fits_s, 0.01 * seconds * static_cast<double>(count));
+}
+
+TEST(SimulatorGangs, TheLawsHoldForRandomLimitsAndClassesOn2To64Gpus) {
+  for (const Kind kind : {Kind::kExclusive, Kind::kPriority}) {
+    for (const std::size_t count : {2, 3, 4, 8}) {
+      for (unsigned seed = 1; seed <= 5; ++seed) expect_laws_of_mixed_jobs(kind, count, seed);
+    }
+    expect_laws_of_mixed_jobs(kind, 16, 1);
+  }
+  expect_laws_of_mixed_jobs(Kind::kPriority, 64, 1);
+}
+
 }  // namespace
 }  // namespace switchyard::simulate
