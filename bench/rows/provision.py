@@ -2,7 +2,8 @@
 
 A GPT training of small batches, whose CPU bounds it in part, works beside another that always
 works. Its rate is taken at each weight of a sweep, there and back. Then it is left to find one by
-itself, and the weight that was found takes turns with the sweep's best.
+itself, and the weight that was found takes turns with the sweep's best. At last the knee moves: a
+second training like the hog begins, and the weight has to follow.
 """
 
 import math
@@ -16,6 +17,7 @@ from rows.latency import training_arguments
 TITLE = "A share that is found, and a sweep"
 SWEEP = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 WITHIN = 0.03
+LEAST_GROWTH = 1.4  # of the weight, beside two hogs instead of one; a level of the search
 FOUND_WITHIN = 60
 TURNS = 3  # of the weight that was found and the sweep's best, A B B A
 
@@ -25,30 +27,35 @@ def arguments(parser):
     parser.add_argument("--batch", type=int, default=1, help="of the training")
 
 
-def found(rig):
-    """Seconds until the monitor says that it has found a weight."""
-    log = rig.scratch / "monitor.log"
-    begin = time.monotonic()
+def times_found(rig):
+    log = (rig.scratch / "monitor.log").read_text(errors="replace")
+    return log.count("is the smallest that brings it nearly all")
+
+
+def weight_once(rig, holds):
+    """Seconds until the monitor has found a weight of which `holds` says so, and the weight."""
+    before, begin = times_found(rig), time.monotonic()
     while time.monotonic() < begin + FOUND_WITHIN:
-        if "is the smallest that brings it nearly all" in log.read_text(errors="replace"):
-            return time.monotonic() - begin
+        weight = rig.job("auto")["share_weight"]
+        if times_found(rig) > before and holds(weight):
+            return time.monotonic() - begin, weight
         time.sleep(0.1)
-    raise RigError(f"no weight was found within {FOUND_WITHIN} s")
+    raise RigError(f"no weight was found within {FOUND_WITHIN} s; it is {weight:g}")
 
 
 def run(rig, report: Report):
     job = rig.start("auto", "gpt.py", *training_arguments(rig, rig.options.batch))
-    hog = rig.start("hog", "loops.py", "--kernels", 20)
-    for each in (job, hog):
+    hog, second = (rig.start(name, "loops.py", "--kernels", 20) for name in ("hog", "second"))
+    for each in (job, hog, second):
         each.ready()
+    for each in (job, hog):
         each.start()
     rates = {weight: [] for weight in SWEEP}
     for weight in (*SWEEP, *reversed(SWEEP)):
         rates[weight].append(rate_at(rig, job, weight))
     rig.say("auto")
     rig.set("auto", share="auto")
-    seconds = found(rig)
-    weight = rig.job("auto")["share_weight"]
+    seconds, weight = weight_once(rig, lambda found: True)
     best = best_weight(rates)
     ratios = []
     for turn in range(TURNS):
@@ -56,10 +63,22 @@ def run(rig, report: Report):
         for which in (("found", "best") if turn % 2 == 0 else ("best", "found")):
             pair[which] = rate_at(rig, job, weight if which == "found" else best)
         ratios.append(pair["found"] / pair["best"])
-    job.stop()
-    hog.stop()
     report.keep(rates=rates, found={"weight": weight, "ratios": ratios, "seconds": seconds})
     judge(report, rates, weight, ratios, seconds)
+    follow(rig, report, second)
+    for each in (job, hog, second):
+        each.stop()
+
+
+def follow(rig, report, second):
+    rig.say("the knee moves")
+    rig.set("auto", share="auto")
+    _, before = weight_once(rig, lambda found: True)
+    second.start()
+    seconds, after = weight_once(rig, lambda found: found >= LEAST_GROWTH * before)
+    report.raw["followed"] = {"before": before, "after": after, "seconds": seconds}
+    report.at_most("seconds until it has followed a second hog", seconds, FOUND_WITHIN, "{:.0f}")
+    report.note("  weight", f"{before:.3g}, then {after:.3g}")
 
 
 def rate_at(rig, job, weight):
