@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -117,46 +118,64 @@ void note_minimum(const Grants& grants, Unit& unit, double minimum, double dt_ns
   }
 }
 
-// Who was away, or is new, begins beside those that had least.
-void note_wish(Unit& unit, double fewest, Time now) {
-  if (!unit.claim.wants) {
-    if (unit.wants_since != Time{0} && now - unit.worked_at > kBriefPause) {
-      unit.wants_since = Time{0};
-    }
-    return;
+bool counts(const Unit& unit) { return unit.wants_since != Time{0} && unit.claim.wants; }
+
+// The fewest turns of those of its class that it takes turns with, itself included; less than
+// nothing: nobody counts. Counts of others have nothing to do with its own.
+double fewest_beside(const Grants& grants, const Unit& unit) {
+  double fewest = -1;
+  for (const auto& [key, other] : grants.units) {
+    if (!counts(other) || other.claim.rank != unit.claim.rank) continue;
+    if (fewest >= 0 && other.turns >= fewest) continue;
+    if (overlap(other, unit)) fewest = other.turns;
   }
-  unit.worked_at = now;
-  if (unit.wants_since != Time{0}) return;
-  unit.wants_since = now;
-  unit.turns = std::max(unit.turns, fewest);
+  return fewest;
 }
 
-// A lead of one of the short turns beside a busy high job is none of a long one.
+// A lead is one of time: turns are short beside a high job that is busy, and long beside one that
+// is not.
 void note_turn(Unit& unit, double fewest) {
   const double turn_ns = unit.claim.turn_ns;
-  if (turn_ns <= 0) return;
-  if (unit.turn_ns > 0 && fewest >= 0) {
-    unit.turns = fewest + (unit.turns - fewest) * unit.turn_ns / turn_ns;
-  }
+  if (turn_ns <= 0 || (fewest < 0 && unit.turn_ns > 0)) return;
+  if (unit.turn_ns > 0) unit.turns = fewest + (unit.turns - fewest) * unit.turn_ns / turn_ns;
   unit.turn_ns = turn_ns;
+}
+
+// In another class its turns are nobody's measure.
+void note_class(Unit& unit) {
+  if (std::exchange(unit.rank, unit.claim.rank) == unit.claim.rank) return;
+  unit.wants_since = Time{0};
+  unit.turns = 0;
+}
+
+// Who is new, was away or was kept out by its own limit begins beside those that had least.
+void note_wish(Unit& unit, double fewest, Time now) {
+  const bool away = !unit.claim.wants && now - unit.worked_at > kBriefPause;
+  if (away || unit.claim.spent) unit.wants_since = Time{0};
+  if (!unit.claim.wants) return;
+  unit.worked_at = now;
+  if (unit.claim.spent || unit.wants_since != Time{0}) return;
+  unit.wants_since = now;
+  unit.turns = std::max(unit.turns, fewest);
 }
 
 void pass_time(Grants& grants, double minimum, Time now) {
   const double dt_ns = grants.looked_at == Time{0} ? 0 : counted_ns(now - grants.looked_at);
   grants.looked_at = now;
-  double fewest = -1;
   for (auto& [key, unit] : grants.units) {
     if (unit.phase != Phase::kWaiting) {
       unit.left_ns -= dt_ns;
-      if (unit.claim.turn_ns > 0) unit.turns += dt_ns / unit.claim.turn_ns;
+      const double turn_ns = unit.turn_ns > 0 ? unit.turn_ns : unit.claim.turn_ns;
+      if (turn_ns > 0) unit.turns += dt_ns / turn_ns;
     }
     note_minimum(grants, unit, minimum, dt_ns);
-    const bool counts = unit.wants_since != Time{0} && unit.claim.wants;
-    if (counts && (fewest < 0 || unit.turns < fewest)) fewest = unit.turns;
+    note_class(unit);
   }
+  std::map<Key, double> fewest;
+  for (const auto& [key, unit] : grants.units) fewest[key] = fewest_beside(grants, unit);
   for (auto& [key, unit] : grants.units) {
-    note_turn(unit, fewest);
-    note_wish(unit, fewest, now);
+    note_turn(unit, fewest[key]);
+    note_wish(unit, fewest[key], now);
   }
 }
 

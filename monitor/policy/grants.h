@@ -80,7 +80,8 @@ struct Unit {
   Time since{0};          // of the phase
   double left_ns = 0;     // of its turn
   double turns = 0;       // that it had,
-  double turn_ns = 0;     // each of so long
+  double turn_ns = 0;     // each of so long; 0: none is counted yet
+  int rank = 0;           // as of the last look
   Time worked_at{0};      // when it had work last, while it has its turn
   Time wants_since{0};    // 0: it does not
   Time ends_since{0};     // its last turn ended then, or begins to,

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -80,9 +82,7 @@ TEST(Grants, AfterASuspensionTheTurnsOfBothGangsGoOn) {
 // Turns are short beside a high job that is busy, and long beside one that is not.
 TEST(Grants, WhoWasAheadByShortTurnsDoesNotWaitForAsManyLongOnes) {
   TwoGangs played;
-  played.set(2, &Claim::spent, true);
-  for (int i = 0; i < 4; ++i) played.look(milliseconds(50));
-  played.set(2, &Claim::spent, false);
+  played.grants.units.at({1, Grants::kAllGpus}).turns += 4;
   for (auto& [gpu, claims] : played.grants.claims) {
     for (Claim& each : claims) each.turn_ns = 40 * kTurnNs;
   }
@@ -98,6 +98,124 @@ TEST(Grants, WhoWasAheadByShortTurnsDoesNotWaitForAsManyLongOnes) {
   }
   EXPECT_GT(waited, 190);
   EXPECT_LT(waited, 240) << "one turn of the other's, and what it was ahead";
+}
+
+// Each works as long as it may, and is drained at once. The longest that one of them waited, in ms.
+struct Worked : Played {
+  std::map<std::uint64_t, int> longest, waits, open;
+
+  void work(const std::vector<std::uint64_t>& jobs, int looks) {
+    longest.clear();
+    waits.clear();
+    open.clear();
+    for (int i = 0; i < looks; ++i) {
+      for (const std::uint64_t job : jobs) {
+        const bool has = is_open(job);
+        set(job, &Claim::drained, !has);
+        set(job, &Claim::stopped, !has);
+        open[job] += has ? 10 : 0;
+        waits[job] = has ? 0 : waits[job] + 10;
+        longest[job] = std::max(longest[job], waits[job]);
+      }
+      look(milliseconds(10));
+    }
+  }
+  bool is_open(std::uint64_t job) {
+    for (const auto& [gpu, claims] : grants.claims) {
+      for (const Claim& each : claims) {
+        if (each.job == job) return of(job, gpu) == Grant::kOpen;
+      }
+    }
+    return false;
+  }
+  void set_turn(std::uint64_t job, double turn_ns) {
+    for (auto& [gpu, claims] : grants.claims) {
+      for (Claim& each : claims) {
+        if (each.job == job) each.turn_ns = turn_ns;
+      }
+    }
+  }
+};
+
+TEST(Grants, CountsOfGangsOnOtherGpusAreNobodysMeasure) {
+  Worked played;
+  for (const std::uint64_t job : {1, 2}) played.add(job, {0, 1});
+  for (const std::uint64_t job : {3, 4, 5}) played.add(job, {2, 3});
+  const std::vector<std::uint64_t> all{1, 2, 3, 4, 5};
+  played.work(all, 6000);  // the former two have had half as many again
+  played.set_turn(1, 2 * kTurnNs);
+  played.work(all, 1000);
+  for (const std::uint64_t job : all) EXPECT_LT(played.longest[job], 500) << job;
+  EXPECT_NEAR(played.open[1], 2.0 * played.open[2], 0.1 * played.open[1]) << "as their turns are";
+}
+
+// Two that are owed much would take turns with each other alone.
+TEST(Grants, WhoHadAllWhileOthersWereKeptOutByTheirLimitsDoesNotPayForIt) {
+  Worked played;
+  for (const std::uint64_t job : {1, 2, 3, 4}) played.add(job, {0, 1});
+  played.work({1, 2, 3, 4}, 100);
+  for (const std::uint64_t job : {3, 4}) played.set(job, &Claim::spent, true);
+  played.work({1, 2, 3, 4}, 6000);
+  for (const std::uint64_t job : {3, 4}) played.set(job, &Claim::spent, false);
+  played.work({1, 2, 3, 4}, 1000);
+  for (const std::uint64_t job : {1, 2, 3, 4}) EXPECT_LT(played.longest[job], 1000) << job;
+}
+
+TEST(Grants, WhoChangesItsClassDoesNotPayForItsTurnsInTheOther) {
+  Worked played;
+  for (const std::uint64_t job : {1, 2}) played.add(job, {0, 1});
+  played.work({1, 2}, 6000);
+  for (const std::uint64_t job : {3, 4}) played.add(job, {0, 1}, 1);
+  played.work({1, 2, 3, 4}, 200);
+  for (auto& [gpu, claims] : played.grants.claims) {
+    for (Claim& each : claims) each.rank = 1;
+  }
+  played.work({1, 2, 3, 4}, 2000);
+  for (const std::uint64_t job : {1, 2, 3, 4}) EXPECT_LT(played.longest[job], 1000) << job;
+}
+
+TEST(Grants, CountsOfALowerClassAreNobodysMeasure) {
+  Worked played;
+  played.add(1, {0, 1});
+  for (const std::uint64_t job : {2, 3, 4}) played.add(job, {0, 1}, 1);
+  played.work({1, 2, 3, 4}, 6000);  // the former has had the minimum
+  played.set_turn(2, kTurnNs / 2);
+  played.work({1, 2, 3, 4}, 1000);
+  for (const std::uint64_t job : {2, 3, 4}) EXPECT_LT(played.longest[job], 1000) << job;
+}
+
+struct Lead : TwoGangs {
+  double turns() const { return unit(1).turns - unit(2).turns; }
+  void set_turn(double turn_ns, std::vector<std::uint64_t> jobs = {1, 2}) {
+    for (auto& [gpu, claims] : grants.claims) {
+      for (Claim& each : claims) {
+        if (std::find(jobs.begin(), jobs.end(), each.job) != jobs.end()) each.turn_ns = turn_ns;
+      }
+    }
+  }
+  const Unit& unit(std::uint64_t job) const { return grants.units.at({job, Grants::kAllGpus}); }
+};
+
+TEST(Grants, WhatWasWorkedBeforeTheLengthOfATurnChangedCountsAsBefore) {
+  Lead played;
+  played.set_turn(40 * kTurnNs);
+  played.look();
+  played.set_turn(kTurnNs);
+  played.look(milliseconds(50));
+  EXPECT_NEAR(played.turns(), 1, 0.01);
+}
+
+TEST(Grants, ALeadIsKeptWhereTheLengthOfATurnChangesWhileNobodyHasWork) {
+  Lead played;
+  for (auto& [key, unit] : played.grants.units) unit.turns += 600;
+  for (const std::uint64_t job : {1, 2}) played.set(job, &Claim::wants, false);
+  played.set_turn(40 * kTurnNs, {1});
+  played.look(milliseconds(1));
+  for (const std::uint64_t job : {1, 2}) played.set(job, &Claim::wants, true);
+  played.look(milliseconds(1));
+  played.set_turn(40 * kTurnNs);
+  played.look(milliseconds(1));
+  EXPECT_NEAR(played.turns(), 0.003 / 2, 0.002) << "it has had three milliseconds";
 }
 
 TEST(Grants, WithoutAGangEachGpuDecides) {
