@@ -111,11 +111,11 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
 }
 
 // A job has the settings of whoever made it.
-void Monitor::note_other_settings(Client& client, const wire::Hello& hello, const Job& job) {
+void Monitor::note_other_settings(Client& client, const wire::Hello& hello, Job& job) {
   if (client.observer || (hello.flags & wire::kRejoin) != 0 || !job.asked) return;
   const std::string others = other_settings(*job.asked, hello.card);
   client.other_settings = !others.empty();
-  if (others.empty()) return;
+  if (others.empty() || std::exchange(job.told_other_settings, true)) return;
   spdlog::warn(
       "pid {} asks for {}, but job '{}' was made without: it is ignored; see `switchyard "
       "set`",

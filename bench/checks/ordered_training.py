@@ -11,7 +11,8 @@ rate, and the rate by the median step, which a host that takes its CPUs away doe
 the median step of those with an even number and of the others as well, in milliseconds. --own: each
 rank also computes the squared norms of its buckets, before and after they are summed, by a
 communication hook, or by a wrapper of the reduce-scatter; the answer has them, of each step: the
-mean of a rank's own |gradient|² over the ranks, and |mean gradient|².
+mean of a rank's own |gradient|² over the ranks, and |mean gradient|², for DDP both of gradients
+that are divided by the number of ranks, as it sends them.
 
 --one-gpu: both ranks are on one GPU (rank_setup.py).
 """

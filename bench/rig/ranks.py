@@ -21,9 +21,17 @@ SOCKETS = {"NCCL_P2P_DISABLE": 1, "NCCL_SHM_DISABLE": 1, "NCCL_NET": "Socket",
 
 
 def arguments(parser):
-    parser.add_argument("--ranks", type=int, default=RANKS, help="of each job")
     parser.add_argument("--one-gpu", action="store_true",
                         help="all ranks on GPU 0, connected by sockets, as if on several hosts")
+
+
+def number_argument(parser):
+    parser.add_argument("--ranks", type=int, default=RANKS, help="of each job")
+
+
+def number(rig):
+    """Of a job's ranks."""
+    return getattr(rig.options, "ranks", RANKS)
 
 
 def one_gpu_each(count=RANKS):
@@ -33,7 +41,7 @@ def one_gpu_each(count=RANKS):
 
 def prepare(rig):
     if not rig.options.one_gpu:
-        one_gpu_each(rig.options.ranks)
+        one_gpu_each(number(rig))
         return
     nvml()
     rig.means("none")  # a rank waits in a kernel, so a long slice would be spent on waiting
@@ -41,7 +49,7 @@ def prepare(rig):
 
 def start(rig, name, check, *arguments, under="switchyard", **knobs):
     """Starts one of checks/ that says what rank_run.py says; ready() waits until all ranks work."""
-    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", rig.options.ranks,
+    torchrun = [python(), "-m", "torch.distributed.run", "--nproc-per-node", number(rig),
                 "--master-port", free_port()]
     one_gpu = ["--one-gpu"] if rig.options.one_gpu else []
     process = rig.once(name, [*torchrun, BENCH / "checks" / check, *arguments, *one_gpu],

@@ -15,6 +15,7 @@ from rig.residency import wait_for_pool
 TITLE = "A job of ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
 MOST_PAUSE_S = 0.04  # beside what was accepted
+NUMBERED_S = 3  # until the monitor believes the numbers of a job's work
 # About a minute for the training, and half a minute each for the others.
 TRAINING_STEPS, SHARDED_STEPS, GPT_STEPS, TOKENS = 4000, 700, 500, 9000
 
@@ -35,6 +36,7 @@ def arguments(parser):
     instead.add_argument("--generation", action="store_true",
                          help="tensor-parallel generation by CUDA graphs, instead of a training")
     ranks.arguments(parser)
+    ranks.number_argument(parser)
 
 
 def job(rig):
@@ -56,6 +58,7 @@ def arm(rig):
         service.ready()
         # Enough for all; what is left at the end is cut off with the process.
         service.send(serve={"rate": 1, "requests": 900, "even": True, "warm": 0})
+    time.sleep(NUMBERED_S)
 
 
 def timed(rig, command, name):

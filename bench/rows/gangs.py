@@ -35,6 +35,7 @@ def arguments(parser):
     parser.add_argument("--oversubscribe", action="store_true", help="turns, nothing at random")
     parser.add_argument("--capacity", help="that the monitor gives out of each GPU")
     ranks.arguments(parser)
+    ranks.number_argument(parser)
 
 
 def start(rig, name, **knobs):

@@ -1,5 +1,5 @@
-"""`run --gradient-noise` on a training of two ranks, by DistributedDataParallel or FSDP2: is it right,
-and what does it cost?
+"""`run --gradient-noise` on a training of two ranks, by DistributedDataParallel or FSDP2: is it
+right, and what does it cost?
 
 The training computes the norms of its gradients itself and smooths what follows from them as the
 monitor does. Then a training measures every other step: two processes of one program differ by more

@@ -7,6 +7,7 @@ second training like the hog begins, and the weight has to follow.
 """
 
 import math
+import re
 import time
 
 from rig.process import rate_between
@@ -27,20 +28,22 @@ def arguments(parser):
     parser.add_argument("--batch", type=int, default=1, help="of the training")
 
 
-def times_found(rig):
+def all_found(rig):
+    """The weights that the monitor's log says were found."""
     log = (rig.scratch / "monitor.log").read_text(errors="replace")
-    return log.count("is the smallest that brings it nearly all")
+    return [float(weight) for weight in
+            re.findall(r"a weight of (\S+) is the smallest that brings it nearly all", log)]
 
 
-def weight_once(rig, holds):
+def weight_once(rig, holds, patience=FOUND_WITHIN):
     """Seconds until the monitor has found a weight of which `holds` says so, and the weight."""
-    before, begin = times_found(rig), time.monotonic()
-    while time.monotonic() < begin + FOUND_WITHIN:
-        weight = rig.job("auto")["share_weight"]
-        if times_found(rig) > before and holds(weight):
-            return time.monotonic() - begin, weight
+    before, begin = len(all_found(rig)), time.monotonic()
+    while time.monotonic() < begin + patience:
+        for weight in all_found(rig)[before:]:
+            if holds(weight):
+                return time.monotonic() - begin, weight
         time.sleep(0.1)
-    raise RigError(f"no weight was found within {FOUND_WITHIN} s; it is {weight:g}")
+    raise RigError(f"no such weight was found within {patience} s, but {all_found(rig)[before:]}")
 
 
 def run(rig, report: Report):
@@ -75,7 +78,8 @@ def follow(rig, report, second):
     rig.set("auto", share="auto")
     _, before = weight_once(rig, lambda found: True)
     second.start()
-    seconds, after = weight_once(rig, lambda found: found >= LEAST_GROWTH * before)
+    seconds, after = weight_once(rig, lambda found: found >= LEAST_GROWTH * before,
+                                 2 * FOUND_WITHIN)
     report.raw["followed"] = {"before": before, "after": after, "seconds": seconds}
     report.at_most("seconds until it has followed a second hog", seconds, FOUND_WITHIN, "{:.0f}")
     report.note("  weight", f"{before:.3g}, then {after:.3g}")

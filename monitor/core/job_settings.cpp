@@ -31,23 +31,33 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   return out;
 }
 
+namespace {
+
+// What is not set has the value of its default, or is none.
+template <typename Kind>
+auto value_of(const std::string& text, const std::string& fallback) {
+  const std::string& said = text.empty() ? fallback : text;
+  return Kind::parse(said.empty() ? std::string_view("none") : said);
+}
+
+template <typename Kind>
+bool asks_for_another(const char* said, const char* asked, const char* fallback) {
+  const auto value = value_of<Kind>(said, fallback);
+  return value != value_of<Kind>(asked, fallback) && value != value_of<Kind>("", fallback);
+}
+
+}  // namespace
+
 std::string other_settings(const JobCard& asked, const JobCard& said) {
-  JobCard before = asked;
-  JobCard now = said;
-  remove_none(before);
-  remove_none(now);
-  for (JobCard* card : {&before, &now}) {
-    set_text(card->job, "");
-    set_text(card->name, "");
-  }
   std::string others;
-  const auto compare = [&others](const char* name, const std::string& text,
-                                 const std::string& other, const std::string& fallback) {
-    if (text.empty() || text == fallback || text == other) return;
+  const auto add = [&others](const std::string& name, const char* text) {
+    if (name == "job" || name == "name") return;
     others += fmt::format("{}{} {}", others.empty() ? "" : ", ", name, text);
   };
-#define SWITCHYARD_COMPARE(field, env, capacity, fallback, ...) \
-  compare(#field, now.field, before.field, fallback);
+#define SWITCHYARD_COMPARE(field, env, capacity, fallback, Kind, ...)    \
+  if (asks_for_another<kind::Kind>(said.field, asked.field, fallback)) { \
+    add(#field, said.field);                                             \
+  }
   SWITCHYARD_KNOBS(SWITCHYARD_COMPARE)
 #undef SWITCHYARD_COMPARE
   return others;

@@ -34,8 +34,8 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
 // changes see a job that never had it.
 void remove_none(JobCard& card);
 
-// The knobs that `said` sets, and that `asked` has not so, as "share 4, limit 30%"; empty: none.
-// Names set nothing, nor does the text of a default.
+// The knobs that `said` sets to other values than `asked`, as "share 4, limit 30%"; empty: none.
+// Names set nothing, nor does the value of a default.
 std::string other_settings(const JobCard& asked, const JobCard& said);
 
 // Puts `text` into one field. False: it does not fit.

@@ -113,6 +113,7 @@ struct Job {
   JobCard card{};  // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
   std::optional<JobCard> asked;
+  bool told_other_settings = false;  // that a process of it asks for others
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
   std::optional<std::uint64_t> ceiling_bytes;

@@ -165,15 +165,16 @@ void log_one(const Job& job, const ToldStall& told, Time now) {
 }
 
 void log_changes(const Job& job, const std::vector<ToldStall>& before,
-                 const std::vector<ToldStall>& after, Time now) {
-  for (const ToldStall& each : after) {
+                 std::vector<ToldStall>& after, Time now) {
+  for (ToldStall& each : after) {
     const ToldStall* known = find(before, each);
     const bool same = known != nullptr && known->lasts &&
                       (known->doing == Doing::kHeld) == (each.doing == Doing::kHeld);
     if (each.lasts && !same) log_one(job, each, now);
+    each.logged = each.lasts || (known != nullptr && known->logged);
   }
   for (const ToldStall& each : before) {
-    if (!each.lasts || find(after, each) != nullptr) continue;
+    if (!each.logged || find(after, each) != nullptr) continue;
     spdlog::info("job '{}': {} is not waited for any more", job.name, name_of(each));
   }
 }

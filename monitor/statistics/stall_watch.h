@@ -34,7 +34,8 @@ struct ToldStall {
   stalls::Stall stall;
   Doing doing = Doing::kUnknown;
   std::optional<stalls::Operation> expected;  // what the others launched as this number
-  bool lasts = true;                          // so it goes to the log
+  bool lasts = true;                          // so it goes to the log,
+  bool logged = false;                        // and is there
 };
 
 class StallWatch {

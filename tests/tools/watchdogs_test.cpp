@@ -52,14 +52,15 @@ TEST(Watchdogs, TheFirstOfAllProcessesCounts) {
   EXPECT_EQ(first->seconds, 120);
 }
 
-TEST(Watchdogs, WhereAnEnvironmentCannotBeReadItIsTheDefaultAndSaysSo) {
+TEST(Watchdogs, WhereAnEnvironmentCannotBeReadItSaysSo) {
   const auto first = first_watchdog({rank(), {.ranks = true, .environment = std::nullopt}});
   ASSERT_TRUE(first);
   EXPECT_EQ(safe_text(*first),
-            "safe for 8 min 00 s by default, for its environment can't be read, then PyTorch's "
-            "NCCL heartbeat may end it (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)");
+            "safe for 8 min 00 s by what is known (not every environment can be read), then "
+            "PyTorch's NCCL heartbeat may end it (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)");
   EXPECT_EQ(as_json(first)["environment_read"], false);
   EXPECT_TRUE(first_watchdog({rank(), {.environment = std::nullopt}})->known) << "no rank of it";
+  EXPECT_FALSE(first_watchdog({{.name = "vllm", .environment = std::nullopt}})->known);
 }
 
 TEST(Watchdogs, JsonHasWhatTheTextSays) {

@@ -80,7 +80,7 @@ std::optional<Watchdog> first_watchdog(const std::vector<Watched>& processes) {
   }
   if (out) {
     out->known = std::all_of(processes.begin(), processes.end(), [](const Watched& each) {
-      return !each.ranks || each.environment.has_value();
+      return each.environment || !(each.ranks || is_vllm(each));
     });
   }
   return out;
@@ -103,7 +103,7 @@ std::vector<Watched> watched(const nlohmann::json& job) {
 
 std::string safe_text(const Watchdog& watchdog) {
   return fmt::format("safe for {}{}, then {} may end it ({})", human_seconds(watchdog.seconds),
-                     watchdog.known ? "" : " by default, for its environment can't be read",
+                     watchdog.known ? "" : " by what is known (not every environment can be read)",
                      watchdog.name, watchdog.changed_by);
 }
 

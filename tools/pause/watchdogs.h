@@ -21,7 +21,7 @@ struct Watchdog {
   std::string name;
   std::string changed_by;  // what sets another time
   double seconds = 0;
-  bool known = true;  // false: what the environment of a process says could not be read
+  bool known = true;  // false: the environment of a process could not be read: defaults count
 };
 
 // What one process has. `environment`: its variables, each NAME=VALUE; none: it could not be read.

@@ -419,6 +419,24 @@ TEST_F(Statistics, APauseIsToldAsOne) {
       << "once";
 }
 
+TEST_F(Statistics, TheEndOfALateRankIsLoggedAlsoWhereAShortHoldCameBetween) {
+  const LogLines log;
+  place(first, 0);
+  place(second, 1);
+  collective(first);
+  pass(seconds(4));
+  ASSERT_EQ(log.count("has not launched"), 1u);
+  rig.tell("pause");
+  pass(seconds(1));
+  ASSERT_EQ(stalls().size(), 1u);
+  ASSERT_EQ(stalls()[0]["does"], "held");
+  rig.tell("resume");
+  collective(second);
+  pass(seconds(1));
+  EXPECT_EQ(stalls().size(), 0u);
+  EXPECT_EQ(log.count("is not waited for any more"), 1u);
+}
+
 TEST_F(Statistics, ARankWhoseProcessHasEndedIsGone) {
   place(first, 0);
   place(second, 1);

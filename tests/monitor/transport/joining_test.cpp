@@ -35,13 +35,16 @@ TEST(Joining, WhoAsksForOtherSettingsThanItsJobHasIsToldThatTheyAreIgnored) {
   rig.join({.job = "j1", .share = "2", .limit = "none"});
   EXPECT_TRUE(rig.join({.job = "j1", .share = "3", .guard = "5%"}).client->other_settings);
   EXPECT_EQ(log.count("asks for share 3, guard 5%, but job 'j1' was made without"), 1u);
+  EXPECT_TRUE(rig.join({.job = "j1", .priority = "high"}).client->other_settings);
+  EXPECT_FALSE(rig.join({.job = "j1", .share = "2.0", .limit = "100%"}).client->other_settings)
+      << "the same values";
   EXPECT_FALSE(rig.join({.job = "j1", .name = "other", .share = "2"}).client->other_settings);
   EXPECT_FALSE(rig.join({.job = "j1", .priority = "normal", .share = "1", .limit = "none"})
                    .client->other_settings)
       << "the library sends the defaults of what is not set";
   ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "j1"}, {"share", "4"}})["ok"], true);
   EXPECT_FALSE(rig.join({.job = "j1", .share = "2"}).client->other_settings) << "as it began";
-  EXPECT_EQ(log.count("asks for"), 1u);
+  EXPECT_EQ(log.count("asks for"), 1u) << "once for each job";
 }
 
 TEST(Joining, SettingsAreNotComparedWithThoseOfAJobThatThisMonitorFound) {
