@@ -5,9 +5,6 @@
 // Threading: one thread.
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "driver.h"
 
 namespace switchyard::bench {
@@ -30,10 +27,5 @@ BothWays<Call> both_ways(Call found, const char* symbol) {
   return {own, found};
 }
 #define BENCH_BOTH_WAYS(name) both_ways(driver().name, SWITCHYARD_CUDA_SYMBOL(name))
-
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace switchyard::bench

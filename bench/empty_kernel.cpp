@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "both_ways.h"
+#include "median.h"
 
 using namespace switchyard::bench;
 

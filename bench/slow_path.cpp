@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "both_ways.h"
+#include "median.h"
 
 namespace {
 

@@ -117,8 +117,8 @@ void Monitor::note_other_settings(Client& client, const wire::Hello& hello, Job&
   client.other_settings = !others.empty();
   if (others.empty() || std::exchange(job.told_other_settings, true)) return;
   spdlog::warn(
-      "pid {} asks for {}, but job '{}' was made without: it is ignored; see `switchyard "
-      "set`",
+      "pid {} asks for {}, but job '{}' was made without: it is ignored; "
+      "see `switchyard set`",
       client.peer.pid, others, job.name);
 }
 

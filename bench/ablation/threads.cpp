@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bench/ablation/moves.h"
+#include "bench/median.h"
 
 namespace switchyard::bench::ablation {
 namespace {
@@ -87,11 +88,6 @@ void copy_in(const Chunks& model, Slabs& slabs, Stage& stage, unsigned first, un
     CU(cuEventRecord, stage.arrived[place], stage.stream);
   }
   CU(cuStreamSynchronize, stage.stream);
-}
-
-double median(std::vector<double> all) {
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
 }
 
 void print(const Chunks& model, const char* way, unsigned threads, const std::vector<double>& ms) {

@@ -34,7 +34,7 @@ def run(rig, report: Report):
         warm.ready()
     pairs = max(2, int(o.pairs * o.scale))
     seconds = rig.scaled(o.seconds)
-    # Enough for all; what is left at the end is cut off with the process.
+    # More requests than the row lasts: the end of the process ends the rest.
     beat.send(serve={"rate": 1, "requests": 600, "even": True, "warm": 0})
     for what, low in trainings.items():
         rig.say(what)

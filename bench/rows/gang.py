@@ -14,7 +14,7 @@ from rig.residency import wait_for_pool
 
 TITLE = "A job of ranks, paused and swapped"
 LEAST_GB_S, MOST_RESUME_S = 45, 0.005
-MOST_PAUSE_S = 0.04  # beside what was accepted
+MOST_PAUSE_S = 0.04  # to which comes the work that was launched before
 NUMBERED_S = 3  # until the monitor believes the numbers of a job's work
 # About a minute for the training, and half a minute each for the others.
 TRAINING_STEPS, SHARDED_STEPS, GPT_STEPS, TOKENS = 4000, 700, 500, 9000
@@ -56,7 +56,7 @@ def arm(rig):
                 for gpu in range(1 if rig.options.one_gpu else rig.options.ranks)]
     for service in services:
         service.ready()
-        # Enough for all; what is left at the end is cut off with the process.
+        # More requests than the row lasts: the end of the process ends the rest.
         service.send(serve={"rate": 1, "requests": 900, "even": True, "warm": 0})
     time.sleep(NUMBERED_S)
 

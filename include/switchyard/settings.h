@@ -329,6 +329,16 @@ struct Kind {
   static constexpr const char* kForms = kText;
 };
 
+// Whether two texts mean the same: 0.25GiB and 256MiB; empty is none.
+// pre: a setting that may be empty may be "none".
+template <typename Kind>
+bool same_value(std::string_view one, std::string_view other) {
+  const auto value = [](std::string_view text) {
+    return Kind::parse(text.empty() ? "none" : text);
+  };
+  return value(one) == value(other);
+}
+
 namespace kind {
 
 using Name = Kind<&parse_name, kNameForms>;

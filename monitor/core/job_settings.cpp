@@ -33,17 +33,11 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
 
 namespace {
 
-// What is not set has the value of its default, or is none.
+// What is not set has its default.
 template <typename Kind>
-auto value_of(const std::string& text, const std::string& fallback) {
-  const std::string& said = text.empty() ? fallback : text;
-  return Kind::parse(said.empty() ? std::string_view("none") : said);
-}
-
-template <typename Kind>
-bool asks_for_another(const char* said, const char* asked, const char* fallback) {
-  const auto value = value_of<Kind>(said, fallback);
-  return value != value_of<Kind>(asked, fallback) && value != value_of<Kind>("", fallback);
+bool asks_for_another(std::string_view said, std::string_view asked, std::string_view fallback) {
+  const std::string_view before = asked.empty() ? fallback : asked;
+  return !said.empty() && !same_value<Kind>(said, before) && !same_value<Kind>(said, fallback);
 }
 
 }  // namespace

@@ -132,8 +132,8 @@ double fewest_beside(const Grants& grants, const Unit& unit) {
   return fewest;
 }
 
-// A lead is one of time: turns are short beside a high job that is busy, and long beside one that
-// is not.
+// A lead is kept in time, not in turns: a turn is short beside a busy high job, and long beside an
+// idle one.
 void note_turn(Unit& unit, double fewest) {
   const double turn_ns = unit.claim.turn_ns;
   if (turn_ns <= 0 || (fewest < 0 && unit.turn_ns > 0)) return;
@@ -171,6 +171,7 @@ void pass_time(Grants& grants, double minimum, Time now) {
     note_minimum(grants, unit, minimum, dt_ns);
     note_class(unit);
   }
+  // All as of now, before the first one changes.
   std::map<Key, double> fewest;
   for (const auto& [key, unit] : grants.units) fewest[key] = fewest_beside(grants, unit);
   for (auto& [key, unit] : grants.units) {

@@ -140,7 +140,7 @@ const char* verb_of(stalls::What what) {
   return "stands still after it launched";
 }
 
-std::string operation_of(const ToldStall& told) {
+std::string operation_text(const ToldStall& told) {
   const char* kind = told.expected ? collective_key(told.expected->kind) : nullptr;
   return fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", told.stall.number,
                      told.expected ? fmt::format(" ({} bytes)", told.expected->bytes) : "");
@@ -156,11 +156,11 @@ void log_one(const Job& job, const ToldStall& told, Time now) {
     spdlog::info("job '{}': {} is held by us ({}), for {} s; {} other {} launched {} {} s ago",
                  job.name, name_of(told), key_of(told.stall.hold),
                  whole_seconds(now - told.stall.held_since), told.stall.waiting, ranks,
-                 operation_of(told), whole_seconds(now - told.stall.since));
+                 operation_text(told), whole_seconds(now - told.stall.since));
     return;
   }
   spdlog::warn("job '{}': {} {} {}, as {} other {} did, for {} s; it is {}", job.name,
-               name_of(told), verb_of(told.stall.what), operation_of(told), told.stall.waiting,
+               name_of(told), verb_of(told.stall.what), operation_text(told), told.stall.waiting,
                ranks, whole_seconds(now - told.stall.since), key_of(told.doing));
 }
 

@@ -7,18 +7,7 @@
 
 namespace switchyard::tools {
 
-namespace {
-
-// pre: a setting that may be empty may be "none".
-template <typename Kind>
-bool same_value(std::string_view one, std::string_view other) {
-  const auto value = [](std::string_view text) {
-    return Kind::parse(text.empty() ? "none" : text);
-  };
-  return value(one) == value(other);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 const std::vector<Knob>& knobs() {
   static const std::vector<Knob> kAll = {

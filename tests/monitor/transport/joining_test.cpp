@@ -41,7 +41,7 @@ TEST(Joining, WhoAsksForOtherSettingsThanItsJobHasIsToldThatTheyAreIgnored) {
   EXPECT_FALSE(rig.join({.job = "j1", .name = "other", .share = "2"}).client->other_settings);
   EXPECT_FALSE(rig.join({.job = "j1", .priority = "normal", .share = "1", .limit = "none"})
                    .client->other_settings)
-      << "the library sends the defaults of what is not set";
+      << "for a variable that is not set the library sends the default";
   ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "j1"}, {"share", "4"}})["ok"], true);
   EXPECT_FALSE(rig.join({.job = "j1", .share = "2"}).client->other_settings) << "as it began";
   EXPECT_EQ(log.count("asks for"), 1u) << "once for each job";
