@@ -116,6 +116,7 @@ Step look(const JobResidency& from, const Seen& seen, Time now) {
 Step left(JobResidency to, const Seen& seen, Time now) {
   if (to.state != State::kSwappingOut) return stays(to);
   to.cost_out = cost_of_move(to, seen, now);
+  to.stayed_at = Time{0};  // whoever has waited since then may ask it again
   return enter(to, State::kSwappedOut, Action::kSuspend);
 }
 

@@ -15,12 +15,14 @@ bool in_its_stay(const Oversubscriber& job, Time now) {
 // One who wants room, on all its GPUs.
 struct InLine {
   const Oversubscriber* job = nullptr;  // as one of them sees it
-  bool stays = false;                   // it is in its stay on one of them
+  bool stays = false;                   // it is in its stay on one of them, or can't be stopped
+  bool stopping = false;                // it can't be, and others wait for that
   Time waits_since{0};
   std::vector<std::size_t> gpus = {};  // where it wants room
 };
 
 bool before(const InLine& a, const InLine& b) {
+  if (a.stopping != b.stopping) return a.stopping;
   if (a.job->priority != b.job->priority) return a.job->priority > b.job->priority;
   // Who works takes what nobody works with: else each growth of it would cost a turn.
   return std::tuple(a.job->takes_turns, !a.stays, a.waits_since, a.job->job) <
@@ -36,7 +38,9 @@ std::vector<InLine> line_of(std::span<const std::vector<Oversubscriber>> gpus, T
       place.waits_since =
           place.job == nullptr ? job.waits_since : std::min(place.waits_since, job.waits_since);
       place.job = &job;
-      place.stays = place.stays || in_its_stay(job, now);
+      const bool awaited = job.gang && job.asks;
+      place.stays = place.stays || in_its_stay(job, now) || awaited;
+      place.stopping = place.stopping || (awaited && job.stopping);
       place.gpus.push_back(gpu);
     }
   }
@@ -53,7 +57,7 @@ std::uint64_t gives_at_most(const Oversubscriber& job) {
 bool can_give(const Oversubscriber& job, const Oversubscriber& first) {
   if (job.job == first.job || gives_at_most(job) == 0) return false;
   if (first.asks && job.stayed_at != Time{0} && job.stayed_at >= first.waits_since) return false;
-  if (!first.takes_turns) return job.out;
+  if (!first.takes_turns || first.stopping) return job.out;
   return !job.active || job.priority <= first.priority;
 }
 
@@ -81,8 +85,8 @@ RoomPlan serve(std::span<const Oversubscriber> jobs, std::uint64_t who, Time now
   out.first = who;
   out.served = out.arrives = first->lacks_bytes == 0;
   if (out.arrives) return out;
-  const auto moving = std::find_if(jobs.begin(), jobs.end(), [](const auto& job) {
-    return job.stopping || job.leaving || job.returning;
+  const auto moving = std::find_if(jobs.begin(), jobs.end(), [first](const auto& job) {
+    return (job.stopping && job.job != first->job) || job.leaving || job.returning;
   });
   if (moving != jobs.end()) {
     out.giver = moving->job != first->job ? moving->job : 0;

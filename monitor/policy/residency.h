@@ -18,6 +18,11 @@
 // others meanwhile; who comes after it may have these. So nobody holds room on a GPU while it waits
 // for another's on a second one, and the first in line waits for stays only.
 //
+// A gang with a rank that waits for memory can't be stopped at a cut: its other ranks may have
+// launched what needs this one. So within its class it comes before those who wait for a turn of
+// theirs. One that is being stopped already comes before everybody, for its memory is what the
+// others wait for. It gets only what those who are out have kept.
+//
 // Threading: pure functions of what they are told.
 #pragma once
 
@@ -50,6 +55,7 @@ struct Oversubscriber {
   Time move_cost{0};    // of the last time out or in, the longer
   bool active = false;
   bool out = false;               // it works with none of its memory: what is there was kept
+  bool gang = false;              // its processes wait for each other
   bool stopping = false;          // its ranks are being stopped, so that it can leave
   bool leaving = false;           // its memory is on its way out
   bool returning = false;         // or in

@@ -42,6 +42,12 @@ std::uint64_t held_on(std::size_t gpu, const Registry& registry, const Job& job)
 
 bool is_out(const Job& job) { return job.memory->state == residency::State::kSwappedOut; }
 
+// Whether it was told to give room, on one of its GPUs at least. A gang is first brought to a cut.
+bool gives_already(const Job& job) {
+  return wanted_out(job) || is_out(job) ||
+         (gangs::is_stopping(job) && job.gang.reasons.has(residency::Reason::kYield));
+}
+
 // Whether it asks for what a turn of its own can give it.
 bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
 
@@ -89,6 +95,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
+  out.gang = job.gang_kind != GangKind::kNone;
   out.stopping = gangs::is_stopping(job);
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
@@ -142,7 +149,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
 // keeps what it has, unless it gives there as well: that is another call, of this look or a later
 // one.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
-  if (!wanted_out(giver) && !is_out(giver)) {
+  if (!gives_already(giver)) {
     for_lanes(registry_, giver, [](const Client&, unsigned, Client::Lane& lane) {
       lane.kept_bytes = held_bytes(lane.residency, lane.residency_order);
     });

@@ -1,5 +1,7 @@
 // Memory is moved under a running job: every word is where the job left it, and no kernel runs
 // without its memory. The monitor is played.
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -257,6 +259,30 @@ TEST_F(Swap, TwoFailuresInOneMoveLoseNothing) {
               {"FAKECUDA_FAILED", in_folder("failed")}});
   expect_nothing_lost();
 }
+
+// What the driver answers in a process that ends while its memory moves.
+struct Ending {
+  const char* name;
+  const char* calls;
+};
+constexpr Ending kEndings[] = {
+    {"WithoutADriver", "cuMemUnmap:1+=4"},
+    {"WithoutAContext", "cuMemcpyDtoHAsync_v2:1+=201"},
+};
+
+class EndingSwap : public Swap, public ::testing::WithParamInterface<Ending> {};
+
+TEST_P(EndingSwap, WarnsOfNothing) {
+  begin({{"FAKECUDA_FAIL", GetParam().calls}, {"SWITCHYARD_LOG", "warn:" + in_folder("log")}});
+  out();
+  ASSERT_TRUE(fails(abi::kSwapFailed));
+  std::ostringstream said;
+  said << std::ifstream(in_folder("log")).rdbuf();
+  EXPECT_EQ(said.str(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Driver, EndingSwap, ::testing::ValuesIn(kEndings),
+                         [](const auto& each) { return std::string(each.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Driver, FailingSwap, ::testing::ValuesIn(kSwapFailures), name_of);
 

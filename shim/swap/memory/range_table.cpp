@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "shim/gate/errors.h"
 #include "shim/log.h"
 #include "shim/reset.h"
 #include "shim/swap/memory/flat_map.h"
@@ -168,15 +169,17 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access) 
   return driver().cuMemSetAccess(address, bytes, given, 1);
 }
 
-bool send_away(Chunk& chunk, CUdeviceptr address) {
+CUresult send_away(Chunk& chunk, CUdeviceptr address) {
   const CUresult unmapped = driver().cuMemUnmap(address, chunk.bytes);
   const CUresult released = unmapped == CUDA_SUCCESS ? release(chunk) : CUDA_SUCCESS;
   if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
-    log_line(Level::kError, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
+    // Where the driver has shut down because the process ends, nothing is lost.
+    const Level level = no_context(unmapped) ? Level::kInfo : Level::kError;
+    log_line(level, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
              static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
              static_cast<int>(unmapped), static_cast<int>(released));
   }
-  return unmapped == CUDA_SUCCESS;
+  return unmapped;
 }
 
 bool preimport(Chunk& chunk, CUdeviceptr address, CUmemGenericAllocationHandle memory,
@@ -194,7 +197,7 @@ void accept_preimported(Chunk& chunk) {
 
 void drop_preimported(Chunk& chunk, CUdeviceptr address) {
   accept_preimported(chunk);
-  if (send_away(chunk, address)) return;
+  if (send_away(chunk, address) == CUDA_SUCCESS) return;
   // It never was the chunk's: what comes there fails, and says so.
   chunk.preimported = chunk.handle;
   chunk.handle = 0;

@@ -189,8 +189,8 @@ CUresult permit(CUdeviceptr address, std::uint64_t bytes, const Access& access);
 // kept as before, and the driver's result says why.
 CUresult put_back(Chunk& chunk, CUdeviceptr address, const Access& access);
 // Takes it away. pre: no work that is admitted can touch it, and its contents are safe or not
-// wanted. False: the driver doesn't unmap it, and all is as it was.
-bool send_away(Chunk& chunk, CUdeviceptr address);
+// wanted. Else the driver doesn't unmap it, and all is as it was.
+CUresult send_away(Chunk& chunk, CUdeviceptr address);
 
 // Maps memory that exists already, and the descriptor that it came by, behind a chunk that is away;
 // nobody may touch it before permit(). False: it can't be, and both are the caller's still.

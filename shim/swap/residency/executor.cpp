@@ -11,6 +11,7 @@
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/clock.h"
+#include "shim/gate/errors.h"
 #include "shim/gate/hold.h"
 #include "shim/inside.h"
 #include "shim/lock.h"
@@ -194,7 +195,9 @@ void Executor::adopt(const Step& step) {
 void Executor::report_failure(const Step& step) {
   residency_page::failed_with(lane_, result_);
   if (now_.backoff_ns != 0) return;
-  log_line(Level::kWarn, "swap on GPU %u came to no end (error %u, driver %d): trying again", lane_,
+  // Without a context, as in a process that ends, no memory is left to move.
+  const Level level = no_context(result_) ? Level::kInfo : Level::kWarn;
+  log_line(level, "swap on GPU %u came to no end (error %u, driver %d): trying again", lane_,
            static_cast<unsigned>(step.error), static_cast<int>(result_));
 }
 

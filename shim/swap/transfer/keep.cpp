@@ -25,10 +25,10 @@ class Keep {
       return;
     }
     const Spending spending(moved_.gave_ns);
-    if (!send_away(chunk, address)) {
+    if (const CUresult result = send_away(chunk, address); result != CUDA_SUCCESS) {
       parking::give_back(piece);
       moved_.stop = Stop::kDriver;
-      moved_.result = CUDA_ERROR_UNKNOWN;
+      moved_.result = result;
       return;
     }
     drop_copies(chunk);  // of older contents

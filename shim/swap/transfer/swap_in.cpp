@@ -180,7 +180,7 @@ class SwapIn {
       chunk.contents_queued = false;
       if (permitted == CUDA_SUCCESS) {
         ready_[ready_count_++] = brought;
-      } else if (brought.came && send_away(chunk, brought.address)) {
+      } else if (brought.came && send_away(chunk, brought.address) == CUDA_SUCCESS) {
         chunk.contents_pending = false;
         resident_(lane_, -signed_bytes(chunk));
       }
@@ -264,7 +264,7 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
     // One that is here since an earlier move may not have been reached by this one.
     if (std::exchange(chunk.contents_queued, false) && copied && arrived == CUDA_SUCCESS) {
       arrive(chunk, moved);
-    } else if (send_away(chunk, address)) {
+    } else if (send_away(chunk, address) == CUDA_SUCCESS) {
       chunk.contents_pending = false;
       resident(lane, -signed_bytes(chunk));
     }

@@ -212,9 +212,9 @@ class SwapOut {
 
   void leave_parked(Chunk& chunk, CUdeviceptr address) {
     const Spending spending(moved_.gave_ns);
-    if (!send_away(chunk, address)) {
+    if (const CUresult result = send_away(chunk, address); result != CUDA_SUCCESS) {
       drop_copies(chunk);
-      fail(CUDA_ERROR_UNKNOWN);
+      fail(result);
       return;
     }
     moved_.copied += chunk.bytes;
@@ -225,9 +225,9 @@ class SwapOut {
   bool leave(Chunk& chunk, CUdeviceptr address) {
     const Spending spending(moved_.gave_ns);
     const CUmemGenericAllocationHandle handle = chunk.handle;
-    if (!send_away(chunk, address)) {
+    if (const CUresult result = send_away(chunk, address); result != CUDA_SUCCESS) {
       chunk.zero = chunk.zero && chunk.contents_pending;
-      fail(CUDA_ERROR_UNKNOWN);
+      fail(result);
       return false;
     }
     chunk.contents_pending = false;

@@ -147,6 +147,12 @@ TEST(JobResidencyTable, SwappingOutEndsWhenAllHasLeft) {
   EXPECT_EQ(step.to.waits_since, Time{0}) << "it is wanted out";
 }
 
+TEST(JobResidencyTable, WhoHasLeftIsNotTakenForOneThatStays) {
+  JobResidency from = in(State::kSwappingOut, Reason::kYield);
+  from.stayed_at = kNow - seconds(20);
+  EXPECT_EQ(after(from, Event::kLeft).to.stayed_at, Time{0});
+}
+
 TEST(JobResidencyTable, SwappingOutThatFailsStaysAndIsLeftAlone) {
   for (const Reason reason : kEachReason) {
     JobResidency from = in(State::kSwappingOut, reason);

@@ -77,6 +77,50 @@ TEST(WholeRooms, AllGpusAgreeWhoIsFirst) {
   for (const RoomPlan& plan : plan_rooms(gpus, kNow)) EXPECT_EQ(plan.first, 1u);
 }
 
+// A gang at work that asks for memory, one that is out and has kept some, and one at work.
+struct AskingGang {
+  Gpus gpus = {{resident(1), resident(2), resident(3)}};
+  Oversubscriber& asks = gpus[0][0];
+  Oversubscriber& out = gpus[0][1];
+  AskingGang() {
+    asks.gang = asks.wants_room = asks.asks = true;
+    asks.waits_since = seconds(99);
+    asks.lacks_bytes = kGiB / 2;
+    out.out = out.wants_room = true;
+    out.active = false;
+    out.waits_since = seconds(98);
+    out.lacks_bytes = kGiB;
+  }
+  RoomPlan plan() { return plan_rooms(gpus, kNow)[0]; }
+};
+
+TEST(WholeRooms, AGangThatAsksIsServedBeforeItGives) {
+  AskingGang rig;
+  EXPECT_EQ(rig.plan().first, 1u);
+  EXPECT_EQ(rig.plan().giver, 2u) << "what is kept";
+  EXPECT_EQ(rig.plan().gives_bytes, kGiB / 2);
+  rig.asks.gang = false;
+  EXPECT_EQ(rig.plan().first, 2u) << "it can leave with a thread that waits";
+  rig.asks.gang = true;
+  rig.out.priority = Priority::kHigh;
+  EXPECT_EQ(rig.plan().first, 2u);
+}
+
+TEST(WholeRooms, AGangThatIsBeingStoppedGetsWhatItNeedsToComeToTheCut) {
+  AskingGang rig;
+  rig.asks.stopping = true;
+  rig.out.priority = Priority::kHigh;
+  EXPECT_EQ(rig.plan().first, 1u) << "the other waits for its memory";
+  EXPECT_EQ(rig.plan().giver, 2u);
+  EXPECT_EQ(rig.plan().gives_bytes, kGiB / 2);
+  rig.out.resident_bytes = 0;
+  EXPECT_EQ(rig.plan().giver, 0u) << "nobody stops for one that is being stopped";
+  EXPECT_EQ(rig.plan().gives_bytes, 0u);
+  rig.asks.asks = rig.asks.wants_room = false;
+  EXPECT_EQ(rig.plan().first, 2u);
+  EXPECT_EQ(rig.plan().giver, 1u) << "it is awaited";
+}
+
 // Gangs of random shapes and jobs on one GPU, which all work all the time, moved by the plan.
 class Played {
  public:

@@ -1,6 +1,8 @@
 // A gang whose memory the monitor wants out by itself: at a cut, or not at all.
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "monitor/residency/gangs.h"
 #include "tests/monitor/residency/crowd.h"
 
@@ -99,21 +101,32 @@ TEST(GangMoves, AnIdleGangWithARankElsewhereStays) {
   EXPECT_FALSE(rig.first.shim.told_to_leave());
 }
 
-// A gang works on both GPUs, and b waits for the room of the first.
-struct YieldingGang : GangMoves {
+// A gang that works on both GPUs.
+struct WorkingGang : GangMoves {
   Ask x{.job = "x", .name = "x", .oversubscribe = "yes"};
   Joined first = on(0, x), second = on(1, x);
-  Joined b;
-  YieldingGang() : b((place(first, 0), place(second, 1), live(seconds(1)), oversubscriber("b"))) {
-    EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+  WorkingGang() {
+    place(first, 0);
+    place(second, 1);
+    live(seconds(1));
   }
-  void b_asks_for(Time span) {
+  // Another waits there for the room of the gang.
+  void asks_for(const Joined& other, std::initializer_list<unsigned> gpus, Time span) {
     for (Time end = now + span; now < end;) {
-      EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
+      for (const unsigned gpu : gpus) {
+        EXPECT_EQ(charge(other, 3 * kGiB, gpu).verdict, wire::kWait);
+      }
       for (const Joined* each : {&first, &second}) each->shim.launch();
       pass(milliseconds(50));
     }
   }
+};
+
+// b waits for the room of the first GPU.
+struct YieldingGang : WorkingGang {
+  Joined b = oversubscriber("b");
+  YieldingGang() { EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait); }
+  void b_asks_for(Time span) { asks_for(b, {0}, span); }
 };
 
 TEST(GangMoves, AGangGivesRoomAtACut) {
@@ -130,6 +143,19 @@ TEST(GangMoves, AGangGivesRoomAtACut) {
   EXPECT_TRUE(rig.second.shim.told_to_leave());
   EXPECT_EQ(rig.may_have(rig.first), kGiB) << "only what is lacking";
   EXPECT_EQ(rig.may_have(rig.second), 3 * kGiB);
+}
+
+// Its ranks are being stopped for the first GPU when the second one is asked for.
+TEST(GangMoves, AGangGivesRoomOnAllItsGpusAtOneCut) {
+  WorkingGang rig;
+  rig.place(rig.first, 0).launched = 1;
+  const Joined other = rig.join({.name = "b", .oversubscribe = "yes"}, 1000, 2);
+  rig.asks_for(other, {0, 1}, seconds(1));
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+  rig.place(rig.second, 1).launched = 1;
+  rig.follow();
+  EXPECT_EQ(rig.may_have(rig.first), kGiB);
+  EXPECT_EQ(rig.may_have(rig.second), kGiB);
 }
 
 TEST(GangMoves, AGangThatIsNotHeldIsLeftAloneByWhoAsked) {

@@ -128,6 +128,31 @@ TEST(Oversubscription, WhatCouldNotLeaveIsNoRoomForAWhile) {
   EXPECT_EQ(rig.charge(rig.b, 3 * kGiB).verdict, wire::kWait);
 }
 
+// b has waited since before a could not leave, but a could later.
+TEST(Oversubscription, WhatHasLeftSinceIsRoomAgain) {
+  BesideAnIdleJob rig;
+  ASSERT_TRUE(rig.gets(rig.b, kGiB));
+  const auto waits = [&](Time span) {
+    for (Time end = rig.now + span; rig.now < end;) {
+      EXPECT_EQ(rig.charge(rig.b, 2 * kGiB).verdict, wire::kWait);
+      rig.pass(milliseconds(50));
+    }
+  };
+  waits(milliseconds(100));
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  rig.tell("swap-out", "b");
+  rig.a.shim.be_resident(abi::kSwapNoHostRoom);
+  rig.is_absent(rig.b);
+  waits(seconds(11));
+  rig.tell("swap-out", "a");
+  rig.is_absent(rig.a);
+  for (const char* name : {"a", "b"}) rig.tell("swap-in", name);
+  rig.is_back(rig.a);
+  rig.is_back(rig.b);
+  waits(seconds(1));
+  EXPECT_TRUE(rig.a.shim.told_to_leave());
+}
+
 // Each attempt may take as long as accepted work does: longer than any back-off.
 TEST(Oversubscription, WhoWaitsAsksEachOfTheOthersOnce) {
   Crowd rig;

@@ -57,8 +57,9 @@ int move_all(bool out, std::uint64_t& resident) {
     for (unsigned c = 0; c < range.count; ++c) {
       swap::Chunk& chunk = range.chunks[c];
       if (out != (chunk.handle == 0)) {
-        EXPECT_TRUE(out ? swap::send_away(chunk, address)
-                        : swap::bring(chunk, address, range.properties) == CUDA_SUCCESS);
+        EXPECT_EQ(
+            out ? swap::send_away(chunk, address) : swap::bring(chunk, address, range.properties),
+            CUDA_SUCCESS);
         resident += out ? -chunk.bytes : chunk.bytes;
         ++moved;
       }
