@@ -18,6 +18,7 @@ from rig.rig import RigError
 
 TITLE = "The gradient noise scale of a training of two ranks"
 MODES = ("gpt8", "resnet8", "resnet32", "fsdp4")
+WARM = 20  # steps of checks/ordered_training.py before the first that is asked for
 DECAY = 0.9  # monitor/policy/gradient_noise.h
 MOST_OFF, LEAST_RATE = 1e-3, 0.99
 
@@ -112,7 +113,9 @@ def cost(rig, report, mode):
     report.ends(interval(ratios), LEAST_RATE, form="{:.4f}")
     report.note(f"  {mode}: the same of a training that measures none",
                 f"{median(slower_over_faster(halves['without'])):.4f}", "1 by right")
-    report.note(f"  {mode}: state, steps that were measured", f"{told['state']}, {told['steps']}")
+    steps = WARM + max(2, int(o.pairs * o.scale)) * o.turn_steps
+    report.judge(f"  {mode}: steps that were measured", f"{told['state']}, {told['steps']}",
+                 f"at most {steps // 2}", told["steps"] <= steps // 2)
 
 
 def run(rig, report: Report):

@@ -112,7 +112,8 @@
 // Norms: of collectives that may be gradients, what the rank sent and received, as a ring like that
 // of the records. With --gradient-noise=EVERY the monitor says by which collective a step is known
 // (NormOrder), and each EVERY-th one is measured. Which one that is, is told by the number of the
-// collective, so all ranks measure the same without talking to each other.
+// collective, so all ranks measure the same without talking to each other. The others are told
+// without norms: of what only some are seen the monitor could not tell what a step is.
 //
 //     a collective of order.elements: number / stride % EVERY == 0 → measured from here on, or not
 //     stride 0, or none of that size for long                      → all are measured
@@ -489,7 +490,7 @@ inline constexpr std::uint32_t kTimingMarks = 256;
 constexpr std::uint32_t timing_mark(unsigned lane, TimingMark mark) {
   return kLaunchRecord | (lane * kTimingMarks + static_cast<std::uint32_t>(mark));
 }
-// One collective of which both norms are known.
+// One collective that may be a gradient's, both norms of which are known, or that is not due.
 struct Norm {
   Word32 number;    // 0: it is being written
   Word32 what;      // norm_record()
@@ -499,6 +500,7 @@ struct Norm {
   Word64 after;     // and of what was received
 };
 inline constexpr unsigned kNorms = 256;
+inline constexpr std::uint64_t kNotMeasured = 0x7FF8'0000'0000'0000;  // a NaN, for both norms
 static_assert(sizeof(Norm) == 40, "the norm's layout changed: raise kLayoutVersion");
 
 // Norm::what: its communicator's slot, and how the result relates to what was sent.

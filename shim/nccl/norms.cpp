@@ -45,6 +45,7 @@ struct Entry {
   std::uint64_t launched;
   std::uint64_t elements;
   unsigned before, after;  // blocks that write; 0: none does
+  bool due;                // else it is told without norms
 };
 
 namespace {
@@ -240,7 +241,9 @@ bool collect_oldest(Ring& ring) {
   std::atomic_thread_fence(std::memory_order_acquire);
   const std::uint64_t before = take_sum(results.before, entry.before);
   const std::uint64_t after = take_sum(results.after, entry.after);
-  if (stage == kPending) note(entry, before, after);
+  if (stage == kPending) {
+    note(entry, entry.due ? before : abi::kNotMeasured, entry.due ? after : abi::kNotMeasured);
+  }
   entry.stage.store(kFree, std::memory_order_release);
   ring.tail.store(tail + 1, std::memory_order_release);
   return true;
@@ -305,7 +308,8 @@ Norm begin(const Sum& sum, std::uint64_t number) {
   Type type{};
   if (sum.op != kNcclSum && sum.op != kNcclAvg) return pass_over(Unmeasured::kOperator), Norm{};
   if (!known_type(sum.type, type)) return pass_over(Unmeasured::kType), Norm{};
-  if (!is_due(sum, number) || untouchable(sum.stream, false)) return {};
+  const bool due = is_due(sum, number);
+  if (untouchable(sum.stream, false)) return {};
   const auto lane = static_cast<unsigned>(communicators::lane(sum.slot));
   Ring& ring = g_state.rings[lane];
   const CUcontext context = ring.context.load(std::memory_order_acquire);
@@ -319,7 +323,9 @@ Norm begin(const Sum& sum, std::uint64_t number) {
                 (sum.scattered ? abi::kNormScattered : 0);
   entry->launched = number;
   entry->elements = sum.sent;
-  entry->after = 0;
+  entry->before = entry->after = 0;
+  entry->due = due;
+  if (!due) return {entry};
   Results& results = results_of(ring, static_cast<unsigned>(entry - ring.entries));
   entry->before = put(ring, sum.from, sum.sent, type, results.before, sum.stream);
   return {entry};
@@ -336,8 +342,9 @@ void end(const Norm& norm, const Sum& sum, ncclResult_t answer) {
     Results& results = results_of(ring, static_cast<unsigned>(&entry - ring.entries));
     entry.after = put(ring, sum.to, sum.received, type, results.after, sum.stream);
   }
-  if (launched && entry.after == 0) pass_over(Unmeasured::kKernel);
-  entry.stage.store(entry.after != 0 ? kPending : kSpoilt, std::memory_order_release);
+  const bool told = launched && (entry.after != 0 || !entry.due);
+  if (launched && !told) pass_over(Unmeasured::kKernel);
+  entry.stage.store(told ? kPending : kSpoilt, std::memory_order_release);
 }
 
 bool collect() {

@@ -7,8 +7,9 @@
 //   train N TYPE WAY    N steps; TYPE fp32, fp16 or bf16; WAY sum, average, group, scatter, apart,
 //                       graph: all-reduces of sums, of averages, in one group, reduce-scatters,
 //                       from one buffer into another, or in a captured graph; sharded: as scatter,
-//                       each behind an all-gather on a second stream; mixed: all-reduces and
-//                       reduce-scatters; mixedgroup: these in one group
+//                       each behind an all-gather on a second stream; layers: as scatter, the
+//                       first of 24 layers alike; mixed: all-reduces and reduce-scatters;
+//                       mixedgroup: these in one group
 //   sums                → "sums right" when all sums of the last step are, but for averages
 //   step TYPE WAY       the collectives of a step, without waiting
 //   split               a child of all ranks takes the communicator's place; close, abort: it ends
@@ -38,6 +39,7 @@ constexpr CUresult kNcclFailed = CUDA_ERROR_UNKNOWN;
 CUresult cuda(ncclResult_t result) { return result == kNcclSuccess ? CUDA_SUCCESS : kNcclFailed; }
 
 constexpr std::size_t kBytes = 1 << 20;  // of a bucket's room
+constexpr int kLayers = 24;
 constexpr std::size_t kRooms = std::size(gradients::kBuckets) + 1;
 
 class Rank {
@@ -101,7 +103,7 @@ class Rank {
 
   bool is_scattered(std::size_t bucket) const {
     if (way_.starts_with("mixed")) return bucket != 1;
-    return way_ == "scatter" || way_ == "sharded";
+    return way_ == "scatter" || way_ == "sharded" || way_ == "layers";
   }
   bool in_group() const { return way_ == "group" || way_ == "mixedgroup"; }
   // Where a bucket's sum is put.
@@ -132,6 +134,7 @@ class Rank {
   }
   bool sums() {
     bool all = !in_group() || ncclGroupStart() == kNcclSuccess;
+    for (int layer = 1; layer < kLayers && way_ == "layers"; ++layer, ++own_) all = all && sum(0);
     for (std::size_t bucket = 0; bucket < std::size(gradients::kBuckets); ++bucket) {
       all = all && sum(bucket);
     }

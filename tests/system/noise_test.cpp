@@ -36,6 +36,29 @@ TEST_F(Noise, EachFourthStepIsEnough) {
   expect_each_fourth("sum");
 }
 
+// The first layers of the first step look as if each were a step.
+TEST_F(Noise, OfLayersAlikeEachFourthStepIsEnough) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, "4");
+  do_all("train 2 fp32 layers");
+  noise_after(10);  // layers
+  const auto trained_to = [&](auto holds) {
+    return eventually([&] {
+      do_all("train 4 fp32 layers");
+      return holds(noise()["steps"].get<int>());
+    });
+  };
+  EXPECT_TRUE(trained_to([](int steps) { return steps < 10; })) << noise();
+  EXPECT_TRUE(trained_to([](int steps) { return steps >= 10; })) << noise();
+  // A page has room for the norms of nine steps: no faster than the monitor reads.
+  const int before = noise()["steps"];
+  for (int told = before + 1; told <= before + 20; ++told) {
+    do_all("train 4 fp32 layers");
+    noise_after(told);
+  }
+  EXPECT_LE(noise()["steps"].get<int>(), before + 21);
+}
+
 TEST_F(Noise, WhoDoesNotAskIsNotMeasured) {
   auto daemon = monitor({}, two_gpus());
   Gang::begin(2);

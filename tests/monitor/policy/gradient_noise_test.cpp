@@ -237,6 +237,51 @@ TEST(GradientNoise, TheCadenceIsThatOfTheMarker) {
   EXPECT_EQ(training.estimator.cadence(), cadence);
 }
 
+// A sharded model: layers alike, then what is as large as none of them. The library measures each
+// second step by the cadence that the monitor has told it at its last look, once a step or so.
+class Sharded {
+ public:
+  static constexpr int kLayers = 24;
+
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step();
+  }
+  Training training{2};
+
+ private:
+  void step() {
+    for (int layer = 0; layer < kLayers; ++layer) collective(10, Squares{2, 2});
+    collective(11, Squares{3, 3});
+    number_ += kLayers + 1;  // what the next step gathers
+    training.skip(kLayers + 1);
+    told_ = training.estimator.cadence();
+  }
+  void collective(std::uint32_t what, Squares squares) {
+    ++number_;
+    if (told_.stride == 0 || what == told_.elements) {
+      due_ = told_.stride == 0 || number_ / told_.stride % 2 == 0;
+    }
+    training.add(what, due_ ? std::optional(squares) : std::nullopt);
+  }
+
+  std::uint64_t number_ = 0;
+  Cadence told_;
+  bool due_ = true;
+};
+
+TEST(GradientNoise, TheFirstLayersOfAShardedModelAreNoSteps) {
+  Sharded model;
+  model.steps(60);
+  ASSERT_TRUE(model.training.estimator.result());
+  const std::size_t before = model.training.estimator.result()->steps;
+  model.steps(40);
+  const auto result = model.training.estimator.result();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->steps, before + 20);
+  EXPECT_DOUBLE_EQ(result->smoothed.gradient, Sharded::kLayers * 2 + 3);
+  EXPECT_EQ(model.training.estimator.cadence(), (Cadence{11, 2 * (Sharded::kLayers + 1)}));
+}
+
 // --- what the ranks tell ---
 
 constexpr Relation kSum{}, kAverage{false, false}, kScattered{true, true};

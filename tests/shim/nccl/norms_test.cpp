@@ -328,6 +328,14 @@ TEST_F(Norms, WithACadenceEachSoManyStepsAreMeasured) {
   for (int i = 0; i < 12; ++i) measured.push_back(step());
   // The marker's numbers are 4, 7, 10, ...: divided by 3, each third is measured.
   for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(measured[i], (i + 1) % 3 == 0) << i;
+  norms::collect();
+  EXPECT_EQ(told(), 26u) << "all but the small one of each step, in their order";
+  for (unsigned at = 0; at + 1 < told(); ++at) {
+    EXPECT_LT(page().norms[at].launched.load(), page().norms[at + 1].launched.load());
+  }
+  EXPECT_FALSE(std::isnan(number(page().norms[0].before)));
+  EXPECT_TRUE(std::isnan(number(page().norms[2].before)));
+  EXPECT_TRUE(std::isnan(number(page().norms[2].after)));
   // The marker comes no more.
   g_log.clear();
   for (int i = 0; i < 30; ++i) sum(kCount);
