@@ -8,7 +8,7 @@
 // twenty times what moving took last (one goes while the other comes), so that moving costs at most
 // a twentieth of the time, but for half a minute at most. Nobody leaves for one that fits already,
 // nor while another's memory moves. Who asks for memory, and so can be refused, asks each of the
-// others once: a job that has stayed since is no giver for it.
+// others once: a job that has stayed since, and has not left after that, is no giver for it.
 //
 // A job that doesn't oversubscribe takes no turns: it gets only what those who are out have kept.
 //
@@ -18,10 +18,11 @@
 // others meanwhile; who comes after it may have these. So nobody holds room on a GPU while it waits
 // for another's on a second one, and the first in line waits for stays only.
 //
-// A gang with a rank that waits for memory can't be stopped at a cut: its other ranks may have
-// launched what needs this one. So within its class it comes before those who wait for a turn of
-// theirs. One that is being stopped already comes before everybody, for its memory is what the
-// others wait for. It gets only what those who are out have kept.
+// A gang with a rank that waits for memory may come to no cut: its other ranks may have launched
+// what needs this one. If what those who are out have kept is enough for it, it comes before those
+// of its class who wait for a turn, and before everybody while it is on its way to a cut: the
+// others wait for that. Else it keeps its place, and gives after all others who could. Of two such
+// gangs only the one that is behind is asked to give to the other.
 //
 // Threading: pure functions of what they are told.
 #pragma once
@@ -56,7 +57,8 @@ struct Oversubscriber {
   bool active = false;
   bool out = false;               // it works with none of its memory: what is there was kept
   bool gang = false;              // its processes wait for each other
-  bool stopping = false;          // its ranks are being stopped, so that it can leave
+  bool stopping = false;          // its ranks are being stopped, so that it can leave,
+  bool gathers = false;           // and are not all at the cut yet
   bool leaving = false;           // its memory is on its way out
   bool returning = false;         // or in
   bool wants_room = false;        // it asks for memory, or is out and has work

@@ -97,6 +97,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
   out.gang = job.gang_kind != GangKind::kNone;
   out.stopping = gangs::is_stopping(job);
+  out.gathers = job.gang.stage == GangHold::Stage::kGathering && job.gang.leaves;
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
   for_lanes_on(gpu, registry_, job, [&](const Client::Lane& lane) {

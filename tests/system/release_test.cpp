@@ -58,7 +58,7 @@ TEST_F(Release, APauseOutlivesAMonitorThatDiesWhileTheMemoryLeaves) {
   auto out = std::async(std::launch::async, [this] { return cli({"swap-out", "lender"}); });
   ASSERT_TRUE(residency("moving"));
   EXPECT_EQ(gpu().value("gate", ""), "open");
-  ::kill(monitor_pid(), SIGKILL);
+  kill_and_wait(monitor_pid());
   EXPECT_NE(out.get().status, 0);
   // Longer than it leaves, and than a silent monitor is believed in.
   std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -83,7 +83,7 @@ TEST_F(Release, TheNextMonitorGoesOnWithAReleasedPauseWhoseMemoryLeaves) {
     return cli({"pause", "--release", "lender"});
   });
   ASSERT_TRUE(residency("moving"));
-  ::kill(monitor_pid(), SIGKILL);
+  kill_and_wait(monitor_pid());
   EXPECT_NE(out.get().status, 0);
   const Child second = monitor();
   EXPECT_TRUE(residency("swapped"));

@@ -174,7 +174,8 @@ CUresult send_away(Chunk& chunk, CUdeviceptr address) {
   const CUresult released = unmapped == CUDA_SUCCESS ? release(chunk) : CUDA_SUCCESS;
   if (unmapped != CUDA_SUCCESS || released != CUDA_SUCCESS) {
     // Where the driver has shut down because the process ends, nothing is lost.
-    const Level level = no_context(unmapped) ? Level::kInfo : Level::kError;
+    const bool ends = no_context(unmapped) || no_context(released);
+    const Level level = ends ? Level::kInfo : Level::kError;
     log_line(level, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
              static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
              static_cast<int>(unmapped), static_cast<int>(released));

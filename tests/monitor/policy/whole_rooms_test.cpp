@@ -79,18 +79,23 @@ TEST(WholeRooms, AllGpusAgreeWhoIsFirst) {
 
 // A gang at work that asks for memory, one that is out and has kept some, and one at work.
 struct AskingGang {
-  Gpus gpus = {{resident(1), resident(2), resident(3)}};
+  Gpus gpus = {{resident(1), resident(2), resident(3, seconds(2))}};
   Oversubscriber& asks = gpus[0][0];
   Oversubscriber& out = gpus[0][1];
+  Oversubscriber& works = gpus[0][2];
   AskingGang() {
-    asks.gang = asks.wants_room = asks.asks = true;
-    asks.waits_since = seconds(99);
-    asks.lacks_bytes = kGiB / 2;
+    make_ask(asks);
     out.out = out.wants_room = true;
     out.active = false;
     out.waits_since = seconds(98);
     out.lacks_bytes = kGiB;
   }
+  static void make_ask(Oversubscriber& job) {
+    job.gang = job.wants_room = job.asks = true;
+    job.waits_since = seconds(99);
+    job.lacks_bytes = kGiB / 2;
+  }
+  static void stop(Oversubscriber& job) { job.stopping = job.gathers = true; }
   RoomPlan plan() { return plan_rooms(gpus, kNow)[0]; }
 };
 
@@ -106,19 +111,44 @@ TEST(WholeRooms, AGangThatAsksIsServedBeforeItGives) {
   EXPECT_EQ(rig.plan().first, 2u);
 }
 
+TEST(WholeRooms, AGangForWhichNotEnoughIsKeptHasItsPlaceAndGivesLast) {
+  AskingGang rig;
+  rig.asks.lacks_bytes = 2 * kGiB;
+  EXPECT_EQ(rig.plan().first, 2u) << "it has waited longer";
+  EXPECT_EQ(rig.plan().giver, 3u);
+  rig.works.priority = Priority::kHigh;
+  EXPECT_EQ(rig.plan().giver, 1u) << "who works in a higher class gives nothing";
+}
+
 TEST(WholeRooms, AGangThatIsBeingStoppedGetsWhatItNeedsToComeToTheCut) {
   AskingGang rig;
-  rig.asks.stopping = true;
+  rig.stop(rig.asks);
   rig.out.priority = Priority::kHigh;
   EXPECT_EQ(rig.plan().first, 1u) << "the other waits for its memory";
   EXPECT_EQ(rig.plan().giver, 2u);
   EXPECT_EQ(rig.plan().gives_bytes, kGiB / 2);
-  rig.out.resident_bytes = 0;
-  EXPECT_EQ(rig.plan().giver, 0u) << "nobody stops for one that is being stopped";
-  EXPECT_EQ(rig.plan().gives_bytes, 0u);
-  rig.asks.asks = rig.asks.wants_room = false;
-  EXPECT_EQ(rig.plan().first, 2u);
+  rig.works.stopping = true;
+  EXPECT_EQ(rig.plan().gives_bytes, kGiB / 2) << "it waits for nobody's cut";
+  rig.works.stopping = false;
+  rig.asks.gathers = false;
+  EXPECT_EQ(rig.plan().first, 2u) << "it is there";
+  rig.stop(rig.asks);
+  rig.out.resident_bytes = kGiB / 4;
+  EXPECT_EQ(rig.plan().first, 2u) << "all that is kept would not help it";
   EXPECT_EQ(rig.plan().giver, 1u) << "it is awaited";
+  EXPECT_EQ(rig.plan().gives_bytes, 0u);
+}
+
+TEST(WholeRooms, OfTwoGangsThatAskOneGivesToTheOther) {
+  Gpus gpus = {{resident(1), resident(2)}, {resident(1), resident(2)}};
+  AskingGang::make_ask(gpus[0][0]);
+  AskingGang::make_ask(gpus[1][1]);
+  gpus[1][0].gang = gpus[0][1].gang = true;
+  const auto plans = plan_rooms(gpus, kNow);
+  EXPECT_EQ(plans[0].giver, 2u);
+  EXPECT_EQ(plans[0].gives_bytes, kGiB / 2);
+  EXPECT_EQ(plans[1].first, 2u);
+  EXPECT_EQ(plans[1].gives_bytes, 0u) << "neither would come to its cut";
 }
 
 // Gangs of random shapes and jobs on one GPU, which all work all the time, moved by the plan.
