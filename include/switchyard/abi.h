@@ -113,7 +113,8 @@
 // of the records. With --gradient-noise=EVERY the monitor says by which collective a step is known
 // (NormOrder), and each EVERY-th one is measured. Which one that is, is told by the number of the
 // collective, so all ranks measure the same without talking to each other. The others are told
-// without norms: of what only some are seen the monitor could not tell what a step is.
+// without norms until that order has stood for long: by a part of them the monitor could not find
+// out that it took something else for a step.
 //
 //     a collective of order.elements: number / stride % EVERY == 0 → measured from here on, or not
 //     stride 0, or none of that size for long                      → all are measured

@@ -11,6 +11,9 @@ constexpr double kClear = 2;
 
 void smooth(double& old, double fresh) { old = kDecay * old + (1 - kDecay) * fresh; }
 
+// Its step was not measured, so the library tells of all steps.
+bool not_due(const Bucket& bucket) { return bucket.squares && std::isnan(bucket.squares->local); }
+
 bool finite(const Squares& squares) {
   return std::isfinite(squares.local) && std::isfinite(squares.mean);
 }
@@ -35,6 +38,7 @@ void Estimator::restart() {
   marker_ = finder_.marker();
   cadence_ = {};
   last_marker_.reset();
+  distances_.clear();
   in_round_ = false;
   rounds_.clear();
   shape_.clear();
@@ -43,14 +47,24 @@ void Estimator::restart() {
   step_count_ = 0;
 }
 
-// While each step is measured the least distance is that of two steps.
+// The least distance is that of two steps. Where the library tells of all steps it is the least of
+// the last ones, for a single short step would change the stride for good.
 void Estimator::find_cadence(const Bucket& marker) {
-  if (last_marker_ && marker.number > *last_marker_) {
-    const std::uint64_t distance = marker.number - *last_marker_;
-    const bool less = cadence_.stride == 0 || distance < cadence_.stride;
-    if (less && distance <= ~0u) cadence_ = {marker.elements, static_cast<std::uint32_t>(distance)};
+  if (last_marker_ && marker.number > last_marker_->number) {
+    std::uint64_t distance = marker.number - last_marker_->number;
+    const bool all_told = not_due(marker) || not_due(*last_marker_);
+    if (all_told) {
+      distances_.push_back(distance);
+      if (distances_.size() > kShapeRounds) distances_.pop_front();
+      distance = *std::min_element(distances_.begin(), distances_.end());
+    }
+    const bool better = cadence_.stride == 0 || distance < cadence_.stride ||
+                        (all_told && distances_.size() == kShapeRounds);
+    if (better && distance <= ~0u) {
+      cadence_ = {marker.elements, static_cast<std::uint32_t>(distance)};
+    }
   }
-  last_marker_ = marker.number;
+  last_marker_ = marker;
 }
 
 // Of each size as many as the middle one of the last rounds had.
@@ -92,6 +106,10 @@ void Estimator::add(const Bucket& bucket) {
   finder_.add({bucket.what, Time{0}, bucket.elements, bucket.number});
   finder_.look();
   if (finder_.marker() != marker_) restart();
+  if (bucket.after_loss) {
+    in_round_ = false;
+    last_marker_.reset();
+  }
   if (marker_ == bucket.what) {
     if (in_round_) close_round();
     find_cadence(bucket);
@@ -145,11 +163,13 @@ bool Ranks::all_past(std::uint64_t number) const {
                      [&](std::uint64_t each) { return each >= number; });
 }
 
-Bucket Ranks::conclude(const Pending& pending) const {
+Bucket Ranks::conclude(const Pending& pending) {
   const Told& told = pending.first;
   const auto kind = (told.relation.scattered ? 2u : 0u) + (told.relation.summed ? 1u : 0u);
   const std::uint64_t hash = (told.elements * 4 + kind) * 0x9E3779B97F4A7C15u;
   Bucket out{static_cast<std::uint32_t>(hash >> 32), told.elements, told.number, std::nullopt};
+  out.after_loss = lost_before_ != 0 && told.number >= lost_before_;
+  if (out.after_loss) lost_before_ = 0;
   if (!pending.alike || pending.count != latest_.size()) return out;
   const double n = static_cast<double>(latest_.size());
   const double received = told.relation.scattered ? pending.after : pending.after / n;
@@ -160,6 +180,7 @@ Bucket Ranks::conclude(const Pending& pending) const {
 std::vector<Bucket> Ranks::add(unsigned rank, const Told& told) {
   if (rank >= latest_.size() || told.number == 0) return {};
   latest_[rank] = std::max(latest_[rank], told.number);
+  if (told.after_loss) lost_before_ = std::max(lost_before_, told.number);
   if (told.number > concluded_) {
     const auto [at, fresh] = pending_.try_emplace(told.number);
     Pending& pending = at->second;

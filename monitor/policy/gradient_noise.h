@@ -21,6 +21,7 @@
 //     at its place in most of the last rounds             → counts: it is of the gradient
 //     was in few of them: a metric, an evaluation         → does not count
 //     a rank has not told its norm, or it is not finite   → is left out this time
+//     some before it were lost                            → its round does not count
 //     the marker is another                               → all begins anew
 //
 // Threading: plain values.
@@ -70,6 +71,7 @@ struct Bucket {
   std::uint64_t elements = 0;
   std::uint64_t number = 0;  // of the collective in its communicator
   std::optional<Squares> squares;
+  bool after_loss = false;  // others before it may be missing
 };
 
 struct Result {
@@ -117,7 +119,8 @@ class Estimator {
   iterations::Finder finder_;
   std::optional<std::uint32_t> marker_;
   Cadence cadence_;
-  std::optional<std::uint64_t> last_marker_;  // its number
+  std::optional<Bucket> last_marker_;
+  std::deque<std::uint64_t> distances_;  // the last ones, of steps that follow each other
   bool in_round_ = false;
   Shape seen_;             // in this round
   std::size_t taken_ = 0;  // buckets of the gradient, with their norms
@@ -143,6 +146,7 @@ struct Told {
   Relation relation;
   double before = 0;  // the squared norm of what it sent
   double after = 0;   // and of what it received
+  bool after_loss = false;
 };
 
 // Brings together what the ranks of a communicator tell.
@@ -172,11 +176,12 @@ class Ranks {
     double after = 0;
   };
 
-  Bucket conclude(const Pending& pending) const;
+  Bucket conclude(const Pending& pending);
   bool all_past(std::uint64_t number) const;
 
   std::vector<std::uint64_t> latest_;  // by rank; 0: none
   std::uint64_t concluded_ = 0;
+  std::uint64_t lost_before_ = 0;  // the next bucket from this number on follows a loss; 0: none
   std::map<std::uint64_t, Pending> pending_;
 };
 

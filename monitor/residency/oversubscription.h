@@ -8,9 +8,9 @@
 // before who waits for credit asks again; and it comes while the other leaves (Turn::arrives).
 //
 // Nobody stands still. A job that was asked for room and stayed is not asked again by who still
-// waits (JobResidency::stayed_at), unless it has left since. So a wait ends after each of the others
-// was asked once. And what is granted leaves each job a way back (way_back.h). What would not is
-// refused at once.
+// waits (JobResidency::stayed_at), unless it has left since. So a wait ends after each of the
+// others was asked once. And what is granted leaves each job a way back (way_back.h). What would
+// not is refused at once.
 //
 // Threading: one thread.
 #pragma once

@@ -1,6 +1,7 @@
 #include "monitor/statistics/gradient_noise.h"
 
 #include <algorithm>
+#include <set>
 
 namespace switchyard::monitor {
 namespace {
@@ -14,12 +15,13 @@ bool is_asked_for(const Registry& registry, const Client& client) {
   return !client.observer && job != registry.jobs().end() && job->second.knobs.gradient_noise != 0;
 }
 
-noise::Told told_of(const NormReport& norm) {
+noise::Told told_of(const NormReport& norm, bool after_loss) {
   return {norm.launched,
           norm.elements,
           {(norm.what & abi::kNormSummed) != 0, (norm.what & abi::kNormScattered) != 0},
           norm.before,
-          norm.after};
+          norm.after,
+          after_loss};
 }
 
 }  // namespace
@@ -57,12 +59,14 @@ void GradientNoise::look(const Client& client) {
     client.page->write_norm_order(each, group.estimator.cadence());
   }
   std::vector<NormReport> norms;
-  client.page->read_norms(cursors_[client.id], norms);
+  const bool lost = client.page->read_norms(cursors_[client.id], norms) > abi::kNorms;
+  std::set<const Group*> told;
   for (const NormReport& norm : norms) {
     const auto place = places.find(norm.what % abi::kMostCommunicators);
     if (place == places.end()) continue;
     const auto& [rank, group] = place->second;
-    for (const noise::Bucket& bucket : group->ranks.add(rank, told_of(norm))) {
+    const bool first = told.insert(group).second;
+    for (const noise::Bucket& bucket : group->ranks.add(rank, told_of(norm, lost && first))) {
       group->estimator.add(bucket);
     }
   }

@@ -26,6 +26,9 @@ using square_norm::Type;
 constexpr unsigned kEntries = 256;  // of a GPU
 // A marker that is late by so many steps is not awaited any more.
 constexpr std::uint64_t kMissed = 8;
+// An order that has stood for so many collectives is right: the monitor looks anew at all that it
+// knows at least twice meanwhile (its policy/iterations.h).
+constexpr std::uint64_t kProven = 8192;
 
 // What the kernels write: a number for each block.
 struct Results {
@@ -65,6 +68,10 @@ struct Ring {
 struct Steps {
   std::uint64_t marker = 0;  // the number of the last one
   bool measured = false;     // the step that it began
+  // The order, and the number of the first collective under it.
+  std::uint64_t elements = 0;
+  std::uint32_t stride = 0;
+  std::uint64_t ordered_at = 0;
 };
 
 struct State {
@@ -139,21 +146,30 @@ bool known_type(ncclDataType_t type, Type& out) {
 
 bool is_float(ncclDataType_t type) { return type >= kNcclFloat16; }
 
+enum class Due { kMeasured, kTold, kPassedOver };
+
 // Whether the step that the collective belongs to is measured.
-bool is_due(const Sum& sum, std::uint64_t number) {
+Due due(const Sum& sum, std::uint64_t number) {
   const std::uint32_t every = g_every.load(std::memory_order_relaxed);
-  if (every == 1) return true;
+  if (every == 1) return Due::kMeasured;
   const abi::NormOrder& order = page().norm_orders[sum.slot];
   const std::uint32_t stride = order.stride.load(std::memory_order_acquire);
-  if (stride == 0) return true;
+  if (stride == 0) return Due::kMeasured;
+  const std::uint64_t elements = order.elements.load(std::memory_order_relaxed);
   Steps& steps = g_state.steps[sum.slot];
-  if (sum.sent == order.elements.load(std::memory_order_relaxed)) {
+  if (stride != steps.stride || elements != steps.elements) {
+    steps.stride = stride;
+    steps.elements = elements;
+    steps.ordered_at = number;
+  }
+  if (sum.sent == elements) {
     steps.marker = number;
     steps.measured = number / stride % every == 0;
   } else if (number - steps.marker > kMissed * stride) {
-    return true;
+    return Due::kMeasured;
   }
-  return steps.measured;
+  if (steps.measured) return Due::kMeasured;
+  return number - steps.ordered_at < kProven ? Due::kTold : Due::kPassedOver;
 }
 
 // Null: all wait for the GPU.
@@ -308,8 +324,8 @@ Norm begin(const Sum& sum, std::uint64_t number) {
   Type type{};
   if (sum.op != kNcclSum && sum.op != kNcclAvg) return pass_over(Unmeasured::kOperator), Norm{};
   if (!known_type(sum.type, type)) return pass_over(Unmeasured::kType), Norm{};
-  const bool due = is_due(sum, number);
-  if (untouchable(sum.stream, false)) return {};
+  const Due asked = due(sum, number);
+  if (asked == Due::kPassedOver || untouchable(sum.stream, false)) return {};
   const auto lane = static_cast<unsigned>(communicators::lane(sum.slot));
   Ring& ring = g_state.rings[lane];
   const CUcontext context = ring.context.load(std::memory_order_acquire);
@@ -324,8 +340,8 @@ Norm begin(const Sum& sum, std::uint64_t number) {
   entry->launched = number;
   entry->elements = sum.sent;
   entry->before = entry->after = 0;
-  entry->due = due;
-  if (!due) return {entry};
+  entry->due = asked == Due::kMeasured;
+  if (!entry->due) return {entry};
   Results& results = results_of(ring, static_cast<unsigned>(entry - ring.entries));
   entry->before = put(ring, sum.from, sum.sent, type, results.before, sum.stream);
   return {entry};

@@ -16,8 +16,9 @@
 // when a communicator comes to life: its first collective has just waited for all ranks then, and
 // none of its kernels is on the GPU.
 //
-// Which steps are measured: abi.h, "Norms". A collective of another step takes an entry as well, so
-// that all are told in the order of their numbers, but no kernel stands around it.
+// Which steps are measured: abi.h, "Norms". Until the monitor's order is proven, a collective of
+// another step takes an entry as well, so that all are told in the order of their numbers, but no
+// kernel stands around it.
 //
 // Threading: any thread; begin() and end() take no lock. Calls for one communicator come one after
 // the other, as NCCL wants it.

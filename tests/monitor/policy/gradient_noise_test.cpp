@@ -39,8 +39,8 @@ class Training {
     }
     return out;
   }
-  void add(std::uint32_t what, std::optional<Squares> squares) {
-    estimator.add({what, what, ++number_, squares});
+  void add(std::uint32_t what, std::optional<Squares> squares, bool after_loss = false) {
+    estimator.add({what, what, ++number_, squares, after_loss});
   }
   void step(const std::vector<Layer>& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -282,6 +282,43 @@ TEST(GradientNoise, TheFirstLayersOfAShardedModelAreNoSteps) {
   EXPECT_EQ(model.training.estimator.cadence(), (Cadence{11, 2 * (Sharded::kLayers + 1)}));
 }
 
+TEST(GradientNoise, AShortStepIsNoStrideForGood) {
+  Training training(2);
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  auto step = [&, due = false](std::uint64_t operations) mutable {
+    due = !due;
+    training.add(5, due ? Squares{3, 2} : Squares{kNan, kNan});
+    training.skip(operations - 1);
+  };
+  for (int i = 0; i < 40; ++i) step(10);
+  step(5);
+  step(10);
+  EXPECT_EQ(training.estimator.cadence().stride, 5u);
+  for (int i = 0; i < 8; ++i) step(10);
+  EXPECT_EQ(training.estimator.cadence().stride, 10u);
+}
+
+// Layers of one size are told apart by their places.
+TEST(GradientNoise, ARoundThatLacksSomeDoesNotCount) {
+  Training training(2);
+  const auto step = [&](int first, int last, bool after_loss) {
+    for (int layer = first; layer < last; ++layer) {
+      const double norm = 1 + layer;
+      training.add(layer == 0 ? 4 : 5, Squares{norm, norm}, after_loss && layer == first);
+    }
+  };
+  for (int i = 0; i < 40; ++i) step(0, 10, false);
+  const auto before = training.estimator.result();
+  ASSERT_TRUE(before);
+  step(0, 3, false);
+  step(7, 10, true);
+  step(0, 10, false);
+  step(0, 1, false);  // its marker
+  const auto result = training.estimator.result();
+  EXPECT_DOUBLE_EQ(result->smoothed.gradient, 55);
+  EXPECT_EQ(result->steps, before->steps + 2) << "that before the loss was not closed yet";
+}
+
 // --- what the ranks tell ---
 
 constexpr Relation kSum{}, kAverage{false, false}, kScattered{true, true};
@@ -350,6 +387,22 @@ TEST(GradientReports, ThatContradictEachOtherHaveNoNorms) {
   EXPECT_FALSE(kinds.add(1, told(1, 1, 1, kAverage))[0].squares);
   twice.add(0, told(1, 1, 1));
   EXPECT_FALSE(twice.add(0, told(1, 1, 1))[0].squares);
+}
+
+TEST(GradientReports, AfterALossTheFirstBucketSaysSo) {
+  Ranks ranks(2);
+  Told late = told(9, 1, 1);
+  late.after_loss = true;
+  EXPECT_TRUE(ranks.add(0, late).empty());
+  ranks.add(0, told(10, 1, 1));
+  std::vector<Bucket> all = ranks.add(1, told(8, 1, 1));
+  for (const std::uint64_t number : {9u, 10u}) {
+    for (Bucket& bucket : ranks.add(1, told(number, 1, 1))) all.push_back(bucket);
+  }
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_FALSE(all[0].after_loss);
+  EXPECT_TRUE(all[1].after_loss);
+  EXPECT_FALSE(all[2].after_loss);
 }
 
 TEST(GradientReports, OfARankThatIsNoneAreIgnored) {

@@ -53,6 +53,30 @@ class GradientNoiseListing : public ::testing::Test {
   std::uint64_t launched_[2] = {};
 };
 
+// Layers of one size are told apart by their order.
+TEST_F(GradientNoiseListing, WhatAPageHadNoRoomForCountsInNoRound) {
+  place(first, 0);
+  place(second, 1);
+  const auto step = [&](unsigned from = 0, unsigned to = 10) {
+    for (unsigned layer = from; layer < to; ++layer) {
+      ++launched_[0];
+      for (const Joined* who : {&first, &second}) {
+        tell(*who, launched_[0], layer == 0 ? 9000 : 10000, 1 + layer, 4 * (1 + layer));
+      }
+    }
+  };
+  for (int i = 0; i < 40; ++i) {
+    step();
+    rig.pass(milliseconds(200));
+  }
+  step(0, 3);
+  rig.pass(milliseconds(200));
+  step(3);
+  for (int i = 0; i < 26; ++i) step();
+  rig.pass(milliseconds(200));
+  EXPECT_DOUBLE_EQ(noise()["gradient_square"].get<double>(), 55);
+}
+
 TEST_F(GradientNoiseListing, IsThatOfTheRanksTogether) {
   place(first, 0);
   place(second, 1);

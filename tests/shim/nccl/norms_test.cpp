@@ -342,6 +342,22 @@ TEST_F(Norms, WithACadenceEachSoManyStepsAreMeasured) {
   EXPECT_GT(g_log.size(), 30u);
 }
 
+TEST_F(Norms, UnderAnOrderThatHasStoodForLongOnlyWhatIsDueIsTold) {
+  ::setenv("SWITCHYARD_GRADIENT_NOISE", "1000000", 1);
+  make(first_, 2);
+  order(kCount, 1);
+  const auto grown = [this](int sums) {
+    const std::uint32_t before = told();
+    for (int i = 0; i < sums; ++i) sum();
+    norms::collect();
+    return told() - before;
+  };
+  EXPECT_EQ(grown(8192), 8192u);
+  EXPECT_EQ(grown(100), 0u);
+  order(kCount, 2);
+  EXPECT_EQ(grown(100), 100u) << "it may be wrong";
+}
+
 TEST_F(Norms, AnotherCommunicatorInTheSlotIsMeasuredAnew) {
   ::setenv("SWITCHYARD_GRADIENT_NOISE", "1000", 1);
   make(first_, 2);
