@@ -113,8 +113,8 @@
 // of the records. With --gradient-noise=EVERY the monitor says by which collective a step is known
 // (NormOrder), and each EVERY-th one is measured. Which one that is, is told by the number of the
 // collective, so all ranks measure the same without talking to each other. The others are told
-// without norms until that order has stood for long: by a part of them the monitor could not find
-// out that it took something else for a step.
+// without norms until that order has stood for long. From a part of them the monitor could not see
+// that it took something else for a step.
 //
 //     a collective of order.elements: number / stride % EVERY == 0 → measured from here on, or not
 //     stride 0, or none of that size for long                      → all are measured
@@ -491,7 +491,7 @@ inline constexpr std::uint32_t kTimingMarks = 256;
 constexpr std::uint32_t timing_mark(unsigned lane, TimingMark mark) {
   return kLaunchRecord | (lane * kTimingMarks + static_cast<std::uint32_t>(mark));
 }
-// One collective that may be a gradient's, both norms of which are known, or that is not due.
+// One collective that may be a gradient's. Both norms are known, or its step is not measured.
 struct Norm {
   Word32 number;    // 0: it is being written
   Word32 what;      // norm_record()

@@ -98,17 +98,17 @@ namespace {
 
 // What the first in line gets on one GPU, if it were its only one. `asking`: gangs before it in the
 // line that wait for memory.
-RoomPlan serve(std::span<const Oversubscriber> jobs, std::uint64_t who,
+RoomPlan serve(std::span<const Oversubscriber> jobs, const InLine& next,
                const std::set<std::uint64_t>& asking, Time now) {
+  const std::uint64_t who = next.job->job;
   const auto first = std::find_if(jobs.begin(), jobs.end(),
                                   [who](const Oversubscriber& job) { return job.job == who; });
   RoomPlan out;
   out.first = who;
   out.served = out.arrives = first->lacks_bytes == 0;
   if (out.arrives) return out;
-  const bool goes_to_its_cut = first->gathers && kept_serves(*first, jobs, now);
   const auto moving = std::find_if(jobs.begin(), jobs.end(), [&](const auto& job) {
-    return (job.stopping && !goes_to_its_cut) || job.leaving || job.returning;
+    return (job.stopping && !next.goes_to_its_cut()) || job.leaving || job.returning;
   });
   if (moving != jobs.end()) {
     out.giver = moving->job != first->job ? moving->job : 0;
@@ -171,7 +171,7 @@ std::vector<RoomPlan> plan_rooms(std::span<const std::vector<Oversubscriber>> gp
     if (behind) continue;
     for (const std::size_t gpu : next.gpus) {
       wanted[gpu] = true;
-      plans[gpu] = serve(gpus[gpu], next.job->job, asking, now);
+      plans[gpu] = serve(gpus[gpu], next, asking, now);
     }
     if (next.gpus.size() > 1) serve_whole(plans, next.gpus);
     if (asking_gang(*next.job)) asking.insert(next.job->job);

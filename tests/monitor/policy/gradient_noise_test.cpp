@@ -11,6 +11,9 @@ namespace switchyard::monitor::noise {
 namespace {
 
 constexpr std::size_t kSize = 400;  // of a bucket's gradient
+// As the library tells of a bucket whose step is not measured.
+constexpr Squares kNotDue{std::numeric_limits<double>::quiet_NaN(),
+                          std::numeric_limits<double>::quiet_NaN()};
 
 // A bucket's true gradient is `value` everywhere, and each rank's has noise of that deviation.
 struct Layer {
@@ -237,8 +240,8 @@ TEST(GradientNoise, TheCadenceIsThatOfTheMarker) {
   EXPECT_EQ(training.estimator.cadence(), cadence);
 }
 
-// A sharded model: layers alike, then what is as large as none of them. The library measures each
-// second step by the cadence that the monitor has told it at its last look, once a step or so.
+// A sharded model: its layers have one size, and its last bucket has another. The library measures
+// each second step. It knows a step by the cadence that the monitor told it after the step before.
 class Sharded {
  public:
   static constexpr int kLayers = 24;
@@ -261,7 +264,7 @@ class Sharded {
     if (told_.stride == 0 || what == told_.elements) {
       due_ = told_.stride == 0 || number_ / told_.stride % 2 == 0;
     }
-    training.add(what, due_ ? std::optional(squares) : std::nullopt);
+    training.add(what, due_ ? squares : kNotDue);
   }
 
   std::uint64_t number_ = 0;
@@ -284,10 +287,9 @@ TEST(GradientNoise, TheFirstLayersOfAShardedModelAreNoSteps) {
 
 TEST(GradientNoise, AShortStepIsNoStrideForGood) {
   Training training(2);
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   auto step = [&, due = false](std::uint64_t operations) mutable {
     due = !due;
-    training.add(5, due ? Squares{3, 2} : Squares{kNan, kNan});
+    training.add(5, due ? Squares{3, 2} : kNotDue);
     training.skip(operations - 1);
   };
   for (int i = 0; i < 40; ++i) step(10);
