@@ -10,7 +10,8 @@ after an error. Jobs run in one of three ways:
     under="both"         switchyard run as a client of that daemon
 
 Under Switchyard `means("none")` gives the driver's default to the same warm processes and
-`means("auto")` takes it back, which is how cells alternate without a restart.
+`means("auto")` takes it back, which is how cells alternate without a restart. So does
+`bare_slices()`, for jobs started with with_bare=True: slices and nothing else (rig/bare.py).
 
 Threading: one thread.
 """
@@ -25,8 +26,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
+from rig import bare
 from rig.monitor import Monitor
 from rig.process import WORKLOADS, Warm, python, tail
 
@@ -185,6 +188,18 @@ class Rig:
         self.cli("backend", means)
         time.sleep(0.5)
 
+    @contextmanager
+    def bare_slices(self, slices):
+        """`slices`: {name: microseconds}. Meanwhile the jobs have these slices, and nothing else of
+        Switchyard is in force."""
+        self.means("none")
+        bare.bring(self.scratch, slices)
+        try:
+            yield
+        finally:
+            bare.bring(self.scratch, dict.fromkeys(slices, bare.DRIVERS_OWN_US))
+            self.means("auto")
+
     def set(self, name, **knobs):
         flat = []
         for knob, value in knobs.items():
@@ -216,8 +231,12 @@ class Rig:
             argv += ["--device", self.options.device]
         return self.start_program(name, argv, under, environment, **knobs)
 
-    def start_program(self, name, argv, under="switchyard", environment=None, **knobs):
-        """Starts any program that speaks the line protocol."""
+    def start_program(self, name, argv, under="switchyard", environment=None, with_bare=False,
+                      **knobs):
+        """Starts any program that speaks the line protocol. `with_bare`: for bare_slices()."""
+        if with_bare:
+            argv = bare.preloaded(self.program("libbare_slices.so"), argv)
+            environment = {**(environment or {}), **bare.environment(self.scratch, name)}
         warm = Warm(name, self.command(under, argv, name, **knobs),
                     self.environment(under, **(environment or {})), self.scratch / f"{name}.log")
         self.warm.append(warm)

@@ -1,11 +1,14 @@
-"""One high-priority service beside three low-priority trainings: default and Switchyard.
+"""One high-priority service beside three low-priority trainings: default, bare slices, Switchyard.
 
 Three short slices at once would bring all trainings to a standstill, so they take turns through the
-gate. Low: the 24-layer GPT at batch 4. The lows' rates are taken over one common window.
+gate. By bare slices one of the lows has a short slice, and the other two keep the driver's own; a
+second such cell has that one low alone, as a turn does. Low: the 24-layer GPT at batch 4. The lows'
+rates are taken over one common window.
 """
 
 import time
 
+from rig import bare
 from rig.process import rate_between
 from rig.report import Report, median, percentile
 from rig.rig import ACTIVITY_WINDOW
@@ -32,8 +35,8 @@ def cell(rig, high, lows, requests, seed):
 
 def run(rig, report: Report):
     o = rig.options
-    high = latency.service(rig, "serve", priority="high")
-    lows = [latency.training(rig, f"train-{i}", **{"priority": "low"}) for i in range(3)]
+    high = latency.service(rig, "serve", priority="high", with_bare=True)
+    lows = [latency.training(rig, f"train-{i}", priority="low", with_bare=True) for i in range(3)]
     for warm in (high, *lows):
         warm.ready()
     cells = {}
@@ -43,6 +46,10 @@ def run(rig, report: Report):
     rig.say("switchyard")
     cells["switchyard"] = cell(rig, high, lows, rig.counted(o.requests), 2)
     cells["jobs"] = rig.listing("ps")["jobs"]
+    for key, some in (("bare", lows), ("bare, one low", lows[:1])):
+        rig.say(key)
+        with rig.bare_slices({high.name: bare.HIGH_US, lows[0].name: bare.LOW_US}):
+            cells[key] = cell(rig, high, some, rig.counted(o.requests), 2)
     rig.means("none")
     rig.say("default")
     cells["default"] = cell(rig, high, lows, rig.counted(o.default_requests), 3)
@@ -50,7 +57,7 @@ def run(rig, report: Report):
     alone = cells["alone"]["latencies_ms"]
     report.note("alone: p50 / p99", f"{median(alone):.3f} / {percentile(alone, 0.99):.3f} ms")
     sums = {}
-    for key in ("default", "switchyard"):
+    for key in ("default", "bare", "bare, one low", "switchyard"):
         values, rates = cells[key]["latencies_ms"], cells[key]["rates"]
         sums[key] = sum(rates)
         report.note(f"{key}: p50 / p99",
@@ -60,6 +67,12 @@ def run(rig, report: Report):
                     f"sum {sum(rates):.2f}")
     p99 = percentile(cells["switchyard"]["latencies_ms"], 0.99) / percentile(alone, 0.99)
     report.at_most("switchyard: p99 over p99 alone", p99, 1.15)
+    latency.judge_bare(report, cells["bare, one low"]["latencies_ms"],
+                       cells["switchyard"]["latencies_ms"])
+    report.at_least("lows' sum over theirs by bare slices", sums["switchyard"] / sums["bare"],
+                    latency.LEAST_OF_BARE)
+    report.note("lows' sum over a single low's by bare slices",
+                f"{sums['switchyard'] / sums['bare, one low']:.3f}", "that one needs no turns")
     report.at_least("lows' sum over the default's", sums["switchyard"] / sums["default"], 1)
     off = max(abs(100 * rate / sums["switchyard"] - 100 / 3)
               for rate in cells["switchyard"]["rates"])

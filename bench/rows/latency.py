@@ -1,27 +1,31 @@
-"""A high-priority service beside a low-priority training: alone, default, MPS, Switchyard.
+"""A high-priority service beside a low-priority training: alone, default, bare slices, Switchyard.
 
 The service answers 50 requests a second (ResNet-50, batch 4, CUDA-graph replay, Poisson arrivals,
 each timed from its scheduled arrival); the training is the 24-layer GPT. Default and Switchyard
-run on the same warm processes. A round has all cells: alone; then one run of the training, by
-itself, under the default and under Switchyard. In a round alone and Switchyard serve the same
-arrivals, and the training is compared with itself a few seconds before. A p99 is that of the
-requests of all rounds (rig/report.py: tail), and its ratio is drawn anew from pairs of stretches.
+run on the same warm processes, and so do bare slices: 10 ms for the service, 20 us for the
+training, and nothing else. They are the bound for all that is built on slices. A round has all
+cells: alone; then one run of the training, by itself, under the default, by bare slices and under
+Switchyard, these two in turns first. In a round all but the default serve the same arrivals, and the
+training is compared with itself a few seconds before. A p99 is that of the requests of all rounds
+(rig/report.py: tail), and its ratio is drawn anew from pairs of stretches. MPS has a cell as well.
 """
 
 import time
 
+from rig import bare
 from rig.process import WorkloadFailed, rate_between
 from rig.report import Report, interval, median, percentile, stretches, tail, tail_ratio
 from rig.rig import ACTIVITY_WINDOW
 
 TITLE = "High inference beside low training"
+MOST_OVER_BARE_MS, LEAST_OF_BARE = 0.05, 0.99
 
 
 def pair_arguments(parser, requests, default_requests):
     """Of the service and the training, for other rows as well."""
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
     parser.add_argument("--requests", type=int, default=requests,
-                        help="for alone and Switchyard each")
+                        help="for alone, bare slices and Switchyard each")
     parser.add_argument("--default-requests", type=int, default=default_requests)
     parser.add_argument("--even", action="store_true",
                         help="evenly spaced arrivals: without the queue that Poisson's make")
@@ -95,8 +99,8 @@ def mps_cell(rig, pair, cells):
 
 
 def training_run(rig, pair, requests, seed, default_requests, cells):
-    """One run of the training: by itself, beside the default's service, beside Switchyard's. Without
-    `default_requests` the default has no cell here."""
+    """One run of the training: by itself, beside the default's service, beside that by bare slices,
+    beside Switchyard's. Without `default_requests` the default has no cell here."""
     o = rig.options
     high, low = pair
     rig.means("none")
@@ -109,16 +113,29 @@ def training_run(rig, pair, requests, seed, default_requests, cells):
     if default_requests:
         rig.say(f"default {seed}")
         served.append(high.serve(o.rate, default_requests, seed=seed, even=o.even))
-    rig.means("auto")
-    rig.say(f"switchyard {seed}")
-    served.append(high.serve(o.rate, requests, seed=seed, even=o.even))
-    cells["jobs"].append(rig.listing("ps")["jobs"])
+        cells["default"] += served
+
+    def bare_cell():
+        rig.say(f"bare slices {seed}")
+        with rig.bare_slices({high.name: bare.HIGH_US, low.name: bare.LOW_US}):
+            served.append(high.serve(o.rate, requests, seed=seed, even=o.even))
+        cells["bare"].append(served[-1])
+
+    def switchyard_cell():
+        rig.means("auto")
+        time.sleep(rig.scaled(ACTIVITY_WINDOW))
+        rig.say(f"switchyard {seed}")
+        served.append(high.serve(o.rate, requests, seed=seed, even=o.even))
+        cells["switchyard"].append(served[-1])
+        cells["jobs"].append(rig.listing("ps")["jobs"])
+
+    for part in (bare_cell, switchyard_cell) if seed % 2 else (switchyard_cell, bare_cell):
+        part()
     trained = low.stop()
     solo = rate_between(trained, begin, end)
     for cell in served:
         cell["solo_steps_per_second"] = solo
         cell["training_steps_per_second"] = rate_between(trained, cell["begun"], cell["ended"])
-    return served
 
 
 def one_round(rig, pair, plain, seed, cells):
@@ -133,10 +150,7 @@ def one_round(rig, pair, plain, seed, cells):
 
     def trained():
         rig.say(f"solo {seed}")
-        *default, switchyard = training_run(rig, pair, requests, seed,
-                                            0 if plain else default_requests, cells)
-        cells["switchyard"].append(switchyard)
-        cells["default"] += default
+        training_run(rig, pair, requests, seed, 0 if plain else default_requests, cells)
 
     for part in (alone, trained) if seed % 2 else (trained, alone):
         part()
@@ -149,8 +163,8 @@ def one_round(rig, pair, plain, seed, cells):
 
 def measure(rig, cells):
     o = rig.options
-    low = training(rig, "train", priority="low")
-    high = service(rig, "serve", priority="high")
+    low = training(rig, "train", priority="low", with_bare=True)
+    high = service(rig, "serve", priority="high", with_bare=True)
     pair = (high, low)
     plain = ()
     if o.plain:
@@ -181,7 +195,7 @@ def over_solo(cells):
 
 
 def run(rig, report: Report):
-    cells = {key: [] for key in ("alone", "switchyard", "default", "mps", "jobs")}
+    cells = {key: [] for key in ("alone", "bare", "switchyard", "default", "mps", "jobs")}
     report.keep(cells=cells)
     gpu_ms = measure(rig, cells)
     report.keep(gpu_time_ms=gpu_ms)
@@ -194,7 +208,7 @@ def run(rig, report: Report):
     alone = latencies(cells["alone"])
     report.note("alone: p50 / p99", f"{median(alone):.3f} / {tail(alone):.3f} ms",
                 f"{len(alone)} requests, the single p99 {percentile(alone, 0.99):.3f} ms")
-    for key in ("default", "mps", "switchyard"):
+    for key in ("default", "mps", "bare", "switchyard"):
         if not cells[key]:
             report.note(f"{key}: p50 / p99", "not run")
             continue
@@ -202,6 +216,9 @@ def run(rig, report: Report):
         report.note(f"{key}: p50 / p99", f"{median(values):.3f} / {tail(values):.3f} ms",
                     f"{tail(values) / tail(alone):.2f} x alone, {len(values)} requests, "
                     f"training {100 * median(over_solo(cells[key])):.1f} % of solo")
+        kept = kept_cpu(cells[key])
+        report.note("  of requests whose thread kept its CPU",
+                    f"{median(kept):.3f} / {tail(kept):.3f} ms", f"{len(kept)}")
     judge(report, cells, 0.99 * (1 - rig.options.rate * gpu_ms / 1e3))
 
 
@@ -214,3 +231,20 @@ def judge(report, cells, left):
     trained = over_solo(cells["switchyard"])
     report.at_least("switchyard: training over solo", median(trained), left)
     report.ends(interval(trained), left, " ".join(f"{ratio:.3f}" for ratio in trained))
+    judge_bare(report, latencies(cells["bare"]), latencies(cells["switchyard"]))
+    over_bare = [ours / theirs for ours, theirs in zip(trained, over_solo(cells["bare"]))]
+    report.at_least("switchyard: training over that of bare slices", median(over_bare),
+                    LEAST_OF_BARE)
+
+
+def kept_cpu(cells):
+    """The latencies of the requests whose thread kept its CPU."""
+    return [value for cell in cells
+            for index, value in enumerate(cell["latencies_ms"]) if index not in cell["lost_cpu"]]
+
+
+def judge_bare(report, bare_ms, ours_ms):
+    """What the mechanism alone gives bounds what is built on it."""
+    for name, figure in (("p50", median), ("p99", tail)):
+        report.at_most(f"switchyard: {name} over that of bare slices, ms",
+                       figure(ours_ms) - figure(bare_ms), MOST_OVER_BARE_MS)

@@ -3,6 +3,7 @@
 A job's share is its part of what all of them complete in one common window. The sum is over one
 training alone: that of the windows right before and right after, each of another job. So a GPU
 whose clock wanders slows both, and a process that is slower than its copy counts on both sides.
+The same weights by bare slices are the bound for what is built on them.
 """
 
 import time
@@ -14,6 +15,7 @@ from rows.latency import training_arguments
 
 TITLE = "Shares of equal trainings"
 # name, weights, windows. Two equal ones lose the most to switches.
+BARE_US = 50000  # of the job with the most weight
 CELLS = (("equal", (1, 1), 3), ("4 : 1", (4, 1), 2), ("70 / 20 / 10", (7, 2, 1), 2))
 
 
@@ -64,7 +66,8 @@ class Solos:
 
 
 def run(rig, report: Report):
-    jobs = [rig.start(f"train-{index}", "gpt.py", *training_arguments(rig)) for index in range(3)]
+    jobs = [rig.start(f"train-{index}", "gpt.py", *training_arguments(rig), with_bare=True)
+            for index in range(3)]
     clients = [rig.start(f"train-mps-{index}", "gpt.py", *training_arguments(rig), under="mps",
                          hold=True) for index in range(2 if rig.options.mps else 0)]
     for job in (*jobs, *clients):
@@ -87,6 +90,11 @@ def run(rig, report: Report):
         for _ in range(windows):
             cell(name, some, weights, "auto", rig.options.seconds)
             solos.measure()
+        slices = {job.name: BARE_US * weight // max(weights)
+                  for job, weight in zip(some, weights)}
+        with rig.bare_slices(slices):
+            cell(name, some, weights, "bare", rig.options.default_seconds)
+        solos.measure()
         if name != "4 : 1":  # the default knows no weights: two and three jobs say it all
             rig.means("none")
             cell(f"{len(some)} jobs", some, weights, "none", rig.options.default_seconds)
@@ -117,7 +125,7 @@ def judge(report, cells, solos):
         got = [100 * total / sum(totals) for total in totals]
         text = " / ".join(f"{value:.1f}" for value in got)
         if means != "auto":
-            under = {"none": "default", "mps": "MPS"}[means]
+            under = {"none": "default", "mps": "MPS", "bare": "bare slices"}[means]
             report.note(f"{under}, {name}: shares", f"{text} %",
                         f"sum {median(sums):.1f} % of solo")
             continue
@@ -127,3 +135,6 @@ def judge(report, cells, solos):
         report.judge(f"{name}: shares", f"{text} %", "each within 1 point", off <= 1)
         report.at_least(f"{name}: sum, % of solo", median(sums), 99, "{:.1f}")
         report.ends(interval(sums), 99, " ".join(f"{value:.1f}" for value in sums), "{:.1f}")
+        bare_sum = median([sum_over_solo(cell, solos) for cell in cells
+                           if (cell["cell"], cell["means"]) == (name, "bare")])
+        report.at_least(f"{name}: sum over that of bare slices", median(sums) / bare_sum, 0.99)

@@ -34,6 +34,7 @@ import gc
 import json
 import os
 import random
+import resource
 import select
 import sys
 import time
@@ -214,14 +215,20 @@ def sleep_until(moment):
             time.sleep(left - 0.001)
 
 
+def involuntary_switches():
+    """How often this thread had to give its CPU to another one."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
 def serve(work, rate, requests, seed=1, warm=50, even=False):
-    """Open loop: a late answer doesn't postpone the next arrival. Poisson, or evenly spaced."""
+    """Open loop: a late answer doesn't postpone the next arrival. Poisson, or evenly spaced.
+    `lost_cpu`: the numbers of the requests in which this thread lost its CPU."""
     rng = random.Random(seed)
     arrivals, at = [], 0.05
     for _ in range(requests + warm):
         at += 1 / rate if even else rng.expovariate(rate)
         arrivals.append(at)
-    latencies = []
+    latencies, lost_cpu = [], []
     zero = time.perf_counter()
     window_begun = time.monotonic()
     for index, arrival in enumerate(arrivals):
@@ -229,9 +236,12 @@ def serve(work, rate, requests, seed=1, warm=50, even=False):
             window_begun = time.monotonic()
         scheduled = zero + arrival
         sleep_until(scheduled)
+        lost_before = involuntary_switches()
         work.request()
         if index >= warm:
             latencies.append((time.perf_counter() - scheduled) * 1e3)
+            if involuntary_switches() != lost_before:
+                lost_cpu.append(index - warm)
     return {
         "requests": requests,
         "rate": rate,
@@ -240,6 +250,7 @@ def serve(work, rate, requests, seed=1, warm=50, even=False):
         "p99_ms": percentile(latencies, 0.99),
         "max_ms": max(latencies),
         "latencies_ms": [round(value, 4) for value in latencies],
+        "lost_cpu": lost_cpu,
         "begun": window_begun,
         "ended": time.monotonic(),
     }
