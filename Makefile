@@ -33,6 +33,7 @@ lint: ## check format, layers, documents, the bench and clang-tidy; changes noth
 	scripts/check_layers.py
 	scripts/check_docs.sh
 	python3 bench/chart/draw.py --check
+	python3 bench/results/page.py --check
 	python3 scripts/json_reference.py --check
 	scripts/check_bench.sh
 	scripts/check_format.sh

@@ -5,7 +5,7 @@
     python3 bench/chart/draw.py --check     ends with 1 if that file is not what this draws
 
 Each bar is a p99 over the p99 alone of the same session, for ratios travel better than times. The
-figures in latency.json are rows of docs/measurements.md; --check looks for them there, too.
+figures in latency.json are rows of docs/measurements/earlier.md; --check looks for them there, too.
 """
 import argparse
 import html

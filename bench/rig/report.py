@@ -4,9 +4,14 @@ Threading: plain values.
 """
 
 import json
+import os
 import random
+import re
 import statistics
+import subprocess
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 
@@ -58,6 +63,27 @@ def tail_ratio(pairs):
     return tail(beside) / tail(alone)
 
 
+# These say where a run was, not what it measured.
+PLACES = re.compile(r" --(out|build|limit|keep-logs|shim-log)\b( (?!--)\S+)?")
+
+
+def command():
+    return PLACES.sub("", " ".join(["python3 bench/run.py", *sys.argv[1:]]))
+
+
+def machine():
+    """The GPUs and their driver, for example "2 x NVIDIA H200, driver 580.159.04"."""
+    try:
+        asked = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version",
+                                "--format=csv,noheader"], capture_output=True, text=True,
+                               check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return "no GPU that nvidia-smi lists"
+    gpus = Counter(asked.stdout.strip().splitlines())
+    return "; ".join(f"{number} x {', driver '.join(gpu.split(', '))}"
+                     for gpu, number in gpus.items()) + f", {os.cpu_count()} CPU cores"
+
+
 class Report:
     def __init__(self, row, title, options):
         self.row = row
@@ -107,6 +133,9 @@ class Report:
             "row": self.row,
             "title": self.title,
             "seconds": round(time.monotonic() - self.begun, 1),
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": machine(),
+            "command": command(),
             "scale": self.options.scale,
             "device": self.options.device,
             "misses": self.misses,

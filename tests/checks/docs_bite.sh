@@ -79,7 +79,9 @@ fi
 grep -q 'is not what the schemas say' report
 mkdir -p bench/chart
 cp "$source/bench/chart/latency.json" bench/chart/
-cp "$source/docs/latency.svg" "$source/docs/measurements.md" docs/
+mkdir -p docs/measurements
+cp "$source/docs/latency.svg" docs/
+cp "$source/docs/measurements/earlier.md" docs/measurements/
 draw() { python3 "$source/bench/chart/draw.py" --root "$tree" "$@"; }
 draw --check
 sed -i 's/2\.303/1.303/' bench/chart/latency.json
@@ -89,3 +91,14 @@ if draw --check 2> report; then
 fi
 grep -q 'is not what its figures draw' report
 grep -q 'has no p99 of 1.303 ms' report
+mkdir -p bench/results
+cp "$source"/bench/results/* bench/results/
+cp "$source/docs/measurements.md" docs/
+page() { python3 "$source/bench/results/page.py" --root "$tree" "$@"; }
+page --check
+sed -i 's/| kept |/| **missed** |/' docs/measurements.md
+if page --check 2> report; then
+  echo "a changed verdict was not noticed"
+  exit 1
+fi
+grep -q 'is not what bench/results says' report
