@@ -6,12 +6,14 @@
 //
 //     state        input                                     → state         action        says
 //     Resident     order                                     → Resident      FindHostRoom
+//                  no order                                  → Resident      TendPool
+//                  nothing is swappable                      → Resident      ShrinkPool
 //                  host room found, or some to park          → Quiescing     Quiesce       leaving
 //                  none, or no context                       → Resident      backs off     error
 //                  a thread asks to consolidate              → Quiescing     Consolidate
 //     Quiescing    quiesced, the order stands                → SwappingOut   SwapOut
-//                  quiesced, the order was withdrawn         → SwappingIn    SwapIn returning late,
-//                  or failed                           → as before     backs off     error
+//                  quiesced, the order was withdrawn         → SwappingIn    SwapIn        returning
+//                  late, or failed                           → as before     backs off     error
 //                  consolidated, all is there                → as before     Answer
 //                  consolidated, some is away                → SwappingIn    Answer
 //     SwappingOut  done                                      → SwappedOut                  absent
@@ -22,18 +24,21 @@
 //                  more is parked than may be                → SwappedOut    MoveOn
 //                  moved on                                  → SwappedOut                  absent
 //                  limit above, or another's chunks leave    → SwappedOut    SwapInPart
-//                  limit lifted, or nothing is left          → SwappingIn    SwapIn returning
+//                  limit lifted, or nothing is left          → SwappingIn    SwapIn        returning
+//                  another's memory is awaited               → SwappedOut    StandReady
+//                  nothing is to be moved                    → SwappedOut    ShrinkPool
 //                  nothing is left, the contexts shall go    → SwappedOut    TakeContexts
 //                  the contexts are taken                    → Detached                    detached
 //                  they stay                                 → SwappedOut    backs off     error
 //     Detached     the order stands                          → Detached
 //                  the contexts may come                     → Detached      BringContexts
 //                  they are back                             → SwappedOut                  absent
-//                  they are, but not on the GPU that is meant → SwappedOut                 error
+//                  they are, but on another GPU than meant   → SwappedOut                  error
 //                  they are not                              → Detached      backs off     error
 //                  the driver has lost them                  → NoContext                   error
 //     SwappingIn   done                                      → Resident                    resident
 //                  stopped                                   → SwappingIn    backs off     error
+//                  the same without room or a monitor        → SwappingIn    MakeWay       error
 //                  order                                     → as SwappedOut
 //                  no context, or the context's error        → NoContext                   error
 //     NoContext    a context is made                         → SwappingIn    (as any look)
