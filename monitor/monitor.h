@@ -1,9 +1,9 @@
 // The monitor without its sockets: who joins, what they get, what people ask. Everything happens in
 // answer to a call, and every call is told the time, so the whole of it runs in a unit test.
 //
-// Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. Below are
-// the rooms: registry (who), gpu_accounts, measuring, memory and residency, scheduler (the policy
-// and what it asks for), slicing, shared_memory; commands.h answers tools out of them.
+// Concept. The loop (server.h) turns sockets, timers and dead processes into these calls. A folder
+// each has the jobs (core), accounts, scheduling, residency, statistics and adaptation; this class
+// composes them, and commands.h answers tools out of them.
 //
 // Threading: one thread.
 #pragma once

@@ -1,11 +1,10 @@
 // The narrow door to the real driver: one typed pointer per call, taken from libcuda.so.1's handle.
 //
 // Concept. `Driver` has a field for every row of calls.def and plain.def (the calls we intercept)
-// and of driver.def (calls that only we make). The fields are named exactly as the exported
-// symbols; with
-// __CUDA_API_VERSION_INTERNAL cuda.h declares them all, so every type comes from the header. A
-// field is null when the loaded driver lacks the call. Other programs of ours, which need every
-// call of theirs, use switchyard/cuda_library.h.
+// and of driver.def (calls that only we make). The fields have the names of the exported symbols.
+// With __CUDA_API_VERSION_INTERNAL cuda.h declares them all, so every type comes from the header. A
+// field is null when the loaded driver lacks the call. Other programs of ours need every call of
+// theirs, and use switchyard/cuda_library.h.
 //
 // Threading: resolve() may be called by any thread at any time; it fills the table once. Reading a
 // field after resolved() or resolve() returned true needs no lock. A field alone says nothing while

@@ -4,45 +4,45 @@
 // the next state and one action. The executor (executor.h) sees, acts and tells the page; here is
 // no page, no driver, no log and no clock.
 //
-//     state        input                                     → state         action        says
-//     Resident     order                                     → Resident      FindHostRoom
-//                  no order                                  → Resident      TendPool
-//                  nothing is swappable                      → Resident      ShrinkPool
-//                  host room found, or some to park          → Quiescing     Quiesce       leaving
-//                  none, or no context                       → Resident      backs off     error
-//                  a thread asks to consolidate              → Quiescing     Consolidate
-//     Quiescing    quiesced, the order stands                → SwappingOut   SwapOut
-//                  quiesced, the order was withdrawn         → SwappingIn    SwapIn        returning
-//                  late, or failed                           → as before     backs off     error
-//                  consolidated, all is there                → as before     Answer
-//                  consolidated, some is away                → SwappingIn    Answer
-//     SwappingOut  done                                      → SwappedOut                  absent
-//                  stopped, work was admitted before         → SwappingIn    SwapIn        error
-//                  stopped, it was not                       → SwappedOut    backs off     error
-//     SwappedOut   limit below what is there                 → SwappedOut    FindHostRoom
-//                  host room found                           → Quiescing     Quiesce
-//                  more is parked than may be                → SwappedOut    MoveOn
-//                  moved on                                  → SwappedOut                  absent
-//                  limit above, or another's chunks leave    → SwappedOut    SwapInPart
-//                  limit lifted, or nothing is left          → SwappingIn    SwapIn        returning
-//                  another's memory is awaited               → SwappedOut    StandReady
-//                  nothing is to be moved                    → SwappedOut    ShrinkPool
-//                  nothing is left, the contexts shall go    → SwappedOut    TakeContexts
-//                  the contexts are taken                    → Detached                    detached
-//                  they stay                                 → SwappedOut    backs off     error
-//     Detached     the order stands                          → Detached
-//                  the contexts may come                     → Detached      BringContexts
-//                  they are back                             → SwappedOut                  absent
-//                  they are, but on another GPU than meant   → SwappedOut                  error
-//                  they are not                              → Detached      backs off     error
-//                  the driver has lost them                  → NoContext                   error
-//     SwappingIn   done                                      → Resident                    resident
-//                  stopped                                   → SwappingIn    backs off     error
-//                  the same without room or a monitor        → SwappingIn    MakeWay       error
-//                  order                                     → as SwappedOut
-//                  no context, or the context's error        → NoContext                   error
-//     NoContext    a context is made                         → SwappingIn    (as any look)
-//                  order, consolidation                      → as Resident
+//     state        input                                    → state         action        says
+//     Resident     order                                    → Resident      FindHostRoom
+//                  no order                                 → Resident      TendPool
+//                  nothing is swappable                     → Resident      ShrinkPool
+//                  host room found, or some to park         → Quiescing     Quiesce       leaving
+//                  none, or no context                      → Resident      backs off     error
+//                  a thread asks to consolidate             → Quiescing     Consolidate
+//     Quiescing    quiesced, the order stands               → SwappingOut   SwapOut
+//                  quiesced, the order was withdrawn        → SwappingIn    SwapIn        returning
+//                  late, or failed                          → as before     backs off     error
+//                  consolidated, all is there               → as before     Answer
+//                  consolidated, some is away               → SwappingIn    Answer
+//     SwappingOut  done                                     → SwappedOut                  absent
+//                  stopped, work was admitted before        → SwappingIn    SwapIn        error
+//                  stopped, it was not                      → SwappedOut    backs off     error
+//     SwappedOut   limit below what is there                → SwappedOut    FindHostRoom
+//                  host room found                          → Quiescing     Quiesce
+//                  more is parked than may be               → SwappedOut    MoveOn
+//                  moved on                                 → SwappedOut                  absent
+//                  limit above, or another's chunks leave   → SwappedOut    SwapInPart
+//                  limit lifted, or nothing is left         → SwappingIn    SwapIn        returning
+//                  another's memory is awaited              → SwappedOut    StandReady
+//                  nothing is to be moved                   → SwappedOut    ShrinkPool
+//                  nothing is left, the contexts shall go   → SwappedOut    TakeContexts
+//                  the contexts are taken                   → Detached                    detached
+//                  they stay                                → SwappedOut    backs off     error
+//     Detached     the order stands                         → Detached
+//                  the contexts may come                    → Detached      BringContexts
+//                  they are back                            → SwappedOut                  absent
+//                  they are, but on another GPU than meant  → SwappedOut                  error
+//                  they are not                             → Detached      backs off     error
+//                  the driver has lost them                 → NoContext                   error
+//     SwappingIn   done                                     → Resident                    resident
+//                  stopped                                  → SwappingIn    backs off     error
+//                  the same without room or a monitor       → SwappingIn    MakeWay       error
+//                  order                                    → as SwappedOut
+//                  no context, or the context's error       → NoContext                   error
+//     NoContext    a context is made                        → SwappingIn    (as any look)
+//                  order, consolidation                     → as Resident
 //
 // Work is admitted in Resident and in NoContext, where it fails by itself and nobody is held for
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
