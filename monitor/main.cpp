@@ -20,6 +20,8 @@
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/server.h"
+#include "monitor/transport/takeover.h"
+#include "switchyard/paths.h"
 #include "switchyard/standard_streams.h"
 #include "switchyard/status.h"
 
@@ -27,6 +29,8 @@ namespace {
 
 using namespace switchyard;
 using namespace switchyard::monitor;
+
+constexpr Time kTakeOverLimit = std::chrono::seconds(3);
 
 bool start_log(const Options& options) {
   try {
@@ -85,6 +89,8 @@ std::unique_ptr<Gpus> wait_for_gpus(Time limit) {
 int serve(const Options& options) {
   std::string why;
   bool taken = false;
+  // Before the wait for a GPU: from now on no user starts a monitor (paths.h).
+  if (options.system && !mark_system(why)) spdlog::warn("{}: users may start their own", why);
   const auto gpus = std::make_unique<PatientGpus>(wait_for_gpus(options.wait_for_gpu));
   std::vector<std::string> uuids;
   std::vector<std::string> files;  // one of several instances of a GPU, or of simulated GPUs
@@ -97,6 +103,10 @@ int serve(const Options& options) {
     return refuse(kNoSuchJobOrGpu,
                   "no GPU to manage: " + gpus->problem() +
                       "; if one appears later, wait for it with --wait-for-gpu 60s");
+  }
+  // Jobs of the monitors that end rejoin where this one will listen.
+  if (::geteuid() == 0 && options.settings.socket == kSystemSocket) {
+    take_over(uuids, kTakeOverLimit);
   }
   std::vector<Fd> claims = claim_gpus(uuids, why);
   if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);

@@ -152,6 +152,7 @@ bool understand_choices(const Texts& texts, Settings& settings) {
 bool understand_place(const Texts& texts, Options& out) {
   const Choice socket = texts.system ? Choice{"", kSystemSocket} : socket_choice(texts);
   out.settings.socket = socket.text;
+  out.system = texts.system;
   out.settings.persist = texts.persist || texts.system;
   if (texts.system && !texts.socket.empty()) {
     std::fprintf(stderr, "switchyardd: --system listens on %s: leave --socket away\n",

@@ -12,6 +12,7 @@ namespace switchyard::monitor {
 
 struct Options {
   Settings settings;
+  bool system = false;  // root's monitor for all users
   std::string log_level = "warn";
   std::string log_file;  // empty: stderr
   Time wait_for_gpu{0};  // at start-up, until there is one

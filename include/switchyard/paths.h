@@ -5,6 +5,12 @@
 //   3. $XDG_RUNTIME_DIR/switchyard/monitor.sock, when XDG_RUNTIME_DIR is set.
 //   4. /tmp/switchyard-UID/monitor.sock; the directory has mode 0700 and the user as its owner.
 //
+// `switchyard run` names its monitor's socket to its job (rule 1). That monitor hands its GPUs over
+// when root's comes, so a process of a job tries rule 2 when nobody listens on the named one.
+//
+// Root's system monitor (`switchyardd --system`) leaves a mark beside its socket. While that is
+// there, `switchyard run` starts no monitor of the user's own.
+//
 // Threading: reads the environment; call it where getenv is allowed (never on a launch path).
 #pragma once
 
@@ -16,7 +22,9 @@
 
 namespace switchyard {
 
+inline constexpr char kSystemFolder[] = "/run/switchyard";
 inline constexpr char kSystemSocket[] = "/run/switchyard/monitor.sock";
+inline constexpr char kSystemMark[] = "/run/switchyard/system";
 inline constexpr std::size_t kSocketPathBytes = 108;  // sun_path
 
 // The socket of the user's own monitor (rules 3 and 4). False when the path does not fit.

@@ -3,14 +3,18 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "monitor/transport/listen_socket.h"
+#include "monitor/transport/takeover.h"
+#include "switchyard/paths.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -26,6 +30,7 @@ constexpr std::size_t kMostAgain = 64;
 // Connections that are accepted in one round: all that the kernel lets wait, and some that came.
 constexpr int kMostAccepted = kBacklog + 100;
 constexpr Time kRefusalLogged = std::chrono::minutes(1);
+constexpr Time kRootSpeaksWithin = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -119,8 +124,29 @@ void Server::accept_claim(std::size_t at) {
     socket.non_blocking(true, ignored);
     socket.send(asio::buffer(claim_text_), MSG_NOSIGNAL | MSG_DONTWAIT, ignored);
     const auto peer = peer_of(socket.native_handle());
-    monitor_.closer().hang_up(peer ? peer->uid : 0, socket.release(ignored));
+    if (peer && peer->uid == 0 && ::geteuid() != 0) {
+      hear_root(std::move(socket), peer->pid);
+    } else {
+      monitor_.closer().hang_up(peer ? peer->uid : 0, socket.release(ignored));
+    }
     accept_claim(at);
+  });
+}
+
+// Root's monitor may say on its connection to a claim that it takes the GPUs over (takeover.h).
+void Server::hear_root(Local::socket socket, pid_t pid) {
+  auto asking = std::make_shared<Local::socket>(std::move(socket));
+  after(kRootSpeaksWithin, [asking] {
+    ErrorCode ignored;
+    asking->close(ignored);
+  });
+  asking->async_wait(Local::socket::wait_read, [this, asking, pid](ErrorCode error) {
+    if (error || !wants_gpus(asking->native_handle())) return;
+    asking->send(asio::buffer(std::string_view(kHandsOver)), MSG_NOSIGNAL | MSG_DONTWAIT, error);
+    spdlog::warn(
+        "root's monitor (pid {}) takes the GPUs over: this one ends, its jobs rejoin at {}", pid,
+        kSystemSocket);
+    monitor_.end();
   });
 }
 

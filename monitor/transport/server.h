@@ -54,6 +54,7 @@ class Server final : public EventLoop {
   // True at most once a minute for each user: a flood of refusals must not fill the log.
   bool may_log_refusal(uid_t uid);
   void accept_claim(std::size_t at);
+  void hear_root(Local::socket socket, pid_t pid);
   void tick();
   void serve_turn();
   void try_again_soon();

@@ -4,44 +4,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <filesystem>
-
-#include "harness.h"
 #include "switchyard/paths.h"
+#include "users_scene.h"
 
 namespace switchyard::system_tests {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr uid_t kVictim = 47111;
 constexpr uid_t kStranger = 47112;
 
 // A user without a monitor of root's, in whose runtime folder somebody else listens.
-class Trust : public Scene {
+class Trust : public UsersScene {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
     if (::access(kSystemSocket, F_OK) == 0) GTEST_SKIP() << "root's monitor serves everybody here";
-    Scene::SetUp();
-    fs::permissions(in_folder(""), fs::perms::owner_all | fs::perms::others_exec);
-    make_folder("victim", kVictim);
-    make_folder("victim/switchyard", kVictim);
-    fs::create_directory(in_folder("lib"));
-    for (const char* name : {"switchyard", "libswitchyard.so", "tests/jobs/job_loop",
-                             "fakecuda/libcuda.so.1", "fakecuda/libnvidia-ml.so.1"}) {
-      fs::copy_file(built(name), in_folder("lib/" + fs::path(name).filename().string()));
-    }
+    UsersScene::SetUp();
   }
   void TearDown() override {
     if (listener_ >= 0) ::close(listener_);
     if (!IsSkipped()) Scene::TearDown();
   }
-  void make_folder(const std::string& name, uid_t owner) {
-    fs::create_directory(in_folder(name));
-    ASSERT_EQ(::chown(in_folder(name).c_str(), owner, owner), 0);
-  }
-  std::string place() const { return in_folder("victim/switchyard/monitor.sock"); }
 
   // As `uid`: the kernel keeps who listens.
   void listen_as(uid_t uid) {
@@ -65,19 +47,10 @@ class Trust : public Scene {
     }
     return all;
   }
-  Child::End as_victim(const Words& words, Changes changes = {}) {
-    Words command{"setpriv", "--reuid=47111", "--regid=47111", "--clear-groups"};
-    command.insert(command.end(), words.begin(), words.end());
-    changes.insert(changes.begin(), {{"SWITCHYARD_SOCKET", ""},
-                                     {"XDG_RUNTIME_DIR", in_folder("victim")},
-                                     {"FAKECUDA_STATE", in_folder("victim/gpu")},
-                                     {"LD_LIBRARY_PATH", in_folder("lib")}});
-    return run(command, changes);
-  }
   Child::End library(const Changes& more = {}) {
     Changes changes{{"LD_PRELOAD", in_folder("lib/libswitchyard.so")}, {"SWITCHYARD_LOG", "warn"}};
     changes.insert(changes.end(), more.begin(), more.end());
-    return as_victim({in_folder("lib/job_loop"), "--count", "2"}, changes);
+    return as_user({in_folder("lib/job_loop"), "--count", "2"}, changes);
   }
 
  private:
@@ -96,17 +69,17 @@ TEST_F(Trust, AStrangerWhoListensInTheUsersPlaceHearsNothingFromTheLibrary) {
 
 TEST_F(Trust, AStrangerWhoListensInTheUsersPlaceHearsNothingFromTheCommandLine) {
   listen_as(kStranger);
-  const auto end = as_victim({in_folder("lib/switchyard"), "policy"});
+  const auto end = as_user({in_folder("lib/switchyard"), "policy"});
   EXPECT_EQ(end.status, 5) << end.err;
   EXPECT_NE(end.err.find(std::to_string(kStranger)), std::string::npos) << end.err;
-  as_victim({in_folder("lib/switchyard"), "run", "--", "true"});
+  as_user({in_folder("lib/switchyard"), "run", "--", "true"});
   EXPECT_EQ(heard(), "");
 }
 
 TEST_F(Trust, AFolderOfSomebodyElseIsNotLookedInto) {
-  listen_as(kVictim);
+  listen_as(kUser);
   ASSERT_EQ(::chown(in_folder("victim/switchyard").c_str(), kStranger, kStranger), 0);
-  const auto end = as_victim({in_folder("lib/switchyard"), "policy"});
+  const auto end = as_user({in_folder("lib/switchyard"), "policy"});
   EXPECT_EQ(end.status, 5) << end.err;
   EXPECT_NE(end.err.find(std::to_string(kStranger)), std::string::npos) << end.err;
   EXPECT_EQ(library().out, "kernels 2\n");

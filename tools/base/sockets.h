@@ -18,7 +18,14 @@ std::vector<std::string> candidate_sockets();
 // ends removes its socket; who finds a socket that nobody answers at must not take it for that.
 bool monitor_absent();
 
-// Where a monitor that we start should listen: the last candidate.
+// Whether a person or a job named the socket: SWITCHYARD_SOCKET or --socket.
+bool socket_named();
+
+// Where a monitor that we start should listen. Empty: the path is too long.
 std::string own_socket();
+
+// Whether root's system monitor serves this machine, so that no other is started to listen on
+// `socket`. A socket that a person named is theirs.
+bool system_monitor_serves(const std::string& socket);
 
 }  // namespace switchyard::tools

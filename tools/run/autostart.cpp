@@ -22,6 +22,7 @@
 
 #include "switchyard/fd.h"
 #include "switchyard/paths.h"
+#include "tools/base/output.h"
 #include "tools/base/places.h"
 #include "tools/base/sockets.h"
 #include "tools/run/environment.h"
@@ -33,8 +34,9 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds kStartLimit{30000};  // NVML of a machine with eight GPUs takes seconds
-constexpr Milliseconds kLoserLimit{5000};   // ours ended: how long the winner may take to listen
+constexpr Milliseconds kStartLimit{30000};   // NVML of a machine with eight GPUs takes seconds
+constexpr Milliseconds kSystemLimit{10000};  // systemd restarts the system monitor after 2 s
+constexpr Milliseconds kLoserLimit{5000};    // ours ended: how long the winner may take to listen
 
 // The folder of a user's own socket, as paths.h wants it. Its owner is checked, for anybody may
 // make a folder in /tmp.
@@ -225,6 +227,22 @@ class Starter {
 
 }  // namespace
 
+Result<MonitorClient> wait_for_system_monitor(const std::string& socket, Milliseconds limit) {
+  complain(fmt::format("the system monitor does not answer; waiting up to {} s for it",
+                       std::chrono::duration_cast<std::chrono::seconds>(limit).count()));
+  const auto deadline = Clock::now() + limit;
+  for (;;) {
+    auto client = connect_living(socket);
+    if (client || client.error().code != kMonitorUnreachable) return client;
+    if (Clock::now() >= deadline) break;
+    std::this_thread::sleep_for(Milliseconds(50));
+  }
+  return Error{kTimedOut,
+               fmt::format("the system monitor is down (root: 'systemctl status switchyardd'; no "
+                           "other is started while {} exists)",
+                           kSystemMark)};
+}
+
 Result<MonitorClient> connect_or_start() {
   for (const std::string& socket : candidate_sockets()) {
     auto client = connect_living(socket);
@@ -232,6 +250,7 @@ Result<MonitorClient> connect_or_start() {
   }
   const std::string socket = own_socket();
   if (socket.empty()) return MonitorClient::connect_any();  // says what is wrong with the path
+  if (system_monitor_serves(socket)) return wait_for_system_monitor(kSystemSocket, kSystemLimit);
   return Starter(socket).run();
 }
 
