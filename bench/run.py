@@ -25,8 +25,8 @@ ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "
            "clients", "figure6", "figure10", "joins", "release", "swappable", "state", "together",
            "idle", "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
            "contexts", "iterations", "guard", "provision")
-TWO_GPUS = ("gang", "gangs", "spread", "migrate", "parking", "stalls", "urgent", "noise", "ddp",
-            "ddp_shares", "ddp_service", "ddp_cost")
+TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "urgent", "noise",
+            "ddp", "ddp_shares", "ddp_service", "ddp_cost")
 ROWS = (*ONE_GPU, *TWO_GPUS)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 

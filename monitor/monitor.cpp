@@ -92,7 +92,7 @@ void Monitor::forget_departed(pid_t pid) {
   }
 }
 
-void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now) {
+void Monitor::fill_page(Client& client, const wire::Hello& hello, Job& job, Time now) {
   const bool rejoins = (hello.flags & wire::kRejoin) != 0;
   for (const auto& [lane, state] : client.lanes) {
     const std::uint64_t used = rejoins ? hello.used_bytes[lane] : 0;
@@ -103,6 +103,7 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, const Job& job
     client.lanes[lane].claimed_at = now;
   }
   residency_.join(client, rejoins);
+  if (job.pause.on && rejoins && !client.observer) gangs::keep_cut(job, client, now);
   // A job that is paused is held from the first launch of a new process on.
   if (job.pause.on) look(now);
   client.page->set_card(job.card);

@@ -113,7 +113,7 @@ class Monitor {
 
  private:
   Job* job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
-  void fill_page(Client& client, const wire::Hello& hello, const Job& job, Time now);
+  void fill_page(Client& client, const wire::Hello& hello, Job& job, Time now);
   static void note_other_settings(Client& client, const wire::Hello& hello, Job& job);
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);

@@ -39,7 +39,6 @@ namespace switchyard::monitor {
 struct Pause {
   bool on = false;
   Time until{0};        // 0: until it is resumed
-  bool ending = false;  // as soon as its memory is back
   Time since{0};
   bool at_cut = false;         // no rank of it waits for another (gangs.h)
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
@@ -160,6 +159,7 @@ struct Client {
     ResidencyReport residency;       // as of the last look
     ResidencyOrder residency_order;  // what it was told last
     Time told_to_leave{0};           // or was away last; 0: it may stay
+    Time drains_since{0};            // its accepted work is awaited, and nothing has left since
     std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
     Time numbered_at{0};           // when its order got its number
     // What it can have pinned of the host: it was permitted that much since it last had less. What

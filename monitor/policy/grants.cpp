@@ -23,6 +23,7 @@ constexpr double kOwedAtMostNs = 2e9;
 constexpr double kTurnPerEnd = 10;
 constexpr double kLongestTurnNs = 2e9;
 constexpr double kSmoothing = 0.2;
+constexpr unsigned kMissedAtMost = 6;
 // What is reserved goes to nobody for less.
 constexpr double kWorthATurnNs = 5e6;
 
@@ -209,11 +210,30 @@ bool is_at_cut(const Unit& unit) { return unit.claim.stops && unit.claim.stopped
 
 Time drains_within(const Unit& unit) { return is_at_cut(unit) ? kEndsWithin : kDrainsWithin; }
 
+// How long it took to wait in vain is no measure of what an end costs.
+void note_missed(Unit& unit, Time now) {
+  unit.ends_since = now;
+  if (unit.unwaited != 0) {
+    --unit.unwaited;
+    return;
+  }
+  unit.missed = std::min(unit.missed + 1, kMissedAtMost);
+  unit.unwaited = (1u << unit.missed) - 1;
+}
+
+// False: its ranks are on their way to a cut.
+bool has_stopped(Unit& unit, Time now) {
+  if (is_at_cut(unit)) unit.missed = unit.unwaited = 0;
+  if (!unit.claim.stops || unit.claim.stopped) return true;
+  if (unit.unwaited == 0 && now - unit.since < kStopsWithin) return false;
+  note_missed(unit, now);
+  return true;
+}
+
 void step(Unit& unit, Time now) {
   if (unit.phase == Phase::kOpen && unit.claim.spent) stop(unit, now);
-  if (unit.phase == Phase::kStopping &&
-      (!unit.claim.stops || unit.claim.stopped || now - unit.since >= kStopsWithin)) {
-    enter(unit, Phase::kDraining, now);
+  if (unit.phase == Phase::kStopping) {
+    if (has_stopped(unit, now)) enter(unit, Phase::kDraining, now);
   } else if (unit.phase == Phase::kDraining &&
              (unit.claim.drained || now - unit.since >= drains_within(unit))) {
     unit.ends_ns += kSmoothing * (ns(now - unit.ends_since) - unit.ends_ns);

@@ -11,13 +11,16 @@
 //     state      seen                                                   → state
 //     Waiting    its GPUs are free, and it may have them                → Open
 //     Open       its time is over for who is before all others in line  → Stopping
-//     Stopping   its ranks are stopped at a cut, or kStopsWithin        → Draining
+//     Stopping   its ranks are stopped at a cut, or not waited for      → Draining
 //     Draining   nothing of it runs on its GPUs, or it took too long    → Waiting
 //     any        it takes no turns any more                             → forgotten
 //
 // Gates of ranks that are stopped at a cut stay open until what they have launched has ended: one
 // that was closed in the middle of it would keep the others waiting on their GPUs. Others are
 // closed while they drain.
+//
+// Ranks are waited for up to kStopsWithin. After an end for which they did not come, one end is not
+// waited for; after the next such end 3, and so on, up to 63. Such ends make no turn longer.
 //
 // The line: who is owed of the lower classes' minimum, then the higher class, then who had fewer
 // turns. Who wants a GPU of those before it in line has to wait, and reserves its other GPUs, too:
@@ -86,6 +89,8 @@ struct Unit {
   Time wants_since{0};    // 0: it does not
   Time ends_since{0};     // its last turn ended then, or begins to,
   double ends_ns = 0;     // which took so long, smoothed
+  unsigned missed = 0;    // ends that were waited for in vain since its ranks came to a cut,
+  unsigned unwaited = 0;  // and those that are not waited for next
   double owed_ns = 0;     // of the lower classes' minimum
   bool repaying = false;  // its turn is of that
 };

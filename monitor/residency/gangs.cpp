@@ -103,20 +103,28 @@ bool is_drained(const Registry& registry, const Job& job) {
   return done;
 }
 
+void let_leave(Job& job, residency::Reasons reasons, Time now) {
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = reasons}, now);
+  enter(job, Stage::kLeaving, now);
+}
+
 void act(Job& job, Time now) {
   spdlog::info("job '{}': all ranks are at one place", job.name);
   if (job.gang.pauses) {
-    pause(job, job.gang.until, job.gang.leaves ? Releases::kMemory : Releases::kNothing, now);
+    pause(job, job.gang.until, Releases::kNothing, now);
     job.pause.at_cut = true;
+    enter(job, Stage::kClosing, now);
   } else {
-    job.memory.take({.event = residency::Event::kWantedOut, .reasons = job.gang.reasons}, now);
+    let_leave(job, job.gang.reasons, now);
   }
-  enter(job, job.gang.leaves ? Stage::kLeaving : Stage::kClosing, now);
 }
 
+// What its processes carry over from another monitor is known, and none of them leaves.
 bool is_closed(const Registry& registry, const Job& job) {
-  return all_lanes(registry, job, [](const Client::Lane& lane) {
-    return (lane.order.closed & abi::kClosedByPause) != 0;
+  bool leaves = false;
+  for_clients(registry, job, [&](const Client& client) { leaves = leaves || leaving(client); });
+  return !leaves && all_lanes(registry, job, [](const Client::Lane& lane) {
+    return (lane.order.closed & abi::kClosedByPause) != 0 && !lane.carried;
   });
 }
 
@@ -165,9 +173,11 @@ void follow(Registry& registry, Job& job, Time now) {
       if (is_drained(registry, job) || now - job.gang.since >= kDrainsWithin) act(job, now);
       return;
     case Stage::kClosing:
+      if (!job.pause.on) return release(registry, job);
       // Its memory may be leaving for another reason, which opens the gates.
-      if (!job.pause.on || (is_closed(registry, job) && has_ended(job))) release(registry, job);
-      return;
+      if (!is_closed(registry, job) || !has_ended(job)) return;
+      return job.gang.leaves ? let_leave(job, residency::Reason::kPause, now)
+                             : release(registry, job);
     case Stage::kLeaving:
       if (has_ended(job)) release(registry, job);
       return;
@@ -234,6 +244,21 @@ void hold(Job& job, const Wish& wish, Time now) {
   gang.failure.clear();
   gang.looked_at = Time{0};
   enter(job, Stage::kGathering, now);
+}
+
+void keep_cut(Job& job, const Client& client, Time now) {
+  GangHold& gang = job.gang;
+  if (gang.stage == Stage::kNone) {
+    gang.leaves = false;
+    gang.number = gang.number + 1 != 0 ? gang.number + 1 : 1;
+    enter(job, Stage::kClosing, now);
+  }
+  // No target is known, so that every rank stops where it is.
+  if (gang.stage == Stage::kClosing || gang.stage == Stage::kLeaving) client.page->ask_for_cut(gang.number);
+}
+
+bool left_at_cut(const Job& job) {
+  return job.gang.stage == Stage::kLeaving || (job.pause.on && job.pause.at_cut);
 }
 
 void want_out(const Registry& registry, Job& job, residency::Reason reason, bool contexts,

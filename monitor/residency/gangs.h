@@ -7,14 +7,16 @@
 //     Gathering   the cut is asked for                 → Draining, or None: the attempt failed
 //     Draining    what all have launched ends, where that is numbered; 1 s at most
 //                                                      → Closing: paused;  Leaving: its memory goes
-//     Closing     until the gates are closed           → None
+//     Closing     until the gates are closed           → Leaving, if its memory goes; else None
 //     Leaving     until its memory has left, or stays  → None
 //     TurnEnds    the cut is asked for, for another's turn begins         → TurnEnded
 //     TurnEnded   all ranks are there; the policy closes the gates        → None
 //     both        once it is not to stop any more                         → None
 //
 // The cut stays asked for until None, so no rank begins a collective that another one could not
-// join. Gates are open until the pause begins, because ranks that are behind must come.
+// join. Gates are open until the pause begins, because ranks that are behind must come. All of them
+// know of the pause before the first one leaves: so they agree, if no monitor is there by then. The
+// next monitor goes on with Closing (keep_cut).
 //
 // Threading: one thread.
 #pragma once
@@ -41,6 +43,11 @@ struct Wish {
   Time until{0};                                          // of the pause
 };
 void hold(Job& job, const Wish& wish, Time now);
+// A client of a paused job comes from another monitor. Its ranks may be at a cut, and one of them
+// in the middle of leaving, with its gate open. pre: its page is not published yet.
+void keep_cut(Job& job, const Client& client, Time now);
+// Whether it leaves, or has left, from where its ranks were stopped together.
+bool left_at_cut(const Job& job);
 // Somebody wants something else of the job: it is not waited for any more.
 void cancel(Registry& registry, Job& job);
 

@@ -43,8 +43,7 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   if (job.knobs.idle_release.after == Time{0} && !yields) return;
   const Activity seen = activity_of(registry, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
-  const bool held_by_pause = job.pause.on && !job.pause.ending;
-  const bool may = !held_by_pause && (!yields || memory.state == State::kSwappedOut);
+  const bool may = !job.pause.on && (!yields || memory.state == State::kSwappedOut);
   const bool gone = yields || memory.wanted_out.has(Reason::kIdle);
   if (gone && seen.held && may) want_back(job, now);
   if (job.knobs.idle_release.after == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;

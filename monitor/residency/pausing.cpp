@@ -16,7 +16,6 @@ void pause(Job& job, Time until, Releases releases, Time now) {
   job.pause.on = true;
   job.pause.until = until;
   job.pause.decided = true;
-  job.pause.ending = false;
   if (releases != Releases::kNothing) {
     job.memory.take({.event = residency::Event::kWantedOut,
                      .reasons = residency::Reason::kPause,
@@ -29,19 +28,9 @@ void pause(Job& job, Time until, Releases releases, Time now) {
 void resume(Job& job, Time now) {
   const residency::Reasons ends = residency::kUntilItWorks.with(residency::Reason::kPause);
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = ends}, now);
-  // A process that is heard later shall not restore it.
-  job.pause.decided = true;
-  if (job.pause.on && released(job.memory->state)) {
-    job.pause.ending = true;
-    job.pause.until = Time{0};
-    return;
-  }
-  end_returned(job);
-}
-
-void end_returned(Job& job) {
   if (job.pause.on) spdlog::info("job '{}' is resumed", job.name);
   job.pause = {};
+  // A process that is heard later shall not restore it.
   job.pause.decided = true;
 }
 

@@ -18,10 +18,10 @@ namespace switchyard::monitor {
 // What is wanted off the device meanwhile (residency.h).
 enum class Releases : std::uint8_t { kNothing, kMemory, kContextsToo };
 void pause(Job& job, Time until, Releases releases, Time now);
-// Memory that has left comes back first; the pause of such a job ends when end_returned() is told
-// so.
+// It ends at once, wherever memory is: the library holds each process until its own is back. One
+// whose memory is there may be awaited by another that is still leaving, on whose GPU its collective
+// stands.
 void resume(Job& job, Time now);
-void end_returned(Job& job);
 // What a client that was with another monitor says.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);
 // Ends the pauses whose time is over. True: there was one.

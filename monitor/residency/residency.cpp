@@ -51,6 +51,13 @@ Time longest_move(std::uint64_t bytes) {
   return 2 * kLeavesWithin + std::chrono::seconds(std::min(bytes / kSlowestBytes, kMostSeconds));
 }
 
+// Of ranks that were not stopped together one may wait on its GPU for what another, whose work is
+// held by now, did not launch. A job may have become a gang since it was told to leave.
+bool is_apart(const Registry& registry, const Job& job) {
+  if (gangs::left_at_cut(job)) return false;
+  return gangs::is_gang(registry, job) || gangs::is_unseen(registry, job);
+}
+
 // All that was to leave has.
 bool is_away(const Client::Lane& lane) {
   return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
@@ -262,6 +269,8 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   if (state.told_to_leave != Time{0} && (gone(said) || gone(state.residency) || moves)) {
     state.told_to_leave = now_;
   }
+  const bool awaits = said.phase == abi::kLeaving && state.residency.phase == abi::kLeaving;
+  if (!awaits || moves) state.drains_since = now_;
   // What it has kept can't leave: nobody shall wait for that.
   const bool refuses = error_now(state, said, now_) != abi::kSwapFine;
   const bool late = refuses || now_ - state.numbered_at >= kLeavesWithin;
@@ -324,10 +333,7 @@ bool Residency::bring_about(Job& job, Time now) {
     changed = changed || step.changed;
     input = act(job, step.action, now);
   }
-  if (!job.pause.ending || wanted_out(job) || released(job.memory->state)) return changed;
-  if (residency_of(registry_, job) != ResidencyState::kResident) return changed;
-  end_returned(job);
-  return true;
+  return changed;
 }
 
 std::optional<residency::Input> Residency::act(Job& job, Action action, Time now) {
@@ -406,9 +412,6 @@ void Residency::tell_what_to_prepare(Job& job) {
 residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
   // Whose memory only another needs keeps the rest.
   const bool keeps = job.memory->wanted_out.only_yields();
-  // Of a gang whose collectives are not seen one rank may wait on its GPU for what another, whose
-  // work is held by now, did not launch.
-  const bool unseen = gangs::is_unseen(registry_, job);
   bool all_away = true;
   residency::Failure failure;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
@@ -430,7 +433,7 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
       failure = {true, failure.overdue, error, said.swap_result};
-    } else if (unseen && now - state.told_to_leave >= cut::kComesWithin) {
+    } else if (now - state.drains_since >= cut::kComesWithin && is_apart(registry_, job)) {
       failure = {true, failure.overdue, abi::kSwapBusy, 0};
     } else if (now - state.told_to_leave >= kLeavesWithin ||
                now - state.numbered_at >= longest_move(said.total_bytes)) {

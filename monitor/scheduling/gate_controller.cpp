@@ -21,8 +21,6 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.spacing_us = plan.spacing_us;
   const bool timed = job.pause.on && job.pause.until > Time{0};
   out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;
-  // Over, but for its memory: without us that comes back.
-  if (job.pause.on && job.pause.ending) out.pause_until_ns = 1;
   return out;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <list>
 #include <random>
@@ -28,12 +27,6 @@ constexpr seconds kUsual{20};
 constexpr seconds kBound{90};
 constexpr seconds kKillEvery{2};
 constexpr unsigned kKills = 3;
-
-// How many seeds each law is tried with; SWITCHYARD_TEST_SEEDS says another number.
-unsigned seeds() {
-  const char* said = std::getenv("SWITCHYARD_TEST_SEEDS");
-  return said != nullptr ? static_cast<unsigned>(std::strtoul(said, nullptr, 10)) : 3;
-}
 
 // A job that grows to `target` MiB, works all the while and says how far it is.
 struct Player {
@@ -164,13 +157,13 @@ class Crowd : public Scene {
 // They want 1.8 times what the GPU has. How many are refused depends on how far they get between
 // two kills.
 TEST_F(Crowd, OfAPoolOfAQuarterEachIsServedOrRefusedWithTheReason) {
-  for (unsigned seed = 1; seed <= seeds() && !HasFailure(); ++seed) run_law("450MiB", seed);
+  for (unsigned seed = 1; seed <= seeds(3) && !HasFailure(); ++seed) run_law("450MiB", seed);
   report();
 }
 
 // What all of them lack together fits into it, an eighth of waste and a slab for each.
 TEST_F(Crowd, OfAPoolThatHoldsWhatTheyLackEachHasItsTurns) {
-  for (unsigned seed = 1; seed <= seeds() && !HasFailure(); ++seed) run_law("2304MiB", seed);
+  for (unsigned seed = 1; seed <= seeds(3) && !HasFailure(); ++seed) run_law("2304MiB", seed);
   EXPECT_EQ(refused_, 0u);
   report();
 }

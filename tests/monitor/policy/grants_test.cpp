@@ -268,6 +268,82 @@ TEST(Grants, WhoDoesNotStopIsClosedWhereItIs) {
   EXPECT_EQ(played.of(2), Grant::kOpen);
 }
 
+// Jobs on both GPUs. A gang that never comes to a cut works on as long as it may.
+struct NeverStops : Played {
+  std::map<std::uint64_t, int> open;  // ms
+  std::vector<int> waits;             // ms, of job 2 for each of its bursts
+  int waited = 0;
+
+  // One ms. The other stops and is drained at once.
+  void pass() {
+    const bool has = of(2) == Grant::kOpen;
+    set(2, &Claim::stopped, !has);
+    set(2, &Claim::drained, !has);
+    look(milliseconds(1));
+    for (const std::uint64_t job : {1, 2}) {
+      const Grant grant = of(job);
+      open[job] += grant == Grant::kOpen || grant == Grant::kStopping ? 1 : 0;
+    }
+  }
+  // Job 2 has 5 ms of work in each 50 ms.
+  void burst() {
+    set(2, &Claim::wants, true);
+    for (waited = 0; of(2) != Grant::kOpen; ++waited) pass();
+    waits.push_back(waited);
+    for (int i = 0; i < 5; ++i) pass();
+    set(2, &Claim::wants, false);
+    for (int i = 0; i < 45; ++i) pass();
+  }
+};
+
+TEST(Grants, WhoNeverComesToItsCutHasNoMoreThanOthers) {
+  NeverStops played;
+  played.add(1, {0, 1});
+  played.add(2, {0, 1});
+  for (int i = 0; i < 60'000; ++i) played.pass();
+  EXPECT_LT(played.open[1], 0.52 * 60'000);
+  EXPECT_GT(played.open[2], 0.42 * 60'000) << "some part is hand-overs";
+}
+
+TEST(Grants, WhoNeverComesToItsCutIsNotAwaitedAgainAndAgain) {
+  NeverStops played;
+  played.add(1, {0, 1});
+  played.add(2, {0, 1}, 1);
+  for (int i = 0; i < 200; ++i) played.burst();
+  auto& waits = played.waits;
+  EXPECT_GE(waits[0], 200) << "it was not known before";
+  std::sort(waits.begin(), waits.end());
+  EXPECT_LT(waits[100], 20);
+  EXPECT_LT(waits[190], 20);
+  EXPECT_LE(std::count_if(waits.begin(), waits.end(), [](int each) { return each > 100; }), 8);
+}
+
+TEST(Grants, WhoComesToItsCutAgainIsAwaitedAgain) {
+  TwoGangs played;
+  const auto ends = [&played](bool comes) {
+    while (played.of(1) != Grant::kOpen) {
+      played.set(2, &Claim::stopped, true);
+      played.set(2, &Claim::drained, true);
+      played.look(milliseconds(10));
+    }
+    played.set(1, &Claim::stopped, false);
+    played.set(1, &Claim::drained, false);
+    while (played.of(1) == Grant::kOpen) played.look(milliseconds(10));
+    const bool awaited = played.of(1) == Grant::kStopping;
+    played.set(1, &Claim::stopped, comes);
+    played.look(comes ? Time{0} : kStopsWithin);
+    played.set(1, &Claim::drained, true);
+    played.look();
+    return awaited;
+  };
+  EXPECT_TRUE(ends(false));
+  EXPECT_FALSE(ends(false));
+  EXPECT_TRUE(ends(true)) << "one end was not waited for";
+  EXPECT_TRUE(ends(true));
+  EXPECT_TRUE(ends(false));
+  EXPECT_FALSE(ends(false));
+}
+
 TEST(Grants, WhatWasLaunchedBeforeTheCutEndsInTime) {
   TwoGangs played;
   played.look(milliseconds(50));

@@ -204,6 +204,121 @@ TEST(GangMoves, ProcessesThatShareMemoryAcrossGpusAreAGang) {
   EXPECT_FALSE(rig.counts_as_one()) << "it works on one GPU only";
 }
 
+// Ranks whose communicator is born after they were told to leave: not stopped together.
+struct BornWhileLeaving : GangMoves {
+  Ask x{.job = "x", .name = "x", .swappable = "yes"};
+  Joined first = on(0, x), second = on(1, x);
+  // Rank 0 waits on its GPU for a collective that rank 1, whose memory has left, has not launched.
+  void one_waits_for_the_other() {
+    place(first, 0).launched = 1;
+    place(second, 1);
+    first.shim.say(abi::kLeaving);
+    has_left(second, 1);
+    follow();
+  }
+  bool open(const Joined& who) const { return who.shim.gate().closed == 0; }
+};
+
+TEST(GangMoves, AGangThatIsBornWhileItLeavesIsGivenUpSoon) {
+  BornWhileLeaving rig;
+  rig.tell("swap-out");
+  ASSERT_TRUE(rig.first.shim.told_to_leave());
+  rig.one_waits_for_the_other();
+  rig.live(cut::kComesWithin - milliseconds(100));
+  EXPECT_TRUE(rig.first.shim.told_to_leave());
+  rig.live(milliseconds(200));
+  EXPECT_FALSE(rig.first.shim.told_to_leave());
+  EXPECT_FALSE(rig.second.shim.told_to_leave());
+  EXPECT_TRUE(rig.open(rig.second));
+}
+
+TEST(GangMoves, AGangThatFindsRoomInTheHostForLongIsNotGivenUp) {
+  BornWhileLeaving rig;
+  rig.tell("swap-out");
+  rig.place(rig.first, 0);
+  rig.place(rig.second, 1);
+  rig.live(3 * cut::kComesWithin);
+  EXPECT_TRUE(rig.first.shim.told_to_leave()) << "none of them holds the other yet";
+}
+
+TEST(GangMoves, TheEndOfAPauseOpensAllGatesWhateverOneRankWaitsFor) {
+  for (const bool timed : {false, true}) {
+    BornWhileLeaving rig;
+    json asked = {{"op", "pause"}, {"target", "x"}, {"release", true}};
+    if (timed) asked["timeout_seconds"] = 1;
+    rig.ask(asked);
+    rig.one_waits_for_the_other();
+    EXPECT_FALSE(rig.open(rig.second));
+    if (timed) {
+      rig.pass(seconds(1));
+    } else {
+      rig.tell("resume");
+    }
+    EXPECT_TRUE(rig.open(rig.first)) << timed;
+    EXPECT_TRUE(rig.open(rig.second)) << timed;
+    rig.follow();
+    EXPECT_FALSE(rig.second.shim.told_to_leave()) << "it waits for its own memory alone";
+    EXPECT_FALSE(rig.first.shim.told_to_leave());
+    EXPECT_NE(rig.job()["state"], "paused");
+  }
+}
+
+// Ranks that the monitor before had paused at a cut, and released.
+struct PausedBefore : GangMoves {
+  Joined rejoin(unsigned gpu, std::uint32_t rank) {
+    wire::Hello hello = hello_of({.job = "x", .name = "x", .swappable = "yes"}, 1, wire::kRejoin);
+    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
+    std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+    hello.used_bytes[0] = 3 * kGiB;
+    hello.paused = 1;
+    Joined joined = join_as({next_pid++, 1000}, hello);
+    EXPECT_NE(asked(joined), 0u) << "before it sees its page";
+    place(joined, rank).launched = 7;
+    joined.shim.open_context();
+    joined.shim.swappable(3 * kGiB);
+    joined.shim.residency().limited = abi::kLimited;
+    return joined;
+  }
+  // It says what it carries over.
+  static void speaks(const Joined& who, std::uint32_t phase) {
+    who.shim.residency().phase = phase;
+    who.shim.residency().answered = abi::kAnswersNone;
+  }
+};
+
+TEST(GangMoves, TheNextMonitorKeepsTheCutUntilThoseThatLeaveHaveLeft) {
+  PausedBefore rig;
+  const Joined first = rig.rejoin(0, 0), second = rig.rejoin(1, 1);
+  rig.follow();
+  EXPECT_NE(rig.asked(first), 0u) << "nothing is known of it yet";
+  rig.speaks(first, abi::kLeaving);
+  second.shim.residency().resident_bytes = 0;
+  rig.speaks(second, abi::kAbsent);
+  rig.live(seconds(1));
+  EXPECT_EQ(first.shim.gate().closed, 0u) << "its accepted work ends";
+  EXPECT_NE(rig.asked(first), 0u) << "and it begins nothing that its sister could not join";
+  rig.has_left(first, 0);
+  rig.live(seconds(1));
+  EXPECT_EQ(rig.job()["residency"], "swapped");
+  EXPECT_EQ(first.shim.gate().closed, abi::kClosedByPause);
+  EXPECT_EQ(rig.asked(first), 0u);
+  EXPECT_EQ(rig.asked(second), 0u);
+}
+
+TEST(GangMoves, ResumingUnderTheNextMonitorEndsItsCut) {
+  PausedBefore rig;
+  const Joined first = rig.rejoin(0, 0), second = rig.rejoin(1, 1);
+  rig.speaks(first, abi::kLeaving);
+  rig.speaks(second, abi::kLeaving);
+  rig.follow();
+  ASSERT_NE(rig.asked(first), 0u);
+  rig.tell("resume");
+  for (const Joined* each : {&first, &second}) {
+    EXPECT_EQ(rig.asked(*each), 0u);
+    EXPECT_EQ(each->shim.gate().closed, 0u);
+  }
+}
+
 TEST(GangMoves, AGangWithoutCountsThatDoesNotDrainIsGivenUpSoon) {
   for (const bool shares : {false, true}) {
     UnseenGang rig;

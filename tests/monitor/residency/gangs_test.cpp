@@ -141,6 +141,28 @@ TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
   EXPECT_EQ(answer(Awaits::kOut)["residency"], "swapped");
 }
 
+// One that knows of no pause by then would go on without a monitor, and the others would not.
+TEST_F(Gangs, AllKnowOfThePauseBeforeTheFirstOneLeaves) {
+  for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);
+  rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}});
+  bool closed_first = false;
+  for (int i = 0; i < 10 && !first.shim.told_to_leave(); ++i) {
+    rig.pass(milliseconds(2));
+    const bool told = first.shim.told_to_leave() || second.shim.told_to_leave();
+    closed_first = closed_first || (closed() && !told);
+  }
+  EXPECT_TRUE(first.shim.told_to_leave());
+  EXPECT_TRUE(second.shim.told_to_leave());
+  EXPECT_TRUE(closed_first);
+  EXPECT_NE(asked(first), 0u) << "it is open again, because its memory leaves";
+  first.shim.be_absent();
+  second.shim.be_absent();
+  rig.pass(milliseconds(2));
+  rig.pass(milliseconds(2));
+  EXPECT_EQ(answer(Awaits::kOut)["residency"], "swapped");
+  EXPECT_EQ(rig.job()["pause_best_effort"], false);
+}
+
 TEST_F(Gangs, OfWhichARankIsElsewhereNoMemoryLeavesAndAPauseIsBestEffort) {
   place(second, 1, 3);
   place(first, 0, 3);

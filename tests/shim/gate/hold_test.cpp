@@ -133,6 +133,10 @@ TEST_F(Hold, WithoutAMonitorThoseOfAPausedJobStayAtTheirCut) {
   open_without_monitor();
   EXPECT_EQ(gate().closed.load(), abi::kClosedByPause);
   EXPECT_EQ(page().cut.load(), 5u);
+  page().residencies[1].phase.store(abi::kLeaving);
+  open_without_monitor();
+  EXPECT_EQ(gate().closed.load(), 0u) << "accepted work has to end";
+  EXPECT_EQ(page().cut.load(), 5u) << "and no collective begins that the others did not launch";
   gate().pause_until_ns.store(1);
   open_without_monitor();
   EXPECT_EQ(gate().closed.load(), 0u);
