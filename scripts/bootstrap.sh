@@ -78,27 +78,31 @@ fi
 # CUDA headers 12.0 or newer. The search is CMake's; here it only answers yes or no.
 cuda_headers() { cmake -P cmake/FindCudaHeaders.cmake > /dev/null 2>&1; }
 
-# The distribution's package, where it is new enough: Ubuntu 24.04 has 12.0, Debian 12 has 11.8.
-packaged_cuda() {
+# Those whose calls the library knows, without root. Older ones leave out calls that current
+# frameworks make.
+fetch_cuda_headers() {
+  echo "bootstrap: fetching the headers of CUDA from the Python Package Index (2 MB, build/cuda-headers)"
+  python3 -m pip --version > /dev/null 2>&1 || install python3-pip
+  scripts/fetch_cuda_headers.sh build/cuda-headers && cuda_headers
+}
+
+# The distribution's package: Ubuntu 24.04 has 12.0. That of Debian 12, 11.8, is too old.
+install_cuda_headers() {
+  has apt-get || return 1
+  if [ "$(id -u)" -eq 0 ]; then prepare_apt nvidia-cuda-dev; fi # fresh containers have no package lists yet
   local version
   version="$(apt-cache policy nvidia-cuda-dev 2> /dev/null | awk '/Candidate:/ {print $2}')"
-  [[ "$version" =~ ^([0-9]+)\. ]] && [ "${BASH_REMATCH[1]}" -ge 12 ]
+  [[ "$version" =~ ^([0-9]+)\. ]] && [ "${BASH_REMATCH[1]}" -ge 12 ] || return 1
+  install nvidia-cuda-dev
+  cuda_headers
 }
 
 if ! cuda_headers; then
-  if ! packaged_cuda && has apt-get && [ "$(id -u)" -eq 0 ]; then
-    prepare_apt nvidia-cuda-dev  # fresh containers have no package lists yet
-  fi
-  if packaged_cuda; then install nvidia-cuda-dev; fi
-  if ! cuda_headers; then
-    echo "bootstrap: fetching the headers of CUDA from the Python Package Index (1 MB, build/cuda-headers)"
-    python3 -m pip --version > /dev/null 2>&1 || install python3-pip
-    scripts/fetch_cuda_headers.sh build/cuda-headers && cuda_headers || fail \
-      "the headers of CUDA 12.0 or newer are missing and could not be fetched (see above)." \
-      "Only headers are needed, no toolkit and no GPU. One of these will do:" \
-      "  PIP_INDEX_URL=https://your.mirror/simple make" \
-      "  apt-get install cuda-cudart-dev-13-0    (from NVIDIA's own package repository)" \
-      "  CUDA_HOME=/path/to/a/toolkit make" \
-      "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
-  fi
+  fetch_cuda_headers || install_cuda_headers || fail \
+    "the headers of CUDA 12.0 or newer are missing and could not be fetched (see above)." \
+    "Only headers are needed, no toolkit and no GPU. One of these will do:" \
+    "  PIP_INDEX_URL=https://your.mirror/simple make" \
+    "  apt-get install cuda-cudart-dev-13-0    (from NVIDIA's own package repository)" \
+    "  CUDA_HOME=/path/to/a/toolkit make" \
+    "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
 fi
