@@ -4,9 +4,9 @@
 #   scripts/check_shim_binary.sh LIBRARY [EXPORTS-MAP]
 #
 # It promises: to export only what the version script lists, unversioned (a named version stops
-# interposition); to run nothing when loaded; to need nothing but libc, libdl and libpthread, of
-# glibc 2.28 or older; to hold no C++ run time; to have all resets for a forked child; and never to print, exit, abort
-# or catch a signal.
+# interposition); to run nothing when loaded; to cost little in each program and each of its threads;
+# to need nothing but libc, libdl and libpthread, of glibc 2.28 or older; to hold no C++ run time; to
+# have all resets for a forked child; and never to print, exit, abort or catch a signal.
 set -euo pipefail
 
 library="$1"
@@ -44,6 +44,21 @@ while read -r name size; do
   complain "has constructors or destructors ($name, 0x$size bytes)"
 done < <(readelf -WS "$library" |
   sed -nE 's/^ *\[ *[0-9]+\] (\.(pre)?(init_array|fini_array)|\.ctors|\.dtors) +[A-Z_]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+).*/\1 \4/p')
+
+# --- what each program pays that loads it, with CUDA or without ---
+at_most() {  # NUMBER BOUND WHAT
+  [ "$1" -le "$2" ] || complain "$3: $1, at most $2"
+}
+# The stack of a thread has it, and the smallest one is 16 KiB. All libraries together share some
+# 1.6 KiB where a program is audited, or where this one is opened late.
+thread_bytes="$(readelf -lW "$library" | awk '$1 == "TLS" {print $6}')"
+at_most "$((${thread_bytes:-0}))" 512 "bytes of storage in each thread"
+# What the loader does before the program's first line.
+relocations="$(readelf -rW "$library")"
+at_most "$(grep -cE 'R_X86_64_(JUMP_SLOT|GLOB_DAT|COPY|64|DTPMOD64) ' <<< "$relocations" || true)" 90 \
+  "symbols that the loader looks up"
+at_most "$(grep -c R_X86_64_RELATIVE <<< "$relocations" || true)" 3500 \
+  "addresses that the loader writes"
 
 # --- what a forked child forgets (shim/reset.h) ---
 entries="$(readelf -WS "$library" |

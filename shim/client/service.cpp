@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "shim/client/client.h"
@@ -27,8 +30,8 @@ constexpr int kBlindMs = 100;  // between two looks while poll() refuses
 constexpr int kClosed = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
 
 struct State {
-  OwnFd poke_out;  // where poke() writes,
-  OwnFd poke_in;   // and the thread listens
+  OwnFd poke;                           // where poke() writes, and the thread listens
+  std::atomic<std::uint32_t> poked{0};  // 1: something is on its way there
   std::atomic<std::uint32_t> started{0};
 };
 constinit State g_state;
@@ -43,20 +46,30 @@ void drain(int fd) {
     const ssize_t got = ::read(fd, bytes, sizeof(bytes));
 }
 
-// A pair of sockets: unlike an eventfd, each has an inode of its own (own_fd.h). Without one the
+// A socket that is connected to itself: one descriptor of few that the program may open, and unlike
+// an eventfd it has an inode of its own (own_fd.h). Nobody else can send there. Without one the
 // thread looks at the page at intervals.
 void make_poke() {
-  int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return;
-  g_state.poke_in.adopt(pair[0]);
-  g_state.poke_out.adopt(pair[1]);
+  constexpr std::size_t kNameBytes = 16;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;  // and an abstract name, which begins with a zero
+  constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
+  const auto* address = reinterpret_cast<const sockaddr*>(&name);
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  if (::getrandom(name.sun_path + 1, kNameBytes, GRND_NONBLOCK) != kNameBytes ||
+      ::bind(fd, address, kBytes) != 0 || ::connect(fd, address, kBytes) != 0) {
+    ::close(fd);
+    return;
+  }
+  g_state.poke.adopt(fd);
+  g_state.poked.store(0, std::memory_order_release);
 }
 
 // -1: there is none.
 int poke_fd() {
-  // The program may have closed either.
-  if (g_state.poke_in.get() < 0 || g_state.poke_out.get() < 0) make_poke();
-  return g_state.poke_in.get();
+  if (g_state.poke.get() < 0) make_poke();  // the program may have closed it
+  return g_state.poke.get();
 }
 
 void monitor_gone(Watch& watch, const char* why) {
@@ -113,7 +126,9 @@ void* serve(void*) {
     if ((files[0].revents & kClosed) != 0) {
       make_poke();
     } else if ((files[0].revents & POLLIN) != 0) {
-      drain(g_state.poke_in.get());
+      drain(g_state.poke.get());
+      // What it was poked for is seen from here on.
+      g_state.poked.exchange(0, std::memory_order_acq_rel);
     }
     if (fds.socket >= 0 || fds.lost) {
       listen_to_monitor(watch, fds, files);
@@ -137,17 +152,17 @@ void start() {
 }
 
 void poke() {
-  const int fd = g_state.poke_out.get();
-  // A full socket already means "look".
-  if (fd >= 0) [[maybe_unused]]
-    const ssize_t sent = ::send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const int fd = g_state.poke.get();
+  if (fd < 0 || g_state.poked.exchange(1, std::memory_order_acq_rel) != 0) return;
+  if (::send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    g_state.poked.store(0, std::memory_order_relaxed);
+  }
 }
 
 namespace {
-// A forked child has the parent's descriptors but not its thread.
+// A forked child has the parent's descriptor but not its thread.
 void forget() {
-  g_state.poke_in.close();
-  g_state.poke_out.close();
+  g_state.poke.close();
   renew(g_state);
 }
 }  // namespace

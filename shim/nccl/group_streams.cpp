@@ -41,9 +41,9 @@ struct Named {
   unsigned count = 0;
   bool original = false, twin = false;
 
-  explicit Named(int slot) {
-    for (unsigned i = 0; i < t_nccl.streams; ++i) {
-      const GroupStream& each = t_nccl.stream[i];
+  Named(const Group& group, int slot) {
+    for (unsigned i = 0; i < group.streams; ++i) {
+      const GroupStream& each = group.stream[i];
       if (each.slot != slot) continue;
       (each.twin ? twin : original) = true;
       bool known = false;
@@ -53,9 +53,9 @@ struct Named {
   }
 };
 
-bool is_first_of_slot(unsigned at) {
+bool is_first_of_slot(const Group& group, unsigned at) {
   for (unsigned i = 0; i < at; ++i) {
-    if (t_nccl.stream[i].slot == t_nccl.stream[at].slot) return false;
+    if (group.stream[i].slot == group.stream[at].slot) return false;
   }
   return true;
 }
@@ -64,22 +64,23 @@ bool is_first_of_slot(unsigned at) {
 
 void note(int slot, CUstream stream, bool twin) {
   const GroupStream noted{slot, stream, twin};
-  for (unsigned i = 0; i < t_nccl.streams; ++i) {
-    if (t_nccl.stream[i] == noted) return;
+  Group* const holder = group();
+  if (holder == nullptr) return say_apart();
+  for (unsigned i = 0; i < holder->streams; ++i) {
+    if (holder->stream[i] == noted) return;
   }
-  if (t_nccl.streams == kMostGroupStreams) return say_apart();
-  t_nccl.stream[t_nccl.streams++] = noted;
+  if (holder->streams == kMostGroupStreams) return say_apart();
+  holder->stream[holder->streams++] = noted;
 }
 
 void join() {
-  for (unsigned i = 0; i < t_nccl.streams; ++i) {
-    if (!is_first_of_slot(i)) continue;
-    const Named named(t_nccl.stream[i].slot);
+  const Group* const group = t_nccl.group;
+  for (unsigned i = 0; group != nullptr && i < group->streams; ++i) {
+    if (!is_first_of_slot(*group, i)) continue;
+    const Named named(*group, group->stream[i].slot);
     if (!named.original || !named.twin || named.count < 2) continue;
     if (!join(named.streams, named.count)) say_apart();
   }
 }
-
-void forget() { t_nccl.streams = 0; }
 
 }  // namespace switchyard::shim::nccl::group_streams

@@ -15,6 +15,5 @@ namespace switchyard::shim::nccl::group_streams {
 void note(int slot, CUstream stream, bool twin);
 // Before the group is launched, and once more behind it.
 void join();
-void forget();
 
 }  // namespace switchyard::shim::nccl::group_streams

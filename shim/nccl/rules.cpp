@@ -1,78 +1,102 @@
 #include "shim/nccl/rules.h"
 
-namespace switchyard::shim::nccl {
+#include "shim/log.h"
 
-__thread Thread t_nccl;
-
-namespace rules {
+namespace switchyard::shim::nccl::rules {
 namespace {
 
 template <typename Each>
 void for_pending(Each each) {
-  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
-    if (!t_nccl.pending[slot].empty()) each(static_cast<int>(slot), t_nccl.pending[slot]);
+  const Group* const group = t_nccl.group;
+  for (unsigned slot = 0; group != nullptr && slot < abi::kMostCommunicators; ++slot) {
+    if (!group->pending[slot].empty()) each(static_cast<int>(slot), group->pending[slot]);
   }
+}
+
+// The sums that are measured, and where their norms go.
+template <typename Each>
+void for_sums(Each each) {
+  const Group* const group = t_nccl.group;
+  if (group == nullptr || group->summing > kMostSums) return;
+  for (unsigned i = 0; i < group->summing; ++i) each(group->sums[i], i);
 }
 
 }  // namespace
 
 void born(ncclComm_t* where, Birth birth) {
-  const unsigned at = t_nccl.expecting++;
-  if (at < kMostExpected) {
-    t_nccl.expected[at] = {where, birth};
+  ++t_nccl.expecting;
+  Group* const holder = group();
+  if (holder != nullptr && holder->births < kMostExpected) {
+    holder->expected[holder->births++] = {where, birth};
   } else {
     twins::refuse(birth);
   }
 }
 
 ncclResult_t settle_births(ncclResult_t result, const Calls& calls) {
-  const unsigned noted = t_nccl.expecting < kMostExpected ? t_nccl.expecting : kMostExpected;
-  const ncclResult_t settled = twins::settle(t_nccl.expected, noted, result, calls);
+  Group* const group = t_nccl.group;
+  const unsigned noted = group != nullptr ? group->births : 0;
+  const ncclResult_t settled =
+      noted != 0 ? twins::settle(group->expected, noted, result, calls) : result;
   for (unsigned i = noted; i < t_nccl.expecting; ++i) communicators::add(nullptr, {});
   t_nccl.expecting = 0;
+  if (group != nullptr) group->births = 0;
+  if (t_nccl.groups == 0) end_group();
   return settled;
 }
 
 void forget_births(unsigned first) {
+  Group* const group = t_nccl.group;
   while (t_nccl.expecting > first) {
-    if (--t_nccl.expecting < kMostExpected) twins::refuse(t_nccl.expected[t_nccl.expecting].birth);
+    --t_nccl.expecting;
+    if (group == nullptr || group->births <= t_nccl.expecting) continue;
+    twins::refuse(group->expected[--group->births].birth);
   }
 }
 
+void say_left() {
+  static Once said;
+  log_once(said, Level::kWarn,
+           "NCCL does not end the second communicator of one that has ended "
+           "(--urgent-collectives): it is left alone");
+}
+
 void expect(int slot, const Step& step, CUstream stream) {
-  if (step.empty()) return;
-  t_nccl.pending[slot].add(step);
-  const bool same = slot == t_nccl.slot && stream == t_nccl.only;
-  t_nccl.together = !t_nccl.any || (t_nccl.together && same);
-  t_nccl.slot = slot;
-  t_nccl.only = stream;
-  t_nccl.any = true;
+  Group* const holder = step.empty() ? nullptr : group();
+  if (holder == nullptr) return;
+  holder->pending[slot].add(step);
+  const bool same = slot == holder->slot && stream == holder->only;
+  holder->together = !holder->any || (holder->together && same);
+  holder->slot = slot;
+  holder->only = stream;
+  holder->any = true;
 }
 
 // Its number among those of its communicator and its twin, so before it is expected itself.
 void expect_sum(const norms::Sum& sum) {
-  const unsigned at = t_nccl.summing++;
+  Group* const holder = group();
+  if (holder == nullptr) return norms::pass_over(Unmeasured::kGroup);
+  const unsigned at = holder->summing++;
   if (at >= kMostSums) return;
-  t_nccl.sums[at] = sum;
+  holder->sums[at] = sum;
   const int other = twins::other(sum.slot);
-  const std::uint32_t beside = other < 0 ? 0 : t_nccl.pending[other].launched;
-  t_nccl.sums[at].ordinal = t_nccl.pending[sum.slot].launched + beside + 1;
+  const std::uint32_t beside = other < 0 ? 0 : holder->pending[other].launched;
+  holder->sums[at].ordinal = holder->pending[sum.slot].launched + beside + 1;
 }
 
 void begin_group_norms(GroupNorms& all) {
-  if (t_nccl.summing > kMostSums) norms::pass_over(Unmeasured::kGroup);
-  for (unsigned i = 0; i < t_nccl.summing && t_nccl.summing <= kMostSums; ++i) {
-    const norms::Sum& sum = t_nccl.sums[i];
+  if (t_nccl.group != nullptr && t_nccl.group->summing > kMostSums) {
+    norms::pass_over(Unmeasured::kGroup);
+  }
+  for_sums([&](const norms::Sum& sum, unsigned i) {
     const std::uint64_t before =
         communicators::launched(sum.slot) + twins::launched_in_other(sum.slot);
     all.norms[i] = norms::begin(sum, before + sum.ordinal);
-  }
+  });
 }
 
 void end_group_norms(const GroupNorms& all, ncclResult_t answer) {
-  for (unsigned i = 0; i < t_nccl.summing && t_nccl.summing <= kMostSums; ++i) {
-    norms::end(all.norms[i], t_nccl.sums[i], answer);
-  }
+  for_sums([&](const norms::Sum& sum, unsigned i) { norms::end(all.norms[i], sum, answer); });
 }
 
 bool group_counts() {
@@ -81,11 +105,15 @@ bool group_counts() {
   return counts;
 }
 
+ncclComm_t group_communicator() {
+  return t_nccl.group->together ? communicators::handle(t_nccl.group->slot) : nullptr;
+}
+
 void count_group(spans::Span& span) {
   for_pending([&](int slot, const Step& step) {
     const std::uint64_t launched = communicators::count(slot, step);
-    if (t_nccl.together) {
-      time_it(span, slot, step, launched, t_nccl.only);
+    if (t_nccl.group->together) {
+      time_it(span, slot, step, launched, t_nccl.group->only);
     } else {
       spans::miss(static_cast<unsigned>(communicators::lane(slot)));
     }
@@ -107,11 +135,7 @@ void take_group_back() { for_pending(communicators::take_back); }
 
 void forget_group() {
   forget_births(0);
-  group_streams::forget();
-  if (!t_nccl.any) return;
-  t_nccl.any = false;
-  t_nccl.summing = 0;
-  for (Step& step : t_nccl.pending) step = {};
+  end_group();
 }
 
 Step step_of(int slot, const Operation& operation) {
@@ -178,5 +202,4 @@ norms::Sum sum_of(int slot, const Operation& operation) {
   return sum;
 }
 
-}  // namespace rules
-}  // namespace switchyard::shim::nccl
+}  // namespace switchyard::shim::nccl::rules

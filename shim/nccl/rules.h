@@ -37,6 +37,8 @@ ncclResult_t group_start(const Original& original) {
 
 // Whether the group adds to the counts: not if it only sends and receives.
 bool group_counts();
+// The one that all of its operations are of; null: they are of several.
+ncclComm_t group_communicator();
 // What the group holds, once: counted (and timed, if it can be), or taken back, or only forgotten.
 void count_group(spans::Span& span);
 void take_group_back();
@@ -57,7 +59,7 @@ ncclResult_t launch_group(const Original& original) {
   count_group(span);
   group_streams::join();
   const ncclResult_t result = original();
-  timed(span, t_nccl.together ? communicators::handle(t_nccl.slot) : nullptr, result);
+  timed(span, group_communicator(), result);
   end_group_norms(norms, result);
   if (taken(result)) {
     group_streams::join();
@@ -73,7 +75,8 @@ ncclResult_t group_end(const Original& original) {
   const bool outermost = t_nccl.groups == 1;
   if (t_nccl.groups != 0) --t_nccl.groups;
   if (!outermost) return inside(original);
-  ncclResult_t result = t_nccl.any ? launch_group(original) : inside(original);
+  const bool launches = t_nccl.group != nullptr && t_nccl.group->any;
+  ncclResult_t result = launches ? launch_group(original) : inside(original);
   registrations::settle(result);
   if (taken(result)) result = settle_births(result, original.calls());
   forget_group();

@@ -5,6 +5,10 @@
 // ncclBroadcast), and a profiler calls the twin of what it replaces: such a call is inside another,
 // and passes. A thread that interleaves groups of two copies of NCCL is not foreseen.
 //
+// Each thread of each program pays for the library's thread-local storage, also without CUDA. So
+// only a few words are there. An open group has memory of its own, from its first operation or
+// birth on. Groups that have ended leave theirs to later ones.
+//
 // Threading: the thread's own.
 #pragma once
 
@@ -35,19 +39,14 @@ inline constexpr unsigned kMostGroupStreams = 16;
 // Sums of a group that may be measured.
 inline constexpr unsigned kMostSums = 64;
 
-struct Thread {
-  unsigned inside = 0;     // calls of NCCL that are on
-  unsigned groups = 0;     // that are open
-  bool any = false;        // the group holds operations
-  bool registers = false;  // memory, with a communicator and its twin
-  // The group's operations are all of one communicator, and in one stream: this.
+// What an open group holds.
+struct Group {
+  bool any = false;  // operations that count
+  // They are all of one communicator, and in one stream: this.
   bool together = false;
   int slot = 0;
   CUstream only = nullptr;
-  // An operation of a communicator that does not block: NCCL launches it later.
-  ncclComm_t later = nullptr;
-  spans::Begun begun;
-  unsigned expecting = 0;  // more than there is room for: the others are only counted
+  unsigned births = 0;
   Expected expected[kMostExpected];
   Step pending[abi::kMostCommunicators];
   unsigned streams = 0;
@@ -55,10 +54,29 @@ struct Thread {
   unsigned summing = 0;  // more than there is room for: none of the group's is measured
   norms::Sum sums[kMostSums];
 };
+static_assert(std::is_trivially_destructible_v<Group>);
+
+struct Thread {
+  unsigned inside = 0;     // calls of NCCL that are on
+  unsigned groups = 0;     // that are open
+  unsigned expecting = 0;  // births; those that the group has no room for are only counted
+  bool registers = false;  // memory, with a communicator and its twin
+  Group* group = nullptr;  // null: it holds nothing
+  // An operation of a communicator that does not block: NCCL launches it later.
+  ncclComm_t later = nullptr;
+  spans::Begun begun;
+};
 static_assert(std::is_trivially_destructible_v<Thread>);
 
 // Not thread_local, as t_lane (client/process.h).
 extern __thread Thread t_nccl;
+
+// That of the calling thread. Null: there is no memory for one, which is said once; what the group
+// would hold is not counted.
+Group* group();
+// It has ended. So many that have are kept for later ones: more are rarely open at one time.
+inline constexpr unsigned kMostKeptGroups = 16;
+void end_group();
 
 // Lives while a call of NCCL is on. Nobody holds the thread then: others may wait for it.
 class Inside : NoCopy {

@@ -21,6 +21,14 @@ if grep -qE 'libcuda|libnvidia-ml|libstdc' <<< "$maps"; then
   grep -oE '/[^ ]*lib(cuda|nvidia-ml|stdc)[^ ]*' <<< "$maps" | sort -u
   exit 1
 fi
+# What a program pays: the library's segments, and those of libdl and libpthread, where they are
+# libraries of their own.
+before="$(cat /proc/self/maps | wc -l)"
+more=$(($(wc -l <<< "$maps") - before))
+if [ "$more" -gt 18 ]; then
+  printf 'loading the library makes %s more mappings, at most 18:\n%s\n' "$more" "$maps"
+  exit 1
+fi
 if LD_PRELOAD="$library" bash -c 'ls -l /proc/$$/fd' | grep -q socket; then
   echo "a socket is open in a shell"
   exit 1

@@ -8,6 +8,7 @@
 #include "shim/nccl/graphs.h"
 #include "shim/rules/graph_collectives.h"
 #include "shim/rules/launch.h"
+#include "tests/shim/engine/host_heap.h"
 #include "tests/shim/nccl/nccl_world.h"
 
 namespace switchyard::shim {
@@ -151,6 +152,82 @@ TEST_F(Counts, GroupsOfTwoThreadsAreApart) {
   EXPECT_EQ(launched(first_), 1u);
   finish();
   EXPECT_EQ(launched(first_), 2u);
+}
+
+TEST_F(Counts, GroupsThatHaveEndedLeaveTheirMemoryToLaterOnes) {
+  make(first_);
+  const long before = pieces_in_use();
+  for (int i = 0; i < 100; ++i) {
+    std::thread([this] {
+      start();
+      reduce(first_);
+      finish();
+    }).join();
+  }
+  EXPECT_EQ(launched(first_), 100u);
+  EXPECT_LE(pieces_in_use(), before + 1) << "of threads that have ended";
+}
+
+TEST_F(Counts, OfManyOpenGroupsNoMemoryIsLeftOnceTheyHaveEnded) {
+  make(first_);
+  constexpr int kThreads = 40;
+  const long before = pieces_in_use();
+  std::atomic<int> open{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      start();
+      reduce(first_);
+      for (++open; open < kThreads;) std::this_thread::yield();
+      finish();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(launched(first_), static_cast<unsigned>(kThreads));
+  EXPECT_LE(pieces_in_use(), before + nccl::kMostKeptGroups) << "those that are kept";
+}
+
+// The memory of groups that have ended is in use elsewhere while one lives.
+class NoneKept {
+ public:
+  NoneKept() {
+    for (nccl::Group*& each : taken_) {
+      each = nccl::group();
+      nccl::t_nccl.group = nullptr;
+    }
+  }
+  ~NoneKept() {
+    for (nccl::Group* each : taken_) {
+      nccl::t_nccl.group = each;
+      nccl::end_group();
+    }
+  }
+
+ private:
+  nccl::Group* taken_[nccl::kMostKeptGroups] = {};
+};
+
+TEST_F(Counts, AGroupWithoutMemoryPassesAndIsNotCounted) {
+  make(first_);
+  {
+    const NoneKept none;
+    const EmptyHeap empty;
+    int calls = 0;
+    NcclCall call;
+    call.call = [&calls] { return ++calls, kNcclSuccess; };
+    start();
+    EXPECT_EQ(reduce(first_, call), kNcclSuccess);
+    EXPECT_EQ(nccl::rules::group_end(call), kNcclSuccess);
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(launched(first_), 0u);
+    make(second_);
+    EXPECT_LT(nccl::communicators::find(second_), 0);
+    EXPECT_EQ(page().unwatched.load(), 1u);
+  }
+  start();
+  reduce(first_);
+  finish();
+  EXPECT_EQ(launched(first_), 1u) << "there is memory again";
 }
 
 TEST_F(Counts, SendsOfTwoRanksAreOperations) {

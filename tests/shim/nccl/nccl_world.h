@@ -28,7 +28,10 @@ struct NcclCall {
 
 class NcclTest : public EngineTest {
  protected:
-  NcclTest() { nccl::t_nccl = {}; }
+  NcclTest() {
+    nccl::end_group();
+    nccl::t_nccl = {};
+  }
 
   static NcclCall answering(ncclResult_t result) {
     NcclCall call;

@@ -1,6 +1,7 @@
 // A process that has nothing to do with CUDA, preloaded: it must not look as if it had.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,6 +132,41 @@ TEST(Bare, AnIoctlWaitsForNoLibraryThatIsBeingOpened) {
   }));
 }
 
+// glibc takes the storage of all libraries out of each thread's stack.
+TEST(Bare, AThreadMayHaveTheSmallestStack) {
+  constexpr std::size_t kSmallest = 16384;
+  pthread_attr_t attributes;
+  ASSERT_EQ(::pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&attributes, kSmallest), 0);
+  pthread_t thread{};
+  const auto run = [](void* given) { return given; };
+  int argument = 0;
+  ASSERT_EQ(::pthread_create(&thread, &attributes, run, &argument), 0);
+  void* answer = nullptr;
+  EXPECT_EQ(::pthread_join(thread, &answer), 0);
+  EXPECT_EQ(answer, &argument);
+  ::pthread_attr_destroy(&attributes);
+}
+
+// Less storage is left for libraries like this one then.
+TEST(Bare, AProgramThatIsAuditedStarts) {
+  EXPECT_TRUE(passes_in_child([] {
+    ::setenv("LD_AUDIT", AUDITOR, 1);
+    ::setenv("BARE_AUDITED", "1", 1);
+    ::execl("/proc/self/exe", "bare", static_cast<char*>(nullptr));
+    return 9;
+  }));
+}
+
+TEST(Bare, TheLibraryCanBeOpenedLate) {
+  EXPECT_TRUE(passes_in_child([] {
+    ::unsetenv("LD_PRELOAD");
+    ::setenv("BARE_OPEN", SHIM_PATH, 1);
+    ::execl("/proc/self/exe", "bare", static_cast<char*>(nullptr));
+    return 9;
+  }));
+}
+
 TEST(Bare, AForkedChildIsAsQuiet) {
   EXPECT_TRUE(passes_in_child([] {
     const bool quiet =
@@ -153,11 +189,19 @@ int open_a_library(const char* path) {
   return ::dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr ? 0 : 2;
 }
 
+// Run anew under an auditor.
+int is_audited() {
+  const bool both = maps().find(AUDITOR) != std::string::npos &&
+                    maps().find("libswitchyard.so") != std::string::npos;
+  return both ? 0 : 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (std::getenv("BARE_PROBE") != nullptr) return probe();
   if (const char* path = std::getenv("BARE_OPEN")) return open_a_library(path);
+  if (std::getenv("BARE_AUDITED") != nullptr) return is_audited();
   ::testing::InitGoogleTest(&argc, argv);
   const char* preloaded = std::getenv("LD_PRELOAD");
   if (preloaded == nullptr || std::strstr(preloaded, SHIM_PATH) == nullptr) {
