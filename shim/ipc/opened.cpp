@@ -85,6 +85,7 @@ CUresult import_all(const Handle& handle, CUdeviceptr address, CUdeviceptr& end)
   const std::uint32_t total = handle.count();
   end = address;
   for (std::uint32_t first = 0; first < total;) {
+    const swap::memory_fd::NoFork no_fork;
     Descriptors batch;
     wire::Shared answer{};
     const bool answered = share(wire::kOpenShared, {handle.key, first, 0}, batch, answer);
