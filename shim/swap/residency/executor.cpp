@@ -47,6 +47,7 @@ struct Mover {
 
 struct Movers {
   Mover of[abi::kMaxGpus];
+  std::atomic<std::uint32_t> lacking{0};  // a bit for each whose thread could not be started
   constexpr Movers() {
     for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) of[lane].executor = Executor(lane);
   }
@@ -407,8 +408,19 @@ void start(unsigned lane) {
   std::int32_t owner = mover.thread_of.load(std::memory_order_acquire);
   if (owner == self || !mover.thread_of.compare_exchange_strong(owner, self)) return;
   swap_digest();  // the environment is read on a thread of the application's
-  if (!start_thread(run, &mover)) {
-    log_line(Level::kError, "no thread to move memory with: it stays on the device");
+  if (start_thread(run, &mover)) return;
+  mover.thread_of.store(0, std::memory_order_release);
+  residency::g_movers.lacking.fetch_or(1u << lane, std::memory_order_relaxed);
+  static Once said;
+  log_once(said, Level::kError,
+           "no thread to move memory with: it stays on the device until one can be started");
+}
+
+void start_again() {
+  if (residency::g_movers.lacking.load(std::memory_order_relaxed) == 0) return;
+  const std::uint32_t lacking = residency::g_movers.lacking.exchange(0, std::memory_order_relaxed);
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    if ((lacking & 1u << lane) != 0) start(lane);
   }
 }
 
