@@ -85,6 +85,33 @@ TEST_F(LegacyIpc, AContextThatEndsTellsOfAllThatItHadExported) {
   EXPECT_EQ(swap_.total, 0u);
 }
 
+TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsAskedForMemory) {
+  const CUdeviceptr first = allocate(4 * kMiB);
+  const CUdeviceptr second = allocate(kAsked);
+  const CUipcMemHandle large = exported(second);
+  CUdeviceptr opened = 0, other = 0;
+  ASSERT_EQ(open(opened, exported(first)), CUDA_SUCCESS);
+  int asked = 0;
+  std::future<bool> found;
+  ipc_.during_frame = [&](wire::Kind kind) {
+    asked += kind == wire::kOpenShared ? 1 : 0;
+    found = std::async(std::launch::async, [&] {
+      ipc::Bounds bounds;
+      CUresult closed = CUDA_ERROR_UNKNOWN;
+      return ipc::opened(opened, bounds) && ipc::close(opened, closed) && closed == CUDA_SUCCESS;
+    });
+    EXPECT_EQ(found.wait_for(std::chrono::seconds(10)), std::future_status::ready)
+        << "what is open is held while the monitor is asked";
+  };
+  EXPECT_EQ(open(other, large), CUDA_SUCCESS);
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(found.get());
+  ipc_.during_frame = nullptr;
+  EXPECT_EQ(close(other), CUDA_SUCCESS);
+  EXPECT_EQ(free(first), CUDA_SUCCESS);
+  expect_last_freed(second);
+}
+
 // Forks children until it ends, and sums up what `count` says in them.
 class Forks {
  public:

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "shim/swap/memory/range_table.h"
@@ -224,6 +225,31 @@ class NoContextIsUsedDuringAStandstillCase : public InAChild {
 
 TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
   run_in_a_child<NoContextIsUsedDuringAStandstillCase>();
+}
+
+// The work that the mover waits for waits for the thread that makes the context.
+class AContextIsMadeWhileWorkIsDrainedCase : public InAChild {
+ public:
+  bool run() override {
+    static std::atomic<bool> waits, word;
+    waits = word = false;
+    g_driver.cuCtxSynchronize = [] {
+      waits = true;
+      while (!word) std::this_thread::yield();
+      return CUDA_SUCCESS;
+    };
+    swap::mover::start(0);
+    limit(0);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([] { return waits.load(); }));
+    swap::mover::context_made(0);
+    word = true;
+    return eventually([&] { return is_away(); });
+  }
+};
+
+TEST(MoverThread, AContextIsMadeWhileWorkIsDrained) {
+  run_in_a_child<AContextIsMadeWhileWorkIsDrainedCase>();
 }
 
 class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
