@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -39,8 +38,8 @@ struct State {
   ThreadCount working;
   std::atomic<std::uint32_t> admission{0};  // a futex word; 0: all are open
   std::atomic<std::uint64_t> deadline_ns[abi::kMaxGpus] = {};
-  std::atomic<bool> drains{false};  // some mover waits for the GPUs
-  pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
+  std::atomic<bool> drains{false};       // some mover waits for the GPUs
+  std::atomic<std::uint32_t> asking{0};  // Askables
 };
 constinit State g_state;
 
@@ -49,6 +48,8 @@ constinit State g_state;
 constexpr std::uint64_t kShutNs = 5'000'000'000;
 constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
+// From a look at the captures into the driver it is less than a microsecond.
+constexpr unsigned kEntryNaps = 5000;
 
 __thread unsigned t_depth = 0;
 
@@ -99,20 +100,20 @@ void WorkGuard::leave() {
   if (--t_depth == 0) g_state.working.leave(&t_depth);
 }
 
-NoCapture::NoCapture(bool needed) : needed_(needed) {
-  if (needed_) ::pthread_mutex_lock(&g_state.capturing);
+// Counted before it looks, so that whoever captures, who counts before it looks, sees it.
+Askable::Askable() {
+  g_state.asking.fetch_add(1, std::memory_order_seq_cst);
+  yes_ = process().captures.load(std::memory_order_seq_cst) == 0;
 }
 
-NoCapture::~NoCapture() {
-  if (needed_) ::pthread_mutex_unlock(&g_state.capturing);
-}
+Askable::~Askable() { g_state.asking.fetch_sub(1, std::memory_order_release); }
 
-Askable::Askable()
-    : locked_(::pthread_mutex_trylock(&g_state.capturing) == 0),
-      yes_(locked_ && process().captures.load(std::memory_order_seq_cst) == 0) {}
-
-Askable::~Askable() {
-  if (locked_) ::pthread_mutex_unlock(&g_state.capturing);
+// In naps and not by the clock: while the whole process stood still, nobody came into the driver.
+void let_questions_begin() {
+  for (unsigned nap = 0; nap < kEntryNaps; ++nap) {
+    if (g_state.asking.load(std::memory_order_seq_cst) == 0) return;
+    sleep_ns(kLookNs);
+  }
 }
 
 namespace admission {

@@ -54,20 +54,10 @@ class WorkGuard : NoCopy {
   bool needed_;
 };
 
-// A wait for the GPU that we make on our own account would end any capture that is on in the
-// process. So it is made while nobody captures (process().captures), and while one of these lives
-// nobody begins to.
-class NoCapture : NoCopy {
- public:
-  explicit NoCapture(bool needed = true);
-  ~NoCapture();
-
- private:
-  bool needed_;
-};
-
-// The same around a question to the driver, which spoils a capture as well. It waits for nobody, so
-// it may say no; then nothing may be asked.
+// A question to the driver, or a wait for the GPU, that we make on our own account would end any
+// capture that is on in the process. So it is made while one of these lives that says yes: nobody
+// captures. A thread that begins a capture counts it (process().captures), and then waits for those
+// that have said yes before.
 class Askable : NoCopy {
  public:
   Askable();
@@ -75,9 +65,13 @@ class Askable : NoCopy {
   explicit operator bool() const { return yes_; }
 
  private:
-  bool locked_;
   bool yes_;
 };
+
+// The driver looks for captures when it is called, not while it waits. And what it waits for may
+// wait for the calling thread. So this returns once all have ended, or are inside the driver for
+// sure. pre: the capture that is about to begin is counted.
+void let_questions_begin();
 
 namespace admission {
 

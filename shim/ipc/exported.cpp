@@ -15,6 +15,7 @@
 #include "shim/memory/relaxed.h"
 #include "shim/memory/stays.h"
 #include "shim/reset.h"
+#include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/mover.h"
 #include "shim/work_guard.h"
 
@@ -85,6 +86,7 @@ const char* reason(bool answered, std::uint32_t verdict) {
 // All of them to the monitor. pre: inside a WorkGuard.
 CUresult hand_over(const Range& range) {
   for (unsigned first = 0; first < range.count;) {
+    const swap::memory_fd::NoFork no_fork;
     Descriptors batch;
     const CUresult result = export_chunks(range.address, first, batch);
     const std::uint32_t count = batch.count;

@@ -35,6 +35,9 @@ struct Mapped {
 };
 
 struct State {
+  // Two, in this order: the first is held while one is opened, and so while the monitor is asked,
+  // and the second, of what is open, for a moment. Each question about an address takes that.
+  pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   swap::FlatMap<Mapped> mapped;
   std::atomic<std::uint32_t> count{0};  // of `mapped`: who has opened nothing takes no lock
@@ -85,6 +88,7 @@ CUresult import_all(const Handle& handle, CUdeviceptr address, CUdeviceptr& end)
   const std::uint32_t total = handle.count();
   end = address;
   for (std::uint32_t first = 0; first < total;) {
+    const swap::memory_fd::NoFork no_fork;
     Descriptors batch;
     wire::Shared answer{};
     const bool answered = share(wire::kOpenShared, {handle.key, first, 0}, batch, answer);
@@ -128,7 +132,16 @@ void end(const Mapped* mapped) {
   unmap(gone, gone.address + gone.handle.bytes);
 }
 
-// pre: `lock` is held.
+// False: no memory for it.
+bool note(const Mapped& mapped) {
+  const Locked locked(g_state.lock);
+  if (!g_state.mapped.add(mapped)) return false;
+  g_state.count.fetch_add(1, std::memory_order_relaxed);
+  memory::stays(mapped.lane, Stays::kIpcImported, static_cast<std::int64_t>(mapped.handle.bytes));
+  return true;
+}
+
+// pre: `opening` is held, and nothing else.
 CUresult map(Mapped& mapped) {
   const Handle& handle = mapped.handle;
   CUdeviceptr end = 0;
@@ -136,14 +149,20 @@ CUresult map(Mapped& mapped) {
   if (result != CUDA_SUCCESS) return result;
   result = import_all(handle, mapped.address, end);
   if (result == CUDA_SUCCESS) result = give_access(handle, mapped.address);
-  if (result == CUDA_SUCCESS && !g_state.mapped.add(mapped)) result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (result == CUDA_SUCCESS) {
-    g_state.count.fetch_add(1, std::memory_order_relaxed);
-    memory::stays(mapped.lane, Stays::kIpcImported, static_cast<std::int64_t>(handle.bytes));
-  } else {
-    unmap(mapped, end);
-  }
+  if (result == CUDA_SUCCESS && !note(mapped)) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result != CUDA_SUCCESS) unmap(mapped, end);
   return result;
+}
+
+// Once more, where it is open already. False: it is not.
+bool open_again(CUdeviceptr& address, const Handle& handle, CUresult& result) {
+  const Locked locked(g_state.lock);
+  Mapped* known = find(handle.key);
+  if (known == nullptr) return false;
+  result = give_access(known->handle, known->address);  // perhaps of another device
+  if (result == CUDA_SUCCESS) ++known->opens;
+  address = known->address;
+  return true;
 }
 
 CUresult open_ours(CUdeviceptr& address, const Handle& handle) {
@@ -161,13 +180,8 @@ CUresult open_ours(CUdeviceptr& address, const Handle& handle) {
   fresh.lane = lane != nullptr ? lane_index(lane) : -1;
   fresh.owner = memory::current_owner();
   fresh.opens = 1;
-  const Locked locked(g_state.lock);
-  if (Mapped* known = find(handle.key)) {
-    result = give_access(known->handle, known->address);  // perhaps of another device
-    if (result == CUDA_SUCCESS) ++known->opens;
-    address = known->address;
-    return result;
-  }
+  const Locked one_at_a_time(g_state.opening);
+  if (open_again(address, handle, result)) return result;
   result = map(fresh);
   if (result == CUDA_SUCCESS) address = fresh.address;
   return result;

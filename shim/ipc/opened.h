@@ -8,7 +8,8 @@
 //
 // A process needs a monitor for it, but no swappable memory of its own.
 //
-// Threading: any thread. One opens at a time, and waits for the monitor as long as it may take.
+// Threading: any thread. One opens at a time, and waits for the monitor as long as it may take; all
+// else waits for nobody.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,11 @@
 // Threading: any thread.
 #pragma once
 
+#include <stdlib.h>
+
+#include <atomic>
+#include <new>
+
 #include "shim/clock.h"
 #include "shim/nccl/registrations.h"
 #include "shim/nccl/twins.h"
@@ -131,34 +136,64 @@ ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
   return worse(inside(original, comm, args...), result);
 }
 
-// A call on a thread of its own.
+// A call on a thread of its own. The last of the two, that thread and the one that waits, ends it.
 template <typename Call>
 struct Beside {
+  enum Stage : std::uint32_t { kRuns, kDone, kLeft };
   Call call;
   ncclResult_t result = kNcclSuccess;
-  std::atomic<bool> done{false};
+  std::atomic<std::uint32_t> stage{kRuns};
 
-  static void* run(void* self) {
-    auto& beside = *static_cast<Beside*>(self);
-    beside.result = beside.call();
-    beside.done.store(true, std::memory_order_release);
+  // Null: there is no memory, or no thread.
+  static Beside* begin(Call call) {
+    void* const memory = ::malloc(sizeof(Beside));
+    if (memory == nullptr) return nullptr;
+    auto* const beside = ::new (memory) Beside{call};
+    if (start_thread(&Beside::run, beside)) return beside;
+    beside->end();
     return nullptr;
   }
+  // Waits for the call, so long at most. False: it goes on.
+  bool finish(std::uint64_t patience_ns, ncclResult_t& answer) {
+    const std::uint64_t until_ns = monotonic_ns() + patience_ns;
+    while (stage.load(std::memory_order_acquire) == kRuns && monotonic_ns() < until_ns) {
+      sleep_ns(agreement::kLookAgainNs);
+    }
+    std::uint32_t runs = kRuns;
+    if (stage.compare_exchange_strong(runs, kLeft, std::memory_order_acq_rel)) return false;
+    answer = result;
+    end();
+    return true;
+  }
+
+ private:
+  static void* run(void* self) {
+    auto* const beside = static_cast<Beside*>(self);
+    beside->result = beside->call();
+    if (beside->stage.exchange(kDone, std::memory_order_acq_rel) == kLeft) beside->end();
+    return nullptr;
+  }
+  void end() {
+    this->~Beside();
+    ::free(this);
+  }
 };
+
+// The call for a twin goes on without us.
+void say_left();
 
 // What ends the work of a communicator and that of its twin: at once, for NCCL waits for the
 // kernels of the one, or frees memory of it, and these may stand behind kernels of the other. In a
 // group NCCL waits when the group ends, also for what is aborted later in the group: a thread of
-// ours has no group, and would wait for that in vain.
+// ours has no group, and would wait for that in vain. `twins` may go on when this has returned.
 template <typename Twins, typename Own>
-ncclResult_t at_once(Twins twins, Own own) {
-  Beside<Twins> beside{twins};
-  if (t_nccl.groups != 0 || !start_thread(&Beside<Twins>::run, &beside)) {
-    Beside<Twins>::run(&beside);
-  }
+ncclResult_t at_once(Twins twins, Own own, std::uint64_t patience_ns = agreement::kPatienceNs) {
+  ncclResult_t twins_answer = kNcclSuccess;
+  auto* const beside = t_nccl.groups == 0 ? Beside<Twins>::begin(twins) : nullptr;
+  if (beside == nullptr) twins_answer = twins();
   const ncclResult_t result = own();
-  while (!beside.done.load(std::memory_order_acquire)) sleep_ns(agreement::kLookAgainNs);
-  return worse(result, beside.result);
+  if (beside != nullptr && !beside->finish(patience_ns, twins_answer)) say_left();
+  return worse(result, twins_answer);
 }
 
 // Those who are left out don't call. kNcclShrinkAbort: NCCL ends what is on the GPU first. So the
@@ -171,7 +206,7 @@ ncclResult_t shrink(const Original& original, ncclComm_t comm, int* excluded, in
   const ncclComm_t twin = (flags & kNcclShrinkAbort) != 0 ? twins::take(comm) : nullptr;
   const auto make = [&] {
     if (twin == nullptr) return shrink();
-    return at_once([&] { return inside(original.calls().abort, twin), kNcclSuccess; }, shrink);
+    return at_once([=] { return inside(original.calls().abort, twin), kNcclSuccess; }, shrink);
   };
   const int slot = communicators::find(comm);
   const std::uint64_t id = next_child(slot, Maker::kShrink);
@@ -183,7 +218,7 @@ template <typename Original>
 ncclResult_t revoke(const Original& original, ncclComm_t comm, int flags) {
   const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
   if (twin == nullptr) return inside(original, comm, flags);
-  return at_once([&] { return inside(original, twin, flags); },
+  return at_once([=] { return inside(original, twin, flags); },
                  [&] { return inside(original, comm, flags); });
 }
 
@@ -239,7 +274,7 @@ ncclResult_t abort(const Original& original, ncclComm_t comm) {
   const ncclComm_t twin = twins::take(comm);
   communicators::end(comm);
   if (twin == nullptr) return inside(original, comm);
-  return at_once([&] { return inside(original, twin); }, [&] { return inside(original, comm); });
+  return at_once([=] { return inside(original, twin); }, [&] { return inside(original, comm); });
 }
 
 }  // namespace switchyard::shim::nccl::rules

@@ -29,7 +29,7 @@ struct Notes {
 constexpr std::size_t kMost = 16384;
 struct State {
   std::atomic<Key> key[kMost];
-  std::atomic<Notes*> notes[kMost];  // that stay when the key has gone
+  std::atomic<Notes*> notes[kMost];
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -85,6 +85,8 @@ void take_out(Key key) {
     if (there == kEmpty) return;
     if (there != key) continue;
     g_state.key[place].store(kGone, std::memory_order_release);
+    // No launch reads them: the graph is about to be destroyed.
+    ::free(g_state.notes[place].exchange(nullptr, std::memory_order_relaxed));
     g_noted.fetch_sub(1, std::memory_order_relaxed);
     empty_up_to(place);
     return;

@@ -4,8 +4,9 @@
 // into. An executable graph takes over what its graph has, and each launch of it adds that to the
 // communicators' counts. A process without such graphs pays one load per launch of a graph.
 //
-// Threading: any thread. A launch takes no lock: notes are found by a hash of the handle, and their
-// memory is never given back. All else takes one lock.
+// Threading: any thread. A launch takes no lock: notes are found by a hash of the handle, and only
+// launches of the graph itself read them, which end before it is destroyed. All else takes one
+// lock.
 #pragma once
 
 #include <atomic>

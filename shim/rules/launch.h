@@ -301,15 +301,13 @@ CUresult stream_destroy(Original original, CUstream stream) {
 template <typename Original, typename... Args>
 CUresult begin_capture(Original original, CUstream stream, Args... args) {
   // Nothing can be put into the stream until the capture ends.
-  if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
+  if (abi::Lane* attentive = gate::attentive_lane()) gate::asking(*attentive);
   // Memory isn't moved during a capture, nor a capture begun while it is.
   const swap::WorkGuard entry(swap::on());
   // Raised before it begins: who asks in between leaves all streams alone.
-  {
-    const swap::NoCapture none(swap::on());
-    const abi::Lane* lane = current_lane();
-    capture::begins(stream, lane != nullptr ? lane_index(lane) : -1, memory::current_owner());
-  }
+  const abi::Lane* lane = current_lane();
+  capture::begins(stream, lane != nullptr ? lane_index(lane) : -1, memory::current_owner());
+  if (swap::on()) swap::let_questions_begin();
   const CUresult result = original(stream, args...);
   if (result != CUDA_SUCCESS) capture::ended(stream);
   return result;

@@ -28,8 +28,10 @@
 
 namespace switchyard::shim::swap::mover {
 
-// Makes the thread of a GPU, once per process.
+// Makes the thread of a GPU, once per process. Where the system refuses, the next allocation tries
+// again, and so does the service thread.
 void start(unsigned lane);
+void start_again();
 
 // The page, or what is allocated, has changed. When the monitor rings, the client itself wakes the
 // mover (client/process.h).

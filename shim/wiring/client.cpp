@@ -77,6 +77,7 @@ bool move_to_page(int fd, const wire::Hello& hello) {
 void joined(unsigned gpus) { swap::residency_page::choose_swappable(gpus); }
 
 bool look(std::uint64_t now_ns) {
+  swap::mover::start_again();
   const bool follows = view::follow(now_ns);
   const bool drains = swap::admission::overrule(now_ns);
   numbers::give_up_stale(now_ns);

@@ -38,8 +38,6 @@ bool spoils_a_capture(CUresult result) {
          result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-bool captures() { return process().captures.load(std::memory_order_seq_cst) != 0; }
-
 // A range that this thread alone ends now.
 struct Ending {
   CUdeviceptr address = 0;
@@ -96,11 +94,13 @@ void reap() {
 }  // namespace
 
 CUresult wait_unless_captured(CUcontext context) {
-  const NoCapture none;
-  return captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : wait_for(context);
+  const Askable may_ask;
+  return may_ask ? wait_for(context) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-bool may_wait() { return !captures() && !admission::inside(); }
+bool may_wait() {
+  return process().captures.load(std::memory_order_seq_cst) == 0 && !admission::inside();
+}
 
 bool takes(std::uint64_t bytes) {
   return on() && bytes >= kSmallestChunk && bytes <= kMost && current_lane() != nullptr &&

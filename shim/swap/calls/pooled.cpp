@@ -1,18 +1,17 @@
 #include "shim/swap/calls/pooled.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
 #include <algorithm>
 
 #include "shim/client/process.h"
+#include "shim/clock.h"
 #include "shim/gate/gate.h"
-#include "shim/lock.h"
+#include "shim/inside.h"
 #include "shim/memory/account.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/memory/relaxed.h"
-#include "shim/reset.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/memory/lifetime.h"
 #include "shim/work_guard.h"
@@ -23,8 +22,8 @@ namespace {
 using cache::key_of;
 using cache::Known;
 
-// Held while an event is waited for: its context doesn't end meanwhile.
-pthread_mutex_t g_waiting = PTHREAD_MUTEX_INITIALIZER;
+constexpr std::uint64_t kLookNs = 50'000;
+constexpr std::uint64_t kLongestLookNs = 1'000'000;
 
 bool is_default_of(CUdevice device, CUmemoryPool pool) {
   CUmemoryPool own = nullptr;
@@ -56,45 +55,6 @@ bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const
   });
 }
 
-// A cached range that this thread alone waits for. It counts as cached meanwhile, so that whoever
-// ends its context waits, too.
-struct Waited {
-  CUdeviceptr address = 0;
-  FreePoint freed;
-
-  bool claim() {
-    const RangesLock held;
-    for (std::size_t i = 0; i < count(); ++i) {
-      Range& range = at(i);
-      if (range.use != Use::kCached) continue;
-      address = range.address;
-      freed = range.freed;
-      range.use = Use::kEnding;
-      return true;
-    }
-    return false;
-  }
-
-  CUresult wait() const {
-    const NoCapture none;
-    if (!may_wait()) return CUDA_ERROR_NOT_READY;
-    return freed.event != nullptr ? driver().cuEventSynchronize(freed.event) : CUDA_SUCCESS;
-  }
-
-  bool finish() const {
-    const bool done = wait() == CUDA_SUCCESS;
-    const RangesLock held;
-    Range* range = find(address);
-    if (range == nullptr || range->use != Use::kEnding) return false;
-    range->use = Use::kCached;
-    if (done) {
-      cache::take_out(*range, Use::kEnding);
-      end(range);
-    }
-    return done;
-  }
-};
-
 // pre: a RangesLock lives.
 void rename(std::uint64_t from, std::uint64_t to) {
   for (std::size_t i = 0; i < count(); ++i) {
@@ -104,7 +64,7 @@ void rename(std::uint64_t from, std::uint64_t to) {
 
 // No more is asked of an event in a context that may be about to end. pre: a RangesLock lives.
 void leave_context(Range& range, const Askable& may_ask) {
-  if (may_ask && cache::done(range)) return;
+  if (may_ask && cache::query(range) == CUDA_SUCCESS) return;
   bind_lifetime(range, range.freed.context);
   cache::take_out(range, Use::kEnding);
   defer_free(range);
@@ -213,18 +173,35 @@ void shrink() {
   cache::shrink_all();
 }
 
+namespace {
+
+std::uint64_t release_all(std::uint64_t& pending) {
+  const RangesLock held;
+  pending = 0;
+  return cache::release(cache::kAny, UINT64_MAX, &pending);
+}
+
+}  // namespace
+
+// Until so much has come as was pending at first: other threads may free all the time. Nothing is
+// held between two looks: the GPU may wait for another thread, and an event's context may end.
 bool reclaim() {
   if (!cache::any()) return false;
-  bool any = false;
-  {
-    const RangesLock held;
-    any = cache::release(cache::kAny, UINT64_MAX) != 0;
-  }
-  if (!cache::any() || !may_wait()) return any;
+  std::uint64_t pending = 0;
+  const std::uint64_t at_once = release_all(pending);
+  const std::uint64_t wanted = pending;
+  if (pending == 0 || !may_wait()) return at_once != 0;
   const gate::Waiting waiting(gate::Waiting::kStream);
-  const Locked waits(g_waiting);
-  for (Waited one; one.claim() && one.finish();) any = true;
-  return any;
+  std::uint64_t came = 0;
+  for (std::uint64_t look_ns = kLookNs; pending != 0 && came < wanted && may_wait();
+       look_ns = std::min(look_ns + kLookNs, kLongestLookNs)) {
+    {
+      const Outside outside;
+      sleep_ns(look_ns);
+    }
+    came += release_all(pending);
+  }
+  return at_once + came != 0;
 }
 
 std::uint64_t trim(CUmemoryPool pool, std::uint64_t keep) {
@@ -272,7 +249,6 @@ void Ending::lives_on() const {
 
 void context_ends(std::uint64_t owner) {
   if (!cache::any()) return;
-  const Locked waits(g_waiting);
   const RangesLock held;
   const Askable may_ask;
   for (std::size_t i = 0; i < count(); ++i) {
@@ -283,10 +259,5 @@ void context_ends(std::uint64_t owner) {
     }
   }
 }
-
-namespace {
-void forget() { g_waiting = PTHREAD_MUTEX_INITIALIZER; }
-}  // namespace
-SWITCHYARD_RESET(kState, forget);
 
 }  // namespace switchyard::shim::swap::pooled

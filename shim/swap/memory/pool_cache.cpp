@@ -57,26 +57,30 @@ Range* pick(std::uint64_t pool, std::uint64_t bytes, const FreePoint& place) {
   }
   const Askable may_ask;
   for (std::size_t i = 0; may_ask && i < count(); ++i) {
-    if (fits(at(i), pool, bytes) && done(at(i))) return &at(i);
+    if (fits(at(i), pool, bytes) && query(at(i)) == CUDA_SUCCESS) return &at(i);
   }
   return nullptr;
 }
 
-bool done(Range& range) {
+CUresult query(Range& range) {
   FreePoint& freed = range.freed;
-  if (freed.event == nullptr) return true;
-  if (driver().cuEventQuery(freed.event) != CUDA_SUCCESS) return false;
+  if (freed.event == nullptr) return CUDA_SUCCESS;
+  const CUresult result = driver().cuEventQuery(freed.event);
+  if (result != CUDA_SUCCESS) return result;
   driver().cuEventDestroy_v2(freed.event);
   freed.event = nullptr;
-  return true;
+  return CUDA_SUCCESS;
 }
 
-std::uint64_t release(std::uint64_t pool, std::uint64_t wanted) {
+std::uint64_t release(std::uint64_t pool, std::uint64_t wanted, std::uint64_t* pending) {
   std::uint64_t bytes = 0;
   const Askable may_ask;
   for (std::size_t i = count(); may_ask && i-- > 0 && bytes < wanted;) {
     Range& range = at(i);
-    if (range.use != Use::kCached || (pool != kAny && range.pool != pool) || !done(range)) continue;
+    if (range.use != Use::kCached || (pool != kAny && range.pool != pool)) continue;
+    const CUresult result = query(range);
+    if (result == CUDA_ERROR_NOT_READY && pending != nullptr) *pending += range.bytes;
+    if (result != CUDA_SUCCESS) continue;
     bytes += range.bytes;
     take_out(range, Use::kEnding);
     end(i);

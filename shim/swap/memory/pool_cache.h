@@ -36,11 +36,12 @@ void take_out(Range& range, Use use);
 // What is cached of `pool` in that size, and may be used at `place` now; null: nothing.
 Range* pick(std::uint64_t pool, std::uint64_t bytes, const FreePoint& place);
 
-// Whether nothing that was put before the free is to be waited for. pre: an Askable says yes.
-bool done(Range& range);
+// Success: nothing that was put before the free is to be waited for. pre: an Askable says yes.
+CUresult query(Range& range);
 
-// Gives back what is cached of `pool` and done, until it was `wanted` bytes; how many it was.
-std::uint64_t release(std::uint64_t pool, std::uint64_t wanted);
+// Gives back what is cached of `pool` and done, until it was `wanted` bytes; how many it was. Adds
+// to `pending` what the GPU has not come to yet.
+std::uint64_t release(std::uint64_t pool, std::uint64_t wanted, std::uint64_t* pending = nullptr);
 
 // Gives all of it back. pre: no work is left that could touch it.
 void drop_all(unsigned lane);

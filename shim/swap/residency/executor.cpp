@@ -43,10 +43,12 @@ struct Mover {
   Executor executor;
   pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;  // held while it uses a context
   std::atomic<std::int32_t> thread_of{0};               // the process that has that thread
+  std::atomic<std::uint32_t> context_made{0};           // 1: the executor is still to be told
 };
 
 struct Movers {
   Mover of[abi::kMaxGpus];
+  std::atomic<std::uint32_t> lacking{0};  // a bit for each whose thread could not be started
   constexpr Movers() {
     for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) of[lane].executor = Executor(lane);
   }
@@ -377,6 +379,16 @@ namespace {
 
 // While the contexts of another GPU are away.
 constexpr std::uint64_t kAsideNs = 50'000'000;
+// How long a new context waits for the mover's look.
+constexpr unsigned kContextNaps = 20'000;
+constexpr std::uint64_t kContextNapNs = 50'000;
+
+// pre: the mover's lock.
+void tell_of_context(residency::Mover& mover) {
+  if (mover.context_made.load(std::memory_order_relaxed) == 0) return;
+  mover.context_made.store(0, std::memory_order_relaxed);
+  if (mover.executor.context_made()) poke();
+}
 
 void* run(void* of) {
   auto& mover = *static_cast<residency::Mover*>(of);
@@ -392,6 +404,7 @@ void* run(void* of) {
       if (look.admitted()) {
         wait_ns = mover.executor.look();
         mover.executor.pause();
+        tell_of_context(mover);
       }
     }
     if (wait_ns != 0) process().mover.sleep(seen, wait_ns);
@@ -407,8 +420,19 @@ void start(unsigned lane) {
   std::int32_t owner = mover.thread_of.load(std::memory_order_acquire);
   if (owner == self || !mover.thread_of.compare_exchange_strong(owner, self)) return;
   swap_digest();  // the environment is read on a thread of the application's
-  if (!start_thread(run, &mover)) {
-    log_line(Level::kError, "no thread to move memory with: it stays on the device");
+  if (start_thread(run, &mover)) return;
+  mover.thread_of.store(0, std::memory_order_release);
+  residency::g_movers.lacking.fetch_or(1u << lane, std::memory_order_relaxed);
+  static Once said;
+  log_once(said, Level::kError,
+           "no thread to move memory with: it stays on the device until one can be started");
+}
+
+void start_again() {
+  if (residency::g_movers.lacking.load(std::memory_order_relaxed) == 0) return;
+  const std::uint32_t lacking = residency::g_movers.lacking.exchange(0, std::memory_order_relaxed);
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    if ((lacking & 1u << lane) != 0) start(lane);
   }
 }
 
@@ -435,12 +459,23 @@ void Standstill::unlock_all() const {
   }
 }
 
+// Before a mover is done it tells this, too. It may wait for the GPU, whose work may wait for the
+// calling thread: memory is not away for the lack of a context then, and nobody is admitted.
 void context_made(unsigned lane) {
   if (lane >= lanes()) return;
   peers::context_made(lane);
   // The mover may be about to find that there is none: it sees this one, or we see that.
-  const Standstill at_work;
-  if (residency::executor(lane).context_made()) poke();
+  residency::Mover& mover = residency::g_movers.of[lane];
+  mover.context_made.store(1, std::memory_order_seq_cst);
+  for (unsigned nap = 0; nap < kContextNaps; ++nap) {
+    if (::pthread_mutex_trylock(&mover.at_work) == 0) {
+      tell_of_context(mover);
+      ::pthread_mutex_unlock(&mover.at_work);
+      return;
+    }
+    const Outside outside;  // the mover may have to bring the contexts back
+    sleep_ns(kContextNapNs);
+  }
 }
 
 }  // namespace switchyard::shim::swap::mover

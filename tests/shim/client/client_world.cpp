@@ -69,6 +69,7 @@ void groups::restore_default() {
 }
 
 void swap::mover::poke() { process().mover.wake(); }
+void swap::mover::start_again() { ++g_neighbours.movers_tried; }
 bool swap::admission::overrule(std::uint64_t) { return false; }
 void swap::residency_page::carry_over(abi::Page&) { ++g_neighbours.residencies_carried; }
 void swap::residency_page::moved_to_fresh_page() {}

@@ -24,6 +24,7 @@ struct Neighbours {
   std::atomic<int> restored{0};           // slices
   std::atomic<int> opened_at_restore{0};  // gates come first: that needs nobody
   std::atomic<int> applied{0};            // slices
+  std::atomic<int> movers_tried{0};       // those that could not be started
   std::atomic<int> looks{0};              // of the service thread
   std::atomic<int> views{0};
   std::atomic<int> pauses_carried{0};

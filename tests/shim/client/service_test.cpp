@@ -66,6 +66,13 @@ TEST_F(Service, APokeMeansALookAtTheSlices) {
   EXPECT_EQ(mover_pokes(), pokes);
 }
 
+TEST_F(Service, AMoverThatCouldNotBeStartedIsTriedAgainAndAgain) {
+  monitor();
+  join_it();
+  const int tried = g_neighbours.movers_tried;
+  EXPECT_TRUE(eventually([&] { return g_neighbours.movers_tried > tried + 1; }));
+}
+
 TEST_F(Service, ADoorbellIsHeardOnce) {
   monitor();
   join_it();

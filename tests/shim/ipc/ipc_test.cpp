@@ -1,7 +1,12 @@
 // Legacy IPC of swappable memory: what of it goes wrong, and what others of the engine see of it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <thread>
 
 #include "shim/ipc/handle.h"
 #include "shim/ipc/opened.h"
@@ -78,6 +83,86 @@ TEST_F(LegacyIpc, AContextThatEndsTellsOfAllThatItHadExported) {
   EXPECT_EQ(ipc_.frames, 4);
   for (const auto& [key, kept] : ipc_.shares) EXPECT_TRUE(kept.empty());
   EXPECT_EQ(swap_.total, 0u);
+}
+
+TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsAskedForMemory) {
+  const CUdeviceptr first = allocate(4 * kMiB);
+  const CUdeviceptr second = allocate(kAsked);
+  const CUipcMemHandle large = exported(second);
+  CUdeviceptr opened = 0, other = 0;
+  ASSERT_EQ(open(opened, exported(first)), CUDA_SUCCESS);
+  int asked = 0;
+  std::future<bool> found;
+  ipc_.during_frame = [&](wire::Kind kind) {
+    asked += kind == wire::kOpenShared ? 1 : 0;
+    found = std::async(std::launch::async, [&] {
+      ipc::Bounds bounds;
+      CUresult closed = CUDA_ERROR_UNKNOWN;
+      return ipc::opened(opened, bounds) && ipc::close(opened, closed) && closed == CUDA_SUCCESS;
+    });
+    EXPECT_EQ(found.wait_for(std::chrono::seconds(10)), std::future_status::ready)
+        << "what is open is held while the monitor is asked";
+  };
+  EXPECT_EQ(open(other, large), CUDA_SUCCESS);
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(found.get());
+  ipc_.during_frame = nullptr;
+  EXPECT_EQ(close(other), CUDA_SUCCESS);
+  EXPECT_EQ(free(first), CUDA_SUCCESS);
+  expect_last_freed(second);
+}
+
+// Forks children until it ends, and sums up what `count` says in them.
+class Forks {
+ public:
+  explicit Forks(int (*count)()) : thread_([this, count] { run(count); }) {}
+  // Until so many more were forked.
+  void wait_for(int more) {
+    for (const int until = forked_ + more; forked_ < until;) std::this_thread::yield();
+  }
+  int end() {
+    ends_ = true;
+    thread_.join();
+    return found_;
+  }
+
+ private:
+  void run(int (*count)()) {
+    while (!ends_) {
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(count());
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      found_ += WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+      ++forked_;
+    }
+  }
+
+  std::atomic<bool> ends_{false};
+  std::atomic<int> forked_{0};
+  int found_ = 0;
+  std::thread thread_;
+};
+
+// Each of them would keep the memory for as long as it lives.
+TEST_F(LegacyIpc, ForkedChildrenHaveNoneOfWhatIsOnItsWay) {
+  constexpr std::uint64_t kLarge = 64 * swap::kChunk;
+  CUdeviceptr at = allocate(kLarge);
+  Forks forks(memory_files);
+  // Time for a fork, if one may be: a fork that comes while one waits is not in time.
+  ipc_.during_frame = [](wire::Kind) { ::usleep(1000); };
+  for (int i = 0; i < 30; ++i) {
+    const CUipcMemHandle handle = exported(at);
+    CUdeviceptr opened = 0;
+    EXPECT_EQ(open(opened, handle), CUDA_SUCCESS);
+    EXPECT_EQ(close(opened), CUDA_SUCCESS);
+    EXPECT_EQ(free(at), CUDA_SUCCESS);
+    at = allocate(kLarge);
+    forks.wait_for(1);
+  }
+  EXPECT_EQ(forks.end(), 0) << "descriptors in children";
+  ipc_.during_frame = nullptr;
+  expect_last_freed(at);
 }
 
 TEST_F(LegacyIpc, AnotherMonitorIsToldAgainUnderTheSameKey) {

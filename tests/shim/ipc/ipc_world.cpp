@@ -1,10 +1,13 @@
 #include "tests/shim/ipc/ipc_world.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 
@@ -22,7 +25,9 @@ bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
   ++world.frames;
   if (world.during_frame) world.during_frame(kind);
   std::vector<int> came;
-  for (std::uint32_t i = 0; i < descriptors.count; ++i) came.push_back(::dup(descriptors.fd[i]));
+  for (std::uint32_t i = 0; i < descriptors.count; ++i) {
+    came.push_back(::fcntl(descriptors.fd[i], F_DUPFD_CLOEXEC, testing::kFirstOfMonitor));
+  }
   descriptors.close();
   const auto drop = [](std::vector<int>& all) {
     for (const int fd : all) ::close(fd);
@@ -119,6 +124,18 @@ std::size_t IpcTest::open_files() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
     ++count;
+  }
+  return count;
+}
+
+int IpcTest::memory_files() {
+  int count = 0;
+  for (int fd = 0; fd < kFirstOfMonitor; ++fd) {
+    char link[32];
+    char name[32] = {};
+    std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const ssize_t length = ::readlink(link, name, sizeof(name) - 1);
+    count += length > 0 && std::strncmp(name, "/memfd:memory", 13) == 0 ? 1 : 0;
   }
   return count;
 }

@@ -31,6 +31,9 @@ struct IpcWorld {
 
 extern IpcWorld* g_ipc;
 
+// Descriptors that the monitor keeps have numbers from here on.
+inline constexpr int kFirstOfMonitor = 512;
+
 class IpcTest : public SwapTest {
  protected:
   IpcTest();
@@ -42,6 +45,8 @@ class IpcTest : public SwapTest {
   static CUresult close(CUdeviceptr address);
 
   static std::size_t open_files();
+  // Descriptors of memory that are not the monitor's. Fit for a forked child.
+  static int memory_files();
   // Neither a mapping nor a descriptor of others' memory.
   void expect_nothing_opened();
 

@@ -348,6 +348,23 @@ TEST_F(Twins, WhatEndsOneEndsBoth) {
   EXPECT_EQ(scatter(at(0)), Comms{at(0)}) << "the handle may be another's";
 }
 
+TEST_F(Twins, ACallForATwinThatHangsIsLeftAlone) {
+  struct Hangs {
+    std::atomic<bool> left{false}, over{false};
+  } twin;
+  const auto hangs = [&twin] {
+    while (!twin.left) std::this_thread::yield();
+    twin.over = true;
+    return kNcclInternalError;
+  };
+  EXPECT_EQ(nccl::rules::at_once(
+                hangs, [] { return kNcclInProgress; }, 1'000'000),
+            kNcclInProgress);
+  twin.left = true;
+  while (!twin.over) std::this_thread::yield();
+  EXPECT_EQ(nccl::rules::at_once(hangs, [] { return kNcclSuccess; }), kNcclInternalError);
+}
+
 TEST_F(Twins, TheWorseAnswerIsToldOfBoth) {
   make_all(2);
   Comms comms;

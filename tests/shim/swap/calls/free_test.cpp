@@ -1,4 +1,6 @@
 // The end of a swappable allocation: what it waits for, and what it must not wait for.
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "shim/memory/owner.h"
@@ -168,21 +170,60 @@ TEST_F(SwappableFree, ACaptureThatBeginsUnderAFreesWaitIsNoError) {
   expect_nothing_left();
 }
 
-TEST_F(SwappableFree, NoCaptureBeginsWhileItWaits) {
+// As a program would, but for what is seen of it.
+CUresult begin_a_capture(const std::function<void()>& begun) {
+  const auto begin = [&](CUstream, CUstreamCaptureMode) { return begun(), CUDA_SUCCESS; };
+  return rules::begin_capture(begin, CUstream{nullptr}, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+TEST_F(SwappableFree, NoCaptureBeginsBeforeAWaitThatHasAskedForItIsOver) {
   const CUdeviceptr at = allocate(8 * kMiB);
   std::thread other;
+  std::atomic<bool> waits{false};
   world_.during_wait = [&] {
-    other = std::thread([] {
-      const auto begin = [](CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; };
-      rules::begin_capture(begin, CUstream{nullptr}, CU_STREAM_CAPTURE_MODE_RELAXED);
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_EQ(process().captures.load(), 0u);
+    waits = true;
+    other = std::thread([&] { begin_a_capture([&] { EXPECT_FALSE(waits.load()); }); });
+    while (process().captures.load() == 0) std::this_thread::yield();
+    waits = false;
   };
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   other.join();
   EXPECT_EQ(process().captures.load(), 1u);
   process().captures.store(0);
+  expect_nothing_left();
+}
+
+// The GPU waits for a word that the capturing thread sets once it captures. Without this library
+// such a program ends, too.
+TEST_F(SwappableFree, ACaptureBeginsWhileAFreeWaitsForTheCapturingThread) {
+  const CUdeviceptr at = allocate(8 * kMiB);
+  std::thread other;
+  std::atomic<bool> word{false};
+  world_.during_wait = [&] {
+    other = std::thread([&] { begin_a_capture([&] { word = true; }); });
+    while (!word) std::this_thread::yield();
+  };
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  other.join();
+  process().captures.store(0);
+  expect_nothing_left();
+}
+
+// Each waits for its own GPU: the one whose work ends first sets the word that the other's waits
+// for.
+TEST_F(SwappableFree, TwoThreadsWaitAtTheSameTime) {
+  const CUdeviceptr first = allocate(8 * kMiB);
+  const CUdeviceptr second = allocate(8 * kMiB);
+  std::atomic<int> waiting{0};
+  world_.during_wait = [&] {
+    for (++waiting; waiting < 2;) std::this_thread::yield();
+  };
+  std::thread other([&] {
+    t_lane = 0;
+    EXPECT_EQ(free(second), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(free(first), CUDA_SUCCESS);
+  other.join();
   expect_nothing_left();
 }
 

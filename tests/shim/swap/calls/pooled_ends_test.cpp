@@ -1,8 +1,10 @@
 // Stream-ordered memory that can leave: captures, other ways to free it, and the ends of pools and
 // contexts.
+#include <atomic>
 #include <thread>
 
 #include "shim/memory/owner.h"
+#include "shim/rules/launch.h"
 #include "shim/rules/questions.h"
 #include "shim/swap/calls/pooled.h"
 #include "tests/shim/swap/calls/pooled_world.h"
@@ -196,31 +198,58 @@ TEST_F(SwappablePoolsEnd, ItsPoolIsAnAttributeAndItsContextIsNone) {
   free(at);
 }
 
-TEST_F(SwappablePoolsEnd, NoContextEndsWhileItsEventIsWaitedFor) {
+// The GPU may wait for the thread that ends the context.
+TEST_F(SwappablePoolsEnd, AContextMayEndWhileItsEventIsWaitedForAndItsEventIsGone) {
   set_quota(12 * kMiB);
   const CUcontext mine = make_context(0x2000);
   free(allocate(12 * kMiB));
-  std::atomic<bool> ended{false};
   std::thread other;
-  pooled_.during_wait = [&] {
-    other = std::thread([&] {
-      t_lane = 0;
-      swap::pooled::context_ends(memory::owner_of(mine));
-      ended = true;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_FALSE(ended.load());
+  pooled_.during_query = [&] {
+    if (pooled_.queries == 3) {
+      other = std::thread([&] {
+        t_lane = 0;
+        swap::pooled::context_ends(memory::owner_of(mine));
+      });
+    }
   };
+  // The end of the context asks for the last time. Then the range waits for the context's work.
   const CUdeviceptr at = allocate(10 * kMiB);
   ASSERT_TRUE(other.joinable());
   other.join();
-  EXPECT_EQ(pooled_.waits, 1);
+  EXPECT_TRUE(pooled_.events.empty());
+  EXPECT_EQ(world_.waits.size(), 1u);
+  free(at);
+  empty();
+}
+
+TEST_F(SwappablePoolsEnd, NothingIsHeldWhileAnEventIsWaitedFor) {
+  set_quota(12 * kMiB);
+  free(allocate(12 * kMiB));
+  std::atomic<bool> begun{false};
+  std::thread other([&] {
+    t_lane = 0;
+    while (pooled_.queries < 3) std::this_thread::yield();
+    // The work before the event waits for this thread.
+    const auto begin = [](CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; };
+    rules::begin_capture(begin, stream_number(2), CU_STREAM_CAPTURE_MODE_RELAXED);
+    capture::ended(stream_number(2));
+    begun = true;
+    all_have_come();
+  });
+  CUdeviceptr at = 0;
+  while (try_allocate(10 * kMiB, at) != CUDA_SUCCESS) {
+    // It doesn't wait while the other thread captures.
+    ASSERT_EQ(swap_.total, 12 * kMiB);
+  }
+  other.join();
+  EXPECT_TRUE(begun.load());
   free(at);
   empty();
 }
 
 TEST_F(SwappablePoolsEnd, ManyThreadsEndAtNothing) {
   set_quota(300 * kMiB);
+  pooled_.comes_after = 5;
   in_threads(4, [this](int t) {
     t_lane = 0;
     for (int i = 0; i < 200; ++i) {

@@ -223,8 +223,9 @@ TEST_F(SwappablePool, PastTheQuotaItWaitsForWhatIsCached) {
   const CUdeviceptr at = allocate(12 * kMiB);
   free(at);
   CUdeviceptr other = 0;
+  pooled_.comes_after = 3;
   EXPECT_EQ(try_allocate(16 * kMiB, other), CUDA_SUCCESS);
-  EXPECT_EQ(pooled_.waits, 1);
+  EXPECT_EQ(pooled_.queries, 4);
   EXPECT_EQ(used(), 16 * kMiB);
   EXPECT_EQ(try_allocate(6 * kMiB, other), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(lane().refusals.load(), 1u);
@@ -234,8 +235,9 @@ TEST_F(SwappablePool, PastTheQuotaItWaitsForWhatIsCached) {
 TEST_F(SwappablePool, WhereTheDeviceHasNoRoomItWaitsForWhatIsCached) {
   free(allocate(12 * kMiB));
   faults().fail(1);  // the reservation goes, the memory doesn't
+  pooled_.comes_after = 3;
   const CUdeviceptr at = allocate(16 * kMiB);
-  EXPECT_EQ(pooled_.waits, 1);
+  EXPECT_EQ(pooled_.queries, 4);
   EXPECT_EQ(swap_.total, 16 * kMiB);
   faults().fail(1);
   CUdeviceptr other = 0;
@@ -247,6 +249,7 @@ TEST_F(SwappablePool, WhereTheDeviceHasNoRoomItWaitsForWhatIsCached) {
 
 TEST_F(SwappablePool, ASmallOneWaitsForWhatIsCachedToo) {
   free(allocate(12 * kMiB));
+  pooled_.comes_after = 3;
   int calls = 0;
   const auto second = [&](CUdeviceptr*, size_t, CUstream) {
     return ++calls == 1 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -256,6 +259,17 @@ TEST_F(SwappablePool, ASmallOneWaitsForWhatIsCachedToo) {
             CUDA_SUCCESS);
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(swap_.total, 0u);
+}
+
+// The context has failed: what is cached never comes.
+TEST_F(SwappablePool, WhatTheDriverDoesNotSayOfAnEventIsNotWaitedFor) {
+  set_quota(20 * kMiB);
+  free(allocate(12 * kMiB));
+  pooled_.query_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  CUdeviceptr at = 0;
+  EXPECT_EQ(try_allocate(16 * kMiB, at), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(swap_.total, 12 * kMiB);
+  empty();
 }
 
 TEST_F(SwappablePool, EachCallFailingInTurnLeavesNothing) {

@@ -39,21 +39,13 @@ CUresult event_record(CUevent event, CUstream) {
 }
 
 CUresult event_query(CUevent event) {
+  if (g_pooled->during_query) g_pooled->during_query();
   const std::lock_guard hold(g_world->lock);
   EXPECT_EQ(process().captures.load(), 0u);
   EXPECT_TRUE(g_pooled->events.contains(event));
-  ++g_pooled->queries;
+  const bool enough = g_pooled->queries++ == g_pooled->comes_after;
+  for (auto& [each, come] : g_pooled->events) come = come || enough;
   return g_pooled->events[event] ? CUDA_SUCCESS : g_pooled->query_result;
-}
-
-CUresult event_synchronise(CUevent event) {
-  if (g_pooled->during_wait) g_pooled->during_wait();
-  const std::lock_guard hold(g_world->lock);
-  EXPECT_EQ(process().captures.load(), 0u);
-  EXPECT_TRUE(g_pooled->events.contains(event));
-  ++g_pooled->waits;
-  g_pooled->events[event] = true;
-  return CUDA_SUCCESS;
 }
 
 CUresult event_destroy(CUevent event) {
@@ -74,7 +66,6 @@ PooledTest::PooledTest() {
   g_driver.cuEventCreate = event_create;
   g_driver.cuEventRecord = g_driver.cuEventRecord_ptsz = event_record;
   g_driver.cuEventQuery = event_query;
-  g_driver.cuEventSynchronize = event_synchronise;
   g_driver.cuEventDestroy_v2 = event_destroy;
 }
 
@@ -158,6 +149,7 @@ void PooledTest::synchronise() {
 }
 
 void PooledTest::all_have_come() {
+  const std::lock_guard hold(world_.lock);
   for (auto& [event, come] : pooled_.events) come = true;
 }
 

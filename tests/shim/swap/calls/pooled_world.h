@@ -1,7 +1,7 @@
 // The world of memory that can be moved, with streams, events and pools.
 //
-// Concept. An event has come when a test says so, or when it is waited for. Whoever asks or waits
-// while something is captured fails the test.
+// Concept. An event has come when a test says so, or when it was asked for often enough. Whoever
+// asks while something is captured fails the test.
 //
 // Threading: locked by the world's lock, except what a test sets before it begins.
 #pragma once
@@ -17,9 +17,9 @@ struct PooledWorld {
   std::map<CUstream, CUcontext> contexts;  // of streams; the others are of the current one
   CUresult record_result = CUDA_SUCCESS;
   CUresult query_result = CUDA_ERROR_NOT_READY;  // of an event that hasn't come
-  int queries = 0;
-  int waits = 0;
-  std::function<void()> during_wait;
+  int comes_after = -1;  // so many questions: then all have come; negative: never
+  std::atomic<int> queries{0};
+  std::function<void()> during_query;
 };
 
 extern PooledWorld* g_pooled;

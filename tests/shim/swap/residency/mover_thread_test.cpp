@@ -2,9 +2,12 @@
 // own: the thread never ends. The child builds the mover's world itself, because a forked child
 // begins with nothing of what its parent kept.
 #include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "shim/swap/memory/range_table.h"
@@ -20,6 +23,10 @@ namespace switchyard::shim {
 namespace {
 
 using namespace testing;
+
+// So many threads the system still gives.
+constexpr int kEnough = 1 << 30;
+std::atomic<int> g_threads_left{kEnough};
 
 // Runs `act` in a child and expects that it says true there.
 template <typename Act>
@@ -84,6 +91,49 @@ class ThereIsOneAndItMovesWhatItIsPokedForCase : public InAChild {
 
 TEST(MoverThread, ThereIsOneAndItMovesWhatItIsPokedFor) {
   run_in_a_child<ThereIsOneAndItMovesWhatItIsPokedForCase>();
+}
+
+// The system may have had no thread left for a moment.
+class OneThatCouldNotBeMadeIsMadeLaterCase : public InAChild {
+ public:
+  bool run() override {
+    const int before = threads();
+    g_threads_left = 0;
+    swap::mover::start(0);
+    swap::mover::start_again();
+    EXPECT_EQ(threads(), before);
+    g_threads_left = 1;
+    swap::mover::start_again();
+    EXPECT_EQ(threads(), before + 1);
+    swap::mover::start_again();
+    EXPECT_EQ(g_threads_left, 0) << "one is enough";
+    g_threads_left = kEnough;
+    limit(0);
+    swap::mover::poke();
+    return eventually([&] { return is_away(); });
+  }
+};
+
+TEST(MoverThread, OneThatCouldNotBeMadeIsMadeLater) {
+  run_in_a_child<OneThatCouldNotBeMadeIsMadeLaterCase>();
+}
+
+class OneThatCouldNotBeMadeIsMadeWithTheNextAllocationCase : public InAChild {
+ public:
+  bool run() override {
+    const int before = threads();
+    g_threads_left = 0;
+    swap::mover::start(0);
+    g_threads_left = kEnough;
+    swap::mover::start(0);
+    swap::mover::start_again();
+    EXPECT_EQ(threads(), before + 1);
+    return true;
+  }
+};
+
+TEST(MoverThread, OneThatCouldNotBeMadeIsMadeWithTheNextAllocation) {
+  run_in_a_child<OneThatCouldNotBeMadeIsMadeWithTheNextAllocationCase>();
 }
 
 // The threads of both GPUs and of the application run side by side.
@@ -177,6 +227,31 @@ TEST(MoverThread, NoContextIsUsedDuringAStandstill) {
   run_in_a_child<NoContextIsUsedDuringAStandstillCase>();
 }
 
+// The work that the mover waits for waits for the thread that makes the context.
+class AContextIsMadeWhileWorkIsDrainedCase : public InAChild {
+ public:
+  bool run() override {
+    static std::atomic<bool> waits, word;
+    waits = word = false;
+    g_driver.cuCtxSynchronize = [] {
+      waits = true;
+      while (!word) std::this_thread::yield();
+      return CUDA_SUCCESS;
+    };
+    swap::mover::start(0);
+    limit(0);
+    swap::mover::poke();
+    EXPECT_TRUE(eventually([] { return waits.load(); }));
+    swap::mover::context_made(0);
+    word = true;
+    return eventually([&] { return is_away(); });
+  }
+};
+
+TEST(MoverThread, AContextIsMadeWhileWorkIsDrained) {
+  run_in_a_child<AContextIsMadeWhileWorkIsDrainedCase>();
+}
+
 class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
  public:
   bool run() override {
@@ -217,3 +292,20 @@ TEST(MoverThread, AForkedChildHasNothingToMoveAndItsOwnMover) {
 
 }  // namespace
 }  // namespace switchyard::shim
+
+// The linker leads calls of this program here (--wrap).
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are the linker's.
+int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                          void* argument);
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                          void* argument);
+// NOLINTEND(bugprone-reserved-identifier)
+}
+
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                          void* argument) {
+  if (switchyard::shim::g_threads_left <= 0) return EAGAIN;
+  --switchyard::shim::g_threads_left;
+  return __real_pthread_create(thread, attributes, run, argument);
+}
