@@ -30,6 +30,8 @@ struct Mapped {
   int lane = -1;
   std::uint64_t owner = 0;
   CUcontext context = nullptr;
+  std::uint64_t id = 0;  // range_table.h
+  swap::SyncMemops sync = swap::SyncMemops::kUnset;
 
   std::uint64_t key() const { return address; }
 };
@@ -126,7 +128,8 @@ void unmap(const Mapped& mapped, CUdeviceptr end) {
 
 // pre: `lock` is held.
 void end(const Mapped* mapped) {
-  const Mapped gone = g_state.mapped.take(static_cast<std::size_t>(mapped - &g_state.mapped.at(0)));
+  Mapped gone = g_state.mapped.take(static_cast<std::size_t>(mapped - &g_state.mapped.at(0)));
+  swap::set_sync(gone.sync, swap::SyncMemops::kUnset);
   g_state.count.fetch_sub(1, std::memory_order_relaxed);
   memory::stays(gone.lane, Stays::kIpcImported, -static_cast<std::int64_t>(gone.handle.bytes));
   unmap(gone, gone.address + gone.handle.bytes);
@@ -180,6 +183,7 @@ CUresult open_ours(CUdeviceptr& address, const Handle& handle) {
   fresh.lane = lane != nullptr ? lane_index(lane) : -1;
   fresh.owner = memory::current_owner();
   fresh.opens = 1;
+  fresh.id = swap::new_id();
   const Locked one_at_a_time(g_state.opening);
   if (open_again(address, handle, result)) return result;
   result = map(fresh);
@@ -236,7 +240,17 @@ bool opened(CUdeviceptr address, Bounds& bounds) {
   const Locked locked(g_state.lock);
   const Mapped* mapped = find(address);
   if (mapped == nullptr) return false;
-  bounds = {mapped->address, mapped->handle.asked, mapped->context};
+  bounds = {mapped->address, mapped->handle.asked, mapped->handle.bytes,
+            mapped->context, mapped->id,           mapped->sync};
+  return true;
+}
+
+bool set_sync_memops(CUdeviceptr address, bool on) {
+  if (g_state.count.load(std::memory_order_relaxed) == 0) return false;
+  const Locked locked(g_state.lock);
+  Mapped* mapped = find(address);
+  if (mapped == nullptr) return false;
+  swap::set_sync(mapped->sync, on ? swap::SyncMemops::kOn : swap::SyncMemops::kOff);
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "shim/driver.h"
+#include "shim/swap/calls/allocate.h"
 
 namespace switchyard::shim::ipc {
 
@@ -26,14 +27,11 @@ bool open(CUdeviceptr* address, const CUipcMemHandle& given, unsigned flags, CUr
 // As cuIpcCloseMemHandle. pre: nothing of ours is held.
 bool close(CUdeviceptr address, CUresult& result);
 
-// What of an allocation the driver doesn't know: it sees chunks.
-struct Bounds {
-  CUdeviceptr base = 0;
-  std::size_t bytes = 0;
-  CUcontext context = nullptr;
-};
+using swap::Bounds;
 // False: nothing that is open lies there.
 bool opened(CUdeviceptr address, Bounds& bounds);
+// The same; sets SYNC_MEMOPS of it.
+bool set_sync_memops(CUdeviceptr address, bool on);
 
 // The owner (memory/owner.h) has ended, and its work with it.
 void close_owned(int lane, std::uint64_t owner);

@@ -21,10 +21,12 @@
 #include "shim/gate/gate.h"
 #include "shim/gate/spans.h"
 #include "shim/memory/owner.h"
+#include "shim/memory/relaxed.h"
 #include "shim/nccl/graphs.h"
 #include "shim/rules/arguments.h"
 #include "shim/rules/copied.h"
 #include "shim/rules/graph_memory.h"
+#include "shim/swap/calls/allocate.h"
 
 namespace switchyard::shim::rules {
 
@@ -182,6 +184,13 @@ CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream 
   return run_graph(original, graph, stream, true);
 }
 
+// What SYNC_MEMOPS means of memory that the driver does not know it of (rules/questions.h): a copy
+// inside the device or a set need not wait by itself, though its call has no stream.
+inline CUresult finish(bool per_thread) {
+  const memory::Relaxed relaxed;
+  return driver().cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
+}
+
 // Copies and sets keep a class active. Those with a stream (always the last argument) are work for
 // it; in the others the CPU waits.
 // `to`: where they go, if that may be memory of the host.
@@ -203,7 +212,8 @@ CUresult count_copy(bool per_thread, const void* to, Original original, Args... 
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
     const swap::WorkGuard entry(swap::on());
-    return call();
+    const CUresult result = call();
+    return result == CUDA_SUCCESS && swap::any_syncs() ? finish(per_thread) : result;
   }
 }
 

@@ -4,9 +4,13 @@
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
 // context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
 // while the memory is there, and what an application may compare with its own books is put right:
-// the bounds of its allocation, its context or its pool, and whom it can be given to. What the
-// application mapped itself (handles.h) has the bounds of its mapping, and the handle types that it
+// the bounds of its allocation, its context or its pool, whom it can be given to, and the numbers
+// that tell it from all others, which last while chunks come and go. What the application mapped
+// itself (handles.h) has the bounds of its mapping, such numbers, and the handle types that it
 // asked for. All other answers are the driver's.
+//
+// SYNC_MEMOPS of a mapping can't be set. For swappable memory the library does what it means: once
+// it is set of any, each copy or set whose call has no stream is waited for (rules/launch.h).
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
 // none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
@@ -21,6 +25,7 @@
 #include "shim/ipc/exported.h"
 #include "shim/ipc/opened.h"
 #include "shim/log.h"
+#include "shim/rules/launch.h"
 #include "shim/rules/vmm.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/calls/handles.h"
@@ -35,32 +40,50 @@ inline bool may_be_away(CUdeviceptr address) {
 }
 
 // What an application knows of an allocation, its own or one that it opened.
-inline bool bounds_of(CUdeviceptr address, ipc::Bounds& bounds) {
-  if (ipc::opened(address, bounds)) return true;
-  if (!on()) return false;
-  bounds.context = context_of(address);
-  return bounds.context != nullptr && address_range(&bounds.base, &bounds.bytes, address);
+inline bool bounds_of(CUdeviceptr address, Bounds& bounds) {
+  return ipc::opened(address, bounds) || (on() && bounds_at(address, bounds));
+}
+
+// Headers before 12.1 lack CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID.
+inline constexpr unsigned kMemoryBlockId = 20;
+
+// Puts right what the driver said of what the application mapped itself. False: it is none.
+inline bool correct_mapped(CUpointer_attribute attribute, void* answer, CUdeviceptr address) {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  handles::Ids ids;
+  if (!on() || !handles::mapping_of(address, &base, &bytes) || !handles::ids_at(address, ids)) {
+    return false;
+  }
+  switch (static_cast<unsigned>(attribute)) {
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      *static_cast<CUdeviceptr*>(answer) = base;
+      break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      *static_cast<std::size_t*>(answer) = bytes;
+      break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      handles::types_at(address, *static_cast<unsigned*>(answer));
+      break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<std::uint64_t*>(answer) = ids.mapping;
+      break;
+    case kMemoryBlockId:
+      *static_cast<std::uint64_t*>(answer) = ids.memory;
+      break;
+    default:
+      break;
+  }
+  return true;
 }
 
 // Puts right what the driver said of `address`.
 inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr address) {
-  CUdeviceptr base = 0;
-  std::size_t bytes = 0;
-  if (on() && handles::mapping_of(address, &base, &bytes)) {
-    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) {
-      *static_cast<CUdeviceptr*>(answer) = base;
-    }
-    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<std::size_t*>(answer) = bytes;
-    if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
-      handles::types_at(address, *static_cast<unsigned*>(answer));
-    }
-    return;
-  }
-  ipc::Bounds known;
-  if (!bounds_of(address, known)) return;
+  Bounds known;
+  if (correct_mapped(attribute, answer, address) || !bounds_of(address, known)) return;
   CUmemoryPool pool = nullptr;
   const bool pooled = pooled::pool_of(address, pool);  // so it is of no context, to the driver, too
-  switch (attribute) {
+  switch (static_cast<unsigned>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       *static_cast<CUmemoryPool*>(answer) = pool;
       break;
@@ -68,7 +91,19 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
       if (!pooled) *static_cast<CUcontext*>(answer) = known.context;
       break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       *static_cast<CUdeviceptr*>(answer) = known.base;
+      break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      *static_cast<std::size_t*>(answer) = known.backed;
+      break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case kMemoryBlockId:
+      *static_cast<std::uint64_t*>(answer) = known.id;
+      break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      if (known.sync == SyncMemops::kUnset) break;
+      *static_cast<unsigned*>(answer) = known.sync == SyncMemops::kOn ? 1 : 0;
       break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       *static_cast<std::size_t*>(answer) = known.bytes;
@@ -92,7 +127,7 @@ namespace switchyard::shim::rules {
 // Both widths. What we know we know without the driver, and without the memory.
 template <typename Original, typename Pointer, typename Size>
 CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
-  ipc::Bounds known;
+  swap::Bounds known;
   if (!swap::bounds_of(address, known) &&
       !(swap::on() && swap::handles::mapping_of(address, &known.base, &known.bytes))) {
     return original(base, bytes, address);
@@ -105,7 +140,7 @@ CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer ad
 template <typename Original>
 CUresult retain_handle(Original original, CUmemGenericAllocationHandle* handle, void* address) {
   const auto at = reinterpret_cast<CUdeviceptr>(address);
-  if (ipc::Bounds known; swap::bounds_of(at, known)) return CUDA_ERROR_INVALID_VALUE;
+  if (swap::Bounds known; swap::bounds_of(at, known)) return CUDA_ERROR_INVALID_VALUE;
   const auto retain = [&](CUmemGenericAllocationHandle* out, void* of) {
     const bool ours = swap::on() && out != nullptr && swap::handles::retain(at, *out);
     return ours ? CUDA_SUCCESS : original(out, of);
@@ -150,6 +185,28 @@ CUresult pointer_attributes(Original original, unsigned count, CUpointer_attribu
   for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
     if (answers[i] != nullptr) swap::correct(attributes[i], answers[i], address);
   }
+  return result;
+}
+
+// The only attribute that can be set. A null value is the driver's to refuse.
+template <typename Original>
+CUresult pointer_set_attribute(Original original, const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+  if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr) {
+    const bool on = *static_cast<const unsigned*>(value) != 0;
+    if (ipc::set_sync_memops(address, on)) return CUDA_SUCCESS;
+    if (swap::on() && swap::set_sync_memops(address, on)) return CUDA_SUCCESS;
+  }
+  return touch(original, value, attribute, address);
+}
+
+// As the driver says of memory that it made itself: none of this kind.
+template <typename Original>
+CUresult memory_access(Original original, unsigned long long* flags, const CUmemLocation* location,
+                       CUdeviceptr address) {
+  const CUresult result = touch(original, flags, location, address);
+  swap::Bounds known;
+  if (result == CUDA_SUCCESS && swap::bounds_of(address, known)) *flags = 0;
   return result;
 }
 

@@ -192,12 +192,19 @@ bool is_away(CUdeviceptr address) {
   return range != nullptr && resident_bytes(*range) == 0;
 }
 
-bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
+bool bounds_at(CUdeviceptr address, Bounds& bounds) {
   const RangesLock held;
   const Range* range = live(address);
   if (range == nullptr) return false;
-  if (base != nullptr) *base = range->address;
-  if (bytes != nullptr) *bytes = range->asked;
+  bounds = {range->address, range->asked, range->bytes, range->context, range->id, range->sync};
+  return true;
+}
+
+bool set_sync_memops(CUdeviceptr address, bool on) {
+  const RangesLock held;
+  Range* range = live(address);
+  if (range == nullptr) return false;
+  set_sync(range->sync, on ? SyncMemops::kOn : SyncMemops::kOff);
   return true;
 }
 

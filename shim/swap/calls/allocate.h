@@ -53,9 +53,19 @@ CUresult free_any(Original original, Pointer address, Free how) {
   return on() && free(address, result, how) ? result : original(address);
 }
 
-// As cuMemGetAddressRange: the application's allocation; either pointer may be null. False as
-// above.
-bool address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address);
+// What an application knows of its allocation, where the driver sees chunks.
+struct Bounds {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;   // that it asked for
+  std::size_t backed = 0;  // and what stands behind them
+  CUcontext context = nullptr;
+  std::uint64_t id = 0;
+  SyncMemops sync = SyncMemops::kUnset;
+};
+// Of the allocation that `address` lies in. False as above.
+bool bounds_at(CUdeviceptr address, Bounds& bounds);
+// Sets SYNC_MEMOPS of it. False as above.
+bool set_sync_memops(CUdeviceptr address, bool on);
 // The context that an address of ours was allocated in; null: none of ours.
 CUcontext context_of(CUdeviceptr address);
 

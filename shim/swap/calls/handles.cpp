@@ -96,16 +96,22 @@ void note_access(Mapping& place, const CUmemAccessDesc& access) {
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && counted) place.others &= ~bit;
 }
 
-// One more reference of what is mapped next in [address, end); `address` goes behind it. False:
-// nothing is.
+// One more reference of what is mapped next in [address, end); `address` goes behind it. It is to
+// be as it was asked for, RDMA included. False: nothing is.
 bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
   const RangesLock held;
   const Span span = vmm_allocations::span_of(address, end - address);
   if (span.empty()) return false;
   const Mapping& place = vmm_allocations::mapping_at(span.first);
-  ++place.allocation->references;
-  number = place.allocation->number;
-  address = place.address + place.allocation->bytes;
+  VmmAllocation& allocation = *place.allocation;
+  ++allocation.references;
+  // What stays already others may know: it is what it is.
+  const bool cleared = allocation.rdma == Rdma::kCleared && allocation.stays == Stays::kLeaves;
+  if (cleared && allocation.asked.allocFlags.gpuDirectRDMACapable != 0) {
+    allocation.rdma = Rdma::kWanted;
+  }
+  number = allocation.number;
+  address = place.address + allocation.bytes;
   return true;
 }
 
@@ -246,6 +252,13 @@ bool types_at(CUdeviceptr address, unsigned& types) {
   const RangesLock held;
   const Mapping* place = vmm_allocations::mapping_of(address);
   if (place != nullptr) types = static_cast<unsigned>(place->allocation->got.requestedHandleTypes);
+  return place != nullptr;
+}
+
+bool ids_at(CUdeviceptr address, Ids& ids) {
+  const RangesLock held;
+  const Mapping* place = vmm_allocations::mapping_of(address);
+  if (place != nullptr) ids = {place->id, place->allocation->number};
   return place != nullptr;
 }
 

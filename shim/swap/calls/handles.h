@@ -51,6 +51,12 @@ bool retain(CUdeviceptr address, Handle& handle);
 bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes);
 // By what types it can be exported: the driver knows only what stands behind it now.
 bool types_at(CUdeviceptr address, unsigned& types);
+// What tells the mapping, and the memory behind it, from all others: the driver sees chunks.
+struct Ids {
+  std::uint64_t mapping = 0;
+  std::uint64_t memory = 0;
+};
+bool ids_at(CUdeviceptr address, Ids& ids);
 bool any_in(CUdeviceptr address, std::uint64_t size);
 
 CUresult properties_of(Handle handle, CUmemAllocationProp* properties);

@@ -49,6 +49,8 @@ bool reuse(CUdeviceptr* address, std::uint64_t asked, const Range& wanted, const
     cache::take_out(*range, Use::kLive);
     range->asked = asked;
     range->context = wanted.context;
+    range->id = new_id();
+    set_sync(range->sync, SyncMemops::kUnset);
     *address = range->address;
     cache::raise_high(range->pool);
     return true;

@@ -55,6 +55,7 @@ CUresult bring_all(Range& range) {
 CUresult make(Range& range) {
   // Before it comes: the monitor shall never see less than there is.
   mover::allocated(range.lane, range.bytes);
+  range.id = new_id();
   CUresult result = make_chunks(range);
   if (result == CUDA_SUCCESS) {
     result = driver().cuMemAddressReserve(&range.address, range.bytes, 0, 0, 0);

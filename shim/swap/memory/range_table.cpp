@@ -22,7 +22,9 @@ struct State {
   std::uint64_t taken_out = 0;
   // Whoever waits for all of it comes before further movers.
   pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-  Later* later = nullptr;  // of the RangesLock that lives
+  Later* later = nullptr;               // of the RangesLock that lives
+  std::atomic<std::uint32_t> syncs{0};  // allocations whose SYNC_MEMOPS is on
+  std::atomic<std::uint64_t> last_id{kIdTag << 48};
 };
 constinit State g_state;
 
@@ -59,6 +61,16 @@ void act_later(Later* later) {
   g_state.later = later;
 }
 
+std::uint64_t new_id() { return g_state.last_id.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+void set_sync(SyncMemops& of, SyncMemops to) {
+  if (of == SyncMemops::kOn) g_state.syncs.fetch_sub(1, std::memory_order_relaxed);
+  if (to == SyncMemops::kOn) g_state.syncs.fetch_add(1, std::memory_order_relaxed);
+  of = to;
+}
+
+bool any_syncs() { return g_state.syncs.load(std::memory_order_relaxed) != 0; }
+
 std::size_t count() { return g_state.ranges.count(); }
 Range& at(std::size_t index) { return g_state.ranges.at(index); }
 
@@ -76,6 +88,7 @@ std::uint64_t taken_out() { return g_state.taken_out; }
 Range take(std::size_t index) {
   ++g_state.taken_out;
   Range range = g_state.ranges.take(index);
+  set_sync(range.sync, SyncMemops::kUnset);
   CUdeviceptr address = range.address;
   for (unsigned c = 0; c < range.count; ++c) {
     Chunk& chunk = range.chunks[c];

@@ -65,6 +65,18 @@ struct FreePoint {
   std::uint64_t stream = 0;     // its number
 };
 
+// What the application has set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS to: the driver takes it of its own
+// allocations alone.
+enum class SyncMemops : std::uint8_t { kUnset, kOff, kOn };
+void set_sync(SyncMemops& of, SyncMemops to);
+// Whether it is on for any: one load.
+bool any_syncs();
+
+// A number that no other allocation or mapping of ours has or had. The driver's own are addresses
+// or small: they look otherwise.
+inline constexpr std::uint64_t kIdTag = 0x5359;
+std::uint64_t new_id();
+
 // No context's end frees it: what belongs to a pool, while it lives.
 inline constexpr std::uint64_t kNobody = UINT64_MAX;
 
@@ -82,6 +94,8 @@ struct Range {
   std::uint64_t pool = 0;               // which it belongs to; 0: none
   FreePoint freed = {};                 // of pooled memory
   std::uint64_t charged = 0;            // of what was freed and is kept aside: until it ends
+  std::uint64_t id = 0;                 // of what the application was given (new_id())
+  SyncMemops sync = SyncMemops::kUnset;
   // Other processes know it (ipc/exported.h): it never moves again, and the mover doesn't count it.
   bool stays = false;
   wire::Key share = {};       // by which they do, and

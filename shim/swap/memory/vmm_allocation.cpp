@@ -21,7 +21,6 @@ struct Numbered {
 struct State {
   FlatMap<Numbered> allocations;
   FlatMap<Mapping> places;
-  Handle last = kTag << 48;  // never given twice: a stale number is known for one
 };
 constinit State g_state;
 
@@ -115,17 +114,21 @@ CUresult fill(VmmAllocation& allocation) {
   CUresult result = CUDA_SUCCESS;
   const bool as_asked = allocation.chunks[0].handle == 0;
   const CUmemAllocationProp kind = kind_of(allocation);
+  CUmemAllocationProp first = allocation.asked;
+  if (allocation.rdma != Rdma::kAsAsked) first.allocFlags.gpuDirectRDMACapable = 0;
   for (unsigned i = 0; i < allocation.count && result == CUDA_SUCCESS; ++i) {
     Chunk& chunk = allocation.chunks[i];
     if (chunk.handle != 0) continue;
-    result =
-        driver().cuMemCreate(&chunk.handle, chunk.bytes, i == 0 ? &allocation.asked : &kind, 0);
+    result = driver().cuMemCreate(&chunk.handle, chunk.bytes, i == 0 ? &first : &kind, 0);
     if (result != CUDA_SUCCESS) chunk.handle = 0;
   }
-  const auto ask = driver().cuMemGetAllocationPropertiesFromHandle;
-  if (result == CUDA_SUCCESS && as_asked && ask != nullptr)
-    ask(&allocation.got, allocation.chunks[0].handle);
+  if (result == CUDA_SUCCESS && as_asked) learn_kind(allocation);
   return result;
+}
+
+void learn_kind(VmmAllocation& allocation) {
+  const auto ask = driver().cuMemGetAllocationPropertiesFromHandle;
+  if (ask != nullptr) ask(&allocation.got, allocation.chunks[0].handle);
 }
 
 CUresult destroy(VmmAllocation* allocation) {
@@ -154,6 +157,7 @@ CUmemAllocationProp kind_of(const VmmAllocation& allocation) {
   const auto asked = allocation.count == 1 ? kind.requestedHandleTypes : CU_MEM_HANDLE_TYPE_NONE;
   kind.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
       asked | plain_memory(kind.location.id).requestedHandleTypes);
+  kind.allocFlags.gpuDirectRDMACapable = 0;
   return kind;
 }
 
@@ -184,7 +188,7 @@ CUresult unmap_chunks(const VmmAllocation& allocation, CUdeviceptr address, unsi
 }
 
 bool add(VmmAllocation& allocation) {
-  allocation.number = ++g_state.last;
+  allocation.number = new_id();  // never given twice: a stale number is known for one
   if (!g_state.allocations.add({&allocation})) return false;
   settle(allocation);
   return true;
@@ -218,7 +222,9 @@ Span span_of(CUdeviceptr address, std::uint64_t size) {
 Mapping& mapping_at(std::size_t index) { return g_state.places.at(index); }
 
 bool add_mapping(VmmAllocation& allocation, CUdeviceptr address) {
-  if (!g_state.places.add({.address = address, .allocation = &allocation})) return false;
+  if (!g_state.places.add({.address = address, .allocation = &allocation, .id = new_id()})) {
+    return false;
+  }
   ++allocation.places;
   allocation.sum += address;
   settle(allocation);

@@ -17,6 +17,10 @@
 //
 // Whether memory of a kind can be had the driver says at its making, so the first chunk is made as
 // it was asked for. The others, and all that come back, can at most be handed over (handover.h).
+// What moves is never made for RDMA: nvidia-peermem, GDRCopy and GPUDirect Storage register memory
+// without a CUDA call, so nothing would tell that it must stay. A registration that fails is better
+// than a card that writes into memory which has left. What is lent by address, as a dma-buf, stays
+// from then on, so it is made as it was asked for.
 //
 // It lives as long as the driver's own would: until the last of its references and places.
 //
@@ -34,6 +38,9 @@ namespace switchyard::shim::swap {
 
 using Handle = CUmemGenericAllocationHandle;
 
+// Whether what stands behind an allocation that was asked for RDMA can be registered.
+enum class Rdma : std::uint8_t { kCleared, kWanted, kAsAsked };
+
 struct VmmAllocation {
   Handle number = 0;  // what the application knows it by
   std::uint64_t bytes = 0;
@@ -46,6 +53,7 @@ struct VmmAllocation {
   Stays stays = Stays::kLeaves;  // others know of it, so it never moves again
   Stays told = Stays::kLeaves;   // why it can't leave as things are, as memory/stays.h counts it
   bool reached = false;          // somebody had access once: it has contents
+  Rdma rdma = Rdma::kCleared;    // as asked: then it stays
   CUdeviceptr range = 0;         // where it is a range; 0: it can't leave
   Chunk* chunks = nullptr;
   unsigned count = 0;
@@ -58,6 +66,7 @@ struct Mapping {
   VmmAllocation* allocation = nullptr;
   bool own_access = false;    // its own device may read and write
   std::uint64_t others = 0;   // who else has access: devices by number, the last bit for all else
+  std::uint64_t id = 0;       // new_id()
   std::uint64_t readers = 0;  // who may read only, in the same way, its own device included
 
   std::uint64_t key() const { return address; }
@@ -66,8 +75,7 @@ struct Mapping {
 namespace vmm_allocations {
 
 // No driver's handle: neither an address nor a small number looks like that.
-inline constexpr Handle kTag = 0x5359;
-inline bool is_number(Handle handle) { return handle >> 48 == kTag; }
+inline bool is_number(Handle handle) { return handle >> 48 == kIdTag; }
 
 // An allocation without memory, in no table; null: no memory for it.
 VmmAllocation* make(std::uint64_t bytes, const CUmemAllocationProp& properties);
@@ -78,6 +86,8 @@ CUresult destroy(VmmAllocation* allocation);
 bool is_there(const VmmAllocation& allocation);
 // What its chunks are made with when they come back.
 CUmemAllocationProp kind_of(const VmmAllocation& allocation);
+// The driver is asked what its memory has become.
+void learn_kind(VmmAllocation& allocation);
 
 // At one address: its chunks, or nothing where one fails.
 CUresult map_chunks(const VmmAllocation& allocation, CUdeviceptr address);

@@ -70,12 +70,14 @@ CUresult make_empty(VmmAllocation& allocation) {
   CUresult result = unmap_everywhere(allocation);
   release_all(allocation);
   aside.exchange(allocation);
+  allocation.rdma = Rdma::kAsAsked;
   if (result == CUDA_SUCCESS) result = vmm_allocations::fill(allocation);
   if (result == CUDA_SUCCESS) result = map_everywhere(allocation);
   if (result != CUDA_SUCCESS) {
     unmap_everywhere(allocation);
     release_all(allocation);
     aside.exchange(allocation);
+    allocation.rdma = Rdma::kCleared;
     // What it lacks it gets when it is mapped.
     if (vmm_allocations::fill(allocation) == CUDA_SUCCESS) map_everywhere(allocation);
   }
@@ -245,7 +247,8 @@ CUresult make_reached(VmmAllocation& allocation, Resident resident) {
 }  // namespace
 
 bool is_whole(const VmmAllocation& allocation) {
-  return allocation.count == 1 && allocation.chunks[0].descriptor == 0;
+  return allocation.count == 1 && allocation.chunks[0].descriptor == 0 &&
+         allocation.rdma != Rdma::kWanted;
 }
 
 CUresult make(VmmAllocation& allocation, Resident resident) {
@@ -253,7 +256,13 @@ CUresult make(VmmAllocation& allocation, Resident resident) {
   if (!vmm_allocations::is_there(allocation)) return CUDA_ERROR_INVALID_CONTEXT;
   const CUresult result =
       allocation.reached ? make_reached(allocation, resident) : make_empty(allocation);
-  if (result == CUDA_SUCCESS) allocation.stays = Stays::kIpcExported;
+  if (result != CUDA_SUCCESS) {
+    allocation.rdma = Rdma::kCleared;
+    return result;
+  }
+  allocation.stays = Stays::kIpcExported;
+  allocation.rdma = Rdma::kAsAsked;
+  vmm_allocations::learn_kind(allocation);
   return result;
 }
 

@@ -60,8 +60,8 @@ TEST_F(LegacyIpc, NobodyWaitsWhileTheMonitorIsToldOfAFree) {
   ipc_.during_frame = [&](wire::Kind kind) {
     told += kind == wire::kEndShare ? 1 : 0;
     found = std::async(std::launch::async, [&] {
-      return swap::address_range(nullptr, nullptr, at) ||
-             !swap::address_range(nullptr, nullptr, other);
+      swap::Bounds ignored;
+      return swap::bounds_at(at, ignored) || !swap::bounds_at(other, ignored);
     });
     EXPECT_EQ(found.wait_for(std::chrono::seconds(10)), std::future_status::ready)
         << "the ranges are held while the monitor is asked";
@@ -334,6 +334,15 @@ TEST_F(LegacyIpc, WhatIsOpenedLooksLikeOneAllocation) {
   };
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, opened + 33 * kMiB), opened);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, opened), kAsked);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, opened + 33 * kMiB), opened);
+  const std::uint64_t number = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, opened);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, opened + 33 * kMiB), number);
+  EXPECT_NE(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, at), number);
+  const unsigned yes = 1;
+  const auto refuse = [](auto...) { return CUDA_ERROR_NOT_SUPPORTED; };
+  EXPECT_EQ(rules::pointer_set_attribute(refuse, &yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, opened),
+            CUDA_SUCCESS);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, opened + 33 * kMiB), 1u);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_CONTEXT, opened), 0x1000u);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, opened), 0u) << "not its own";
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 1u);

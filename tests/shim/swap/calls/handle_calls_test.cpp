@@ -147,6 +147,16 @@ TEST_F(HandleCalls, BoundsAreThoseOfTheMappingAndTheContextIsNone) {
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR), at);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_MAPPING_SIZE), 80 * kMiB);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR), 7u) << "the driver's answer";
+  const std::uint64_t number = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID);
+  const std::uint64_t memory = ask(static_cast<CUpointer_attribute>(swap::kMemoryBlockId));
+  EXPECT_EQ(memory, last(1)) << "its chunks have their own";
+  const CUdeviceptr other = make(4 * kMiB);
+  EXPECT_EQ(rules::pointer_attribute(driver, &value, CU_POINTER_ATTRIBUTE_BUFFER_ID, other),
+            CUDA_SUCCESS);
+  EXPECT_NE(value, number);
+  take_away(at);
+  bring_back(at);
+  EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID), number);
   EXPECT_EQ(ask(CU_POINTER_ATTRIBUTE_CONTEXT), 7u);
 }
 

@@ -86,14 +86,19 @@ TEST_F(SwappablePool, OtherProcessesGoTheDriversWay) {
 
 TEST_F(SwappablePool, TheSameStreamHasItAgainAtOnce) {
   const CUdeviceptr at = allocate(8 * kMiB);
+  swap::Bounds first;
+  EXPECT_TRUE(swap::bounds_at(at, first));
+  EXPECT_TRUE(swap::set_sync_memops(at, true));
   free(at);
   EXPECT_EQ(allocate(7 * kMiB), at) << "the same when rounded";
   EXPECT_EQ(pooled_.queries, 0);
   EXPECT_TRUE(pooled_.events.empty());
   EXPECT_EQ(used(), 8 * kMiB);
-  size_t bytes = 0;
-  EXPECT_TRUE(swap::address_range(nullptr, &bytes, at));
-  EXPECT_EQ(bytes, 7 * kMiB);
+  swap::Bounds bounds;
+  EXPECT_TRUE(swap::bounds_at(at, bounds));
+  EXPECT_EQ(bounds.bytes, 7 * kMiB);
+  EXPECT_NE(bounds.id, first.id) << "another allocation";
+  EXPECT_EQ(bounds.sync, swap::SyncMemops::kUnset);
   free(at);
   empty();
 }

@@ -111,6 +111,69 @@ class Whole : public HandlesTest {
   }
 };
 
+// Memory that a card may be told of without a CUDA call.
+TEST_F(Whole, WhatWasAskedForRdmaMovesOnlyWhileNoCardCanRegisterIt) {
+  CUmemAllocationProp asked = properties();
+  asked.allocFlags.gpuDirectRDMACapable = 1;
+  g_driver.cuMemGetAllocationPropertiesFromHandle = [](CUmemAllocationProp* out, Handle handle) {
+    *out = g_swap->kinds.at(handle);
+    return CUDA_SUCCESS;
+  };
+  for (const std::uint64_t bytes : {4 * kMiB, kBytes}) {
+    Handle number = 0;
+    ASSERT_EQ(rules::create_memory(g_driver.cuMemCreate, &number, size_t{bytes}, &asked, 0ull),
+              CUDA_SUCCESS);
+    const CUdeviceptr at = reserve(bytes);
+    ASSERT_EQ(map(at, bytes, number), CUDA_SUCCESS);
+    ASSERT_EQ(access(at, bytes), CUDA_SUCCESS);
+    EXPECT_EQ(swap_.total, bytes) << "it can leave";
+    take_away(at);
+    bring_back(at);
+    for (const auto& [handle, size] : swap_.handles) {
+      EXPECT_EQ(swap_.kinds.at(handle).allocFlags.gpuDirectRDMACapable, 0) << size;
+    }
+    CUmemAllocationProp known{};
+    ASSERT_EQ(swap::handles::properties_of(number, &known), CUDA_SUCCESS);
+    EXPECT_EQ(known.allocFlags.gpuDirectRDMACapable, 0) << "a program that asks is told";
+
+    // As a dma-buf a card is told of it by a CUDA call.
+    int fd = -1;
+    const auto give = [](void*, CUdeviceptr, size_t, int) { return CUDA_SUCCESS; };
+    ASSERT_EQ(rules::range_handle(give, &fd, at, size_t{bytes}, 0), CUDA_SUCCESS);
+    EXPECT_EQ(swap_.total, 0u) << "it stays";
+    ASSERT_EQ(swap_.handles.size(), 1u);
+    const Handle whole = swap_.handles.begin()->first;
+    EXPECT_EQ(swap_.kinds.at(whole).allocFlags.gpuDirectRDMACapable, 1);
+    ASSERT_EQ(swap::handles::properties_of(number, &known), CUDA_SUCCESS);
+    EXPECT_EQ(known.allocFlags.gpuDirectRDMACapable, 1);
+    ASSERT_EQ(unmap(at, bytes), CUDA_SUCCESS);
+    ASSERT_EQ(release(number), CUDA_SUCCESS);
+    EXPECT_TRUE(swap_.handles.empty());
+    EXPECT_EQ(used(), 0u);
+  }
+}
+
+TEST_F(Whole, WhereItCannotBeRemadeForRdmaItMovesAsBefore) {
+  CUmemAllocationProp asked = properties();
+  asked.allocFlags.gpuDirectRDMACapable = 1;
+  Handle number = 0;
+  ASSERT_EQ(rules::create_memory(g_driver.cuMemCreate, &number, size_t{4 * kMiB}, &asked, 0ull),
+            CUDA_SUCCESS);
+  const CUdeviceptr at = reserve(4 * kMiB);
+  ASSERT_EQ(map(at, 4 * kMiB, number), CUDA_SUCCESS);
+  ASSERT_EQ(access(at, 4 * kMiB), CUDA_SUCCESS);
+  int fd = -1;
+  const auto give = [](void*, CUdeviceptr, size_t, int) { return CUDA_SUCCESS; };
+  faults().fail(0);
+  EXPECT_NE(rules::range_handle(give, &fd, at, size_t{4 * kMiB}, 0), CUDA_SUCCESS);
+  faults().none();
+  EXPECT_EQ(swap_.total, 4 * kMiB);
+  ASSERT_EQ(swap_.handles.size(), 1u);
+  EXPECT_EQ(swap_.kinds.at(swap_.handles.begin()->first).allocFlags.gpuDirectRDMACapable, 0);
+  ASSERT_EQ(unmap(at, 4 * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(release(number), CUDA_SUCCESS);
+}
+
 TEST_F(Whole, ExportedItIsOneHandleWithAllItsContents) {
   const std::uint64_t free = swap::pinned_pool::free_bytes(0);
   const CUdeviceptr at = make(kBytes, kTypes);
