@@ -217,7 +217,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     const std::string bytes = make_frame(wire::kShared, frame.id, shared);
     if (descriptors.empty()) return answer(bytes);
     if (!send(bytes, descriptors)) return close();
-    room.sent(asked, shared);
+    room.sent(peer_.uid, asked, shared);
     // What came with the last request may already be the next one.
     return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
   }
@@ -228,7 +228,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
     return answer(make_frame(wire::kShared, frame.id, shared));
   }
-  shared.verdict = room.end(client_, asked.key);
+  shared.verdict = room.end(client_, peer_.uid, asked.key);
   const std::string bytes = make_frame(wire::kShared, frame.id, shared);
   if (shared.verdict != wire::kTaken) return answer(bytes);
   // Whoever ends a share gives the memory back next: the driver must see no descriptor of it.
