@@ -124,8 +124,8 @@ void Server::accept_claim(std::size_t at) {
   });
 }
 
-Watch Server::when_dead(pid_t pid, std::function<void()> then) {
-  return watches_.when_dead(pid, std::move(then));
+Watch Server::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+  return watches_.when_dead(pid, std::move(pidfd), std::move(then));
 }
 
 void Server::in_turn(uid_t uid, std::function<void()> request) {
