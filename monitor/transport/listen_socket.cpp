@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "monitor/platform/processes.h"
+#include "switchyard/folders.h"
 #include "switchyard/paths.h"
 
 namespace switchyard::monitor {
@@ -33,6 +34,12 @@ bool is_private(const std::string& path) {
 }
 
 bool make_directory(const std::string& directory, bool only_ours, std::string& why) {
+  // Before anything is made or opened there.
+  if (const auto foreign = foreign_part_of(directory); foreign && !only_ours) {
+    why = foreign->path + " can be changed by others (owner " + user_name(foreign->owner) +
+          "): choose another folder with --socket";
+    return false;
+  }
   const mode_t mode = ::geteuid() == 0 ? 0755 : 0700;
   if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) {
     why = said("making the directory", directory);
@@ -54,12 +61,6 @@ bool make_directory(const std::string& directory, bool only_ours, std::string& w
   if (only_ours && (info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)) {
     why = directory + " is not a directory that only you can use (owner " + user_name(info.st_uid) +
           "): remove it, or choose another with --socket";
-    return false;
-  }
-  const bool sticky = (info.st_mode & S_ISVTX) != 0;
-  const bool foreign = info.st_uid != ::geteuid() && info.st_uid != 0;
-  if (!only_ours && (foreign || (info.st_mode & S_IWOTH) != 0) && !sticky) {
-    why = directory + " can be changed by others: choose another with --socket";
     return false;
   }
   return true;
@@ -155,11 +156,8 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
   const std::string directory = socket.substr(0, std::max<std::size_t>(1, socket.rfind('/')));
   if (!make_directory(directory, is_private(socket), why)) return false;
   const std::string lock_path = socket + ".lock";
-  Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) {
-    why = said("opening", lock_path);
-    return false;
-  }
+  Fd lock = open_own_file(lock_path.c_str(), O_RDWR | O_CREAT, why);
+  if (!lock) return false;
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     taken = true;
     why = "another monitor listens on " + socket + " already";

@@ -117,6 +117,36 @@ TEST_F(PlaceTest, ALockFileThatIsALinkIsNotFollowed) {
   EXPECT_FALSE(refused(base + "/monitor.sock").empty());
 }
 
+// Only where root names a place below another user's folder.
+TEST_F(PlaceTest, AFolderThatAnotherUserCanExchangeIsRefusedBeforeAnythingIsMadeThere) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  constexpr uid_t kOther = 47112;
+  fs::create_directory(base + "/roots");
+  fs::create_directory(base + "/theirs");
+  fs::create_directory(base + "/theirs/roots");
+  ASSERT_EQ(::chown((base + "/theirs").c_str(), kOther, kOther), 0);
+  fs::create_symlink(base + "/roots", base + "/theirs/link");
+  fs::create_symlink(base + "/roots", base + "/link");
+  ASSERT_EQ(::lchown((base + "/link").c_str(), kOther, kOther), 0);
+  for (const char* folder : {"/theirs", "/theirs/roots", "/theirs/link", "/theirs/new", "/link"}) {
+    EXPECT_NE(refused(base + folder + "/monitor.sock").find("can be changed by others"),
+              std::string::npos)
+        << folder << ": " << why;
+    EXPECT_NE(why.find(std::to_string(kOther)), std::string::npos) << why;
+  }
+  EXPECT_TRUE(fs::is_empty(base + "/roots"));
+  EXPECT_FALSE(fs::exists(base + "/theirs/new"));
+  // A link of root's is what root chose.
+  fs::create_symlink(base + "/roots", base + "/own");
+  ListenSocket place;
+  EXPECT_TRUE(place.open(base + "/own/monitor.sock", why, taken)) << why;
+}
+
+TEST_F(PlaceTest, AFifoInTheLocksPlaceIsRefusedAndStopsNobody) {
+  ASSERT_EQ(::mkfifo((base + "/monitor.sock.lock").c_str(), 0666), 0);
+  EXPECT_NE(refused(base + "/monitor.sock").find("is no file of yours"), std::string::npos) << why;
+}
+
 std::string unique_uuid() { return "GPU-test-" + std::to_string(::getpid()); }
 
 TEST(Claims, TheSecondClaimNamesTheFirst) {
