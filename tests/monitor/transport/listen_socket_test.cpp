@@ -195,6 +195,35 @@ TEST(Claims, AnotherUsersClaimDoesNotKeepRootsMonitorFromStarting) {
   EXPECT_NE(why.find("47112"), std::string::npos) << why;
 }
 
+// With as many waiting as its holder lets wait, nobody can ask who that is.
+TEST(Claims, OneThatCannotBeAskedDoesNotKeepRootsMonitorFromStarting) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  const std::string uuid = unique_uuid();
+  const std::string name = "switchyard-gpu-" + uuid;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  ASSERT_EQ(::seteuid(47112), 0);
+  const Fd squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool listens = ::bind(squatter.get(), at, length) == 0 && ::listen(squatter.get(), 0) == 0;
+  std::vector<Fd> waiting;
+  bool full = false;
+  while (listens && !full && waiting.size() < 16) {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    full = ::connect(waiting.back().get(), at, length) != 0;
+  }
+  EXPECT_EQ(::seteuid(0), 0);
+  ASSERT_TRUE(full);
+  std::string why;
+  EXPECT_EQ(claim_gpus({uuid}, why).size(), 1u) << why;
+  ASSERT_EQ(::seteuid(47111), 0);
+  EXPECT_TRUE(claim_gpus({uuid}, why).empty());
+  EXPECT_EQ(::seteuid(0), 0);
+  EXPECT_NE(why.find("a process that does not answer"), std::string::npos) << why;
+}
+
 TEST(Claims, ANameThatNobodyListensOnIsNoClaim) {
   const std::string name = "switchyard-gpu-" + unique_uuid();
   sockaddr_un address{};
