@@ -34,6 +34,16 @@ JobCard default_card() {
   return card;
 }
 
+// The first setting that `request` names and that is fixed when a job starts: its id and its name,
+// and what its processes have read or decided by then. Null: none.
+const char* fixed_in(const json& request) {
+#define SWITCHYARD_FIND_FIXED(field, env, capacity, fallback, Kind, option, type, changeable, ...) \
+  if (!(changeable) && request.contains(#field)) return #field;
+  SWITCHYARD_KNOBS(SWITCHYARD_FIND_FIXED)
+#undef SWITCHYARD_FIND_FIXED
+  return nullptr;
+}
+
 // The process that keeps a created job alive: the asker, unless it names another of its user's.
 pid_t creator_of(const Peer& peer, const json& request) {
   // One of a PID namespace that cannot be seen from here: its numbers are others' here.
@@ -112,15 +122,10 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
 json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& request, Time now) {
   JobCard card = job.card;
   std::string why;
-  json wanted = request;
-  // A job keeps its id and its name.
-  wanted.erase("job");
-  wanted.erase("name");
-  // Its library decided at the first allocation.
-  wanted.erase("swappable");
-  wanted.erase("idle_release");
-  wanted.erase("oversubscribe");
-  if (!read_knobs(wanted, card, why)) return refusal(kUsage, why);
+  if (const char* fixed = fixed_in(request)) {
+    return refusal(kUsage, fmt::format("{} is fixed when the job starts", fixed));
+  }
+  if (!read_knobs(request, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
   if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
@@ -129,7 +134,7 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {
     return refusal(kRefusedByPolicy, why);
   }
-  json before = settings_in(job.card, wanted);
+  json before = settings_in(job.card, request);
   monitor.change(job, card, *knobs, now);
   json out = list_alone(monitor, job, now);
   out["before"] = std::move(before);

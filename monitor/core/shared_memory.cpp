@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 #include "switchyard/handover.h"
 
@@ -15,8 +16,8 @@ namespace {
 // One client leaves room for others.
 constexpr std::size_t kShareOfOne = 2;
 
-std::pair<std::uint64_t, std::uint64_t> key_of(const wire::Key& key) {
-  return {key.words[0], key.words[1]};
+std::tuple<uid_t, std::uint64_t, std::uint64_t> key_of(uid_t uid, const wire::Key& key) {
+  return {uid, key.words[0], key.words[1]};
 }
 
 }  // namespace
@@ -45,13 +46,13 @@ wire::ShareVerdict SharedMemory::begin(ClientId client, uid_t uid, const wire::S
   promised_to_[client] += asked.total;
   promised_to_user_[uid] += asked.total;
   promised_ += asked.total;
-  shares_[key_of(asked.key)] = {client, uid, asked.total, {}};
+  shares_[key_of(uid, asked.key)] = {client, asked.total, {}};
   return wire::kTaken;
 }
 
 wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::Share& asked,
                                        std::vector<Fd>& descriptors) {
-  auto found = shares_.find(key_of(asked.key));
+  auto found = shares_.find(key_of(uid, asked.key));
   // Another's is none of its business.
   if (found != shares_.end() && found->second.client != client) return wire::kBadShare;
   // From the first on again: the client has begun anew.
@@ -63,7 +64,7 @@ wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::S
     if (asked.first != 0) return wire::kBadShare;
     const wire::ShareVerdict refused = begin(client, uid, asked);
     if (refused != wire::kTaken) return refused;
-    found = shares_.find(key_of(asked.key));
+    found = shares_.find(key_of(uid, asked.key));
   }
   Kept& kept = found->second;
   // They were sent, but this process could open no more files.
@@ -86,9 +87,9 @@ wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::S
 wire::Shared SharedMemory::open(uid_t uid, const wire::Share& asked,
                                 std::vector<int>& descriptors) const {
   descriptors.clear();
-  const auto found = shares_.find(key_of(asked.key));
+  const auto found = shares_.find(key_of(uid, asked.key));
   const wire::Shared none{wire::kNoSuchShare, 0, 0, 0};
-  if (found == shares_.end() || found->second.uid != uid) return none;
+  if (found == shares_.end()) return none;
   const Kept& kept = found->second;
   if (kept.descriptors.size() != kept.total || asked.first >= kept.total) return none;
   const std::size_t count = std::min<std::size_t>(kept.total - asked.first, wire::kMostDescriptors);
@@ -99,15 +100,15 @@ wire::Shared SharedMemory::open(uid_t uid, const wire::Share& asked,
           0};
 }
 
-wire::ShareVerdict SharedMemory::end(ClientId client, const wire::Key& key) {
-  const auto found = shares_.find(key_of(key));
+wire::ShareVerdict SharedMemory::end(ClientId client, uid_t uid, const wire::Key& key) {
+  const auto found = shares_.find(key_of(uid, key));
   if (found == shares_.end() || found->second.client != client) return wire::kNoSuchShare;
   drop(found);
   return wire::kTaken;
 }
 
-void SharedMemory::sent(const wire::Share& asked, const wire::Shared& answer) {
-  const auto found = shares_.find(key_of(asked.key));
+void SharedMemory::sent(uid_t uid, const wire::Share& asked, const wire::Shared& answer) {
+  const auto found = shares_.find(key_of(uid, asked.key));
   if (found == shares_.end() || !handover::is_key(asked.key)) return;
   if (asked.first + answer.count != answer.total) return;
   drop(found);
@@ -123,10 +124,11 @@ void SharedMemory::left(ClientId client) {
 SharedMemory::Shares::iterator SharedMemory::drop(Shares::iterator share) {
   promised_ -= share->second.total;
   promised_to_[share->second.client] -= share->second.total;
-  const auto user = promised_to_user_.find(share->second.uid);
+  const uid_t uid = std::get<uid_t>(share->first);
+  const auto user = promised_to_user_.find(uid);
   user->second -= share->second.total;
   if (user->second == 0) promised_to_user_.erase(user);
-  close_(share->second.uid, std::move(share->second.descriptors));
+  close_(uid, std::move(share->second.descriptors));
   return shares_.erase(share);
 }
 

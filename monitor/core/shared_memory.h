@@ -5,6 +5,8 @@
 // nothing: a share can be opened once all of its descriptors have come. A descriptor keeps the
 // memory alive, so none outlives its client's connection.
 //
+// Keys are per user: some can be guessed (agreement.h), and no user may take another's.
+//
 // The peer is hostile. What isn't a descriptor as drivers give them is refused, and none is closed
 // here: that may take for ever (closer.h). What one client, one user and all together may keep is
 // bounded, so that connections find descriptors, and every user room. Room that was promised for
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -43,10 +46,10 @@ class SharedMemory {
   // What a process of `uid` gets of a share from asked.first on. `descriptors` are the room's:
   // valid until the next call.
   wire::Shared open(uid_t uid, const wire::Share& asked, std::vector<int>& descriptors) const;
-  wire::ShareVerdict end(ClientId client, const wire::Key& key);
+  wire::ShareVerdict end(ClientId client, uid_t uid, const wire::Key& key);
   // What open() answered has been sent. What is handed over (switchyard/handover.h) has one taker:
   // once that has all of it nothing is kept, for a descriptor keeps the memory from being free.
-  void sent(const wire::Share& asked, const wire::Shared& answer);
+  void sent(uid_t uid, const wire::Share& asked, const wire::Shared& answer);
   // The client has gone.
   void left(ClientId client);
 
@@ -56,11 +59,10 @@ class SharedMemory {
  private:
   struct Kept {
     ClientId client = 0;
-    uid_t uid = 0;
     std::size_t total = 0;
     std::vector<Fd> descriptors;
   };
-  using Key = std::pair<std::uint64_t, std::uint64_t>;
+  using Key = std::tuple<uid_t, std::uint64_t, std::uint64_t>;
   using Shares = std::map<Key, Kept>;
 
   bool has_room(uid_t uid, std::size_t more) const;

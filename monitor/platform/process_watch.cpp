@@ -62,18 +62,22 @@ std::shared_ptr<ProcessWatches::Process> ProcessWatches::find(pid_t pid) const {
   return nullptr;
 }
 
-Watch ProcessWatches::when_dead(pid_t pid, std::function<void()> then) {
-  auto process = find(pid);
+Watch ProcessWatches::call_soon(std::function<void()> then) {
+  const auto once = std::make_shared<std::function<void()>>(std::move(then));
+  asio::post(io_, [weak = std::weak_ptr(once)] {
+    if (const auto call = weak.lock()) (*call)();
+  });
+  return once;
+}
+
+Watch ProcessWatches::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+  if (pidfd && readable(pidfd.get())) return call_soon(std::move(then));
+  // While the process lives, no other one has its number. All that can't be seen from here have 0.
+  auto process = pid > 0 ? find(pid) : nullptr;
   if (process == nullptr) {
     bool dead = false;
-    Fd pidfd = open_process(pid, dead);
-    if (dead) {
-      const auto once = std::make_shared<std::function<void()>>(std::move(then));
-      asio::post(io_, [weak = std::weak_ptr(once)] {
-        if (const auto call = weak.lock()) (*call)();
-      });
-      return once;
-    }
+    if (!pidfd) pidfd = open_process(pid, dead);
+    if (dead) return call_soon(std::move(then));
     if (!pidfd) return nullptr;
     process = std::make_shared<Process>(io_, pidfd.release(), pid, processes_);
     processes_->emplace(pid, process);

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "monitor/platform/asio.h"
+#include "switchyard/fd.h"
 
 namespace switchyard::monitor {
 
@@ -24,8 +25,9 @@ class ProcessWatches {
   ProcessWatches& operator=(const ProcessWatches&) = delete;
 
   // Calls `then` once the process is dead, soon when it already is, unless the watch has ended.
-  // Null: it can't be watched, and `then` is never called.
-  [[nodiscard]] Watch when_dead(pid_t pid, std::function<void()> then);
+  // Null: it can't be watched, and `then` is never called. `pidfd`: its handle, where there is one;
+  // by its number alone another process may be meant.
+  [[nodiscard]] Watch when_dead(pid_t pid, Fd pidfd, std::function<void()> then);
   // How many processes are watched: descriptors.
   std::size_t processes() const;
 
@@ -34,6 +36,7 @@ class ProcessWatches {
   // A number that is in use again is there twice for a moment.
   using Processes = std::multimap<pid_t, std::weak_ptr<Process>>;
   std::shared_ptr<Process> find(pid_t pid) const;
+  Watch call_soon(std::function<void()> then);
 
   asio::io_context& io_;
   std::shared_ptr<Processes> processes_;  // a watch may outlive us

@@ -1,5 +1,6 @@
 #include "monitor/platform/processes.h"
 
+#include <poll.h>
 #include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -120,6 +121,43 @@ Fd open_process(pid_t pid, bool& dead) {
     dead = !out && errno == ESRCH;
   }
 #endif
+  return out;
+}
+
+namespace {
+
+// Headers and kernels before 6.5 have none.
+#if !defined(SO_PEERPIDFD) && (defined(__x86_64__) || defined(__aarch64__))
+#define SO_PEERPIDFD 77
+#endif
+
+Fd peer_pidfd([[maybe_unused]] int socket) {
+#ifdef SO_PEERPIDFD
+  int pidfd = -1;
+  socklen_t bytes = sizeof(pidfd);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) return Fd(pidfd);
+#else
+  errno = ENOPROTOOPT;
+#endif
+  return {};
+}
+
+// Of a living process: this one.
+bool tells_peers() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
+  const Fd one(ends[0]), other(ends[1]);
+  return static_cast<bool>(peer_pidfd(one.get()));
+}
+
+}  // namespace
+
+Fd open_peer(int socket, bool& dead) {
+  static const bool told = tells_peers();
+  Fd out = told ? peer_pidfd(socket) : Fd();
+  // Of one that has gone: EINVAL before Linux 6.16.
+  pollfd entry{out.get(), POLLIN, 0};
+  dead = out ? ::poll(&entry, 1, 0) > 0 : told && (errno == ESRCH || errno == EINVAL);
   return out;
 }
 

@@ -27,6 +27,10 @@ std::optional<Peer> peer_of(int socket);
 // when it can't be watched: pid is 0, or the kernel has no pidfds.
 Fd open_process(pid_t pid, bool& dead);
 
+// The same of the process at the other end of a socket, also where its number is another's by now.
+// Empty, too, where the kernel is older than 6.5.
+Fd open_peer(int socket, bool& dead);
+
 std::string process_name(pid_t pid);  // empty when unknown
 // 'R' runs, 'S' sleeps, 'D' waits for a disk, 'T' is stopped, 'Z' has ended, and what else proc(5)
 // has; 0: unknown.

@@ -11,12 +11,16 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <thread>
 
 #include "monitor/platform/processes.h"
+#include "switchyard/folders.h"
 #include "switchyard/paths.h"
 
 namespace switchyard::monitor {
@@ -33,6 +37,12 @@ bool is_private(const std::string& path) {
 }
 
 bool make_directory(const std::string& directory, bool only_ours, std::string& why) {
+  // Before anything is made or opened there.
+  if (const auto foreign = foreign_part_of(directory); foreign && !only_ours) {
+    why = foreign->path + " can be changed by others (owner " + user_name(foreign->owner) +
+          "): choose another folder with --socket";
+    return false;
+  }
   const mode_t mode = ::geteuid() == 0 ? 0755 : 0700;
   if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) {
     why = said("making the directory", directory);
@@ -54,12 +64,6 @@ bool make_directory(const std::string& directory, bool only_ours, std::string& w
   if (only_ours && (info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)) {
     why = directory + " is not a directory that only you can use (owner " + user_name(info.st_uid) +
           "): remove it, or choose another with --socket";
-    return false;
-  }
-  const bool sticky = (info.st_mode & S_ISVTX) != 0;
-  const bool foreign = info.st_uid != ::geteuid() && info.st_uid != 0;
-  if (!only_ours && (foreign || (info.st_mode & S_IWOTH) != 0) && !sticky) {
-    why = directory + " can be changed by others: choose another with --socket";
     return false;
   }
   return true;
@@ -87,9 +91,16 @@ std::string words_of(int fd) {
   return text;
 }
 
+bool is_known(const Peer& holder) { return holder.uid != Peer{}.uid; }
+
 // Says who manages a GPU, and what to do about it.
 std::string governed(const std::string& gpu, const Peer& holder, const std::string& words) {
   const std::string more = words.empty() ? ")" : ", " + words + ")";
+  if (!is_known(holder)) {
+    return gpu +
+           " is claimed by a process that does not answer: end it, or let one monitor serve "
+           "all users: 'sudo systemctl enable --now switchyardd'";
+  }
   std::string out = gpu + " is managed by ";
   if (holder.pid == 0) {
     return out + "a monitor in another container" + (words.empty() ? "" : " (" + words + ")") +
@@ -104,26 +115,50 @@ std::string governed(const std::string& gpu, const Peer& holder, const std::stri
          "switchyardd', or 'sudo switchyardd --system'";
 }
 
-// Root's monitor serves all users, so no other user's claim stands in its way.
+// Root's monitor serves all users, so it yields to no claim but one that it knows to be root's.
 bool yields_to_us(const std::string& gpu, const Peer& holder) {
-  if (::geteuid() != 0 || holder.uid == 0 || holder.pid == 0) return false;
+  if (::geteuid() != 0 || holder.uid == 0) return false;
   spdlog::warn(
-      "{} is claimed by pid {} of {}: no job gets a slice below the driver's default while "
-      "jobs of another monitor use it",
-      gpu, holder.pid, user_name(holder.uid));
+      "{} is claimed by {}: no job gets a slice below the driver's default while jobs of another "
+      "monitor use it",
+      gpu,
+      is_known(holder) ? fmt::format("pid {} of {}", holder.pid, user_name(holder.uid))
+                       : "a process that does not answer");
   return true;
 }
 
-// The other end of an abstract socket, as the kernel says, and what it answers. Nullopt: nobody
-// listens, so whoever took the name is no monitor.
+// Nobody is kept from connecting for so long by others who connect at the same moment.
+constexpr int kConnects = 100;
+constexpr auto kConnectPause = std::chrono::milliseconds(10);
+
+bool connect_to(int fd, const sockaddr_un& address, socklen_t length) {
+  for (int left = kConnects;; --left) {
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) return true;
+    // EAGAIN: as many wait as its holder lets wait. One that never accepts can't be told from root's.
+    if (errno != EAGAIN || left == 0) return false;
+    std::this_thread::sleep_for(kConnectPause);
+  }
+}
+
+// The other end of an abstract socket, as the kernel says, and what it answers; Peer{}: it can't be
+// known. Nullopt: nobody listens, so whoever took the name is no monitor.
 std::optional<Peer> ask_holder(const sockaddr_un& address, socklen_t length, std::string& words) {
   const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Peer{};
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  if (!connect_to(fd.get(), address, length)) {
     return errno == ECONNREFUSED ? std::nullopt : std::optional<Peer>(Peer{});
   }
   words = words_of(fd.get());
   return peer_of(fd.get()).value_or(Peer{});
+}
+
+// Who holds a lock that no process here has. Of a container it may be root's monitor outside of it;
+// whoever sees all processes of the machine would see that.
+Peer unseen_holder() {
+  char name[64] = "";
+  const ssize_t got = ::readlink("/proc/self/ns/pid", name, sizeof(name) - 1);
+  constexpr std::string_view kFirstNamespace = "pid:[4026531836]";  // PROC_PID_INIT_INO
+  return got > 0 && name == kFirstNamespace ? Peer{} : Peer{0, 0};
 }
 
 // A socket that a monitor left behind goes; whatever else has the name is somebody's.
@@ -155,11 +190,8 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
   const std::string directory = socket.substr(0, std::max<std::size_t>(1, socket.rfind('/')));
   if (!make_directory(directory, is_private(socket), why)) return false;
   const std::string lock_path = socket + ".lock";
-  Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) {
-    why = said("opening", lock_path);
-    return false;
-  }
+  Fd lock = open_own_file(lock_path.c_str(), O_RDWR | O_CREAT, why);
+  if (!lock) return false;
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     taken = true;
     why = "another monitor listens on " + socket + " already";
@@ -244,7 +276,8 @@ bool lock_devices(const std::vector<std::string>& files, std::vector<Fd>& locks,
     }
     const auto pid = lock_holder(fd.get());
     if (pid && process_name(*pid) != "switchyardd") continue;
-    const Peer holder{pid.value_or(0), pid ? process_owner(*pid).value_or(0) : 0};
+    const Peer holder =
+        pid ? Peer{*pid, process_owner(*pid).value_or(Peer{}.uid)} : unseen_holder();
     if (yields_to_us(file, holder)) continue;
     why = governed(file, holder, "");
     return false;

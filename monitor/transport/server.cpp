@@ -29,6 +29,9 @@ constexpr auto kAgainPause = std::chrono::milliseconds(2);
 constexpr std::size_t kMostAgain = 64;
 // Connections that are accepted in one round: all that the kernel lets wait, and some that came.
 constexpr int kMostAccepted = kBacklog + 100;
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // when that failed
+// Of so many clients half have left.
+constexpr std::size_t kWorthGivingBack = 32;
 constexpr Time kRefusalLogged = std::chrono::minutes(1);
 constexpr Time kRootSpeaksWithin = std::chrono::seconds(1);
 
@@ -69,7 +72,7 @@ void Server::accept_waiting() {
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // Out of descriptors: the connection waits, and so do we instead of spinning.
     spdlog::warn("accepting a connection: {}", std::strerror(errno));
-    accept_pause_.expires_after(std::chrono::milliseconds(100));
+    accept_pause_.expires_after(kAcceptPause);
     accept_pause_.async_wait([this](ErrorCode paused) {
       if (!paused) accept();
     });
@@ -119,7 +122,9 @@ void Server::answer_claims(std::vector<int> fds, std::string text) {
 
 void Server::accept_claim(std::size_t at) {
   claims_[at]->async_accept([this, at](ErrorCode error, Local::socket socket) {
-    if (error) return;
+    if (error == asio::error::operation_aborted) return;
+    // Out of descriptors, say: whoever asks waits, as long as that lasts.
+    if (error) return after(kAcceptPause, [this, at] { accept_claim(at); });
     ErrorCode ignored;
     socket.non_blocking(true, ignored);
     socket.send(asio::buffer(claim_text_), MSG_NOSIGNAL | MSG_DONTWAIT, ignored);
@@ -150,8 +155,8 @@ void Server::hear_root(Local::socket socket, pid_t pid) {
   });
 }
 
-Watch Server::when_dead(pid_t pid, std::function<void()> then) {
-  return watches_.when_dead(pid, std::move(then));
+Watch Server::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+  return watches_.when_dead(pid, std::move(pidfd), std::move(then));
 }
 
 void Server::in_turn(uid_t uid, std::function<void()> request) {

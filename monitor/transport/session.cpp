@@ -217,7 +217,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     const std::string bytes = make_frame(wire::kShared, frame.id, shared);
     if (descriptors.empty()) return answer(bytes);
     if (!send(bytes, descriptors)) return close();
-    room.sent(asked, shared);
+    room.sent(peer_.uid, asked, shared);
     // What came with the last request may already be the next one.
     return asio::post(socket_.get_executor(), [self = shared_from_this()] { self->arrived(0); });
   }
@@ -228,7 +228,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
     closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
     return answer(make_frame(wire::kShared, frame.id, shared));
   }
-  shared.verdict = room.end(client_, asked.key);
+  shared.verdict = room.end(client_, peer_.uid, asked.key);
   const std::string bytes = make_frame(wire::kShared, frame.id, shared);
   if (shared.verdict != wire::kTaken) return answer(bytes);
   // Whoever ends a share gives the memory back next: the driver must see no descriptor of it.
@@ -248,7 +248,7 @@ void Session::command(const Frame& frame) {
     const auto gone = [&event_loop = event_loop_, job = out.created] {
       event_loop.monitor().creator_died(job);
     };
-    Watch watch = event_loop_.when_dead(out.creator, gone);
+    Watch watch = event_loop_.when_dead(out.creator, {}, gone);
     if (watch == nullptr) event_loop_.after(kUnseenCreator, gone);
     Job* job = event_loop_.monitor().registry().find(out.created);
     if (job != nullptr) job->creator_watch = std::move(watch);
@@ -262,6 +262,10 @@ void Session::command(const Frame& frame) {
 }
 
 void Session::hello(const Frame& frame) {
+  bool dead = false;
+  Fd process = open_peer(socket_.native_handle(), dead);
+  // A child of it has the socket. What would be asked by its number is another's.
+  if (dead) return close();
   std::string why;
   const auto hello = read_hello(frame.payload, why);
   Client* client = hello ? event_loop_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
@@ -272,13 +276,14 @@ void Session::hello(const Frame& frame) {
   client_ = client->id;
   // The watch comes before anything that may fail. Without it the monitor never hears that the
   // process has ended, and keeps the client for ever.
-  watch_ = event_loop_.when_dead(
-      peer_.pid, [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
-        // A child that inherited the socket may hold it open for long.
-        if (const auto self = weak.lock()) self->close();
-        event_loop.monitor().died(id);
-        event_loop.look_soon();
-      });
+  watch_ =
+      event_loop_.when_dead(peer_.pid, std::move(process),
+                            [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
+                              // A child that inherited the socket may hold it open for long.
+                              if (const auto self = weak.lock()) self->close();
+                              event_loop.monitor().died(id);
+                              event_loop.look_soon();
+                            });
   client->watched = watch_ != nullptr;
   if (!welcome(frame, *client)) return close();
   client->page->drop_sent();

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -103,6 +104,19 @@ TEST_F(MonitorEnds, StopEndsItAndTheNextRunStartsAnother) {
   EXPECT_TRUE(daemon.finish(kLimit).exited);
   EXPECT_EQ(cli({"run", "--", "true"}).err, "");
   EXPECT_NE(monitor_pid(), first);
+}
+
+// To open one for writing waits for a reader, and to read one for a writer.
+TEST_F(MonitorEnds, AFifoInThePlaceOfItsLogStopsNoRun) {
+  ASSERT_EQ(::mkfifo(in_folder("m.log").c_str(), 0666), 0);
+  const auto end = cli({"run", "--", "true"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_NE(monitor_pid(), 0);
+  // Also where there is something to be read in it.
+  EXPECT_EQ(cli({"stop"}).status, 0);
+  const auto none = cli({"run", "--require", "--", "true"}, {{"FAKECUDA_DEVICES", "0"}});
+  EXPECT_EQ(none.status, 125);
+  EXPECT_TRUE(says(none, "did not come up")) << none.err;
 }
 
 TEST_F(MonitorEnds, StopWithJobsNeedsForceAndTheJobsGoOn) {

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "switchyard/fd.h"
+#include "switchyard/folders.h"
 #include "switchyard/paths.h"
 #include "tools/base/output.h"
 #include "tools/base/places.h"
@@ -43,6 +44,14 @@ constexpr Milliseconds kLoserLimit{5000};    // ours ended: how long the winner 
 std::optional<Error> prepare_folder(const std::string& socket) {
   const std::string folder = fs::path(socket).parent_path().string();
   if (folder.empty()) return std::nullopt;
+  // Before anything is made or opened there.
+  const auto foreign = foreign_part_of(folder);
+  if (foreign && is_foreign(foreign->owner)) {
+    return Error{kMonitorUnreachable,
+                 fmt::format("{} belongs to another user (uid {}), so no monitor is started there; "
+                             "choose another place with SWITCHYARD_SOCKET",
+                             foreign->path, foreign->owner)};
+  }
   struct stat about {};
   const mode_t mode = socket == kSystemSocket ? 0755 : 0700;  // root's monitor serves everybody
   if (::mkdir(folder.c_str(), mode) != 0 && errno != EEXIST) {
@@ -65,9 +74,19 @@ std::string log_path(const std::string& socket) {
   return fs::path(socket).replace_extension(".log").string();
 }
 
+std::uintmax_t log_size(const std::string& path) {
+  std::string why;
+  struct stat info {};
+  const Fd log = open_own_file(path.c_str(), O_RDONLY, why);
+  return log && ::fstat(log.get(), &info) == 0 ? static_cast<std::uintmax_t>(info.st_size) : 0;
+}
+
 // The last line of the monitor's log that was written after `from`.
 std::string last_words(const std::string& path, std::uintmax_t from) {
-  std::ifstream log(path);
+  std::string why;
+  const Fd opened = open_own_file(path.c_str(), O_RDONLY, why);
+  if (!opened) return {};
+  std::ifstream log("/proc/self/fd/" + std::to_string(opened.get()));
   log.seekg(static_cast<std::streamoff>(from));
   std::string last;
   for (std::string line; std::getline(log, line);) {
@@ -109,13 +128,12 @@ void close_from(int first) {
 
 // What the child does between fork and exec. Only the three standard descriptors and `lifeline`
 // stay open: a monitor that held the caller's pipe would keep `$(switchyard run ...)` waiting.
-[[noreturn]] void become_monitor(const char* program, const std::string& log, int lifeline) {
+[[noreturn]] void become_monitor(const char* program, int log, int lifeline) {
   if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // the second child is nobody's to wait for
   const int null = ::open("/dev/null", O_RDWR);
-  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
   ::dup2(null, 0);
-  ::dup2(out >= 0 ? out : null, 1);
-  ::dup2(out >= 0 ? out : null, 2);
+  ::dup2(log >= 0 ? log : null, 1);
+  ::dup2(log >= 0 ? log : null, 2);
   // dup2 onto the same number leaves "close on exec" set. Without the lifeline, the caller would
   // take the monitor for dead.
   if (::dup2(lifeline, 3) != 3 || ::fcntl(3, F_SETFD, 0) != 0) ::_exit(127);
@@ -138,6 +156,8 @@ Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) 
   }
   Fd reading(ends[0]);
   Fd writing(ends[1]);
+  std::string why;  // without a log it starts all the same
+  const Fd log = open_own_file(log_path(socket).c_str(), O_WRONLY | O_CREAT | O_APPEND, why);
   const pid_t child = ::fork();
   if (child < 0) {
     return Error{kFailure, fmt::format("cannot start the monitor: {}", std::strerror(errno))};
@@ -145,7 +165,7 @@ Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) 
   if (child == 0) {
     leave_job();  // the monitor is no client, and its knobs are not a job's
     ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
-    become_monitor(program.c_str(), log_path(socket), writing.get());
+    become_monitor(program.c_str(), log.get(), writing.get());
   }
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -173,7 +193,8 @@ class Starter {
   Result<MonitorClient> run() {
     if (auto refused = prepare_folder(socket_)) return *refused;
     const std::string lock_path = socket_ + ".start";  // ".lock" is the monitor's own
-    Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    std::string why;  // without it two may start one each, of which one is refused
+    const Fd lock = open_own_file(lock_path.c_str(), O_RDWR | O_CREAT, why);
     auto deadline = Clock::now() + kStartLimit;
     bool started = false;
     Fd lifeline;
@@ -201,9 +222,7 @@ class Starter {
   std::optional<Error> start(Fd& lifeline) {
     auto program = find_monitor_program();
     if (!program) return program.error();
-    std::error_code none;
-    const auto size = fs::file_size(log_path(socket_), none);
-    log_start_ = none ? 0 : size;
+    log_start_ = log_size(log_path(socket_));
     auto spawned = spawn_monitor(*program, socket_);
     if (!spawned) return spawned.error();
     lifeline = std::move(*spawned);

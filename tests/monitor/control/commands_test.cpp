@@ -101,6 +101,34 @@ TEST(Commands, AnErrorShowsTheValueAndTheForms) {
   EXPECT_NE(error.find(kPriorityForms), std::string::npos);
 }
 
+// A library has read it by then, or has decided by it.
+TEST(Commands, WhatIsFixedWhenAJobStartsIsChangedByNoRequest) {
+  Rig rig;
+  rig.join({.name = "x"});
+  const auto card = [&] {
+    const JobCard& now = rig.monitor.registry().find_target("x")->card;
+    return std::string(reinterpret_cast<const char*>(&now), sizeof(now));
+  };
+  const std::string before = card();
+  const auto refused = [&](const char* field, const json& request) {
+    const json reply = rig.ask(request);
+    EXPECT_EQ(reply["code"], kUsage) << reply;
+    EXPECT_EQ(reply["error"], std::string(field) + " is fixed when the job starts");
+    EXPECT_EQ(card(), before) << field;
+  };
+  std::size_t fixed = 0;
+#define SWITCHYARD_TRY(field, env, capacity, fallback, Kind, option, type, changeable, ...) \
+  if (!(changeable)) {                                                                      \
+    ++fixed;                                                                                \
+    refused(#field, {{"op", "set"}, {"target", "x"}, {"share", "2"}, {#field, "1"}});       \
+  }
+  SWITCHYARD_KNOBS(SWITCHYARD_TRY)
+#undef SWITCHYARD_TRY
+  EXPECT_EQ(fixed, 9u) << "id, name, on_oom, oom_timeout, swappable, idle_release, oversubscribe, "
+                          "urgent_collectives and gradient_noise";
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"share", "2"}})["ok"], true);
+}
+
 TEST(Commands, NoneTakesEachSettingAwayAgain) {
   Rig rig;
   rig.join({.name = "x", .memory = "1GiB"});

@@ -64,11 +64,24 @@ TEST(SharedMemory, IsForItsOwnUserAlone) {
   EXPECT_EQ(open(room, kKey, 0, 0).verdict, wire::kNoSuchShare);
 }
 
+// Keys of agreements follow from ids of communicators, which all users can list.
+TEST(SharedMemory, AKeyThatAnotherUserHasTakenIsFreeForMe) {
+  SharedMemory room(1000);
+  std::vector<Fd> squats = memories(1);
+  ASSERT_EQ(room.share(2, kOther, {kKey, 0, 1}, squats), wire::kTaken);
+  EXPECT_EQ(open(room, kKey).verdict, wire::kNoSuchShare);
+  EXPECT_EQ(share(room, 1, kKey, 0, 2, 2), wire::kTaken);
+  EXPECT_EQ(open(room, kKey).total, 2u);
+  EXPECT_EQ(open(room, kKey, 0, kOther).total, 1u);
+  EXPECT_EQ(room.end(2, kOther, kKey), wire::kTaken);
+  EXPECT_EQ(open(room, kKey).total, 2u);
+}
+
 TEST(SharedMemory, AnotherClientCanNeitherReplaceNorEndIt) {
   SharedMemory room(1000);
   ASSERT_EQ(share(room, 1, kKey, 0, 2, 2), wire::kTaken);
   EXPECT_EQ(share(room, 2, kKey, 0, 1, 1), wire::kBadShare);
-  EXPECT_EQ(room.end(2, kKey), wire::kNoSuchShare);
+  EXPECT_EQ(room.end(2, kMe, kKey), wire::kNoSuchShare);
   EXPECT_EQ(open(room, kKey).total, 2u);
 }
 
@@ -83,7 +96,7 @@ TEST(SharedMemory, WhatIsHandedOverIsKeptUntilItsTakerHasAllOfIt) {
       const wire::Share asked{key, first, 0};
       const wire::Shared answer = room.open(kMe, asked, sent);
       ASSERT_EQ(answer.verdict, wire::kTaken);
-      room.sent(asked, answer);
+      room.sent(kMe, asked, answer);
     }
   }
   EXPECT_EQ(open(room, kKey).total, 100u);
@@ -100,7 +113,7 @@ TEST(SharedMemory, NothingIsKeptBeyondItsEndAndItsClient) {
   ASSERT_EQ(share(room, 2, {{5, 6}}, 0, 1, 1), wire::kTaken);
   EXPECT_EQ(room.descriptors(), 8u);
   EXPECT_TRUE(is_open(raw));
-  EXPECT_EQ(room.end(1, kKey), wire::kTaken);
+  EXPECT_EQ(room.end(1, kMe, kKey), wire::kTaken);
   EXPECT_FALSE(is_open(raw));
   EXPECT_EQ(open(room, kKey).verdict, wire::kNoSuchShare);
   room.left(1);

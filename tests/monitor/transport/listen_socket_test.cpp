@@ -117,6 +117,36 @@ TEST_F(PlaceTest, ALockFileThatIsALinkIsNotFollowed) {
   EXPECT_FALSE(refused(base + "/monitor.sock").empty());
 }
 
+// Only where root names a place below another user's folder.
+TEST_F(PlaceTest, AFolderThatAnotherUserCanExchangeIsRefusedBeforeAnythingIsMadeThere) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  constexpr uid_t kOther = 47112;
+  fs::create_directory(base + "/roots");
+  fs::create_directory(base + "/theirs");
+  fs::create_directory(base + "/theirs/roots");
+  ASSERT_EQ(::chown((base + "/theirs").c_str(), kOther, kOther), 0);
+  fs::create_symlink(base + "/roots", base + "/theirs/link");
+  fs::create_symlink(base + "/roots", base + "/link");
+  ASSERT_EQ(::lchown((base + "/link").c_str(), kOther, kOther), 0);
+  for (const char* folder : {"/theirs", "/theirs/roots", "/theirs/link", "/theirs/new", "/link"}) {
+    EXPECT_NE(refused(base + folder + "/monitor.sock").find("can be changed by others"),
+              std::string::npos)
+        << folder << ": " << why;
+    EXPECT_NE(why.find(std::to_string(kOther)), std::string::npos) << why;
+  }
+  EXPECT_TRUE(fs::is_empty(base + "/roots"));
+  EXPECT_FALSE(fs::exists(base + "/theirs/new"));
+  // A link of root's is what root chose.
+  fs::create_symlink(base + "/roots", base + "/own");
+  ListenSocket place;
+  EXPECT_TRUE(place.open(base + "/own/monitor.sock", why, taken)) << why;
+}
+
+TEST_F(PlaceTest, AFifoInTheLocksPlaceIsRefusedAndStopsNobody) {
+  ASSERT_EQ(::mkfifo((base + "/monitor.sock.lock").c_str(), 0666), 0);
+  EXPECT_NE(refused(base + "/monitor.sock").find("is no file of yours"), std::string::npos) << why;
+}
+
 std::string unique_uuid() { return "GPU-test-" + std::to_string(::getpid()); }
 
 TEST(Claims, TheSecondClaimNamesTheFirst) {
@@ -163,6 +193,35 @@ TEST(Claims, AnotherUsersClaimDoesNotKeepRootsMonitorFromStarting) {
   EXPECT_EQ(::seteuid(0), 0);
   EXPECT_NE(why.find("switchyardd --system"), std::string::npos) << why;
   EXPECT_NE(why.find("47112"), std::string::npos) << why;
+}
+
+// With as many waiting as its holder lets wait, nobody can ask who that is.
+TEST(Claims, OneThatCannotBeAskedDoesNotKeepRootsMonitorFromStarting) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  const std::string uuid = unique_uuid();
+  const std::string name = "switchyard-gpu-" + uuid;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  ASSERT_EQ(::seteuid(47112), 0);
+  const Fd squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool listens = ::bind(squatter.get(), at, length) == 0 && ::listen(squatter.get(), 0) == 0;
+  std::vector<Fd> waiting;
+  bool full = false;
+  while (listens && !full && waiting.size() < 16) {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    full = ::connect(waiting.back().get(), at, length) != 0;
+  }
+  EXPECT_EQ(::seteuid(0), 0);
+  ASSERT_TRUE(full);
+  std::string why;
+  EXPECT_EQ(claim_gpus({uuid}, why).size(), 1u) << why;
+  ASSERT_EQ(::seteuid(47111), 0);
+  EXPECT_TRUE(claim_gpus({uuid}, why).empty());
+  EXPECT_EQ(::seteuid(0), 0);
+  EXPECT_NE(why.find("a process that does not answer"), std::string::npos) << why;
 }
 
 TEST(Claims, ANameThatNobodyListensOnIsNoClaim) {

@@ -3,8 +3,12 @@
 #include "monitor/transport/server.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +89,44 @@ TEST(Server, AConnectionIsServedBeforeWhatAnotherUserAskedOnEarlierOnes) {
   }
   EXPECT_LT(handlers, kAttackers / 3) << handlers;
   std::filesystem::remove_all(folder);
+}
+
+// A loop that is turned by hand.
+struct Loop {
+  FakeGpus gpus;
+  Monitor monitor{gpus, {}, steady_now(), std::mt19937_64(1)};
+  asio::io_context io{1};
+  Server server{io, monitor};
+};
+
+TEST(Server, AClaimIsAnsweredAgainOnceThereAreDescriptors) {
+  Loop loop;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "switchyard-test-claim-" + std::to_string(::getpid());
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 2);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  const int claim = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  ASSERT_EQ(::bind(claim, at, length), 0);
+  ASSERT_EQ(::listen(claim, 16), 0);
+  loop.server.answer_claims({claim}, "socket /here");
+  const Fd asks(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(asks.get(), at, length), 0);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::size_t handled = loop.io.run_one_for(std::chrono::milliseconds(kPatienceMs));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_EQ(handled, 1u);
+  pollfd answer{asks.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&answer, 1, 0), 0) << "no descriptor was left to accept it";
+  for (int left = 100; left > 0 && ::poll(&answer, 1, 0) == 0; --left) {
+    loop.io.run_one_for(std::chrono::milliseconds(kPatienceMs / 10));
+  }
+  char text[32] = "";
+  EXPECT_EQ(::recv(asks.get(), text, sizeof(text), MSG_DONTWAIT), 12);
 }
 
 }  // namespace
