@@ -20,6 +20,7 @@
 #include "monitor/adaptation/gang_pace.h"
 #include "monitor/adaptation/guards.h"
 #include "monitor/adaptation/weights.h"
+#include "monitor/core/refused_processes.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
 #include "monitor/platform/closer.h"
@@ -97,6 +98,7 @@ class Monitor {
 
   Gpus& door() { return door_; }
   Registry& registry() { return registry_; }
+  RefusedProcesses& refused_processes() { return refused_processes_; }
   GpuAccounts& gpus() { return gpus_; }
   NvmlSampler& sampler() { return sampler_; }
   MemoryBroker& memory() { return memory_; }
@@ -126,6 +128,7 @@ class Monitor {
   Time started_;
   Users users_;
   Registry registry_;
+  RefusedProcesses refused_processes_;
   GpuAccounts gpus_;
   NvmlSampler sampler_;
   MemoryBroker memory_;

@@ -207,6 +207,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   if (op == "version") {
     json out = success();
     out["version"] = kVersion;
+    out["layout"] = abi::kLayoutVersion;
     out["pid"] = ::getpid();
     return out;
   }

@@ -403,8 +403,13 @@ json list_alone(Monitor& monitor, const Job& job, Time now) {
 namespace {
 
 // What a person may do about a process that runs without the library; null: nobody knows.
-json hint_of(const Registry& registry, pid_t pid) {
+json hint_of(const Registry& registry, pid_t pid, std::uint32_t layout) {
   const Job* job = job_by_descent(registry, pid);
+  if (layout != 0) {
+    return fmt::format("{} library (page layout {}, the monitor's is {}){}: restart it",
+                       layout < abi::kLayoutVersion ? "old" : "newer", layout, abi::kLayoutVersion,
+                       job == nullptr ? "" : ", of job '" + job->name + "'");
+  }
   if (job == nullptr) return nullptr;
   return fmt::format(
       "belongs to job '{}', but runs without the library: it was started without the "
@@ -432,11 +437,13 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   json outside = json::array();
   for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
     for (const GpuAccounts::ForeignProcess& each : gpu.foreign_processes) {
+      const std::uint32_t layout = monitor.refused_processes().layout_of(each.pid, now);
       outside.push_back({{"pid", each.pid},
                          {"name", process_name(each.pid)},
                          {"gpu_uuid", gpu.info.uuid_text},
                          {"memory_used_bytes", each.bytes},
-                         {"hint", hint_of(monitor.registry(), each.pid)}});
+                         {"library_layout", layout == 0 ? json() : json(layout)},
+                         {"hint", hint_of(monitor.registry(), each.pid, layout)}});
     }
   }
   return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "monitor/control/reply.h"
 
 namespace switchyard::monitor {
@@ -49,23 +53,43 @@ json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time 
   return out;
 }
 
+namespace {
+
+// "'a', 'b', 'c' and 4 more"
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  }
+  if (names.size() > kNamed) text += fmt::format(" and {} more", names.size() - kNamed);
+  return text;
+}
+
+}  // namespace
+
 json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
   if (!owns_the_monitor(peer)) return not_yours("stop it");
   const auto& jobs = monitor.registry().jobs();
   const auto force = request.find("force");
   const bool forced = force != request.end() && force->is_boolean() && force->get<bool>();
+  std::vector<std::string> names, paused;
+  for (const auto& [key, job] : jobs) {
+    names.push_back(job.name);
+    if (job.pause.on) paused.push_back(job.name);
+  }
   if (!jobs.empty() && !forced) {
-    std::string names;
-    std::size_t named = 0;
-    for (const auto& [key, job] : jobs) {
-      if (++named > 3) break;
-      names += (named > 1 ? ", '" : "'") + job.name + "'";
-    }
-    if (jobs.size() > 3) names += fmt::format(" and {} more", jobs.size() - 3);
     return refusal(kRefusedByPolicy,
                    fmt::format("jobs are running: {}; without a monitor they run unmanaged: end "
                                "them first, or use --force",
-                               names));
+                               some_of(names)));
+  }
+  // A monitor of another version could not resume them.
+  if (!paused.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("jobs are paused, and would stay so under a monitor of another "
+                               "version: {}; resume them first, or use --force --resume",
+                               some_of(paused)));
   }
   monitor.end();
   json out = success();

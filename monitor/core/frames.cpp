@@ -53,11 +53,25 @@ std::string make_frame(std::uint32_t kind, std::uint32_t id, std::string_view pa
   return out;
 }
 
+namespace {
+
+// It comes first, because another version may well have another size.
+std::uint32_t layout_of(std::string_view hello) {
+  std::uint32_t layout = 0;
+  if (hello.size() >= sizeof(layout)) std::memcpy(&layout, hello.data(), sizeof(layout));
+  return layout;
+}
+
+}  // namespace
+
+std::uint32_t other_layout(std::string_view payload) {
+  const std::uint32_t layout = layout_of(payload);
+  return layout == abi::kLayoutVersion ? 0 : layout;
+}
+
 std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why) {
   wire::Hello hello{};
-  std::uint32_t layout = 0;
-  if (payload.size() >= sizeof(layout)) std::memcpy(&layout, payload.data(), sizeof(layout));
-  // The version comes first, because another version may well have another size.
+  const std::uint32_t layout = layout_of(payload);
   if (layout != abi::kLayoutVersion) {
     why = "the library speaks layout " + std::to_string(layout) + " of the page and the monitor " +
           std::to_string(abi::kLayoutVersion) + ": install the same version of both";

@@ -270,7 +270,10 @@ void Session::hello(const Frame& frame) {
   const auto hello = read_hello(frame.payload, why);
   Client* client = hello ? event_loop_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
   if (client == nullptr) {
-    spdlog::warn("pid {} of {} is refused: {}", peer_.pid, user_name(peer_.uid), why);
+    const std::uint32_t layout = other_layout(frame.payload);
+    if (event_loop_.monitor().refused_processes().note(peer_, why, layout, steady_now())) {
+      spdlog::warn("pid {} of {} is refused: {}", peer_.pid, user_name(peer_.uid), why);
+    }
     return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);
   }
   client_ = client->id;

@@ -1,5 +1,6 @@
 // One monitor governs a GPU; what happens where a second one is started; how a monitor ends.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <filesystem>
 
 #include "harness.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::system_tests {
 namespace {
@@ -129,6 +131,31 @@ TEST_F(MonitorEnds, StopWithJobsNeedsForceAndTheJobsGoOn) {
   const long before = kernels(child);
   EXPECT_TRUE(eventually([&] { return kernels(child) > before; }));
   EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(MonitorEnds, StopWithPausedJobsResumesThemIfToldTo) {
+  auto daemon = monitor();
+  auto child = loop({"--name", "held"});
+  ASSERT_EQ(cli({"pause", "held"}).status, 0);
+  const auto refused = cli({"stop", "--force"});
+  EXPECT_EQ(refused.status, 6);
+  EXPECT_TRUE(says(refused, "'held'")) << refused.err;
+  EXPECT_EQ(cli({"stop", "--resume"}).status, 2);
+  EXPECT_EQ(cli({"stop", "--force", "--resume"}).status, 0);
+  EXPECT_TRUE(daemon.finish(kLimit).exited);
+  const long before = kernels(child);
+  EXPECT_TRUE(eventually([&] { return kernels(child) > before; }));
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(MonitorEnds, VersionSaysWhichPagesWorkTogether) {
+  auto daemon = monitor();
+  const json listed = listing("version");
+  EXPECT_EQ(listed["layout"], abi::kLayoutVersion);
+  EXPECT_EQ(listed["monitor_layout"], abi::kLayoutVersion);
+  const auto end = cli({"version"});
+  EXPECT_EQ(end.err, "");
+  EXPECT_NE(end.out.find(fmt::format("(page layout {})", abi::kLayoutVersion)), std::string::npos);
 }
 
 TEST_F(MonitorEnds, StopWithoutAMonitorSaysSo) { EXPECT_EQ(cli({"stop"}).status, 3); }

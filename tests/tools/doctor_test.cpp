@@ -116,6 +116,14 @@ TEST(DoctorListings, UntestedDriverMpsMigAndForeignProcessesAreWarnings) {
   EXPECT_NE(check_outside(outside).what.find("77 (python, 1 KiB)"), std::string::npos);
 }
 
+TEST(DoctorListings, AProcessWithTheLibraryOfAnotherVersionIsToBeRestarted) {
+  const json outside = json::array(
+      {{{"pid", 77}, {"name", "python"}, {"memory_used_bytes", 1024}, {"library_layout", 6}}});
+  const Check check = check_outside(outside);
+  EXPECT_NE(check.what.find("library of another version"), std::string::npos) << check.what;
+  EXPECT_EQ(check.remedy.rfind("restart", 0), 0u) << check.remedy;
+}
+
 TEST(DoctorListings, TheMeansOfEachGpuAreSaidWithTheirReason) {
   const json gpu = {{"index", 0}, {"means", "slice+gate"}, {"means_reason", "all is well"}};
   EXPECT_EQ(check_means(json::array({gpu})).verdict, Verdict::kOk);

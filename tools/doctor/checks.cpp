@@ -174,15 +174,22 @@ Check check_mig(const nlohmann::json& gpus) {
 
 Check check_outside(const nlohmann::json& outside) {
   std::vector<std::string> found;
+  bool old = false;
   for (const auto& process : outside) {
-    found.push_back(fmt::format("{} ({}, {})", number_of(process, "pid"), text_of(process, "name"),
-                                human_bytes(number_of(process, "memory_used_bytes"))));
+    const bool refused = number_of(process, "library_layout") != 0;
+    old = old || refused;
+    found.push_back(fmt::format("{} ({}, {}{})", number_of(process, "pid"),
+                                text_of(process, "name"),
+                                human_bytes(number_of(process, "memory_used_bytes")),
+                                refused ? ", library of another version" : ""));
   }
   if (found.empty()) {
     return {"unmanaged", Verdict::kOk, "no unmanaged GPU process", ""};
   }
   return {"unmanaged", Verdict::kWarn, fmt::format("unmanaged GPU processes: {}", joined(found)),
-          "start them with `switchyard run`, or accept that their usage is not limited"};
+          old ? "restart those with a library of another version; start the others with "
+                "`switchyard run`"
+              : "start them with `switchyard run`, or accept that their usage is not limited"};
 }
 
 }  // namespace switchyard::tools

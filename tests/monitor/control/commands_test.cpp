@@ -346,6 +346,23 @@ TEST(Commands, StopIsTheOwnersAndWithJobsNeedsForce) {
   EXPECT_TRUE(rig.monitor.done(rig.now));
 }
 
+// A monitor of another version could not resume it.
+TEST(Commands, StopByForceNamesPausedJobsAndRefuses) {
+  Rig rig;
+  rig.join({.name = "x"});
+  rig.join({.name = "other"});
+  rig.tell("pause");
+  const json refused = rig.ask({{"op", "stop"}, {"force", true}});
+  EXPECT_EQ(refused["code"], kRefusedByPolicy);
+  const std::string why = refused["error"];
+  EXPECT_NE(why.find("'x'"), std::string::npos) << why;
+  EXPECT_EQ(why.find("'other'"), std::string::npos) << why;
+  EXPECT_NE(why.find("--resume"), std::string::npos) << why;
+  EXPECT_FALSE(rig.monitor.done(rig.now));
+  rig.tell("resume");
+  EXPECT_EQ(rig.ask({{"op", "stop"}, {"force", true}})["ok"], true);
+}
+
 TEST(Commands, StopWithoutJobsEndsAMonitorThatWouldStay) {
   Settings settings;
   settings.persist = true;
@@ -484,6 +501,7 @@ TEST(Commands, PsTellsWhatAClientUsesAndDid) {
   ASSERT_EQ(reply["outside"].size(), 1u);
   EXPECT_EQ(reply["outside"][0]["pid"], 1);
   EXPECT_EQ(reply["outside"][0]["memory_used_bytes"], 5 * kMiB);
+  EXPECT_TRUE(reply["outside"][0]["library_layout"].is_null());
 }
 
 TEST(Commands, WithoutSamplesTheShareGotIsNull) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "switchyard/status.h"
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
 
@@ -14,6 +15,8 @@ namespace switchyard::monitor::test {
 namespace {
 
 using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 void ring(const WireClient& client) {
   const std::uint64_t one = 1;
@@ -152,6 +155,48 @@ TEST(Socket, AnotherLayoutIsRefusedByName) {
   EXPECT_FALSE(shim.join(hello));
   const std::string named = "layout " + std::to_string(hello.layout_version);
   EXPECT_NE(shim.refused().find(named), std::string::npos);
+}
+
+// Its library asks every two seconds.
+TEST(Socket, AProcessWithAnotherLayoutIsLoggedOnceAndListedAsWhatItIs) {
+  const LogLines log;
+  Running monitor;
+  monitor.stop();
+  monitor.uses[::getpid()] = kMiB;
+  monitor.start();
+  wire::Hello hello = hello_of({});
+  hello.layout_version = abi::kLayoutVersion - 1;
+  for (int i = 0; i < 5; ++i) {
+    WireClient shim(monitor.socket());
+    EXPECT_FALSE(shim.join(hello));
+  }
+  WireClient tool(monitor.socket());
+  const json outside = tool.ask({{"op", "ps"}})["outside"];
+  monitor.stop();
+  EXPECT_EQ(log.count("is refused"), 1u);
+  ASSERT_EQ(outside.size(), 1u);
+  EXPECT_EQ(outside[0]["library_layout"], hello.layout_version);
+  EXPECT_EQ(outside[0]["hint"].get<std::string>().rfind("old library", 0), 0u) << outside;
+}
+
+TEST(RefusedProcesses, AreForgottenAndAreFewOfEachUser) {
+  RefusedProcesses refused;
+  const Time begin = seconds(100);
+  EXPECT_TRUE(refused.note({7, 1000}, "old", 6, begin));
+  EXPECT_FALSE(refused.note({7, 1000}, "old", 6, begin + seconds(2)));
+  EXPECT_TRUE(refused.note({7, 1000}, "another reason", 0, begin + seconds(4)));
+  EXPECT_EQ(refused.layout_of(7, begin + seconds(4)), 0u);
+  EXPECT_FALSE(refused.note({7, 1000}, "another reason", 6, begin + seconds(5)));
+  EXPECT_EQ(refused.layout_of(7, begin + seconds(5)), 6u);
+  const Time later = begin + seconds(5) + RefusedProcesses::kForgotten + milliseconds(1);
+  EXPECT_EQ(refused.layout_of(7, later), 0u);
+  EXPECT_TRUE(refused.note({7, 1000}, "another reason", 6, later)) << "it may be another process";
+  std::size_t logged = 0;
+  for (pid_t pid = 100; pid < 100 + 2 * static_cast<pid_t>(RefusedProcesses::kMostOfUser); ++pid) {
+    logged += refused.note({pid, 2000}, "old", 6, later);
+  }
+  EXPECT_EQ(logged, RefusedProcesses::kMostOfUser);
+  EXPECT_TRUE(refused.note({8, 3000}, "old", 6, later)) << "another user's";
 }
 
 TEST(Socket, MalformedAndMisplacedFramesCloseTheConnection) {
