@@ -286,7 +286,11 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   look(now);
 }
 
+// Before a job is held or goes on: what was until now does not count for what is from now on.
+void Monitor::count_usage(Time now) { statistics_.usage.tick(registry_, now); }
+
 void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
+  count_usage(now);
   const bool leaves = releases != Releases::kNothing;
   const bool held = job.pause.on && job.pause.at_cut && !leaves;
   if (!held && gangs::is_gang(registry_, job) && gangs::why_no_cut(registry_, job).empty()) {
@@ -298,6 +302,7 @@ void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
 }
 
 void Monitor::resume(Job& job, Time now) {
+  count_usage(now);
   gangs::cancel(registry_, job);
   want_in(job, now);
   monitor::resume(job, now);

@@ -80,6 +80,8 @@ class Monitor {
   void swap_in(Job& job, Time now);
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
   void migrate(Job& job, std::size_t to, Time now);
+  // Brings the sums of what jobs had and waited for up to now.
+  void count_usage(Time now);
   // For who waits for memory to leave or to come back.
   void follow_residency(Time now);
 

@@ -13,6 +13,7 @@
 #include "monitor/platform/processes.h"
 #include "switchyard/paths.h"
 #include "switchyard/status.h"
+#include "switchyard/wrapped.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -214,6 +215,9 @@ bool understand(const Texts& texts, Options& out) {
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Texts texts;
   CLI::App app{kAbout, "switchyardd"};
+  app.formatter_fn([](const CLI::App* about, std::string name, CLI::AppFormatMode mode) {
+    return wrapped(CLI::Formatter().make_help(about, std::move(name), mode));
+  });
   app.set_version_flag("--version", std::string("switchyardd ") + kVersion);
   app.add_option(
       "--socket", texts.socket,

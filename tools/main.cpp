@@ -54,6 +54,44 @@ void declare(tools::CommandLine& line) {
   tools::add_version(line);
 }
 
+// What people type who come from docker, nvidia-smi or a shell.
+struct Elsewhere {
+  const char* name;
+  const char* hint;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"list", "`switchyard ps` lists the jobs"},
+    {"ls", "`switchyard ps` lists the jobs"},
+    {"inspect", "`switchyard ps --json` tells all of the jobs"},
+    {"show", "`switchyard ps --json` tells all of the jobs"},
+    {"update", "`switchyard set NAME` changes a running job"},
+    {"unpause", "`switchyard resume NAME` resumes a paused job"},
+    {"start", "`switchyard run -- COMMAND` starts a job"},
+    {"exec", "`switchyard run -- COMMAND` starts a job"},
+    {"kill", "jobs are processes: `kill PID` ends one; `switchyard ps` lists their PIDs"},
+    {"rm", "jobs are processes: `kill PID` ends one; `switchyard ps` lists their PIDs"},
+    {"logs", "a job writes to the terminal or file that it was started with"},
+};
+
+// `top` is what it is called elsewhere.
+void translate_top(std::vector<std::string>& arguments) {
+  if (arguments.front() != "top") return;
+  arguments.front() = "stats";
+  const bool watches = std::find(arguments.begin(), arguments.end(), "--watch") != arguments.end();
+  if (!watches) arguments.insert(arguments.begin() + 1, "--watch");
+}
+
+// What to do instead of the unknown `word`; empty: nobody knows. A word that is like `stop` is not
+// taken for it: that ends the monitor.
+std::string instead_of(const std::string& word, std::vector<std::string> names) {
+  for (const Elsewhere& each : kElsewhere) {
+    if (word == each.name) return std::string("; ") + each.hint;
+  }
+  std::erase(names, "stop");
+  const std::string meant = tools::nearest(word, names);
+  return meant.empty() ? "" : "; did you mean '" + meant + "'?";
+}
+
 // `help` and `help CMD` mean --help; so does nothing at all.
 void translate_help(std::vector<std::string>& arguments) {
   if (arguments.empty()) arguments = {"--help"};
@@ -65,14 +103,13 @@ void translate_help(std::vector<std::string>& arguments) {
 
 int parse_and_run(std::vector<std::string> arguments) {
   translate_help(arguments);
+  translate_top(arguments);
   tools::CommandLine line("Lets several unmodified CUDA jobs share GPUs.", kExamples);
   declare(line);
   const std::string first = arguments.front();
   const auto names = line.names();
   if (std::find(names.begin(), names.end(), first) == names.end() && first[0] != '-') {
-    const std::string meant = tools::nearest(first, names);
-    tools::complain("unknown command '" + first + "'" +
-                    (meant.empty() ? "" : "; did you mean '" + meant + "'?") +
+    tools::complain("unknown command '" + first + "'" + instead_of(first, names) +
                     "; see `switchyard --help`");
     return kUsage;
   }

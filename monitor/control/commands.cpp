@@ -219,6 +219,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     }
     if (request.contains("iterations")) monitor.statistics().ask(now);
     monitor.look(now);
+    monitor.count_usage(now);
     out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
     return out;
   }

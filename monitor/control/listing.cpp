@@ -51,7 +51,7 @@ constexpr std::size_t kPartBytes = 128 * 1024;
 
 // At least what a job takes in a listing, its longest names aside.
 std::size_t listed_bytes(const Job& job) {
-  return 1000 + 1500 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
+  return 2500 + 1500 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
 }
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
@@ -73,6 +73,7 @@ struct OnGpu {
   std::uint64_t launches = 0, graph_launches = 0, copies = 0, refusals = 0;
   std::uint64_t link_bytes = 0, device_bytes = 0;
   double load = -1, asked = 0, got = -1;
+  bool estimated = false;  // `got` is what slices allot
   bool active = false, waits = false;
   bool shown = false;  // some client shows slices
   Slices slices;
@@ -83,7 +84,12 @@ struct OnGpu {
   const char* waits_for = nullptr;  // "gpu" or "cpu", of a high job beside a lower one
 };
 
-OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
+// The shares of a lane are smoothed over a second, so what was divided three of them ago is gone.
+bool was_divided(const Client::Lane& lane, Time now) {
+  return lane.had.divided_at != Time{0} && now - lane.had.divided_at < std::chrono::seconds(3);
+}
+
+OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu, Time now) {
   OnGpu out;
   const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const Account& account = at.account;
@@ -120,6 +126,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu) {
       out.asked = std::max(out.asked, state.share_asked);
       if (const char* waits_for = monitor.scheduler().waits_for(gpu, id)) out.waits_for = waits_for;
       if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
+      out.estimated = out.estimated || was_divided(state, now);
       out.closed |= state.order.closed;
       out.armed = out.armed || state.order.armed || state.order.closed != 0;
       out.held_threads += state.gate.held_threads;
@@ -172,6 +179,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"memory_reserved", quota && quota->reserved},
       {"share_asked_ratio", sums.asked},
       {"share_got_ratio", got >= 0 ? json(std::min(got, 1.0)) : json(nullptr)},
+      {"share_got_estimated", sums.estimated},
       {"compute_slice_us", sums.slices.compute_us},
       {"copy_slice_us", sums.slices.copy_us},
       {"slice_in_force_us", sums.in_force_us},
@@ -341,7 +349,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json gpus = json::array();
   AtWork work;
   for (const std::size_t gpu : job.seen) {
-    const OnGpu sums = add_up(monitor, job, gpu);
+    const OnGpu sums = add_up(monitor, job, gpu, now);
     work.add(sums);
     gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
   }

@@ -69,9 +69,10 @@ json list_noise(Monitor& monitor, const Job& job) {
 }  // namespace
 
 json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, ClientId id, Time now) {
-  json out = {{"iterations_source", nullptr},      {"iterations", nullptr},
-              {"iterations_counted_anew", 0},      {"iterations_per_second", nullptr},
-              {"last_iteration_seconds", nullptr}, {"late_seconds", nullptr}};
+  json out = {{"iterations_source", nullptr},     {"iterations", nullptr},
+              {"iterations_counted_anew", 0},     {"iterations_per_second", nullptr},
+              {"iterations_are_launches", false}, {"last_iteration_seconds", nullptr},
+              {"late_seconds", nullptr}};
   const Progress::Process* process = monitor.statistics().progress.find(id);
   if (process == nullptr || !process->records) return out;
   const iterations::Finder& finder = process->finder;
@@ -79,6 +80,7 @@ json list_progress(Monitor& monitor, const std::map<ClientId, Time>& late, Clien
   out["iterations_counted_anew"] = finder.generation();
   if (!finder.known()) return out;
   out["iterations"] = finder.count();
+  out["iterations_are_launches"] = process->counts_launches();
   if (const auto rate = finder.per_second(now)) out["iterations_per_second"] = *rate;
   if (!finder.marks().empty()) {
     out["last_iteration_seconds"] = age(finder.marks().back().at, now);
@@ -117,6 +119,13 @@ std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& li
     const auto found = sums.waits.find(reason);
     waits[stalls::key_of(reason)] = found != sums.waits.end() ? seconds(found->second) : 0.0;
   }
+  waits["slices"] = sums.slices_seconds;
+  json slices_of = json::array();
+  for (const auto& [key, had] : sums.slices_of) {
+    const Job* other = monitor.registry().find(key);
+    if (other == nullptr) continue;
+    slices_of.push_back({{"job", other->id}, {"name", other->name}, {"seconds", had}});
+  }
   json stalled = json::array();
   for (const ToldStall& each : monitor.statistics().stalls.of(job)) {
     if (stalled.size() == kMostListedStalls) break;
@@ -124,7 +133,9 @@ std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& li
   }
   const std::size_t count = stalled.size();
   listing["gpu_seconds"] = sums.gpu_seconds;
+  listing["gpu_seconds_estimated"] = sums.estimated_seconds;
   listing["waits_seconds"] = std::move(waits);
+  listing["slices_of"] = std::move(slices_of);
   listing["stalls"] = std::move(stalled);
   listing["gradient_noise"] = list_noise(monitor, job);
   return count;

@@ -53,6 +53,12 @@ bool all_lanes(const Registry& registry, const Job& job, Holds holds) {
   return all;
 }
 
+// Why the gate holds threads, or work that is queued: abi::kClosed* bits. One that is closed while
+// nobody comes holds nobody.
+inline std::uint32_t holds_by(const GateOrder& order, const GateReport& gate) {
+  return gate.held_threads == 0 && gate.done ? 0 : order.closed;
+}
+
 // Whether the memory of a client is on its way out of any GPU, as of the last look. Its accepted
 // work must end on all of them: work of one may touch the memory of another.
 inline bool leaving(const Client& client) {

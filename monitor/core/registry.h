@@ -174,6 +174,15 @@ struct Client {
     bool active = false;
     double share_asked = 0;
     double share_got = -1;  // the policy's estimate; -1: none
+    // Sums since it joined: what it had of the GPU, and what kept it from more (statistics/usage.h).
+    struct Had {
+      bool known = false;     // by the policy, as of the last look; else there is NVML's load alone
+      double gpu_ns = 0;      // of the GPU's time
+      double divided_ns = 0;  // of that, where slices divided the time: allotted, not measured
+      double slices_ns = 0;   // of others' slices, while it had work
+      double guard_ns = 0, limit_ns = 0, turn_ns = 0;  // its gate was closed, and somebody came
+      Time divided_at{0};
+    } had;
   };
 
   ClientId id = 0;

@@ -37,6 +37,24 @@ double slice_us(const Rider& rider) {
          static_cast<double>(rider.groups());
 }
 
+// What people are told. Time of work that has not got on is told once it has: a process that is
+// stopped, or whose context hangs, has work on the GPU and does nothing there.
+void tell(const Rider& rider, double lost_ns) {
+  ClientState& state = *rider.state;
+  const bool got_on = !rider.view->numbered || state.progressed || !rider.view->busy;
+  state.untold_ns += state.had_ns;
+  state.untold_divided = state.untold_divided || (lost_ns > 0 && state.had_ns > 0);
+  state.told_ns = got_on ? std::exchange(state.untold_ns, 0) : 0;
+  state.divided = got_on && std::exchange(state.untold_divided, false);
+  state.lost_ns = lost_ns;
+}
+
+// Nothing tells what it has, and what was untold never will be.
+void forget_told(ClientState& state) {
+  state.told_ns = state.untold_ns = state.lost_ns = 0;
+  state.divided = state.untold_divided = false;
+}
+
 }  // namespace
 
 void account(const std::vector<Rider>& everybody, double dt_ns) {
@@ -61,10 +79,14 @@ void account(const std::vector<Rider>& everybody, double dt_ns) {
     } else if (rider.view->busy) {
       state.unproven_ns += dt_ns * part_of_time(rider, mine, late_sum + mine);
     }
-    if (!state.watched || dt_ns <= 0) {
-      if (!state.watched) state.share = -1;
+    if (!state.watched) {
+      state.share = -1;
+      forget_told(state);
       continue;
     }
+    tell(rider, (there.early ? dt_ns / 2 * (1 - mine / early_sum) : 0) +
+                    (there.late ? dt_ns / 2 * (1 - mine / late_sum) : 0));
+    if (dt_ns <= 0) continue;
     const double now = std::min(1.0, state.had_ns / dt_ns);
     const double gain = state.share < 0 ? 1 : 1 - std::exp(-dt_ns / kSmoothOverNs);
     state.share = std::max(0.0, state.share) + gain * (now - std::max(0.0, state.share));

@@ -176,6 +176,9 @@ void remember(const std::vector<Rider>& everybody, Tick& tick) {
     state.watched = rider.plan->watch;
     state.spacing_us = rider.plan->spacing_us;
     rider.plan->share_got = state.share;
+    rider.plan->had_ns = state.share < 0 ? -1 : state.told_ns;
+    rider.plan->divided = state.divided;
+    rider.plan->lost_ns = state.lost_ns;
     rider.plan->cpu_burst_us = state.bursts.cpu_ns < 0 ? -1 : state.bursts.cpu_ns / 1e3;
   }
   tick.state.looked_at = tick.now;
@@ -188,6 +191,7 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   forget_the_gone(snapshot, state);
   Plan plan;
   const double dt_ns = state.looked ? counted_ns(now - state.looked_at) : 0;
+  plan.dt_ns = dt_ns;
   Tick tick{snapshot.rules, now, dt_ns, state, plan, {}};
   const std::vector<Rider> everybody = observe_all(snapshot, tick);
   account(everybody, dt_ns);

@@ -91,6 +91,8 @@ class Finder {
   std::uint64_t count() const { return count_; }
   std::uint32_t generation() const { return generation_; }
   const std::deque<Mark>& marks() const { return marks_; }
+  // The marker comes in each event: there is nothing else by which to tell a step.
+  bool counts_each() const { return known() && distance_ == 1; }
   // Nothing where it isn't known; 0 where iterations have ceased.
   std::optional<double> per_second(Time now) const;
 

@@ -143,9 +143,16 @@ struct ClientPlan {
   double share_asked = 0;    // of the GPU's time, 0 to 1, for the whole job
   double share_got = -1;     // of the GPU's time, by estimate over a second; -1: not known
   double cpu_burst_us = -1;  // the CPU's part of its bursts, on average; -1: not known
+  // Of the time since the last look: what it had of the GPU, as far as its work got on; -1: not
+  // known. `divided`: others had some of the same time by their slices, so that is an allotment.
+  // And what these others had while it had work.
+  double had_ns = -1;
+  bool divided = false;
+  double lost_ns = 0;
 };
 
 struct Plan {
+  double dt_ns = 0;                 // since the last look
   std::vector<ClientPlan> clients;  // in the order of the snapshot
   std::vector<Claim> claims;        // of those who take turns here, where a gang does; by job
   Time look_again{0};               // when something may have to change; 0: no need

@@ -120,6 +120,13 @@ struct ClientState {
   double had_ns = 0;       // since the last look
   double unproven_ns = 0;  // since its gate closed, if it turns out that it was still running
   double share = -1;
+  // What is told of the look (ClientPlan), and what is not told yet, because its GPU has not got on
+  // since.
+  double told_ns = 0;
+  double untold_ns = 0;
+  double lost_ns = 0;
+  bool divided = false;
+  bool untold_divided = false;
 
   BurstState bursts;
   Foresight foresight;

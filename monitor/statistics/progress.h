@@ -37,6 +37,11 @@ class Progress {
     // Since the last tick.
     std::size_t recorded = 0;
     std::vector<std::uint8_t> recorded_classes;
+
+    // Each launch counts as an iteration: no step was found, for it launches one kernel alone.
+    bool counts_launches() const {
+      return source == Source::kLaunches && finder.counts_each() && classes.wanted().all();
+    }
   };
 
   // Somebody wants to know.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "harness.h"
 #include "switchyard/status.h"
@@ -136,6 +137,53 @@ TEST_F(Listing, HelpTeachesByExample) {
   }
   EXPECT_EQ(cli({"help", "ps"}).out, cli({"ps", "--help"}).out);
   EXPECT_EQ(cli({"-V"}).out, cli({"--version"}).out);
+}
+
+TEST_F(Listing, HelpFitsATerminal) {
+  std::istringstream lines(cli({"--help"}).out);
+  std::vector<Words> helps = {{"--help"}};
+  bool commands = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "Subcommands:" || line == "SUBCOMMANDS:") commands = true;
+    if (line.empty()) commands = false;
+    std::string name;
+    std::istringstream(line) >> name;
+    if (commands && line.rfind("  ", 0) == 0) helps.push_back({name, "--help"});
+  }
+  EXPECT_GT(helps.size(), 10u);
+  for (const Words& words : helps) {
+    std::istringstream said(cli(words).out);
+    for (std::string line; std::getline(said, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
+  const std::string run = cli({"run", "--help"}).out;
+  EXPECT_NE(run.find("Usage: switchyard run [OPTIONS] -- COMMAND [ARGUMENTS]"), std::string::npos);
+  EXPECT_LT(run.find("--memory SIZE"), run.find("--gradient-noise"));
+}
+
+TEST_F(Listing, WordsOfOtherToolsAreAnswered) {
+  const std::pair<const char*, const char*> hints[] = {
+      {"list", "`switchyard ps`"},     {"inspect", "`switchyard ps --json`"},
+      {"kill", "`kill PID` ends one"}, {"logs", "terminal or file"},
+      {"update", "`switchyard set"},   {"unpause", "`switchyard resume"},
+  };
+  for (const auto& [word, hint] : hints) {
+    const auto end = cli({word});
+    EXPECT_EQ(end.status, 2) << word;
+    EXPECT_NE(end.err.find(hint), std::string::npos) << end.err;
+  }
+  for (const char* word : {"tpo", "stpo", "sto", "stopp", "atop"}) {
+    EXPECT_EQ(cli({word}).err.find("stop'?"), std::string::npos) << word;
+  }
+  EXPECT_EQ(cli({"top", "--help"}).out, cli({"stats", "--help"}).out);
+}
+
+TEST_F(Listing, AnOptionIsNoNameOfASocket) {
+  for (const Words& words :
+       {Words{"ps", "--socket", "--help"}, Words{"run", "--socket", "--help", "--", "true"}}) {
+    EXPECT_EQ(cli(words).status, 2);
+  }
+  EXPECT_NE(::access("--help.log", F_OK), 0);
+  EXPECT_NE(::access("--help.start", F_OK), 0);
 }
 
 TEST_F(Listing, AJobThatWaitsForItsTurnSaysSo) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "switchyard/wrapped.h"
 #include "tools/base/table.h"
 
 namespace switchyard::tools {
@@ -63,6 +66,28 @@ TEST(Output, ControlCharactersReachNoTerminal) {
   complain("no job 'a\x1b[31m\nb\x7f-\xc2\x9b' grün");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "switchyard: no job 'a?[31m?b?-?' grün\n");
   EXPECT_EQ(text_of({{"name", "a\x1b]0;x\x07"}}, "name"), "a?]0;x?");
+}
+
+TEST(Wrapped, ProseIsFilledAndTablesHang) {
+  const std::string words =
+      "word word word word word word word word word word word word word word\n";
+  const std::string text =
+      wrapped("about\nUsage: x\n\n\n" + words + words + "\n  --name NAME                 " + words +
+              "  --next\n  held (limit)   " + words + "                 " + words +
+              "  switchyard run\n      " + words + "      " + words);
+  EXPECT_EQ(text.find("about\nUsage: x\n\nword"), 0u) << text;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), kHelpColumns) << line;
+  EXPECT_NE(text.find("\n" + std::string(30, ' ') + "word"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n" + std::string(17, ' ') + "word"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  switchyard run\n      word"), std::string::npos) << text;
+}
+
+TEST(Wrapped, ACommandStaysWhole) {
+  const std::string command = "  switchyard " + std::string(40, 'a') + " " + std::string(40, 'b');
+  EXPECT_EQ(wrapped(command + "\n"), command + "\n");
+  const std::string word(100, 'x');
+  EXPECT_EQ(wrapped(word + "\n"), word + "\n");
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "switchyard/norms.h"
+#include "tests/tools/fake_monitor.h"
 #include "tools/stats/communication.h"
+#include "tools/stats/ended.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
@@ -209,13 +212,12 @@ TEST(NoiseText, NamesEachReasonWhySomeWereNotMeasured) {
   }
 }
 
-// `switchyard stats WORDS...` where no monitor has ever been: its exit code, stdout and stderr.
+// `switchyard stats WORDS...` at this socket: its exit code, stdout and stderr.
 struct StatsSaid {
   int code;
   std::string out, err;
 };
-StatsSaid stats_without_a_monitor(std::vector<std::string> words) {
-  const std::string socket = "/tmp/switchyard-no-monitor-" + std::to_string(::getpid());
+StatsSaid stats_at(const std::string& socket, std::vector<std::string> words) {
   ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
   CommandLine line("", "");
   add_stats(line);
@@ -226,6 +228,10 @@ StatsSaid stats_without_a_monitor(std::vector<std::string> words) {
   std::fflush(stdout);
   ::unsetenv("SWITCHYARD_SOCKET");
   return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+StatsSaid stats_without_a_monitor(std::vector<std::string> words) {
+  return stats_at("/tmp/switchyard-no-monitor-" + std::to_string(::getpid()), std::move(words));
 }
 
 TEST(Stats, WithoutAMonitorTheTableIsEmptyAndSaysThatThereAreNoJobs) {
@@ -244,6 +250,94 @@ TEST(Stats, AJobIsNamedWithoutAMonitorWhichEnds3) {
   EXPECT_EQ(end.code, kMonitorUnreachable);
   EXPECT_EQ(end.out, "");
   EXPECT_NE(end.err.find("no monitor"), std::string::npos) << end.err;
+}
+
+// A monitor with one job, which has the GPU for half of the time and ends after so many answers.
+FakeMonitor::Answer a_job_for(int answers) {
+  return [answers, asked = std::make_shared<std::atomic<int>>(0)](const json& request) -> json {
+    EXPECT_EQ(request["op"], "ps");
+    const int n = asked->fetch_add(1);
+    if (n >= answers) return {{"ok", true}, {"jobs", json::array()}};
+    return {{"ok", true},
+            {"jobs",
+             {{{"job", "j1"},
+               {"name", "train"},
+               {"state", "running"},
+               {"since_seconds", 10.0 + n},
+               {"gpu_seconds", 5 + 0.5 * n},
+               {"processes", {{{"pid", 1}, {"observer", false}}}}}}}};
+  };
+}
+
+TEST(Stats, AJobThatEndsWhileItIsWatchedIsShownAsItWasSeenLast) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(3));
+  const auto said = stats_at(monitor.socket(), {"train", "--interval", "60s"});
+  EXPECT_EQ(said.code, kOk) << said.err;
+  EXPECT_NE(said.out.find("train (ended)"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("0.50"), std::string::npos) << said.out;
+  EXPECT_NE(said.err.find("job 'train' has ended: these figures are of its last 2.0 s"),
+            std::string::npos)
+      << said.err;
+}
+
+TEST(Stats, AJobThatEndsAtOnceIsShownWithoutRates) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(1));
+  const auto said = stats_at(monitor.socket(), {"train", "--json"});
+  ASSERT_EQ(said.code, kOk) << said.err;
+  const json job = json::parse(said.out)["jobs"][0];
+  EXPECT_EQ(job["ended"], true);
+  EXPECT_EQ(job["interval_seconds"], 0.0);
+  EXPECT_EQ(job["gpu_seconds"], 0.0);
+}
+
+TEST(Stats, WatchedAJobThatEndsIsShownOnce) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(2));
+  const auto one = stats_at(monitor.socket(), {"train", "--watch", "--json"});
+  EXPECT_EQ(one.code, kOk) << one.err;
+  EXPECT_NE(one.out.find("\"ended\":true"), std::string::npos) << one.out;
+}
+
+TEST(Stats, AmongAllJobsOneThatHasEndedIsShown) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(2));
+  const auto all = stats_at(monitor.socket(), {"--interval", "600ms", "--json"});
+  ASSERT_EQ(all.code, kOk) << all.err;
+  EXPECT_EQ(json::parse(all.out)["jobs"][0]["ended"], true);
+}
+
+TEST(Stats, AJobThatHasEndedIsForgottenOnceItWasShown) {
+  json listing = {{"jobs", json::array()}};
+  keep_ended({{"jobs", {{{"job", "j1"}}, {{"job", "j2"}}}}}, listing);
+  ASSERT_EQ(listing["jobs"].size(), 2u);
+  EXPECT_TRUE(has_ended(listing["jobs"][0]));
+  keep_ended({{"jobs", {{{"job", "j2"}}}}}, listing);
+  EXPECT_EQ(listing["jobs"].size(), 2u);
+  forget_ended(listing);
+  EXPECT_EQ(listing["jobs"], json::array());
+}
+
+TEST(Stats, ItSaysThatItLooksLongerForWhatRepeatsAndEnds) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(1000));
+  const auto said = stats_at(monitor.socket(), {});
+  EXPECT_EQ(said.code, kOk);
+  EXPECT_NE(said.err.find("nothing that repeats is known of 'train' yet: looking for at most 2 s "
+                          "more; --interval 1s does not wait"),
+            std::string::npos)
+      << said.err;
+  EXPECT_EQ(stats_at(monitor.socket(), {"--interval", "100ms"}).err, "");
+}
+
+TEST(Stats, ARateIsOnTheClockOfTheMonitor) {
+  const auto at = [](double since, double gpu) {
+    json out = listing(json::array(), json::array());
+    out["jobs"][0]["since_seconds"] = since;
+    out["jobs"][0]["gpu_seconds"] = gpu;
+    return out;
+  };
+  const json job = rates(at(10, 5), at(12, 7), 1.5)["jobs"][0];
+  EXPECT_EQ(job["interval_seconds"], 2.0);
+  EXPECT_EQ(job["gpu_seconds"], 2.0);
+  const json anew = rates(at(100, 5), at(1, 6), 1.5)["jobs"][0];
+  EXPECT_EQ(anew["interval_seconds"], 1.5) << "another monitor";
 }
 
 }  // namespace

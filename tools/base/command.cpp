@@ -6,7 +6,9 @@
 #include <memory>
 
 #include "switchyard/status.h"
+#include "switchyard/wrapped.h"
 #include "tools/base/knobs.h"
+#include "tools/base/suggest.h"
 
 namespace switchyard::tools {
 namespace {
@@ -15,8 +17,62 @@ std::string see_help(const std::string& subcommand) {
   return "; see `switchyard " + subcommand + (subcommand.empty() ? "" : " ") + "--help`";
 }
 
-// What stands where nothing may stand, in the order in which it was written.
-std::string unexpected(const std::string& subcommand, const std::vector<std::string>& extras) {
+// Help in the columns of a terminal. `tail`: what a usage line ends with.
+class Help : public CLI::Formatter {
+ public:
+  explicit Help(std::string tail = "") : tail_(std::move(tail)) {}
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    const std::size_t end = usage.find_last_not_of(" \n");
+    if (!tail_.empty() && end != std::string::npos) usage.insert(end + 1, " " + tail_);
+    return usage;
+  }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return wrapped(CLI::Formatter::make_help(app, std::move(name), mode));
+  }
+
+ private:
+  std::string tail_;
+};
+
+// The option of `app` that is spelled so, with its dashes; null: there is none.
+const CLI::Option* option_of(const CLI::App& app, const std::string& word) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->nonpositional() && option->check_name(word)) return option;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// An option whose value is missing takes the next word, be it an option. Then `--socket --help`
+// would name a socket. Empty: there is none.
+std::string swallowed(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const CLI::Option* option = option_of(app, arguments[i]);
+    if (option == nullptr || option->get_items_expected_min() == 0) continue;
+    const bool has_value = i + 1 < arguments.size();
+    const std::string value = has_value ? arguments[++i] : "";
+    const bool is_option = value == "--" || value.rfind("--", 0) == 0 || option_of(app, value);
+    if (!has_value || !is_option) continue;
+    return arguments[i - 1] + " needs a value, and '" + value + "' looks like an option: write " +
+           arguments[i - 1] + "=" + value + " if that is the value";
+  }
+  return "";
+}
+
+// What stands where nothing may stand, in the order in which it was written. `app`: whose options
+// may be meant.
+std::string unexpected(const CLI::App& app, const std::string& subcommand,
+                       const std::vector<std::string>& extras) {
   for (const std::string& extra : extras) {
     const std::string option = extra.substr(0, extra.find('='));
     for (const Knob& knob : knobs()) {
@@ -24,6 +80,13 @@ std::string unexpected(const std::string& subcommand, const std::vector<std::str
         return option + " is fixed when the job starts: see `switchyard run --help`";
       }
     }
+  }
+  const std::string first =
+      extras.empty() ? "" : extras.front().substr(0, extras.front().find('='));
+  if (first.rfind("--", 0) == 0) {
+    const std::string meant = nearest(first, options_of(app));
+    return "unknown option '" + first + "'" +
+           (meant.empty() ? "" : "; did you mean '" + meant + "'?") + see_help(subcommand);
   }
   std::string text = extras.size() == 1 ? "unexpected argument" : "unexpected arguments";
   for (const std::string& extra : extras) text += " '" + extra + "'";
@@ -100,6 +163,18 @@ Subcommand& Subcommand::hide() {
   return *this;
 }
 
+Subcommand& Subcommand::heading(const char* text) {
+  CLI::Option* help = app_.get_help_ptr();
+  if (help->get_group() == "Options") help->group(text);  // or it would stand alone, and first
+  app_.option_defaults()->group(text);
+  return *this;
+}
+
+Subcommand& Subcommand::takes_command() {
+  app_.formatter(std::make_shared<Help>("-- COMMAND [ARGUMENTS]"));
+  return *this;
+}
+
 void Subcommand::acts(std::function<int()> act) {
   app_.callback([act = std::move(act), &code = code_] { code = act(); });
 }
@@ -113,6 +188,7 @@ void Subcommand::acts_with_json(std::function<int(bool json)> act) {
 CommandLine::CommandLine(const char* about, const char* examples)
     : app_(std::make_unique<CLI::App>(about, "switchyard")) {
   app_->footer(examples);
+  app_->formatter(std::make_shared<Help>());
   app_->set_version_flag("-V,--version", std::string("switchyard ") + kVersion);
 }
 
@@ -141,11 +217,15 @@ int CommandLine::run(std::vector<std::string> arguments) {
     complain(text);
     return kUsage;
   };
+  const CLI::App& app = subcommand.empty() ? *app_ : *app_->get_subcommand(subcommand);
+  if (const std::string text = swallowed(app, arguments); !text.empty()) {
+    return usage(text + see_help(subcommand));
+  }
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app_->parse(std::move(arguments));
   } catch (const CLI::ExtrasError&) {
-    return usage(unexpected(subcommand, app_->remaining(true)));
+    return usage(unexpected(app, subcommand, app_->remaining(true)));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help and --version
     return usage(error.what() + see_help(subcommand));

@@ -58,6 +58,10 @@ class Subcommand {
   Subcommand& socket_option();
   // The name still works, and --help does not list it.
   Subcommand& hide();
+  // What follows stands under this heading in --help.
+  Subcommand& heading(const char* text);
+  // Its usage ends with a command, behind `--`.
+  Subcommand& takes_command();
   // `act` does the work and returns the exit code.
   void acts(std::function<int()> act);
   // What a subcommand ends with whose own last option is --json.

@@ -27,7 +27,7 @@ constexpr char kExamples[] = R"(Examples:
   switchyard doctor
   switchyard doctor --no-probe
       skip the measurement of time slices (about 3 s per GPU)
-  switchyard doctor --json | jq -r '.checks[] | select(.verdict != "OK") | .remedy'
+  switchyard doctor --json | jq '.checks[] | select(.verdict != "OK")'
 
 Each line is OK, WARN or FAIL, with one remedy below it where there is one. The command starts a
 monitor when none answers. Exit status: 0 when nothing FAILs, else 1.)";

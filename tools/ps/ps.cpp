@@ -18,13 +18,14 @@ namespace {
 constexpr char kExamples[] = R"(Examples:
   switchyard ps
   switchyard ps --memory
-  switchyard ps --json | jq '.jobs[] | {name, gpus: [.gpus[].memory_used_bytes]}'
+  switchyard ps --json | jq '.jobs[] | {name, user, state}'
 
 One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
-known. DEADLINE is the time left. A pause with a time-out shows the time left, too. SLICE is the
-hardware time slice in force; 'default' is the driver's own. '!' means that the driver refused the
-slice that was asked for. RESIDENT is the part of MEMORY that is on the device, for swappable jobs.
-RANK is the job's ranks on that GPU, of how many, in its largest NCCL communicator.
+known, and has a '~' where time slices allot it and nothing measures it. DEADLINE is the time left.
+A pause with a time-out shows the time left, too. SLICE is the hardware time slice in force;
+'default' is the driver's own. '!' means that the driver refused the slice that was asked for.
+RESIDENT is the part of MEMORY that is on the device, for swappable jobs. RANK is the job's ranks on
+that GPU, of how many, in its largest NCCL communicator.
 
 STATE says why a job does not run:
   held (limit)              it has used up its --limit
@@ -49,6 +50,13 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
   if (found == gpu.end() || !found->is_number()) return "-";
   return fmt::format("{:.0f}%", found->get<double>() * 100);
+}
+
+// "25%/~24%": asked and got. What slices allot is marked.
+std::string share_text(const nlohmann::json& gpu) {
+  return fmt::format("{}/{}{}", ratio(gpu, "share_asked_ratio"),
+                     truth_of(gpu, "share_got_estimated") ? "~" : "",
+                     ratio(gpu, "share_got_ratio"));
 }
 
 // "held (limit)", "paused (swapped) 42 s": the state, the reason that the monitor gives for it, and
@@ -146,7 +154,7 @@ void add_job(Table& table, const nlohmann::json& job, const Extra& extra) {
         first ? priority : "",
         {first ? state_text(job, state) : residency_text(gpu),
          tone_of(first ? state : text_of(gpu, "residency"))},
-        placed ? ratio(gpu, "share_asked_ratio") + "/" + ratio(gpu, "share_got_ratio") : "-",
+        placed ? share_text(gpu) : "-",
         first ? percent_of(job, "limit_ratio") : "",
         first ? deadline(job) : "",
         placed ? memory(gpu) : "-",

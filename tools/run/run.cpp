@@ -297,11 +297,24 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
   }
 }
 
-void add_run(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
-  Subcommand sub = line.add("run", "start a job: run [OPTIONS] -- COMMAND [ARGUMENTS]", kExamples);
-  for (const Knob& knob : knobs()) {
-    if (knob.option == nullptr) continue;
+namespace {
+
+// In the order of --help: what most jobs need, and what few do.
+struct Heading {
+  const char* text;
+  std::initializer_list<const char*> fields;
+};
+const Heading kHeadings[] = {
+    {"What a job gets", {"name", "priority", "share", "limit", "memory"}},
+    {"Memory that doesn't fit",
+     {"on_oom", "oom_timeout", "swappable", "idle_release", "oversubscribe", "park"}},
+    {"For some jobs", {"deadline", "guard", "urgent_collectives", "gradient_noise"}},
+};
+
+void add_knobs(Subcommand& sub, const std::shared_ptr<Options>& options, const Heading& heading) {
+  sub.heading(heading.text);
+  for (const char* field : heading.fields) {
+    const Knob& knob = tools::knob(field);
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);
@@ -315,6 +328,16 @@ void add_run(CommandLine& line) {
     }
     sub.option(knob.option, knob.type_name, take, help);
   }
+}
+
+}  // namespace
+
+void add_run(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  Subcommand sub = line.add("run", "start a job", kExamples);
+  sub.takes_command();
+  for (const Heading& heading : kHeadings) add_knobs(sub, options, heading);
+  sub.heading("Where and how it starts");
   sub.option(
       "--gpus", "LIST", [options](const std::string& text) { options->gpus = text; },
       "the GPUs that it sees, by index or UUID, as in 0,2; sets CUDA_VISIBLE_DEVICES");

@@ -2,8 +2,8 @@
 //
 // Concept. The monitor counts iterations and says when the last one began. So what was counted
 // between two listings, divided by the time between their last iterations, is the mean rate, with
-// no error at the ends. Where nothing was counted the monitor's own figure stands, that of the last
-// ten seconds.
+// no error at the ends. Where none began the rate is 0. If the interval is too short to know, it is
+// the monitor's own, that of the last ten seconds, and is said to be that.
 //
 // Threading: pure functions.
 #pragma once

@@ -4,6 +4,7 @@
 
 #include "tools/base/output.h"
 #include "tools/stats/communication.h"
+#include "tools/stats/ended.h"
 #include "tools/stats/progress.h"
 
 namespace switchyard::tools {
@@ -29,7 +30,7 @@ const json& value_of(const json& object, const char* key) {
 
 // Counts go back where a process has been replaced: then nothing is known.
 double per_second(std::uint64_t before, std::uint64_t after, double seconds) {
-  return after > before ? static_cast<double>(after - before) / seconds : 0;
+  return after > before && seconds > 0 ? static_cast<double>(after - before) / seconds : 0;
 }
 
 double rate_of(const json& before, const json& after, const char* key, double seconds) {
@@ -78,7 +79,17 @@ json rate_kinds(const char* key, const json& before, const json& after, double s
   return kinds;
 }
 
-json rate_job(const json& before, const json& after, double seconds) {
+// On the monitor's clock, by which all that it lists of the job is counted: the client's own would
+// have the time of the answers in it. `elsewhere`: where that is not known, because another monitor
+// has begun, say.
+double window_of(const json& before, const json& after, double elsewhere) {
+  const auto from = real_of(before, "since_seconds");
+  const auto to = real_of(after, "since_seconds");
+  return from && to && *to >= *from ? *to - *from : elsewhere;
+}
+
+json rate_job(const json& before, const json& after, double elsewhere) {
+  const double seconds = window_of(before, after, elsewhere);
   json communicators = json::array();
   const json& earlier = list_of(before, "communicators");
   double bytes = 0;
@@ -102,6 +113,8 @@ json rate_job(const json& before, const json& after, double seconds) {
   }
   json out = {{"job", text_of(after, "job")},
               {"name", text_of(after, "name")},
+              {"ended", has_ended(after)},
+              {"interval_seconds", seconds},
               {"collectives_per_second", operations},
               {"bytes_per_second", bytes},
               {"kinds_per_second", std::move(kinds)},

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "switchyard/settings.h"
 #include "tools/base/guards.h"
@@ -15,9 +16,11 @@
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
 #include "tools/stats/communication.h"
+#include "tools/stats/ended.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
+#include "tools/stats/waits.h"
 
 namespace switchyard::tools {
 namespace {
@@ -32,9 +35,10 @@ struct Options {
 };
 
 constexpr std::chrono::seconds kInterval{1};
-// Where nobody asked before, the monitor begins to look for iterations now.
-constexpr std::chrono::seconds kPatience{5};
-constexpr std::chrono::milliseconds kAskAgain{500};
+// Where nobody asked before, the monitor begins to look for iterations now. A program that repeats
+// nothing has no end of that.
+constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::milliseconds kAskAgain{250};
 
 constexpr char kExamples[] = R"(Examples:
   switchyard stats
@@ -46,9 +50,15 @@ constexpr char kExamples[] = R"(Examples:
 IT/S are iterations, by what repeats in the sequence of a job's collectives, or of its kernels and
 graphs where it has none. Kernels are looked at while somebody asks and for a minute after that,
 which costs some nanoseconds for each launch. '-': nothing repeats (yet). Without --interval the
-command waits up to 5 s for that. A step of several micro-batches is one iteration if its optimizer
-launches enough. Else each micro-batch is one. GPU is GPU time per second. WAITS is the part of the
-time that the job was held, by reason.
+command looks for up to 3 s for that, and says so. A step of several micro-batches is one iteration if its optimizer
+launches enough. Else each micro-batch is one.
+
+GPU is GPU time per second, and WAITS is what the job lacked of it, by reason; on one GPU both are 1
+at most. 'slices 70% (a 67%)': it had work while the time slices of others, mostly of a, had the
+GPU. What is left its CPU brought no work for. All figures of a row are of the same interval, on the
+monitor's clock. '~' marks a GPU time that slices allot and nothing measures, and an IT/S of the last
+10 s, where too few iterations began in the interval. '*' marks launches of one kernel: no step was
+found.
 
 COMM is the part of the time in which collectives run on the GPU. Of that, "hidden" is the part in
 which the stream that computes did not wait; "for peers" is the part of the time in which a rank
@@ -76,8 +86,11 @@ std::string iterations(const nlohmann::json& job) {
   const auto found = job.find("iterations_per_second");
   if (found == job.end() || !found->is_number()) return "-";
   const auto rate = found->get<double>();
-  return rate < 10 ? fmt::format("{:.3f}", rate)
-                   : fmt::format("{:.{}f}", rate, rate < 1000 ? 1 : 0);
+  return fmt::format("{}{:.{}f}{}", truth_of(job, "iterations_estimated") ? "~" : "", rate,
+                     rate < 10     ? 3
+                     : rate < 1000 ? 1
+                                   : 0,
+                     truth_of(job, "iterations_are_launches") ? "*" : "");
 }
 
 double number(const nlohmann::json& object, const char* key) {
@@ -119,22 +132,26 @@ std::string slowest(const nlohmann::json& job) {
                      number(*found, "late_seconds") * 1000);
 }
 
-// "turn 40%, memory 2%"
-std::string waits(const nlohmann::json& job) {
-  std::string text;
-  const auto found = job.find("waits_ratio");
-  if (found == job.end() || !found->is_object()) return "-";
-  for (const auto& [reason, share] : found->items()) {
-    const double part = share.is_number() ? share.get<double>() : 0;
-    if (part < 0.005) continue;
-    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", reason, 100 * part);
-  }
-  return text.empty() ? "-" : text;
+std::string gpu_time(const nlohmann::json& job) {
+  const double seconds = number(job, "interval_seconds");
+  if (seconds <= 0) return "-";
+  const double gpu = number(job, "gpu_seconds");
+  const bool estimated = number(job, "gpu_seconds_estimated") > 0.05 * gpu;
+  return fmt::format("{}{:.2f}", estimated ? "~" : "", gpu / seconds);
 }
 
-std::string gpu_time(const nlohmann::json& listing, const nlohmann::json& job) {
-  const double seconds = number(listing, "interval_seconds");
-  return seconds > 0 ? fmt::format("{:.2f}", number(job, "gpu_seconds") / seconds) : "-";
+// What the marks in the table mean, where there are any.
+void print_legend(const nlohmann::json& jobs) {
+  bool estimated = false, longer = false, launches = false;
+  for (const auto& job : jobs) {
+    estimated = estimated || gpu_time(job).rfind('~', 0) == 0;
+    longer = longer || truth_of(job, "iterations_estimated");
+    launches = launches || truth_of(job, "iterations_are_launches");
+  }
+  const auto say = [](const char* text) { fmt::print("{}\n", paint(Tone::kFaint, text)); };
+  if (estimated) say("GPU ~: allotted by time slices, not measured");
+  if (longer) say("IT/S ~: of the last 10 s, because too few iterations began in the interval");
+  if (launches) say("IT/S *: launches of one kernel; no step was found");
 }
 
 void print(const nlohmann::json& listing) {
@@ -152,8 +169,9 @@ void print(const nlohmann::json& listing) {
                {"BEHIND"},
                {"SLOWEST"}});
   for (const auto& job : list_of(listing, "jobs")) {
-    table.add({text_of(job, "name"), iterations(job), gpu_time(listing, job), waits(job),
-               communication_text(job), "", "", rate_text(number(job, "collectives_per_second")),
+    table.add({text_of(job, "name") + (has_ended(job) ? " (ended)" : ""), iterations(job),
+               gpu_time(job), waits_text(job), communication_text(job), "", "",
+               rate_text(number(job, "collectives_per_second")),
                human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))), kinds(job),
                "", slowest(job)});
     for (const auto& each : list_of(job, "communicators")) {
@@ -164,6 +182,7 @@ void print(const nlohmann::json& listing) {
     }
   }
   fmt::print("{}", table.render());
+  print_legend(list_of(listing, "jobs"));
   print_guards(list_of(listing, "jobs"));
   print_stalls(list_of(listing, "jobs"));
   for (const auto& job : list_of(listing, "jobs")) {
@@ -190,15 +209,17 @@ struct Look {
   Clock::time_point at;
 };
 
-Result<Look> ask(const Options& options) {
+// `earlier`: the last look, whose jobs may have ended since, and the monitor with the last of them.
+Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
-  // Who names a job expects one, so a missing monitor is an error then.
-  const bool all = options.target.empty();
-  if (!reply && all && reply.error().code == kMonitorUnreachable && monitor_absent()) {
+  // A command that names a job expects one, so a missing monitor is an error then.
+  const bool may_lack = options.target.empty() || earlier != nullptr;
+  if (!reply && may_lack && reply.error().code == kMonitorUnreachable && monitor_absent()) {
     reply = nlohmann::json{{"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
   keep_only(*reply, options.target);
+  if (earlier != nullptr) keep_ended(earlier->listing, *reply);
   if (!options.target.empty() && (*reply)["jobs"].empty()) {
     return Error{kNoSuchJobOrGpu,
                  fmt::format("no job '{}'; `switchyard ps` lists them", options.target)};
@@ -210,21 +231,47 @@ double between(const Look& before, const Look& after) {
   return std::chrono::duration<double>(after.at - before.at).count();
 }
 
-bool unknown(const Look& look) {
+// The one job that was asked for has ended: there is nothing to wait for.
+bool all_ended(const Options& options, const Look& look) {
   const auto& jobs = list_of(look.listing, "jobs");
-  return std::any_of(jobs.begin(), jobs.end(), still_measuring);
+  return !options.target.empty() && std::all_of(jobs.begin(), jobs.end(), has_ended);
 }
 
-// The second look: after the interval, or a little later if it is not known yet what repeats.
-Result<Look> ask_later(const Options& options, const Look& before, Clock::duration interval) {
-  std::this_thread::sleep_for(interval);
-  auto after = ask(options);
-  while (!options.interval && !options.watch && after && unknown(*after) &&
-         after->at - before.at < kPatience) {
-    std::this_thread::sleep_for(kAskAgain);
-    after = ask(options);
+// "'a', 'b'": those of which something is not known yet; empty: all is.
+std::string still_unknown(const Look& look) {
+  std::string names;
+  for (const auto& job : list_of(look.listing, "jobs")) {
+    if (!still_measuring(job)) continue;
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", text_of(job, "name"));
   }
-  return after;
+  return names;
+}
+
+// The second look: after the interval, or a little later if it is not known yet what repeats. In
+// between it looks, too: what a job that ends did last is known from there.
+Result<Look> ask_later(const Options& options, const Look& before, Clock::duration interval) {
+  auto until = before.at + interval;
+  bool said = false;
+  Look last = before;
+  for (;;) {
+    std::this_thread::sleep_until(std::min(until, Clock::now() + kAskAgain));
+    auto next = ask(options, &last);
+    if (!next) return next;
+    last = std::move(*next);
+    if (all_ended(options, last)) return last;
+    if (last.at < until) continue;
+    const std::string unknown = still_unknown(last);
+    if (unknown.empty() || last.at - before.at >= kPatience || options.interval || options.watch) {
+      return last;
+    }
+    if (!std::exchange(said, true)) {
+      complain(
+          fmt::format("nothing that repeats is known of {} yet: looking for at most {} s more; "
+                      "--interval 1s does not wait",
+                      unknown, kPatience / std::chrono::seconds(1) - 1));
+    }
+    until = std::min(Clock::now() + kAskAgain, before.at + kPatience);
+  }
 }
 
 // False: it could not be written, and neither can the next one.
@@ -253,10 +300,15 @@ int stats(const Options& options) {
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());
-    if (!show(options, rates(before->listing, after->listing, between(*before, *after)))) {
-      return kFailure;
+    const auto said = rates(before->listing, after->listing, between(*before, *after));
+    if (!show(options, said)) return kFailure;
+    if (all_ended(options, *after)) {
+      complain(fmt::format("job '{}' has ended: these figures are of its last {:.1f} s",
+                           options.target, number(said["jobs"][0], "interval_seconds")));
+      return kOk;
     }
     if (!options.watch) return kOk;
+    forget_ended(after->listing);
     before = std::move(after);
   }
   return fail(before.error());

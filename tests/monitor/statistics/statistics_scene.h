@@ -54,6 +54,12 @@ class Statistics : public ::testing::Test {
     const std::uint64_t wanted = who.shim.page().recorded_classes[kind / 64];
     if (asked && (wanted >> kind % 64 & 1) != 0) record(who, what | abi::kLaunchRecord);
   }
+  // What the policy counted for its lane on the first GPU (Usage).
+  static Client::Lane::Had& had(const Joined& who) { return who.client->lanes[0].had; }
+  static void has(const Joined& who, double seconds) {
+    had(who).known = true;
+    had(who).gpu_ns += seconds * 1e9;
+  }
   json ask() { return rig.ask({{"op", "ps"}, {"iterations", true}})["jobs"][0]; }
   json process(std::size_t at = 0) { return rig.job()["processes"][at]; }
   json stalls() { return rig.job()["stalls"]; }

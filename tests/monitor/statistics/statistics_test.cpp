@@ -188,11 +188,13 @@ TEST_F(Statistics, WaitsAreSummedByReason) {
 TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
   Usage usage;
   const Job& job = rig.monitor.registry().jobs().begin()->second;
-  first.client->lanes[0].share_got = 0.5;
-  second.client->lanes[0].share_got = -1;
   second.client->lanes[0].load = 0.25;
-  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  for (int i = 0; i <= 20; ++i) {
+    if (i > 0) has(first, 0.5 * 0.2);
+    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  }
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4 * 0.75, 1e-9);
+  has(first, 0.5);
   usage.tick(rig.monitor.registry(), seconds(1000));
   EXPECT_NEAR(usage.of(job).gpu_seconds, 5 * 0.75, 1e-9) << "the monitor stood still";
 }
@@ -200,30 +202,32 @@ TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
 TEST_F(Statistics, MoreThanTheWholeGpuIsTheWholeGpu) {
   Usage usage;
   const Job& job = rig.monitor.registry().jobs().begin()->second;
-  first.client->lanes[0].share_got = 1.75;
-  second.client->lanes[0].share_got = 0;
-  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  for (int i = 0; i <= 20; ++i) {
+    if (i > 0) has(first, 1.75 * 0.2);
+    has(second, 0);
+    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  }
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4, 1e-9);
 }
 
 TEST_F(Statistics, AJobWaitsForTheWorstThatHoldsAnyOfItsProcesses) {
   Usage usage;
   const Job& job = rig.monitor.registry().jobs().begin()->second;
-  for (const Joined* each : {&first, &second}) {
-    each->shim.page().gates[0].held_threads = 1;
-    each->client->lanes[0].order.closed = each == &first ? abi::kClosedByLimit : 0;
+  for (int i = 0; i <= 40; ++i) {
+    if (i > 0) had(first).limit_ns += 0.2e9;
+    if (i > 20) had(second).turn_ns += 0.2e9;
+    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
   }
-  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
-  second.client->lanes[0].order.closed = abi::kClosedByTurn;
-  for (int i = 21; i <= 40; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
   EXPECT_EQ(usage.of(job).waits.at(stalls::Hold::kLimit), seconds(8));
   EXPECT_FALSE(usage.of(job).waits.contains(stalls::Hold::kTurn));
 }
 
 TEST_F(Statistics, AJobThatHasEndedIsForgotten) {
   Usage usage;
-  first.client->lanes[0].share_got = 1;
-  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  for (int i = 0; i <= 20; ++i) {
+    has(first, 0.2);
+    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  }
   const Job job = rig.monitor.registry().jobs().begin()->second;
   EXPECT_GT(usage.of(job).gpu_seconds, 0);
   rig.dies(first);
