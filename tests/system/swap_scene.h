@@ -36,7 +36,8 @@ class Swap : public Scene {
                    {"SWITCHYARD_SWAPPABLE", "yes"},
                    {"FAKECUDA_PATTERN", "1"}};
     all.insert(all.end(), changes.begin(), changes.end());
-    std::vector<std::string> command = {built("tests/jobs/job_swap")};
+    std::vector<std::string> command = within_;
+    command.push_back(built("tests/jobs/job_swap"));
     command.insert(command.end(), memory.begin(), memory.end());
     child_.emplace(start(command, all));
     ASSERT_EQ(line(), "ready");
@@ -133,6 +134,7 @@ class Swap : public Scene {
 
   std::optional<PlayedMonitor> monitor_;
   std::optional<Child> child_;
+  Words within_;  // a command that the job is run by
 };
 
 // For a parameter that says which call of the driver fails: "cuMemCreate:6=2".

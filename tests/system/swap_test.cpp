@@ -50,6 +50,17 @@ TEST_F(Swap, MemoryThatStaysAsItWasIsCopiedOutOnce) {
   EXPECT_EQ(ask("check"), "right");
 }
 
+// All files that a program may open are its own, but for five at most. The simulated GPU has four.
+TEST_F(Swap, AJobThatMayOpenTwelveFilesMoves) {
+  within_ = {"bash", "-c",
+             "for file in /proc/self/fd/*; do n=${file##*/}; [ $n -le 2 ] || eval \"exec $n>&-\"; "
+             "done; ulimit -n 12; exec \"$@\"",
+             "bash"};
+  begin_with({std::to_string(2 * kMiB)}, 2 * kMiB);
+  EXPECT_EQ(ask("launch 3"), "did launch");
+  out_and_in();
+}
+
 TEST_F(Swap, WhatIsTooSmallIsToldToStay) {
   begin();
   EXPECT_EQ(stays(Stays::kSmall), kMiB);
