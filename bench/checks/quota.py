@@ -2,7 +2,9 @@
 
     quota.py KIND
 
-KIND is cudaMalloc, cudaMallocAsync, vmm, torch, torch-expandable, jax, jax-pool or cupy.
+KIND is cudaMalloc, cudaMallocAsync, vmm, torch, torch-expandable, jax, jax-pool or cupy, or what no
+plain allocation names: contexts, local, heap or managed-pool. `outlived SOCKET` has memory of
+another process, `maker SOCKET`, which exports it there and ends.
 
 It speaks lines of JSON: {"ready": ...} before anything is taken, then, for each line on stdin,
 "fill" answers when memory was refused and anything else ends it. bench/run.py quota reads NVML and
@@ -13,9 +15,12 @@ import ctypes
 import glob
 import json
 import os
+import socket
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workloads"))
 
@@ -25,6 +30,11 @@ MOST = 1 << 14  # chunks: a quota that doesn't bite must not fill the card and h
 
 class Refused(Exception):
     """The allocation that failed: its error is the cause."""
+
+
+def refused(code):
+    if code != 0:
+        raise Refused("CUDA_ERROR_OUT_OF_MEMORY" if code == 2 else f"CUresult {code}")
 
 
 class Runtime:
@@ -92,12 +102,15 @@ class Vmm:
         return self.driver.memory_info()
 
     def take(self, size):
-        handle, address = ctypes.c_uint64(), ctypes.c_uint64()
+        handle = ctypes.c_uint64()
         length = ctypes.c_size_t(size)
         code = self.driver.call("cuMemCreate", ctypes.byref(handle), length,
                                 ctypes.byref(self.properties), ctypes.c_uint64(0))
-        if code != 0:
-            raise Refused("CUDA_ERROR_OUT_OF_MEMORY" if code == 2 else f"CUresult {code}")
+        refused(code)
+        return self.map(handle, length)
+
+    def map(self, handle, length):
+        address = ctypes.c_uint64()
         check = self.driver.check
         check("cuMemAddressReserve", ctypes.byref(address), length, ctypes.c_size_t(0),
               ctypes.c_uint64(0), ctypes.c_uint64(0))
@@ -111,6 +124,177 @@ class Vmm:
         self.driver.check("cuMemUnmap", address, length)
         self.driver.check("cuMemAddressFree", address, length)
         self.driver.check("cuMemRelease", handle)
+
+
+class Contexts:
+    """First threads make a context, allocate, and end it without a free; then contexts are made."""
+
+    expected = "CUDA_ERROR_OUT_OF_MEMORY"
+
+    def __init__(self):
+        from driver_api import Driver
+        self.driver = Driver()
+        threads = [threading.Thread(target=self.churn) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def churn(self):
+        for _ in range(3):
+            context, address = ctypes.c_void_p(), ctypes.c_uint64()
+            if self.driver.call("cuCtxCreate_v2", ctypes.byref(context), 0,
+                                self.driver.device) != 0:
+                continue
+            self.driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(128 << 20))
+            self.driver.check("cuCtxDestroy_v2", context)
+
+    def info(self):
+        return self.driver.memory_info()
+
+    def take(self, _size):
+        context = ctypes.c_void_p()
+        refused(self.driver.call("cuCtxCreate_v2", ctypes.byref(context), 0, self.driver.device))
+        self.driver.check("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        return context
+
+
+class Local:
+    """Kernels, each with more local memory for a thread than the one before."""
+
+    expected = "CUDA_ERROR_OUT_OF_MEMORY"
+    PTX = (".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k(.param .u64 out) {{\n"
+           ".local .align 16 .b8 depot[{bytes}];\n.reg .b64 %d<5>; .reg .b32 %r<3>;\n"
+           "mov.u64 %d1,depot; ld.param.u64 %d2,[out]; cvt.u32.u64 %r1,%d2; and.b32 %r1,%r1,1020;\n"
+           "cvt.u64.u32 %d3,%r1; add.u64 %d4,%d1,%d3; st.local.u32 [%d4],%r1;\n"
+           "ld.local.u32 %r2,[%d4]; st.global.u32 [%d2],%r2;\nret;\n}}\n")
+
+    def __init__(self):
+        from driver_api import Driver
+        self.driver = Driver()
+        counts = []
+        for which in (16, 39):  # MULTIPROCESSOR_COUNT, MAX_THREADS_PER_MULTIPROCESSOR
+            value = ctypes.c_int()
+            self.driver.check("cuDeviceGetAttribute", ctypes.byref(value), which,
+                              self.driver.device)
+            counts.append(value.value)
+        self.threads = counts[0] * counts[1]
+        self.bytes = 1024
+        self.out = self.driver.device_memory(4096)
+
+    def info(self):
+        return self.driver.memory_info()
+
+    def take(self, size):
+        wanted = self.bytes + max(size // self.threads // 16 * 16, 16)
+        module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        image = self.PTX.format(bytes=wanted).encode() + b"\0"
+        refused(self.driver.call("cuModuleLoadData", ctypes.byref(module), image))
+        self.driver.check("cuModuleGetFunction", ctypes.byref(kernel), module, b"k")
+        pointer = ctypes.cast(ctypes.byref(self.out), ctypes.c_void_p)
+        refused(self.driver.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, None,
+                                 (ctypes.c_void_p * 1)(pointer), None))
+        self.driver.check("cuCtxSynchronize")
+        self.bytes = wanted
+        return module
+
+
+class Heap:
+    """The heap of malloc() on the device."""
+
+    expected = "CUDA_ERROR_OUT_OF_MEMORY"
+    LIMIT = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
+
+    def __init__(self):
+        from driver_api import Driver
+        self.driver = Driver()
+
+    def info(self):
+        return self.driver.memory_info()
+
+    def take(self, size):
+        now = ctypes.c_size_t()
+        self.driver.check("cuCtxGetLimit", ctypes.byref(now), self.LIMIT)
+        refused(self.driver.call("cuCtxSetLimit", self.LIMIT, ctypes.c_size_t(now.value + size)))
+        return size
+
+
+class PoolProperties(ctypes.Structure):
+    """CUmemPoolProps"""
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", Location),
+                ("windows", ctypes.c_void_p), ("most", ctypes.c_size_t),
+                ("rest", ctypes.c_ubyte * 56)]
+
+
+class ManagedPool:
+    """A pool of managed memory without a place; every piece is brought to the GPU."""
+
+    expected = "CUDA_ERROR_OUT_OF_MEMORY"
+
+    def __init__(self):
+        from driver_api import Driver
+        self.driver = Driver()
+        self.pool = ctypes.c_void_p()
+        self.driver.check("cuMemPoolCreate", ctypes.byref(self.pool),
+                          ctypes.byref(PoolProperties(type=2)))
+
+    def info(self):
+        return self.driver.memory_info()
+
+    def take(self, size):
+        address = ctypes.c_uint64()
+        refused(self.driver.call("cuMemAllocFromPoolAsync", ctypes.byref(address),
+                                 ctypes.c_size_t(size), self.pool, None))
+        self.driver.check("cuMemsetD8_v2", address, ctypes.c_ubyte(1), ctypes.c_size_t(size))
+        self.driver.check("cuCtxSynchronize")
+        return address
+
+
+OUTLIVED = 1 << 30
+
+
+class Outlived(Vmm):
+    """Memory of another job's process that has ended, and then memory of its own."""
+
+    def __init__(self):
+        super().__init__()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(sys.argv[2])
+            listener.listen(1)
+            with listener.accept()[0] as maker:
+                _, descriptors, _, _ = socket.recv_fds(maker, 1, 1)
+                handle = ctypes.c_uint64()
+                self.driver.check("cuMemImportFromShareableHandle", ctypes.byref(handle),
+                                  ctypes.c_void_p(descriptors[0]), 1)
+                os.close(descriptors[0])
+                self.outlived = self.map(handle, ctypes.c_size_t(OUTLIVED))
+                maker.sendall(b"x")
+        time.sleep(2.5)  # its maker has ended, and the monitor has seen that
+
+    def more(self):
+        return {"outlived_bytes": OUTLIVED}
+
+
+def make_for(path):
+    way = Vmm()
+    way.properties.handles = 1
+    handle, descriptor = ctypes.c_uint64(), ctypes.c_int()
+    way.driver.check("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(OUTLIVED),
+                     ctypes.byref(way.properties), ctypes.c_uint64(0))
+    way.driver.check("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, 1,
+                     ctypes.c_uint64(0))
+    end = time.monotonic() + 20
+    with socket.socket(socket.AF_UNIX) as other:
+        while True:
+            try:
+                other.connect(path)
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        socket.send_fds(other, [b"x"], [descriptor.value])
+        other.recv(1)
 
 
 class Torch:
@@ -196,6 +380,11 @@ KINDS = {
     "jax": lambda: Jax(False),
     "jax-pool": lambda: Jax(True),
     "cupy": Cupy,
+    "contexts": Contexts,
+    "local": Local,
+    "heap": Heap,
+    "managed-pool": ManagedPool,
+    "outlived": Outlived,
 }
 
 
@@ -231,6 +420,9 @@ def fill(way):
 def main():
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    if sys.argv[1] == "maker":
+        make_for(sys.argv[2])
+        return
     way = KINDS[sys.argv[1]]()
     free, total = way.info()
     more = way.more() if hasattr(way, "more") else {}

@@ -125,7 +125,11 @@ GraphExec* instantiate(Graph* graph) {
 CUresult launch_graph(GraphExec* exec, Stream* stream, std::unique_lock<std::mutex>& held) {
   for (const ExecNode& node : exec->nodes) {
     if (node.work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
-    if (const CUresult status = back_graph_memory(node.work.alloc.dptr)) return status;
+    const CUdeviceptr address = node.work.alloc.dptr;
+    const bool frees = std::any_of(exec->nodes.begin(), exec->nodes.end(), [&](const auto& other) {
+      return other.work.type == CU_GRAPH_NODE_TYPE_MEM_FREE && other.work.freed == address;
+    });
+    if (const CUresult status = back_graph_memory(address, frees)) return status;
   }
   wait_for_room(stream, held);
   auto first = std::make_shared<Op>(), last = std::make_shared<Op>();

@@ -69,7 +69,8 @@ Work event_wait_work(CUevent event);
 CUresult alloc_work(CUDA_MEM_ALLOC_NODE_PARAMS* params, Work* work);  // sets params->dptr
 Work free_work(CUdeviceptr address);
 bool is_graph_memory(CUdeviceptr address);
-CUresult back_graph_memory(CUdeviceptr address);  // before a launch
+// Before a launch. `frees`: the launched graph frees it itself, so that each launch has an end.
+CUresult back_graph_memory(CUdeviceptr address, bool frees);
 void free_graph_memory(CUdeviceptr address);
 
 }  // namespace fakecuda

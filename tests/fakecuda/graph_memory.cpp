@@ -12,7 +12,7 @@ struct Piece {
   int gpu = 0;
   std::size_t bytes = 0;
   BackingRef backing;  // null: address space only
-  bool used = false;
+  unsigned uses = 0;   // by launches that are queued, or have not freed it
 };
 
 struct Totals {
@@ -83,7 +83,7 @@ bool is_graph_memory(CUdeviceptr address) {
   return store().pieces.count(address) != 0;
 }
 
-CUresult back_graph_memory(CUdeviceptr address) {
+CUresult back_graph_memory(CUdeviceptr address, bool frees) {
   std::lock_guard guard(store().lock);
   const auto found = store().pieces.find(address);
   if (found == store().pieces.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -97,16 +97,16 @@ CUresult back_graph_memory(CUdeviceptr address) {
     Ranges::all().set_access(address, 1, access_for_all(PROT_READ | PROT_WRITE));
     count(totals, 0, static_cast<std::int64_t>(piece.bytes));
   }
-  if (!piece.used) count(totals, static_cast<std::int64_t>(piece.bytes), 0);
-  piece.used = true;
+  if (piece.uses == 0) count(totals, static_cast<std::int64_t>(piece.bytes), 0);
+  piece.uses = frees ? piece.uses + 1 : 1;
   return CUDA_SUCCESS;
 }
 
 void free_graph_memory(CUdeviceptr address) {
   std::lock_guard guard(store().lock);
   const auto found = store().pieces.find(address);
-  if (found == store().pieces.end() || !found->second.used) return;
-  found->second.used = false;
+  if (found == store().pieces.end() || found->second.uses == 0) return;
+  if (--found->second.uses != 0) return;  // a launch that is queued behind has it
   count(store().totals[found->second.gpu], -static_cast<std::int64_t>(found->second.bytes), 0);
 }
 
@@ -121,7 +121,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
   if (device < 0 || device >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
   std::lock_guard guard(store().lock);
   for (auto& [address, piece] : store().pieces) {
-    if (piece.gpu != device || piece.used || !piece.backing) continue;
+    if (piece.gpu != device || piece.uses != 0 || !piece.backing) continue;
     Ranges::all().set_access(address, 1, access_for_all(PROT_NONE));
     make_untouchable(reinterpret_cast<void*>(address), piece.bytes);
     piece.backing = nullptr;

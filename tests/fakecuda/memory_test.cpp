@@ -234,4 +234,53 @@ TEST_F(Simulation, AGraphOverUnmappedMemoryFaultsAndOverMemoryThatIsBackDoesNot)
   EXPECT_EQ(0, in_process([&] { return replay(true); }));
 }
 
+// A graph that allocates, fills and frees; the stream stands between its two launches.
+TEST_F(Simulation, GraphMemoryOfALaunchThatIsQueuedIsNotTrimmed) {
+  EXPECT_EQ(0, in_process([] {
+              const CUfunction kernel = start_gpu("fill");
+              CUgraph graph = nullptr;
+              CUgraphNode made = nullptr, filled = nullptr, freed = nullptr;
+              CUgraphExec executable = nullptr;
+              CUstream stream = nullptr;
+              CUevent first = nullptr;
+              void* word = nullptr;
+              CUDA_MEM_ALLOC_NODE_PARAMS memory{};
+              memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+              memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+              memory.bytesize = kBytes;
+              if (!kernel || CU(cuGraphCreate)(&graph, 0) != CUDA_SUCCESS) return 1;
+              if (CU(cuGraphAddMemAllocNode)(&made, graph, nullptr, 0, &memory)) return 2;
+              std::uint32_t value = 9;
+              std::uint64_t count = kWords;
+              void* arguments[] = {&memory.dptr, &value, &count};
+              CUDA_KERNEL_NODE_PARAMS params{};
+              params.func = kernel;
+              params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+              params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+              params.kernelParams = arguments;
+              if (CU(cuGraphAddKernelNode)(&filled, graph, &made, 1, &params)) return 3;
+              if (CU(cuGraphAddMemFreeNode)(&freed, graph, &filled, 1, memory.dptr)) return 4;
+              if (CU(cuGraphInstantiateWithFlags)(&executable, graph, 0)) return 5;
+              if (CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING)) return 6;
+              if (CU(cuEventCreate)(&first, CU_EVENT_DISABLE_TIMING)) return 7;
+              if (CU(cuMemHostAlloc)(&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP)) return 8;
+              const auto at = reinterpret_cast<CUdeviceptr>(word);
+              if (CU(cuGraphLaunch)(executable, stream)) return 9;
+              if (CU(cuEventRecord)(first, stream)) return 10;
+              if (CU(cuStreamWaitValue32)(stream, at, 1, CU_STREAM_WAIT_VALUE_EQ)) return 11;
+              if (CU(cuGraphLaunch)(executable, stream)) return 12;
+              if (CU(cuEventSynchronize)(first)) return 13;
+              if (CU(cuDeviceGraphMemTrim)(0)) return 14;
+              __atomic_store_n(static_cast<std::uint32_t*>(word), 1, __ATOMIC_SEQ_CST);
+              if (CU(cuStreamSynchronize)(stream)) return 15;
+              cuuint64_t reserved = 1;
+              if (CU(cuDeviceGraphMemTrim)(0)) return 16;
+              if (CU(cuDeviceGetGraphMemAttribute)(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                                   &reserved)) {
+                return 17;
+              }
+              return reserved == 0 ? 0 : 18;
+            }));
+}
+
 }  // namespace
