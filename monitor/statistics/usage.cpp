@@ -69,6 +69,8 @@ void Usage::tick(const Registry& registry, Time now) {
     for_clients(registry, job, [&, &job = job](const Client& client) {
       const Hold hold = hold_of(registry, job, client);
       if (place(hold) < place(worst)) worst = hold;
+      // No bill without progress.
+      if (client.standing.why != Standstill::kNone && !client.standing.moved) return;
       for (const auto& [number, lane] : client.lanes) {
         sums.gpu_seconds += share_of(lane) * seconds(span);
       }
