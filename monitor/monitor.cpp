@@ -387,6 +387,7 @@ void Monitor::tick(Time now) {
       sampler_.measure_loads();
     }
   }
+  standing::tick(registry_, now);
   gangs::note(registry_);
   memory_.check_claims(now);
   if (memory_.follow_use(now)) residency_.room_came();

@@ -145,6 +145,12 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
     return refusal(kRefusedByPolicy,
                    fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
+  standing::look(monitor.registry(), job, now);
+  if (const std::string why = leaves ? standing::why_it_stands(monitor.registry(), job) : "";
+      !why.empty()) {
+    return refusal(kRefusedByPolicy,
+                   fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
+  }
   job.gang.failure.clear();
   if (pauses) monitor.pause(job, *until, releases, now);
   if (op == "resume") monitor.resume(job, now);
@@ -191,6 +197,7 @@ json migrate(Monitor& monitor, Job& job, const json& request, Time now, Answer& 
   const auto to = gpu_named(monitor.gpus(), text_of(request, "to").value_or(""), out);
   if (!to) return out;
   monitor.sampler().measure_if_old(*to, now);
+  standing::look(monitor.registry(), job, now);
   if (const std::string why = monitor.migrations().why_not(job, *to, now); !why.empty()) {
     return refusal(kRefusedByPolicy, fmt::format("job '{}' cannot go to GPU {}: {}", job.name,
                                                  monitor.gpus()[*to].info.index, why));
@@ -217,6 +224,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     for (std::size_t i = 0; i < monitor.gpus().all().size(); ++i) {
       monitor.sampler().measure_if_old(i, now);
     }
+    if (op == "ps") standing::look_at_all(monitor.registry(), now);
     if (request.contains("iterations")) monitor.statistics().ask(now);
     monitor.look(now);
     monitor.count_usage(now);

@@ -267,10 +267,25 @@ std::string parked_where(Monitor& monitor, const std::set<std::size_t>& gpus) {
                      fmt::join(indices, ", "));
 }
 
+// "signal", or "signal: pid 4711" where others of its processes can act.
+std::string stop_of(Monitor& monitor, const Job& job) {
+  std::string out;
+  bool others = false;
+  for (const ClientId id : job.clients) {
+    const Client* client = monitor.registry().client(id);
+    if (client == nullptr || client->observer) continue;
+    const char* key = key_of(client->standing.why);
+    others = others || key == nullptr;
+    if (key != nullptr && out.empty()) out = fmt::format("{}: pid {}", key, client->peer.pid);
+  }
+  return others ? out : out.substr(0, out.find(':'));
+}
+
 State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtWork& work) {
   if (job.pause.on) {
     return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
   }
+  if (job.stands) return {"stopped", stop_of(monitor, job)};
   if (const Migration& move = job.migration; migration::is_under_way(move.state)) {
     return {"moving", fmt::format("{} GPU {}", move.state.back ? "back to" : "to",
                                   monitor.gpus()[move.goal()].info.index)};
@@ -340,6 +355,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
     if (const Client* client = monitor.registry().client(id)) {
       json process = {
           {"pid", client->peer.pid}, {"name", client->process}, {"observer", client->observer}};
+      const char* stands = key_of(client->standing.why);
+      process["standstill"] = stands != nullptr ? json(stands) : json(nullptr);
       list_collectives(*client->page, process);
       process.update(list_progress(monitor, late, id, now));
       process.update(list_communication(communication, id));

@@ -25,6 +25,7 @@
 #include "monitor/core/account.h"
 #include "monitor/core/client_page.h"
 #include "monitor/core/job_settings.h"
+#include "monitor/core/standing.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
@@ -38,7 +39,7 @@ namespace switchyard::monitor {
 // Whether a person holds a job back (pausing.h).
 struct Pause {
   bool on = false;
-  Time until{0};        // 0: until it is resumed
+  Time until{0};  // 0: until it is resumed
   Time since{0};
   bool at_cut = false;         // no rank of it waits for another (gangs.h)
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
@@ -126,6 +127,7 @@ struct Job {
   residency::Machine memory;  // where it is, and why it is wanted off the device
   Turn turn;
   Restraint restraint;
+  bool stands = false;                  // its processes can't act, or a rank can't (standing.h)
   bool short_slices = false;            // around it: a gang's phases may be opposite (gang_pace.h)
   double found_weight = 0;              // of one with --share auto; 0: nothing is known yet
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
@@ -192,6 +194,7 @@ struct Client {
   std::string process;
   bool observer = false;
   bool watched = true;          // somebody will tell when the process is dead
+  standing::Known standing;     // whether it can act
   bool other_settings = false;  // its environment asks for others than the job was made with
   // It was told to exchange these two GPUs, and has not said on which of them it is.
   std::optional<std::pair<std::size_t, std::size_t>> exchanges;

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -187,6 +189,78 @@ char process_state(pid_t pid) { return pid > 0 ? state_in(proc(pid, "stat")) : '
 char thread_state(pid_t pid, std::uint32_t thread) {
   if (pid <= 0) return 0;
   return state_in(proc(pid, ("task/" + std::to_string(thread) + "/stat").c_str()));
+}
+
+namespace {
+
+// More threads than that are like these.
+constexpr int kMostThreads = 256;
+
+bool all_threads_are(const std::string& process, const char* states) {
+  std::error_code error;
+  std::filesystem::directory_iterator task(process + "/task", error);
+  int looked = 0;
+  for (; !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+    const char state = state_in(task->path().string() + "/stat");
+    if (state != 0 && std::strchr(states, state) == nullptr) return false;
+    if (++looked == kMostThreads) return true;
+  }
+  return looked != 0;
+}
+
+bool has_line(const std::string& path, const char* begin) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(begin, 0) == 0) return true;
+  }
+  return false;
+}
+
+// A line is ID:CONTROLLERS:PATH; those of version 2 name no controllers.
+bool is_frozen(const std::string& process, const std::string& cgroups) {
+  std::ifstream file(process + "/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (path.find("/..") != std::string::npos) continue;  // outside of our own namespace
+    if (controllers == "freezer") {
+      if (has_line(cgroups + "/freezer" + path + "/freezer.state", "FROZEN")) return true;
+    } else if (controllers.empty()) {
+      for (const char* mount : {"", "/unified"}) {
+        if (has_line(cgroups + mount + path + "/cgroup.events", "frozen 1")) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Standstill standstill_of(pid_t pid) {
+  if (pid <= 0) return Standstill::kNone;
+  std::string folder = proc(pid, "");
+  folder.pop_back();
+  return standstill_in(folder, "/sys/fs/cgroup");
+}
+
+Standstill standstill_in(const std::string& process, const std::string& cgroups) {
+  constexpr char kState[] = "State:\t";
+  constexpr std::size_t kAt = sizeof(kState) - 1;
+  std::ifstream file(process + "/status");
+  char state = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(kState, 0) == 0 && line.size() > kAt) state = line[kAt];
+    if (line.rfind("CoreDumping:\t1", 0) == 0) return Standstill::kDumping;
+  }
+  if (state == 'T') return Standstill::kStopped;
+  if (state == 't' && all_threads_are(process, "tT")) return Standstill::kTraced;
+  if (state != 'S' && state != 'D') return Standstill::kNone;
+  if (is_frozen(process, cgroups)) return Standstill::kFrozen;
+  const bool disk = state == 'D' && all_threads_are(process, "D");
+  return disk ? Standstill::kDisk : Standstill::kNone;
 }
 
 std::string user_name(uid_t uid) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "monitor/platform/standstill.h"
 #include "switchyard/fd.h"
 
 namespace switchyard::monitor {
@@ -36,6 +37,10 @@ std::string process_name(pid_t pid);  // empty when unknown
 // has; 0: unknown.
 char process_state(pid_t pid);  // that of its first thread
 char thread_state(pid_t pid, std::uint32_t thread);
+// Why it can't act just now, as far as we may know.
+Standstill standstill_of(pid_t pid);
+// The same by the folder of a process, and that of cgroups.
+Standstill standstill_in(const std::string& process, const std::string& cgroups);
 // The number as text when it has no name, or as long as nobody here knows it. Never waits.
 std::string user_name(uid_t uid);
 std::optional<uid_t> process_owner(pid_t pid);

@@ -19,16 +19,19 @@ void observe(const ClientView& view, Time now, double dt_ns, ClientState& state)
   state.progress = view.progress;
   if (state.progressed) state.progressed_at = now;
   state.was_busy = state.busy || state.held;
+  // What is queued of a process that can't act is no work, and what it would do no claim, but for
+  // what the GPU still gets on with.
+  const bool idles = view.stands && !moved && !state.progressed;
   if (moved || state.progressed || !view.busy) {
     state.stood_ns = 0;
   } else if (!state.closed && !view.held && !view.paused) {
     state.stood_ns += dt_ns;
   }
-  state.busy = view.busy && state.stood_ns < kLongestKernelNs;
-  state.held = view.held;
+  state.busy = view.busy && !idles && state.stood_ns < kLongestKernelNs;
+  state.held = view.held && !idles;
   if (view.slices_in_force) state.deaf = false;
   state.at_work = state.busy || moved;
-  state.wants = state.at_work || view.held;
+  state.wants = state.at_work || state.held;
   // One that waits behind its gate launches nothing, and is active all the same.
   if (state.wants) {
     state.last_moved = now;

@@ -40,14 +40,17 @@ Blame lacks(const State& state, const Process& process) {
   } else if (process.sends && !process.stopped) {
     worst.why = Why::kNotStopped;
   }
+  worst.stands = process.stands;
   return worst.why == Why::kNobody ? Blame{} : worst;
 }
 
-// The one to name first. The order of the reasons is that of the enumeration.
+// The one to name first: who can't act, else by the reason. The order of the reasons is that of the
+// enumeration.
 Blame who_lacks_most(const State& state, const std::vector<Process>& processes) {
   Blame worst;
   const auto weight = [](const Blame& blame) {
-    return std::tuple(blame.why != Why::kNobody, -static_cast<int>(blame.why), blame.lacks);
+    return std::tuple(blame.why != Why::kNobody, blame.stands != Standstill::kNone,
+                      -static_cast<int>(blame.why), blame.lacks);
   };
   for (const Process& process : processes) {
     const Blame blame = lacks(state, process);
@@ -96,7 +99,8 @@ bool next(State& state, const std::vector<Process>& processes, Time now) {
   const Blame blame = who_lacks_most(state, processes);
   if (!raised && state.asked && blame.why == Why::kNobody) {
     state.phase = Phase::kThere;
-  } else if (now - state.since >= kComesWithin) {
+  } else if (now - state.since >= kComesWithin ||
+             (state.asked && blame.stands != Standstill::kNone)) {
     state.phase = Phase::kFailed;
     state.blame = blame;
   } else {
@@ -111,15 +115,19 @@ std::string text_of(const Blame& blame) {
   const std::string who =
       "rank " + std::to_string(blame.rank) + " of communicator " + hex(blame.communicator) +
       (blame.pid != 0 ? " (pid " + std::to_string(blame.pid) + ")" : std::string());
+  const std::string stands = blame.stands == Standstill::kNone
+                                 ? std::string()
+                                 : std::string(": it ") + monitor::text_of(blame.stands);
   switch (blame.why) {
     case Why::kBelow:
       return who + " did not launch " + std::to_string(blame.lacks) +
              (blame.lacks == 1 ? " collective that others have launched"
-                               : " collectives that others have launched");
+                               : " collectives that others have launched") +
+             stands;
     case Why::kLaunching:
-      return who + " did not return from launching a collective";
+      return who + " did not return from launching a collective" + stands;
     case Why::kNotStopped:
-      return who + " did not come to its next collective";
+      return who + " did not come to its next collective" + stands;
     case Why::kGone:
       return who + " is no process of the job here";
     case Why::kNobody:

@@ -14,6 +14,7 @@
 //                 none is above, all are there                    → There
 //     Gathering   as Settling
 //     any of them kComesWithin after the begin                    → Failed      who did not come
+//     any of them a process that is not there can't act           → Failed      it
 //     There       whatever                                        → There
 //     Failed      whatever                                        → Failed
 //
@@ -37,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "monitor/platform/standstill.h"
 #include "monitor/platform/time.h"
 
 namespace switchyard::monitor::cut {
@@ -59,6 +61,7 @@ struct Process {
   bool launching = false;  // a thread is in a launch, or was while this was read
   bool stopped = false;    // a thread sleeps at the cut
   bool sends = false;      // between more than two ranks
+  Standstill stands = Standstill::kNone;
 };
 
 enum class Phase : std::uint8_t { kSettling, kGathering, kThere, kFailed };
@@ -71,6 +74,7 @@ struct Blame {
   std::uint32_t rank = 0;
   std::uint64_t communicator = 0;
   std::uint64_t lacks = 0;  // operations, of kBelow
+  Standstill stands = Standstill::kNone;
   bool operator==(const Blame&) const = default;
 };
 

@@ -39,9 +39,12 @@
 // Threading: pure functions; Machine is a plain value.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 
+#include "monitor/platform/standstill.h"
 #include "monitor/platform/time.h"
 
 namespace switchyard::monitor::residency {
@@ -89,9 +92,11 @@ inline constexpr Reasons kAllReasons = kUntilItWorks.with(Reason::kUser | Reason
 // Why the last attempt to leave was given up.
 struct Failure {
   bool failed = false;
-  bool overdue = false;      // it took too long
-  std::uint32_t error = 0;   // else, as the client says (abi.h: kSwap*),
-  std::uint32_t result = 0;  // and the driver
+  bool overdue = false;                   // it took too long
+  std::uint32_t error = 0;                // else, as the client says (abi.h: kSwap*),
+  std::uint32_t result = 0;               // and the driver
+  Standstill stands = Standstill::kNone;  // or why
+  pid_t pid = 0;                          // this process can't act
   bool operator==(const Failure&) const = default;
 };
 

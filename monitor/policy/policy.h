@@ -104,6 +104,7 @@ struct ClientView {
   Bursts bursts;                     // while `time_bursts` is planned
   bool slices_in_force = true;       // what was wanted last is in force
   bool paused = false;               // a person paused the job
+  bool stands = false;               // its process can't act, or that of another rank can't
   bool moves = false;                // its memory is on its way off this GPU, away, or coming back
   bool leaves = false;               // it is on its way off
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none

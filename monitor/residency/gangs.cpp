@@ -27,6 +27,7 @@ cut::Process process_of(const Client& client, const CutReport& said) {
   out.pid = client.peer.pid;
   out.launching = said.launching;
   out.stopped = said.stopped;
+  out.stands = client.standing.why;
   for (const CommunicatorReport& each : said.communicators) {
     if (each.ranks < 2) continue;
     out.places.push_back({each.id, each.rank, each.ranks, each.launched});
@@ -78,8 +79,9 @@ void fail(Registry& registry, Job& job, Time now) {
   const std::string why = text_of(job.gang.cut.blame);
   spdlog::warn("job '{}' is not held: {}", job.name, why);
   if (a_person_asked(job.gang)) {
-    const bool gone = job.gang.cut.blame.why == cut::Blame::Why::kGone;
-    job.gang.code = gone ? kRefusedByPolicy : kTimedOut;
+    const cut::Blame& blame = job.gang.cut.blame;
+    const bool never = blame.why == cut::Blame::Why::kGone || blame.stands != Standstill::kNone;
+    job.gang.code = never ? kRefusedByPolicy : kTimedOut;
     job.gang.failure = why;
   }
   if (job.gang.leaves) stays(job, now);
@@ -254,7 +256,8 @@ void keep_cut(Job& job, const Client& client, Time now) {
     enter(job, Stage::kClosing, now);
   }
   // No target is known, so that every rank stops where it is.
-  if (gang.stage == Stage::kClosing || gang.stage == Stage::kLeaving) client.page->ask_for_cut(gang.number);
+  if (gang.stage == Stage::kClosing || gang.stage == Stage::kLeaving)
+    client.page->ask_for_cut(gang.number);
 }
 
 bool left_at_cut(const Job& job) {

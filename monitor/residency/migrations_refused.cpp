@@ -38,6 +38,7 @@ std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
   if (used.size() > 1) return "its processes use several GPUs";
   const std::size_t from = *used.begin();
   if (from == to) return "it is there already";
+  if (std::string why = standing::why_it_stands(registry_, job); !why.empty()) return why;
   if (std::string why = why_it_stays(job); !why.empty()) return why;
   return why_no_room(job, from, to, now);
 }

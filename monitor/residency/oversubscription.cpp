@@ -126,6 +126,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     out.returning = memory.state == residency::State::kSwappingIn &&
                     now - memory.moves_since < kLeavesWithin && tries;
   }
+  if (job.stands) out.wants_room = out.asks = out.returning = false;
   return out;
 }
 

@@ -19,8 +19,8 @@ namespace switchyard::monitor {
 enum class Releases : std::uint8_t { kNothing, kMemory, kContextsToo };
 void pause(Job& job, Time until, Releases releases, Time now);
 // It ends at once, wherever memory is: the library holds each process until its own is back. One
-// whose memory is there may be awaited by another that is still leaving, on whose GPU its collective
-// stands.
+// whose memory is there may be awaited by another that is still leaving: a collective of that one
+// stands on its GPU.
 void resume(Job& job, Time now);
 // What a client that was with another monitor says.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);

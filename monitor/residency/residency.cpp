@@ -162,6 +162,9 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
 }
 
 std::string failure_text(const residency::Failure& failure) {
+  if (failure.stands != Standstill::kNone) {
+    return fmt::format("its process {} {}", failure.pid, text_of(failure.stands));
+  }
   if (failure.error != abi::kSwapFine) return failure_text(failure.error, failure.result);
   return fmt::format("none of it has left for {:.0f} s, or too little of it",
                      seconds(kLeavesWithin));
@@ -243,7 +246,8 @@ bool Residency::follow(Time now) {
 residency::Seen Residency::see(const Job& job) const {
   residency::Seen seen;
   seen.all_there = seen.resident = true;
-  seen.first = job.turn.may_return;
+  // It would keep the room from the others.
+  seen.first = job.turn.may_return && !job.stands;
   seen.room_comes = !job.turn.arrives.empty();
   seen.pinned_bytes = pinned_bytes_;
   for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
@@ -432,9 +436,13 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
     if (has_left(said, state.residency_order)) return;
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
-      failure = {true, failure.overdue, error, said.swap_result};
+      failure.failed = true;
+      failure.error = error;
+      failure.result = said.swap_result;
+    } else if (client.standing.why != Standstill::kNone) {
+      failure = {.failed = true, .stands = client.standing.why, .pid = client.peer.pid};
     } else if (now - state.drains_since >= cut::kComesWithin && is_apart(registry_, job)) {
-      failure = {true, failure.overdue, abi::kSwapBusy, 0};
+      failure = {.failed = true, .error = abi::kSwapBusy};
     } else if (now - state.told_to_leave >= kLeavesWithin ||
                now - state.numbered_at >= longest_move(said.total_bytes)) {
       failure = {.failed = true, .overdue = true};

@@ -110,12 +110,14 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.bursts = lane.gate.bursts;
   view.slices_in_force = slice_controller_.in_force(gpu, client.id);
   view.paused = job.pause.on;
+  const bool rank = job.gang_kind == GangKind::kRanks;
+  view.stands = rank ? job.stands : client.standing.why != Standstill::kNone;
   view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
   view.limit = job.knobs.limit;
   restrain(view, job.restraint);
   view.gang = job.gang_kind != GangKind::kNone;
-  view.stops = job.gang_kind == GangKind::kRanks && !job.gang.gathers();
+  view.stops = rank && !job.stands && !job.gang.gathers();
   view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;
   view.short_slices = job.short_slices;
   view.grant = grants_.of(job.key, gpu);

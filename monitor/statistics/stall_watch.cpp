@@ -65,7 +65,7 @@ stalls::Process process_of(const Registry& registry, const Job& job, const Clien
                           Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
   }
   out.hold = hold_of(registry, job, client);
-  out.stopped = !out.places.empty() && doing_in(process_state(out.pid)) == Doing::kStopped;
+  out.stopped = !out.places.empty() && client.standing.why != Standstill::kNone;
   return out;
 }
 

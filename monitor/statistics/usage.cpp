@@ -182,7 +182,10 @@ void Usage::tick(const Registry& registry, Time now) {
   for (const auto& [key, job] : registry.jobs()) {
     Gpus& gpus = all[key];
     for_lanes(registry, job, [&](const Client& client, unsigned number, const Client::Lane& lane) {
-      add_lane(gpus[lane.gpu], {client.id, number}, lane, span);
+      // No bill without progress.
+      const bool stands = client.standing.why != Standstill::kNone && !client.standing.moved;
+      OnGpu nothing;
+      add_lane(stands ? nothing : gpus[lane.gpu], {client.id, number}, lane, span);
     });
     for (const auto& [gpu, on] : gpus) at_work[gpu] += on.works ? 1 : 0;
   }

@@ -9,10 +9,34 @@
 #include <thread>
 #include <vector>
 
+#include "switchyard/status.h"
 #include "tests/system/release_scene.h"
+#include "tests/system/schema.h"
 
 namespace switchyard::system_tests {
 namespace {
+
+TEST_F(Release, OneThatASignalHasStoppedIsNamedAndNobodyWaitsForIt) {
+  auto daemon = monitor();
+  begin();
+  EXPECT_EQ(job_named("lender")["processes"][0]["standstill"], nullptr);
+  ::kill(child_->pid(), SIGSTOP);
+  EXPECT_TRUE(eventually([this] { return job_named("lender")["state"] == "stopped"; }));
+  const json listed = job_named("lender");
+  EXPECT_EQ(listed["state_reason"], "signal");
+  EXPECT_EQ(listed["processes"][0]["standstill"], "signal");
+  EXPECT_EQ(differences(listed, read_schema("job")), Words{});
+  EXPECT_NE(cli({"ps"}).out.find("stopped (signal)"), std::string::npos);
+  for (const Words& words : {Words{"swap-out", "lender"}, Words{"pause", "--release", "lender"}}) {
+    const auto said = cli(words);
+    EXPECT_EQ(said.status, kRefusedByPolicy) << words[0];
+    EXPECT_TRUE(says(said, std::to_string(child_->pid()) + " is stopped by a signal")) << said.err;
+  }
+  ::kill(child_->pid(), SIGCONT);
+  EXPECT_TRUE(eventually([this] { return job_named("lender")["state"] != "stopped"; }));
+  EXPECT_EQ(cli({"swap-out", "lender"}).status, 0);
+  EXPECT_EQ(cli({"swap-in", "lender"}).status, 0);
+}
 
 TEST_F(Release, AReleasedJobsMemoryIsGoneAndComesBackAsItWas) {
   begin();

@@ -32,6 +32,8 @@ STATE says why a job does not run:
   held (guard)              it slows down a job that has a --guard; a line below names that
   waiting (turn)            another job has the GPU
   waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
+  stopped (signal)          its process can't act: it is stopped by a signal, or by a debugger, in
+                            a frozen cgroup, writes a core dump, or waits for a disk
   swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
                             that of another GPU is still there; 'parked on' names another GPU
                             that has it instead of the host

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "switchyard/fd.h"
+#include "tests/monitor/stopped_process.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -91,6 +92,78 @@ TEST(Processes, APeerThatHasEndedIsNotTheOneThatHasItsNumberNow) {
   EXPECT_TRUE(dead);
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
+}
+
+TEST(Processes, OneThatASignalHasStoppedStandsStillUntilItGoesOn) {
+  const test::StoppedProcess child;
+  EXPECT_EQ(standstill_of(child.pid()), Standstill::kStopped);
+  child.goes_on();
+  EXPECT_EQ(standstill_of(child.pid()), Standstill::kNone);
+  EXPECT_EQ(standstill_of(0), Standstill::kNone);
+  EXPECT_EQ(standstill_of(3'000'000), Standstill::kNone) << "nobody has this pid";
+}
+
+// What proc(5) and cgroups(7) would say.
+class MadeUpProcess {
+ public:
+  MadeUpProcess() { fs::create_directories(process()); }
+  ~MadeUpProcess() { fs::remove_all(folder_); }
+  std::string process() const { return (folder_ / "process").string(); }
+  std::string cgroups() const { return (folder_ / "cgroup").string(); }
+  void has(const std::string& name, const std::string& text) const {
+    const fs::path path = folder_ / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  void is(char state, bool dumps = false) const {
+    has("process/status", std::string("Name:\tx\nState:\t") + state + " (x)\nCoreDumping:\t" +
+                              (dumps ? "1" : "0") + "\nThreads:\t2\n");
+  }
+  void threads_are(const std::string& states) const {
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      has("process/task/" + std::to_string(i + 1) + "/stat",
+          "1 (a ) b) " + states.substr(i, 1) + " 0 0");
+    }
+  }
+  Standstill seen() const { return standstill_in(process(), cgroups()); }
+
+ private:
+  fs::path folder_ = fs::temp_directory_path() / ("process" + std::to_string(::getpid()));
+};
+
+TEST(Processes, ADebuggerOrADiskMustHoldAllThreads) {
+  const MadeUpProcess one;
+  const struct {
+    char state;
+    const char* threads;
+    Standstill expected;
+  } cases[] = {{'t', "tt", Standstill::kTraced}, {'t', "tS", Standstill::kNone},
+               {'D', "DD", Standstill::kDisk},   {'D', "DS", Standstill::kNone},
+               {'S', "SS", Standstill::kNone},   {'R', "RD", Standstill::kNone},
+               {'T', "TT", Standstill::kStopped}};
+  for (const auto& each : cases) {
+    one.is(each.state);
+    one.threads_are(each.threads);
+    EXPECT_EQ(one.seen(), each.expected) << each.state << each.threads;
+  }
+  one.is('S', true);
+  EXPECT_EQ(one.seen(), Standstill::kDumping);
+}
+
+TEST(Processes, OneInAFrozenCgroupStandsStill) {
+  const MadeUpProcess second;
+  second.is('S');
+  second.has("process/cgroup", "1:name=systemd:/\n0::/user/app\n");
+  second.has("cgroup/user/app/cgroup.events", "populated 1\nfrozen 0\n");
+  EXPECT_EQ(second.seen(), Standstill::kNone);
+  second.has("cgroup/user/app/cgroup.events", "populated 1\nfrozen 1\n");
+  EXPECT_EQ(second.seen(), Standstill::kFrozen);
+  second.has("process/cgroup", "7:freezer:/app\n");
+  EXPECT_EQ(second.seen(), Standstill::kNone);
+  second.has("cgroup/freezer/app/freezer.state", "FROZEN\n");
+  EXPECT_EQ(second.seen(), Standstill::kFrozen);
+  second.has("process/cgroup", "0::/../outside\n");
+  EXPECT_EQ(second.seen(), Standstill::kNone);
 }
 
 }  // namespace

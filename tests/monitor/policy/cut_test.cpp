@@ -41,6 +41,35 @@ TEST_F(Cut, EqualCountsAreThereAtTheSecond) {
   EXPECT_EQ(state.phase, Phase::kThere);
 }
 
+TEST_F(Cut, OneThatCannotActIsNotAwaitedUnlessItIsThere) {
+  auto processes = pair(5, 6);
+  processes[0].stands = Standstill::kStopped;
+  processes[1].stands = Standstill::kFrozen;
+  look(processes);
+  look(processes);
+  EXPECT_EQ(state.phase, Phase::kFailed);
+  EXPECT_EQ(state.blame.pid, 11);
+  const std::string text = text_of(state.blame);
+  EXPECT_NE(text.find("did not launch 1 collective that others have launched: it is stopped by a "
+                      "signal"),
+            std::string::npos)
+      << text;
+  state = {.since = now};
+  processes[0].places[0].launched = 6;
+  look(processes);
+  look(processes);
+  EXPECT_EQ(state.phase, Phase::kThere);
+}
+
+TEST_F(Cut, OfThoseThatLackSomethingOneThatCannotActIsNamedFirst) {
+  std::vector<Process> processes{{11, {{7, 0, 3, 2}}}, {12, {{7, 1, 3, 5}}}, {13, {{7, 2, 3, 6}}}};
+  processes[1].stands = Standstill::kTraced;
+  look(processes);
+  look(processes);
+  EXPECT_EQ(state.phase, Phase::kFailed);
+  EXPECT_EQ(state.blame.pid, 12);
+}
+
 TEST_F(Cut, TheLargestCountIsTheTarget) {
   look(pair(5, 6));
   EXPECT_EQ(state.targets.at(7), 6u);

@@ -309,6 +309,8 @@ TEST(Grants, WhoNeverComesToItsCutIsNotAwaitedAgainAndAgain) {
   NeverStops played;
   played.add(1, {0, 1});
   played.add(2, {0, 1}, 1);
+  played.set(2, &Claim::wants, false);
+  for (int i = 0; i < 50; ++i) played.pass();
   for (int i = 0; i < 200; ++i) played.burst();
   auto& waits = played.waits;
   EXPECT_GE(waits[0], 200) << "it was not known before";

@@ -50,6 +50,36 @@ TEST(PolicyTurns, OneOfSeveralYieldersIsOpenAndShortTheOthersWaitWithTheDefaultS
   }
 }
 
+TEST(PolicyTurns, OneThatCannotActLosesItsTurnAndHasNoClaimToAnother) {
+  EventLoop event_loop = first_turn(2);
+  event_loop.snapshot.rules.kind = Kind::kExclusive;
+  event_loop.snapshot.clients.erase(event_loop.snapshot.clients.begin());
+  const auto works_on = [&event_loop](std::size_t at) { return event_loop[at].progress += 1; };
+  int open[2] = {};
+  const auto play = [&](int looks) {
+    open[0] = open[1] = 0;
+    for (int i = 0; i < looks; ++i) {
+      const Plan plan = later(event_loop, milliseconds(1));
+      for (const std::size_t at : {0, 1}) {
+        const bool is_open = plan.clients[at].closed == 0;
+        open[at] += is_open ? 1 : 0;
+        if (is_open && !event_loop[at].stands) works_on(at);
+      }
+    }
+  };
+  play(2000);
+  EXPECT_GT(open[0], 700);
+  EXPECT_GT(open[1], 700);
+  event_loop[0].stands = true;
+  play(100);
+  play(2000);
+  EXPECT_GT(open[1], 1900) << "what the other had queued stands as it is";
+  event_loop[0].stands = false;
+  works_on(0);
+  play(2000);
+  EXPECT_GT(open[0], 700);
+}
+
 TEST(PolicyTurns, AHandOverClosesThenRaisesAndLowersThenOpens) {
   EventLoop event_loop = first_turn(2);
   Plan plan = later(event_loop, milliseconds(50));
