@@ -11,9 +11,9 @@
 #include "switchyard/settings.h"
 #include "tools/base/guards.h"
 #include "tools/base/monitor_client.h"
-#include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/base/unserved.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
@@ -192,10 +192,10 @@ struct Look {
 
 Result<Look> ask(const Options& options) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
-  // Who names a job expects one, so a missing monitor is an error then.
-  const bool all = options.target.empty();
-  if (!reply && all && reply.error().code == kMonitorUnreachable && monitor_absent()) {
-    reply = nlohmann::json{{"jobs", nlohmann::json::array()}};
+  if (!reply && is_unserved(reply.error())) {
+    // Who names a job expects one.
+    if (!options.target.empty()) return no_such_job(options.target);
+    reply = nlohmann::json{{"monitor", nullptr}, {"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
   keep_only(*reply, options.target);
@@ -249,7 +249,11 @@ int stats(const Options& options) {
     interval = *given;
   }
   auto before = ask(options);
-  if (before && !options.json && list_of(before->listing, "jobs").empty()) complain(kNoJobs);
+  if (before && !options.json && list_of(before->listing, "jobs").empty()) {
+    const auto monitor = before->listing.find("monitor");
+    const bool unserved = monitor != before->listing.end() && monitor->is_null();
+    unserved ? say_unserved() : complain(kNoJobs);
+  }
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());
