@@ -463,15 +463,22 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
     for (const GpuAccounts::ForeignProcess& each : gpu.foreign_processes) {
       const std::uint32_t layout = monitor.refused_processes().layout_of(each.pid, now);
+      const auto owner = process_owner(each.pid);
       outside.push_back({{"pid", each.pid},
                          {"name", process_name(each.pid)},
+                         {"user", owner ? json(user_name(*owner)) : json()},
                          {"gpu_uuid", gpu.info.uuid_text},
                          {"memory_used_bytes", each.bytes},
                          {"library_layout", layout == 0 ? json() : json(layout)},
                          {"hint", hint_of(monitor.registry(), each.pid, layout)}});
     }
   }
-  return {{"jobs", std::move(jobs)}, {"outside", std::move(outside)}};
+  return {{"monitor",
+           {{"pid", ::getpid()},
+            {"user", user_name(::geteuid())},
+            {"socket", monitor.settings().socket}}},
+          {"jobs", std::move(jobs)},
+          {"outside", std::move(outside)}};
 }
 
 json list_status(Monitor& monitor, Time now) {

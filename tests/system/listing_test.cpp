@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "harness.h"
+#include "switchyard/paths.h"
 #include "switchyard/status.h"
 
 namespace switchyard::system_tests {
@@ -86,24 +87,85 @@ TEST_F(Listing, NoJobsIsAMessageAndAnEmptyTable) {
   EXPECT_EQ(listing("ps")["jobs"], json::array());
 }
 
-TEST_F(Listing, WithoutAMonitorThereAreNoJobsAndTheGpusAreThoseOfNvml) {
-  const auto ps = cli({"ps"});
+// No socket is named there, and nobody listens where one would be by itself.
+class Unserved : public Scene {
+ protected:
+  void SetUp() override {
+    if (::access(kSystemSocket, F_OK) == 0) GTEST_SKIP() << "root's monitor serves everybody here";
+    Scene::SetUp();
+    unnamed = {{"SWITCHYARD_SOCKET", ""}, {"XDG_RUNTIME_DIR", in_folder("")}};
+  }
+  void TearDown() override {
+    if (!IsSkipped()) Scene::TearDown();
+  }
+  Changes unnamed;
+};
+
+TEST_F(Unserved, ThereAreNoJobsAndTheGpusAreThoseOfNvml) {
+  const auto ps = cli({"ps"}, unnamed);
   EXPECT_EQ(ps.status, 0) << ps.err;
   EXPECT_EQ(ps.out.rfind("NAME", 0), 0U) << ps.out;
   EXPECT_EQ(std::count(ps.out.begin(), ps.out.end(), '\n'), 1) << ps.out;
-  const json jobs = listing("ps");
+  EXPECT_TRUE(says(ps, "no monitor runs here")) << ps.err;
+  const json jobs = listing("ps", unnamed);
   EXPECT_EQ(jobs["jobs"], json::array());
+  EXPECT_TRUE(jobs["monitor"].is_null());
   EXPECT_EQ(jobs["schema_version"], kSchemaVersion);
-  const auto status = cli({"status"});
+  const auto status = cli({"status"}, unnamed);
   EXPECT_EQ(status.status, 0) << status.err;
   EXPECT_NE(status.out.find("monitor: not running"), std::string::npos) << status.out;
   EXPECT_NE(status.out.find("GPU-"), std::string::npos) << status.out;
-  const json all = listing("status");
+  const json all = listing("status", unnamed);
   EXPECT_TRUE(all["monitor"].is_null());
   ASSERT_EQ(all["gpus"].size(), 1U);
   EXPECT_EQ(all["gpus"][0]["memory_total_bytes"], 4L << 30);
-  EXPECT_EQ(cli({"status"}, {{"FAKECUDA_DEVICES", "0"}}).status, 0);
-  EXPECT_NE(::access(socket().c_str(), F_OK), 0) << "a listing starts no monitor";
+  Changes none = unnamed;
+  none.emplace_back("FAKECUDA_DEVICES", "0");
+  EXPECT_EQ(cli({"status"}, none).status, 0);
+  EXPECT_NE(::access(in_folder("switchyard/monitor.sock").c_str(), F_OK), 0)
+      << "a listing starts no monitor";
+}
+
+// As beside another user's monitor: this one listens elsewhere.
+TEST_F(Unserved, GpuProcessesAreListedWithTheirUserAndWhoseMonitorHasTheGpu) {
+  auto daemon = monitor();
+  auto child = loop({"--name", "elsewhere"});
+  const auto ps = cli({"ps"}, unnamed);
+  EXPECT_EQ(ps.status, 0);
+  const std::string held = "(pid " + std::to_string(daemon.pid());
+  EXPECT_TRUE(says(ps, "is managed by the monitor of") && says(ps, held)) << ps.err;
+  EXPECT_EQ(ps.err.find("no jobs"), std::string::npos) << ps.err;
+  EXPECT_NE(ps.out.find(std::to_string(child.pid())), std::string::npos) << ps.out;
+  const json outside = listing("ps", unnamed)["outside"];
+  ASSERT_EQ(outside.size(), 1U);
+  EXPECT_EQ(outside[0]["pid"], child.pid());
+  EXPECT_EQ(outside[0]["name"], "job_loop");
+  EXPECT_TRUE(outside[0]["user"].is_string());
+  EXPECT_NE(outside[0]["hint"].get<std::string>().find(held), std::string::npos) << outside;
+  EXPECT_EQ(listing("ps")["monitor"]["pid"], daemon.pid());
+}
+
+TEST_F(Unserved, AJobThatIsNamedIsNone) {
+  for (const Words& words :
+       {Words{"pause", "train"}, Words{"resume", "train"}, Words{"set", "train", "--share", "2"},
+        Words{"swap-out", "train"}, Words{"swap-in", "train"},
+        Words{"migrate", "train", "--to", "0"}, Words{"stats", "train"}}) {
+    const auto end = cli(words, unnamed);
+    EXPECT_EQ(end.status, 4) << words[0];
+    EXPECT_TRUE(says(end, "no job 'train': no monitor runs here")) << end.err;
+    EXPECT_EQ(cli(words).status, 3) << words[0] << " at a socket that was named";
+  }
+}
+
+TEST_F(Listing, ANamedSocketThatIsNotThereIsAnError) {
+  for (const char* what : {"ps", "status", "stats"}) {
+    for (const Words& words : {Words{what}, Words{what, "--json"}}) {
+      const auto end = cli(words);
+      EXPECT_EQ(end.status, 3) << what;
+      EXPECT_EQ(end.out, "");
+      EXPECT_TRUE(says(end, socket())) << end.err;
+    }
+  }
 }
 
 TEST_F(Listing, ASocketThatNobodyAnswersAtIsAnError) {

@@ -18,6 +18,7 @@
 #include "switchyard/trust.h"
 #include "switchyard/wire.h"
 #include "tools/base/sockets.h"
+#include "tools/base/unserved.h"
 
 namespace switchyard::tools {
 namespace {
@@ -154,10 +155,16 @@ Result<MonitorClient> MonitorClient::connect_any() {
   return first;
 }
 
+Error no_such_job(const std::string& target) {
+  return {kNoSuchJobOrGpu, fmt::format("no job '{}': no monitor runs here", target)};
+}
+
 Result<nlohmann::json> MonitorClient::ask_any(const nlohmann::json& request, Milliseconds limit) {
   auto monitor = connect_any();
-  if (!monitor) return monitor.error();
-  return monitor->ask(request, limit);
+  if (monitor) return monitor->ask(request, limit);
+  const auto target = request.find("target");
+  if (target == request.end() || !is_unserved(monitor.error())) return monitor.error();
+  return no_such_job(target->get<std::string>());
 }
 
 MonitorClient::MonitorClient(MonitorClient&& other) noexcept

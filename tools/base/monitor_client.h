@@ -41,7 +41,8 @@ class MonitorClient {
   // code and text. A long listing comes in parts, and is put together here; `limit` holds for each.
   Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
 
-  // One request to whoever connect_any() finds.
+  // One request to whoever connect_any() finds. Where no monitor runs, a job that the request names
+  // is one that there is not.
   static Result<nlohmann::json> ask_any(const nlohmann::json& request,
                                         Milliseconds limit = kAnswerLimit);
 
@@ -55,5 +56,8 @@ class MonitorClient {
   std::uint32_t next_id_ = 1;
   std::string socket_;
 };
+
+// For a job that is named where no monitor runs.
+Error no_such_job(const std::string& target);
 
 }  // namespace switchyard::tools

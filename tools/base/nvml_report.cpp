@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "switchyard/nvml_abi.h"
@@ -25,8 +26,11 @@ struct Calls {
   int (*uuid)(nvmlDevice_t, char*, unsigned) = nullptr;
   int (*name)(nvmlDevice_t, char*, unsigned) = nullptr;
   int (*memory)(nvmlDevice_t, nvmlMemory_t*) = nullptr;
+  int (*processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*) = nullptr;  // not all have it
 
   bool load(void* library) {
+    find(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes) ||
+        find(library, "nvmlDeviceGetComputeRunningProcesses_v2", processes);
     return find(library, "nvmlInit_v2", init) &&
            find(library, "nvmlSystemGetDriverVersion", driver_version) &&
            find(library, "nvmlDeviceGetCount_v2", count) &&
@@ -35,6 +39,9 @@ struct Calls {
            find(library, "nvmlDeviceGetMemoryInfo", memory);
   }
 };
+
+constexpr unsigned kMostProcesses = 1024;
+constexpr unsigned long long kUnknownBytes = ~0ull;  // where the driver hides it
 
 NvmlGpu describe(const Calls& nvml, unsigned index, nvmlDevice_t device) {
   NvmlGpu gpu;
@@ -46,6 +53,13 @@ NvmlGpu describe(const Calls& nvml, unsigned index, nvmlDevice_t device) {
   if (nvml.memory(device, &memory) == 0) {
     gpu.total_bytes = memory.total;
     gpu.used_bytes = memory.used;
+  }
+  std::vector<nvmlProcessInfo_t> found(kMostProcesses);
+  unsigned count = kMostProcesses;
+  if (nvml.processes == nullptr || nvml.processes(device, &count, found.data()) != 0) return gpu;
+  for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i) {
+    const unsigned long long bytes = found[i].usedGpuMemory;
+    gpu.processes.push_back({found[i].pid, bytes == kUnknownBytes ? 0 : bytes});
   }
   return gpu;
 }

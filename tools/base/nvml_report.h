@@ -9,12 +9,18 @@
 
 namespace switchyard::tools {
 
+struct NvmlProcess {
+  unsigned pid = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct NvmlGpu {
   unsigned index = 0;
   std::string uuid;
   std::string name;
   std::uint64_t total_bytes = 0;
   std::uint64_t used_bytes = 0;
+  std::vector<NvmlProcess> processes;  // that compute there
 };
 
 struct NvmlReport {

@@ -40,7 +40,7 @@ bool socket_named() { return is_set("SWITCHYARD_SOCKET"); }
 
 bool monitor_absent() {
   const auto candidates = candidate_sockets();
-  return !candidates.empty() &&
+  return !socket_named() && !candidates.empty() &&
          std::all_of(candidates.begin(), candidates.end(),
                      [](const std::string& path) { return !has_socket(path.c_str()); });
 }

@@ -15,7 +15,8 @@ namespace switchyard::tools {
 std::vector<std::string> candidate_sockets();
 
 // True when there is no socket at any of them: no monitor runs, and none was killed. A monitor that
-// ends removes its socket; who finds a socket that nobody answers at must not take it for that.
+// ends removes its socket; who finds a socket that nobody answers at must not take it for that. Nor
+// who finds none where a person has named one: the name may be mistyped.
 bool monitor_absent();
 
 // Whether a person or a job named the socket: SWITCHYARD_SOCKET or --socket.

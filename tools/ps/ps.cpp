@@ -7,9 +7,9 @@
 
 #include "tools/base/guards.h"
 #include "tools/base/monitor_client.h"
-#include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/base/unserved.h"
 #include "tools/ps/memory.h"
 
 namespace switchyard::tools {
@@ -44,9 +44,9 @@ of SWAPPABLE that is on the device. IPC-imported memory is charged to the job th
 IN are the bytes copied to the host and back; TIMES is how often the job was swapped out. SKIPPED
 was not copied, because it was unchanged since the last swap or all zero.
 
-Without a monitor there are no jobs, and the table is empty.
-Exit status: 0, 2 a socket path that is too long, 3 a monitor's socket is there and nothing listens,
-5 that monitor is not to be trusted, 7 it does not answer in time.)";
+Without a monitor there are no jobs: the table is empty, and the GPUs' processes stand below it.
+Exit status: 0, also without a monitor; 2 a socket path that is too long, 3 nothing listens at a
+socket that was named or left behind, 5 that monitor is not to be trusted, 7 it does not answer.)";
 
 std::string ratio(const nlohmann::json& gpu, const char* key) {
   const auto found = gpu.find(key);
@@ -178,17 +178,18 @@ void add_job(Table& table, const nlohmann::json& job, const Extra& extra) {
   for (std::size_t i = 0; i < gpus.size(); ++i) table.add(row(gpus[i], i == 0));
 }
 
-void print_outside(const nlohmann::json& outside) {
+void print_outside(const nlohmann::json& outside, const char* heading) {
   if (outside.empty()) return;
-  fmt::print("\n{}\n", paint(Tone::kWarning, "Unmanaged GPU processes:"));
+  fmt::print("\n{}\n", paint(Tone::kWarning, heading));
   Table table({{"PID", Table::Align::kRight},
+               {"USER"},
                {"NAME"},
                {"MEMORY", Table::Align::kRight},
                {"GPU"},
                {"HINT"}});
   for (const auto& process : outside) {
-    table.add({std::to_string(number_of(process, "pid")), text_of(process, "name"),
-               human_bytes(number_of(process, "memory_used_bytes")),
+    table.add({std::to_string(number_of(process, "pid")), text_of(process, "user"),
+               text_of(process, "name"), human_bytes(number_of(process, "memory_used_bytes")),
                text_of(process, "gpu_uuid").substr(0, 12), text_of(process, "hint", "")});
   }
   fmt::print("{}", table.render());
@@ -264,16 +265,19 @@ struct Options {
 
 int ps(const Options& options) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}});
-  if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
-    reply = nlohmann::json{{"jobs", nlohmann::json::array()}, {"outside", nlohmann::json::array()}};
-  }
+  const bool unserved = !reply && is_unserved(reply.error());
+  if (unserved) reply = list_unserved();
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
     return kOk;
   }
   const auto& jobs = list_of(*reply, "jobs");
-  if (jobs.empty()) complain(kNoJobs);
+  if (unserved) {
+    say_unserved();
+  } else if (jobs.empty()) {
+    complain(kNoJobs);
+  }
   if (options.memory) {
     print_memory(jobs);
   } else {
@@ -284,7 +288,8 @@ int ps(const Options& options) {
   print_stuck(jobs);
   print_guards(jobs);
   print_stalls(jobs);
-  print_outside(list_of(*reply, "outside"));
+  print_outside(list_of(*reply, "outside"),
+                unserved ? "GPU processes:" : "Unmanaged GPU processes:");
   return kOk;
 }
 

@@ -15,6 +15,7 @@
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/base/unserved.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
 #include "tools/stats/noise.h"
@@ -212,10 +213,12 @@ struct Look {
 // `earlier`: the last look, whose jobs may have ended since, and the monitor with the last of them.
 Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
-  // A command that names a job expects one, so a missing monitor is an error then.
-  const bool may_lack = options.target.empty() || earlier != nullptr;
-  if (!reply && may_lack && reply.error().code == kMonitorUnreachable && monitor_absent()) {
-    reply = nlohmann::json{{"jobs", nlohmann::json::array()}};
+  const bool ended = !reply && earlier != nullptr && reply.error().code == kMonitorUnreachable &&
+                     monitor_absent();
+  if (ended || (!reply && is_unserved(reply.error()))) {
+    // A command that names a job expects one, unless it has seen that job already.
+    if (!options.target.empty() && earlier == nullptr) return no_such_job(options.target);
+    reply = nlohmann::json{{"monitor", nullptr}, {"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
   keep_only(*reply, options.target);
@@ -296,7 +299,11 @@ int stats(const Options& options) {
     interval = *given;
   }
   auto before = ask(options);
-  if (before && !options.json && list_of(before->listing, "jobs").empty()) complain(kNoJobs);
+  if (before && !options.json && list_of(before->listing, "jobs").empty()) {
+    const auto monitor = before->listing.find("monitor");
+    const bool unserved = monitor != before->listing.end() && monitor->is_null();
+    unserved ? say_unserved() : complain(kNoJobs);
+  }
   while (before) {
     auto after = ask_later(options, *before, interval);
     if (!after) return fail(after.error());

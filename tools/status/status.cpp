@@ -4,8 +4,8 @@
 
 #include "tools/base/monitor_client.h"
 #include "tools/base/nvml_report.h"
-#include "tools/base/sockets.h"
 #include "tools/base/table.h"
+#include "tools/base/unserved.h"
 
 namespace switchyard::tools {
 namespace {
@@ -17,8 +17,8 @@ constexpr char kExamples[] = R"(Examples:
 BACKEND says what enforces shares: slice (hardware time slices), gate (work stopped before the GPU),
 both or none; the reason stands below the table. RESERVED is the sum of the quotas. UNMANAGED is the
 memory of processes without Switchyard. Without a monitor, the GPUs are listed as NVML has them.
-Exit status: 0, 2 a socket path that is too long, 3 a monitor's socket is there and nothing listens,
-5 that monitor is not to be trusted, 7 it does not answer in time.)";
+Exit status: 0, also without a monitor; 2 a socket path that is too long, 3 nothing listens at a
+socket that was named or left behind, 5 that monitor is not to be trusted, 7 it does not answer.)";
 
 void print_monitor(const nlohmann::json& monitor) {
   fmt::print("monitor {} of {}: pid {}, up {}, {}\n", text_of(monitor, "version"),
@@ -121,7 +121,8 @@ int status_without_monitor(bool json) {
     print_json(listing);
     return kOk;
   }
-  fmt::print("monitor: not running (starts with the first job)\n");
+  fmt::print("monitor: not running\n");
+  say_unserved();
   if (!problem.empty()) {
     complain(fmt::format("no GPU: {}; see `switchyard doctor`", problem));
     return kOk;
@@ -139,9 +140,7 @@ int status_without_monitor(bool json) {
 
 int status(bool json) {
   auto reply = MonitorClient::ask_any({{"op", "status"}});
-  if (!reply && reply.error().code == kMonitorUnreachable && monitor_absent()) {
-    return status_without_monitor(json);
-  }
+  if (!reply && is_unserved(reply.error())) return status_without_monitor(json);
   if (!reply) return fail(reply.error());
   if (json) {
     print_json(*reply);
