@@ -18,6 +18,7 @@
 #include <cuda.h>
 
 #include "switchyard/cuda_checkpoint.h"
+#include "switchyard/known_calls.h"
 
 namespace switchyard::shim {
 
@@ -50,6 +51,13 @@ bool driver_loaded();
 
 // libcuda's own handle, or null. For symbols that are looked up from the driver's point of view.
 void* driver_handle();
+
+// 13000 is CUDA 13.0; 0: the driver does not say. pre: as driver().
+inline int driver_version() {
+  int version = 0;
+  const auto ask = driver().cuDriverGetVersion;
+  return ask != nullptr && ask(&version) == CUDA_SUCCESS ? version : 0;
+}
 
 // What is said when the driver has no such call: what the driver itself says of an unknown one.
 inline constexpr CUresult kNoSuchCall = CUDA_ERROR_NOT_SUPPORTED;

@@ -23,15 +23,16 @@ inline constexpr const char* kVariables[] = {
 #define SWITCHYARD_KNOB_VARIABLE(field, env, capacity, fallback, ...) env,
     SWITCHYARD_KNOBS(SWITCHYARD_KNOB_VARIABLE)
 #undef SWITCHYARD_KNOB_VARIABLE
-        "SOCKET",   // where the monitor listens (paths.h)
-    "REQUIRE",      // 1: no CUDA without a monitor
-    "DISABLE",      // 1: the library does nothing
-    "LIBRARY",      // where libswitchyard.so is, for `switchyard run`
-    "LOG",          // the library's log
-    "BACKEND",      // what enforces shares, for a monitor that starts
-    "MEANS",        // the same, by its earlier name
-    "SWAP_DIGEST",  // 0: everything is copied (shim/swap)
-    "REQUIRE_GPU",  // tests and benchmarks
+        "SOCKET",    // where the monitor listens (paths.h)
+    "REQUIRE",       // 1: no CUDA without a monitor
+    "DISABLE",       // 1: the library does nothing
+    "LIBRARY",       // where libswitchyard.so is, for `switchyard run`
+    "LOG",           // the library's log
+    "BACKEND",       // what enforces shares, for a monitor that starts
+    "MEANS",         // the same, by its earlier name
+    "SWAP_DIGEST",   // 0: everything is copied (shim/swap)
+    "NEWER_DRIVER",  // 1: swappable under a driver with calls that the library does not know
+    "REQUIRE_GPU",   // tests and benchmarks
     "BENCH_OUT",
 };
 

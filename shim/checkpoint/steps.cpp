@@ -87,11 +87,7 @@ Pairs pairs_of(const abi::Page& page, unsigned lane) {
   return pairs;
 }
 
-bool has_pairs() {
-  int version = 0;
-  const auto ask = driver().cuDriverGetVersion;
-  return has_calls() && ask != nullptr && ask(&version) == CUDA_SUCCESS && version >= kPairsSince;
-}
+bool has_pairs() { return has_calls() && driver_version() >= kPairsSince; }
 
 bool has_calls() {
   const Driver& calls = driver();

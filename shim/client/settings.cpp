@@ -50,6 +50,11 @@ bool swap_digest() {
   return flag(cached, "SWITCHYARD_SWAP_DIGEST", true);
 }
 
+bool newer_driver_allowed() {
+  static std::atomic<int> cached{0};
+  return flag(cached, "SWITCHYARD_NEWER_DRIVER");
+}
+
 TooLong read_card(JobCard& card) {
   TooLong found;
 #define SWITCHYARD_READ(field, env, capacity, fallback, ...) \

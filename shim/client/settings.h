@@ -18,6 +18,10 @@ bool required();
 // SWITCHYARD_SWAP_DIGEST=0: swappable memory is copied whenever it leaves, changed or not.
 bool swap_digest();
 
+// SWITCHYARD_NEWER_DRIVER=1: memory is swappable although the driver has calls that the library
+// does not know.
+bool newer_driver_allowed();
+
 // A SWITCHYARD_* whose text is longer than the card holds; no name: there is none.
 struct TooLong {
   const char* name = nullptr;

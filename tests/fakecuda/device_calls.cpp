@@ -194,9 +194,11 @@ CUresult cuInit(unsigned flags) {
   return start_driver();
 }
 
+// FAKECUDA_CUDA_VERSION=13050: a driver of CUDA 13.5.
 CUresult cuDriverGetVersion(int* version) {
   if (!version) return CUDA_ERROR_INVALID_VALUE;
-  *version = 13000;
+  const char* other = getenv("FAKECUDA_CUDA_VERSION");
+  *version = other ? atoi(other) : 13000;
   return CUDA_SUCCESS;
 }
 

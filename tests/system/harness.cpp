@@ -13,6 +13,8 @@
 #include <sstream>
 #include <thread>
 
+#include "switchyard/known_calls.h"
+
 namespace switchyard::system_tests {
 namespace {
 
@@ -91,6 +93,8 @@ Changes Scene::environment(const Changes& changes) const {
     all.emplace_back("LD_LIBRARY_PATH", built("fakecuda"));
   }
   all.emplace_back("FAKECUDA_STATE", in_folder("gpu"));
+  // The simulated driver is of CUDA 13.0, and jobs of tests use what the build knows.
+  if (kKnownVersion < 13000) all.emplace_back("SWITCHYARD_NEWER_DRIVER", "1");
   all.emplace_back("SWITCHYARD_SOCKET", socket());
   all.insert(all.end(), changes.begin(), changes.end());
   return all;

@@ -81,7 +81,15 @@ TEST(DoctorCalls, ANewerDriverHasCallsThatPassUnseen) {
   const Check check = check_calls(report, 12080);
   EXPECT_EQ(check.verdict, Verdict::kWarn);
   EXPECT_NE(check.what.find("CUDA 12.8"), std::string::npos) << check.what;
-  EXPECT_NE(check.remedy.find("CUDA 13.0"), std::string::npos) << check.remedy;
+  EXPECT_NE(check.what.find("--swappable is refused"), std::string::npos) << check.what;
+  EXPECT_NE(check.remedy.find("with the headers of CUDA 13.0"), std::string::npos) << check.remedy;
+  EXPECT_NE(check.remedy.find("NEWER_DRIVER=1 if the program uses CUDA 12.8"), std::string::npos)
+      << check.remedy;
+  // No headers help where the tables end.
+  report.version = 13050;
+  const Check beyond = check_calls(report, 13000);
+  EXPECT_EQ(beyond.verdict, Verdict::kWarn);
+  EXPECT_EQ(beyond.remedy, "set SWITCHYARD_NEWER_DRIVER=1 if the program uses CUDA 13.0 or older");
 }
 
 TEST(DoctorMonitor, TheRemedyFitsWhyNoneAnswers) {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "switchyard/cuda_library.h"
+#include "switchyard/known_calls.h"
 #include "tools/base/output.h"
 
 namespace switchyard::tools {
@@ -53,7 +54,7 @@ constexpr InitError kInitErrors[] = {
 #define REPORT_CALLS(CALL) CALL(cuInit) CALL(cuDriverGetVersion) CALL(cuDeviceGetCount)
 SWITCHYARD_CUDA_FUNCTIONS(Driver, REPORT_CALLS);
 
-nlohmann::json look() {
+nlohmann::json look(bool starts) {
   nlohmann::json report;
   void* library = cuda::open_library();
   if (library == nullptr) {
@@ -72,22 +73,24 @@ nlohmann::json look() {
     return report;
   }
   int number = 0;
+  if (driver.cuDriverGetVersion(&number) == CUDA_SUCCESS) report["version"] = number;
+  if (!starts) return report;
   const int result = driver.cuInit(0);
   report["init_result"] = result;
-  if (driver.cuDriverGetVersion(&number) == CUDA_SUCCESS) report["version"] = number;
   if (result == CUDA_SUCCESS && driver.cuDeviceGetCount(&number) == CUDA_SUCCESS) {
     report["devices"] = number;
   }
   return report;
 }
 
-[[noreturn]] void child(int out) {
+[[noreturn]] void child(int out, bool starts) {
   // The driver may print; nothing of that is our user's business.
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(null, 1);
   ::dup2(null, 2);
   ::setenv("SWITCHYARD_DISABLE", "1", 1);  // asks the driver itself, also inside a job
-  const std::string text = look().dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  const std::string text =
+      look(starts).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   (void)!::write(out, text.data(), text.size());
   ::_exit(0);
 }
@@ -105,9 +108,8 @@ std::string read_all(int fd, int limit_ms) {
   return text;
 }
 
-}  // namespace
-
-DriverReport ask_driver() {
+// `starts`: by cuInit, which takes its time.
+DriverReport ask(bool starts) {
   DriverReport report;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
@@ -115,7 +117,7 @@ DriverReport ask_driver() {
     return report;
   }
   const pid_t pid = ::fork();
-  if (pid == 0) child(ends[1]);
+  if (pid == 0) child(ends[1], starts);
   ::close(ends[1]);
   const std::string text = pid > 0 ? read_all(ends[0], kLimitMs) : std::string();
   ::close(ends[0]);
@@ -138,6 +140,26 @@ DriverReport ask_driver() {
   report.devices = static_cast<int>(number_of(said, "devices"));
   report.reason = text_of(said, "reason", "");
   return report;
+}
+
+}  // namespace
+
+DriverReport ask_driver() { return ask(true); }
+
+int driver_version() { return ask(false).version; }
+
+std::string cuda_version_text(int version) {
+  return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string newer_driver_remedy(int known) {
+  const std::string newest = cuda_version_text(kTableVersion);
+  return (known < kTableVersion
+              ? fmt::format("build Switchyard with the headers of {} (docs/guide/limits.md), or ",
+                            newest)
+              : std::string()) +
+         fmt::format("set SWITCHYARD_NEWER_DRIVER=1 if the program uses {} or older",
+                     cuda_version_text(known));
 }
 
 const InitError* init_error(int code) {

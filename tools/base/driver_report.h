@@ -20,6 +20,15 @@ struct DriverReport {
 
 DriverReport ask_driver();
 
+// The driver's CUDA, such as 13000, without a start of it; 0: it does not say.
+int driver_version();
+
+// "CUDA 12.8" of 12080
+std::string cuda_version_text(int version);
+
+// What to do where the driver is newer than `known`, the CUDA whose calls the library knows.
+std::string newer_driver_remedy(int known);
+
 // One line without a full stop: why this machine has no GPU to share.
 std::string why_no_gpu();
 std::string why_no_gpu(const DriverReport& report);

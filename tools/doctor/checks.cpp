@@ -21,11 +21,6 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// 12080 is CUDA 12.8.
-std::string cuda_version(int number) {
-  return fmt::format("CUDA {}.{}", number / 1000, number % 1000 / 10);
-}
-
 // Indices of the GPUs for which `key` is true.
 std::vector<std::string> gpus_with(const nlohmann::json& gpus, const char* key) {
   std::vector<std::string> found;
@@ -62,7 +57,7 @@ Check check_library() {
 Check check_driver(const DriverReport& report) {
   if (report.answered && report.found && report.init_result == 0 && report.devices > 0) {
     return {"driver", Verdict::kOk,
-            fmt::format("{} answers, {}, {} GPU{}", report.path, cuda_version(report.version),
+            fmt::format("{} answers, {}, {} GPU{}", report.path, cuda_version_text(report.version),
                         report.devices, report.devices == 1 ? "" : "s"),
             ""};
   }
@@ -77,18 +72,17 @@ Check check_driver(const DriverReport& report) {
   return {"driver", Verdict::kFail, why_no_gpu(report), remedy};
 }
 
-Check check_calls(const DriverReport& report, int headers) {
+Check check_calls(const DriverReport& report, int known) {
   // Without a driver that is said above.
-  if (report.version <= headers) {
+  if (report.version <= known) {
     return {"calls", Verdict::kOk,
-            fmt::format("the library knows the calls of {}", cuda_version(headers)), ""};
+            fmt::format("the library knows the calls of {}", cuda_version_text(known)), ""};
   }
   return {"calls", Verdict::kWarn,
-          fmt::format("the library was built with {}: calls that came after it pass unseen",
-                      cuda_version(headers)),
-          fmt::format("for programs that use calls of {}, build Switchyard with its headers "
-                      "(docs/guide/limits.md)",
-                      cuda_version(report.version))};
+          fmt::format("the library knows the calls of {}, the driver is of {}: newer calls pass "
+                      "unseen, so --swappable is refused",
+                      cuda_version_text(known), cuda_version_text(report.version)),
+          newer_driver_remedy(known)};
 }
 
 Check check_preloads(const std::string& variable, const std::string& file) {

@@ -28,8 +28,8 @@ const char* to_string(Verdict verdict);
 
 Check check_library();                           // the preload loads into a program
 Check check_driver(const DriverReport& report);  // libcuda is there and sees a GPU
-// Whether the library knows the driver's calls. `headers`: CUDA_VERSION of the build (12080).
-Check check_calls(const DriverReport& report, int headers);
+// Whether the library knows the driver's calls. `known`: those of which CUDA (known_calls.h).
+Check check_calls(const DriverReport& report, int known);
 Check check_preloads(const std::string& variable,  // LD_PRELOAD
                      const std::string& file);     // what /etc/ld.so.preload says
 

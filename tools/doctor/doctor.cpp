@@ -1,6 +1,5 @@
 #include "tools/doctor/doctor.h"
 
-#include <cuda.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -8,6 +7,7 @@
 #include <memory>
 #include <sstream>
 
+#include "switchyard/known_calls.h"
 #include "tools/base/sockets.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
@@ -108,7 +108,7 @@ int doctor(const Options& options) {
   report.add(check_library());
   const DriverReport driver = ask_driver();
   report.add(check_driver(driver));
-  report.add(check_calls(driver, CUDA_VERSION));
+  report.add(check_calls(driver, kKnownVersion));
   const char* preload = std::getenv("LD_PRELOAD");
   report.add(check_preloads(preload != nullptr ? preload : "", contents("/etc/ld.so.preload")));
   auto monitor = connect_or_start();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "switchyard/known_calls.h"
 #include "switchyard/variables.h"
 #include "tools/base/driver_report.h"
 #include "tools/base/knobs.h"
@@ -82,6 +83,38 @@ bool needs_means(const Promise& promise) {
   return false;
 }
 
+bool needs_swapping(const Promise& promise) {
+  for (const char* field : {"swappable", "idle_release", "oversubscribe"}) {
+    if (promise.field == field) return true;
+  }
+  return false;
+}
+
+std::vector<Promise> those_that(bool (*need)(const Promise&), const std::vector<Promise>& all) {
+  std::vector<Promise> out;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(out), need);
+  return out;
+}
+
+// Why the job's memory can't be swapped: a call that the library does not know could use memory
+// that is away. The library, which knows the driver of each process, then leaves memory in place.
+std::optional<Error> refuse_swapping(const Options& options) {
+  const auto asked = those_that(needs_swapping, options.promises);
+  if (asked.empty() || flag_variable("SWITCHYARD_NEWER_DRIVER")) return std::nullopt;
+  const int driver = driver_version();
+  if (driver <= kKnownVersion) return std::nullopt;
+  const std::string why = fmt::format(
+      "the driver is of {}, and the library knows the calls of {}: with {}, a newer "
+      "call could use memory that is away",
+      cuda_version_text(driver), cuda_version_text(kKnownVersion), origins_text(asked));
+  if (options.best_effort) {
+    complain(why + "; memory stays on the device");
+    return std::nullopt;
+  }
+  return Error{kRunRefused, fmt::format("{}; not started: {}, or leave it out", why,
+                                        newer_driver_remedy(kKnownVersion))};
+}
+
 // Replaces this process by the command; returns only when that failed.
 int become(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
@@ -116,9 +149,7 @@ std::optional<Doubt> doubt(MonitorClient& monitor) {
 
 // Why the job can't have the shares that it asks for.
 std::optional<Error> refuse_shares(const Options& options, const Doubt& against) {
-  std::vector<Promise> broken;
-  std::copy_if(options.promises.begin(), options.promises.end(), std::back_inserter(broken),
-               needs_means);
+  const auto broken = those_that(needs_means, options.promises);
   if (broken.empty() || options.best_effort || against.chosen) return std::nullopt;
   return Error{kRunRefused,
                fmt::format("{}; not started, because {} cannot be enforced: leave it out, or "
@@ -255,6 +286,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
     checked.require_origin = "SWITCHYARD_REQUIRE is set";
   }
   if (inside_job()) return join_outer_job(checked, command);
+  if (auto refused = refuse_swapping(checked)) return fail(*refused);
   checked.card = *card;
   bool unmanaged = false;
   auto job = make_job(checked, unmanaged);

@@ -9,7 +9,9 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
+#include "shim/client/settings.h"
 #include "shim/clock.h"
+#include "shim/driver.h"
 #include "shim/gate/hold.h"
 #include "shim/lock.h"
 #include "shim/log.h"
@@ -82,6 +84,20 @@ bool another_made_way(unsigned lane) {
   return false;
 }
 
+// A call that the library does not know could use memory that is away: it fails then, or changes
+// what another job has there by now.
+bool calls_may_pass_unseen() {
+  const int version = driver_version();
+  if (version <= kKnownVersion || newer_driver_allowed()) return false;
+  static Once said;
+  log_once(
+      said, Level::kWarn,
+      "swap: the driver is of CUDA %d.%d, and the library knows the calls of CUDA %d.%d: memory "
+      "stays on the device; see SWITCHYARD_NEWER_DRIVER in the documents",
+      version / 1000, version % 1000 / 10, kKnownVersion / 1000, kKnownVersion % 1000 / 10);
+  return true;
+}
+
 void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*direction) {
   abi::Memory& memory = page().memories[lane];
   page().residencies[lane].moved_bytes.fetch_add(moved.copied, std::memory_order_relaxed);
@@ -93,6 +109,7 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
 
 void choose_swappable(unsigned gpus) {
   if (::strcmp(page().card.swappable, "yes") != 0) return;
+  if (calls_may_pass_unseen()) return;
   if (!peers::all_reach(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {
     page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);

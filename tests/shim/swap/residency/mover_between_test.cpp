@@ -49,6 +49,27 @@ TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) 
   EXPECT_FALSE(chosen("", 1));
 }
 
+TEST_F(MoverBetween, UnderADriverWithUnknownCallsNoMemoryIsSwappable) {
+  static int version;
+  g_driver.cuDriverGetVersion = [](int* out) {
+    *out = version;
+    return CUDA_SUCCESS;
+  };
+  const auto chosen = [](int of_the_driver) {
+    version = of_the_driver;
+    process().swappable.store(0);
+    page().lanes[0].attention.store(0);
+    std::snprintf(page().card.swappable, sizeof(page().card.swappable), "yes");
+    swap::residency_page::choose_swappable(1);
+    EXPECT_EQ((page().lanes[0].attention.load() & abi::kSwappable) != 0,
+              process().swappable.load() != 0);
+    return process().swappable.load() != 0;
+  };
+  EXPECT_TRUE(chosen(kKnownVersion));
+  EXPECT_FALSE(chosen(kKnownVersion + 10));
+  EXPECT_TRUE(chosen(kKnownVersion - 10));
+}
+
 TEST_F(MoverBetween, WhatIsFreedIsNoMoreToBeMoved) {
   swap::mover::allocated(0, 3 * kMiB2);
   EXPECT_EQ(words().total_bytes.load(), kAll + 3 * kMiB2);

@@ -310,7 +310,7 @@ TEST_F(MoverMoves, AProcessSaysWhetherItsDriverCanMoveIt) {
     return page().lanes[0].places.load();
   };
   EXPECT_EQ(says(12090), 0u);
-  EXPECT_EQ(says(13000), 1u);
+  EXPECT_EQ(says(13000), kKnownVersion < 13000 ? 0u : 1u);
   g_driver.cuCheckpointProcessRestore = nullptr;
   EXPECT_EQ(says(13000), 0u);
   page().lanes[0].places.store(0);
