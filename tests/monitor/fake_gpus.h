@@ -40,7 +40,7 @@ class FakeGpus final : public Gpus {
   }
 
   std::string problem() const override { return infos.empty() ? "no GPU here" : ""; }
-  std::string driver_version() const override { return "580.1-simulated"; }
+  std::string driver_version() const override { return driver; }
   const std::vector<GpuInfo>& list() const override { return infos; }
 
   std::optional<GpuMemory> memory(std::size_t at) override {
@@ -65,6 +65,7 @@ class FakeGpus final : public Gpus {
     return load;
   }
 
+  std::string driver = "580.1-simulated";
   std::vector<GpuInfo> infos;
   std::vector<GpuMemory> memories;
   std::vector<std::map<pid_t, std::uint64_t>> uses;
