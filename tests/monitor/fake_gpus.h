@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +57,7 @@ class FakeGpus final : public Gpus {
     if (const auto happens = std::exchange(while_asked, nullptr)) happens();
     std::vector<ProcessMemory> out;
     for (const auto& [pid, bytes] : uses[at]) {
-      if (lists_processes) out.push_back({pid, bytes});
+      if (lists_processes) out.push_back({pid, bytes, !draws.contains(pid)});
     }
     return out;
   }
@@ -69,6 +70,7 @@ class FakeGpus final : public Gpus {
   std::vector<GpuInfo> infos;
   std::vector<GpuMemory> memories;
   std::vector<std::map<pid_t, std::uint64_t>> uses;
+  std::set<pid_t> draws;  // and do nothing else
   std::optional<std::vector<ProcessLoad>> load;
   std::uint64_t unlisted = 0;
   bool lists_processes = true;
