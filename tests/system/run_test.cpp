@@ -362,9 +362,11 @@ TEST_F(RunJob, BestEffortStartsWithTheGivenGpusWhereNvmlListsNone) {
       cli({"run", "--gpus", "0,2", "--best-effort", "--", "sh", "-c", visible}, none);
   EXPECT_EQ(anyway.out, "0,2\n");
   EXPECT_TRUE(says(anyway, "unchecked") && says(anyway, "unmanaged")) << anyway.err;
-  const auto off = cli({"run", "--gpus", "0", "--", "sh", "-c", visible},
-                       {{"FAKECUDA_DEVICES", "0"}, {"SWITCHYARD_DISABLE", "1"}});
-  EXPECT_EQ(off.out, "0\n");
+  // It is the job's, too, though the GPUs are asked without the library.
+  const auto off =
+      cli({"run", "--gpus", "0", "--", "sh", "-c", visible + std::string(" $SWITCHYARD_DISABLE")},
+          {{"FAKECUDA_DEVICES", "0"}, {"SWITCHYARD_DISABLE", "1"}});
+  EXPECT_EQ(off.out, "0 1\n");
 }
 
 // A driver of CUDA 13.5, of which the library does not know all calls.
