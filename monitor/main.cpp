@@ -131,6 +131,10 @@ int serve(const Options& options) {
   server.answer_claims(std::move(claim_fds), "socket " + options.settings.socket);
   server.listen(place.release_listener());
   spdlog::info("listens on {}, manages {} GPUs", options.settings.socket, uuids.size());
+  if (too_old_for_slices(gpus->driver_version())) {
+    spdlog::warn("the driver {} is older than 535: gates replace time slices",
+                 gpus->driver_version());
+  }
   server.run();
   return kOk;
 }

@@ -42,7 +42,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
                           return strangers ? now + kQuietAtStart : now;
                         }()),
       migrations_(registry_, gpus_, memory_, slice_controller_),
-      scheduler_(registry_, gpus_, slice_controller_),
+      scheduler_(registry_, gpus_, slice_controller_, too_old_for_slices(gpus.driver_version())),
       guards_(registry_, scheduler_, slice_controller_, statistics_.progress),
       weights_(registry_, statistics_.progress),
       gang_pace_(registry_),

@@ -1,11 +1,14 @@
 #include "monitor/scheduling/enforcement.h"
 
+#include <cstdlib>
+
 namespace switchyard::monitor {
 namespace {
 
 // Why a GPU gets no slices; null when it does.
 const char* against_slices(const MeansFacts& facts) {
   if (facts.mps) return "MPS runs on this GPU: its server owns the channel groups";
+  if (facts.old_driver) return "the driver is older than 535: its channel groups are not seen";
   return facts.slices.hopeless() ? "the driver or a sandbox refuses slices to every client here"
                                  : nullptr;
 }
@@ -27,6 +30,13 @@ const char* about_both(const MeansFacts& facts) {
 }
 
 }  // namespace
+
+bool too_old_for_slices(const std::string& driver_version) {
+  constexpr long kFirst = 535;
+  char* end = nullptr;
+  const long branch = std::strtol(driver_version.c_str(), &end, 10);
+  return branch > 0 && *end == '.' && branch < kFirst;
+}
 
 MeansInForce means_in_force(Means chosen, const MeansFacts& facts) {
   if (chosen == Means::kNone) return {false, false, "turned off by 'switchyard backend none'"};

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace switchyard::monitor {
 
@@ -36,7 +37,8 @@ struct MeansAnswers {
 
 // What is known about one GPU.
 struct MeansFacts {
-  bool mps = false;  // NVML names its server, or the driver told every client
+  bool mps = false;         // NVML names its server, or the driver told every client
+  bool old_driver = false;  // too_old_for_slices()
   MeansAnswers slices = {}, gates = {};
   bool foreign = false;  // processes that are not this monitor's compute there
 };
@@ -49,6 +51,11 @@ struct MeansInForce {
     return slices && gates ? "slice+gate" : slices ? "slice" : gates ? "gate" : "none";
   }
 };
+
+// Whether the library sees no channel group under the driver of that version, such as "530.30.02":
+// before 535 the driver's allocation calls had another layout (shim/slices/rm.h). False for a text
+// that is no version.
+bool too_old_for_slices(const std::string& driver_version);
 
 MeansInForce means_in_force(Means chosen, const MeansFacts& facts);
 

@@ -9,11 +9,14 @@
 
 namespace switchyard::monitor {
 
-Scheduler::Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller)
+Scheduler::Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller,
+                     bool old_driver)
     : registry_(registry),
       accounts_(accounts),
       slice_controller_(slice_controller),
-      gpus_(accounts.size()) {}
+      gpus_(accounts.size()) {
+  for (Gpu& gpu : gpus_) gpu.facts.old_driver = old_driver;
+}
 
 // What this changes is carried out at once, and may lead to more, in the next look.
 void Scheduler::grant_turns(Time now) {
@@ -148,6 +151,7 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
   // All of them, or one that lies would change what the others get.
   facts.mps = accounts_[gpu].mps_listed || (all_under_mps && !snapshot.clients.empty());
+  facts.old_driver = gpus_[gpu].facts.old_driver;
   facts.foreign = accounts_[gpu].foreign;
   gpus_[gpu].facts = facts;
   const MeansInForce means = in_force(gpu);

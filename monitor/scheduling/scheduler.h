@@ -28,7 +28,9 @@ namespace switchyard::monitor {
 
 class Scheduler {
  public:
-  Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller);
+  // `old_driver`: too_old_for_slices() of the machine's.
+  Scheduler(Registry& registry, GpuAccounts& accounts, SliceController& slice_controller,
+            bool old_driver);
 
   // One round for every GPU; for those whose time has come; for those where a client that rang has
   // something new to say. Each answers when to look again at any of them; 0: not before something

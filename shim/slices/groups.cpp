@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "shim/client/client.h"
@@ -43,6 +44,7 @@ struct State {
   Group groups[kMaxGroups] = {};
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   int coming_back = kNoDevice;
+  std::atomic<bool> old_driver{false};
 };
 constinit State g_state;
 constinit thread_local int t_making = kNoDevice;
@@ -237,12 +239,21 @@ void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
 Making::Making(int device) : before_(t_making) { t_making = device; }
 Making::~Making() { t_making = before_; }
 
+// The layout of drivers before 535. Their NVOS21 is as long as ours and has its status elsewhere.
+void see_old_driver() {
+  if (g_state.old_driver.exchange(true, std::memory_order_relaxed)) return;
+  log_line(Level::kInfo, "slice: the driver is older than 535: gates replace time slices");
+}
+
 void observe(int fd, unsigned long request, const void* argument, int result) {
   if (((request >> 8) & 0xff) != rm::kIoctlType || result != 0 || argument == nullptr) return;
   const unsigned nr = request & 0xff;
   const unsigned bytes = (request >> 16) & 0x3fff;
   const auto* raw = static_cast<const unsigned char*>(argument);
-  if (nr == rm::kAllocNr && (bytes == rm::kAllocBytes || bytes == rm::kAllocBytesOld)) {
+  if (nr == rm::kAllocNr && bytes == rm::kAllocBytesOld) {
+    see_old_driver();
+  } else if (nr == rm::kAllocNr && (bytes == rm::kAllocBytes || bytes == rm::kAllocBytesShort)) {
+    if (g_state.old_driver.load(std::memory_order_relaxed)) return;
     rm::AllocHead head{};
     std::uint32_t status = 0;
     std::memcpy(&head, raw, sizeof(head));

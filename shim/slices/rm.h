@@ -1,6 +1,7 @@
 // The little of NVIDIA's resource-manager (RM) ABI that slices need. Taken from the open kernel
-// module's published headers, where NV2080/NVA06C controls and NVOS structs are the same from 515
-// to 610; measured on 580.159.04.
+// module's published headers, and measured on 580.159.04. The controls, NVOS54 and NVOS00 are the
+// same from 515 to 595. The allocation calls are not: before 535 NVOS64 has 40 bytes, and the
+// status of NVOS21 is at 24. Such a driver's groups are left alone, and gates replace slices.
 //
 // Threading: plain values.
 #pragma once
@@ -39,8 +40,9 @@ struct AllocHead {  // the common head of NVOS21 (32 bytes) and NVOS64 (48 bytes
   std::uint32_t object_class;
   std::uint64_t params;
 };
-inline constexpr unsigned kAllocBytesOld = 32;  // NVOS21: status at 28
-inline constexpr unsigned kAllocBytes = 48;     // NVOS64: status at 40
+inline constexpr unsigned kAllocBytesShort = 32;  // NVOS21: status at 28
+inline constexpr unsigned kAllocBytes = 48;       // NVOS64: status at 40
+inline constexpr unsigned kAllocBytesOld = 40;    // NVOS64 before 535
 
 struct GroupParams {  // NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS
   std::uint32_t error_object;

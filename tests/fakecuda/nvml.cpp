@@ -141,9 +141,12 @@ NVML_CALL nvmlSimulatedDeviceFile(nvmlDevice_t device, char* out, unsigned lengt
   return copy_text(out, length, other ? other : from->path());
 }
 
+// FAKECUDA_DRIVER_VERSION=530.30.02: that driver's name. Nothing else changes.
 NVML_CALL nvmlSystemGetDriverVersion(char* out, unsigned length) {
   NEED_STATE(from);
-  return copy_text(out, length, "580.159.04-simulated");
+  const char* other = getenv("FAKECUDA_DRIVER_VERSION");
+  const std::string version = std::string(other ? other : "580.159.04") + "-simulated";
+  return copy_text(out, length, version.c_str());
 }
 
 NVML_CALL nvmlSystemGetNVMLVersion(char* out, unsigned length) {

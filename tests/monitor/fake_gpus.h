@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ class FakeGpus final : public Gpus {
   }
 
   std::string problem() const override { return infos.empty() ? "no GPU here" : ""; }
-  std::string driver_version() const override { return "580.1-simulated"; }
+  std::string driver_version() const override { return driver; }
   const std::vector<GpuInfo>& list() const override { return infos; }
 
   std::optional<GpuMemory> memory(std::size_t at) override {
@@ -56,7 +57,7 @@ class FakeGpus final : public Gpus {
     if (const auto happens = std::exchange(while_asked, nullptr)) happens();
     std::vector<ProcessMemory> out;
     for (const auto& [pid, bytes] : uses[at]) {
-      if (lists_processes) out.push_back({pid, bytes});
+      if (lists_processes) out.push_back({pid, bytes, !draws.contains(pid)});
     }
     return out;
   }
@@ -65,9 +66,11 @@ class FakeGpus final : public Gpus {
     return load;
   }
 
+  std::string driver = "580.1-simulated";
   std::vector<GpuInfo> infos;
   std::vector<GpuMemory> memories;
   std::vector<std::map<pid_t, std::uint64_t>> uses;
+  std::set<pid_t> draws;  // and do nothing else
   std::optional<std::vector<ProcessLoad>> load;
   std::uint64_t unlisted = 0;
   bool lists_processes = true;

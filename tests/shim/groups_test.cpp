@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -17,6 +19,9 @@
 #include "shim/slices/rm.h"
 
 namespace {
+
+// Lines that are not for everybody show, too.
+const int kLogged = ::setenv("SWITCHYARD_LOG", "info", 1);
 
 using Slices = std::vector<std::uint64_t>;
 
@@ -236,6 +241,74 @@ TEST_F(GroupsTest, WithoutAMonitorTheDriversSlicesComeBack) {
   groups::restore_default();
   EXPECT_EQ(g_set[1].back(), abi::kDefaultSliceUs);
   EXPECT_EQ(g_set[2].back(), abi::kDefaultSliceUs);
+}
+
+// Drivers before 535, written down from the structs of their open kernel module.
+class OldDriver : public GroupsTest {
+ protected:
+  using Words = std::array<std::uint32_t, 10>;
+  static constexpr Words kOfARoot = {kClient, kClient, kClient, 0x41};
+  Words of_a_group() {
+    return {kClient, kDevice, 1, rm::kClassChannelGroup, low(&params_), high(&params_)};
+  }
+  // What the kernel answered a call of so many bytes.
+  void answered(unsigned bytes, const Words& words) {
+    const groups::Making making(0);
+    groups::observe(fd_, request(rm::kAllocNr, bytes), words.data(), 0);
+  }
+  void expect_gates() {
+    EXPECT_EQ(lane().compute_groups.load(), 0u);
+    want(20, 50);
+    EXPECT_TRUE(g_set.empty());
+    EXPECT_EQ(lane().slice_status.load(), abi::kSliceNoGroup);
+  }
+
+ private:
+  static std::uint32_t low(const void* at) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uint64_t>(at));
+  }
+  static std::uint32_t high(const void* at) {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uint64_t>(at) >> 32);
+  }
+  rm::GroupParams params_{0, 0, 0, rm::kEngineCompute};
+};
+
+// NVOS64 of 525 and 530: 40 bytes, rights at 24, flags at 32, the status at 36.
+TEST_F(OldDriver, ItsGroupsAreNotSeenAndOneLineSaysSo) {
+  ::testing::internal::CaptureStderr();
+  answered(rm::kAllocBytesOld, kOfARoot);
+  answered(rm::kAllocBytesOld, of_a_group());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string line = "the driver is older than 535: gates replace time slices";
+  EXPECT_NE(said.find(line), std::string::npos) << said;
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
+  expect_gates();
+}
+
+// Their NVOS21: 32 bytes as today's, the status at 24, and behind it what the caller left there.
+TEST_F(OldDriver, AShortCallOfItIsNotReadAsOneOfToday) {
+  answered(rm::kAllocBytesOld, kOfARoot);
+  Words refused = of_a_group();
+  refused[6] = 0x1a;
+  answered(rm::kAllocBytesShort, refused);
+  answered(rm::kAllocBytesShort, of_a_group());
+  expect_gates();
+}
+
+TEST_F(GroupsTest, TodaysShortCallIsRead) {
+  rm::GroupParams params{0, 0, 0, rm::kEngineCompute};
+  const rm::AllocHead head{kClient, kDevice, 1, rm::kClassChannelGroup,
+                           reinterpret_cast<std::uint64_t>(&params)};
+  std::uint32_t words[8] = {};
+  std::memcpy(words, &head, sizeof(head));
+  words[6] = sizeof(params);
+  const groups::Making making(0);
+  words[7] = 0x1a;  // the status: refused
+  groups::observe(fd_, request(rm::kAllocNr, rm::kAllocBytesShort), words, 0);
+  EXPECT_EQ(lane().compute_groups.load(), 0u);
+  words[7] = 0;
+  groups::observe(fd_, request(rm::kAllocNr, rm::kAllocBytesShort), words, 0);
+  EXPECT_EQ(lane().compute_groups.load(), 1u);
 }
 
 }  // namespace

@@ -233,5 +233,29 @@ TEST(MonitorClient, AStrangersMonitorIsRefusedWithItsUserAndUsedOnlyWhenNamed) {
   EXPECT_TRUE(named);
 }
 
+TEST(MonitorClient, AStrangerAtTheSecondPlaceIsWorthMoreWordsThanNobodyAtTheFirst) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user can be played by root alone";
+  char folder[] = "/tmp/switchyard-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  ASSERT_EQ(::chmod(folder, 0777), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string strangers = std::string(folder) + "/stranger.sock";
+  std::strncpy(address.sun_path, strangers.c_str(), sizeof(address.sun_path) - 1);
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::seteuid(65534), 0);
+  const int bound =
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int listening = ::listen(listener.get(), 5);
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(bound, 0);
+  ASSERT_EQ(listening, 0);
+  const std::string nobodys = std::string(folder) + "/nobody.sock";
+  EXPECT_EQ(MonitorClient::connect_any({nobodys, strangers}).error().code, kNoPermission);
+  EXPECT_EQ(MonitorClient::connect_any({strangers, nobodys}).error().code, kNoPermission);
+  EXPECT_EQ(MonitorClient::connect_any({nobodys, nobodys}).error().code, kMonitorUnreachable);
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace switchyard::tools

@@ -350,5 +350,20 @@ TEST(Stats, ARateIsOnTheClockOfTheMonitor) {
   EXPECT_EQ(anew["interval_seconds"], 1.5) << "another monitor";
 }
 
+TEST(Stats, IterationsBetweenTwoLooksAreCountedByTheAgeOfTheJobAtEach) {
+  const auto at = [](double age, long count, double ago) {
+    json one = {{"pid", 100},
+                {"iterations", count},
+                {"iterations_counted_anew", 1},
+                {"last_iteration_seconds", ago},
+                {"iterations_per_second", 99.0}};
+    json job = {{"since_seconds", age}, {"processes", {one}}};
+    return job;
+  };
+  // The last ones began at 9.5 and 29.5.
+  const json said = rate_progress(at(10, 100, 0.5), at(30, 140, 0.5), 20);
+  EXPECT_NEAR(said["iterations_per_second"].get<double>(), 2.0, 1e-9);
+}
+
 }  // namespace
 }  // namespace switchyard::tools

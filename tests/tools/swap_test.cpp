@@ -183,6 +183,11 @@ TEST(Swap, PsOfAMonitorThatDoesNotKnowWhatStays) {
   json bare = job("resident");
   bare["gpus"] = json::array();
   EXPECT_TRUE(run({"ps", "--memory"}, listing(bare)).has("train  -"));
+  // A page and an account may differ for a moment.
+  json more = job("swapped");
+  more["gpus"][0]["memory_swappable_bytes"] = 8 * kGiB;
+  more["gpus"][0]["memory_swapped_bytes"] = 10 * kGiB;
+  EXPECT_TRUE(run({"ps", "--memory"}, listing(more)).has(" 8 GiB     0 B "));
 }
 
 TEST(Swap, PsSaysWhyMemoryIsNotWhereItShouldBe) {

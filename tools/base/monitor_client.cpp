@@ -139,8 +139,9 @@ Result<MonitorClient> MonitorClient::connect(const std::string& socket, Millisec
   return client;
 }
 
-Result<MonitorClient> MonitorClient::connect_any() {
-  const auto candidates = candidate_sockets();
+Result<MonitorClient> MonitorClient::connect_any() { return connect_any(candidate_sockets()); }
+
+Result<MonitorClient> MonitorClient::connect_any(const std::vector<std::string>& candidates) {
   if (candidates.empty()) {
     return Error{kUsage,
                  "the path in SWITCHYARD_SOCKET or XDG_RUNTIME_DIR is too long for a socket; "

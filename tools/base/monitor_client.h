@@ -9,6 +9,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tools/base/result.h"
 
@@ -30,6 +31,7 @@ class MonitorClient {
 
   // Connects to the first of candidate_sockets() that answers.
   static Result<MonitorClient> connect_any();
+  static Result<MonitorClient> connect_any(const std::vector<std::string>& candidates);
 
   MonitorClient(MonitorClient&& other) noexcept;
   MonitorClient& operator=(MonitorClient&& other) noexcept;

@@ -124,6 +124,20 @@ TEST(NvmlSampler, OutsideProcessesLessenTheCapacity) {
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }
 
+// Under another monitor only what computes has slices.
+TEST(NvmlSampler, AProcessThatOnlyDrawsIsNoForeignWork) {
+  Rig rig;
+  constexpr pid_t kNobodys = 3'999'999;
+  rig.gpus.uses[0][kNobodys] = kGiB;
+  rig.gpus.draws = {kNobodys};
+  measure(rig);
+  measure(rig);
+  EXPECT_FALSE(rig.monitor.gpus()[0].foreign);
+  rig.gpus.draws.clear();
+  measure(rig);
+  EXPECT_TRUE(rig.monitor.gpus()[0].foreign);
+}
+
 TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {
   Settings settings;
   settings.capacity = 2 * kGiB;

@@ -290,6 +290,23 @@ TEST_F(GuardedByGates, AHoldIsUndoneAndToldOf) {
   EXPECT_TRUE(until([&] { return closed() == 0; }, guard::kLongestStay)) << "it is eased";
 }
 
+TEST_F(GuardedByGates, AHoldIsTheGuardsAlsoBesideALowerLimitOfItsOwn) {
+  begin();
+  ASSERT_TRUE(set("hog", "limit", "1%")["ok"]);
+  period = [this] {
+    const json on = measures();
+    const bool held = on.is_array() && std::find(on.begin(), on.end(), "hold") != on.end();
+    return held ? milliseconds(100) : milliseconds(200);
+  };
+  ASSERT_TRUE(until([&] {
+    const json on = measures();
+    return on.is_array() && std::find(on.begin(), on.end(), "hold") != on.end();
+  }));
+  pass(milliseconds(100));
+  EXPECT_EQ(closed() & abi::kClosedByGuard, abi::kClosedByGuard);
+  EXPECT_EQ(named("hog")["state_reason"], "guard");
+}
+
 TEST_F(GuardedByGates, ACeilingIsKeptByTheGate) {
   begin();
   ASSERT_TRUE(answered());

@@ -73,6 +73,29 @@ TEST_F(Weighed, AloneItsWeightStays) {
   EXPECT_EQ(weight(), 1);
 }
 
+// Of two ranks one is read. When it ends, the other one's iterations do not go on where its own
+// ended.
+TEST_F(Weighed, TheIterationsOfTwoProcessesMakeNoRate) {
+  const Joined second = rig.runs({.job = "train", .name = "train"});
+  present = {&train, &second, &hog};
+  unsigned steps = 0;
+  others = [&] {
+    work(hog);
+    if (++steps % 10 == 0) iterate(second);
+  };
+  trains = false;  // yet: the other one is read
+  ASSERT_TRUE(set("share", "auto")["ok"]);
+  pass(seconds(5));
+  trains = true;
+  ASSERT_TRUE(until([&] { return weight() < 0.6; })) << "it is on its way down";
+  pass(seconds(1));
+  trains = false;
+  present = {&second, &hog};
+  rig.dies(train);
+  ASSERT_TRUE(settles());
+  EXPECT_NEAR(weight(), 1.0 / 16, 0.001) << "more brings it nothing";
+}
+
 class WeighedUnderACap : public Weighed {
  protected:
   WeighedUnderACap() : Weighed(capped()) {}

@@ -545,5 +545,14 @@ TEST(Commands, DeeplyNestedJsonIsAnswered) {
   EXPECT_FALSE(json::parse(answer_command(rig.monitor, {1, 1000}, deep, rig.now).json)["ok"]);
 }
 
+TEST(Commands, WhoOnlyAsksNvmlIsNoClientOfAGpu) {
+  Rig rig;
+  const Joined observer = rig.join({.name = "asks"}, 1000, 1, wire::kObserver);
+  EXPECT_EQ(rig.ask({{"op", "status"}})["gpus"][0]["clients"], 0u);
+  EXPECT_EQ(rig.ask({{"op", "status"}})["gpus"][0]["jobs"], 0u);
+  const Joined client = rig.join({.name = "works"});
+  EXPECT_EQ(rig.ask({{"op", "status"}})["gpus"][0]["clients"], 1u);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -288,6 +288,20 @@ TEST_F(Guard, AnInterfererWithoutWorkIsLetGo) {
   EXPECT_TRUE(scene.until([&] { return scene.count(What::kDisturbed) == 2; }));
 }
 
+TEST_F(Guard, ShortRestsBetweenItsBurstsDoNotAddUp) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(answered());
+  for (int i = 0; i < 3; ++i) {
+    scene.others[kHog].works = 0;
+    scene.pass(2);
+    EXPECT_FALSE(scene.state.answers.empty()) << i;
+    scene.others[kHog].works = 1;
+    scene.pass(0.1);
+  }
+  scene.others[kHog].works = 0;
+  EXPECT_TRUE(scene.until([&] { return scene.state.answers.empty(); }, 4));
+}
+
 TEST_F(Guard, AnInterfererThatEndsInATrialEndsIt) {
   begins(hog(0.5, {Measure::kHold}));
   ASSERT_TRUE(scene.until([&] { return scene.state.phase == Phase::kTrying; }));

@@ -163,5 +163,13 @@ TEST(PolicyHostPool, TheBudgetIsKeptWhateverClientsSay) {
   }
 }
 
+TEST(PolicyHostPool, WhatOthersHaveAwayBeyondTheirShareIsNotForTurns) {
+  const Users even = {{.total_bytes = 20 * kGiB, .takes_turns = true}, {.total_bytes = 20 * kGiB}};
+  Users more = even;
+  more[1].away_bytes = 18 * kGiB;
+  EXPECT_GT(turns_hold(even, 20 * kGiB), 8 * kGiB);
+  EXPECT_LT(turns_hold(more, 20 * kGiB), 3 * kGiB);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::policy

@@ -217,5 +217,33 @@ TEST_F(Gangs, GatesAreOpenUntilAllRanksAreThere) {
   EXPECT_FALSE(closed());
 }
 
+TEST_F(Gangs, ACutIsKeptWhileMemoryLeavesForAnotherReason) {
+  for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);
+  rig.tell("pause");
+  for (int i = 0; i < 5 && !closed(); ++i) rig.pass(milliseconds(2));
+  ASSERT_TRUE(closed());
+  ASSERT_NE(asked(first), 0u);
+  Job& job = rig.monitor.registry().jobs().begin()->second;
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
+                  rig.now);
+  for (int i = 0; i < 5; ++i) rig.pass(milliseconds(2));
+  EXPECT_NE(asked(first), 0u) << "what was launched has to end";
+  for (const Joined* each : {&first, &second}) each->shim.be_absent();
+  for (int i = 0; i < 5; ++i) rig.pass(milliseconds(2));
+  EXPECT_TRUE(closed());
+  EXPECT_EQ(asked(first), 0u);
+}
+
+TEST_F(Gangs, AfterOneThatFailedTheNextPauseHasAnAnswerOfItsOwn) {
+  count(second, 3);
+  rig.tell("pause");
+  rig.dies(first);
+  rig.pass(milliseconds(2));
+  ASSERT_EQ(answer()["code"], kRefusedByPolicy);
+  const json said = rig.tell("pause");
+  EXPECT_EQ(said["ok"], true) << said;
+  EXPECT_EQ(said["state"], "paused") << said;
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -169,6 +169,28 @@ TEST(Memory, AQuotaCanBeTakenAway) {
   EXPECT_TRUE(rig.allocate(a, 2 * kGiB));
 }
 
+TEST(Memory, ACeilingOfRootsIsNoPromiseAlsoWhenTheJobHasComeBack) {
+  Settings settings = with_host_pool(8 * kGiB);
+  settings.caps.memory_bytes = 2 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined a = rig.runs({.name = "a", .swappable = "yes"});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  EXPECT_EQ(rig.charge(a, 2 * kGiB).verdict, wire::kOverQuota);
+  a.shim.swappable(kGiB);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().reserved(), 0u);
+  rig.tell("swap-out", "a");
+  a.shim.be_absent();
+  rig.listed(a) = 0;
+  rig.pass(seconds(1));
+  rig.tell("swap-in", "a");
+  a.shim.be_resident();
+  rig.listed(a) = kGiB;
+  rig.pass(seconds(1));
+  ASSERT_EQ(rig.job()["residency"], "resident");
+  EXPECT_EQ(rig.account().reserved(), 0u);
+}
+
 TEST(Memory, AnOverdrawnGpuTakesNoCreditOutOfAPromise) {
   Rig rig;  // 4 GiB
   const Joined promised = rig.join({.memory = "2GiB"});

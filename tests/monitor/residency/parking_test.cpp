@@ -71,6 +71,7 @@ TEST(Parking, WhatIsParkedIsShownAndIsNobodysUse) {
   EXPECT_EQ(rig.gpu(0)["parked_on"], json::array({rig.monitor.gpus().all()[1].info.uuid_text}));
   EXPECT_EQ(rig.gpu(1)["memory_used_bytes"], 0u) << "NVML says that the process has it there";
   EXPECT_EQ(rig.status_of(1)["memory_parked_bytes"], 2 * kGiB);
+  EXPECT_EQ(rig.status_of(0)["memory_parked_bytes"], 0u);
   EXPECT_EQ(rig.job()["state_reason"], "swap-out, parked on GPU 1");
   EXPECT_EQ(rig.job()["park"], "peer");
 }
@@ -298,6 +299,27 @@ TEST(Parking, WhoTakesTurnsUsesTheHostForTheRest) {
   const Joined b = rig.on_second({.name = "b", .memory = "3GiB"});
   rig.tell("swap-out", "a");
   EXPECT_EQ(rig.words().park_only, 0u) << "others wait for its memory";
+}
+
+TEST(Parking, WhoAsksWithinItsReservationTakesNothingOfTheRest) {
+  Parkable rig("auto");
+  const Joined c = rig.runs({.name = "c", .swappable = "yes", .park = "auto"}, 2);
+  ASSERT_TRUE(rig.allocate(c, kGiB));
+  c.shim.swappable(kGiB);
+  rig.pass(seconds(1));
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b", .memory = "3GiB"});
+  rig.pass(milliseconds(50));
+  rig.tell("swap-in", "a");
+  rig.a.shim.be_resident();
+  rig.listed(rig.a) = 2 * kGiB;
+  ASSERT_EQ(rig.charge(b, kGiB).verdict, wire::kWait) << "what was parked there is still there";
+  rig.a.lane(0).parked_lane = 0;
+  rig.a.lane(0).parked_bytes = 0;
+  rig.gpus.uses[1].clear();
+  rig.pass(milliseconds(1));
+  rig.tell("swap-out", "c");
+  EXPECT_EQ(c.shim.residency(0).park_bytes, kGiB - kSpare);
 }
 
 }  // namespace

@@ -228,5 +228,23 @@ TEST(TwoGpus, WhereAQuotaIsNoLongerReservedItDoesNotHinderItsReturn) {
   EXPECT_FALSE(a.shim.told_to_leave());
 }
 
+TEST(TwoGpus, WhatCouldLeaveOneGpuMakesNoRoomOnAnother) {
+  TwoGpus rig(0, 3 * kGiB);
+  ASSERT_TRUE(rig.a.shim.allocate(0));
+  ASSERT_EQ(rig.charge(rig.a, 3 * kGiB, 0).verdict, wire::kGranted);
+  ASSERT_TRUE(rig.a.shim.allocate(3 * kGiB, 0));  // plain: it says nothing of it
+  rig.gpus.uses[0][rig.a.client->peer.pid] = 3 * kGiB;
+  rig.a.lane(0).used_bytes = 3 * kGiB;
+  rig.live(seconds(2), {&rig.a});
+  const Joined b = rig.oversubscriber("b");
+  wire::Charged said = rig.charge(b, 3 * kGiB);
+  for (int i = 0; i < 40 && said.verdict == wire::kWait; ++i) {
+    rig.live(milliseconds(50), {&rig.a});
+    said = rig.charge(b, 3 * kGiB);
+  }
+  EXPECT_EQ(said.verdict, wire::kGpuFull);
+  EXPECT_FALSE(rig.a.shim.told_to_leave(0));
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -32,6 +32,24 @@ TEST(Means, UnderMpsThereAreGatesAlone) {
   EXPECT_NE(std::string(means_in_force(Means::kAuto, mps).reason).find("MPS"), std::string::npos);
 }
 
+TEST(Means, ADriverOlderThan535GetsGates) {
+  for (const char* old : {"515.43.04", "525.147.05", "530.30.02"}) {
+    EXPECT_TRUE(too_old_for_slices(old)) << old;
+    FakeGpus gpus;
+    gpus.driver = old;
+    Monitor monitor(gpus, {}, Time{1}, [] { return 1ull; });
+    for (int look = 0; look < 2; ++look) {
+      EXPECT_STREQ(monitor.scheduler().in_force(0).name(), "gate") << old;
+      EXPECT_STREQ(monitor.scheduler().in_force(0).reason,
+                   "the driver is older than 535: its channel groups are not seen");
+      monitor.look(Time{2});
+    }
+  }
+  for (const char* fine : {"535.54.03", "580.159.04-simulated", "", "simulated", "5"}) {
+    EXPECT_FALSE(too_old_for_slices(fine)) << fine;
+  }
+}
+
 TEST(Means, WhatTheDriverRefusesToEverybodyIsLeftOut) {
   const MeansAnswers no{.refused = true};
   EXPECT_EQ(in_force(Means::kAuto, {.slices = no}), "gate");

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "switchyard/descriptors.h"
+#include "switchyard/handover.h"
 #include "switchyard/status.h"
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
@@ -190,6 +193,81 @@ int as_another_user(const std::function<int()>& what) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+}
+
+// A process of a user at its limit closes its connection and lives on. Its slice could be short for
+// ever, and as long as it may be, no other job gets a short one.
+TEST(Hostile, WhoseWatchHasNoSeatIsTakenForDeadSoon) {
+  Settings settings;
+  settings.owner = 1;
+  settings.users.descriptors = 171;  // four connections of a user, and no descriptor besides
+  Running monitor(settings);
+  const auto folder = std::filesystem::path(monitor.socket()).parent_path();
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  std::filesystem::permissions(monitor.socket(), std::filesystem::perms::all);
+  const auto plays_low = [&](const std::function<void()>& beside) {
+    WireClient low(monitor.socket());
+    if (!low.join(hello_of({.priority = "low"}))) return false;
+    low.shim().open_context();
+    low.shim().ready_gate();
+    return eventually([&] {
+      if (beside) beside();
+      low.shim().launch();
+      low.shim().apply_slices();
+      const std::uint32_t us = low.lane().compute_slice_applied_us;
+      return us != 0 && us < abi::kShortBelowUs;
+    });
+  };
+  EXPECT_EQ(as_another_user([&] {
+              WireClient high(monitor.socket()), third(monitor.socket()), fourth(monitor.socket());
+              if (!high.join(hello_of({.priority = "high"}))) return 1;
+              high.shim().open_context();
+              high.shim().ready_gate();
+              const auto work = [&] {
+                high.shim().launch();
+                high.shim().apply_slices();
+              };
+              const pid_t lives_on = ::fork();
+              if (lives_on == 0) {
+                // What it says by its exit status before it is killed nobody reads.
+                if (!plays_low(nullptr)) ::_exit(1);
+                for (;;) ::pause();
+              }
+              const bool was_there = eventually([&] {
+                work();
+                return third.ask({{"op", "ps"}})["jobs"].size() == 2;
+              });
+              const bool has_left = eventually([&] {
+                work();
+                return third.ask({{"op", "ps"}})["jobs"].size() == 1;
+              });
+              const bool next = plays_low(work);
+              const bool lived = ::waitpid(lives_on, nullptr, WNOHANG) == 0;
+              ::kill(lives_on, SIGKILL);
+              ::waitpid(lives_on, nullptr, 0);
+              return !was_there ? 2 : !has_left ? 3 : !lived ? 4 : !next ? 5 : 0;
+            }),
+            0);
+}
+
+TEST(Hostile, WhatWasHandedOverTheMonitorKeepsNoLonger) {
+  Running monitor;
+  WireClient donor(monitor.socket()), recipient(monitor.socket());
+  ASSERT_TRUE(donor.join(hello_of({.name = "donor"})));
+  ASSERT_TRUE(recipient.join(hello_of({.name = "recipient"})));
+  const wire::Key key = handover::key_of(7);
+  {
+    const Fd memory(::memfd_create("handed-over", MFD_CLOEXEC));
+    const auto taken = donor.share(wire::kShare, {key, 0, 2}, {memory.get(), memory.get()});
+    ASSERT_TRUE(taken);
+    ASSERT_EQ(taken->verdict, wire::kTaken);
+  }
+  EXPECT_EQ(entries("/proc/self/fd", "handed-over"), 2u) << "the monitor's";
+  const auto opened = recipient.share(wire::kOpenShared, {key, 0, 0});
+  ASSERT_TRUE(opened);
+  ASSERT_EQ(opened->count, 2u);
+  EXPECT_TRUE(eventually([] { return entries("/proc/self/fd", "handed-over") == 2; }))
+      << "the recipient's alone";
 }
 
 TEST(Hostile, AUserWithTooManyConnectionsIsToldSoAndOthersAreServed) {

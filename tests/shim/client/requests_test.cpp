@@ -95,6 +95,7 @@ TEST_F(Requests, EachConnectionHasANumberIfTheMonitorSharesMemory) {
   EXPECT_NE(sharing_monitor(), first);
   lose_monitor("the test says so");
   EXPECT_EQ(process().joined, 0U);
+  EXPECT_EQ(sharing_monitor(), 0U);
 }
 
 TEST_F(Requests, DescriptorsGoAlongAndOthersComeBack) {

@@ -102,6 +102,11 @@ TEST_F(Pools, PastTheQuotaAnAllocationIsRefusedAndNothingStays) {
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(lane().refusals.load(), 1u);
   expect_balanced();
+  ASSERT_EQ(rules::allocate_async<false>(async, &at, kMiB, nullptr), CUDA_SUCCESS);
+  pools::Growth next;
+  ASSERT_EQ(pools::begin(pool_number(1), kMiB, next), CUDA_SUCCESS);
+  EXPECT_EQ(next.need, 0u) << "what was refused takes none of what the pool has";
+  pools::end(next);
 }
 
 TEST_F(Pools, GrowthBeyondTheQuotaIsTakenBackAndRefused) {

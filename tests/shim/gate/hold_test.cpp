@@ -143,6 +143,16 @@ TEST_F(Hold, WithoutAMonitorThoseOfAPausedJobStayAtTheirCut) {
   EXPECT_EQ(page().cut.load(), 0u);
 }
 
+TEST_F(Hold, WithoutAMonitorThePauseOfOneGpuKeepsTheCutForAll) {
+  gate().paused.store(1);
+  page().lanes[1].attention.store(abi::kGateArmed);
+  page().cut.store(5);
+  process().joined.store(0);
+  open_without_monitor();
+  EXPECT_EQ(page().lanes[1].attention.load(), 0u);
+  EXPECT_EQ(page().cut.load(), 5u);
+}
+
 TEST_F(Hold, WithoutAMonitorAPauseEndsAtItsTimeOut) {
   close(abi::kClosedByPause);
   gate().pause_until_ns.store(monotonic_ns() + 50'000'000);

@@ -1,4 +1,6 @@
 // Launches behind an armed gate are timed, and heavy ones make batches of their own.
+#include "shim/gate/timing.h"
+
 #include <atomic>
 #include <thread>
 
@@ -199,6 +201,23 @@ TEST_F(Timing, AProgramThatNeverWaitsIsTimedToo) {
   for (unsigned grid = 0; grid < 200; ++grid) launch_grid(grid);
   EXPECT_GE(g_queries, 100);
   EXPECT_LE(g_events, 128u) << "they are used again";
+}
+
+TEST_F(Timing, HalfOfTheTimersAreKeptForWhatIsNotKnown) {
+  constexpr unsigned kTimers = 64;
+  g_passed = false;  // none comes back
+  std::uint64_t key = 1;
+  const auto is_timed = [&](std::uint32_t known_ns) {
+    const costs::Cost cost{.ns = known_ns, .key = key += 2};
+    const timing::Timed timed = timing::begin(0, cost, world_.context, first_);
+    timing::end(timed);
+    return timed.running.after != nullptr;
+  };
+  for (unsigned i = 1; i < kTimers / 2; ++i) ASSERT_TRUE(is_timed(0)) << i;
+  EXPECT_TRUE(is_timed(500));
+  EXPECT_FALSE(is_timed(500)) << "half of them are on their way";
+  for (unsigned i = kTimers / 2; i < kTimers; ++i) ASSERT_TRUE(is_timed(0)) << i;
+  EXPECT_FALSE(is_timed(0));
 }
 
 TEST_F(Timing, CheapLaunchesDoNotMakeABatchWithoutEnd) {

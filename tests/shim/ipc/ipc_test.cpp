@@ -192,6 +192,28 @@ TEST_F(LegacyIpc, WithoutAnAnswerMemoryStaysMovable) {
   expect_last_freed(at);
 }
 
+// It has more chunks than a frame has descriptors, and the driver exports no more than the first
+// frame's.
+TEST_F(LegacyIpc, AnExportThatFailsInItsSecondFrameIsTakenBack) {
+  static decltype(g_driver.cuMemExportToShareableHandle) export_one;
+  static unsigned exports;
+  export_one = g_driver.cuMemExportToShareableHandle;
+  exports = 0;
+  g_driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags) {
+    return ++exports <= wire::kMostDescriptors ? export_one(out, handle, type, flags)
+                                               : CUDA_ERROR_UNKNOWN;
+  };
+  const CUdeviceptr at = allocate(32 * kMiB * (wire::kMostDescriptors + 2));
+  CUipcMemHandle handle{};
+  EXPECT_EQ(get(handle, at), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(ipc_.frames, 2) << "the first part, and the end of the share";
+  EXPECT_TRUE(ipc_.shares.begin()->second.empty()) << "the monitor keeps nothing of it";
+  g_driver.cuMemExportToShareableHandle = export_one;
+  expect_last_freed(at);
+}
+
 TEST_F(LegacyIpc, WhatTheDriverMadeIsTheDriversToGive) {
   CUipcMemHandle handle{};
   EXPECT_EQ(get(handle, 0xdead), CUDA_ERROR_ILLEGAL_STATE);

@@ -211,5 +211,20 @@ TEST_F(MoverParks, TheFreshPageOfAnotherMonitorIsToldWhatIsParked) {
   EXPECT_EQ(fresh.residencies[0].park_lane.load(), 2u);
 }
 
+TEST_F(MoverParks, WhatIsParkedAlreadyIsTakenOffWhatMayBe) {
+  let_park(3 * kMiB2);
+  limit(kAll - 2 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent && told() != 0; }));
+  const std::uint64_t before = told();
+  ASSERT_EQ(before, 2 * kMiB2);
+  empty_host_pool();
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away() || error() != abi::kSwapFine; }));
+  EXPECT_EQ(error(), abi::kSwapFine) << "the host's room for the rest is found before it leaves";
+  EXPECT_TRUE(is_away());
+  EXPECT_EQ(told(), 3 * kMiB2);
+  expect_told_right();
+}
+
 }  // namespace
 }  // namespace switchyard::shim

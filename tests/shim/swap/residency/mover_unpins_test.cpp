@@ -294,6 +294,26 @@ TEST_F(MoverUnpins, WhatChangesAllTheTimeHasItsPlaceInPinnedMemory) {
   come_back();
 }
 
+TEST_F(MoverUnpins, WhatTheLastMoveNeededTheNextNeedsNot) {
+  const std::uint64_t before = copied_out();
+  const auto notes = mover_.during_sleep;
+  mover_.during_sleep = [&, notes] {
+    notes();
+    if (copied_out() != before) change(0, 0, now() % kMiB2);
+  };
+  ask_to_precopy(1);
+  ASSERT_TRUE(run_until([&] { return has_answered(1); }));
+  ASSERT_EQ(pins_.unpinned, kSlabs - 1);
+  mover_.during_sleep = notes;
+  ask(0);
+  run_for(kSecond);
+  ASSERT_FALSE(pinned_pool::any_unpinned(0));
+  ask_to_precopy(2);
+  ASSERT_TRUE(run_until([&] { return has_answered(2); }));
+  EXPECT_EQ(pins_.unpinned, kSlabs - 1 + kSlabs);
+  expect_nothing_lost();
+}
+
 TEST_F(MoverUnpins, WithoutDigestsAsMuchAsTheMoveCopiesStaysPinned) {
   SWITCHYARD_WATCH(faults(), cuLaunchKernel);
   faults().refuse("cuLaunchKernel", CUDA_ERROR_UNKNOWN);

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "shim/swap/memory/memory_fd.h"
+#include "shim/swap/memory/peers.h"
 #include "switchyard/handover.h"
 #include "tests/shim/ipc/ipc_world.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
@@ -305,6 +306,48 @@ TEST_F(HandedOver, OnlyTheSameKindStandsInForAChunk) {
   EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 0u);
   EXPECT_EQ(driven_.live_handles, 2);
   expect_nothing_lost();
+}
+
+TEST_F(HandedOver, NeighboursInOneRunHaveTheAccessOfTheirOwnRange) {
+  leave(kRecipient);
+  {
+    const RangesLock held;
+    const std::size_t index = swap::at(0).lane == kRecipient ? 0 : 1;
+    swap::Range both = swap::take(index);
+    for (unsigned i : {0u, 1u}) {
+      swap::Range one = both;
+      one.address += i * kMiB2;
+      one.asked = one.bytes = kMiB2;
+      one.count = 1;
+      one.use = i == 0 ? swap::Use::kMapped : swap::Use::kLive;
+      one.chunks = static_cast<swap::Chunk*>(std::calloc(1, sizeof(swap::Chunk)));
+      one.chunks[0] = both.chunks[i];
+      ASSERT_TRUE(swap::add(one));
+    }
+    std::free(both.chunks);
+  }
+  swap::peers::clear();
+  for (const unsigned lane : {kDonor, kRecipient}) swap::peers::context_made(lane);
+  static std::map<CUdeviceptr, std::size_t> devices;
+  devices.clear();
+  g_driver.cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc*, size_t count) {
+    for (CUdeviceptr end = at + bytes; at < end; at += kMiB2) devices[at] = count;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, 2 * kMiB2);
+  swap::peers::clear();
+  EXPECT_EQ(devices.size(), 2u);
+  for (const auto& [at, count] : devices) {
+    const RangesLock held;
+    const bool mapped = swap::find(at)->use == swap::Use::kMapped;
+    EXPECT_EQ(count, mapped ? 1u : 2u);
+  }
+  const RangesLock held;
+  for (std::size_t i = 0; i < swap::count(); ++i) {
+    for (unsigned c = 0; c < swap::at(i).count; ++c) {
+      if (swap::at(i).chunks[c].handle != 0) swap::release(swap::at(i).chunks[c]);
+    }
+  }
 }
 
 TEST_F(HandedOver, WhatNobodyCanImportIsNotOffered) {

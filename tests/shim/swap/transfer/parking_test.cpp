@@ -212,6 +212,26 @@ TEST_F(ParkedChunks, WhereTheDriverGivesNoMemoryTheRestGoesToTheHost) {
   expect_nothing_lost();
 }
 
+// The first chunk leaves alone, and two wait for a common piece when its copy has failed.
+TEST_F(ParkedChunks, WhatWaitedWhenAMoveFailedCountsNoMore) {
+  for (unsigned i = 0; i < 4; ++i) add_resident();
+  static int copies;
+  copies = 0;
+  g_driver.cuMemcpyDtoDAsync_v2 = [](CUdeviceptr, CUdeviceptr, size_t, CUstream) {
+    return ++copies == 2 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+  };
+  out_parking(UINT64_MAX);
+  std::uint64_t there = 0;
+  {
+    const swap::RangesLock held;
+    swap::each_chunk(0, [&](swap::Chunk& chunk, CUdeviceptr, const swap::Range&) {
+      there += chunk.parked ? chunk.bytes : 0;
+    });
+  }
+  parking::sweep(0);
+  EXPECT_EQ(parked(), there);
+}
+
 TEST_F(ParkedChunks, WhateverCallFailsNothingIsLostAndNothingIsKeptThere) {
   for (int call = 1; call < 80; ++call) {
     SCOPED_TRACE(call);
