@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "shim/log.h"
+
 namespace switchyard::shim::swap::host_memory_limits {
 namespace {
 
@@ -30,10 +32,20 @@ constexpr Version kVersions[] = {
      "total_inactive_file"},
 };
 
+// A file that is missing, or that may not be read, sets no limit. One that can't be opened just now
+// may set any: the program may have no number left for it.
+struct Look {
+  int error = 0;  // of the last such; 0: there is none
+};
+
 // The beginning of a file, as text. False: it can't be read.
-bool read_text(const char* path, char (&text)[kText]) {
+bool read_text(const char* path, char (&text)[kText], Look& look) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  if (fd < 0) {
+    const bool none = errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
+    if (!none) look.error = errno;
+    return false;
+  }
   std::size_t length = 0;
   while (length < kText - 1) {
     const ssize_t got = ::read(fd, text + length, kText - 1 - length);
@@ -46,33 +58,37 @@ bool read_text(const char* path, char (&text)[kText]) {
   return length != 0;
 }
 
-bool read_cgroup(const Version& version, const char* path, const char* file, char (&text)[kText]) {
+bool read_cgroup(const Version& version, const char* path, const char* file, char (&text)[kText],
+                 Look& look) {
   char name[kPath + 128];
   const int length = ::snprintf(name, sizeof(name), "%s%s%s/%s", root(), version.mount, path, file);
-  return length > 0 && static_cast<std::size_t>(length) < sizeof(name) && read_text(name, text);
+  return length > 0 && static_cast<std::size_t>(length) < sizeof(name) &&
+         read_text(name, text, look);
 }
 
 // What one cgroup leaves. A missing file sets no limit: it is another version's, or the root's.
-std::uint64_t room_in(const Version& version, const char* path) {
+std::uint64_t room_in(const Version& version, const char* path, Look& look) {
   char text[kText];
-  if (!read_cgroup(version, path, version.limit, text)) return UINT64_MAX;
+  if (!read_cgroup(version, path, version.limit, text, look)) return UINT64_MAX;
   const std::uint64_t limit = limit_of(text);
-  if (limit == UINT64_MAX || !read_cgroup(version, path, version.used, text)) return UINT64_MAX;
+  if (limit == UINT64_MAX || !read_cgroup(version, path, version.used, text, look)) {
+    return UINT64_MAX;
+  }
   const std::uint64_t used = limit_of(text);
   std::uint64_t inactive = 0;
-  if (read_cgroup(version, path, "memory.stat", text)) {
+  if (read_cgroup(version, path, "memory.stat", text, look)) {
     number_of(text, version.inactive, inactive);
   }
   return spare(limit, available(limit, used, inactive));
 }
 
 // Behind a container's own mount the path may be one that is not there; its root is.
-std::uint64_t room_up_from(const Version& version, const char* cgroups) {
+std::uint64_t room_up_from(const Version& version, const char* cgroups, Look& look) {
   char path[kPath];
   if (!cgroup_path(cgroups, version.controller, path, sizeof(path))) return UINT64_MAX;
   std::uint64_t least = UINT64_MAX;
   do {
-    least = std::min(least, room_in(version, path));
+    least = std::min(least, room_in(version, path, look));
   } while (to_parent(path));
   return least;
 }
@@ -154,21 +170,39 @@ const char*& root() {
   return only;
 }
 
-std::uint64_t bytes() {
+namespace {
+
+std::uint64_t bytes(Look& look) {
   char text[kText];
   char name[kPath];
   std::uint64_t total = 0;
   std::uint64_t available = 0;
   ::snprintf(name, sizeof(name), "%s/proc/meminfo", root());
-  if (!read_text(name, text) || !number_of(text, "MemTotal:", total) ||
+  if (!read_text(name, text, look) || !number_of(text, "MemTotal:", total) ||
       !number_of(text, "MemAvailable:", available)) {
     return 0;
   }
   std::uint64_t least = spare(total * 1024, available * 1024);
   ::snprintf(name, sizeof(name), "%s/proc/self/cgroup", root());
-  if (!read_text(name, text)) return least;
-  for (const Version& version : kVersions) least = std::min(least, room_up_from(version, text));
+  if (!read_text(name, text, look)) return least;
+  for (const Version& version : kVersions) {
+    least = std::min(least, room_up_from(version, text, look));
+  }
   return least;
+}
+
+}  // namespace
+
+std::uint64_t bytes() {
+  Look look;
+  const std::uint64_t room = bytes(look);
+  if (look.error == 0) return room;
+  static Once said;
+  log_once(said, Level::kWarn,
+           "swap: what the host has left can't be read (error %d): no memory goes there meanwhile"
+           "%s",
+           look.error, look.error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+  return 0;
 }
 
 }  // namespace switchyard::shim::swap::host_memory_limits

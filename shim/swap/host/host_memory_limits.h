@@ -37,7 +37,7 @@ std::uint64_t available(std::uint64_t limit, std::uint64_t used, std::uint64_t i
 
 const char*& root();
 
-// Now, in bytes. 0 when /proc/meminfo can't be read.
+// Now, in bytes. 0 when /proc/meminfo can't be read, or any other file not just now.
 std::uint64_t bytes();
 
 }  // namespace switchyard::shim::swap::host_memory_limits

@@ -150,6 +150,19 @@ TEST_F(HostRoom, OfAContainerWhosePathIsNotThereIsItsRoots) {
   EXPECT_EQ(pinned_pool::room_bytes(), 10 * kGiB);
 }
 
+// A limit that is not seen may be the one by which the kernel kills the process.
+TEST_F(HostRoom, IsNoneWhileALimitCannotBeRead) {
+  set_machine(200 * kGiB, 150 * kGiB);
+  write("/proc/self/cgroup", "0::/mine\n");
+  EXPECT_GT(pinned_pool::room_bytes(), 0u) << "a file that is missing sets no limit";
+  const std::string limit = root_ + "/sys/fs/cgroup/mine/memory.max";
+  write("/sys/fs/cgroup/mine/memory.current", "1\n");
+  ASSERT_EQ(::symlink(limit.c_str(), limit.c_str()), 0);
+  EXPECT_EQ(pinned_pool::room_bytes(), 0u);
+  ASSERT_EQ(::unlink(limit.c_str()), 0);
+  EXPECT_GT(pinned_pool::room_bytes(), 0u);
+}
+
 class HostPool : public HostRoom {
  protected:
   struct Registered {
