@@ -86,7 +86,8 @@ class Gang:
 
 
 def order_out(gang, kind, order, chance):
-    """Orders it out as soon as that is possible: (when that is over, how long the command took)."""
+    """Orders it out as soon as that is possible: (when that is over, how long the command took,
+    when it began)."""
     said = {}
 
     def ask():
@@ -107,11 +108,11 @@ def order_out(gang, kind, order, chance):
         if isinstance(said["answer"], str) and any(text in said["answer"] for text in TOO_EARLY):
             continue
         if kind == 1:
-            return max(time.monotonic(), begun + TIMEOUT_S), took
+            return max(time.monotonic(), begun + TIMEOUT_S), took, begun
         if over is None:
             gang.ask(op="swap-in" if kind == 0 else "resume")
             over = time.monotonic()
-        return over, took
+        return over, took, begun
 
 
 def born(rig, number, span, chance):
@@ -122,9 +123,11 @@ def born(rig, number, span, chance):
     gang = Gang(rig, f"born-{number}")
     while isinstance(gang.ask(op="resume"), str):
         time.sleep(0.002)
+    listed = time.monotonic()
     time.sleep(chance.uniform(0, span))
-    over, took = order_out(gang, kind, order, chance)
-    late = gang.goes_on(over)
+    over, took, begun = order_out(gang, kind, order, chance)
+    # What is left of its birth is no part of what the pause outlasts its end by.
+    late = gang.goes_on(max(over, listed + span + over - begun))
     gang.end()
     return {"kind": kind, "took": took, "late": late}
 

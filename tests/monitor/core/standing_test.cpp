@@ -45,14 +45,14 @@ TEST(Standing, OnlyThoseThatHoldSomethingUpAreLookedAtAndNotAllAtOnce) {
   };
   rig.pass(seconds(1));
   EXPECT_EQ(looked(), 0u);
-  for (const Joined& each : all) each.client->lanes.at(0).residency.phase = abi::kReturning;
+  for (const Joined& each : all) each.client->standing.seen = Standstill::kStopped;
   std::size_t sum = 0;
   for (int i = 0; i < 4; ++i) {
     rig.pass(milliseconds(200));
     EXPECT_LE(looked(), standing::kMostLooks);
     sum += looked();
   }
-  EXPECT_EQ(sum, 4 * standing::kMostLooks);
+  EXPECT_EQ(sum, all.size()) << "each of them once";
   for (const Joined& each : all) EXPECT_NE(each.client->standing.looked_at, Time{0});
 }
 
