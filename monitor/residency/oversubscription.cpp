@@ -32,7 +32,8 @@ void for_lanes_on(std::size_t gpu, const Registry& registry, const Job& job, Eac
   });
 }
 
-std::uint64_t held_on(std::size_t gpu, const Registry& registry, const Job& job) {
+std::uint64_t held_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus,
+                      const Job& job) {
   std::uint64_t bytes = 0;
   for_lanes_on(gpu, registry, job, [&](const Client::Lane& lane) {
     bytes += held_bytes(lane.residency, lane.residency_order);
@@ -61,11 +62,12 @@ bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
 }
 
-std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now) {
+std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
+                         Time waits_since, Time now) {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry.jobs()) {
     if (!is_out(job) || !could_leave(job, waits_since, now)) continue;
-    bytes += std::min(held_on(gpu, registry, job), may_still_leave(gpu, registry, job));
+    bytes += std::min(held_on(gpu, registry, gpus, job), may_still_leave(gpu, registry, job));
   }
   return bytes;
 }
@@ -93,7 +95,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.stayed_at = memory.stayed_at;
   out.resident_since = memory.resident_since;
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
-  out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
+  out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, gpus_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
   out.gang = job.gang_kind != GangKind::kNone;
   out.stopping = gangs::is_stopping(job);
@@ -132,7 +134,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
 std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
                                                                const HostRoom& host, Time now) {
   gpus_.read_credits(gpu);
-  const std::uint64_t kept = kept_bytes(registry_, gpu, Time::max(), now);
+  const std::uint64_t kept = kept_bytes(registry_, gpus_, gpu, Time::max(), now);
   std::vector<policy::Oversubscriber> views;
   for (const auto& [key, job] : registry_.jobs()) {
     if (job.seen.count(gpu) == 0) continue;

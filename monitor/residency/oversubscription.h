@@ -52,6 +52,7 @@ bool asks(const Client::Lane& lane, Time now);
 
 // What jobs that are out have kept there, which they would give to anybody who has waited since
 // then.
-std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now);
+std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
+                         Time waits_since, Time now);
 
 }  // namespace switchyard::monitor

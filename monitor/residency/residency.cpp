@@ -191,7 +191,7 @@ void Residency::divide_host_pool() {
     if (!job.knobs.swappable) continue;
     for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
       places.push_back({&client, lane, &state});
-      users.push_back(host_user(gpus_, job, state));
+      users.push_back(host_user(gpus_, job, client, state));
       pinned_bytes_ += users.back().pinned_bytes;
     });
   }

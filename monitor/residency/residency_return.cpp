@@ -23,8 +23,10 @@ bool Residency::crowded_out(const Client::Lane& lane) {
 std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry_.jobs()) {
-    for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-      if (lane.gpu == gpu) bytes += excess_bytes(lane.residency, lane.residency_order);
+    for_lanes(registry_, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
+      if (lane.gpu != gpu) return;
+      const std::uint64_t says = excess_bytes(lane.residency, lane.residency_order);
+      bytes += std::min(says, gpus_.granted(client, lane));
     });
   }
   return bytes;

@@ -37,7 +37,8 @@ Has has_on(std::size_t gpu, const Registry& registry, const Account& account, co
     says += holding.credit;
   }
   for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-    if (lane.gpu == gpu) says += lane.residency.total_bytes;
+    // Sums of what hostile clients claim must not wrap around.
+    if (lane.gpu == gpu) says += std::min(lane.residency.total_bytes, minus(~0ull, says));
   });
   has.can_leave = leaves == Leaves::kAllThatTheyUse ? has.granted : std::min(has.granted, says);
   has.full = std::max(has.all, account.in_full(job.key));
@@ -91,7 +92,7 @@ bool all_can_return(const Everybody& everybody, std::uint64_t host_left, bool be
   });
 }
 
-// Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
+// Nobody can be granted more on a GPU than that has; not known yet: any.
 std::uint64_t most_on(const GpuAccounts& gpus, std::size_t gpu) {
   const std::uint64_t known = gpus[gpu].memory.total_bytes;
   return known != 0 ? known : ~0ull >> 1;
@@ -111,21 +112,17 @@ HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const R
     const Job& job = each.second;  // clang 14 lets no lambda capture a structured binding
     if (!job.knobs.swappable) continue;
     for_lanes(registry, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
-      const Account::Holding* holding = gpus[lane.gpu].account.holding(client.id);
       const std::uint64_t most = most_on(gpus, lane.gpu);
-      policy::HostUser user = host_user(gpus, job, lane);
+      const std::uint64_t granted = std::min(gpus.granted(client, lane), most);
+      policy::HostUser user = host_user(gpus, job, client, lane);
       // What was granted a moment ago nobody has said yet.
-      if (holding != nullptr) {
-        user.total_bytes = std::max(user.total_bytes, std::min(holding->granted, most));
-      }
+      user.total_bytes = granted;
       const bool asks =
           request != nullptr && request->gpu == lane.gpu && request->job.key == job.key;
       if (asks) user.total_bytes += std::min(request->bytes, most);
       users.push_back(user);
-      // Never more than it has been granted, whatever its page says.
-      const std::uint64_t mine = holding != nullptr ? std::min(holding->granted, most) : 0;
       if (job.knobs.oversubscribe) {
-        out.taken[lane.gpu] += std::min(lane.residency.away_bytes(), mine);
+        out.taken[lane.gpu] += std::min(lane.residency.away_bytes(), granted);
       }
     });
   }
@@ -145,16 +142,17 @@ std::uint64_t HostRoom::left_for(std::size_t gpu) const {
   return left;
 }
 
-policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane) {
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client& client,
+                           const Client::Lane& lane) {
   const ResidencyReport& said = lane.residency;
-  const std::uint64_t most = most_on(gpus, lane.gpu);
   policy::HostUser user;
-  user.total_bytes = std::min(said.total_bytes, most);
+  user.total_bytes = std::min(said.total_bytes, gpus.granted(client, lane));
   user.pinned_bytes = std::min(said.host_bytes, lane.most_pinned);
   // Who was told to leave by its limit keeps that limit.
   const std::uint64_t has = std::max(user.pinned_bytes, lane.residency_order.host_limit_bytes);
   const std::uint64_t away = said.away_bytes() + excess_bytes(said, lane.residency_order);
   user.away_bytes = std::min({away, user.total_bytes, policy::usable_part(has)});
+  user.owner = job.uid;
   user.takes_turns = job.knobs.oversubscribe;
   user.comes = comes(job);
   return user;

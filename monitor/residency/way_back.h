@@ -38,7 +38,8 @@ struct Request {
 };
 
 // A client's lane of a GPU as a user of the host pool.
-policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane);
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client& client,
+                           const Client::Lane& lane);
 
 HostRoom host_room(const Registry& registry, const GpuAccounts& gpus);
 // As it is once the request is granted.
