@@ -213,6 +213,7 @@ void Residency::room_came() {
 
 bool Residency::follow(Time now) {
   now_ = now;
+  read_.clear();
   handovers_.keep_those_of([&](ClientId id) { return registry_.client(id) != nullptr; });
   bool changed = false;
   for (auto& [key, job] : registry_.jobs()) {

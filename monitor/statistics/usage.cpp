@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "monitor/core/lanes.h"
-#include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -13,11 +12,11 @@ using stalls::Hold;
 // A monitor that stood still knows nothing of that time.
 constexpr Time kLongestTick = std::chrono::seconds(1);
 
-Hold hold_of_memory(const Registry& registry, const Job& job, const Client& client) {
+Hold hold_of_memory(ResidencyState where, const Client& client) {
   for (const auto& [number, lane] : client.lanes) {
     if (lane.waits_since != Time{0}) return Hold::kMemory;
   }
-  switch (residency_of(registry, job)) {
+  switch (where) {
     case ResidencyState::kWaiting:
       return Hold::kMemory;
     case ResidencyState::kMoving:
@@ -48,9 +47,9 @@ double share_of(const Client::Lane& lane) {
 
 }  // namespace
 
-Hold hold_of(const Registry& registry, const Job& job, const Client& client) {
+Hold hold_of(const Job& job, ResidencyState where, const Client& client) {
   if (job.pause.on) return Hold::kPause;
-  const Hold memory = hold_of_memory(registry, job, client);
+  const Hold memory = hold_of_memory(where, client);
   if (memory != Hold::kNone) return memory;
   if (job.gang.stage != GangHold::Stage::kNone) return Hold::kCut;
   return hold_of_gates(client);
@@ -66,8 +65,9 @@ void Usage::tick(const Registry& registry, Time now) {
     const auto place = [](Hold hold) {
       return std::find(kReasons.begin(), kReasons.end(), hold) - kReasons.begin();
     };
+    const ResidencyState where = residency_of(registry, job);
     for_clients(registry, job, [&, &job = job](const Client& client) {
-      const Hold hold = hold_of(registry, job, client);
+      const Hold hold = hold_of(job, where, client);
       if (place(hold) < place(worst)) worst = hold;
       for (const auto& [number, lane] : client.lanes) {
         sums.gpu_seconds += share_of(lane) * seconds(span);

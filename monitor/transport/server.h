@@ -55,6 +55,7 @@ class Server final : public EventLoop {
   bool may_log_refusal(uid_t uid);
   void accept_claim(std::size_t at);
   void tick();
+  void give_back_memory();
   void serve_turn();
   void try_again_soon();
   void try_again();
@@ -82,6 +83,7 @@ class Server final : public EventLoop {
   Time look_at_{0};                            // when look_ rings; 0: it does not
   Time looked_at_{0};
   bool look_at_all_ = false;
+  std::size_t most_clients_ = 0;  // since memory was given back last
 };
 
 }  // namespace switchyard::monitor
