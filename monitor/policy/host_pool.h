@@ -34,9 +34,9 @@ struct HostUser {
   std::uint64_t total_bytes = 0;   // swappable memory, wherever it is
   std::uint64_t pinned_bytes = 0;  // of the host, now
   std::uint64_t away_bytes = 0;    // of its memory, in the host now or on its way there
-  unsigned owner = 0;  // users of the machine have equal parts where all of them want more
   bool takes_turns = false;
   bool comes = false;  // it is the next that comes in: it needs no more of the host
+  unsigned owner = 0;  // users of the machine have equal parts where all of them want more
 };
 
 // What of the host it can use at most; 0 without swappable memory.
