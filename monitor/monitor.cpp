@@ -14,6 +14,8 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr Time kLoadsEvery = std::chrono::seconds(1);
+// For each sixteen clients, between two looks at all jobs because some client rang.
+constexpr Time kFollowPause = std::chrono::microseconds(160);
 constexpr Time kRefreshPause = std::chrono::milliseconds(50);
 // Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
 // know who has a short one.
@@ -331,6 +333,8 @@ void Monitor::migrate(Job& job, std::size_t to, Time now) {
 
 // True: something changed.
 bool Monitor::follow_jobs(Time now) {
+  followed_at_ = now;
+  follow_again_at_ = Time{0};
   const bool held = gangs::follow(registry_, now);
   const bool moved = migrations_.follow(now);
   if (moved) residency_.room_came();
@@ -341,6 +345,13 @@ void Monitor::follow_residency(Time now) {
   if (follow_jobs(now)) scheduler_.look(now);
 }
 
+// Each ring of one client may be news for all jobs. Where many are, one look serves many rings.
+void Monitor::follow_soon(Time now) {
+  const Time pause = kFollowPause * static_cast<Time::rep>(registry_.clients().size() / 16);
+  if (now - followed_at_ >= pause) return follow_residency(now);
+  follow_again_at_ = followed_at_ + pause;
+}
+
 Time Monitor::look(Time now) {
   end_pauses(registry_, now);
   follow_jobs(now);
@@ -349,7 +360,7 @@ Time Monitor::look(Time now) {
 }
 
 Time Monitor::look_at_due(Time now) {
-  const Time due = earlier(residency_.due(), gangs::due(registry_));
+  const Time due = earlier(follow_again_at_, earlier(residency_.due(), gangs::due(registry_)));
   const bool adapted = adapt_if_due(now);
   if (adapted || end_pauses(registry_, now) || (due != Time{0} && due <= now)) return look(now);
   const Time next = scheduler_.look_at_due(now);
@@ -366,18 +377,31 @@ bool Monitor::adapt_if_due(Time now) {
 Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = registry_.client(id);
   if (client == nullptr) return look_at_due(now);
-  follow_residency(now);
+  // Whose clients ring too much are looked at with the next tick.
+  const uid_t uid = client->peer.uid;
+  if (!registry_.may_work(uid)) return Time{0};
+  const std::uint64_t before = work();
+  follow_soon(now);
   const Time next = scheduler_.look_at_those_of(*client, now);
+  registry_.work().spend(uid, 1 + work() - before);
   return earlier(next_due(), next);
+}
+
+std::uint64_t Monitor::work() const {
+  std::uint64_t units = registry_.work().done();
+  for (const GpuAccounts::Gpu& gpu : gpus_.all()) units += gpu.account.walked();
+  return units;
 }
 
 Time Monitor::next_due() const {
   const Time ends = earlier(next_pause_end(registry_), gangs::due(registry_));
-  return earlier(earlier(ends, residency_.due()), earlier(guards_.due(), weights_.due()));
+  const Time follows = earlier(follow_again_at_, residency_.due());
+  return earlier(earlier(ends, follows), earlier(guards_.due(), weights_.due()));
 }
 
 void Monitor::tick(Time now) {
   now_ = now;
+  registry_.work().next_tick();
   ++beat_;
   for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
   if (!registry_.clients().empty()) {

@@ -84,6 +84,8 @@ class Monitor {
   void count_usage(Time now);
   // For who waits for memory to leave or to come back.
   void follow_residency(Time now);
+  // Units of work so far (core/work.h).
+  std::uint64_t work() const;
 
   // Several times a second: heartbeat, accounts; NVML once a second.
   void tick(Time now);
@@ -122,6 +124,7 @@ class Monitor {
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   bool follow_jobs(Time now);
+  void follow_soon(Time now);
   bool adapt_if_due(Time now);
   Time next_due() const;
 
@@ -155,6 +158,8 @@ class Monitor {
   std::uint64_t beat_ = 1;
   Time now_{0};
   Time loads_at_{0};
+  Time followed_at_{0};      // when all jobs were followed last,
+  Time follow_again_at_{0};  // and shall be again; 0: when something happens
   Time last_job_at_;
   bool had_a_job_ = false;
   bool ending_ = false;

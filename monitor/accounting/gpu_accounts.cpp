@@ -29,6 +29,7 @@ std::optional<std::size_t> GpuAccounts::find_text(const std::string& uuid_text) 
 }
 
 std::vector<GpuAccounts::ClientOnGpu> GpuAccounts::clients_on(std::size_t gpu) {
+  registry_.work().add(registry_.clients().size());
   std::vector<ClientOnGpu> out;
   for (auto& [id, client] : registry_.clients()) {
     for (auto& [lane, state] : client->lanes) {

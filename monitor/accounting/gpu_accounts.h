@@ -66,6 +66,12 @@ class GpuAccounts {
   // Whether any of them is of a job that oversubscribes.
   bool takes_turns(std::size_t gpu) const;
   std::optional<ClientOnGpu> client_on(std::size_t gpu, ClientId id);
+  // What the account has granted to a client there. Of what its page says that it has, no more
+  // counts for others.
+  std::uint64_t granted(const Client& client, const Client::Lane& lane) const {
+    const Account::Holding* holding = gpus_[lane.gpu].account.holding(client.id);
+    return holding != nullptr ? holding->granted : 0;
+  }
   // Reads what a GPU's clients show of their credit, and of what is away, into its account.
   void read_credits(std::size_t gpu);
 

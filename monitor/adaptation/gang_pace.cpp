@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "monitor/adaptation/reader.h"
@@ -26,16 +28,16 @@ bool stands_still(const Registry& registry, const Job& job) {
   return job.restraint.held || is_held_beyond_gates(registry, job);
 }
 
-bool is_alone(const Registry& registry, const Job& job) {
-  const std::set<std::size_t> gpus = used_gpus(registry, job);
-  bool alone = true;
-  for (const auto& [key, other] : registry.jobs()) {
-    if (&other == &job) continue;
-    for_contexts(registry, other, [&](const Client&, unsigned, const Client::Lane& lane) {
-      alone = alone && !gpus.contains(lane.gpu);
-    });
+// By GPU, the job that has a context there; 0: several have.
+std::map<std::size_t, JobKey> sole_users(const Registry& registry) {
+  std::map<std::size_t, JobKey> out;
+  for (const auto& [key, job] : registry.jobs()) {
+    for (const std::size_t gpu : used_gpus(registry, job)) {
+      const auto [at, first] = out.try_emplace(gpu, key);
+      if (!first) at->second = 0;
+    }
   }
-  return alone;
+  return out;
 }
 
 void log(const Job& job, const gang_slices::State& state, double expected) {
@@ -53,6 +55,7 @@ void log(const Job& job, const gang_slices::State& state, double expected) {
 }  // namespace
 
 void GangPace::follow(Time now) {
+  const std::map<std::size_t, JobKey> sole = sole_users(registry_);
   for (auto& [key, job] : registry_.jobs()) {
     if (job.gang_kind == GangKind::kNone) {
       states_.erase(key);
@@ -61,7 +64,10 @@ void GangPace::follow(Time now) {
     }
     gang_slices::State& state = states_[key];
     const double expected = state.expected;
-    if (is_alone(registry_, job)) {
+    const std::set<std::size_t> gpus = used_gpus(registry_, job);
+    const bool alone = std::all_of(
+        gpus.begin(), gpus.end(), [&, &key = key](std::size_t gpu) { return sole.at(gpu) == key; });
+    if (alone) {
       state = {};
     } else if (stands_still(registry_, job)) {
       gang_slices::interrupt(state);

@@ -192,7 +192,7 @@ guard::Look Guards::look_of(const Job& job, Time now) {
   out.guard = job.knobs.guard;
   out.held = is_held(registry_, job);
   for_clients(registry_, job, [&](const Client& client) {
-    auto begun = reader_.read(progress_, client, now);
+    auto begun = reader_.read(registry_, progress_, client, now);
     if (!begun) return;
     out.ranks.push_back({client.id, begun->marker, begun->broken, std::move(begun->at)});
   });
@@ -234,7 +234,12 @@ bool Guards::follow(Time now) {
   for (const auto& [key, job] : registry_.jobs()) {
     if (job.knobs.guard <= 0 && !states_.contains(key)) continue;
     read.insert(job.clients.begin(), job.clients.end());
-    for (const guard::Event& event : guard::next(states_[key], look_of(job, now), now)) {
+    // Each is looked at beside all others: many of one user are that user's to pay.
+    if (!registry_.may_work(job.uid)) continue;
+    const std::uint64_t before = registry_.work().done();
+    const guard::Look look = look_of(job, now);
+    registry_.work().spend(job.uid, registry_.work().done() - before);
+    for (const guard::Event& event : guard::next(states_[key], look, now)) {
       const Job* other = registry_.find(event.job);
       spdlog::info("job '{}' guards itself: {}", job.name,
                    text_of(event, other != nullptr ? other->name : "a job that has ended"));

@@ -21,9 +21,10 @@ bool is_held_but_for(const Registry& registry, const Job& job,
   const GangHold::Stage stage = job.gang.stage;
   // Its ranks are stopped for another's turn.
   if (stage == GangHold::Stage::kTurnEnds || stage == GangHold::Stage::kTurnEnded) return false;
+  const ResidencyState where = residency_of(registry, job);
   bool out = false;
   for_clients(registry, job, [&](const Client& client) {
-    const stalls::Hold hold = hold_of(registry, job, client);
+    const stalls::Hold hold = hold_of(job, where, client);
     out = out || (hold != stalls::Hold::kNone &&
                   std::find(ignored.begin(), ignored.end(), hold) == ignored.end());
   });
@@ -41,9 +42,10 @@ bool is_held_beyond_gates(const Registry& registry, const Job& job) {
                          {stalls::Hold::kTurn, stalls::Hold::kLimit, stalls::Hold::kGuard});
 }
 
-std::optional<IterationReader::Begun> IterationReader::read(Progress& progress,
+std::optional<IterationReader::Begun> IterationReader::read(const Registry& registry,
+                                                            Progress& progress,
                                                             const Client& client, Time now) {
-  progress.read(client, now);
+  progress.read(registry, client, now);
   const Progress::Process* process = progress.find(client.id);
   if (process == nullptr || !process->records || !process->finder.known()) return std::nullopt;
   const iterations::Finder& finder = process->finder;

@@ -30,7 +30,8 @@ class IterationReader {
     std::vector<Time> at;
   };
   // Nothing: its iterations are not known.
-  std::optional<Begun> read(Progress& progress, const Client& client, Time now);
+  std::optional<Begun> read(const Registry& registry, Progress& progress, const Client& client,
+                            Time now);
   void forget_all_but(const std::set<ClientId>& clients);
 
  private:

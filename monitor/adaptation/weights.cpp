@@ -26,7 +26,7 @@ provision::Look Weights::look_of(const Job& job, Found& found, Time now) {
   out.most = job.most_weight;
   bool known = false;
   for_clients(registry_, job, [&](const Client& client) {
-    const auto begun = known ? std::nullopt : reader_.read(progress_, client, now);
+    const auto begun = known ? std::nullopt : reader_.read(registry_, progress_, client, now);
     if (!begun) return;
     known = true;
     out.began = begun->at;
@@ -48,9 +48,14 @@ bool Weights::follow(Time now) {
     }
     due_ = now + kEvery;
     read.insert(job.clients.begin(), job.clients.end());
+    // Each is looked at beside all others: many of one user are that user's to pay.
+    if (!registry_.may_work(job.uid)) continue;
     Found& found = found_[key];
     const auto before = found.state.phase;
-    provision::next(found.state, look_of(job, found, now), now);
+    const std::uint64_t done = registry_.work().done();
+    const provision::Look look = look_of(job, found, now);
+    registry_.work().spend(job.uid, registry_.work().done() - done);
+    provision::next(found.state, look, now);
     const double weight = provision::weight_of(found.state.level);
     changed = changed || weight != job.found_weight;
     job.found_weight = weight;

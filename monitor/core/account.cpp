@@ -30,17 +30,70 @@ std::uint64_t Account::short_of(JobKey job, std::uint64_t bytes) const {
   return minus(plus(plus(others, outside_), bytes), *capacity_);
 }
 
+void Account::set_quota(JobKey job, Quota quota) {
+  quotas_[job] = quota;
+  held_by_all_.reset();
+}
+
+void Account::clear_quota(JobKey job) {
+  quotas_.erase(job);
+  held_by_all_.reset();
+}
+
+void Account::changed(JobKey job) {
+  held_by_all_.reset();
+  parked_.reset();
+  const auto found = sums_.find(job);
+  if (found != sums_.end()) found->second.fresh = false;
+}
+
+template <typename Change>
+void Account::change(ClientId client, Change change) {
+  const auto found = holdings_.find(client);
+  if (found == holdings_.end()) return;
+  const Holding before = found->second;
+  change(found->second);
+  if (!(found->second == before)) changed(before.job);
+}
+
+const Account::Sums& Account::sums(JobKey job) const {
+  static const Sums none;
+  const auto found = sums_.find(job);
+  if (found == sums_.end()) return none;
+  Sums& sums = found->second;
+  if (sums.fresh) return sums;
+  sums.granted = sums.credit = sums.overhead = sums.charged = sums.present = sums.parked = 0;
+  for (const ClientId client : sums.clients) {
+    const Holding& holding = holdings_.at(client);
+    sums.granted = plus(sums.granted, holding.granted);
+    sums.credit = plus(sums.credit, holding.credit);
+    sums.overhead = plus(sums.overhead, holding.overhead);
+    sums.charged = plus(sums.charged, plus(holding.granted, holding.overhead_in_full()));
+    sums.present = plus(sums.present, present(holding));
+    sums.parked = plus(sums.parked, plus(holding.parked, holding.parking));
+  }
+  walked_ += sums.clients.size();
+  sums.fresh = true;
+  return sums;
+}
+
 void Account::join(ClientId client, JobKey job, std::uint64_t granted) {
-  holdings_[client] = Holding{.job = job, .granted = granted};
+  put_in(client, Holding{.job = job, .granted = granted});
+}
+
+void Account::put_in(ClientId client, const Holding& holding) {
+  take_out(client);
+  holdings_[client] = holding;
+  sums_[holding.job].clients.insert(client);
+  changed(holding.job);
 }
 
 void Account::believe(ClientId client, std::uint64_t used_bytes) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  Holding& holding = found->second;
-  holding.granted = std::min(holding.granted, plus(used_bytes, holding.credit));
-  holding.away = std::min(holding.away, holding.used());
-  holding.coming = std::min(holding.coming, holding.away);
+  change(client, [&](Holding& holding) {
+    holding.granted = std::min(holding.granted, plus(used_bytes, holding.credit));
+    holding.away = std::min(holding.away, holding.used());
+    holding.coming = std::min(holding.coming, holding.away);
+  });
 }
 
 const Account::Holding* Account::holding(ClientId client) const {
@@ -49,19 +102,18 @@ const Account::Holding* Account::holding(ClientId client) const {
 }
 
 void Account::set_credit(ClientId client, std::uint64_t credit) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  Holding& holding = found->second;
-  holding.credit = std::min(credit, holding.granted);
-  holding.away = std::min(holding.away, holding.used());
-  holding.coming = std::min(holding.coming, holding.away);
+  change(client, [&](Holding& holding) {
+    holding.credit = std::min(credit, holding.granted);
+    holding.away = std::min(holding.away, holding.used());
+    holding.coming = std::min(holding.coming, holding.away);
+  });
 }
 
 void Account::set_away(ClientId client, std::uint64_t bytes, std::uint64_t coming) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  found->second.away = std::min(bytes, found->second.used());
-  found->second.coming = std::min(coming, found->second.away);
+  change(client, [&](Holding& holding) {
+    holding.away = std::min(bytes, holding.used());
+    holding.coming = std::min(coming, holding.away);
+  });
 }
 
 void Account::keep(JobKey job, std::uint64_t bytes) {
@@ -70,6 +122,8 @@ void Account::keep(JobKey job, std::uint64_t bytes) {
   } else {
     kept_[job] = bytes;
   }
+  held_by_all_.reset();
+  parked_.reset();
 }
 
 std::uint64_t Account::kept(JobKey job) const {
@@ -82,6 +136,10 @@ std::optional<Account::Holding> Account::take_out(ClientId client) {
   if (found == holdings_.end()) return std::nullopt;
   const Holding holding = found->second;
   holdings_.erase(found);
+  const auto sums = sums_.find(holding.job);
+  sums->second.clients.erase(client);
+  if (sums->second.clients.empty()) sums_.erase(sums);
+  changed(holding.job);
   return holding;
 }
 
@@ -91,54 +149,47 @@ void Account::set_released(JobKey job, bool released) {
   } else {
     released_.erase(job);
   }
+  changed(job);
 }
 
 void Account::set_overhead(ClientId client, std::uint64_t bytes) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  Holding& holding = found->second;
-  holding.overhead = bytes;
-  if (!holding.detached && bytes != 0) holding.overhead_away = 0;
+  change(client, [&](Holding& holding) {
+    holding.overhead = bytes;
+    if (!holding.detached && bytes != 0) holding.overhead_away = 0;
+  });
 }
 
 void Account::set_parked(ClientId client, std::uint64_t bytes, std::uint64_t coming) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  found->second.parked = bytes;
-  found->second.parking = coming;
+  change(client, [&](Holding& holding) {
+    holding.parked = bytes;
+    holding.parking = coming;
+  });
 }
 
 void Account::set_detached(ClientId client, bool detached) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  Holding& holding = found->second;
-  holding.detached = detached;
-  if (!detached) return;
-  holding.overhead_away = holding.overhead_in_full();
-  holding.overhead = 0;
+  change(client, [&](Holding& holding) {
+    holding.detached = detached;
+    if (!detached) return;
+    holding.overhead_away = holding.overhead_in_full();
+    holding.overhead = 0;
+  });
 }
 
 void Account::granted(ClientId client, std::uint64_t bytes) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  found->second.granted = plus(found->second.granted, bytes);
-  found->second.credit = plus(found->second.credit, bytes);
+  change(client, [&](Holding& holding) {
+    holding.granted = plus(holding.granted, bytes);
+    holding.credit = plus(holding.credit, bytes);
+  });
 }
 
 void Account::taken_back(ClientId client, std::uint64_t bytes) {
-  const auto found = holdings_.find(client);
-  if (found == holdings_.end()) return;
-  found->second.granted = minus(found->second.granted, bytes);
-  found->second.credit = minus(found->second.credit, bytes);
+  change(client, [&](Holding& holding) {
+    holding.granted = minus(holding.granted, bytes);
+    holding.credit = minus(holding.credit, bytes);
+  });
 }
 
-std::uint64_t Account::charged(JobKey job) const {
-  std::uint64_t sum = 0;
-  for (const auto& [client, holding] : holdings_) {
-    if (holding.job == job) sum = plus(sum, plus(holding.granted, holding.overhead_in_full()));
-  }
-  return sum;
-}
+std::uint64_t Account::charged(JobKey job) const { return sums(job).charged; }
 
 std::uint64_t Account::in_full(JobKey job) const {
   const auto promise = quota(job);
@@ -158,30 +209,20 @@ std::uint64_t Account::present(const Holding& holding) const {
 
 std::uint64_t Account::held(JobKey job) const {
   const auto promise = quota(job);
-  std::uint64_t sum = 0;
-  for (const auto& [client, holding] : holdings_) {
-    if (holding.job == job) sum = plus(sum, present(holding));
-  }
-  if (promise && promise->reserved) sum = std::max(sum, promise->bytes);
-  return std::max(sum, kept(job));
+  const std::uint64_t there = sums(job).present;
+  return std::max({there, promise && promise->reserved ? promise->bytes : 0, kept(job)});
 }
 
 std::uint64_t Account::held_by_all() const {
-  std::map<JobKey, std::uint64_t> charges;
-  for (const auto& [client, holding] : holdings_) {
-    auto& sum = charges[holding.job];
-    sum = plus(sum, present(holding));
-  }
-  for (const auto& [job, promise] : quotas_) {
-    auto& sum = charges[job];
-    if (promise.reserved) sum = std::max(sum, promise.bytes);
-  }
-  for (const auto& [job, bytes] : kept_) {
-    auto& sum = charges[job];
-    sum = std::max(sum, bytes);
-  }
+  if (held_by_all_) return *held_by_all_;
+  std::set<JobKey> jobs;
+  for (const auto& [job, sums] : sums_) jobs.insert(job);
+  for (const auto& [job, promise] : quotas_) jobs.insert(job);
+  for (const auto& [job, bytes] : kept_) jobs.insert(job);
   std::uint64_t all = 0;
-  for (const auto& [job, sum] : charges) all = plus(all, sum);
+  for (const JobKey job : jobs) all = plus(all, held(job));
+  walked_ += jobs.size();
+  held_by_all_ = all;
   return all;
 }
 
@@ -204,15 +245,14 @@ std::uint64_t Account::overdrawn(std::uint64_t more) const {
 }
 
 std::uint64_t Account::parked() const {
-  std::map<JobKey, std::uint64_t> jobs;
-  for (const auto& [client, holding] : holdings_) {
-    const std::uint64_t there = plus(holding.parked, holding.parking);
-    if (there == 0) continue;  // as nearly always, and each allocation asks
-    auto& sum = jobs[holding.job];
-    sum = plus(sum, there);
-  }
+  if (parked_) return *parked_;
   std::uint64_t all = 0;
-  for (const auto& [job, sum] : jobs) all = plus(all, minus(sum, kept(job)));
+  for (const auto& [job, each] : sums_) {
+    const std::uint64_t there = sums(job).parked;
+    if (there != 0) all = plus(all, minus(there, kept(job)));
+  }
+  walked_ += sums_.size();
+  parked_ = all;
   return all;
 }
 
@@ -256,17 +296,17 @@ std::vector<ClientId> Account::givers(JobKey job, ClientId except) const {
   return out;
 }
 
+Account::Totals::Sums Account::totals(JobKey job) const {
+  const Sums& has = sums(job);
+  return {has.granted, has.credit, has.overhead};
+}
+
 Account::Totals Account::totals() const {
   Totals out;
-  for (const auto& [client, holding] : holdings_) {
-    Totals::Sums& sums = out.jobs[holding.job];
-    sums.granted = plus(sums.granted, holding.granted);
-    sums.credit = plus(sums.credit, holding.credit);
-    sums.overhead = plus(sums.overhead, holding.overhead);
-  }
-  for (const auto& [job, sums] : out.jobs) {
+  for (const auto& [job, each] : sums_) {
+    const Totals::Sums has = out.jobs[job] = totals(job);
     const auto promise = quota(job);
-    if (!promise || !promise->reserved) out.loose_credit = plus(out.loose_credit, sums.credit);
+    if (!promise || !promise->reserved) out.loose_credit = plus(out.loose_credit, has.credit);
   }
   out.free = free();
   return out;

@@ -47,6 +47,7 @@ class Account {
     bool detached = false;            // its contexts are away
     std::uint64_t parked = 0;         // memory of other GPUs that is here, beside all of the above
     std::uint64_t parking = 0;        // and that may come at any time
+    bool operator==(const Holding&) const = default;
     std::uint64_t used() const { return granted - credit; }
     std::uint64_t overhead_in_full() const { return std::max(overhead, overhead_away); }
     std::uint64_t resident() const { return used() > away ? used() - away : 0; }
@@ -63,8 +64,8 @@ class Account {
   std::optional<std::uint64_t> capacity() const { return capacity_; }
   std::uint64_t outside() const { return outside_; }
 
-  void set_quota(JobKey job, Quota quota) { quotas_[job] = quota; }
-  void clear_quota(JobKey job) { quotas_.erase(job); }
+  void set_quota(JobKey job, Quota quota);
+  void clear_quota(JobKey job);
   std::optional<Quota> quota(JobKey job) const;
   // Whether a quota of `bytes` could be promised to `job`, beside what all others hold.
   bool fits(JobKey job, std::uint64_t bytes) const { return short_of(job, bytes) == 0; }
@@ -78,10 +79,10 @@ class Account {
   bool released(JobKey job) const { return released_.count(job) != 0; }
 
   void join(ClientId client, JobKey job, std::uint64_t granted);
-  void leave(ClientId client) { holdings_.erase(client); }
+  void leave(ClientId client) { take_out(client); }
   // What it has there is elsewhere from now on, or comes from elsewhere.
   std::optional<Holding> take_out(ClientId client);
-  void put_in(ClientId client, const Holding& holding) { holdings_[client] = holding; }
+  void put_in(ClientId client, const Holding& holding);
   const Holding* holding(ClientId client) const;
   // Of what it uses, what counts as being on the device: beyond resident(), what may come.
   std::uint64_t counted(const Holding& holding) const;
@@ -128,6 +129,8 @@ class Account {
     std::uint64_t free = 0;
     std::uint64_t loose_credit = 0;  // idle, and inside nobody's promise
   };
+  // Of all clients of the job.
+  Totals::Sums totals(JobKey job) const;
   Totals totals() const;
   // The words of the page: used against the job's quota by others and by overhead, and what the
   // account could still grant beyond the client's credit, taking back what is idle.
@@ -136,15 +139,35 @@ class Account {
   std::uint64_t others_used(ClientId client) const { return others_used(client, totals()); }
   std::uint64_t available(ClientId client) const { return available(client, totals()); }
 
+  // Holdings and jobs that were walked over so far: units of work (work.h).
+  std::uint64_t walked() const { return walked_; }
+
  private:
+  // Of one job's holdings. All that is asked is asked of jobs, and far more often than a holding
+  // changes.
+  struct Sums {
+    std::set<ClientId> clients;
+    bool fresh = false;  // what follows is that of the holdings as they are
+    std::uint64_t granted = 0, credit = 0, overhead = 0;
+    std::uint64_t charged = 0, present = 0, parked = 0;
+  };
   std::uint64_t present(const Holding& holding) const;
   std::uint64_t kept(JobKey job) const;
   std::uint64_t held_by_all() const;
+  const Sums& sums(JobKey job) const;
+  void changed(JobKey job);
+  // Calls `change` on the client's holding. What it changes counts from then on.
+  template <typename Change>
+  void change(ClientId client, Change change);
 
   std::optional<std::uint64_t> capacity_;
   std::uint64_t outside_ = 0;
   std::map<JobKey, Quota> quotas_;
   std::map<ClientId, Holding> holdings_;
+  mutable std::map<JobKey, Sums> sums_;  // of jobs with a holding
+  mutable std::optional<std::uint64_t> held_by_all_;
+  mutable std::optional<std::uint64_t> parked_;
+  mutable std::uint64_t walked_ = 0;
   std::map<JobKey, std::uint64_t> kept_;
   std::set<JobKey> released_;
 };

@@ -14,6 +14,7 @@ namespace switchyard::monitor {
 // Each client of the job but observers, which have no part in it.
 template <typename Each>
 void for_clients(const Registry& registry, const Job& job, Each each) {
+  registry.work().add(job.clients.size());
   for (const ClientId id : job.clients) {
     const auto found = registry.clients().find(id);
     if (found != registry.clients().end() && !found->second->observer) each(*found->second);

@@ -94,6 +94,7 @@ Client& Registry::add(std::unique_ptr<Client> client) {
   client->id = next_client_++;
   Client& added = *client;
   jobs_.at(added.job).clients.insert(added.id);
+  ++clients_of_[added.peer.uid];
   clients_.emplace(added.id, std::move(client));
   return added;
 }
@@ -108,7 +109,14 @@ void Registry::remove(ClientId id) {
   if (found == clients_.end()) return;
   const auto job = jobs_.find(found->second->job);
   if (job != jobs_.end()) job->second.clients.erase(id);
+  const auto user = clients_of_.find(found->second->peer.uid);
+  if (--user->second == 0) clients_of_.erase(user);
   clients_.erase(found);
+}
+
+std::size_t Registry::clients_of(uid_t uid) const {
+  const auto found = clients_of_.find(uid);
+  return found != clients_of_.end() ? found->second : 0;
 }
 
 }  // namespace switchyard::monitor

@@ -26,6 +26,7 @@
 #include "monitor/core/client_page.h"
 #include "monitor/core/job_settings.h"
 #include "monitor/core/standing.h"
+#include "monitor/core/work.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
@@ -233,6 +234,15 @@ class Registry {
   std::map<ClientId, std::unique_ptr<Client>>& clients() { return clients_; }
   const std::map<ClientId, std::unique_ptr<Client>>& clients() const { return clients_; }
   void remove(ClientId id);
+  // How many clients a user has.
+  std::size_t clients_of(uid_t uid) const;
+
+  Work& work() const { return work_; }
+  // Whether the user has something left of its budget for this tick. Root, and the user who runs the
+  // monitor, are not bounded.
+  bool may_work(uid_t uid) const {
+    return !users_.bounded(uid) || work_.spent(uid) < Work::kMostOfUser;
+  }
 
  private:
   std::size_t jobs_of(uid_t uid) const;
@@ -243,6 +253,8 @@ class Registry {
   ClientId next_client_ = 1;
   std::map<JobKey, Job> jobs_;
   std::map<ClientId, std::unique_ptr<Client>> clients_;
+  std::map<uid_t, std::size_t> clients_of_;
+  mutable Work work_;  // to look is work, too
 };
 
 // What it counts among the jobs of its class.

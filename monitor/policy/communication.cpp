@@ -110,7 +110,7 @@ using Place = std::pair<std::uint64_t, std::uint64_t>;
 
 void History::add(const Timing& timing) {
   timings_.push_back(timing);
-  if (timings_.size() > kMostTimings) timings_.pop_front();
+  while (timings_.size() > most_) timings_.pop_front();
 }
 
 void History::forget(Time now) {

@@ -53,12 +53,15 @@ inline constexpr unsigned kAllLanes = ~0u;
 // What one process told lately.
 class History {
  public:
+  // Keeps as many as that, the last ones.
+  void bound(std::size_t most) { most_ = most; }
   void add(const Timing& timing);
   void forget(Time now);
   const std::deque<Timing>& timings() const { return timings_; }
   bool has(Timing::What what) const;
 
  private:
+  std::size_t most_ = kMostTimings;
   std::deque<Timing> timings_;
 };
 

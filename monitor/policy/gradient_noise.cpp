@@ -34,6 +34,11 @@ Estimate estimate(const Squares& squares, unsigned ranks) {
           (squares.local - squares.mean) / (1 - 1 / n)};
 }
 
+void Estimator::bound(std::size_t most) {
+  most_ = most;
+  finder_.bound(most);
+}
+
 void Estimator::restart() {
   marker_ = finder_.marker();
   cadence_ = {};
@@ -115,8 +120,14 @@ void Estimator::add(const Bucket& bucket) {
     find_cadence(bucket);
     in_round_ = true;
     seen_ = {};
+    buckets_ = 0;
     taken_ = 0;
     sum_ = {};
+  }
+  // What has no end is no step.
+  if (in_round_ && (++buckets_ > most_ || seen_.size() > most_ / 8)) {
+    in_round_ = false;
+    seen_ = {};
   }
   if (!in_round_) return;
   const Place place{bucket.what, seen_[bucket.what]++};
@@ -153,14 +164,10 @@ std::optional<Result> Estimator::result() const {
   return out;
 }
 
-std::size_t Ranks::telling() const {
-  return static_cast<std::size_t>(
-      std::count_if(latest_.begin(), latest_.end(), [](std::uint64_t each) { return each != 0; }));
-}
-
 bool Ranks::all_past(std::uint64_t number) const {
-  return std::all_of(latest_.begin(), latest_.end(),
-                     [&](std::uint64_t each) { return each >= number; });
+  return latest_.size() == size_ &&
+         std::all_of(latest_.begin(), latest_.end(),
+                     [&](const auto& each) { return each.second.latest >= number; });
 }
 
 Bucket Ranks::conclude(const Pending& pending) {
@@ -170,37 +177,40 @@ Bucket Ranks::conclude(const Pending& pending) {
   Bucket out{static_cast<std::uint32_t>(hash >> 32), told.elements, told.number, std::nullopt};
   out.after_loss = lost_before_ != 0 && told.number >= lost_before_;
   if (out.after_loss) lost_before_ = 0;
-  if (!pending.alike || pending.count != latest_.size()) return out;
-  const double n = static_cast<double>(latest_.size());
+  if (!pending.alike || pending.count != size_) return out;
+  const double n = static_cast<double>(size_);
   const double received = told.relation.scattered ? pending.after : pending.after / n;
   out.squares = {pending.before / n, told.relation.summed ? received / (n * n) : received};
   return out;
 }
 
+void Ranks::take(Pending& pending, std::size_t place, const Told& told) {
+  if (pending.count == 0) pending.first = told;
+  if (pending.from.size() <= place) pending.from.resize(place + 1);
+  pending.alike = pending.alike && !pending.from[place] &&
+                  told.elements == pending.first.elements &&
+                  told.relation == pending.first.relation;
+  pending.from[place] = true;
+  ++pending.count;
+  pending.before += told.before;
+  pending.after += told.after;
+}
+
 std::vector<Bucket> Ranks::add(unsigned rank, const Told& told) {
-  if (rank >= latest_.size() || told.number == 0) return {};
-  latest_[rank] = std::max(latest_[rank], told.number);
-  if (told.after_loss) lost_before_ = std::max(lost_before_, told.number);
-  if (told.number > concluded_) {
-    const auto [at, fresh] = pending_.try_emplace(told.number);
-    Pending& pending = at->second;
-    if (fresh) {
-      pending.first = told;
-      pending.from.resize(latest_.size());
-    }
-    pending.alike = pending.alike && !pending.from[rank] &&
-                    told.elements == pending.first.elements &&
-                    told.relation == pending.first.relation;
-    pending.from[rank] = true;
-    ++pending.count;
-    pending.before += told.before;
-    pending.after += told.after;
+  if (rank >= size_ || told.number == 0) return {};
+  auto teller = latest_.find(rank);
+  if (teller == latest_.end()) {
+    if (latest_.size() >= most_tellers_) return {};
+    teller = latest_.emplace(rank, Teller{latest_.size(), 0}).first;
   }
+  teller->second.latest = std::max(teller->second.latest, told.number);
+  if (told.after_loss) lost_before_ = std::max(lost_before_, told.number);
+  if (told.number > concluded_) take(pending_[told.number], teller->second.place, told);
   std::vector<Bucket> out;
   while (!pending_.empty()) {
     const auto& [number, oldest] = *pending_.begin();
-    const bool given_up = all_past(number) || pending_.size() > kMostPending;
-    if (oldest.count < latest_.size() && !given_up) break;
+    const bool given_up = pending_.size() > most_pending_ || all_past(number);
+    if (oldest.count < size_ && !given_up) break;
     out.push_back(conclude(oldest));
     concluded_ = number;
     pending_.erase(pending_.begin());

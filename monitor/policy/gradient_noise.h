@@ -94,6 +94,8 @@ class Estimator {
  public:
   explicit Estimator(unsigned ranks) : ranks_(ranks) {}
 
+  // Of a step, buckets, of which an eighth may be of different sizes.
+  void bound(std::size_t most);
   // In the order of their numbers.
   void add(const Bucket& bucket);
 
@@ -116,15 +118,17 @@ class Estimator {
   double effective_steps() const;
 
   unsigned ranks_;
+  std::size_t most_ = iterations::kMostEvents;
   iterations::Finder finder_;
   std::optional<std::uint32_t> marker_;
   Cadence cadence_;
   std::optional<Bucket> last_marker_;
   std::deque<std::uint64_t> distances_;  // the last ones, of steps that follow each other
   bool in_round_ = false;
-  Shape seen_;             // in this round
-  std::size_t taken_ = 0;  // buckets of the gradient, with their norms
-  Squares sum_;            // of these
+  Shape seen_;               // in this round,
+  std::size_t buckets_ = 0;  // so many
+  std::size_t taken_ = 0;    // buckets of the gradient, with their norms
+  Squares sum_;              // of these
   std::deque<Shape> rounds_;
   Shape shape_;
   std::map<Place, Squares> smoothed_;
@@ -153,23 +157,37 @@ struct Told {
 //
 //     told by all                               → a bucket, in the order of numbers
 //     all have told of later ones               → a bucket without norms
-//     more than kMostPending are not told by all  → the oldest: a bucket without norms
+//     more are not told by all than may wait    → the oldest: a bucket without norms
+//
+// A process may claim any rank of any number of them. So there is room for ranks that have told of
+// something, and for no more of them than there are processes that may tell.
 class Ranks {
  public:
   static constexpr std::size_t kMostPending = 1024;
 
-  explicit Ranks(unsigned ranks) : latest_(ranks) {}
+  explicit Ranks(unsigned ranks) : size_(ranks) {}
 
+  // How many ranks there can be by now, and how many numbers may wait.
+  void bound(std::size_t tellers, std::size_t pending) {
+    most_tellers_ = tellers;
+    most_pending_ = pending;
+  }
   // What is complete now.
   std::vector<Bucket> add(unsigned rank, const Told& told);
   // Ranks that have told of anything.
-  std::size_t telling() const;
-  std::size_t size() const { return latest_.size(); }
+  std::size_t telling() const { return latest_.size(); }
+  std::size_t size() const { return size_; }
+  std::size_t pending() const { return pending_.size(); }
 
  private:
+  // A rank that has told of something.
+  struct Teller {
+    std::size_t place = 0;  // in Pending::from
+    std::uint64_t latest = 0;
+  };
   struct Pending {
     Told first;
-    std::vector<bool> from;
+    std::vector<bool> from;  // by place, as far as they have told
     std::size_t count = 0;
     bool alike = true;
     double before = 0;
@@ -178,8 +196,12 @@ class Ranks {
 
   Bucket conclude(const Pending& pending);
   bool all_past(std::uint64_t number) const;
+  void take(Pending& pending, std::size_t place, const Told& told);
 
-  std::vector<std::uint64_t> latest_;  // by rank; 0: none
+  std::size_t size_;
+  std::size_t most_tellers_ = ~std::size_t{0};
+  std::size_t most_pending_ = kMostPending;
+  std::map<unsigned, Teller> latest_;  // by rank
   std::uint64_t concluded_ = 0;
   std::uint64_t lost_before_ = 0;  // the next bucket from this number on follows a loss; 0: none
   std::map<std::uint64_t, Pending> pending_;

@@ -1,7 +1,9 @@
 #include "monitor/policy/host_pool.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -39,7 +41,7 @@ Slabs beyond(const Slabs& a, const Slabs& b) {
 
 // `amount` in proportion to what is wanted, and not more of it. All of it is given if it is wanted:
 // who comes later gets what the rounding has left.
-Slabs portions(std::uint64_t amount, const Slabs& wanted) {
+Slabs portions_of_one(std::uint64_t amount, const Slabs& wanted) {
   const std::uint64_t all = sum(wanted);
   amount = std::min(amount, all);
   Slabs out(wanted.size());
@@ -53,12 +55,44 @@ Slabs portions(std::uint64_t amount, const Slabs& wanted) {
   return out;
 }
 
+using Owners = std::vector<unsigned>;
+
+// By owner: all that it wants, or as much as each other one that wants more.
+std::map<unsigned, std::uint64_t> parts(std::uint64_t amount, const Slabs& wanted,
+                                        const Owners& owners) {
+  std::map<unsigned, std::uint64_t> wants;
+  for (std::size_t i = 0; i < wanted.size(); ++i) wants[owners[i]] += wanted[i];
+  std::vector<std::pair<std::uint64_t, unsigned>> by_want;
+  for (const auto& [owner, want] : wants) by_want.emplace_back(want, owner);
+  std::sort(by_want.begin(), by_want.end());
+  std::uint64_t left = by_want.size();
+  for (const auto& [want, owner] : by_want) {
+    const std::uint64_t part = std::min(want, amount / left--);
+    wants[owner] = part;
+    amount -= part;
+  }
+  return wants;
+}
+
+// The same among the processes of each owner. So many small ones of one user leave others theirs.
+Slabs portions(std::uint64_t amount, const Slabs& wanted, const Owners& owners) {
+  Slabs out(wanted.size());
+  for (const auto& [owner, part] : parts(amount, wanted, owners)) {
+    Slabs its(wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) its[i] = owners[i] == owner ? wanted[i] : 0;
+    its = portions_of_one(part, its);
+    for (std::size_t i = 0; i < wanted.size(); ++i) out[i] += its[i];
+  }
+  return out;
+}
+
 struct Pool {
   std::uint64_t all = 0;
   Slabs usable = {};
   Slabs pinned = {};
   Slabs away = {};    // of what is away
   Slabs shares = {};  // in proportion to what is usable
+  Owners owners = {};
 };
 
 // So many slabs that usable_part() of them is at least that.
@@ -74,8 +108,9 @@ Pool pool_of(std::span<const HostUser> users, std::uint64_t budget) {
     pool.usable.push_back(usable_slabs(user.total_bytes));
     pool.pinned.push_back(std::min(slabs_of(user.pinned_bytes), pool.all));
     pool.away.push_back(std::min(slabs_for(away), pool.all));
+    pool.owners.push_back(user.owner);
   }
-  pool.shares = portions(pool.all, pool.usable);
+  pool.shares = portions(pool.all, pool.usable, pool.owners);
   return pool;
 }
 
@@ -102,9 +137,9 @@ Slabs shares_in_turns(std::span<const HostUser> users, const Pool& pool) {
     first.push_back(want != 0 && !user.comes ? 1 : 0);
     more.push_back(want - first.back());
   }
-  Slabs shares = portions(pool.all, kept);
-  first = portions(pool.all - sum(shares), first);
-  more = portions(pool.all - sum(shares) - sum(first), more);
+  Slabs shares = portions(pool.all, kept, pool.owners);
+  first = portions(pool.all - sum(shares), first, pool.owners);
+  more = portions(pool.all - sum(shares) - sum(first), more, pool.owners);
   for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += first[i] + more[i];
   return shares;
 }
@@ -128,9 +163,10 @@ std::vector<std::uint64_t> divide_host_pool(std::span<const HostUser> users, std
   const std::uint64_t all = pool.all;
   const Slabs& pinned = pool.pinned;
   Slabs shares = sum(pool.usable) <= all ? pool.shares : shares_in_turns(users, pool);
-  const Slabs kept = portions(all - sum(shares), beyond(pinned, shares));
+  const Slabs kept = portions(all - sum(shares), beyond(pinned, shares), pool.owners);
   for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += kept[i];
-  const Slabs more = portions(all - std::min(all, sum(pinned)), beyond(shares, pinned));
+  const Slabs more =
+      portions(all - std::min(all, sum(pinned)), beyond(shares, pinned), pool.owners);
   std::vector<std::uint64_t> limits;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     limits.push_back((std::min(shares[i], pinned[i]) + more[i]) * kHostSlab);

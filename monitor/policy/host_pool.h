@@ -36,6 +36,7 @@ struct HostUser {
   std::uint64_t away_bytes = 0;    // of its memory, in the host now or on its way there
   bool takes_turns = false;
   bool comes = false;  // it is the next that comes in: it needs no more of the host
+  unsigned owner = 0;  // users of the machine have equal parts where all of them want more
 };
 
 // What of the host it can use at most; 0 without swappable memory.

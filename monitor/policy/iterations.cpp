@@ -157,7 +157,7 @@ void Finder::mark(const Event& event) {
 
 void Finder::add(const Event& event) {
   events_.push_back(event);
-  if (events_.size() > kMostEvents) events_.pop_front();
+  while (events_.size() > most_) events_.pop_front();
   ++since_look_;
   ++since_marker_;
   if (marker_ == event.what) mark(event);

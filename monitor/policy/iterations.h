@@ -79,6 +79,8 @@ class Finder {
  public:
   explicit Finder(Weight weight = Weight::kLaunches) : weight_(weight) {}
 
+  // Keeps as many events as that, the last ones.
+  void bound(std::size_t most) { most_ = most; }
   void add(const Event& event);
   // Events were lost.
   void lost();
@@ -102,6 +104,7 @@ class Finder {
   void choose(std::uint32_t marker);
 
   Weight weight_;
+  std::size_t most_ = kMostEvents;
   std::deque<Event> events_;
   std::optional<std::uint32_t> marker_;
   std::uint64_t count_ = 0;

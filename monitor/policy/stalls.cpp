@@ -1,7 +1,9 @@
 #include "monitor/policy/stalls.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace switchyard::monitor::stalls {
 namespace {
@@ -28,9 +30,10 @@ void see(Member& member, const Process& process, const Place& place, Time now) {
 
 // Who isn't seen any more has ended, or its communicator has.
 void forget(State& state, const std::set<pid_t>& living) {
+  std::size_t gone = 0;
   for (auto& [id, ranks] : state.communicators) {
     std::erase_if(ranks, [&](const auto& rank) {
-      return !rank.second.present && living.contains(rank.second.pid);
+      return !rank.second.present && (living.contains(rank.second.pid) || ++gone > kMostGone);
     });
   }
   std::erase_if(state.communicators, [](const auto& each) {
@@ -87,11 +90,15 @@ bool is_told(const Member& member, Time now) {
 }
 
 void tell_late(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall>& out) {
+  std::vector<std::uint64_t> counts;
+  for (const auto& [number, member] : ranks) counts.push_back(member.launched);
+  std::sort(counts.begin(), counts.end());
   for (const auto& [number, member] : ranks) {
     if (!is_told(member, now)) continue;
     Stall stall{What::kLate,      id, number, member.pid, !member.present, member.launched + 1,
                 member.late_since};
-    for (const auto& [other, peer] : ranks) stall.waiting += peer.launched > member.launched;
+    const auto ahead = std::upper_bound(counts.begin(), counts.end(), member.launched);
+    stall.waiting = static_cast<std::uint32_t>(counts.end() - ahead);
     if (member.present && member.hold != Hold::kNone) {
       stall.hold = member.hold;
       stall.held_since = member.held_since;
@@ -100,17 +107,19 @@ void tell_late(std::uint64_t id, const Ranks& ranks, Time now, std::vector<Stall
   }
 }
 
+struct Usual {
+  Operation last;
+  std::uint32_t ranks = 0;
+};
+
 // What most of them did last; of several the one of the lowest rank.
-Operation usual(const Ranks& ranks) {
-  Operation out;
-  std::ptrdiff_t most = 0;
-  for (const auto& each : ranks) {
-    const Operation last = each.second.last;
-    const auto same = std::count_if(ranks.begin(), ranks.end(),
-                                    [&](const auto& other) { return other.second.last == last; });
-    if (same <= most) continue;
-    most = same;
-    out = last;
+Usual usual(const Ranks& ranks) {
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> counts;
+  for (const auto& [number, member] : ranks) ++counts[{member.last.kind, member.last.bytes}];
+  Usual out;
+  for (const auto& [number, member] : ranks) {
+    const std::uint32_t same = counts.at({member.last.kind, member.last.bytes});
+    if (same > out.ranks) out = {member.last, same};
   }
   return out;
 }
@@ -142,21 +151,37 @@ void tell_other(std::uint64_t id, const Ranks& ranks, std::vector<Stall>& out) {
   for (const auto& [number, member] : ranks) {
     if (!member.present || member.last.kind == 0) return;
   }
-  const Operation expected = usual(ranks);
+  const Usual expected = usual(ranks);
   for (const auto& [number, member] : ranks) {
-    if (member.last == expected) continue;
-    Stall stall{What::kOther, id, number, member.pid, false, member.launched, member.last_at};
-    for (const auto& [other, peer] : ranks) stall.waiting += peer.last == expected;
-    out.push_back(stall);
+    if (member.last == expected.last) continue;
+    out.push_back({What::kOther, id, number, member.pid, false, member.launched, member.last_at,
+                   expected.ranks});
   }
 }
 
-// Those that wait themselves for one that is told of.
+// Those that wait themselves for one that is told of. Of each communicator the two lowest numbers of
+// different processes tell: whoever has launched the lower one waits for another's.
 std::set<pid_t> waiting(const State& state, const std::vector<Stall>& stalls) {
-  std::set<pid_t> out;
+  struct Lowest {
+    const Stall* first = nullptr;
+    const Stall* of_another = nullptr;
+  };
+  std::map<std::uint64_t, Lowest> all;
   for (const Stall& stall : stalls) {
-    for (const auto& [number, member] : state.communicators.at(stall.communicator)) {
-      if (member.present && member.launched >= stall.number && member.pid != stall.pid) {
+    auto& [first, of_another] = all[stall.communicator];
+    if (first == nullptr || stall.number < first->number) {
+      if (first != nullptr && first->pid != stall.pid) of_another = first;
+      first = &stall;
+    } else if (stall.pid != first->pid &&
+               (of_another == nullptr || stall.number < of_another->number)) {
+      of_another = &stall;
+    }
+  }
+  std::set<pid_t> out;
+  for (const auto& [communicator, lowest] : all) {
+    for (const auto& [number, member] : state.communicators.at(communicator)) {
+      const Stall* lacks = lowest.first->pid != member.pid ? lowest.first : lowest.of_another;
+      if (member.present && lacks != nullptr && member.launched >= lacks->number) {
         out.insert(member.pid);
       }
     }
@@ -219,6 +244,7 @@ std::vector<Stall> next(State& state, const std::vector<Process>& processes, Tim
   const std::set<pid_t> innocent = waiting(state, all);
   const auto is_innocent = [&](const Stall& stall) { return innocent.contains(stall.pid); };
   if (!std::all_of(all.begin(), all.end(), is_innocent)) std::erase_if(all, is_innocent);
+  if (all.size() > kMostTold) all.resize(kMostTold);
   return all;
 }
 

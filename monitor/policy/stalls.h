@@ -40,6 +40,9 @@ namespace switchyard::monitor::stalls {
 inline constexpr Time kLateAfter = std::chrono::seconds(3);
 // Of one communicator that are looked at: a process may claim to be any rank.
 inline constexpr std::size_t kMostRanks = 1024;
+// Of one job whose processes have ended and that stay known, and that are told of after one look.
+inline constexpr std::size_t kMostGone = 1024;
+inline constexpr std::size_t kMostTold = 64;
 
 // What holds a process, if we do.
 enum class Hold : std::uint8_t { kNone, kPause, kCut, kSwap, kMemory, kTurn, kLimit, kGuard };

@@ -16,9 +16,6 @@ namespace {
 
 using Stage = GangHold::Stage;
 
-// A rank comes at its next collective. A look at so many processes costs a small part of that.
-constexpr Time kLookEvery = std::chrono::milliseconds(2);
-constexpr std::size_t kProcesses = 16;
 constexpr Time kDrainsWithin = std::chrono::seconds(1);
 
 // What a client says; nothing if it is in no communicator of several ranks.
@@ -152,10 +149,8 @@ void end_turn(Registry& registry, Job& job, Time now) {
   if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kTurnEnded, now);
 }
 
-Time next_look(const Job& job) {
-  const auto part = static_cast<Time::rep>(job.clients.size() / kProcesses);
-  return job.gang.looked_at + kLookEvery * (1 + part);
-}
+// A rank comes at its next collective.
+Time next_look(const Job& job) { return job.gang.looked_at + look_pause(job.clients.size()); }
 
 void follow(Registry& registry, Job& job, Time now) {
   if (job.gang.looked_at != Time{0} && now < next_look(job)) return;

@@ -277,7 +277,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
   if (allowed && turns.way_back && now - lane.waits_since < kLeavesWithin &&
-      lane.lacks_bytes <= kept_bytes(registry_, gpu, lane.waits_since, now)) {
+      lane.lacks_bytes <= kept_bytes(registry_, gpus_, gpu, lane.waits_since, now)) {
     return out;
   }
   lane.wants_turn = false;

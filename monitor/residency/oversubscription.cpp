@@ -32,10 +32,12 @@ void for_lanes_on(std::size_t gpu, const Registry& registry, const Job& job, Eac
   });
 }
 
-std::uint64_t held_on(std::size_t gpu, const Registry& registry, const Job& job) {
+std::uint64_t held_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus,
+                      const Job& job) {
   std::uint64_t bytes = 0;
-  for_lanes_on(gpu, registry, job, [&](const Client::Lane& lane) {
-    bytes += held_bytes(lane.residency, lane.residency_order);
+  for_lanes(registry, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
+    if (lane.gpu != gpu) return;
+    bytes += std::min(held_bytes(lane.residency, lane.residency_order), gpus.granted(client, lane));
   });
   return bytes;
 }
@@ -61,11 +63,12 @@ bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
 }
 
-std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now) {
+std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
+                         Time waits_since, Time now) {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry.jobs()) {
     if (!is_out(job) || !could_leave(job, waits_since, now)) continue;
-    bytes += std::min(held_on(gpu, registry, job), may_still_leave(gpu, registry, job));
+    bytes += std::min(held_on(gpu, registry, gpus, job), may_still_leave(gpu, registry, job));
   }
   return bytes;
 }
@@ -73,17 +76,16 @@ std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_s
 // Who could not be served by anybody's leaving must not keep the others waiting. It comes back to
 // all of its GPUs or to none, so each of them asks this of all: else two jobs could stand before
 // each other, each on one GPU.
-bool Oversubscription::could_return(const Job& job, const HostRoom& host, Time now) const {
+bool Oversubscription::could_return(const Job& job, const Around& around) const {
   return std::all_of(job.seen.begin(), job.seen.end(), [&](std::size_t gpu) {
     const Account& account = gpus_[gpu].account;
     const std::uint64_t more = account.in_full(job.key) - account.charged(job.key);
-    return fits_alone(registry_, gpus_, {gpu, job, more}, host, Leaves::kAsTheySay, Time::max(),
-                      now);
+    return fits_alone(gpus_, {gpu, job, more}, around.host, around.crowds[gpu]);
   });
 }
 
 policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job,
-                                                 const HostRoom& host, Time now) {
+                                                 const Around& around, Time now) {
   const residency::JobResidency& memory = *job.memory;
   policy::Oversubscriber out;
   out.job = job.key;
@@ -93,7 +95,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.stayed_at = memory.stayed_at;
   out.resident_since = memory.resident_since;
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
-  out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, job) : 0;
+  out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, gpus_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
   out.gang = job.gang_kind != GangKind::kNone;
   out.stopping = gangs::is_stopping(job);
@@ -117,7 +119,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     out.waits_since = memory.waits_since;
     const std::uint64_t full = account.in_full(job.key);
     out.lacks_bytes = account.short_of(job.key, full);
-    out.wants_room = waits && could_return(job, host, now);
+    out.wants_room = waits && could_return(job, around);
     out.asks = false;
   } else {
     // An error of its last try, before it was told to come, says nothing yet.
@@ -131,9 +133,9 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
 }
 
 std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
-                                                               const HostRoom& host, Time now) {
+                                                               const Around& around, Time now) {
   gpus_.read_credits(gpu);
-  const std::uint64_t kept = kept_bytes(registry_, gpu, Time::max(), now);
+  const std::uint64_t kept = kept_bytes(registry_, gpus_, gpu, Time::max(), now);
   std::vector<policy::Oversubscriber> views;
   for (const auto& [key, job] : registry_.jobs()) {
     if (job.seen.count(gpu) == 0) continue;
@@ -141,7 +143,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
     for_lanes_on(gpu, registry_, job,
                  [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
     if (!job.knobs.oversubscribe && (kept == 0 || !waits)) continue;
-    const policy::Oversubscriber view = view_of(gpu, job, host, now);
+    const policy::Oversubscriber view = view_of(gpu, job, around, now);
     if (view.takes_turns || view.lacks_bytes <= kept) views.push_back(view);
   }
   return views;
@@ -175,9 +177,12 @@ Time Oversubscription::follow(Time now) {
     job.turn = {};
   }
   if (!any) return next;
-  const HostRoom host = host_room(registry_, gpus_);
+  Around around{host_room(registry_, gpus_), {}};
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
+    around.crowds.push_back(crowd_of(gpu, registry_, gpus_, Leaves::kAsTheySay, Time::max(), now));
+  }
   std::vector<std::vector<policy::Oversubscriber>> views;
-  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) views.push_back(views_of(gpu, host, now));
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) views.push_back(views_of(gpu, around, now));
   const std::vector<policy::RoomPlan> plans = policy::plan_rooms(views, now);
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
     const std::vector<policy::Oversubscriber>& jobs = views[gpu];

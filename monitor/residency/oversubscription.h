@@ -37,9 +37,14 @@ class Oversubscription {
   Time follow(Time now);
 
  private:
-  bool could_return(const Job& job, const HostRoom& host, Time now) const;
-  policy::Oversubscriber view_of(std::size_t gpu, const Job& job, const HostRoom& host, Time now);
-  std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const HostRoom& host, Time now);
+  // What the host can hold, and who is on each GPU, as of this look.
+  struct Around {
+    HostRoom host;
+    std::vector<Crowd> crowds;
+  };
+  bool could_return(const Job& job, const Around& around) const;
+  policy::Oversubscriber view_of(std::size_t gpu, const Job& job, const Around& around, Time now);
+  std::vector<policy::Oversubscriber> views_of(std::size_t gpu, const Around& around, Time now);
   void give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now);
 
   Registry& registry_;
@@ -52,6 +57,7 @@ bool asks(const Client::Lane& lane, Time now);
 
 // What jobs that are out have kept there, which they would give to anybody who has waited since
 // then.
-std::uint64_t kept_bytes(const Registry& registry, std::size_t gpu, Time waits_since, Time now);
+std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
+                         Time waits_since, Time now);
 
 }  // namespace switchyard::monitor

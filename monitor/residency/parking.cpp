@@ -97,7 +97,9 @@ void assign(const Registry& registry, GpuAccounts& gpus, const Job& job, const P
   policy::Parker& parker = state.parker;
   state.not_parked = nullptr;
   order.park_only = job.knobs.park == Park::kPeer && !job.knobs.oversubscribe;
-  const std::uint64_t leaves = minus(state.residency.resident_bytes, order.limit_bytes);
+  const std::uint64_t there =
+      std::min(state.residency.resident_bytes, gpus.granted(place.client, state));
+  const std::uint64_t leaves = minus(there, order.limit_bytes);
   const bool parks = job.knobs.park != Park::kHost && leaves != 0;
   const std::vector<policy::Spot> spots =
       parks ? spots_for(registry, gpus, place, now) : std::vector<policy::Spot>();

@@ -201,7 +201,7 @@ void Residency::divide_host_pool() {
     if (!job.knobs.swappable) continue;
     for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
       places.push_back({&client, lane, &state});
-      users.push_back(host_user(gpus_, job, state));
+      users.push_back(host_user(gpus_, job, client, state));
       pinned_bytes_ += users.back().pinned_bytes;
     });
   }
@@ -223,6 +223,7 @@ void Residency::room_came() {
 
 bool Residency::follow(Time now) {
   now_ = now;
+  read_.clear();
   handovers_.keep_those_of([&](ClientId id) { return registry_.client(id) != nullptr; });
   bool changed = false;
   for (auto& [key, job] : registry_.jobs()) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "monitor/core/registry.h"
@@ -76,6 +77,7 @@ class Residency {
   residency::Seen see(const Job& job) const;
   bool observe(Job& job, Time now);
   void hear(Job& job, Client& client, unsigned lane, Client::Lane& state);
+  void read_account(std::size_t gpu);
   bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);
   // Does it; answers what came of it, if the table waits for that.
@@ -96,6 +98,7 @@ class Residency {
   Time now_{0};                        // of the last look
   Time due_{0};
   std::uint64_t pinned_bytes_ = 0;  // of it, by all clients, as of the last look
+  std::set<std::size_t> read_;      // GPUs whose account was read in this look
 };
 
 }  // namespace switchyard::monitor

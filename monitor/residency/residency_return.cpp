@@ -8,14 +8,20 @@
 
 namespace switchyard::monitor {
 
+// Once in a look: to read what all clients show, for each of those that ask, would be their square.
+void Residency::read_account(std::size_t gpu) {
+  if (!read_.insert(gpu).second) return;
+  gpus_.read_credits(gpu);
+  memory_.rebalance(gpu);
+}
+
 // It is wanted in, and finds no room because more was promised than there is: without a monitor all
 // come at once. So it waits for its turn like the others.
 bool Residency::crowded_out(const Client::Lane& lane) {
   if (lane.residency.phase != abi::kReturning || lane.residency.error != abi::kSwapNoDeviceRoom) {
     return false;
   }
-  gpus_.read_credits(lane.gpu);
-  memory_.rebalance(lane.gpu);
+  read_account(lane.gpu);
   return gpus_[lane.gpu].account.overdrawn() > 0;
 }
 
@@ -23,8 +29,10 @@ bool Residency::crowded_out(const Client::Lane& lane) {
 std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry_.jobs()) {
-    for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-      if (lane.gpu == gpu) bytes += excess_bytes(lane.residency, lane.residency_order);
+    for_lanes(registry_, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
+      if (lane.gpu != gpu) return;
+      const std::uint64_t says = excess_bytes(lane.residency, lane.residency_order);
+      bytes += std::min(says, gpus_.granted(client, lane));
     });
   }
   return bytes;
@@ -36,11 +44,10 @@ void Residency::follow_room(Job& job) {
   std::map<std::size_t, std::uint64_t> overdrawn;
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
     if (room.count(state.gpu) == 0) {
-      gpus_.read_credits(state.gpu);
-      memory_.rebalance(state.gpu);
+      read_account(state.gpu);
       room[state.gpu] = gpus_[state.gpu].account.free();
       const std::uint64_t over = gpus_[state.gpu].account.overdrawn();
-      overdrawn[state.gpu] = over - std::min(over, leaves_anyway(state.gpu));
+      overdrawn[state.gpu] = over == 0 ? 0 : over - std::min(over, leaves_anyway(state.gpu));
     }
     const ResidencyReport& said = state.residency;
     if (job.turn.arrives.count(state.gpu) != 0) {

@@ -15,49 +15,33 @@ namespace {
 // together ask for theirs at the same moment.
 constexpr Time kSaysWhatMoves = std::chrono::seconds(1);
 
-// What a job has on a GPU, wherever it is.
-struct Has {
-  std::uint64_t all = 0;
-  std::uint64_t granted = 0;  // of that, what it has allocated or may allocate unasked
-  std::uint64_t full = 0;     // all, with what was promised to it
-  std::uint64_t can_leave = 0;
-  std::uint64_t stays() const { return all - can_leave; }
-};
+using Has = Crowd::Has;
 
 Has has_on(std::size_t gpu, const Registry& registry, const Account& account, const Job& job,
            Leaves leaves) {
+  const Account::Totals::Sums sums = account.totals(job.key);
   Has has;
-  std::uint64_t says = 0;
-  for (const auto& [id, holding] : account.holdings()) {
-    if (holding.job != job.key) continue;
-    has.granted += holding.granted;
-    // What says that it can leave and does not is in here.
-    has.all += holding.granted + holding.overhead;
-    // What lies unused is taken back when the job leaves.
-    says += holding.credit;
-  }
+  has.granted = sums.granted;
+  // What says that it can leave and does not is in here.
+  has.all = sums.granted + sums.overhead;
+  // What lies unused is taken back when the job leaves.
+  std::uint64_t says = sums.credit;
   for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-    if (lane.gpu == gpu) says += lane.residency.total_bytes;
+    // Sums of what hostile clients claim must not wrap around.
+    if (lane.gpu == gpu) says += std::min(lane.residency.total_bytes, minus(~0ull, says));
   });
   has.can_leave = leaves == Leaves::kAllThatTheyUse ? has.granted : std::min(has.granted, says);
   has.full = std::max(has.all, account.in_full(job.key));
   return has;
 }
 
-// All on one GPU, the request included.
-struct Everybody {
-  std::map<JobKey, Has> in_turns;
-  std::uint64_t all = 0;        // of those
-  std::uint64_t can_leave = 0;  // of those
-  std::uint64_t plain = 0;      // held by the others
-  std::uint64_t room = 0;       // for all jobs
-};
-
-Everybody everybody_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus,
-                       Leaves leaves, const Request* request) {
+// The request included.
+Crowd crowd_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus, Leaves leaves,
+               const Request* request) {
   const Account& account = gpus[gpu].account;
-  Everybody out;
+  Crowd out;
   out.room = minus(account.capacity().value_or(~0ull), account.outside());
+  registry.work().add(registry.jobs().size());
   for (const auto& [key, job] : registry.jobs()) {
     if (!job.knobs.oversubscribe) {
       out.plain += account.held(key);
@@ -78,20 +62,20 @@ Everybody everybody_on(std::size_t gpu, const Registry& registry, const GpuAccou
 }
 
 // What of the others must be away while one of them is there in full.
-std::uint64_t must_leave(const Everybody& everybody, const Has& one, std::uint64_t plain) {
-  return minus(plain + everybody.all + (one.full - one.all), everybody.room);
+std::uint64_t must_leave(const Crowd& crowd, const Has& one, std::uint64_t plain) {
+  return minus(plain + crowd.all + (one.full - one.all), crowd.room);
 }
 
 // Whether each of them could be there in full.
-bool all_can_return(const Everybody& everybody, std::uint64_t host_left, bool beside_plain) {
-  return std::all_of(everybody.in_turns.begin(), everybody.in_turns.end(), [&](const auto& each) {
+bool all_can_return(const Crowd& crowd, std::uint64_t host_left, bool beside_plain) {
+  return std::all_of(crowd.in_turns.begin(), crowd.in_turns.end(), [&](const auto& each) {
     const Has& one = each.second;
-    const std::uint64_t away = must_leave(everybody, one, beside_plain ? everybody.plain : 0);
-    return one.all == 0 || away <= std::min(everybody.can_leave - one.can_leave, host_left);
+    const std::uint64_t away = must_leave(crowd, one, beside_plain ? crowd.plain : 0);
+    return one.all == 0 || away <= std::min(crowd.can_leave - one.can_leave, host_left);
   });
 }
 
-// Whatever a client says, it has no more memory on a GPU than that has; 0: not known yet.
+// Nobody can be granted more on a GPU than that has; not known yet: any.
 std::uint64_t most_on(const GpuAccounts& gpus, std::size_t gpu) {
   const std::uint64_t known = gpus[gpu].memory.total_bytes;
   return known != 0 ? known : ~0ull >> 1;
@@ -111,27 +95,23 @@ HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const R
     const Job& job = each.second;  // clang 14 lets no lambda capture a structured binding
     if (!job.knobs.swappable) continue;
     for_lanes(registry, job, [&](const Client& client, unsigned, const Client::Lane& lane) {
-      const Account::Holding* holding = gpus[lane.gpu].account.holding(client.id);
       const std::uint64_t most = most_on(gpus, lane.gpu);
-      policy::HostUser user = host_user(gpus, job, lane);
+      const std::uint64_t granted = std::min(gpus.granted(client, lane), most);
+      policy::HostUser user = host_user(gpus, job, client, lane);
       // What was granted a moment ago nobody has said yet.
-      if (holding != nullptr) {
-        user.total_bytes = std::max(user.total_bytes, std::min(holding->granted, most));
-      }
+      user.total_bytes = granted;
       const bool asks =
           request != nullptr && request->gpu == lane.gpu && request->job.key == job.key;
       if (asks) user.total_bytes += std::min(request->bytes, most);
       users.push_back(user);
-      // Never more than it has been granted, whatever its page says.
-      const std::uint64_t mine = holding != nullptr ? std::min(holding->granted, most) : 0;
       if (job.knobs.oversubscribe) {
-        out.taken[lane.gpu] += std::min(lane.residency.away_bytes(), mine);
+        out.taken[lane.gpu] += std::min(lane.residency.away_bytes(), granted);
       }
     });
   }
   out.bytes = policy::turns_hold(users, gpus.host_pool_bytes);
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
-    const Everybody all = everybody_on(gpu, registry, gpus, Leaves::kAsTheySay, nullptr);
+    const Crowd all = crowd_on(gpu, registry, gpus, Leaves::kAsTheySay, nullptr);
     out.taken[gpu] = std::max(out.taken[gpu], minus(all.plain + all.all, all.room));
   }
   return out;
@@ -145,16 +125,17 @@ std::uint64_t HostRoom::left_for(std::size_t gpu) const {
   return left;
 }
 
-policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane) {
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client& client,
+                           const Client::Lane& lane) {
   const ResidencyReport& said = lane.residency;
-  const std::uint64_t most = most_on(gpus, lane.gpu);
   policy::HostUser user;
-  user.total_bytes = std::min(said.total_bytes, most);
+  user.total_bytes = std::min(said.total_bytes, gpus.granted(client, lane));
   user.pinned_bytes = std::min(said.host_bytes, lane.most_pinned);
   // Who was told to leave by its limit keeps that limit.
   const std::uint64_t has = std::max(user.pinned_bytes, lane.residency_order.host_limit_bytes);
   const std::uint64_t away = said.away_bytes() + excess_bytes(said, lane.residency_order);
   user.away_bytes = std::min({away, user.total_bytes, policy::usable_part(has)});
+  user.owner = job.uid;
   user.takes_turns = job.knobs.oversubscribe;
   user.comes = comes(job);
   return user;
@@ -184,26 +165,33 @@ bool could_leave(const Job& other, Time waits_since, Time now) {
          (memory.stayed_at == Time{0} || memory.stayed_at < waits_since);
 }
 
-bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request& request,
-                const HostRoom& host, Leaves leaves, Time waits_since, Time now) {
+Crowd crowd_of(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus, Leaves leaves,
+               Time waits_since, Time now) {
+  const Account& account = gpus[gpu].account;
+  Crowd out = crowd_on(gpu, registry, gpus, leaves, nullptr);
+  for (auto& [key, has] : out.in_turns) {
+    // What could not leave just now stays.
+    const bool leaves_then = could_leave(registry.jobs().at(key), waits_since, now);
+    has.stay = leaves_then ? has.stays() : account.held(key);
+    out.stay += has.stay;
+  }
+  return out;
+}
+
+bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom& host,
+                const Crowd& crowd) {
   const std::size_t gpu = request.gpu;
   const Account& account = gpus[gpu].account;
   const auto quota = account.quota(request.job.key);
   const std::uint64_t own = account.charged(request.job.key) + request.bytes;
   if (own < request.bytes || (quota && own > quota->bytes)) return false;
   if (!account.capacity()) return true;
-  const Everybody all = everybody_on(gpu, registry, gpus, leaves, nullptr);
-  if (own > all.room) return false;
-  std::uint64_t stay = all.plain;
-  std::uint64_t have = all.plain;
-  for (const auto& [key, has] : all.in_turns) {
-    if (key == request.job.key) continue;
-    // What could not leave just now stays.
-    stay +=
-        could_leave(registry.jobs().at(key), waits_since, now) ? has.stays() : account.held(key);
-    have += has.all;
-  }
-  return stay <= all.room - own && minus(have, all.room - own) <= host.left_for(gpu);
+  if (own > crowd.room) return false;
+  const auto mine = crowd.in_turns.find(request.job.key);
+  const Has has = mine != crowd.in_turns.end() ? mine->second : Has{};
+  const std::uint64_t stay = crowd.plain + crowd.stay - has.stay;
+  const std::uint64_t have = crowd.plain + crowd.all - has.all;
+  return stay <= crowd.room - own && minus(have, crowd.room - own) <= host.left_for(gpu);
 }
 
 bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const Request& request,
@@ -212,9 +200,9 @@ bool leaves_a_way_back(const Registry& registry, const GpuAccounts& gpus, const 
   if (!capacity) return true;
   if (request.bytes > *capacity) return false;
   const std::uint64_t left = host.left_for(request.gpu);
-  const Everybody with = everybody_on(request.gpu, registry, gpus, leaves, &request);
+  const Crowd with = crowd_on(request.gpu, registry, gpus, leaves, &request);
   if (all_can_return(with, left, true)) return true;
-  const Everybody now = everybody_on(request.gpu, registry, gpus, leaves, nullptr);
+  const Crowd now = crowd_on(request.gpu, registry, gpus, leaves, nullptr);
   return !all_can_return(now, left, true) && all_can_return(with, left, false);
 }
 
@@ -222,7 +210,8 @@ TurnsOutlook turns_outlook(const Registry& registry, const GpuAccounts& gpus,
                            const Request& request, Time waits_since, Time now) {
   const auto fits = [&](const HostRoom& host, Leaves leaves) {
     return leaves_a_way_back(registry, gpus, request, host, leaves) &&
-           fits_alone(registry, gpus, request, host, leaves, waits_since, now);
+           fits_alone(gpus, request, host,
+                      crowd_of(request.gpu, registry, gpus, leaves, waits_since, now));
   };
   const bool just_asked = now - waits_since < kSaysWhatMoves;
   const auto fits_in = [&](const HostRoom& host) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "monitor/accounting/gpu_accounts.h"
@@ -38,7 +39,8 @@ struct Request {
 };
 
 // A client's lane of a GPU as a user of the host pool.
-policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client::Lane& lane);
+policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client& client,
+                           const Client::Lane& lane);
 
 HostRoom host_room(const Registry& registry, const GpuAccounts& gpus);
 // As it is once the request is granted.
@@ -56,10 +58,32 @@ enum class Leaves {
 // Whether the other job could leave for one that has waited since then.
 bool could_leave(const Job& other, Time waits_since, Time now);
 
+// All on one GPU, added up once for all that is asked of them in one look.
+struct Crowd {
+  // What a job has there, wherever it is.
+  struct Has {
+    std::uint64_t all = 0;
+    std::uint64_t granted = 0;  // of that, what it has allocated or may allocate unasked
+    std::uint64_t full = 0;     // all, with what was promised to it
+    std::uint64_t can_leave = 0;
+    std::uint64_t stay = 0;  // for who waits (crowd_of)
+    std::uint64_t stays() const { return all - can_leave; }
+  };
+  std::map<JobKey, Has> in_turns;
+  std::uint64_t all = 0;        // of those
+  std::uint64_t can_leave = 0;  // of those
+  std::uint64_t stay = 0;       // of those
+  std::uint64_t plain = 0;      // held by the others
+  std::uint64_t room = 0;       // for all jobs
+};
+// For one that has waited since then.
+Crowd crowd_of(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus, Leaves leaves,
+               Time waits_since, Time now);
+
 // Whether what is asked for would fit on the GPU if all other jobs that could leave it for one that
-// waits since `waits_since` had left, as far as the host has room.
-bool fits_alone(const Registry& registry, const GpuAccounts& gpus, const Request& request,
-                const HostRoom& host, Leaves leaves, Time waits_since, Time now);
+// waits had left, as far as the host has room.
+bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom& host,
+                const Crowd& crowd);
 
 // Whether each job that oversubscribes the GPU could still be on it with all of its memory, if the
 // request were granted. Jobs that take no turns are no reason against it where they are in the way

@@ -132,6 +132,7 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
   bool all_under_mps = true;
+  registry_.work().add(registry_.clients().size());
   for (auto& [id, client] : registry_.clients()) {
     if (client->observer) continue;
     for (auto& [lane, state] : client->lanes) {

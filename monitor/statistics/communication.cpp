@@ -89,14 +89,19 @@ const char* key_of(Communication::State state) {
   return nullptr;
 }
 
-void Communication::look(Process& process, const Client& client, Time now) const {
+void Communication::look(const Registry& registry, Process& process, const Client& client,
+                         Time now) const {
   const Communicators all = client.page->communicators();
   process.asked = asked_at_ && now - *asked_at_ < kTimesFor && has_peers(all);
   const std::uint32_t timed = client.page->timed();
   client.page->time_collectives(process.asked,
                                 process.asked ? process.allowance.next(timed, looks_) : timed);
+  const std::size_t clients = registry.clients_of(client.peer.uid);
+  process.history.bound(part_of(kMostOfUser, clients, communication::kMostTimings));
   std::vector<RecordReport> came;
   const std::uint32_t count = client.page->read_timings(process.cursor, came);
+  came.resize(std::min(came.size(), part_of(kMostOfUser, clients, abi::kTimings)));
+  registry.work().add(came.size());
   if (count != came.size()) {
     process.history.add({.what = What::kUntimed, .lane = communication::kAllLanes, .seen = now});
   }
@@ -117,7 +122,7 @@ void Communication::tick(const Registry& registry, Time now) {
   std::erase_if(processes_,
                 [&](const auto& each) { return !registry.clients().contains(each.first); });
   for (const auto& [id, client] : registry.clients()) {
-    if (!client->observer) look(processes_[id], *client, now);
+    if (!client->observer) look(registry, processes_[id], *client, now);
   }
 }
 
@@ -131,6 +136,7 @@ std::map<ClientId, Communication::Known> Communication::of(const Registry& regis
     if (process == processes_.end() || client == registry.clients().end()) continue;
     communication::Rank& rank = ranks.emplace_back();
     rank.history = &process->second.history;
+    registry.work().add(rank.history->timings().size());
     for (const CommunicatorReport& each : client->second->page->communicators()) {
       rank.sizes.emplace_back(each.id, each.ranks);
     }

@@ -2,7 +2,8 @@
 // (policy/communication.h).
 //
 // Concept. Timings are asked for while people ask for statistics, and for a while after that, of
-// processes that are in a communicator of several ranks.
+// processes that are in a communicator of several ranks. What is kept of them, and so what a question
+// costs, is bounded for each user: kMostOfUser timings, of which each of its processes has a part.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -19,6 +20,7 @@ class Communication {
  public:
   // They are asked for so long after the last question.
   static constexpr Time kTimesFor = std::chrono::seconds(60);
+  static constexpr std::size_t kMostOfUser = 16 * communication::kMostTimings;
 
   // What is known of a process, for JSON.
   enum class State : std::uint8_t {
@@ -49,7 +51,7 @@ class Communication {
   std::map<ClientId, Known> of(const Registry& registry, const Job& job) const;
 
  private:
-  void look(Process& process, const Client& client, Time now) const;
+  void look(const Registry& registry, Process& process, const Client& client, Time now) const;
 
   std::map<ClientId, Process> processes_;
   std::optional<Time> asked_at_;

@@ -48,25 +48,58 @@ const char* key_of(GradientNoise::State state) {
   return "several_communicators";
 }
 
-void GradientNoise::look(const Client& client) {
-  std::map<unsigned, std::pair<std::uint32_t, Group*>> places;  // rank and group, by slot
-  for (const CommunicatorReport& each : client.page->communicators()) {
+// pre: the user's number of groups is that of this tick.
+GradientNoise::Group* GradientNoise::group_of(const Client& client,
+                                              const CommunicatorReport& said) {
+  std::size_t& groups = groups_of_[client.peer.uid];
+  auto found = groups_.find({client.job, said.id});
+  const bool fresh = found == groups_.end() || !found->second.lives;
+  if (fresh && groups == kMostGroupsOfUser) return nullptr;
+  if (found == groups_.end()) {
+    found = groups_.try_emplace({client.job, said.id}, said.ranks).first;
+  }
+  groups += fresh ? 1 : 0;
+  found->second.lives = true;
+  return &found->second;
+}
+
+void GradientNoise::find_groups(Look& look) {
+  for (const CommunicatorReport& each : look.client->page->communicators()) {
     if (!is_followed(each)) continue;
-    const Key key{client.job, each.id};
-    Group& group = groups_.try_emplace(key, each.ranks).first->second;
-    group.lives = true;
-    places[each.slot] = {each.rank, &group};
-    client.page->write_norm_order(each, group.estimator.cadence());
+    Group* const group = group_of(*look.client, each);
+    if (group == nullptr) continue;
+    ++group->tellers;
+    look.places.push_back({each, group});
+  }
+}
+
+void GradientNoise::read(const Registry& registry, const Look& look) {
+  const Client& client = *look.client;
+  const uid_t uid = client.peer.uid;
+  const std::size_t groups = groups_of_[uid];
+  std::map<unsigned, const Place*> places;  // by slot
+  for (const Place& place : look.places) {
+    Group& group = *place.group;
+    group.ranks.bound(group.tellers,
+                      part_of(kMostPendingOfUser, groups, noise::Ranks::kMostPending));
+    group.estimator.bound(part_of(kMostEventsOfUser, groups, iterations::kMostEvents));
+    client.page->write_norm_order(place.said, group.estimator.cadence());
+    places[place.said.slot] = &place;
   }
   std::vector<NormReport> norms;
-  const bool lost = client.page->read_norms(cursors_[client.id], norms) > abi::kNorms;
+  const std::uint32_t came = client.page->read_norms(cursors_[client.id], norms);
+  const std::size_t part = part_of(kMostReadOfUser, registry.clients_of(uid), abi::kNorms);
+  const bool lost = came > part;
+  if (norms.size() > part)
+    norms.erase(norms.begin(), norms.end() - static_cast<std::ptrdiff_t>(part));
+  registry.work().add(norms.size());
   std::set<const Group*> told;
   for (const NormReport& norm : norms) {
     const auto place = places.find(norm.what % abi::kMostCommunicators);
     if (place == places.end()) continue;
-    const auto& [rank, group] = place->second;
+    const auto& [said, group] = *place->second;
     const bool first = told.insert(group).second;
-    for (const noise::Bucket& bucket : group->ranks.add(rank, told_of(norm, lost && first))) {
+    for (const noise::Bucket& bucket : group->ranks.add(said.rank, told_of(norm, lost && first))) {
       group->estimator.add(bucket);
     }
   }
@@ -75,10 +108,19 @@ void GradientNoise::look(const Client& client) {
 void GradientNoise::tick(const Registry& registry) {
   std::erase_if(cursors_,
                 [&](const auto& each) { return !registry.clients().contains(each.first); });
-  for (auto& [key, group] : groups_) group.lives = false;
-  for (const auto& [id, client] : registry.clients()) {
-    if (is_asked_for(registry, *client)) look(*client);
+  groups_of_.clear();
+  for (auto& [key, group] : groups_) {
+    group.lives = false;
+    group.tellers = 0;
   }
+  std::vector<Look> looks;
+  for (const auto& [id, client] : registry.clients()) {
+    if (!is_asked_for(registry, *client)) continue;
+    looks.push_back({client.get(), {}});
+    find_groups(looks.back());
+    registry.work().add(1 + looks.back().places.size());
+  }
+  for (const Look& look : looks) read(registry, look);
   std::erase_if(groups_, [](const auto& each) { return !each.second.lives; });
 }
 

@@ -5,11 +5,15 @@
 // each step is that of the gradient. Where several are, nobody knows which of them holds gradients:
 // tensor parallelism sums activations by the same calls.
 //
+// What a user's processes claim costs no more than these bounds: a group of them has a part of what
+// its user's groups may have together.
+//
 // Threading: one thread, the monitor's.
 #pragma once
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "monitor/core/registry.h"
 #include "monitor/policy/gradient_noise.h"
@@ -20,6 +24,10 @@ class GradientNoise {
  public:
   // Further ranks are not followed.
   static constexpr std::uint32_t kMostRanks = 4096;
+  static constexpr std::size_t kMostGroupsOfUser = 1024;
+  static constexpr std::size_t kMostPendingOfUser = 32 * noise::Ranks::kMostPending;
+  static constexpr std::size_t kMostEventsOfUser = 16 * iterations::kMostEvents;
+  static constexpr std::size_t kMostReadOfUser = 64 * abi::kNorms;  // in one look
 
   enum class State {
     kMeasured,
@@ -48,14 +56,27 @@ class GradientNoise {
     explicit Group(std::uint32_t size) : ranks(size), estimator(size) {}
     noise::Ranks ranks;
     noise::Estimator estimator;
-    bool lives = true;
+    bool lives = false;       // as of this tick
+    std::size_t tellers = 0;  // processes that are ranks of it, each as often as it is one
+  };
+  struct Place {
+    CommunicatorReport said;
+    Group* group = nullptr;
+  };
+  // A process, as of this tick.
+  struct Look {
+    const Client* client = nullptr;
+    std::vector<Place> places;
   };
   using Key = std::pair<JobKey, std::uint64_t>;  // and the communicator's id
 
-  void look(const Client& client);
+  Group* group_of(const Client& client, const CommunicatorReport& said);
+  void find_groups(Look& look);
+  void read(const Registry& registry, const Look& look);
   const Group* choose(const Job& job, Report& report) const;
 
   std::map<Key, Group> groups_;
+  std::map<uid_t, std::size_t> groups_of_;  // of each user, as of this tick
   std::map<ClientId, RecordCursor> cursors_;
 };
 

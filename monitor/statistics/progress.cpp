@@ -53,6 +53,7 @@ void feed_launches(iterations::Finder& finder, const Records& records, Time now)
 
 void add_classes(std::vector<std::uint8_t>& out, const Records& records) {
   for (const RecordReport& record : records) {
+    if (out.size() == iterations::kMostEvents) return;
     if ((record.what & abi::kLaunchRecord) == 0) continue;
     out.push_back(static_cast<std::uint8_t>(record.what % abi::kLaunchClasses));
   }
@@ -66,9 +67,19 @@ void feed(Progress::Process& process, const Ids& ids, const Records& records, Ti
   }
 }
 
+// Appends what has come. False: not all of it was read, or it is more than its part.
+bool read_all(const Registry& registry, const Client& client, RecordCursor& cursor, Records& came,
+              std::uint32_t& count) {
+  count = client.page->read_records(cursor, came);
+  registry.work().add(came.size());
+  const std::size_t clients = registry.clients_of(client.peer.uid);
+  return count == came.size() &&
+         count <= part_of(Progress::kMostReadOfUser, clients, abi::kRecords);
+}
+
 }  // namespace
 
-void Progress::read(const Client& client, Time now) {
+void Progress::read(const Registry& registry, const Client& client, Time now) {
   const auto found = processes_.find(client.id);
   if (found == processes_.end() || !found->second.records) return;
   Process& process = found->second;
@@ -76,17 +87,19 @@ void Progress::read(const Client& client, Time now) {
   // The next tick finds that, too.
   if (ids.empty() != (process.source == Source::kLaunches)) return;
   Records came;
-  const std::uint32_t count = client.page->read_records(process.cursor, came);
+  std::uint32_t count = 0;
+  const bool whole = read_all(registry, client, process.cursor, came, count);
   process.recorded += count;
   add_classes(process.recorded_classes, came);
-  if (count == came.size()) {
+  if (whole) {
     feed(process, ids, came, now);
   } else {
     process.finder.lost();
   }
 }
 
-void Progress::look(Process& process, const Client& client, bool follows, Time now) const {
+void Progress::look(const Registry& registry, Process& process, const Client& client, bool follows,
+                    Time now) const {
   const Ids ids = ids_of(client);
   const Source source = ids.empty() ? Source::kLaunches : Source::kCollectives;
   if (source != process.source) {
@@ -100,10 +113,13 @@ void Progress::look(Process& process, const Client& client, bool follows, Time n
   }
   const bool records =
       source == Source::kCollectives || follows || (asked_at_ && now - *asked_at_ < kRecordsFor);
+  process.finder.bound(
+      part_of(kMostEventsOfUser, registry.clients_of(client.peer.uid), iterations::kMostEvents));
   Records came;
-  const std::uint32_t count = client.page->read_records(process.cursor, came);
+  std::uint32_t count = 0;
+  const bool all = read_all(registry, client, process.cursor, came, count);
   // Collectives were recorded before somebody looked; launches were not.
-  bool whole = count == came.size() && (process.records || source == Source::kCollectives);
+  bool whole = all && (process.records || source == Source::kCollectives);
   process.records = records;
   std::vector<std::uint8_t> classes = std::exchange(process.recorded_classes, {});
   const std::size_t recorded = std::exchange(process.recorded, 0) + count;
@@ -123,7 +139,7 @@ void Progress::tick(const Registry& registry, Time now) {
   for (const auto& [id, client] : registry.clients()) {
     if (client->observer) continue;
     const bool follows = follows_iterations(registry.jobs().at(client->job));
-    look(processes_[id], *client, follows, now);
+    look(registry, processes_[id], *client, follows, now);
   }
 }
 

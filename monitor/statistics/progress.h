@@ -5,6 +5,9 @@
 // people ask, and for a while after that, because each launch then takes some nanoseconds more; and
 // for jobs that are governed by their iterations (follows_iterations).
 //
+// What is kept, and what is read in one look, is bounded for each user, and each of its processes has
+// a part. A process that launches more in a look than its part has lost events.
+//
 // Threading: one thread, the monitor's.
 #pragma once
 
@@ -26,6 +29,8 @@ class Progress {
  public:
   // Launches are recorded for so long after the last question.
   static constexpr Time kRecordsFor = std::chrono::seconds(60);
+  static constexpr std::size_t kMostEventsOfUser = 64 * iterations::kMostEvents;
+  static constexpr std::size_t kMostReadOfUser = 128 * abi::kRecords;
 
   enum class Source : std::uint8_t { kCollectives, kLaunches };
   struct Process {
@@ -48,7 +53,7 @@ class Progress {
   void ask(Time now) { asked_at_ = now; }
   void tick(const Registry& registry, Time now);
   // What has come since, of one client whose iterations are known. Between two ticks.
-  void read(const Client& client, Time now);
+  void read(const Registry& registry, const Client& client, Time now);
   // Null: it is no client, or has not been looked at.
   const Process* find(ClientId id) const;
   // For how long after the first of the job's ranks each one launches the same collectives, on the
@@ -56,7 +61,8 @@ class Progress {
   std::map<ClientId, Time> late(const Job& job) const;
 
  private:
-  void look(Process& process, const Client& client, bool follows, Time now) const;
+  void look(const Registry& registry, Process& process, const Client& client, bool follows,
+            Time now) const;
 
   std::map<ClientId, Process> processes_;
   std::optional<Time> asked_at_;

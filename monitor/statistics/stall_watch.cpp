@@ -23,16 +23,29 @@ stalls::Operation operation_of(std::uint32_t kind, std::uint64_t bytes) {
   return {kind, std::min<std::uint64_t>(bytes, abi::kMostRecordedBytes)};
 }
 
-// What a client launched as this number, if that is known. The last operation of more than two
-// ranks may be one that has no number.
-std::optional<stalls::Operation> launched_as(const Client& client, const CommunicatorReport& said,
+// Whether the page's words of the last operation say which one it is. Of more than two ranks an
+// exchange may be one that has no number.
+bool tells_last(const CommunicatorReport& said) {
+  return said.ranks == 2 || !is_exchange(said.last_kind);
+}
+
+// What the client's ring says that it launched as this number.
+std::optional<stalls::Operation> recorded_as(const Client& client, const CommunicatorReport& said,
                                              std::uint64_t number) {
-  if (said.launched == number && (said.ranks == 2 || !is_exchange(said.last_kind))) {
-    return stalls::Operation{said.last_kind, said.last_bytes};
-  }
   const auto found = client.page->operation(said, number);
   if (!found || (said.ranks > 2 && is_exchange(found->kind))) return std::nullopt;
   return stalls::Operation{found->kind, found->bytes};
+}
+
+// Rings that are searched for what a late rank lacks.
+constexpr int kMostSearches = 16;
+
+// A ring is searched for so many units of the user's budget.
+bool may_search(const Registry& registry, const Client& client) {
+  if (!registry.may_work(client.peer.uid)) return false;
+  registry.work().add(abi::kRecords);
+  registry.work().spend(client.peer.uid, abi::kRecords);
+  return true;
 }
 
 Doing doing_in(char state) {
@@ -52,64 +65,6 @@ Doing doing_in(char state) {
     default:
       return Doing::kUnknown;
   }
-}
-
-stalls::Process process_of(const Registry& registry, const Job& job, const Client& client) {
-  stalls::Process out;
-  out.pid = client.peer.pid;
-  for (const CommunicatorReport& each : client.page->communicators()) {
-    if (each.ranks < 2) continue;
-    const auto last = launched_as(client, each, each.launched);
-    out.places.push_back({each.id, each.rank, each.launched,
-                          last ? operation_of(last->kind, last->bytes) : stalls::Operation{},
-                          Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
-  }
-  out.hold = hold_of(registry, job, client);
-  out.stopped = !out.places.empty() && client.standing.why != Standstill::kNone;
-  return out;
-}
-
-std::vector<stalls::Process> processes_of(const Registry& registry, const Job& job) {
-  std::vector<stalls::Process> out;
-  for_clients(registry, job,
-              [&](const Client& client) { out.push_back(process_of(registry, job, client)); });
-  return out;
-}
-
-Doing doing_of(const Registry& registry, const Job& job, const Stall& stall) {
-  if (stall.gone) return Doing::kGone;
-  if (stall.hold != Hold::kNone) return Doing::kHeld;
-  const Doing process = doing_in(process_state(stall.pid));
-  if (process == Doing::kStopped || process == Doing::kGone) return process;
-  // Frameworks launch from several threads. Unknown: in another PID namespace it has another number.
-  Doing thread = Doing::kUnknown;
-  bool launching = false;
-  bool waits = false;
-  for_clients(registry, job, [&](const Client& client) {
-    if (client.peer.pid != stall.pid) return;
-    thread = doing_in(thread_state(stall.pid, client.page->launching_thread()));
-    launching = client.page->cut().launching;
-    for (const auto& [number, lane] : client.lanes) {
-      waits = waits || client.page->gate(number).bursts.waiting;
-    }
-  });
-  if (launching) return Doing::kLaunching;
-  if (waits) return Doing::kWaitsForGpu;
-  return thread != Doing::kUnknown && thread != Doing::kGone ? thread : process;
-}
-
-// What another rank launched as this number, if one still has it among its last.
-std::optional<stalls::Operation> expected(const Registry& registry, const Job& job,
-                                          const Stall& stall) {
-  std::optional<stalls::Operation> out;
-  for_clients(registry, job, [&](const Client& client) {
-    if (client.peer.pid == stall.pid) return;
-    for (const CommunicatorReport& each : client.page->communicators()) {
-      if (each.id != stall.communicator || each.launched < stall.number || out) continue;
-      out = launched_as(client, each, stall.number);
-    }
-  });
-  return out;
 }
 
 bool is_same(const ToldStall& a, const ToldStall& b) {
@@ -164,21 +119,6 @@ void log_one(const Job& job, const ToldStall& told, Time now) {
                ranks, whole_seconds(now - told.stall.since), key_of(told.doing));
 }
 
-void log_changes(const Job& job, const std::vector<ToldStall>& before,
-                 std::vector<ToldStall>& after, Time now) {
-  for (ToldStall& each : after) {
-    const ToldStall* known = find(before, each);
-    const bool same = known != nullptr && known->lasts &&
-                      (known->doing == Doing::kHeld) == (each.doing == Doing::kHeld);
-    if (each.lasts && !same) log_one(job, each, now);
-    each.logged = each.lasts || (known != nullptr && known->logged);
-  }
-  for (const ToldStall& each : before) {
-    if (!each.logged || find(after, each) != nullptr) continue;
-    spdlog::info("job '{}': {} is not waited for any more", job.name, name_of(each));
-  }
-}
-
 }  // namespace
 
 const char* key_of(Doing doing) {
@@ -205,19 +145,135 @@ const char* key_of(Doing doing) {
   return "unknown";
 }
 
-void StallWatch::tick(const Registry& registry, Time now) {
-  std::erase_if(jobs_, [&](const auto& each) { return !registry.jobs().contains(each.first); });
-  for (const auto& [key, job] : registry.jobs()) {
-    Watched& watched = jobs_[key];
-    std::vector<ToldStall> told;
-    for (const Stall& stall : stalls::next(watched.state, processes_of(registry, job), now)) {
-      const Doing doing = doing_of(registry, job, stall);
-      const bool lasts = doing != Doing::kHeld || now - stall.held_since >= stalls::kLateAfter;
-      told.push_back({stall, doing, expected(registry, job, stall), lasts});
-    }
-    log_changes(job, watched.told, told, now);
-    watched.told = std::move(told);
+stalls::Operation StallWatch::last_of(const Registry& registry, const Client& client,
+                                      const CommunicatorReport& said) {
+  if (tells_last(said)) return operation_of(said.last_kind, said.last_bytes);
+  Known::Last& last = known_[client.id].last[said.slot];
+  if (last.launched != said.launched) {
+    last = {said.launched, false, {}};
+  } else if (!last.searched && may_search(registry, client)) {
+    last.searched = true;
+    const auto found = recorded_as(client, said, said.launched);
+    if (found) last.operation = operation_of(found->kind, found->bytes);
   }
+  return last.operation;
+}
+
+stalls::Process StallWatch::process_of(const Registry& registry, const Job& job,
+                                       ResidencyState where, const Look& look) {
+  const Client& client = *look.client;
+  stalls::Process out;
+  out.pid = client.peer.pid;
+  for (const CommunicatorReport& each : look.communicators) {
+    if (each.ranks < 2) continue;
+    out.places.push_back({each.id, each.rank, each.launched, last_of(registry, client, each),
+                          Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
+  }
+  out.hold = hold_of(job, where, client);
+  out.stopped = !out.places.empty() && client.standing.why != Standstill::kNone;
+  return out;
+}
+
+Doing StallWatch::doing_of(const Job& job, const std::vector<Look>& looks, const Stall& stall,
+                           const std::vector<ToldStall>& before) {
+  if (stall.gone) return Doing::kGone;
+  if (stall.hold != Hold::kNone) return Doing::kHeld;
+  if (users_[job.uid].asked++ >= kMostAsked) {
+    const ToldStall* known = find(before, {.stall = stall});
+    return known != nullptr && known->doing != Doing::kHeld ? known->doing : Doing::kUnknown;
+  }
+  const Doing process = doing_in(process_state(stall.pid));
+  if (process == Doing::kStopped || process == Doing::kGone) return process;
+  // Frameworks launch from several threads. Unknown: in another PID namespace it has another number.
+  Doing thread = Doing::kUnknown;
+  bool launching = false;
+  bool waits = false;
+  for (const Look& look : looks) {
+    const Client& client = *look.client;
+    if (client.peer.pid != stall.pid) continue;
+    thread = doing_in(thread_state(stall.pid, client.page->launching_thread()));
+    launching = client.page->cut().launching;
+    for (const auto& [number, lane] : client.lanes) {
+      waits = waits || client.page->gate(number).bursts.waiting;
+    }
+  }
+  if (launching) return Doing::kLaunching;
+  if (waits) return Doing::kWaitsForGpu;
+  return thread != Doing::kUnknown && thread != Doing::kGone ? thread : process;
+}
+
+// What another rank launched as this number, if one still has it among its last.
+std::optional<stalls::Operation> StallWatch::expected(const Registry& registry,
+                                                      const std::vector<Look>& looks,
+                                                      const Stall& stall) {
+  int searches = 0;
+  for (const Look& look : looks) {
+    if (look.client->peer.pid == stall.pid) continue;
+    for (const CommunicatorReport& each : look.communicators) {
+      if (each.id != stall.communicator || each.launched < stall.number) continue;
+      if (each.launched == stall.number && tells_last(each)) {
+        return stalls::Operation{each.last_kind, each.last_bytes};
+      }
+      if (++searches > kMostSearches || !may_search(registry, *look.client)) return std::nullopt;
+      if (const auto found = recorded_as(*look.client, each, stall.number)) return found;
+    }
+  }
+  return std::nullopt;
+}
+
+bool StallWatch::may_log(const Job& job, Time now) {
+  const auto answer = lines_.line(job.uid, now);
+  if (answer == LogAllowance::Answer::kLast) {
+    spdlog::warn("more about late ranks of {} is left out for a minute; `ps` has it",
+                 user_name(job.uid));
+  }
+  return answer == LogAllowance::Answer::kYes;
+}
+
+void StallWatch::log_changes(const Job& job, const std::vector<ToldStall>& before,
+                             std::vector<ToldStall>& after, Time now) {
+  for (ToldStall& each : after) {
+    const ToldStall* known = find(before, each);
+    const bool same = known != nullptr && known->lasts &&
+                      (known->doing == Doing::kHeld) == (each.doing == Doing::kHeld);
+    each.logged = known != nullptr && known->logged;
+    if (!each.lasts || same || !may_log(job, now)) continue;
+    log_one(job, each, now);
+    each.logged = true;
+  }
+  for (const ToldStall& each : before) {
+    if (!each.logged || find(after, each) != nullptr || !may_log(job, now)) continue;
+    spdlog::info("job '{}': {} is not waited for any more", job.name, name_of(each));
+  }
+}
+
+void StallWatch::watch(const Registry& registry, const Job& job, Watched& watched, Time now) {
+  const ResidencyState where = residency_of(registry, job);
+  std::vector<Look> looks;
+  std::vector<stalls::Process> processes;
+  for_clients(registry, job, [&](const Client& client) {
+    looks.push_back({&client, client.page->communicators()});
+    registry.work().add(looks.back().communicators.size());
+    processes.push_back(process_of(registry, job, where, looks.back()));
+  });
+  std::vector<ToldStall> told;
+  for (const Stall& stall : stalls::next(watched.state, processes, now)) {
+    const ToldStall* known = find(watched.told, {.stall = stall});
+    ToldStall each{.stall = stall, .doing = doing_of(job, looks, stall, watched.told)};
+    each.lasts = each.doing != Doing::kHeld || now - stall.held_since >= stalls::kLateAfter;
+    each.expected =
+        known != nullptr && known->expected ? known->expected : expected(registry, looks, stall);
+    told.push_back(each);
+  }
+  log_changes(job, watched.told, told, now);
+  watched.told = std::move(told);
+}
+
+void StallWatch::tick(const Registry& registry, Time now) {
+  users_.clear();
+  std::erase_if(jobs_, [&](const auto& each) { return !registry.jobs().contains(each.first); });
+  std::erase_if(known_, [&](const auto& each) { return !registry.clients().contains(each.first); });
+  for (const auto& [key, job] : registry.jobs()) watch(registry, job, jobs_[key], now);
 }
 
 const std::vector<ToldStall>& StallWatch::of(const Job& job) const {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "monitor/core/lanes.h"
-#include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -16,11 +15,11 @@ constexpr Time kLongestTick = std::chrono::seconds(1);
 // What comes late is of one kernel (policy/activity.cpp).
 constexpr Time kLongestKernel = std::chrono::seconds(10);
 
-Hold hold_of_memory(const Registry& registry, const Job& job, const Client& client) {
+Hold hold_of_memory(ResidencyState where, const Client& client) {
   for (const auto& [number, lane] : client.lanes) {
     if (lane.waits_since != Time{0}) return Hold::kMemory;
   }
-  switch (residency_of(registry, job)) {
+  switch (where) {
     case ResidencyState::kWaiting:
       return Hold::kMemory;
     case ResidencyState::kMoving:
@@ -56,8 +55,9 @@ Hold worst_of_all(const Registry& registry, const Job& job) {
            Usage::kReasons.begin();
   };
   Hold worst = Hold::kNone;
+  const ResidencyState where = residency_of(registry, job);
   for_clients(registry, job, [&](const Client& client) {
-    const Hold hold = hold_of(registry, job, client);
+    const Hold hold = hold_of(job, where, client);
     if (is_of_all(hold) && place(hold) < place(worst)) worst = hold;
   });
   return worst;
@@ -69,9 +69,9 @@ Time time_of(double span) {
 
 }  // namespace
 
-Hold hold_of(const Registry& registry, const Job& job, const Client& client) {
+Hold hold_of(const Job& job, ResidencyState where, const Client& client) {
   if (job.pause.on) return Hold::kPause;
-  const Hold memory = hold_of_memory(registry, job, client);
+  const Hold memory = hold_of_memory(where, client);
   if (memory != Hold::kNone) return memory;
   if (job.gang.stage != GangHold::Stage::kNone) return Hold::kCut;
   return hold_of_gates(client);

@@ -23,11 +23,13 @@
 
 #include "monitor/core/registry.h"
 #include "monitor/policy/stalls.h"
+#include "monitor/residency/residency.h"
 
 namespace switchyard::monitor {
 
-// What holds the work of a process, if we do.
-stalls::Hold hold_of(const Registry& registry, const Job& job, const Client& client);
+// What holds the work of a process, if we do. `where`: residency_of() the job, the same for all of
+// its processes.
+stalls::Hold hold_of(const Job& job, ResidencyState where, const Client& client);
 
 class Usage {
  public:

@@ -1,6 +1,7 @@
 #include "monitor/transport/server.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,13 +21,16 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(200);
-// Looks at everything follow each other no faster than this, whoever asks.
+// Looks at everything follow each other no faster than this, whoever asks; and the more clients there
+// are the more slowly, for so many each.
 constexpr Time kLookPause = std::chrono::milliseconds(1);
+constexpr std::size_t kLookClients = 64;
 // And looks by the timer no faster than this, whatever the policy wants.
 constexpr Time kShortestPause = std::chrono::microseconds(100);
-// How often answers that wait are tried again, and how many of them at a time.
-constexpr auto kAgainPause = std::chrono::milliseconds(2);
+// Answers that wait are tried again so many at a time,
 constexpr std::size_t kMostAgain = 64;
+// and no later than this.
+constexpr Time kLongestAgain = std::chrono::milliseconds(200);
 // Connections that are accepted in one round: all that the kernel lets wait, and some that came.
 constexpr int kMostAccepted = kBacklog + 100;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // when that failed
@@ -177,7 +181,9 @@ void Server::until(std::function<bool()> done) {
 }
 
 void Server::try_again_soon() {
-  again_.expires_after(kAgainPause);
+  // All jobs are looked at with them.
+  const Time pause = look_pause(monitor_.registry().clients().size());
+  again_.expires_after(std::min(pause, kLongestAgain));
   again_.async_wait([this](ErrorCode error) {
     if (!error) try_again();
   });
@@ -218,7 +224,8 @@ void Server::after(Time span, std::function<void()> then) {
 
 void Server::look_soon() {
   look_at_all_ = true;
-  look_again(looked_at_ + kLookPause);
+  const std::size_t part = monitor_.registry().clients().size() / kLookClients;
+  look_again(looked_at_ + kLookPause * (1 + static_cast<Time::rep>(part)));
 }
 
 void Server::look_at_those_of(ClientId client) {
@@ -248,6 +255,7 @@ void Server::look() {
 void Server::tick() {
   const Time now = steady_now();
   monitor_.tick(now);
+  give_back_memory();
   look_soon();
   if (monitor_.done(now)) {
     spdlog::info("it was told to stop, or the last job has gone: good bye");
@@ -257,6 +265,15 @@ void Server::tick() {
   tick_.async_wait([this](ErrorCode error) {
     if (!error) tick();
   });
+}
+
+// Small pieces of what they had lie between those of others, so the allocator keeps it by itself.
+void Server::give_back_memory() {
+  const std::size_t clients = monitor_.registry().clients().size();
+  most_clients_ = std::max(most_clients_, clients);
+  if (most_clients_ < kWorthGivingBack || clients >= most_clients_ / 2) return;
+  most_clients_ = clients;
+  ::malloc_trim(0);
 }
 
 void Server::stop() { io_.stop(); }

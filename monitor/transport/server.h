@@ -56,6 +56,7 @@ class Server final : public EventLoop {
   void accept_claim(std::size_t at);
   void hear_root(Local::socket socket, pid_t pid);
   void tick();
+  void give_back_memory();
   void serve_turn();
   void try_again_soon();
   void try_again();
@@ -83,6 +84,7 @@ class Server final : public EventLoop {
   Time look_at_{0};                            // when look_ rings; 0: it does not
   Time looked_at_{0};
   bool look_at_all_ = false;
+  std::size_t most_clients_ = 0;  // since memory was given back last
 };
 
 }  // namespace switchyard::monitor

@@ -330,9 +330,17 @@ void Session::rung() {
   std::vector<Fd> came;
   client->page->answer_wake(came);
   event_loop_.monitor().closer().close(peer_.uid, std::move(came));
+  // A look costs the more the more clients there are: many that ring keep no other user waiting.
+  event_loop_.in_turn(peer_.uid, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && !self->closed_) self->look();
+  });
+}
+
+void Session::look() {
   event_loop_.look_at_those_of(client_);
   // The look may have ended it.
-  client = event_loop_.monitor().registry().client(client_);
+  const Client* client = event_loop_.monitor().registry().client(client_);
   if (client == nullptr) return;
   wake_pause_.expires_after(pause_after_wake(*client));
   wake_pause_.async_wait([weak = weak_from_this()](ErrorCode error) {

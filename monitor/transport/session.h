@@ -82,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool send(const std::string& bytes, std::span<const int> descriptors);
   void listen_to_wake();
   void rung();
+  void look();
   // Answers once the job is where it was asked to be, or what is known at `until`.
   void answer_when_ready(std::uint32_t id, Awaits awaits, JobKey job, Time until);
   void answer(std::string frame, bool then_close = false);

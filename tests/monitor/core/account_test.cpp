@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "tests/monitor/fake_gpus.h"
@@ -356,6 +357,87 @@ TEST(Accounts, AReleasedJobKeepsItsPromiseUntilThatIsTaken) {
   account.set_quota(7, {6 * kGiB, false});
   EXPECT_EQ(account.held(7), 0u);
   EXPECT_TRUE(account.fits(8, 10 * kGiB));
+}
+
+// What is asked of jobs is kept between changes, and must follow each of them.
+TEST(AccountSums, AreThoseOfTheHoldingsAfterAnyChange) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::uint64_t most) { return random() % most; };
+    Account account;
+    account.set_capacity(1000);
+    std::map<JobKey, std::uint64_t> kept;
+    for (int i = 0; i < 300; ++i) {
+      const ClientId client = below(8);
+      const JobKey job = below(4);
+      switch (below(13)) {
+        case 0:
+          account.join(client, job, below(200));
+          break;
+        case 1:
+          account.leave(client);
+          break;
+        case 2:
+          account.granted(client, below(100));
+          break;
+        case 3:
+          account.taken_back(client, below(100));
+          break;
+        case 4:
+          account.set_credit(client, below(200));
+          break;
+        case 5:
+          account.set_away(client, below(200), below(100));
+          break;
+        case 6:
+          account.set_overhead(client, below(50));
+          break;
+        case 7:
+          account.set_parked(client, below(50), below(50));
+          break;
+        case 8:
+          account.set_detached(client, below(2) != 0);
+          break;
+        case 9:
+          account.set_released(job, below(2) != 0);
+          break;
+        case 10:
+          account.believe(client, below(200));
+          break;
+        case 11:
+          account.keep(job, kept[job] = below(2) * below(300));
+          break;
+        default:
+          account.set_quota(job, {below(300), below(2) != 0});
+          if (below(3) == 0) account.clear_quota(job);
+      }
+      Account fresh;
+      fresh.set_capacity(1000);
+      for (JobKey each = 0; each < 4; ++each) {
+        if (const auto quota = account.quota(each)) fresh.set_quota(each, *quota);
+        fresh.set_released(each, account.released(each));
+        fresh.keep(each, kept[each]);
+      }
+      for (const auto& [id, holding] : account.holdings()) fresh.put_in(id, holding);
+      ASSERT_EQ(account.free(), fresh.free()) << seed << " " << i;
+      ASSERT_EQ(account.parked(), fresh.parked()) << seed << " " << i;
+      ASSERT_EQ(account.overdrawn(), fresh.overdrawn()) << seed << " " << i;
+      for (JobKey each = 0; each < 4; ++each) {
+        ASSERT_EQ(account.charged(each), fresh.charged(each)) << seed << " " << i;
+        ASSERT_EQ(account.held(each), fresh.held(each)) << seed << " " << i;
+      }
+    }
+  }
+}
+
+TEST(AccountSums, ToAskTwiceIsNoWork) {
+  Account account = of(10 * kGiB);
+  for (ClientId client = 0; client < 100; ++client) account.join(client, client / 2, 10);
+  EXPECT_EQ(account.free(), 10 * kGiB - 1000);
+  const std::uint64_t walked = account.walked();
+  for (JobKey job = 0; job < 50; ++job) EXPECT_EQ(account.held(job), 20u);
+  account.free();
+  EXPECT_EQ(account.walked(), walked);
 }
 
 }  // namespace

@@ -368,6 +368,17 @@ TEST(GradientReports, ComeInTheOrderOfTheirNumbers) {
   EXPECT_TRUE(ranks.add(1, told(8, 1, 1)).empty()) << "too late";
 }
 
+TEST(GradientReports, RanksThatAreOnlyClaimedTakeNoRoom) {
+  Ranks ranks(4096);
+  ranks.bound(2, 16);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    for (const unsigned rank : {7u, 4095u, 12u, 4096u}) ranks.add(rank, told(i, 1, 1));
+    EXPECT_LE(ranks.pending(), 16u);
+  }
+  EXPECT_EQ(ranks.size(), 4096u);
+  EXPECT_EQ(ranks.telling(), 2u) << "of a third process the monitor knows nothing";
+}
+
 TEST(GradientReports, OfARankThatTellsNothingMoreAreNotKeptForEver) {
   Ranks ranks(2);
   std::size_t given_up = 0;

@@ -230,5 +230,34 @@ TEST_F(Stalls, ARankThatIsReplacedBeginsAnew) {
   EXPECT_EQ(pass(seconds(2)), std::vector<Stall>{});
 }
 
+// A process may claim to be many ranks.
+TEST_F(Stalls, NoMoreAreToldThanPeopleRead) {
+  for (std::uint32_t rank = 3; rank < 500; ++rank) {
+    all.push_back({static_cast<pid_t>(100 + rank), {{kId, rank, 5, kReduce, now}}});
+  }
+  pass(seconds(1));
+  launch(0);
+  const auto told = pass(seconds(5));
+  ASSERT_EQ(told.size(), kMostTold);
+  EXPECT_EQ(told[0].rank, 1u);
+  EXPECT_EQ(told[0].waiting, 1u);
+}
+
+TEST_F(Stalls, OfThoseThatHaveEndedNoMoreAreKnownThanThat) {
+  const Process first = all[0];
+  for (std::uint32_t i = 0; i < 3 * kMostGone; ++i) {
+    const auto pid = static_cast<pid_t>(1000 + i);
+    all = {first, {pid, {{kId + i % 4, 1 + i / 4, 5, kReduce, now}, {kId + i % 4, 0, 5}}}};
+    for (std::uint64_t id = kId; id < kId + 4; ++id) all[0].places.push_back({id, 9999, 5});
+    pass(milliseconds(200));
+  }
+  std::size_t gone = 0;
+  for (const auto& [id, ranks] : state.communicators) {
+    for (const auto& [rank, member] : ranks) gone += member.present ? 0 : 1;
+  }
+  EXPECT_GT(gone, kMostGone / 2);
+  EXPECT_LE(gone, kMostGone);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::stalls

@@ -13,11 +13,20 @@ using policy::kHostSlab;
 struct HostPool : Rig {
   explicit HostPool(std::uint64_t budget = 8 * kGiB) : Rig(1, 24 * kGiB, with_host_pool(budget)) {}
 
-  Joined swappable(const char* name, std::uint64_t bytes) {
-    Joined joined = runs({.name = name, .swappable = "yes"});
-    joined.shim.swappable(bytes);
-    look();
+  Joined swappable(const char* name, std::uint64_t bytes, uid_t uid = 1000) {
+    Joined joined = join({.name = name, .swappable = "yes"}, uid);
+    joined.shim.open_context();
+    joined.shim.launch();
+    has(joined, bytes);
     return joined;
+  }
+  // It allocates what is lacking.
+  void has(const Joined& who, std::uint64_t bytes) {
+    const std::uint64_t lacks = bytes - who.shim.residency().total_bytes;
+    // Of several that have more than there is together, all but one were swapped out when they did.
+    account().granted(who.id, lacks);
+    who.shim.swappable(bytes);
+    look();
   }
   void pins(const Joined& who, std::uint64_t bytes) {
     who.shim.residency().host_bytes = bytes;
@@ -31,11 +40,9 @@ TEST(HostPoolOfAll, OneAloneMayPinWhatItCanUse) {
   HostPool rig;
   const Joined a = rig.runs({.name = "x", .swappable = "yes"});
   EXPECT_EQ(rig.limit(a), 0u) << "it has no memory yet";
-  a.shim.swappable(2 * kGiB);
-  rig.look();
+  rig.has(a, 2 * kGiB);
   EXPECT_EQ(rig.limit(a), policy::usable_host_bytes(2 * kGiB));
-  a.shim.swappable(20 * kGiB);
-  rig.look();
+  rig.has(a, 20 * kGiB);
   EXPECT_EQ(rig.limit(a), 8 * kGiB);
 }
 
@@ -79,12 +86,34 @@ TEST(HostPoolOfAll, WhoIsNotSwappableHasNoPartInIt) {
   EXPECT_EQ(rig.limit(plain), 0u);
 }
 
-TEST(HostPoolOfAll, WhoBoastsCountsForNoMoreThanTheGpuHas) {
+TEST(HostPoolOfAll, WhoBoastsCountsForNoMoreThanItWasGranted) {
   HostPool rig;
   const Joined a = rig.swappable("x", 24 * kGiB);
-  const Joined b = rig.swappable("y", ~0ull);
+  std::vector<Joined> liars;
+  for (int i = 0; i < 4; ++i) {
+    liars.push_back(rig.runs({.name = "liar", .swappable = "yes"}));
+    liars.back().shim.swappable(~0ull);
+  }
+  rig.look();
+  EXPECT_EQ(rig.limit(a), 8 * kGiB);
+  for (const Joined& each : liars) EXPECT_EQ(rig.limit(each), 0u);
+  const Joined b = rig.swappable("y", 24 * kGiB);
+  b.shim.swappable(~0ull);
+  rig.look();
   EXPECT_EQ(rig.limit(a), 4 * kGiB);
   EXPECT_EQ(rig.limit(b), 4 * kGiB);
+}
+
+// Each pins a slab at least, however little it has.
+TEST(HostPoolOfAll, ManySmallOnesOfOneUserLeaveAnotherItsPart) {
+  HostPool rig(2 * kGiB);
+  std::vector<Joined> many;
+  for (int i = 0; i < 40; ++i) many.push_back(rig.swappable("small", 2u << 20, 4711));
+  const Joined mine = rig.swappable("x", 200u << 20);
+  EXPECT_EQ(rig.limit(mine), kGiB);
+  std::uint64_t theirs = 0;
+  for (const Joined& each : many) theirs += rig.limit(each);
+  EXPECT_EQ(theirs, kGiB);
 }
 
 TEST(HostPoolOfAll, WhoSaysThatItPinnedMoreThanItMayTakesOnlyItsOwnShare) {
@@ -105,6 +134,7 @@ TEST(HostPoolOfAll, WhoSaysThatItPinnedMoreThanItMayTakesOnlyItsOwnShare) {
 TEST(HostPoolOfAll, WhoIsToldToLeaveKnowsItsLimit) {
   HostPool rig;
   const Joined a = rig.runs({.name = "x", .swappable = "yes"});
+  rig.account().granted(a.id, 2 * kGiB);
   a.shim.swappable(2 * kGiB);
   rig.ask({{"op", "swap-out"}, {"target", "x"}});
   EXPECT_TRUE(a.shim.told_to_leave());

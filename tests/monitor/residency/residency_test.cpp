@@ -342,7 +342,8 @@ TEST(Residency, NonsenseStrangersAndStrayNames) {
     EXPECT_EQ(rig.ask({{"op", op}, {"target", "x"}}, 1001)["code"], kNoPermission);
   }
   EXPECT_EQ(rig.tell("swap-in")["residency"], "resident") << "what is in is no error";
-  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"swappable", "no"}})["swappable"], true);
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"swappable", "no"}})["code"], kUsage);
+  EXPECT_EQ(rig.job()["swappable"], true);
   EXPECT_EQ(a.shim.residency().limited, 0u);
 }
 

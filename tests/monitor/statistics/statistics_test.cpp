@@ -254,7 +254,7 @@ TEST_F(Statistics, AJobThatHasEndedIsForgotten) {
 TEST_F(Statistics, WhatHoldsAProcessIsTheFirstOfTheList) {
   Job job = rig.monitor.registry().jobs().begin()->second;
   Client& client = *first.client;
-  const auto hold = [&] { return hold_of(rig.monitor.registry(), job, client); };
+  const auto hold = [&] { return hold_of(job, residency_of(rig.monitor.registry(), job), client); };
   using stalls::Hold;
   EXPECT_EQ(hold(), Hold::kNone);
   client.lanes[0].order.closed = abi::kClosedByTurn;

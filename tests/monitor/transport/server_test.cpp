@@ -129,5 +129,25 @@ TEST(Server, AClaimIsAnsweredAgainOnceThereAreDescriptors) {
   EXPECT_EQ(::recv(asks.get(), text, sizeof(text), MSG_DONTWAIT), 12);
 }
 
+// To look at all jobs every two milliseconds would take the CPU for as long as a job stays.
+TEST(Server, ACommandThatWaitsLooksTheMoreSeldomTheMoreClientsThereAre) {
+  Loop loop;
+  std::string why;
+  for (int i = 0; i < 160; ++i) {
+    Client* client = loop.monitor.join({3'000'000 + i, 1000}, hello_of({}), steady_now(), why);
+    ASSERT_NE(client, nullptr) << why;
+    client->page->drop_sent();
+  }
+  constexpr int kTries = 5;
+  int tries = 0;
+  const Time begun = steady_now();
+  loop.server.until([&] { return ++tries == kTries; });
+  while (tries < kTries) {
+    ASSERT_EQ(loop.io.run_one_for(std::chrono::milliseconds(kPatienceMs)), 1u);
+  }
+  EXPECT_GE(steady_now() - begun, kTries * look_pause(160));
+  EXPECT_EQ(look_pause(160), std::chrono::milliseconds(22));
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test
