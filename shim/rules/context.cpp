@@ -60,18 +60,21 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
     }
   }
   CUresult result = CUDA_SUCCESS;
+  const swap::Made made = swap::made_context(context);
+  // One that isn't noted owns nothing, and is not the primary one: the driver refuses to end that.
+  const std::uint64_t owner = made.id != 0 ? made.id : UINT64_MAX;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
-    const gate::Ending ending(device, reinterpret_cast<std::uintptr_t>(context));
+    const gate::Ending ending(device, owner);
     const swap::mover::Standstill standstill;
-    swap::pooled::context_ends(memory::owner_of(context));
+    swap::pooled::context_ends(made.id);
     result = original(context);
     if (result != CUDA_SUCCESS) ending.lives_on();
-    if (result == CUDA_SUCCESS) memory::context_gone(context);  // nor may the mover find it
+    if (result == CUDA_SUCCESS) memory::context_gone(context, made);  // nor may the mover find it
   }
   forget_lane();
   if (result != CUDA_SUCCESS) return result;
-  work_gone(device, reinterpret_cast<std::uintptr_t>(context));
+  work_gone(device, owner);
   pools::settle_all();
   if (device >= 0) contexts_changed(device, -1);
   return result;

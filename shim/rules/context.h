@@ -33,22 +33,9 @@ bool primary_active(int device);
 
 CUresult init(CUresult (*original)(unsigned), unsigned flags);
 
-template <typename Original>
-CUresult primary_retain(Original original, CUcontext* context, CUdevice device) {
-  const bool before = primary_active(device);
-  const groups::Making making(device);
-  const CUresult result = original(context, device);
-  if (result == CUDA_SUCCESS && !before) {
-    contexts_changed(device, +1);
-    context_made(device);
-  }
-  return result;
-}
-
 // Release and reset: the primary context may or may not end.
 template <typename Original>
 CUresult primary_end(Original original, CUdevice device) {
-  const bool before = primary_active(device);
   CUresult result = CUDA_SUCCESS;
   bool ended = false;
   {
@@ -56,19 +43,40 @@ CUresult primary_end(Original original, CUdevice device) {
     const gate::Ending ending(device, 0);
     const swap::mover::Standstill standstill;
     swap::pooled::context_ends(0);
+    const swap::PrimaryHeld held(device);
+    const bool before = primary_active(device);
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();
     if (ended) memory::primary_gone(device);  // the mover must not find it any more
+    if (ended) work_gone(device, 0);
   }
   forget_lane();
   if (ended) {
-    work_gone(device, 0);
     pools::settle_all();
     contexts_changed(device, -1);
   }
   return result;
 }
+
+template <typename Original>
+CUresult primary_retain(Original original, CUcontext* context, CUdevice device) {
+  const groups::Making making(device);
+  bool before = false;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const swap::PrimaryHeld held(device);
+    before = primary_active(device);
+    result = original(context, device);
+  }
+  if (result == CUDA_SUCCESS && !before) {
+    contexts_changed(device, +1);
+    context_made(device);
+  }
+  return result;
+}
+
+CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context);
 
 // Every version of cuCtxCreate ends with the device.
 template <typename Original, typename... Args>
@@ -84,8 +92,6 @@ CUresult context_create(Original original, Args... args) {
   }
   return result;
 }
-
-CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context);
 
 #if CUDA_VERSION >= 12040
 template <typename Original>

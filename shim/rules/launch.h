@@ -303,8 +303,9 @@ CUresult call_back_per_thread(Original original, CUstream stream, Args... args) 
 template <typename Original>
 CUresult stream_destroy(Original original, CUstream stream) {
   if (stream != nullptr) gate::forget(stream);
+  const capture::StreamEnding ending(stream);
   const CUresult result = original(stream);
-  if (result == CUDA_SUCCESS) capture::stream_gone(stream);
+  if (result != CUDA_SUCCESS) ending.lives_on();
   return result;
 }
 

@@ -57,6 +57,20 @@ CUresult take_from_pool(std::size_t mib, Give& give) {
   return take<CUdeviceptr>(give, create, free_async);
 }
 
+// A pool without a place: by number, for older headers lack the names.
+CUresult take_from_managed_pool(std::size_t mib, Give& give) {
+  static CUmemoryPool pool = nullptr;
+  CUmemPoolProps properties{};
+  properties.allocType = static_cast<CUmemAllocationType>(2);
+  if (pool == nullptr) {
+    if (const CUresult result = cuMemPoolCreate(&pool, &properties)) return result;
+  }
+  const auto create = [=](CUdeviceptr* at) {
+    return cuMemAllocFromPoolAsync(at, mib * kMiB, pool, nullptr);
+  };
+  return take<CUdeviceptr>(give, create, free_async);
+}
+
 // The handle is released at once: the mapping alone holds the memory.
 CUresult take_mapped(std::size_t mib, Give& give) {
   const std::size_t bytes = (mib + 1) / 2 * 2 * kMiB;
@@ -136,7 +150,11 @@ const std::vector<Kind>& kinds() {
 }
 
 const Kind* find_kind(const std::string& name) {
+  static const Kind others[] = {{"managed_pool", take_from_managed_pool}};
   for (const Kind& kind : kinds()) {
+    if (name == kind.name) return &kind;
+  }
+  for (const Kind& kind : others) {
     if (name == kind.name) return &kind;
   }
   return nullptr;

@@ -89,8 +89,19 @@ TEST_P(EveryKind, IsRefusedAtTheQuotaAndGivenBackWhole) { fill_to_the_quota(GetP
 
 INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                          ::testing::Values("linear", "pitch", "managed", "async", "pool", "mapped",
-                                           "array", "volume", "mipmap", "graph"),
+                                           "array", "volume", "mipmap", "graph",
+                                           "managed_pool"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST_F(ShimMemory, ThreadsThatEndTheirContextsLeaveNothingCharged) {
+  auto daemon = monitor();
+  Child child = start_job({"--memory", "3GiB", "--name", "churn"}, {"churn", "6", "40"});
+  const auto left = numbers(said(child), "left");
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0], left[1]);
+  EXPECT_TRUE(eventually([this] { return counted("churn") == 0; })) << job_named("churn");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
 
 class EverySwappableKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
 
