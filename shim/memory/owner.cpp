@@ -3,6 +3,7 @@
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/memory/account.h"
+#include "shim/memory/context_memory.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/neighbours.h"
 
@@ -12,6 +13,7 @@ namespace {
 void owner_gone(int lane, std::uint64_t owner) {
   capture::owner_gone(lane, owner);
   neighbours::free_owned(lane, owner);
+  context_memory::owner_gone(lane, owner);
   account::release(lane_of_device(lane), ledger::take_owned(lane, owner));
 }
 

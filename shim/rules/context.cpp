@@ -1,7 +1,12 @@
 #include "shim/rules/context.h"
 
+#include <time.h>
+
+#include "shim/inside.h"
 #include "shim/log.h"
+#include "shim/memory/account.h"
 #include "shim/nccl/norms.h"
+#include "shim/no_cancel.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::rules {
@@ -31,6 +36,51 @@ void contexts_changed(int device, int change) {
   if (process().joined.load(std::memory_order_acquire) != 0) {
     request(wire::kRefresh, device, 0, answer);
   }
+}
+
+namespace {
+
+// Less than this is soon used up by what the driver takes by itself.
+constexpr std::uint64_t kClose = 1ull << 30;
+// A module of at least this.
+constexpr std::uint64_t kLargeModule = 16ull << 20;
+// A reading of NVML that is younger is not renewed.
+constexpr timespec kReadingAges = {0, 60 * 1000 * 1000};
+
+}  // namespace
+
+bool exceeds_quota(int device) {
+  abi::Lane* lane = lane_of_device(device);
+  if (lane == nullptr || process().joined.load(std::memory_order_acquire) == 0) return false;
+  const std::uint64_t quota = lane->quota_bytes.load(std::memory_order_relaxed);
+  if (quota == 0 || account::available_bytes(*lane) > kClose) return false;
+  {
+    const Outside outside;
+    const NoCancel none;
+    ::nanosleep(&kReadingAges, nullptr);
+  }
+  wire::Charged answer{};
+  if (!request(wire::kRefresh, device, 0, answer)) return false;
+  const std::uint64_t used = process().used_bytes[device].load(std::memory_order_relaxed);
+  const std::uint64_t others = lane->others_used_bytes.load(std::memory_order_relaxed);
+  if (used + others <= quota) return false;
+  account::refuse(lane, used + others - quota);
+  return true;
+}
+
+std::uint64_t free_under_quota() {
+  const abi::Lane* lane = current_lane();
+  size_t free = 0;
+  const auto ask = driver().cuMemGetInfo_v2;
+  const bool known = lane != nullptr && lane->quota_bytes.load(std::memory_order_relaxed) != 0 &&
+                     ask != nullptr && ask(&free, nullptr) == CUDA_SUCCESS;
+  return known ? free : 0;
+}
+
+bool module_exceeds(std::uint64_t free_before) {
+  const std::uint64_t now = free_under_quota();
+  const abi::Lane* lane = current_lane();
+  return now != 0 && now + kLargeModule <= free_before && exceeds_quota(lane_index(lane));
 }
 
 void work_gone(int device, std::uint64_t owner) {

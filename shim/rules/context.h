@@ -11,6 +11,7 @@
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
+#include "shim/memory/context_memory.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
@@ -32,6 +33,12 @@ void context_made(int device);
 bool primary_active(int device);
 
 CUresult init(CUresult (*original)(unsigned), unsigned flags);
+
+// What nobody can foresee, as a context and a module, is looked at once it is there, and given back
+// where it does not fit into the quota.
+
+// Whether the job is beyond its quota on `device`. Close to it: asks the monitor, who asks NVML.
+bool exceeds_quota(int device);
 
 // Release and reset: the primary context may or may not end.
 template <typename Original>
@@ -72,6 +79,10 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
   if (result == CUDA_SUCCESS && !before) {
     contexts_changed(device, +1);
     context_made(device);
+    if (exceeds_quota(device)) {
+      primary_end(driver().cuDevicePrimaryCtxRelease_v2, device);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   return result;
 }
@@ -89,8 +100,48 @@ CUresult context_create(Original original, Args... args) {
     memory::context_created(device, *std::get<0>(std::tie(args...)));
     contexts_changed(device, +1);
     context_made(device);
+    context_memory::forget_kernels();  // it has none of what they need
+    if (exceeds_quota(device)) {
+      CUcontext& context = *std::get<0>(std::tie(args...));
+      context_destroy(driver().cuCtxDestroy_v2, context);
+      context = nullptr;
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   return result;
+}
+
+template <typename Original>
+CUresult set_limit(Original original, CUlimit limit, size_t value) {
+  context_memory::Change change;
+  if (const CUresult refused = context_memory::begin_limit(limit, value, change)) return refused;
+  const CUresult result = original(limit, value);
+  context_memory::end(change, result);
+  return result;
+}
+
+// What the driver has free on the calling thread's GPU, if that has a quota; 0: it is not known.
+std::uint64_t free_under_quota();
+// Whether a module that is loaded since has taken much, and the job is beyond its quota for it.
+bool module_exceeds(std::uint64_t free_before);
+
+template <typename Original, typename Handle, typename Unload, typename... Args>
+CUresult load(Unload unload, Original original, Handle* out, Args... args) {
+  const std::uint64_t before = free_under_quota();
+  const CUresult result = original(out, args...);
+  if (result != CUDA_SUCCESS || before == 0 || !module_exceeds(before)) return result;
+  unload(*out);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+template <typename Original, typename... Args>
+CUresult load_module(Original original, CUmodule* module, Args... args) {
+  return load(driver().cuModuleUnload, original, module, args...);
+}
+
+template <typename Original, typename... Args>
+CUresult load_library(Original original, CUlibrary* library, Args... args) {
+  return load(driver().cuLibraryUnload, original, library, args...);
 }
 
 #if CUDA_VERSION >= 12040

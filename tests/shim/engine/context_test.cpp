@@ -123,6 +123,61 @@ TEST_F(Contexts, OneThatTheDriverDoesNotEndKeepsWhatItHas) {
   EXPECT_EQ(used(), 0u);
 }
 
+// What a context takes only NVML tells, once it is there.
+TEST_F(Contexts, OneBeyondTheQuotaIsGivenBackAndRefused) {
+  static int destroyed = 0;
+  destroyed = 0;
+  g_driver.cuCtxDestroy_v2 = [](CUcontext context) {
+    EXPECT_EQ(context, kHandle);
+    ++destroyed;
+    return CUDA_SUCCESS;
+  };
+  set_quota(64 * kMiB);
+  const auto make = [] {
+    CUcontext context = nullptr;
+    return rules::context_create(create_driver, &context, 0u, CUdevice{0});
+  };
+  lane().others_used_bytes.store(64 * kMiB);
+  EXPECT_EQ(make(), CUDA_SUCCESS);
+  EXPECT_EQ(rules::context_destroy(destroy_driver, kHandle), CUDA_SUCCESS);
+  world_.before_answer = [&] { lane().others_used_bytes.store(65 * kMiB); };
+  EXPECT_EQ(make(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(destroyed, 1);
+  EXPECT_EQ(lane().contexts.load(), 0u);
+  EXPECT_EQ(lane().refusals.load(), 1u);
+  world_.before_answer = nullptr;
+}
+
+TEST_F(Contexts, AModuleBeyondTheQuotaIsGivenBackAndRefused) {
+  static std::uint64_t free = 0;
+  static int unloaded = 0;
+  unloaded = 0;
+  g_driver.cuMemGetInfo_v2 = [](size_t* bytes, size_t*) {
+    *bytes = free;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuModuleUnload = [](CUmodule) {
+    ++unloaded;
+    return CUDA_SUCCESS;
+  };
+  set_quota(64 * kMiB);
+  lane().others_used_bytes.store(65 * kMiB);
+  const auto load = [](std::uint64_t takes) {
+    free = 1024 * kMiB;
+    const auto driver = [takes](CUmodule*, const void*) {
+      free -= takes;
+      return CUDA_SUCCESS;
+    };
+    CUmodule module = nullptr;
+    return rules::load_module(driver, &module, nullptr);
+  };
+  EXPECT_EQ(load(kMiB), CUDA_SUCCESS) << "small ones are left to the next reading";
+  EXPECT_EQ(load(32 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(unloaded, 1);
+  lane().others_used_bytes.store(10 * kMiB);
+  EXPECT_EQ(load(32 * kMiB), CUDA_SUCCESS);
+}
+
 // The primary contexts of a GPU have one handle and one owner.
 TEST_F(Contexts, ThePrimaryOneIsMadeAgainOnlyOnceTheBooksOfTheLastAreRight) {
   g_driver.cuDevicePrimaryCtxGetState = [](CUdevice, unsigned* flags, int* active) {
