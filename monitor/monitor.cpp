@@ -213,6 +213,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
+  sampler_.leaves(*client);
   memory_.leave(*client);
   residency_.room_came();
   slice_controller_.left(*client);

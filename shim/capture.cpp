@@ -75,10 +75,19 @@ void ended(CUstream stream) {
   process().captures.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void stream_gone(CUstream stream) {
+StreamEnding::StreamEnding(CUstream stream) : stream_(stream) {
   if (process().captures.load(std::memory_order_relaxed) == 0) return;
   const Locked locked(g_state.lock);
-  take_out(kMost, [&](const Going& going) { return is_of(going, stream); });
+  taken_ = take_out(kMost, [&](const Going& going) {
+    if (!is_of(going, stream)) return false;
+    lane_ = going.lane;
+    owner_ = going.owner;
+    return true;
+  });
+}
+
+void StreamEnding::lives_on() const {
+  for (std::uint32_t i = 0; i < taken_; ++i) begins(stream_, lane_, owner_);
 }
 
 void owner_gone(int lane, std::uint64_t owner) {

@@ -11,6 +11,7 @@
 
 #include "shim/client/process.h"
 #include "shim/driver.h"
+#include "shim/no_copy.h"
 
 namespace switchyard::shim {
 
@@ -37,8 +38,19 @@ namespace capture {
 void begins(CUstream stream, int lane, std::uint64_t owner);
 // The driver refused to begin it, or it has ended.
 void ended(CUstream stream);
-// With these all their captures have vanished.
-void stream_gone(CUstream stream);
+// With these all their captures vanish. A stream: before its end, for its handle may be another's
+// after it.
+class StreamEnding : NoCopy {
+ public:
+  explicit StreamEnding(CUstream stream);
+  void lives_on() const;
+
+ private:
+  CUstream stream_;
+  std::uint32_t taken_ = 0;
+  int lane_ = -1;
+  std::uint64_t owner_ = 0;
+};
 void owner_gone(int lane, std::uint64_t owner);
 
 // In a forked child.

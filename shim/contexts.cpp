@@ -7,13 +7,14 @@
 
 #include "shim/lock.h"
 #include "shim/reset.h"
+#include "switchyard/abi.h"
 
 namespace switchyard::shim::swap {
 namespace {
 
 struct Note {
   CUcontext context = nullptr;
-  int lane = 0;
+  Made made;
 };
 
 struct State {
@@ -21,7 +22,11 @@ struct State {
   Note* notes = nullptr;
   std::size_t count = 0;
   std::size_t places = 0;
+  std::uint64_t last_id = 0;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  struct {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  } primaries[abi::kMaxGpus];
 
   Note* end() { return notes + count; }
   // What is behind the last: none.
@@ -68,6 +73,15 @@ PrimaryContext::~PrimaryContext() {
   if (get() != nullptr) driver().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
+PrimaryHeld::PrimaryHeld(CUdevice device)
+    : device_(device >= 0 && device < static_cast<CUdevice>(abi::kMaxGpus) ? device : -1) {
+  if (device_ >= 0) ::pthread_mutex_lock(&g_state.primaries[device_].lock);
+}
+
+PrimaryHeld::~PrimaryHeld() {
+  if (device_ >= 0) ::pthread_mutex_unlock(&g_state.primaries[device_].lock);
+}
+
 void note_context(CUcontext context, int lane) {
   const Locked locked(g_state.lock);
   Note* place = g_state.find(context);
@@ -75,27 +89,25 @@ void note_context(CUcontext context, int lane) {
     if (g_state.count == g_state.places && !g_state.grow()) return;
     place = g_state.notes + g_state.count++;
   }
-  *place = {context, lane};
+  *place = {context, {++g_state.last_id, lane}};
 }
 
-int forget_context(CUcontext context) {
+Made made_context(CUcontext context) {
+  const Locked locked(g_state.lock);
+  const Note* place = g_state.find(context);
+  return place != g_state.end() ? place->made : Made{};
+}
+
+void forget_context(CUcontext context, const Made& made) {
   const Locked locked(g_state.lock);
   Note* place = g_state.find(context);
-  if (place == g_state.end()) return -1;
-  const int lane = place->lane;
-  *place = g_state.notes[--g_state.count];
-  return lane;
-}
-
-bool is_noted(CUcontext context) {
-  const Locked locked(g_state.lock);
-  return g_state.find(context) != g_state.end();
+  if (place != g_state.end() && place->made.id == made.id) *place = g_state.notes[--g_state.count];
 }
 
 MadeContexts::MadeContexts(unsigned lane) {
   const Locked locked(g_state.lock);
   for (const Note* note = g_state.notes; note != g_state.end(); ++note) {
-    if (note->lane != static_cast<int>(lane)) continue;
+    if (note->made.lane != static_cast<int>(lane)) continue;
     all = count < kMost;
     if (!all) return;
     context[count++] = note->context;

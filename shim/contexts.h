@@ -5,10 +5,12 @@
 // last one. The contexts that the process made are noted while they live. What an allocation was
 // made in may have ended unseen, as a green context does, and to touch it then is undefined.
 //
-// Threading: any thread, except MoverContext. The notes have one lock, a leaf.
+// Threading: any thread, except MoverContext. The notes have one lock, a leaf; PrimaryHeld has one
+// for each GPU.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "shim/driver.h"
 #include "shim/no_copy.h"
@@ -30,12 +32,29 @@ class PrimaryContext : NoCopy {
   CUresult result_;
 };
 
-// A context that cuCtxCreate made begins (memory/owner.h). Without memory for the note it is taken
-// for the primary one.
+// While one lives, no rule makes or ends the GPU's primary context. Without it a thread could make
+// the next one, and allocate in it, between the end of the last one and our books about that end:
+// both are the same to us.
+class PrimaryHeld : NoCopy {
+ public:
+  explicit PrimaryHeld(CUdevice device);
+  ~PrimaryHeld();
+
+ private:
+  CUdevice device_;
+};
+
+// A context that cuCtxCreate made. Its handle may be another one's as soon as the driver has ended
+// it; its number is never given again.
+struct Made {
+  std::uint64_t id = 0;  // 0: not noted
+  int lane = -1;
+};
+// One begins (memory/owner.h). Without memory for the note it is taken for the primary one.
 void note_context(CUcontext context, int lane);
-// It has ended. On which GPU it was noted; -1: it was not.
-int forget_context(CUcontext context);
-bool is_noted(CUcontext context);
+Made made_context(CUcontext context);
+// It has ended, and its handle may be noted for another one already.
+void forget_context(CUcontext context, const Made& made);
 
 // Those that are noted of a GPU.
 struct MadeContexts {

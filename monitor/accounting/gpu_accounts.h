@@ -7,7 +7,10 @@
 // Threading: one thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +46,9 @@ class GpuAccounts {
     Time measured_at{-3600'000'000'000};
     bool stale = false;         // somebody left since; what it used may be a foreign process's now
     UnattributedMeter nobodys;  // used, but by no process that NVML names
+    // What clients say that others may have of their memory, and what of such memory, whose makers
+    // have freed it or left, is used still; by user.
+    std::map<uid_t, std::uint64_t> exported, orphaned;
   };
   // A lane of a client that is on a GPU.
   struct ClientOnGpu {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "monitor/core/minus.h"
+#include "switchyard/stays.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -18,6 +19,14 @@ constexpr std::uint64_t kForeignBytes = 128ull << 20;
 // what was known before stands between them.
 void read(OverheadMeter& meter, std::uint64_t least, std::uint64_t most) {
   meter.reading(std::clamp(meter.value(), least, most));
+}
+
+// Bytes that the client says are so, and can be.
+std::uint64_t said_of(const GpuAccounts::Gpu& at, const GpuAccounts::ClientOnGpu& client,
+                      Stays why) {
+  const std::uint64_t said =
+      client.client->page->memory(client.lane).stays[static_cast<unsigned>(why)];
+  return std::min(said, at.memory.total_bytes);
 }
 
 }  // namespace
@@ -145,6 +154,51 @@ std::uint64_t NvmlSampler::most_of(std::size_t gpu, const Client& client) {
   return minus(at.memory.used_bytes, others);
 }
 
+void NvmlSampler::leaves(const Client& client) {
+  for (const auto& [lane, state] : client.lanes) {
+    GpuAccounts::Gpu& at = gpus_[state.gpu];
+    const auto on = gpus_.client_on(state.gpu, client.id);
+    const Account::Holding* holding = at.account.holding(client.id);
+    if (!on || holding == nullptr) continue;
+    const std::uint64_t shared =
+        std::min(said_of(at, *on, Stays::kIpcExported), holding->resident());
+    at.account.set_outside(at.account.outside() + shared);
+  }
+}
+
+void NvmlSampler::follow_exports(std::size_t gpu) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  std::map<uid_t, std::uint64_t> exported;
+  for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
+    const Account::Holding* holding = at.account.holding(each.client->id);
+    if (holding == nullptr) continue;
+    exported[each.client->peer.uid] +=
+        std::min(said_of(at, each, Stays::kIpcExported), holding->used());
+  }
+  for (const auto& [uid, before] : at.exported) {
+    const std::uint64_t fewer = minus(before, exported.contains(uid) ? exported[uid] : 0);
+    if (fewer != 0) at.orphaned[uid] += fewer;
+  }
+  std::erase_if(exported, [](const auto& each) { return each.second == 0; });
+  at.exported = std::move(exported);
+}
+
+std::uint64_t NvmlSampler::charge_orphaned(std::size_t gpu,
+                                           std::map<ClientId, std::uint64_t>& charged) {
+  GpuAccounts::Gpu& at = gpus_[gpu];
+  std::map<uid_t, std::uint64_t> left = at.orphaned;
+  std::uint64_t sum = 0;
+  for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
+    const auto found = left.find(each.client->peer.uid);
+    if (found == left.end() || at.account.holding(each.client->id) == nullptr) continue;
+    const std::uint64_t bytes = std::min(found->second, said_of(at, each, Stays::kIpcImported));
+    found->second -= bytes;
+    charged[each.client->id] = bytes;
+    sum += bytes;
+  }
+  return sum;
+}
+
 void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
                                     const std::vector<Counted>& before) {
   GpuAccounts::Gpu& at = gpus_[gpu];
@@ -154,17 +208,32 @@ void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMe
   // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
   // used by nobody is divided among those of our clients that it does not name; the part that was
   // there before them is somebody else's.
+  follow_exports(gpu);
+  std::uint64_t orphaned = 0;
   if (answer.unnamed.empty()) {
-    const std::uint64_t least = minus(nobodys, answer.coming);
-    at.nobodys.reading(std::clamp(at.nobodys.value(), least, nobodys));
+    // A fall is that of orphaned memory first, a rise is so at once.
+    std::uint64_t most = minus(nobodys, at.nobodys.value());
+    for (auto& [uid, bytes] : at.orphaned) {
+      bytes = std::min(bytes, most);
+      most -= bytes;
+      orphaned += bytes;
+    }
+    const std::uint64_t others = nobodys - orphaned;
+    const std::uint64_t least = minus(others, answer.coming);
+    at.nobodys.reading(std::clamp(at.nobodys.value(), least, others));
+  } else {
+    at.orphaned.clear();
   }
+  std::erase_if(at.orphaned, [](const auto& each) { return each.second == 0; });
   const std::uint64_t baseline = at.nobodys.value();
   at.foreign = foreign_work(at, answer);
   measure_unnamed(answer.unnamed, minus(nobodys, baseline));
+  std::map<ClientId, std::uint64_t> had;
+  const std::uint64_t theirs = charge_orphaned(gpu, had);
   for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
-    at.account.set_overhead(each.client->id, each.state->overhead.value());
+    at.account.set_overhead(each.client->id, each.state->overhead.value() + had[each.client->id]);
   }
-  at.account.set_outside(answer.outside + baseline);
+  at.account.set_outside(answer.outside + baseline + orphaned - theirs);
 }
 
 void NvmlSampler::measure(std::size_t gpu, Time now) {

@@ -10,6 +10,10 @@
 // nobody's before that lessens the capacity. And what may come to a client may have left another
 // and not be in use yet, so both its overhead and what is nobody's are only known to that extent.
 //
+// Memory that was given to others may live longer than its maker. Then it is nobody's to NVML, and
+// it counts at once, for its room was its maker's until then. It is charged, as overhead, to those
+// clients of the same user that say that they have memory of others; the rest lessens the capacity.
+//
 // Two monitors of one GPU, in containers, say, must never give two short slices. So a process that
 // computes there, is no client and may have the library makes the GPU `foreign`: nobody gets a
 // short slice on it. Where NVML names no process at all, memory that was there before the clients
@@ -23,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -38,6 +43,10 @@ class NvmlSampler {
  public:
   // `capacity`: at most so much of each GPU is given out.
   NvmlSampler(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
+
+  // A client is about to leave. What others may have of its memory is nobody's room until NVML has
+  // said whether it is free.
+  void leaves(const Client& client);
 
   // Asks NVML about one GPU.
   void measure(std::size_t gpu, Time now);
@@ -79,6 +88,10 @@ class NvmlSampler {
   static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
   // Whether a process that is no client may have slices from another monitor.
   static bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
+  void follow_exports(std::size_t gpu);
+  // Of what is nobody's, what orphaned memory is: the clients that have it are charged for it.
+  // Answers how much they are charged.
+  std::uint64_t charge_orphaned(std::size_t gpu, std::map<ClientId, std::uint64_t>& charged);
   void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
                          const std::vector<Counted>& before);
 

@@ -3,7 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "shim/client/process.h"
 #include "shim/lock.h"
+#include "shim/memory/account.h"
 #include "shim/memory/stays.h"
 #include "shim/reset.h"
 
@@ -68,15 +70,22 @@ void count(const Charge& charge, int sign) {
   memory::stays(charge.lane, charge.why, sign * static_cast<std::int64_t>(charge.bytes));
 }
 
-// pre: the place is empty, or has a note of the same key.
-void put(Note& place, const Note& note) {
+bool hangs_on_context(Kind kind) {
+  return kind == Kind::kPointer || kind == Kind::kArray || kind == Kind::kMipmap;
+}
+
+// pre: the place is empty, or has a note of the same key. Answers what that one was charged.
+Charge put(Note& place, const Note& note) {
+  Charge ended;
   if (place.kind == Kind::kNone) {
     ++g_state.count;
   } else {
     count(place.charge, -1);
+    if (hangs_on_context(place.kind)) ended = place.charge;
   }
   place = note;
   count(place.charge, 1);
+  return ended;
 }
 
 void remove(Note* note) {
@@ -97,17 +106,17 @@ void remove(Note* note) {
   }
 }
 
-bool hangs_on_context(Kind kind) {
-  return kind == Kind::kPointer || kind == Kind::kArray || kind == Kind::kMipmap;
-}
-
 }  // namespace
 
 bool note(Kind kind, std::uint64_t key, const Charge& charge) {
-  const Locked locked(g_state.lock);
-  if ((g_state.count + 1) * 2 > g_state.capacity && !grow()) return false;
-  Note& place = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
-  put(place, {key, charge, kind});
+  Charge ended;
+  {
+    const Locked locked(g_state.lock);
+    if ((g_state.count + 1) * 2 > g_state.capacity && !grow()) return false;
+    Note& place = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
+    ended = put(place, {key, charge, kind});
+  }
+  account::release(lane_of_device(ended.lane), ended.bytes);
   return true;
 }
 
@@ -126,6 +135,15 @@ bool look(Kind kind, std::uint64_t key, Charge& charge) {
   if (found == nullptr) return false;
   charge = found->charge;
   return true;
+}
+
+void stays(Kind kind, std::uint64_t key, Stays why) {
+  const Locked locked(g_state.lock);
+  Note* found = existing(kind, key);
+  if (found == nullptr) return;
+  count(found->charge, -1);
+  found->charge.why = why;
+  count(found->charge, 1);
 }
 
 bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
@@ -153,6 +171,18 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
     }
   }
   return bytes;
+}
+
+void drop(Kind kind, std::uint64_t owner) {
+  const Locked locked(g_state.lock);
+  for (std::uint64_t i = 0; i < g_state.capacity;) {
+    Note& note = g_state.places[i];
+    if (note.kind == kind && note.charge.owner == owner) {
+      remove(&note);  // as above
+    } else {
+      ++i;
+    }
+  }
 }
 
 std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {

@@ -2,7 +2,8 @@
 //
 // Concept. A hash table of notes. Whoever frees takes the note out *before* it calls the driver and
 // puts it back if the driver refuses: once the driver has freed, another thread may be given the
-// same address at once.
+// same address at once. What ends with a context it has no note of before. So a note that takes the
+// place of another one of memory gives that one's charge back: the driver has freed it.
 //
 // A note may say why what it stands for can't leave the device: as long as it stands,
 // memory/stays.h counts it.
@@ -25,6 +26,8 @@ enum class Kind : std::uint8_t {
   kArray,      // the CUarray
   kMipmap,     // the CUmipmappedArray
   kPooled,     // cuMemAllocAsync: the address; `owner` is the pool, which is what is charged
+  kOpened,     // cuIpcOpenMemHandle by the driver: the address; another process is charged
+  kKernel,     // a kernel of a library; `owner` is the library
   kGraphExec,  // an executable graph with memory of its own: what its first launch may need
 };
 
@@ -48,12 +51,18 @@ bool take(Kind kind, std::uint64_t key, Charge& charge);
 // Reads a note.
 bool look(Kind kind, std::uint64_t key, Charge& charge);
 
+// Why it stays from here on. Without a note: nothing.
+void stays(Kind kind, std::uint64_t key, Stays why);
+
 // Adds to a handle's references and mappings. `gone` is true, and the note is out, when neither is
 // left. False when there is no such handle.
 bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone);
 
 // Takes out every pointer, array and mipmap on `lane` that `owner` owned; what they were charged.
 std::uint64_t take_owned(int lane, std::uint64_t owner);
+
+// Takes out all of a kind that `owner` owned.
+void drop(Kind kind, std::uint64_t owner);
 
 // Makes every pointer of a pool a plain one on `lane`; what they hold. The pool's handle is gone,
 // and its memory lives as long as they do.

@@ -1,13 +1,16 @@
 // Whose end frees an allocation besides a free: the context it was made in.
 //
-// Concept. What is allocated in a context that cuCtxCreate made (contexts.h) is owned by it.
-// Everything else, green contexts included, is owned by the GPU's primary context (0).
+// Concept. What is allocated in a context that cuCtxCreate made (contexts.h) is owned by it, that
+// is, by its number: books that are put right after its end must not meet a context that has got
+// its handle since. Everything else, green contexts included, is owned by the GPU's primary context
+// (0). Whoever puts right what it owned holds PrimaryHeld.
 //
 // Threading: any thread.
 #pragma once
 
 #include <cstdint>
 
+#include "shim/contexts.h"
 #include "shim/driver.h"
 #include "switchyard/abi.h"
 
@@ -19,8 +22,8 @@ std::uint64_t current_owner();
 
 void context_created(int lane, CUcontext context);
 
-// The context has ended, and the driver has freed what it owned.
-void context_gone(CUcontext context);
+// The context, made_context() before its end, has ended, and the driver has freed what it owned.
+void context_gone(CUcontext context, const swap::Made& made);
 void primary_gone(int lane);
 
 }  // namespace switchyard::shim::memory

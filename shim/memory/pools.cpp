@@ -28,11 +28,21 @@ struct Pool {
   std::uint64_t charged;  // taken from the account for it
   std::uint64_t pending;  // allocations under way
   std::uint64_t growing;  // their needs
+  std::uint64_t id;       // never given again
+  Kind kind;
+  std::uint64_t live;  // of a managed one: what lives in it
+  bool exported;       // others may have its memory
 };
+
+Stays why(const Pool& pool) {
+  if (pool.exported) return Stays::kIpcExported;
+  return pool.handle != nullptr ? Stays::kPools : Stays::kGraphs;
+}
 
 struct State {
   Pool pools[kSlots] = {};
   int slots = 0;  // slots ever used
+  std::uint64_t last_id = 0;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 };
 constinit State g_state;
@@ -61,12 +71,12 @@ int find(CUmemoryPool handle, int device) {
   return -1;
 }
 
-int find_or_add(CUmemoryPool handle, int device) {
+int find_or_add(CUmemoryPool handle, int device, Kind kind = Kind::kDevice) {
   const int found = find(handle, device);
-  if (found >= 0 || lane_of_device(device) == nullptr) return found;
+  if (found >= 0) return found;
   for (int i = 0; i < kSlots; ++i) {
     if (g_state.pools[i].used) continue;
-    g_state.pools[i] = {handle, device, true, 0, 0, 0};
+    g_state.pools[i] = {handle, device, true, 0, 0, 0, ++g_state.last_id, kind, 0, false};
     g_state.slots = std::max(g_state.slots, i + 1);
     return i;
   }
@@ -91,19 +101,35 @@ bool read_graphs(const Pool& pool, CUgraphMem_attribute which, std::uint64_t& va
   return true;
 }
 
-bool read_reserved(const Pool& pool, std::uint64_t& bytes) {
+// What lives in a managed pool counts, whatever the driver says.
+template <typename Read>
+bool at_least_live(const Pool& pool, std::uint64_t& bytes, Read read) {
+  bytes = 0;
+  const bool known = read();
+  bytes = std::max(bytes, pool.live);
+  return known || pool.kind == Kind::kManaged;
+}
+
+bool read_reserved_by_driver(const Pool& pool, std::uint64_t& bytes) {
   return pool.handle != nullptr ? read_pool(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes)
                                 : read_graphs(pool, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
 }
 
-bool read_used(const Pool& pool, std::uint64_t& bytes) {
+bool read_used_by_driver(const Pool& pool, std::uint64_t& bytes) {
   return pool.handle != nullptr ? read_pool(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes)
                                 : read_graphs(pool, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, bytes);
 }
 
+bool read_reserved(const Pool& pool, std::uint64_t& bytes) {
+  return at_least_live(pool, bytes, [&] { return read_reserved_by_driver(pool, bytes); });
+}
+
+bool read_used(const Pool& pool, std::uint64_t& bytes) {
+  return at_least_live(pool, bytes, [&] { return read_used_by_driver(pool, bytes); });
+}
+
 void set_charged(Pool& pool, std::uint64_t bytes) {
-  memory::stays(pool.device, pool.handle != nullptr ? Stays::kPools : Stays::kGraphs,
-                static_cast<std::int64_t>(bytes - pool.charged));
+  memory::stays(pool.device, why(pool), static_cast<std::int64_t>(bytes - pool.charged));
   if ((pool.charged == 0) != (bytes == 0)) g_in_use.fetch_add(bytes == 0 ? -1u : 1u);
   pool.charged = bytes;
 }
@@ -150,7 +176,7 @@ CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth, NeedOf need_o
     const memory::Relaxed relaxed;
     const Locked locked(g_state.lock);
     Pool& pool = g_state.pools[slot];
-    growth = {slot, bytes, need_of(pool, bytes)};
+    growth = {slot, bytes, need_of(pool, bytes), pool.id};
     pool.pending += bytes;
     lane = lane_of_device(pool.device);
   }
@@ -197,16 +223,40 @@ void settle_slot(CUmemoryPool handle, int device) {
 
 }  // namespace
 
-void learn(CUmemoryPool pool, int device) {
+void learn(CUmemoryPool handle, int device, Kind kind) {
   const Locked locked(g_state.lock);
-  if (pool != nullptr) find_or_add(pool, device);
+  const int slot = handle != nullptr ? find_or_add(handle, device, kind) : -1;
+  if (slot >= 0 && g_state.pools[slot].device < 0) g_state.pools[slot].device = device;
+}
+
+void exported(CUmemoryPool handle) {
+  const Locked locked(g_state.lock);
+  const int slot = handle != nullptr ? find(handle, -1) : -1;
+  if (slot < 0 || g_state.pools[slot].exported) return;
+  Pool& pool = g_state.pools[slot];
+  const auto bytes = static_cast<std::int64_t>(pool.charged);
+  memory::stays(pool.device, why(pool), -bytes);
+  pool.exported = true;
+  memory::stays(pool.device, why(pool), bytes);
+}
+
+bool lacks_gpu(CUmemoryPool handle) {
+  const Locked locked(g_state.lock);
+  const int slot = find(handle, -1);
+  return slot < 0 || (g_state.pools[slot].device < 0 && g_state.pools[slot].kind != Kind::kHost);
 }
 
 CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
   int slot = -1;
   {
     const Locked locked(g_state.lock);
-    slot = find(pool, -1);
+    slot = pool != nullptr ? find(pool, -1) : -1;
+    if (slot >= 0 && g_state.pools[slot].kind == Kind::kHost) return CUDA_SUCCESS;
+  }
+  // The table is full: nothing is known of it, so under a quota nothing is taken from it.
+  abi::Lane* lane = slot < 0 && pool != nullptr ? current_lane() : nullptr;
+  if (lane != nullptr && lane->quota_bytes.load(std::memory_order_relaxed) != 0) {
+    return account::refuse(lane, bytes);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth, need_of);
 }
@@ -216,7 +266,7 @@ CUresult begin_graph_slot(int device, std::uint64_t bytes, Growth& growth, NeedO
   int slot = -1;
   {
     const Locked locked(g_state.lock);
-    slot = find_or_add(nullptr, device);
+    if (lane_of_device(device) != nullptr) slot = find_or_add(nullptr, device);
   }
   return slot < 0 ? CUDA_SUCCESS : begin_slot(slot, bytes, growth, need_of);
 }
@@ -230,7 +280,7 @@ CUresult begin_graph_again(int device, std::uint64_t bytes, Growth& growth) {
   return begin_graph_slot(device, bytes, growth, need_of_one_that_has_run);
 }
 
-bool end(const Growth& growth) {
+bool end(const Growth& growth, bool made) {
   if (growth.slot < 0) return true;
   const memory::Relaxed relaxed;
   Difference difference;
@@ -239,9 +289,19 @@ bool end(const Growth& growth) {
     Pool& pool = g_state.pools[growth.slot];
     pool.pending -= growth.bytes;
     pool.growing -= growth.need;
+    if (made && pool.kind == Kind::kManaged) pool.live += account::rounded(growth.bytes);
     difference = look(pool);
   }
   return apply(difference);
+}
+
+void freed(const ledger::Charge& note) {
+  const Locked locked(g_state.lock);
+  for (int i = 0; i < g_state.slots; ++i) {
+    Pool& pool = g_state.pools[i];
+    if (!pool.used || pool.kind != Kind::kManaged || pool.id != note.owner) continue;
+    pool.live -= std::min(pool.live, account::rounded(note.bytes));
+  }
 }
 
 CUresult refuse(const Growth& growth) {
@@ -272,17 +332,16 @@ Forgotten forget(CUmemoryPool handle) {
   const int slot = find(handle, -1);
   if (handle == nullptr || slot < 0) return {};
   Pool& pool = g_state.pools[slot];
-  const Forgotten was{pool.device, pool.charged};
+  const Forgotten was{pool.device, pool.charged, pool.id, pool.kind, pool.live};
   set_charged(pool, 0);
   pool = {};
   return was;
 }
 
-void ended(CUmemoryPool handle, const Forgotten& was) {
+void ended(const Forgotten& was) {
   if (was.device < 0) return;
   abi::Lane* lane = lane_of_device(was.device);
-  const std::uint64_t alive =
-      ledger::orphan_pooled(reinterpret_cast<std::uintptr_t>(handle), was.device);
+  const std::uint64_t alive = ledger::orphan_pooled(was.id, was.device);
   if (alive > was.charged) account::charge(lane, alive - was.charged);
   if (alive < was.charged) account::release(lane, was.charged - alive);
 }
@@ -290,8 +349,11 @@ void ended(CUmemoryPool handle, const Forgotten& was) {
 void restore(CUmemoryPool handle, const Forgotten& was) {
   if (was.device < 0) return;
   const Locked locked(g_state.lock);
-  const int slot = find_or_add(handle, was.device);
-  if (slot >= 0) set_charged(g_state.pools[slot], was.charged);
+  const int slot = find_or_add(handle, was.device, was.kind);
+  if (slot < 0) return;
+  set_charged(g_state.pools[slot], was.charged);
+  g_state.pools[slot].id = was.id;
+  g_state.pools[slot].live = was.live;
 }
 
 namespace {

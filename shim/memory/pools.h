@@ -8,7 +8,12 @@
 //
 //     charged = reserved by the driver + growth that calls under way may still cause
 //
-// Not pools of ours: imported ones (their exporter is charged) and those of the host.
+// A managed pool's memory may come to a GPU at any time, and what the driver says that it reserves
+// need not be there. So it is charged what lives in it, or what is reserved, whichever is more: to
+// the GPU that it is meant for, else to the one that is current when it is first seen.
+//
+// Not charged: imported pools (their exporter is) and pinned ones of the host. What nothing is
+// known of is charged to the GPU of the stream that it is used in.
 //
 // Threading: any thread; one lock, held while the driver is asked for a pool's attributes, so that
 // an older answer never overwrites a newer one and no destroyed pool is asked.
@@ -22,14 +27,25 @@
 
 namespace switchyard::shim::pools {
 
-// Makes a pool known: cuMemPoolCreate, or the default pool of `device`.
-void learn(CUmemoryPool pool, int device);
+enum class Kind : std::uint8_t {
+  kDevice,   // it reserves memory of a GPU
+  kManaged,  // its memory may come to a GPU
+  kHost,     // it never has any there
+};
+// Makes a pool known: cuMemPoolCreate, or the default pool of `device` (-1: whose it is isn't
+// known).
+void learn(CUmemoryPool pool, int device, Kind kind = Kind::kDevice);
+// Others can be given it from here on.
+void exported(CUmemoryPool pool);
+// Whether it isn't known, or which GPU it is charged to.
+bool lacks_gpu(CUmemoryPool pool);
 
 // An allocation under way.
 struct Growth {
   int slot = -1;            // -1: not a pool of ours, nothing is charged
   std::uint64_t bytes = 0;  // the allocation
   std::uint64_t need = 0;   // what it may make the pool grow by: reserved
+  std::uint64_t owner = 0;  // the pool's number, for its note: a handle may be another pool's later
 };
 
 // Before an allocation from `pool` (begin) or for a graph on `device` (begin_graph). Refuses by
@@ -39,8 +55,11 @@ CUresult begin_graph(int device, std::uint64_t bytes, Growth& growth);
 // For one that has run: as much as the GPU's graphs hold may be its own.
 CUresult begin_graph_again(int device, std::uint64_t bytes, Growth& growth);
 
-// After it. False when the pool grew by more than the account has: the caller gives it back.
-bool end(const Growth& growth);
+// After it. `made`: it has an allocation more. False when the pool grew by more than the account
+// has: the caller gives it back.
+bool end(const Growth& growth, bool made = false);
+// An allocation has ended whose note was that.
+void freed(const ledger::Charge& note);
 
 // Counts a refusal that was found out after the fact, and trims what can be trimmed.
 CUresult refuse(const Growth& growth);
@@ -64,9 +83,12 @@ void reclaim();
 struct Forgotten {
   int device = -1;
   std::uint64_t charged = 0;
+  std::uint64_t id = 0;
+  Kind kind = Kind::kDevice;
+  std::uint64_t live = 0;
 };
 Forgotten forget(CUmemoryPool pool);
-void ended(CUmemoryPool pool, const Forgotten& was);
+void ended(const Forgotten& was);
 void restore(CUmemoryPool pool, const Forgotten& was);
 
 // Frees what may be a pool's allocation, by `call`.
@@ -75,6 +97,7 @@ CUresult free_pooled(std::uint64_t address, Call call) {
   ledger::Charge charge;
   const bool known = ledger::take(ledger::Kind::kPooled, address, charge);
   const CUresult result = call();
+  if (known && result == CUDA_SUCCESS) freed(charge);
   if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kPooled, address, charge);
   settle_all();
   return result;

@@ -1,7 +1,12 @@
 #include "shim/rules/context.h"
 
+#include <time.h>
+
+#include "shim/inside.h"
 #include "shim/log.h"
+#include "shim/memory/account.h"
 #include "shim/nccl/norms.h"
+#include "shim/no_cancel.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::rules {
@@ -33,6 +38,51 @@ void contexts_changed(int device, int change) {
   }
 }
 
+namespace {
+
+// Less than this is soon used up by what the driver takes by itself.
+constexpr std::uint64_t kClose = 1ull << 30;
+// A module of at least this.
+constexpr std::uint64_t kLargeModule = 16ull << 20;
+// A reading of NVML that is younger is not renewed.
+constexpr timespec kReadingAges = {0, 60 * 1000 * 1000};
+
+}  // namespace
+
+bool exceeds_quota(int device) {
+  abi::Lane* lane = lane_of_device(device);
+  if (lane == nullptr || process().joined.load(std::memory_order_acquire) == 0) return false;
+  const std::uint64_t quota = lane->quota_bytes.load(std::memory_order_relaxed);
+  if (quota == 0 || account::available_bytes(*lane) > kClose) return false;
+  {
+    const Outside outside;
+    const NoCancel none;
+    ::nanosleep(&kReadingAges, nullptr);
+  }
+  wire::Charged answer{};
+  if (!request(wire::kRefresh, device, 0, answer)) return false;
+  const std::uint64_t used = process().used_bytes[device].load(std::memory_order_relaxed);
+  const std::uint64_t others = lane->others_used_bytes.load(std::memory_order_relaxed);
+  if (used + others <= quota) return false;
+  account::refuse(lane, used + others - quota);
+  return true;
+}
+
+std::uint64_t free_under_quota() {
+  const abi::Lane* lane = current_lane();
+  size_t free = 0;
+  const auto ask = driver().cuMemGetInfo_v2;
+  const bool known = lane != nullptr && lane->quota_bytes.load(std::memory_order_relaxed) != 0 &&
+                     ask != nullptr && ask(&free, nullptr) == CUDA_SUCCESS;
+  return known ? free : 0;
+}
+
+bool module_exceeds(std::uint64_t free_before) {
+  const std::uint64_t now = free_under_quota();
+  const abi::Lane* lane = current_lane();
+  return now != 0 && now + kLargeModule <= free_before && exceeds_quota(lane_index(lane));
+}
+
 void work_gone(int device, std::uint64_t owner) {
   gate::context_gone(device, owner);
   if (device >= 0 && device < static_cast<int>(abi::kMaxGpus)) {
@@ -60,18 +110,21 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
     }
   }
   CUresult result = CUDA_SUCCESS;
+  const swap::Made made = swap::made_context(context);
+  // One that isn't noted owns nothing, and is not the primary one: the driver refuses to end that.
+  const std::uint64_t owner = made.id != 0 ? made.id : UINT64_MAX;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
-    const gate::Ending ending(device, reinterpret_cast<std::uintptr_t>(context));
+    const gate::Ending ending(device, owner);
     const swap::mover::Standstill standstill;
-    swap::pooled::context_ends(memory::owner_of(context));
+    swap::pooled::context_ends(made.id);
     result = original(context);
     if (result != CUDA_SUCCESS) ending.lives_on();
-    if (result == CUDA_SUCCESS) memory::context_gone(context);  // nor may the mover find it
+    if (result == CUDA_SUCCESS) memory::context_gone(context, made);  // nor may the mover find it
   }
   forget_lane();
   if (result != CUDA_SUCCESS) return result;
-  work_gone(device, reinterpret_cast<std::uintptr_t>(context));
+  work_gone(device, owner);
   pools::settle_all();
   if (device >= 0) contexts_changed(device, -1);
   return result;

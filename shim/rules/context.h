@@ -11,6 +11,7 @@
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
+#include "shim/memory/context_memory.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/pools.h"
 #include "shim/slices/groups.h"
@@ -33,22 +34,15 @@ bool primary_active(int device);
 
 CUresult init(CUresult (*original)(unsigned), unsigned flags);
 
-template <typename Original>
-CUresult primary_retain(Original original, CUcontext* context, CUdevice device) {
-  const bool before = primary_active(device);
-  const groups::Making making(device);
-  const CUresult result = original(context, device);
-  if (result == CUDA_SUCCESS && !before) {
-    contexts_changed(device, +1);
-    context_made(device);
-  }
-  return result;
-}
+// What nobody can foresee, as a context and a module, is looked at once it is there, and given back
+// where it does not fit into the quota.
+
+// Whether the job is beyond its quota on `device`. Close to it: asks the monitor, who asks NVML.
+bool exceeds_quota(int device);
 
 // Release and reset: the primary context may or may not end.
 template <typename Original>
 CUresult primary_end(Original original, CUdevice device) {
-  const bool before = primary_active(device);
   CUresult result = CUDA_SUCCESS;
   bool ended = false;
   {
@@ -56,19 +50,44 @@ CUresult primary_end(Original original, CUdevice device) {
     const gate::Ending ending(device, 0);
     const swap::mover::Standstill standstill;
     swap::pooled::context_ends(0);
+    const swap::PrimaryHeld held(device);
+    const bool before = primary_active(device);
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();
     if (ended) memory::primary_gone(device);  // the mover must not find it any more
+    if (ended) work_gone(device, 0);
   }
   forget_lane();
   if (ended) {
-    work_gone(device, 0);
     pools::settle_all();
     contexts_changed(device, -1);
   }
   return result;
 }
+
+template <typename Original>
+CUresult primary_retain(Original original, CUcontext* context, CUdevice device) {
+  const groups::Making making(device);
+  bool before = false;
+  CUresult result = CUDA_SUCCESS;
+  {
+    const swap::PrimaryHeld held(device);
+    before = primary_active(device);
+    result = original(context, device);
+  }
+  if (result == CUDA_SUCCESS && !before) {
+    contexts_changed(device, +1);
+    context_made(device);
+    if (exceeds_quota(device)) {
+      primary_end(driver().cuDevicePrimaryCtxRelease_v2, device);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  return result;
+}
+
+CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context);
 
 // Every version of cuCtxCreate ends with the device.
 template <typename Original, typename... Args>
@@ -81,11 +100,49 @@ CUresult context_create(Original original, Args... args) {
     memory::context_created(device, *std::get<0>(std::tie(args...)));
     contexts_changed(device, +1);
     context_made(device);
+    context_memory::forget_kernels();  // it has none of what they need
+    if (exceeds_quota(device)) {
+      CUcontext& context = *std::get<0>(std::tie(args...));
+      context_destroy(driver().cuCtxDestroy_v2, context);
+      context = nullptr;
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   return result;
 }
 
-CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context);
+template <typename Original>
+CUresult set_limit(Original original, CUlimit limit, size_t value) {
+  context_memory::Change change;
+  if (const CUresult refused = context_memory::begin_limit(limit, value, change)) return refused;
+  const CUresult result = original(limit, value);
+  context_memory::end(change, result);
+  return result;
+}
+
+// What the driver has free on the calling thread's GPU, if that has a quota; 0: it is not known.
+std::uint64_t free_under_quota();
+// Whether a module that is loaded since has taken much, and the job is beyond its quota for it.
+bool module_exceeds(std::uint64_t free_before);
+
+template <typename Original, typename Handle, typename Unload, typename... Args>
+CUresult load(Unload unload, Original original, Handle* out, Args... args) {
+  const std::uint64_t before = free_under_quota();
+  const CUresult result = original(out, args...);
+  if (result != CUDA_SUCCESS || before == 0 || !module_exceeds(before)) return result;
+  unload(*out);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+template <typename Original, typename... Args>
+CUresult load_module(Original original, CUmodule* module, Args... args) {
+  return load(driver().cuModuleUnload, original, module, args...);
+}
+
+template <typename Original, typename... Args>
+CUresult load_library(Original original, CUlibrary* library, Args... args) {
+  return load(driver().cuLibraryUnload, original, library, args...);
+}
 
 #if CUDA_VERSION >= 12040
 template <typename Original>

@@ -66,8 +66,12 @@ class Walk : NoCopy {
   void allocates(CUgraphNode node) {
     CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
     if (driver().cuGraphMemAllocNodeGetParams(node, &parameters) != CUDA_SUCCESS) return;
-    if (parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return;
-    need_.device = parameters.poolProps.location.id;
+    // Without a place on a GPU it is the host's, or managed, and may come to the current one.
+    const bool managed = static_cast<unsigned>(parameters.poolProps.allocType) == 2;
+    const bool placed = parameters.poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    const abi::Lane* lane = current_lane();
+    if (!placed && (!managed || lane == nullptr)) return;
+    need_.device = placed ? parameters.poolProps.location.id : lane_index(lane);
     live_ += parameters.bytesize;
     need_.bytes = std::max(need_.bytes, live_);
     keep({parameters.dptr, parameters.bytesize});

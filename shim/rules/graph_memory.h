@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "shim/driver.h"
+#include "shim/memory/context_memory.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
 #include "shim/rules/graph_collectives.h"
@@ -77,8 +78,17 @@ CUresult add_allocating_node(Original original, Args... args) {
 template <typename Original, typename... Args>
 CUresult add_node(Original original, CUgraphNode* node, CUgraph graph, Args... args) {
   const CUgraphNodeParams* parameters = std::get<sizeof...(Args) - 1>(std::tie(args...));
-  const swap::WorkGuard entry(swap::on());
-  const CUresult result = original(node, graph, args...);
+  const void* kernel = nullptr;
+  if (parameters != nullptr && parameters->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    kernel = parameters->kernel.func != nullptr ? static_cast<const void*>(parameters->kernel.func)
+                                                : parameters->kernel.kern;
+  }
+  const auto add = [&] {
+    const swap::WorkGuard entry(swap::on());
+    return original(node, graph, args...);
+  };
+  const CUresult result =
+      context_memory::known(kernel) ? add() : context_memory::launch(kernel, add);
   if (result == CUDA_SUCCESS && parameters->type == CU_GRAPH_NODE_TYPE_GRAPH) {
     nccl::graphs::copy(parameters->graph.graph, graph);
   }

@@ -1,32 +1,62 @@
 // Rules for legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle and cuIpcCloseMemHandle.
 //
 // Concept. What is ours is given (exported.h) and opened (opened.h) by us; all else is the
-// driver's. Memory of another process is charged there.
+// driver's. Memory of another process is charged there, and only noted here: should it outlive its
+// maker, the monitor charges it to who has it.
 //
 // Threading: any thread.
 #pragma once
 
 #include "shim/ipc/exported.h"
 #include "shim/ipc/opened.h"
+#include "shim/memory/ledger.h"
 
 namespace switchyard::shim::rules {
 
 template <typename Original>
 CUresult ipc_get_handle(Original original, CUipcMemHandle* handle, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
-  return ipc::get_handle(handle, address, result) ? result : original(handle, address);
+  if (ipc::get_handle(handle, address, result)) return result;
+  result = original(handle, address);
+  CUdeviceptr base = 0;
+  const auto ask = driver().cuMemGetAddressRange_v2;
+  if (result == CUDA_SUCCESS && ask != nullptr && ask(&base, nullptr, address) == CUDA_SUCCESS) {
+    ledger::stays(ledger::Kind::kPointer, base, Stays::kIpcExported);
+  }
+  return result;
+}
+
+// Of what the driver opened: how much there is, for as long as it is open.
+template <typename Call>
+CUresult open_by_driver(CUdeviceptr* address, Call call) {
+  const CUresult result = call();
+  size_t bytes = 0;
+  const abi::Lane* lane = current_lane();
+  const auto ask = driver().cuMemGetAddressRange_v2;
+  if (result == CUDA_SUCCESS && lane != nullptr && ask != nullptr &&
+      ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
+    ledger::note(ledger::Kind::kOpened, *address,
+                 {.lane = lane_index(lane), .bytes = bytes, .why = Stays::kIpcImported});
+  }
+  return result;
 }
 
 template <typename Original>
 CUresult ipc_open(Original original, CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
   CUresult result = CUDA_SUCCESS;
-  return ipc::open(address, handle, flags, result) ? result : original(address, handle, flags);
+  if (ipc::open(address, handle, flags, result)) return result;
+  return open_by_driver(address, [&] { return original(address, handle, flags); });
 }
 
 template <typename Original>
 CUresult ipc_close(Original original, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
-  return ipc::close(address, result) ? result : original(address);
+  if (ipc::close(address, result)) return result;
+  ledger::Charge opened;
+  const bool known = ledger::take(ledger::Kind::kOpened, address, opened);
+  result = original(address);
+  if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kOpened, address, opened);
+  return result;
 }
 
 }  // namespace switchyard::shim::rules

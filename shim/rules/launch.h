@@ -20,6 +20,7 @@
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/gate/spans.h"
+#include "shim/memory/context_memory.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
 #include "shim/nccl/graphs.h"
@@ -71,9 +72,9 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
 }
 
 template <typename Original, typename... Args>
-[[gnu::always_inline]] inline CUresult count_launch(CUstream stream, bool per_thread,
-                                                    costs::Kernel kernel, Original original,
-                                                    Args... args) {
+[[gnu::always_inline]] inline CUresult count_known(CUstream stream, bool per_thread,
+                                                   costs::Kernel kernel, Original original,
+                                                   Args... args) {
   abi::Lane* lane = current_lane();
   if (lane == nullptr || captured(stream, per_thread)) return original(args...);
   lane->launches.fetch_add(1, std::memory_order_relaxed);
@@ -82,6 +83,37 @@ template <typename Original, typename... Args>
     return original(args...);
   return pass_asked(*lane, asked, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel,
                     [=] { return original(args...); });
+}
+
+// A kernel's first launch: what it makes the driver take is charged before (context_memory.h). On
+// its own, as above.
+template <typename Original, typename... Args>
+[[gnu::noinline]] CUresult launch_first(CUstream stream, bool per_thread, costs::Kernel kernel,
+                                        Original original, Args... args) {
+  return context_memory::launch(
+      kernel.function, [&] { return count_known(stream, per_thread, kernel, original, args...); });
+}
+
+template <typename Original, typename... Args>
+[[gnu::always_inline]] inline CUresult count_launch(CUstream stream, bool per_thread,
+                                                    costs::Kernel kernel, Original original,
+                                                    Args... args) {
+  if (context_memory::known(kernel.function)) [[likely]]
+    return count_known(stream, per_thread, kernel, original, args...);
+  return launch_first(stream, per_thread, kernel, original, args...);
+}
+
+// A kernel of a graph: its parameters are the last argument.
+template <typename Original, typename... Args>
+CUresult graph_kernel(Original original, Args... args) {
+  const auto* parameters = std::get<sizeof...(Args) - 1>(std::tie(args...));
+  const auto call = [&] { return original(args...); };
+  if (parameters == nullptr) return call();
+  const void* function = parameters->func;
+  if constexpr (requires { parameters->kern; }) {
+    if (function == nullptr) function = parameters->kern;
+  }
+  return context_memory::known(function) ? call() : context_memory::launch(function, call);
 }
 
 template <typename Original, typename... Tail>
@@ -252,6 +284,38 @@ CUresult wait(Original original, Args... args) {
   return original(args...);
 }
 
+// As above, of modules: their kernels' handles may be others' afterwards.
+template <typename Original, typename... Args>
+CUresult unload(Original original, Args... args) {
+  context_memory::forget_kernels();
+  const CUresult result = wait(original, args...);
+  context_memory::forget_kernels();  // of a launch meanwhile
+  return result;
+}
+
+template <typename Original>
+CUresult unload_library(Original original, CUlibrary library) {
+  context_memory::library_ends(library);
+  return unload(original, library);
+}
+
+// A kernel without a context is asked about by other calls than a function.
+template <typename Original, typename... Args>
+CUresult get_kernel(Original original, CUkernel* kernel, CUlibrary library, Args... args) {
+  const CUresult result = original(kernel, library, args...);
+  if (result == CUDA_SUCCESS) context_memory::note_kernel(*kernel, library);
+  return result;
+}
+
+template <typename Original>
+CUresult list_kernels(Original original, CUkernel* kernels, unsigned count, CUlibrary library) {
+  const CUresult result = original(kernels, count, library);
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+    if (kernels[i] != nullptr) context_memory::note_kernel(kernels[i], library);
+  }
+  return result;
+}
+
 // A stream waits for an event: the busiest one may then wait for a collective.
 template <typename Original, typename... Args>
 CUresult stream_waits(bool per_thread, Original original, CUstream stream, Args... args) {
@@ -303,8 +367,9 @@ CUresult call_back_per_thread(Original original, CUstream stream, Args... args) 
 template <typename Original>
 CUresult stream_destroy(Original original, CUstream stream) {
   if (stream != nullptr) gate::forget(stream);
+  const capture::StreamEnding ending(stream);
   const CUresult result = original(stream);
-  if (result == CUDA_SUCCESS) capture::stream_gone(stream);
+  if (result != CUDA_SUCCESS) ending.lives_on();
   return result;
 }
 

@@ -12,6 +12,9 @@
 // forbidden while a capture goes on that is not in relaxed mode, and such a call ends the capture.
 // So the driver is asked by a trial, too.
 //
+// What the library does not know it passes through, but for one case. Under a quota an allocation
+// of a kind that it does not know is refused, for it could not be charged.
+//
 // Threading: any thread.
 #pragma once
 
@@ -35,6 +38,10 @@ inline CUresult forbidden_by_a_capture() {
   if (result == CUDA_SUCCESS) driver().cuMemFree_v2(least);
   return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
+
+// Whether the calling thread's GPU has a quota, so that what is of an unknown kind is refused. Says
+// so once, and counts it.
+bool unknown_is_refused();
 
 // pre: the account refused. `least` makes the smallest allocation, `undo` gives it back.
 template <typename Least, typename Undo>

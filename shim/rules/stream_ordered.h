@@ -29,21 +29,22 @@ CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, C
                          bool per_thread, Call call) {
   // Without an address it fails, so it takes nothing.
   if (address == nullptr) return call();
+  if (pool != nullptr && pools::lacks_gpu(pool)) pools::learn(pool, device_of(stream));
   pools::Growth growth;
   if (const CUresult refused = pools::begin(pool, size, growth)) return refused;
   const CUresult result = swap::pooled::with_room(call);
-  const bool covered = pools::end(growth);
+  const bool covered = pools::end(growth, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS || growth.slot < 0) return result;
   if (!covered) {
     // A fragmented pool grew by more than we reserved. Over the quota nothing is handed out.
     const auto free = per_thread ? driver().cuMemFreeAsync_ptsz : driver().cuMemFreeAsync;
     if (free != nullptr && free(*address, stream) == CUDA_SUCCESS) {
       *address = 0;
+      pools::freed({.bytes = size, .owner = growth.owner});
       return pools::refuse(growth);
     }
   }
-  ledger::note(ledger::Kind::kPooled, *address,
-               {.bytes = size, .owner = reinterpret_cast<std::uintptr_t>(pool)});
+  ledger::note(ledger::Kind::kPooled, *address, {.bytes = size, .owner = growth.owner});
   return result;
 }
 
@@ -88,13 +89,19 @@ CUresult free_async(Original original, CUdeviceptr address, CUstream stream) {
                         swap::Free::kLater);
 }
 
+// Notes a pool by what it was asked for. False: it is of a kind that nothing is known of.
+bool learn_pool(CUmemoryPool pool, const CUmemLocation& location, CUmemAllocationType type);
+
+// Under a quota a pool of an unknown kind is refused: nobody could say what it takes.
 template <typename Original>
 CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = original(pool, properties);
-  if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-    pools::learn(*pool, properties->location.id);
-    if (swap::on()) swap::pooled::learn(*pool, *properties);
+  if (result != CUDA_SUCCESS) return result;
+  if (!learn_pool(*pool, properties->location, properties->allocType) && unknown_is_refused()) {
+    driver().cuMemPoolDestroy(*pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (swap::on()) swap::pooled::learn(*pool, *properties);
   return result;
 }
 
@@ -104,7 +111,7 @@ CUresult pool_destroy(Original original, CUmemoryPool pool) {
   const swap::pooled::Ending ending(pool);
   const CUresult result = original(pool);
   if (result == CUDA_SUCCESS) {
-    pools::ended(pool, was);
+    pools::ended(was);
     swap::pooled::settle();
   } else {
     pools::restore(pool, was);
@@ -148,6 +155,14 @@ CUresult pool_access(Original original, CUmemoryPool pool, const CUmemAccessDesc
   return result;
 }
 
+template <typename Original>
+CUresult pool_export(Original original, void* out, CUmemoryPool pool,
+                     CUmemAllocationHandleType type, unsigned long long flags) {
+  const CUresult result = original(out, pool, type, flags);
+  if (result == CUDA_SUCCESS) pools::exported(pool);
+  return result;
+}
+
 // A GPU's default or current pool is asked for.
 template <typename Original>
 CUresult device_pool(Original original, CUmemoryPool* pool, CUdevice device) {
@@ -161,9 +176,7 @@ template <typename Original>
 CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* location,
                        CUmemAllocationType type) {
   const CUresult result = original(pool, location, type);
-  if (result == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
-    pools::learn(*pool, location->id);
-  }
+  if (result == CUDA_SUCCESS) learn_pool(*pool, *location, type);
   return result;
 }
 #endif

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace switchyard::shim::rules {
 
 void note_imported(CUmemGenericAllocationHandle handle) {
@@ -15,20 +17,70 @@ void note_imported(CUmemGenericAllocationHandle handle) {
                {.lane = lane_index(lane), .handles = 1, .why = Stays::kIpcImported});
 }
 
-void unmapped(std::uint64_t address, std::uint64_t size) {
-  // Mappings that we did not note (imported memory, the host's) leave gaps; every mapping starts at
-  // a multiple of the smallest granularity of any GPU and host.
+bool Unmapping::take(std::uint64_t address, Piece& piece) {
+  piece.address = address;
+  if (!ledger::take(ledger::Kind::kMapping, address, piece.mapping)) return false;
+  piece.known = ledger::adjust(piece.mapping.owner, 0, -1, piece.memory, piece.gone);
+  return true;
+}
+
+// False: no memory for it.
+bool Unmapping::keep(const Piece& piece) {
+  if (count_ == places_) {
+    const std::size_t more = std::max<std::size_t>(2 * places_, 16);
+    auto* grown = static_cast<Piece*>(::realloc(pieces_, more * sizeof(Piece)));
+    if (grown == nullptr) return false;
+    pieces_ = grown;
+    places_ = more;
+  }
+  pieces_[count_++] = piece;
+  return true;
+}
+
+void Unmapping::put_back(const Piece& piece) {
+  ledger::note(ledger::Kind::kMapping, piece.address, piece.mapping);
+  if (!piece.known) return;
+  ledger::Charge memory = piece.memory;
+  bool gone = false;
+  if (!piece.gone) {
+    ledger::adjust(piece.mapping.owner, 0, 1, memory, gone);
+    return;
+  }
+  memory.mappings = 1;
+  ledger::note(ledger::Kind::kHandle, piece.mapping.owner, memory);
+}
+
+Unmapping::Unmapping(std::uint64_t address, std::uint64_t size) {
+  // Mappings that we did not note (the host's) leave gaps; every mapping starts at a multiple of
+  // the smallest granularity of any GPU and host.
   constexpr std::uint64_t kStep = 64 * 1024;
   const std::uint64_t end = address + size;
   while (address < end) {
-    ledger::Charge mapping;
-    if (!ledger::take(ledger::Kind::kMapping, address, mapping)) {
+    Piece piece;
+    if (!take(address, piece)) {
       address += kStep;
       continue;
     }
-    drop_reference(mapping.owner, 0, 1, [] { return CUDA_SUCCESS; });
-    address += mapping.bytes;
+    if (!keep(piece)) {
+      put_back(piece);  // and it stays charged
+      return;
+    }
+    address += piece.mapping.bytes;
   }
+}
+
+void Unmapping::end(CUresult result) {
+  for (std::size_t i = count_; i-- > 0;) {
+    const Piece& piece = pieces_[i];
+    if (result != CUDA_SUCCESS) {
+      put_back(piece);
+    } else if (piece.gone) {
+      account::release(lane_of_device(piece.memory.lane), piece.memory.bytes);
+    }
+  }
+  ::free(pieces_);
+  pieces_ = nullptr;
+  count_ = places_ = 0;
 }
 
 CUresult map_array(CUresult (*original)(CUarrayMapInfo*, unsigned, CUstream), CUarrayMapInfo* list,

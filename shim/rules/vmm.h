@@ -16,6 +16,7 @@
 #include "shim/memory/account.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
+#include "shim/no_copy.h"
 #include "shim/rules/refused.h"
 #include "shim/swap/calls/allocate.h"
 #include "shim/swap/calls/handles.h"
@@ -134,24 +135,50 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
   if (!known) return result;
   if (result != CUDA_SUCCESS) {
     ledger::adjust(handle, 0, -1, charge, gone);
-  } else if (!ledger::note(
-                 ledger::Kind::kMapping, address,
-                 {.lane = charge.lane, .bytes = size, .owner = handle, .why = charge.why})) {
+  } else if (!ledger::note(ledger::Kind::kMapping, address,
+                           {.lane = charge.lane,
+                            .bytes = size,
+                            .owner = handle,
+                            // What is charged counts by its handle.
+                            .why = charge.bytes == 0 ? charge.why : Stays::kLeaves})) {
     ledger::adjust(handle, 0, -1, charge, gone);
   }
   return result;
 }
 
-// One call may end several mappings that lie side by side.
-void unmapped(std::uint64_t address, std::uint64_t size);
+// Takes the mappings in [address, address + size) out of the ledger, with what their end frees; one
+// call may end several that lie side by side. Before the call: as soon as the driver has unmapped,
+// both the addresses and a handle's number may be another thread's.
+class Unmapping : NoCopy {
+ public:
+  Unmapping(std::uint64_t address, std::uint64_t size);
+  // Puts all back, if the driver refused, or gives the charges back.
+  void end(CUresult result);
+
+ private:
+  struct Piece {
+    std::uint64_t address = 0;
+    ledger::Charge mapping;
+    ledger::Charge memory;
+    bool known = false;  // the memory is
+    bool gone = false;   // with this mapping
+  };
+  bool take(std::uint64_t address, Piece& piece);
+  bool keep(const Piece& piece);
+  static void put_back(const Piece& piece);
+
+  Piece* pieces_ = nullptr;
+  std::size_t count_ = 0, places_ = 0;
+};
 
 template <typename Original>
 CUresult unmap_memory(Original original, CUdeviceptr address, size_t size) {
   CUresult result = CUDA_SUCCESS;
+  Unmapping unmapping(address, size);
   if (!swap::on() || !swap::handles::unmap(address, size, result)) {
     result = original(address, size);
   }
-  if (result == CUDA_SUCCESS) unmapped(address, size);
+  unmapping.end(result);
   return result;
 }
 
@@ -185,7 +212,12 @@ CUresult handle_properties(Original original, CUmemAllocationProp* properties,
 // `whole`: unless the driver refuses it anyway.
 template <typename Call>
 CUresult lend(CUmemGenericAllocationHandle handle, bool whole, Stays why, Call call) {
-  if (!swap::handles::ours(handle)) return call(handle);
+  if (!swap::handles::ours(handle)) {
+    const CUresult result = call(handle);
+    // It may outlive us: the monitor gives its room to nobody before it is free (stays.h).
+    if (result == CUDA_SUCCESS) ledger::stays(ledger::Kind::kHandle, handle, why);
+    return result;
+  }
   const auto make = [&] { return whole ? swap::handles::make_whole(handle) : CUDA_SUCCESS; };
   const auto is_whole = [&] { return !whole || swap::handles::is_whole(handle); };
   return swap::handles::with_whole(make, is_whole, [&] {

@@ -55,6 +55,29 @@ CUresult start_driver() {
 
 int gpu_count() { return the_driver().state->devices(); }
 
+std::size_t fresh_limit(CUlimit limit) {
+  return limit == CU_LIMIT_STACK_SIZE ? 1024 : (limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 7 : 8) * kMiB;
+}
+
+bool grow_context(Context* context, CUlimit limit, std::size_t value) {
+  const bool local = limit == CU_LIMIT_STACK_SIZE;
+  if (!local && limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE) {
+    return true;
+  }
+  if (value > std::size_t{1} << 46) return false;
+  const std::uint64_t fresh = fresh_limit(limit);
+  const std::uint64_t beyond =
+      (value > fresh ? value - fresh : 0) * (local ? kProcessors * kThreadsOfProcessor : 1);
+  std::lock_guard held(ops_lock());
+  std::uint64_t& taken = context->grown[limit];
+  State& state = *the_driver().state;
+  if (beyond > taken && !state.charge(context->gpu, beyond - taken)) return false;
+  if (beyond < taken && local) return true;
+  if (beyond < taken) state.uncharge(context->gpu, taken - beyond);
+  taken = beyond;
+  return true;
+}
+
 CUresult make_context(int gpu, unsigned flags, Context** out) {
   Driver& fake = the_driver();
   if (!fake.state->charge(gpu, kContextBytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -99,6 +122,7 @@ void destroy_context(Context* context) {
   for (Worker* worker : context->workers) worker->stop();
   control::close_groups(context->groups);
   fake.state->uncharge(context->gpu, kContextBytes);
+  for (const auto& [limit, bytes] : context->grown) fake.state->uncharge(context->gpu, bytes);
   Locked locked(*fake.state);
   --fake.state->file().processes[fake.state->self()].contexts[fake.state->gpu_of(context->gpu)];
 }

@@ -72,6 +72,7 @@ struct Context {
   std::map<unsigned long, Stream*> thread_streams;  // by thread
   std::set<Stream*> streams;
   std::map<int, std::size_t> limits;
+  std::map<int, std::uint64_t> grown;  // by limit: what is taken beyond a fresh context
   std::set<Context*> peers;
 };
 
@@ -102,6 +103,14 @@ inline CUresult need_driver(const char* call) {
   checkpoint::wait_until_running();
   return driver() ? wanted_failure(call) : CUDA_ERROR_NOT_INITIALIZED;
 }
+
+// What a limit is worth in a fresh context.
+std::size_t fresh_limit(CUlimit limit);
+// Takes what a context needs so that a limit becomes `value`, or a kernel gets so much local
+// memory. As on a GPU: local memory is taken for all threads that it can have at once, and kept;
+// heap and buffer are as large as their limits. False: there isn't enough.
+bool grow_context(Context* context, CUlimit limit, std::size_t value);
+inline constexpr unsigned kProcessors = 132, kThreadsOfProcessor = 2048;
 
 CUresult make_context(int gpu, unsigned flags, Context** out);
 void destroy_context(Context* context);  // waits for its work

@@ -213,16 +213,14 @@ CUresult cuCtxGetLimit(std::size_t* value, CUlimit limit) {
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   const auto found = context->limits.find(limit);
-  *value = found != context->limits.end()       ? found->second
-           : limit == CU_LIMIT_STACK_SIZE       ? 1024
-           : limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 7 * kMiB
-                                                : 8 * kMiB;
+  *value = found != context->limits.end() ? found->second : fresh_limit(limit);
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
   FAKE_NEED_CONTEXT(context);
   if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  if (!grow_context(context, limit, value)) return CUDA_ERROR_OUT_OF_MEMORY;
   context->limits[limit] = value;
   return CUDA_SUCCESS;
 }

@@ -28,6 +28,8 @@ CUresult launch(CUfunction function, const unsigned grid[3], const unsigned bloc
   made->shared_bytes = shared;
   if (params && extra) return CUDA_ERROR_INVALID_VALUE;
   if (!pack_arguments(*made, params, extra)) return CUDA_ERROR_INVALID_VALUE;
+  const auto local = static_cast<std::size_t>(kernel->local_bytes);
+  if (local && !grow_context(context, CU_LIMIT_STACK_SIZE, local)) return CUDA_ERROR_OUT_OF_MEMORY;
   return put(stream, kernel_work(std::move(made)));
 }
 

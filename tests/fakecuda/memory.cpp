@@ -136,15 +136,15 @@ Backing::~Backing() {
   if (owns_fd) close(fd);
 }
 
-BackingRef make_backing(int gpu, std::size_t bytes, bool exportable) {
+BackingRef make_backing(int gpu, std::size_t bytes, bool exportable, bool charged) {
   if (bytes > kMostBytes) return nullptr;
   bytes = round_up(bytes, kGranularity);
   Driver* fake = driver();
-  if (!fake || !fake->state->charge(gpu, bytes)) return nullptr;
+  if (!fake || (charged && !fake->state->charge(gpu, bytes))) return nullptr;
   auto backing = std::make_shared<Backing>();
   backing->gpu = gpu;
   backing->bytes = bytes;
-  backing->charged = true;
+  backing->charged = charged;
   if (exportable) {
     backing->fd = memfd_create("fakecuda-exportable", MFD_CLOEXEC);
     backing->owns_fd = backing->fd >= 0;

@@ -51,7 +51,8 @@ struct Backing {
 using BackingRef = std::shared_ptr<Backing>;
 
 // Null when the GPU hasn't got as much. `exportable`: it has a descriptor of its own.
-BackingRef make_backing(int gpu, std::size_t bytes, bool exportable);
+// `charged`: else it takes nothing of the GPU, as memory of the host does.
+BackingRef make_backing(int gpu, std::size_t bytes, bool exportable, bool charged = true);
 // Maps it at `at`, or anywhere when null (aligned to 2 MiB). Null when the system refuses.
 void* map_backing(const BackingRef& backing, void* at, std::size_t offset, std::size_t bytes,
                   int protection);

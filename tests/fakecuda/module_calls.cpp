@@ -34,6 +34,8 @@ int function_attribute(const Kernel* kernel, CUfunction_attribute which) {
   switch (which) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
       return 1024;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      return kernel->local_bytes;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       return 16;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:

@@ -101,6 +101,12 @@ void add_entry(const std::string& image, std::size_t at, Module* module) {
       add_parameter(list.substr(from, comma - from), kernel);
     }
   }
+  // Its depots, as `.local .align 16 .b8 name[48000];`.
+  const std::string body = image.substr(end, image.find(".entry", end) - end);
+  static const std::regex depot(R"(\.local\s+\.align\s+\d+\s+\.b8\s+\w+\[(\d+)\])");
+  for (std::sregex_iterator each(body.begin(), body.end(), depot), none; each != none; ++each) {
+    kernel->local_bytes += std::stoi((*each)[1]);
+  }
   module->kernels.push_back(kernel);
 }
 

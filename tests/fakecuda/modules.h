@@ -22,6 +22,7 @@ struct Kernel {
   std::size_t argument_bytes = 0;
   Module* module = nullptr;
   int dynamic_shared_bytes = 0;
+  int local_bytes = 0;  // of a thread
 };
 
 struct Module {

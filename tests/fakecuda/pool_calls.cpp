@@ -124,13 +124,19 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 
 CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   FAKE_NEED_DRIVER();
-  if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-      props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+  if (!out || !props) return CUDA_ERROR_INVALID_VALUE;
+  // As CUDA 13 has them: managed ones with a place or without, pinned ones of a GPU or of the host.
+  const auto type = static_cast<unsigned>(props->allocType);
+  const auto place = static_cast<unsigned>(props->location.type);
+  const bool managed = type == 2, on_device = place == CU_MEM_LOCATION_TYPE_DEVICE;
+  if ((type != CU_MEM_ALLOCATION_TYPE_PINNED && !managed) || place > 4 || (!managed && !place)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (props->location.id < 0 || props->location.id >= gpu_count()) return CUDA_ERROR_INVALID_DEVICE;
+  if (on_device && !valid(props->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   auto* pool = kept(new Pool);
-  pool->gpu = props->location.id;
+  pool->of_host = !managed && !on_device;
+  // Memory of a managed one comes to the GPU that touches it: here the current one does.
+  pool->gpu = on_device ? props->location.id : current() ? current()->gpu : 0;
   pool->handle_types = props->handleTypes;
 #if CUDA_VERSION >= 12020
   pool->max_bytes = props->maxSize;

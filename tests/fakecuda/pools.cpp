@@ -32,10 +32,10 @@ bool grow(Pool* pool, std::size_t bytes) {
   std::size_t size = std::max(kSlab, round_up(bytes, kGranularity));
   if (limit && pool->reserved + size > limit) size = round_up(bytes, kGranularity);
   if (limit && pool->reserved + size > limit) return false;
-  Slab slab{make_backing(pool->gpu, size, false), {{0, size}}};
+  Slab slab{make_backing(pool->gpu, size, false, !pool->of_host), {{0, size}}};
   if (!slab.backing && size > round_up(bytes, kGranularity)) {
     size = round_up(bytes, kGranularity);
-    slab = {make_backing(pool->gpu, size, false), {{0, size}}};
+    slab = {make_backing(pool->gpu, size, false, !pool->of_host), {{0, size}}};
   }
   if (!slab.backing) return false;
   void* at = map_backing(slab.backing, nullptr, 0, size, PROT_READ | PROT_WRITE);

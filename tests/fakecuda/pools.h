@@ -20,6 +20,7 @@ struct Pool {
   int gpu = 0;
   bool is_default = false;
   bool alive = true;
+  bool of_host = false;  // pinned memory of the host, which takes nothing of the GPU
   CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
   std::size_t max_bytes = 0;
   std::map<CUdeviceptr, Slab> slabs;

@@ -48,19 +48,35 @@ TEST_F(CurrentContext, OneOfAnotherGpuIsNotUsed) {
 
 CUcontext made(std::uintptr_t number) { return reinterpret_cast<CUcontext>(0x1000 + number); }
 
+// The GPU that it was noted on; -1: it was not.
+int forget(CUcontext context) {
+  const swap::Made noted = swap::made_context(context);
+  swap::forget_context(context, noted);
+  return noted.lane;
+}
+
 TEST(MadeContexts, AreThoseOfOneGpuUntilTheyEnd) {
   swap::note_context(made(1), 6);
   swap::note_context(made(2), 7);
   swap::note_context(made(3), 6);
-  EXPECT_TRUE(swap::is_noted(made(1)));
-  EXPECT_EQ(swap::forget_context(made(1)), 6);
-  EXPECT_FALSE(swap::is_noted(made(1)));
-  EXPECT_EQ(swap::forget_context(made(1)), -1);
+  EXPECT_EQ(forget(made(1)), 6);
+  EXPECT_EQ(forget(made(1)), -1);
   const swap::MadeContexts left(6);
   ASSERT_EQ(left.count, 1u);
   EXPECT_EQ(left.context[0], made(3));
-  EXPECT_EQ(swap::forget_context(made(2)), 7);
-  EXPECT_EQ(swap::forget_context(made(3)), 6);
+  EXPECT_EQ(forget(made(2)), 7);
+  EXPECT_EQ(forget(made(3)), 6);
+}
+
+TEST(MadeContexts, AHandleThatIsAnothersByNowIsNotForgotten) {
+  swap::note_context(made(1), 5);
+  const swap::Made first = swap::made_context(made(1));
+  swap::note_context(made(1), 5);
+  swap::forget_context(made(1), first);
+  const swap::Made second = swap::made_context(made(1));
+  EXPECT_NE(second.id, 0u);
+  EXPECT_NE(second.id, first.id);
+  EXPECT_EQ(forget(made(1)), 5);
 }
 
 TEST(MadeContexts, ItSaysWhenThereAreMoreThanItHolds) {
@@ -70,7 +86,7 @@ TEST(MadeContexts, ItSaysWhenThereAreMoreThanItHolds) {
   EXPECT_EQ(swap::MadeContexts(5).count, kMost);
   swap::note_context(made(kMost), 5);
   EXPECT_FALSE(swap::MadeContexts(5).all);
-  for (std::size_t i = 0; i <= kMost; ++i) EXPECT_EQ(swap::forget_context(made(i)), 5);
+  for (std::size_t i = 0; i <= kMost; ++i) EXPECT_EQ(forget(made(i)), 5);
 }
 
 }  // namespace

@@ -107,6 +107,88 @@ TEST(NvmlSampler, AClientThatRefreshesAllTheTimeIsMeasuredOnceAndByTheNextTick) 
   EXPECT_EQ(rig.gpus.readings, before + 21) << "what came meanwhile";
 }
 
+// Memory that a client made and exported, of which another one has a part.
+struct Shared {
+  explicit Shared(Rig& rig, const Ask& importer = {}, uid_t uid = 1000)
+      : maker(rig.join({})), other(rig.join(importer, uid)) {
+    EXPECT_TRUE(rig.allocate(maker, 3 * kGiB));
+    stays(maker, Stays::kIpcExported) = 2 * kGiB;
+    stays(other, Stays::kIpcImported) = 2 * kGiB;
+    rig.listed(other) = 100 * kMiB;  // its context
+    measure(rig);
+  }
+  static abi::Word64& stays(const Joined& who, Stays why) {
+    return who.shim.page().memories[0].stays_bytes[static_cast<unsigned>(why)];
+  }
+  // Its maker ends, and NVML calls what the other one has nobody's.
+  void maker_ends(Rig& rig) const {
+    rig.gpus.uses[0].erase(maker.client->peer.pid);
+    rig.gpus.unlisted += 2 * kGiB;
+    rig.monitor.left(maker.id);
+  }
+  Joined maker, other;
+};
+
+TEST(NvmlSampler, TheRoomOfMemoryThatOutlivesItsMakerIsNobodysForAMoment) {
+  Rig rig;
+  const Shared shared(rig);
+  const Joined third = rig.join({});
+  shared.maker_ends(rig);
+  // 4 GiB less what is taken still and a context.
+  EXPECT_FALSE(rig.allocate(third, 2 * kGiB));
+  rig.pass(milliseconds(50));
+  EXPECT_FALSE(rig.allocate(third, 2 * kGiB));
+  rig.pass(seconds(1));
+  rig.pass(seconds(1));
+  EXPECT_FALSE(rig.allocate(third, 2 * kGiB));
+  EXPECT_TRUE(rig.allocate(third, kGiB));
+  rig.release(third, kGiB);
+  rig.gpus.unlisted = 0;  // the other one has let it go
+  Shared::stays(shared.other, Stays::kIpcImported) = 0;
+  rig.pass(seconds(1));
+  rig.pass(seconds(1));
+  EXPECT_TRUE(rig.allocate(third, 3 * kGiB));
+}
+
+TEST(NvmlSampler, MemoryThatOutlivesItsMakerIsChargedToWhoHasIt) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig, {.memory = "3GiB"});
+  ASSERT_TRUE(rig.account().charged(shared.other.client->job) <= 100 * kMiB);
+  shared.maker_ends(rig);
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 2 * kGiB + 100 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 0u);
+  EXPECT_FALSE(rig.allocate(shared.other, kGiB)) << "its quota has it";
+  EXPECT_TRUE(rig.allocate(shared.other, 512 * kMiB));
+  rig.gpus.unlisted = 0;
+  Shared::stays(shared.other, Stays::kIpcImported) = 0;
+  rig.pass(seconds(1));
+  rig.pass(seconds(1));
+  EXPECT_TRUE(rig.allocate(shared.other, kGiB));
+}
+
+TEST(NvmlSampler, NobodyIsChargedForWhatAnotherUserLeavesBehind) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig, {.memory = "3GiB"}, 1001);
+  shared.maker_ends(rig);
+  rig.pass(seconds(1));
+  EXPECT_LE(rig.account().charged(shared.other.client->job), 100 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 2 * kGiB);
+}
+
+// A child that has inherited a descriptor keeps what its maker frees.
+TEST(NvmlSampler, WhatIsFreedAndUsedStillIsNobodysRoomEither) {
+  Rig rig;
+  const Shared shared(rig);
+  const Joined third = rig.join({});
+  rig.release(shared.maker, 2 * kGiB);
+  Shared::stays(shared.maker, Stays::kIpcExported) = 0;
+  Shared::stays(shared.other, Stays::kIpcImported) = 0;
+  rig.gpus.unlisted += 2 * kGiB;
+  rig.pass(seconds(1));
+  EXPECT_FALSE(rig.allocate(third, 2 * kGiB));
+}
+
 TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});

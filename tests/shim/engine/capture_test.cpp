@@ -62,6 +62,18 @@ TEST_F(Captures, VanishWithTheirStream) {
   EXPECT_EQ(count(), 0u);
 }
 
+TEST_F(Captures, OnTheNextStreamOfTheSameHandleGoOn) {
+  begin(first_);
+  const auto driver = [&](CUstream) {
+    begin(first_);  // another thread, as soon as the driver has given the handle again
+    return CUDA_SUCCESS;
+  };
+  rules::stream_destroy(driver, first_);
+  EXPECT_EQ(count(), 1u);
+  end(first_);
+  EXPECT_EQ(count(), 0u);
+}
+
 TEST_F(Captures, VanishWithTheirContext) {
   begin(first_);
   const CUcontext primary = world_.context;
@@ -69,7 +81,7 @@ TEST_F(Captures, VanishWithTheirContext) {
   memory::context_created(0, world_.context);
   begin(second_);
   EXPECT_EQ(count(), 2u);
-  memory::context_gone(world_.context);
+  memory::context_gone(world_.context, swap::made_context(world_.context));
   world_.context = primary;
   EXPECT_EQ(count(), 1u);
   memory::primary_gone(0);

@@ -174,7 +174,7 @@ TEST_F(Linear, AContextsEndFreesWhatItOwned) {
   memory::context_created(0, world_.context);
   rules::allocate(driver_alloc, &at, size_t{8} * kMiB);
   EXPECT_EQ(used(), 10 * kMiB);
-  memory::context_gone(world_.context);
+  memory::context_gone(world_.context, swap::made_context(world_.context));
   EXPECT_EQ(used(), 2 * kMiB);
   memory::primary_gone(0);
   EXPECT_EQ(used(), 0u);

@@ -38,15 +38,18 @@ class Pools : public EngineTest {
         },
         at, nullptr);
   }
-  static CUmemoryPool create(std::uintptr_t number, CUmemLocationType type) {
+  static CUmemoryPool create(std::uintptr_t number, CUmemLocationType type,
+                             unsigned kind = CU_MEM_ALLOCATION_TYPE_PINNED,
+                             CUresult expected = CUDA_SUCCESS) {
     CUmemPoolProps properties{};
+    properties.allocType = static_cast<CUmemAllocationType>(kind);
     properties.location = {type, 0};
     const auto made = [=](CUmemoryPool* out, const CUmemPoolProps*) {
       *out = pool_number(number);
       return CUDA_SUCCESS;
     };
     CUmemoryPool pool = nullptr;
-    EXPECT_EQ(rules::pool_create(made, &pool, &properties), CUDA_SUCCESS);
+    EXPECT_EQ(rules::pool_create(made, &pool, &properties), expected);
     return pool;
   }
   static void synchronise(CUmemoryPool handle = pool_number(1)) {
@@ -70,6 +73,92 @@ TEST_F(Pools, APoolIsChargedWhatItReserves) {
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(stays(Stays::kPools), 0u);
   expect_balanced();
+}
+
+// As CUDA 13 has them. Older headers lack the names.
+constexpr unsigned kManaged = 2;
+constexpr auto kNowhere = static_cast<CUmemLocationType>(0);
+constexpr auto kHost = static_cast<CUmemLocationType>(2);
+
+// The driver's answer about what a managed pool reserves says nothing of the GPU.
+TEST_F(Pools, AManagedOneIsChargedWhatLivesInItWhereverItsPlaceIs) {
+  set_quota(40 * kMiB);
+  std::uintptr_t number = 40;
+  for (const auto place : {CU_MEM_LOCATION_TYPE_DEVICE, kNowhere, kHost, kHostNuma}) {
+    const CUmemoryPool pool = create(++number, place, kManaged);
+    g_driver.cuMemPoolGetAttribute = [](CUmemoryPool, CUmemPool_attribute, void* value) {
+      *static_cast<cuuint64_t*>(value) = 0;
+      return CUDA_SUCCESS;
+    };
+    CUdeviceptr at[2] = {};
+    const auto take = [&](CUdeviceptr& out, std::uint64_t bytes) {
+      return rules::allocate_from_pool<false>(from_pool, &out, size_t{bytes}, pool, nullptr);
+    };
+    EXPECT_EQ(take(at[0], 32 * kMiB), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 32 * kMiB) << place;
+    EXPECT_EQ(take(at[1], 16 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+    synchronise(pool);
+    EXPECT_EQ(used(), 32 * kMiB) << place;
+    EXPECT_EQ(free(at[0], 32 * kMiB, pool), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 0u) << place;
+    expect_balanced();
+  }
+}
+
+TEST_F(Pools, AManagedOneWithoutAPlaceIsChargedToTheGpuThatUsesItFirst) {
+  world_.device = -1;  // no context is current when it is made
+  const CUmemoryPool pool = create(50, kNowhere, kManaged);
+  world_.device = 0;
+  CUdeviceptr at = 0;
+  EXPECT_EQ(rules::allocate_from_pool<false>(from_pool, &at, size_t{4 * kMiB}, pool, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_GE(used(), 4 * kMiB);
+}
+
+TEST_F(Pools, PinnedOnesOfTheHostAreNotChargedWhateverTheirPlaceIsCalled) {
+  set_quota(4 * kMiB);
+  std::uintptr_t number = 60;
+  for (unsigned place = 2; place <= 4; ++place) {
+    const CUmemoryPool pool = create(++number, static_cast<CUmemLocationType>(place));
+    CUdeviceptr at = 0;
+    EXPECT_EQ(rules::allocate_from_pool<false>(from_pool, &at, size_t{32 * kMiB}, pool, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(used(), 0u);
+  }
+}
+
+// The one exception to passing on what isn't known.
+TEST_F(Pools, OneOfAnUnknownKindIsRefusedUnderAQuotaAlone) {
+  static int destroyed = 0;
+  destroyed = 0;
+  g_driver.cuMemPoolDestroy = [](CUmemoryPool) {
+    ++destroyed;
+    return CUDA_SUCCESS;
+  };
+  constexpr unsigned kNew = 7;
+  create(70, CU_MEM_LOCATION_TYPE_DEVICE, kNew);
+  create(71, static_cast<CUmemLocationType>(kNew));
+  EXPECT_EQ(destroyed, 0);
+  set_quota(40 * kMiB);
+  create(72, CU_MEM_LOCATION_TYPE_DEVICE, kNew, CUDA_ERROR_OUT_OF_MEMORY);
+  create(73, static_cast<CUmemLocationType>(kNew), CU_MEM_ALLOCATION_TYPE_PINNED,
+         CUDA_ERROR_OUT_OF_MEMORY);
+  create(74, static_cast<CUmemLocationType>(kNew), kManaged, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(destroyed, 3);
+  EXPECT_EQ(lane().refusals.load(), 3u);
+}
+
+// Beyond the table nothing is known of a pool.
+TEST_F(Pools, UnderAQuotaNothingIsTakenFromOnesThatAreNotCounted) {
+  for (std::uintptr_t i = 0; i < 600; ++i) pools::learn(pool_number(1000 + i), 0);
+  CUdeviceptr at = 0;
+  const auto take = [&] {
+    return rules::allocate_from_pool<false>(from_pool, &at, size_t{kMiB}, pool_number(1599),
+                                            nullptr);
+  };
+  EXPECT_EQ(take(), CUDA_SUCCESS);
+  set_quota(40 * kMiB);
+  EXPECT_EQ(take(), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 TEST_F(Pools, WhatThePoolHasAlreadyIsNotChargedAgain) {

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "shim/rules/ipc.h"
 #include "shim/rules/linear.h"
 #include "shim/rules/stream_ordered.h"
 #include "tests/shim/swap/swap_world.h"
@@ -42,6 +43,52 @@ TEST_F(Standing, WhatIsAsLargeHasNoReasonOfItsOwn) {
   rules::release_memory(free_ok, at);
 }
 
+// The monitor gives the room of such memory to nobody before NVML says that it is free.
+TEST_F(Standing, WhatOthersMayHaveByLegacyIpcIsNamedOnBothSides) {
+  static CUdeviceptr base = 0;
+  base = make(4 * kMiB);
+  g_driver.cuMemGetAddressRange_v2 = [](CUdeviceptr* start, size_t* bytes, CUdeviceptr) {
+    if (start != nullptr) *start = base;
+    if (bytes != nullptr) *bytes = 4 * kMiB;
+    return CUDA_SUCCESS;
+  };
+  CUipcMemHandle handle{};
+  const auto give = [](CUipcMemHandle*, CUdeviceptr) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::ipc_get_handle(give, &handle, base + kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kIpcExported), 4 * kMiB);
+  rules::release_memory(free_ok, base);
+  EXPECT_EQ(stays(Stays::kIpcExported), 0u);
+
+  CUdeviceptr opened = 0;
+  const auto open = [](CUdeviceptr* at, CUipcMemHandle, unsigned) {
+    *at = 0x7e0000000000;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::ipc_open(open, &opened, handle, 1u), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
+  EXPECT_EQ(used(), 0u) << "its maker pays";
+  EXPECT_EQ(rules::ipc_close([](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; }, opened),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
+  EXPECT_EQ(rules::ipc_close(free_ok, opened), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
+}
+
+TEST_F(Standing, APoolThatOthersMayHaveIsNamedSo) {
+  const CUmemoryPool pool = pool_number(8);
+  pools::learn(pool, 0);
+  world_.pools[pool] = {4 * kMiB, 32 * kMiB};
+  pools::settle(pool);
+  const auto give = [](auto...) { return CUDA_SUCCESS; };
+  EXPECT_EQ(rules::pool_export(give, nullptr, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kIpcExported), 32 * kMiB);
+  EXPECT_EQ(stays(Stays::kPools), 0u);
+  world_.pools[pool] = {};
+  pools::settle(pool);
+  EXPECT_EQ(stays(Stays::kIpcExported), 0u);
+}
+
 TEST_F(Standing, ManagedMemoryStaysOfAnySize) {
   CUdeviceptr at = 0;
   ASSERT_EQ(rules::allocate(alloc_managed, &at, size_t{8 * kMiB}, 1u), CUDA_SUCCESS);
@@ -65,8 +112,10 @@ TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
   world_.pools[pool] = {4 * kMiB, 32 * kMiB};
   pools::settle(pool);
   EXPECT_EQ(stays(Stays::kPools), 32 * kMiB);
-  ledger::note(ledger::Kind::kPooled, 0x7c0000000000,
-               {.bytes = 4 * kMiB, .owner = reinterpret_cast<std::uintptr_t>(pool)});
+  pools::Growth growth;
+  EXPECT_EQ(pools::begin(pool, 1, growth), CUDA_SUCCESS);
+  EXPECT_TRUE(pools::end(growth));
+  ledger::note(ledger::Kind::kPooled, 0x7c0000000000, {.bytes = 4 * kMiB, .owner = growth.owner});
   EXPECT_EQ(rules::pool_destroy([](CUmemoryPool) { return CUDA_SUCCESS; }, pool), CUDA_SUCCESS);
   EXPECT_EQ(stays(Stays::kPools), 4 * kMiB);
   rules::release_memory(free_ok, CUdeviceptr{0x7c0000000000});
@@ -75,9 +124,11 @@ TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
 
 TEST_F(Standing, ANoteInThePlaceOfAnotherCountsOnce) {
   const ledger::Charge charge{.lane = 0, .bytes = kMiB, .why = Stays::kSmall};
+  account::charge(&lane(), 2 * kMiB);
   ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
   ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
   EXPECT_EQ(stays(Stays::kSmall), kMiB);
+  EXPECT_EQ(used(), kMiB) << "what was there before the driver has freed";
   ledger::Charge taken;
   ledger::take(ledger::Kind::kPointer, 0x7b0000000000, taken);
   EXPECT_EQ(stays(Stays::kSmall), 0u);

@@ -156,6 +156,26 @@ TEST_F(Vmm, ImportedMemoryIsNotChargedButNamedWhileItIsMapped) {
   expect_balanced();
 }
 
+TEST_F(Vmm, ExportedMemoryIsNamedUntilItEnds) {
+  const Handle handle = create(4 * kMiB);
+  const auto give = [](void*, Handle, CUmemAllocationHandleType, unsigned long long) {
+    return CUDA_SUCCESS;
+  };
+  const auto refuse = [](void*, Handle, CUmemAllocationHandleType, unsigned long long) {
+    return CUDA_ERROR_INVALID_VALUE;
+  };
+  constexpr auto kType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  EXPECT_EQ(rules::export_handle(refuse, nullptr, handle, kType, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(stays(Stays::kIpcExported), 0u);
+  EXPECT_EQ(rules::export_handle(give, nullptr, handle, kType, 0), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kIpcExported), 4 * kMiB);
+  map(kVa, 4 * kMiB, handle);
+  release(handle);
+  EXPECT_EQ(stays(Stays::kIpcExported), 4 * kMiB) << "once, though it is mapped";
+  unmap(kVa, 4 * kMiB);
+  EXPECT_EQ(stays(Stays::kIpcExported), 0u);
+}
+
 TEST_F(Vmm, WhatIsImportedFromOneselfIsOneMoreReference) {
   const Handle own = create(2 * kMiB);
   Handle again = 0;

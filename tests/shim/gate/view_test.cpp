@@ -107,7 +107,7 @@ TEST_F(Views, BeforeItsContextEndsNothingNewStandsBeforeItAndOthersFinish) {
   synchronise();
   EXPECT_EQ(gpu_.registrations, 2);
   EXPECT_EQ(log(second_).back(), "write 2");
-  memory::context_gone(world_.context);
+  memory::context_gone(world_.context, swap::made_context(world_.context));
 }
 
 TEST_F(Views, AContextThatStaysKeepsTheView) {

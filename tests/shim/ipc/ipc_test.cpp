@@ -329,7 +329,7 @@ TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
   const CUcontext mine = make_context(0x3000);
   CUdeviceptr opened = 0;
   ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
-  memory::context_gone(mine);
+  memory::context_gone(mine, swap::made_context(mine));
   expect_nothing_opened();
   use_context(0x1000);
   expect_last_freed(at);

@@ -13,6 +13,10 @@
 //                       and maps again, and keeps them all
 //   shared              memory that is exported and imported again → "left FREE FREE"
 //   opened HANDLE-FILE, lent HANDLE-FILE   IPC between two processes
+//   local BYTES...      launches a kernel with so much local memory for a thread → "launch RESULT"
+//   many                makes contexts until it is refused → "made COUNT RESULT"
+//   churn THREADS ROUNDS  threads make a context, allocate, and end it without a free
+//                       → "left FREE FREE"
 //   fork                a child asks NVML and libcuda after the parent used them
 //
 // All but `nvml` say "waiting" then. `infos` and `nvmls` go on until stdin ends, the others until a
@@ -28,6 +32,7 @@
 #include <iostream>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,6 +71,14 @@ std::size_t steady_free_bytes() {
 
 void must(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) fail(what, result);
+}
+
+CUresult make_context(CUcontext* context) {
+#if CUDA_VERSION >= 13000
+  return cuCtxCreate(context, nullptr, 0, 0);
+#else
+  return cuCtxCreate(context, 0, 0);
+#endif
 }
 
 void open_gpu() {
@@ -188,11 +201,7 @@ void contexts() {
   CUcontext primary = nullptr;
   must(cuCtxGetCurrent(&primary), "cuCtxGetCurrent");
   CUcontext context = nullptr;
-#if CUDA_VERSION >= 13000
-  must(cuCtxCreate(&context, nullptr, 0, 0), "cuCtxCreate");
-#else
-  must(cuCtxCreate(&context, 0, 0), "cuCtxCreate");
-#endif
+  must(make_context(&context), "cuCtxCreate");
   CUdeviceptr at = 0;
   must(cuMemAlloc(&at, 64 * kMiB), "cuMemAlloc");
   must(cuCtxDestroy(context), "cuCtxDestroy");
@@ -265,6 +274,46 @@ void open_lent(const char* path) {
   must(cuIpcCloseMemHandle(at), "cuIpcCloseMemHandle");
 }
 
+void launch_local(const std::string& bytes) {
+  const std::string image =
+      ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry local()\n{\n.local .align 16 "
+      ".b8 __local_depot0[" +
+      bytes + "];\nret;\n}\n";
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  must(cuModuleLoadData(&module, image.c_str()), "cuModuleLoadData");
+  must(cuModuleGetFunction(&function, module, "local"), "cuModuleGetFunction");
+  std::printf("launch %d\n",
+              cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr));
+  must(cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+void make_many() {
+  int count = 0;
+  CUcontext context = nullptr;
+  CUresult result = CUDA_SUCCESS;
+  while (count < 200 && (result = make_context(&context)) == CUDA_SUCCESS) ++count;
+  std::printf("made %d %d\n", count, result);
+}
+
+void churn(int threads, int rounds) {
+  const std::size_t before = steady_free_bytes();
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t) {
+    all.emplace_back([=] {
+      for (int i = 0; i < rounds; ++i) {
+        CUcontext context = nullptr;
+        CUdeviceptr at = 0;
+        must(make_context(&context), "cuCtxCreate");
+        for (int piece = 0; piece < 3; ++piece) must(cuMemAlloc(&at, 4 * kMiB), "cuMemAlloc");
+        must(cuCtxDestroy(context), "cuCtxDestroy");
+      }
+    });
+  }
+  for (std::thread& each : all) each.join();
+  std::printf("left %zu %zu\n", before, steady_free_bytes());
+}
+
 void forked() {
   CUdeviceptr at = 0;
   must(cuMemAlloc(&at, 64 * kMiB), "cuMemAlloc");
@@ -310,6 +359,12 @@ bool run(const std::string& what, char** words) {
     lend(words[0]);
   else if (what == "opened")
     open_lent(words[0]);
+  else if (what == "local") {
+    for (char** bytes = words; *bytes != nullptr; ++bytes) launch_local(*bytes);
+  } else if (what == "many")
+    make_many();
+  else if (what == "churn")
+    churn(std::atoi(words[0]), std::atoi(words[1]));
   else if (what == "fork")
     forked();
   else if (what == "hold") {

@@ -57,6 +57,31 @@ CUresult take_from_pool(std::size_t mib, Give& give) {
   return take<CUdeviceptr>(give, create, free_async);
 }
 
+// A pool without a place: by number, for older headers lack the names.
+CUresult take_from_managed_pool(std::size_t mib, Give& give) {
+  static CUmemoryPool pool = nullptr;
+  CUmemPoolProps properties{};
+  properties.allocType = static_cast<CUmemAllocationType>(2);
+  if (pool == nullptr) {
+    if (const CUresult result = cuMemPoolCreate(&pool, &properties)) return result;
+  }
+  const auto create = [=](CUdeviceptr* at) {
+    return cuMemAllocFromPoolAsync(at, mib * kMiB, pool, nullptr);
+  };
+  return take<CUdeviceptr>(give, create, free_async);
+}
+
+// The heap of malloc() on the device, larger with each piece.
+CUresult take_heap(std::size_t mib, Give& give) {
+  const auto resize = [](std::size_t bytes, bool more) {
+    std::size_t now = 0;
+    if (const CUresult result = cuCtxGetLimit(&now, CU_LIMIT_MALLOC_HEAP_SIZE)) return result;
+    return cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, more ? now + bytes : now - bytes);
+  };
+  give = [=] { return resize(mib * kMiB, false); };
+  return resize(mib * kMiB, true);
+}
+
 // The handle is released at once: the mapping alone holds the memory.
 CUresult take_mapped(std::size_t mib, Give& give) {
   const std::size_t bytes = (mib + 1) / 2 * 2 * kMiB;
@@ -136,7 +161,11 @@ const std::vector<Kind>& kinds() {
 }
 
 const Kind* find_kind(const std::string& name) {
+  static const Kind others[] = {{"managed_pool", take_from_managed_pool}, {"heap", take_heap}};
   for (const Kind& kind : kinds()) {
+    if (name == kind.name) return &kind;
+  }
+  for (const Kind& kind : others) {
     if (name == kind.name) return &kind;
   }
   return nullptr;

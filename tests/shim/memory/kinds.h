@@ -22,6 +22,7 @@ struct Kind {
   CUresult (*take)(std::size_t mib, Give& give);
 };
 
+// Those that live side by side as allocations do, and what else find_kind() knows.
 const std::vector<Kind>& kinds();
 const Kind* find_kind(const std::string& name);
 

@@ -89,8 +89,48 @@ TEST_P(EveryKind, IsRefusedAtTheQuotaAndGivenBackWhole) { fill_to_the_quota(GetP
 
 INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                          ::testing::Values("linear", "pitch", "managed", "async", "pool", "mapped",
-                                           "array", "volume", "mipmap", "graph"),
+                                           "array", "volume", "mipmap", "graph", "managed_pool",
+                                           "heap"),
                          [](const auto& info) { return std::string(info.param); });
+
+// What NVML shows of the job, contexts included, never goes beyond the quota.
+TEST_F(ShimMemory, AKernelsLocalMemoryIsRefusedBeforeTheDriverTakesIt) {
+  auto daemon = monitor();
+  Child child =
+      start_job({"--memory", "512MiB", "--name", "local"}, {"local", "4096", "1500", "64"});
+  const std::string text = said(child);
+  EXPECT_EQ(numbers(text, "launch"), (std::vector<long>{2, 0, 0}))
+      << "792 MiB are too much, 123 MiB are not: " << text;
+  json gpu;
+  EXPECT_TRUE(eventually([&] {
+    gpu = gpu_of("local");
+    return gpu.is_object() && gpu["memory_used_bytes"].get<long>() >= 123 * kMiB;
+  })) << gpu;
+  EXPECT_LE(gpu["memory_used_bytes"].get<long>(), 512 * kMiB) << gpu;
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, AContextBeyondTheQuotaIsRefused) {
+  auto daemon = monitor();
+  Child child = start_job({"--memory", "64MiB", "--name", "many"}, {"many"});
+  const std::string text = said(child);
+  const auto made = numbers(text, "made");
+  ASSERT_EQ(made.size(), 2u) << text;
+  EXPECT_EQ(made[1], 2) << "CUDA_ERROR_OUT_OF_MEMORY";
+  EXPECT_LE(made[0], 7) << "of 8 MiB each, beside the primary one";
+  EXPECT_GE(made[0], 5);
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+TEST_F(ShimMemory, ThreadsThatEndTheirContextsLeaveNothingCharged) {
+  auto daemon = monitor();
+  Child child = start_job({"--memory", "3GiB", "--name", "churn"}, {"churn", "6", "40"});
+  const auto left = numbers(said(child), "left");
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0], left[1]);
+  EXPECT_TRUE(eventually([this] { return counted("churn") == 0; })) << job_named("churn");
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
 
 class EverySwappableKind : public ShimMemory, public ::testing::WithParamInterface<const char*> {};
 

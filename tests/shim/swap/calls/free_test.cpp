@@ -274,7 +274,7 @@ TEST_F(SwappableFree, AContextsEndFreesWhatItOwned) {
   const CUdeviceptr aside = allocate(4 * kMiB);
   free_in_a_capture(aside);
   world_.refused.insert(mine);
-  memory::context_gone(mine);
+  memory::context_gone(mine, swap::made_context(mine));
   EXPECT_EQ(swap_.total, 2 * kMiB);
   EXPECT_EQ(used(), 2 * kMiB);
   EXPECT_TRUE(world_.waits.empty()) << "its end has waited";
@@ -287,7 +287,7 @@ TEST_F(SwappableFree, ItsContextMayEndWhileAFreeWaits) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   world_.wait_result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  world_.during_wait = [&] { memory::context_gone(mine); };
+  world_.during_wait = [&] { memory::context_gone(mine, swap::made_context(mine)); };
   EXPECT_EQ(free(at), CUDA_SUCCESS);
   expect_nothing_left();
 }
@@ -296,7 +296,7 @@ TEST_F(SwappableFree, WhatComesToTheAddressMeanwhileIsAnothers) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
   world_.during_wait = [&] {
-    memory::context_gone(mine);
+    memory::context_gone(mine, swap::made_context(mine));
     use_context(0x3000);
     EXPECT_EQ(allocate(8 * kMiB), at);
   };

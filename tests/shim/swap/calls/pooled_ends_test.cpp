@@ -137,7 +137,7 @@ TEST_F(SwappablePoolsEnd, NoEventOutlivesItsContext) {
   free(allocate(4 * kMiB));
   swap::pooled::context_ends(memory::owner_of(mine));
   EXPECT_TRUE(pooled_.events.empty());
-  memory::context_gone(mine);
+  memory::context_gone(mine, swap::made_context(mine));
   EXPECT_EQ(swap_.total, 14 * kMiB)
       << "what had come is cached, and what lives belongs to the pool";
   use_context(0x1000);
@@ -161,7 +161,7 @@ TEST_F(SwappablePoolsEnd, AfterAGreenContextTheDriverAllocates) {
 TEST_F(SwappablePoolsEnd, AFreeWaitsForTheCallersContextForItsOwnMayHaveEnded) {
   const CUcontext mine = make_context(0x2000);
   const CUdeviceptr at = allocate(8 * kMiB);
-  memory::context_gone(mine);
+  memory::context_gone(mine, swap::made_context(mine));
   world_.refused.insert(mine);
   const CUcontext other = use_context(0x1000);
   EXPECT_EQ(SwapTest::free(at), CUDA_SUCCESS);
@@ -174,7 +174,7 @@ TEST_F(SwappablePoolsEnd, WhatTheDriverSaysAgainstAWaitLeavesItToThePool) {
   const CUdeviceptr at = allocate(8 * kMiB);
   world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(SwapTest::free(at), CUDA_ERROR_ILLEGAL_ADDRESS);
-  memory::context_gone(mine);
+  memory::context_gone(mine, swap::made_context(mine));
   EXPECT_EQ(swap_.total, 8 * kMiB);
   use_context(0x1000);
   free(at);

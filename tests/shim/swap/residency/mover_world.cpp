@@ -189,7 +189,10 @@ void MoverTest::make_context(std::uintptr_t number) {
 }
 
 void MoverTest::end_context(std::uintptr_t number) {
-  ASSERT_EQ(swap::forget_context(reinterpret_cast<CUcontext>(number)), 0);
+  const auto context = reinterpret_cast<CUcontext>(number);
+  const swap::Made made = swap::made_context(context);
+  ASSERT_EQ(made.lane, 0);
+  swap::forget_context(context, made);
 }
 
 void MoverTest::allocate_more(int ranges) {
