@@ -41,7 +41,7 @@ lint: ## check format, layers, documents, the bench and clang-tidy; changes noth
 	python3 scripts/json_reference.py --check
 	scripts/check_bench.sh
 	scripts/check_format.sh
-	scripts/check_tidy.sh $(BUILD)/lint $(JOBS)
+	scripts/check_tidy.py $(BUILD)/lint $(JOBS)
 
 format: ## rewrite the sources as .clang-format says
 	@scripts/bootstrap.sh --lint
