@@ -5,19 +5,21 @@ JOBS   ?= $(shell nproc)
 # What the demo runs: itself, Switchyard, and the simulated GPU for machines without one.
 DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
 .DEFAULT_GOAL := all
-.PHONY: all demo test gpu-test bench asan ubsan tsan lint format install clean help
+.PHONY: all demo test gpu-test bench asan ubsan tsan night lint format install clean help
 
-all: ## build the preload library, the monitor, the CLI and the simulated GPU
+all: ## build everything: preload library, monitor, CLI, simulated GPU, tests and bench
 	@scripts/configure.sh $(BUILD)
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) --target all bench_programs
 
 demo: ## requests beside a busy neighbour: the driver's default against Switchyard
 	@scripts/configure.sh $(BUILD)
 	cmake --build $(BUILD) -j $(JOBS) --target $(DEMO)
 	$(BUILD)/demo/demo
 
-test: all ## build and run every test; needs neither a GPU nor a CUDA toolkit
-	scripts/run_tests.sh $(BUILD) $(JOBS)
+test: ## build and run every test; needs neither a GPU nor a CUDA toolkit
+	@scripts/configure.sh $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS)
+	scripts/run_tests.sh $(BUILD) $$((2 * $(JOBS) + 1))  # many of them wait
 
 gpu-test: all ## run the tests that need a real GPU; without one they fail
 	SWITCHYARD_REQUIRE_GPU=1 ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -L gpu
@@ -28,6 +30,9 @@ bench: all ## measure on a real GPU (bench/README.md says what and how long)
 asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan), in build/NAME
 	@scripts/sanitize.sh $@ $(BUILD)/$@ $(JOBS)
 
+night: ## what .ci/run has no time for: many more seeds, and all tests under tsan
+	scripts/night.sh $(BUILD) $(JOBS)
+
 lint: ## check format, layers, documents, the bench and clang-tidy; changes nothing
 	@scripts/configure.sh --lint $(BUILD)/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 	scripts/check_layers.py
@@ -37,7 +42,7 @@ lint: ## check format, layers, documents, the bench and clang-tidy; changes noth
 	python3 scripts/json_reference.py --check
 	scripts/check_bench.sh
 	scripts/check_format.sh
-	scripts/check_tidy.sh $(BUILD)/lint $(JOBS)
+	scripts/check_tidy.py $(BUILD)/lint $(JOBS)
 
 format: ## rewrite the sources as .clang-format says
 	@scripts/bootstrap.sh --lint

@@ -34,7 +34,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       gpus_(gpus.list(), registry_, settings_.capacity),
       sampler_(gpus, gpus_, settings_.capacity),
       memory_(registry_, gpus_, sampler_),
-      residency_(registry_, gpus_, memory_, settings_.host_pool_bytes),
+      residency_(registry_, gpus_, memory_, settings_.host_pool_bytes, settings_.turns),
       slice_controller_(registry_, gpus_,
                         [&] {
                           sampler_.measure_all(now);

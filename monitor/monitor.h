@@ -47,6 +47,7 @@ struct Settings {
   Users::Most users;
   Means means = Means::kAuto;
   policy::Rules rules;
+  TurnSettings turns;
   Time idle_exit = std::chrono::seconds(5);   // after the last job
   Time first_job = std::chrono::seconds(60);  // to wait for the first one
 };

@@ -39,6 +39,7 @@ struct Texts {
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
+  std::string stay_moves, worth_handing_over;  // for tests
   std::vector<std::string> allow_high;
   bool persist = false, foreground = false, system = false;
 };
@@ -176,6 +177,17 @@ bool understand_place(const Texts& texts, Options& out) {
   return true;
 }
 
+bool understand_turns(const Texts& texts, TurnSettings& turns) {
+  std::size_t moves = turns.stay_moves;
+  if (!understand_count("--stay-moves", texts.stay_moves, moves)) return false;
+  turns.stay_moves = static_cast<unsigned>(std::min<std::size_t>(moves, policy::kStayMoves));
+  if (texts.worth_handing_over.empty()) return true;
+  const auto bytes = parse_bytes(texts.worth_handing_over);
+  if (!bytes) return complain("--worth-handing-over", texts.worth_handing_over, kBytesForms);
+  turns.worth_handing_over = *bytes;
+  return true;
+}
+
 bool understand(const Texts& texts, Options& out) {
   if (!understand_place(texts, out)) return false;
   if (!texts.capacity.empty()) {
@@ -196,6 +208,7 @@ bool understand(const Texts& texts, Options& out) {
     out.settings.first_job = out.settings.idle_exit;
   }
   if (!understand_choices(texts, out.settings)) return false;
+  if (!understand_turns(texts, out.settings.turns)) return false;
   if (!understand_count("--connections-per-user", texts.connections_per_user,
                         out.settings.users.connections) ||
       !understand_count("--jobs-per-user", texts.jobs_per_user, out.settings.users.jobs)) {
@@ -266,6 +279,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "not bounded (default: 1024)");
   app.add_option("--jobs-per-user", texts.jobs_per_user,
                  "the most jobs of one user (default: 256)");
+  // Hidden: what makes tests short.
+  app.add_option("--stay-moves", texts.stay_moves)->group("");
+  app.add_option("--worth-handing-over", texts.worth_handing_over)->group("");
   app.add_flag("--foreground", texts.foreground,
                "accepted and ignored: the monitor always stays in the foreground");
   try {

@@ -3,11 +3,11 @@
 # others on a loaded machine, a test may fail by one unlucky moment. Those that pass then are listed
 # as UNSTABLE, and each is a defect to be mended. Those that fail again fail the run.
 #
-#   scripts/run_tests.sh FOLDER JOBS [CTEST ARGUMENTS]
+#   scripts/run_tests.sh FOLDER TESTS_AT_A_TIME [CTEST ARGUMENTS]
 set -euo pipefail
 
 folder="$1"
-jobs="$2"
+at_a_time="$2"
 shift 2
 failures="$folder/Testing/Temporary/LastTestsFailed.log"
 output="$(mktemp)"
@@ -15,8 +15,7 @@ trap 'rm -f "$output"' EXIT
 
 # ctest leaves the list of an earlier run when nothing fails.
 rm -f "$failures"
-# Tests wait now and then, so one more of them runs than there are CPUs.
-if ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$((jobs + 1))" "$@" |
+if ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$at_a_time" "$@" |
   tee "$output"; then
   exit 0
 fi
@@ -50,4 +49,6 @@ done
 for name in "${again[@]}"; do
   echo "FAILED: $name failed beside others and failed alone"
 done
+# Under a sanitizer a test holds many cases.
+sed -n 's/^\[  FAILED  \] \([^ ]*\.[^ ,]*\).*/  the case \1/p' "$output" | sort -u
 [ "${#again[@]}" -eq 0 ]

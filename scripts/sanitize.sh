@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds with one sanitizer and runs the tests under it.
 #
-#   scripts/sanitize.sh asan|ubsan|tsan FOLDER JOBS    (asan brings ubsan along)
+#   scripts/sanitize.sh asan|ubsan|tsan FOLDER JOBS [CMAKE ARGUMENTS]    (asan brings ubsan along)
 #
 # A sanitizer's run time must be the first library of a process, and so must a preloaded one: the two
 # can't share a process. Here the engine is tested compiled in; the preloaded library is `make test`'s.
@@ -18,7 +18,7 @@ case "$1" in
     ;;
 esac
 
-scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1"
+scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" "${@:4}"
 cmake --build "$2" -j "$3"
 # The run time of asan guesses where the thread-local data of a loaded library lies, by its offset in
 # a page. Where it guesses wrongly its search for leaks crashes; so it is not to guess.
@@ -31,4 +31,5 @@ export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:die
 # doesn't promise. Where a sandbox forbids to switch that off, it has to do without.
 fixed=()
 if [ "$1" = tsan ] && setarch -R true 2> /dev/null; then fixed=(setarch -R); fi
-"${fixed[@]}" scripts/run_tests.sh "$2" "$3" -LE preload
+# Some tests wait now and then, so one more of them runs than there are CPUs.
+"${fixed[@]}" scripts/run_tests.sh "$2" "$(($3 + 1))" -LE preload

@@ -1,9 +1,9 @@
 // The demo: a server's requests beside a batch job that never stops, on one GPU.
 //
 // Each alone, both under the driver's default, both under `switchyard run`; a table; a quota and a
-// pause; exit 1 unless Switchyard is better and keeps both. The jobs are processes of this same
-// program (worker.h) and know nothing of Switchyard. Without a real GPU the simulated one of the
-// build is used, and the demo says so.
+// pause; exit 1 unless Switchyard is better and keeps both. `--brief`: shorter rounds. The
+// jobs are processes of this same program (worker.h) and know nothing of Switchyard. Without a real
+// GPU the simulated one of the build is used, and the demo says so.
 //
 // Threading: one thread; the jobs are child processes.
 #include <errno.h>
@@ -31,9 +31,13 @@
 namespace demo {
 namespace {
 
-constexpr int kRounds = 4;
-constexpr double kSettleSeconds = 0.8;  // before counting: the monitor has seen who is active
-constexpr double kMeasureSeconds = 2.5;
+struct Lengths {
+  int rounds = 4;
+  double settle_seconds = 0.8;  // before counting: the monitor has seen who is active
+  double measure_seconds = 2.5;
+};
+// For the test that nothing is gained without Switchyard (tests/demo).
+constexpr Lengths kBrief{7, 0.1, 0.5};
 
 volatile sig_atomic_t g_interrupted = 0;
 
@@ -80,7 +84,7 @@ class Isolation {
 
 // Runs the given jobs over the same stretch of time. False when one of them failed.
 bool measure(const std::vector<std::string>& requests, const std::vector<std::string>& loop,
-             Cell& cell) {
+             const Lengths& lengths, Cell& cell) {
   std::unique_ptr<Child> batch;
   std::unique_ptr<Child> server;
   if (!loop.empty()) batch = std::make_unique<Child>(loop);
@@ -88,8 +92,8 @@ bool measure(const std::vector<std::string>& requests, const std::vector<std::st
   for (Child* child : {batch.get(), server.get()}) {
     if (child != nullptr && child->ready().empty()) return false;
   }
-  const long begin = now() + static_cast<long>(kSettleSeconds * 1e9);
-  const long end = begin + static_cast<long>(kMeasureSeconds * 1e9);
+  const long begin = now() + static_cast<long>(lengths.settle_seconds * 1e9);
+  const long end = begin + static_cast<long>(lengths.measure_seconds * 1e9);
   for (Child* child : {batch.get(), server.get()}) {
     if (child != nullptr) child->go(begin, end);
   }
@@ -103,27 +107,29 @@ bool measure(const std::vector<std::string>& requests, const std::vector<std::st
 
 // Measures a cell and prints it.
 bool show(const std::string& name, const std::vector<std::string>& requests,
-          const std::vector<std::string>& loop, Cell& cell, const Cell& loop_alone) {
-  if (g_interrupted != 0 || !measure(requests, loop, cell)) return false;
+          const std::vector<std::string>& loop, const Lengths& lengths, Cell& cell,
+          const Cell& loop_alone) {
+  if (g_interrupted != 0 || !measure(requests, loop, lengths, cell)) return false;
   std::fputs(row(name, cell, loop_alone.loop_per_second).c_str(), stdout);
   std::fflush(stdout);
   return true;
 }
 
-bool measure_all(Results& results) {
+bool measure_all(const Lengths& lengths, Results& results) {
   const Cell& solo = results.loop_alone;
   std::fputs(heading().c_str(), stdout);
-  if (!show("requests alone", plain("requests"), {}, results.requests_alone, solo) ||
-      !show("loop alone", {}, plain("loop"), results.loop_alone, solo)) {
+  if (!show("requests alone", plain("requests"), {}, lengths, results.requests_alone, solo) ||
+      !show("loop alone", {}, plain("loop"), lengths, results.loop_alone, solo)) {
     return false;
   }
-  for (int round = 1; round <= kRounds; ++round) {
-    const std::string which = std::to_string(round) + " of " + std::to_string(kRounds) + ": ";
+  for (int round = 1; round <= lengths.rounds; ++round) {
+    const std::string which =
+        std::to_string(round) + " of " + std::to_string(lengths.rounds) + ": ";
     Cell by_default;
     Cell shared;
-    if (!show(which + "default", plain("requests"), plain("loop"), by_default, solo) ||
+    if (!show(which + "default", plain("requests"), plain("loop"), lengths, by_default, solo) ||
         !show(which + "Switchyard", under_switchyard({"--priority", "high"}, "requests"),
-              under_switchyard({"--priority", "low"}, "loop"), shared, solo)) {
+              under_switchyard({"--priority", "low"}, "loop"), lengths, shared, solo)) {
       return false;
     }
     results.by_default.push_back(by_default);
@@ -136,7 +142,8 @@ bool measure_all(Results& results) {
 bool report(const Results& results, bool simulated) {
   const bool unicode = ::isatty(1) != 0 && std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
   const double judged = simulated ? kMiddle : kTail;
-  std::printf("\nMedians of %d rounds:\n%s", kRounds, table(results, judged, unicode).c_str());
+  std::printf("\nMedians of %zu rounds:\n%s", results.by_default.size(),
+              table(results, judged, unicode).c_str());
   const Verdict verdict = judge(results, judged);
   if (simulated) {
     std::printf(
@@ -150,7 +157,7 @@ bool report(const Results& results, bool simulated) {
   return verdict.better;
 }
 
-int run() {
+int run(const Lengths& lengths) {
   ::signal(SIGPIPE, SIG_IGN);
   // The jobs end by the same signal, and what they leave is removed.
   for (const int each : {SIGINT, SIGTERM}) ::signal(each, [](int) { g_interrupted = 1; });
@@ -167,7 +174,7 @@ int run() {
       kKernelsPerRequest, kRequestKernelMicroseconds, kLoopKernelMicroseconds);
   std::fflush(stdout);
   Results results;
-  if (!measure_all(results)) {
+  if (!measure_all(lengths, results)) {
     if (g_interrupted != 0) return 128 + SIGINT;
     std::fprintf(stderr, "demo: a job ended early; what it said is above\n");
     return 1;
@@ -188,7 +195,8 @@ int run() {
 }  // namespace demo
 
 int main(int argc, char** argv) {
-  if (argc == 1) return demo::run();
+  if (argc == 1) return demo::run({});
+  if (argc == 2 && std::strcmp(argv[1], "--brief") == 0) return demo::run(demo::kBrief);
   if (argc == 3 && std::strcmp(argv[1], "--worker") == 0) {
     struct {
       const char* name;
@@ -202,6 +210,6 @@ int main(int argc, char** argv) {
       if (std::strcmp(argv[2], worker.name) == 0) return worker.work();
     }
   }
-  std::fprintf(stderr, "usage: %s (without arguments)\n", argv[0]);
+  std::fprintf(stderr, "usage: %s [--brief]\n", argv[0]);
   return 2;
 }

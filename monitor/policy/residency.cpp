@@ -91,7 +91,7 @@ Time leaves_at(const Oversubscriber& job, const Oversubscriber& first) {
 }  // namespace
 
 Time stay_of(const Oversubscriber& job) {
-  return std::clamp(20 * job.move_cost, kShortestStay, kLongestStay);
+  return std::clamp(job.stay_moves * job.move_cost, kShortestStay, kLongestStay);
 }
 
 namespace {

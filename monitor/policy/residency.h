@@ -36,6 +36,8 @@
 
 namespace switchyard::monitor::policy {
 
+// A stay lasts so many moves.
+inline constexpr unsigned kStayMoves = 20;
 inline constexpr Time kShortestStay = std::chrono::milliseconds(200);
 // Of two jobs each shall get on within every half minute, whatever their moves take or a client
 // says of that; past 1.2 s a move costs more than a twentieth, therefore.
@@ -54,6 +56,7 @@ struct Oversubscriber {
   Time stayed_at{0};    // when it was told to leave and could not
   Time rests_until{0};  // not asked to leave before
   Time move_cost{0};    // of the last time out or in, the longer
+  unsigned stay_moves = kStayMoves;
   bool active = false;
   bool out = false;               // it works with none of its memory: what is there was kept
   bool gang = false;              // its processes wait for each other

@@ -20,10 +20,6 @@ constexpr Time kStillWaits = std::chrono::milliseconds(1000);
 // The device's room may follow the account's: the driver clears what it was given back.
 constexpr Time kFindsRoomWithin = std::chrono::milliseconds(1000);
 
-// Memory is handed over where so much leaves: to export, send and import a chunk takes some 0.1 ms,
-// to make it anew 0.6 while others copy, and the frames take their time.
-constexpr std::uint64_t kWorthHandingOver = 64u << 20;
-
 // Those on one GPU.
 template <typename Each>
 void for_lanes_on(std::size_t gpu, const Registry& registry, const Job& job, Each each) {
@@ -56,8 +52,8 @@ bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && 
 }  // namespace
 
 Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus,
-                                   policy::Handovers& handovers)
-    : registry_(registry), gpus_(gpus), handovers_(handovers) {}
+                                   policy::Handovers& handovers, const TurnSettings& settings)
+    : registry_(registry), gpus_(gpus), handovers_(handovers), settings_(settings) {}
 
 bool asks(const Client::Lane& lane, Time now) {
   return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
@@ -95,6 +91,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.stayed_at = memory.stayed_at;
   out.resident_since = memory.resident_since;
   out.move_cost = std::max(memory.cost_out, memory.cost_in);
+  out.stay_moves = settings_.stay_moves;
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, gpus_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
   out.gang = job.gang_kind != GangKind::kNone;
@@ -189,7 +186,7 @@ Time Oversubscription::follow(Time now) {
     const policy::RoomPlan& plan = plans[gpu];
     next = earlier(next, plan.look_again);
     const std::uint64_t leaves = std::max(plan.gives_bytes, plan.soon_bytes);
-    if (leaves < kWorthHandingOver) handovers_.withdraw(gpu);
+    if (leaves < settings_.worth_handing_over) handovers_.withdraw(gpu);
     if (plan.first == 0) continue;
     Job* giver = registry_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
@@ -206,7 +203,7 @@ Time Oversubscription::follow(Time now) {
                    bytes_text(plan.gives_bytes), first.name);
       give(gpu, *giver, plan.gives_bytes, now);
     }
-    if (leaves < kWorthHandingOver) continue;
+    if (leaves < settings_.worth_handing_over) continue;
     policy::Handover planned = pair_of(registry_, gpu, *giver, first);
     planned.number = registry_.random() | 1;
     planned.soon_bytes = plan.soon_bytes;

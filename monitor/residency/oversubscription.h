@@ -28,9 +28,18 @@ namespace switchyard::monitor {
 // So long may memory that is to leave stand still; then it stays.
 inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
 
+// What is measured on real GPUs. Tests have small jobs on slow machines, and less time.
+struct TurnSettings {
+  unsigned stay_moves = policy::kStayMoves;
+  // Memory is handed over where so much leaves: to export, send and import a chunk takes some 0.1
+  // ms, to make it anew 0.6 while others copy, and the frames take their time.
+  std::uint64_t worth_handing_over = 64u << 20;
+};
+
 class Oversubscription {
  public:
-  Oversubscription(Registry& registry, GpuAccounts& gpus, policy::Handovers& handovers);
+  Oversubscription(Registry& registry, GpuAccounts& gpus, policy::Handovers& handovers,
+                   const TurnSettings& settings);
 
   // Decides who leaves and who may come back. Answers when to look again; 0: when something
   // happens. REQUIRES: the residency reports are those of this look.
@@ -50,6 +59,7 @@ class Oversubscription {
   Registry& registry_;
   GpuAccounts& gpus_;
   policy::Handovers& handovers_;
+  const TurnSettings settings_;
 };
 
 // Whether a client still asks for memory that it was told to wait for.

@@ -171,11 +171,11 @@ std::string failure_text(const residency::Failure& failure) {
 }
 
 Residency::Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
-                     std::uint64_t host_pool_bytes)
+                     std::uint64_t host_pool_bytes, const TurnSettings& turns)
     : registry_(registry),
       gpus_(gpus),
       memory_(memory),
-      oversubscription_(registry, gpus, handovers_) {
+      oversubscription_(registry, gpus, handovers_, turns) {
   gpus_.host_pool_bytes = host_pool_bytes;
 }
 

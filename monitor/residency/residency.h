@@ -61,7 +61,7 @@ std::string failure_text(const residency::Failure& failure);
 class Residency {
  public:
   Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
-            std::uint64_t host_pool_bytes);
+            std::uint64_t host_pool_bytes, const TurnSettings& turns);
 
   // A client whose page isn't published yet. `rejoins`: its memory may be away already.
   void join(Client& client, bool rejoins);

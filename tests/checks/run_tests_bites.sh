@@ -69,6 +69,12 @@ expect fail
 says "FAILED: Bad.Fails failed beside others and failed alone"
 says "UNSTABLE: Unlucky.PassesAlone failed beside others and passed alone"
 
+# A test of many cases: those that failed are named.
+anew
+add Many.Part1Of2 'echo "[  FAILED  ] Suite.Case/3, where GetParam() = 3 (2 ms)"; false'
+expect fail
+says "  the case Suite.Case/3"
+
 # Five run again. Six do not.
 anew
 for number in 1 2 3 4 5; do add "Unlucky.Number$number" once; done

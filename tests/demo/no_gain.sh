@@ -6,7 +6,7 @@ set -uo pipefail
 left() { find /tmp -maxdepth 1 -name 'switchyard-demo-*' | sort; }
 
 left > before
-SWITCHYARD_DISABLE=1 "$1" > report
+SWITCHYARD_DISABLE=1 "$1" --brief > report
 status=$?
 cat report
 [ "$status" -eq 1 ] || { echo "the demo ended with $status, expected 1 (no gain)"; exit 1; }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "switchyard/status.h"
+#include "tests/support/seeds.h"
 #include "tests/system/gang_scene.h"
 #include "tools/base/monitor_client.h"
 
@@ -139,7 +140,7 @@ class GangsBorn : public GangLaws {
 
 TEST_F(GangsBorn, OrderedOutMeanwhileTheyGoOn) {
   auto daemon = monitor({"--host-pool", "4GiB"}, two_gpus());
-  const unsigned all = seeds(20);
+  const unsigned all = test_support::seeds(20);
   for (unsigned first = 0; first < all && !HasFailure(); first += kGangsAtOnce) {
     std::vector<std::thread> threads;
     for (unsigned seed = first; seed < std::min(all, first + kGangsAtOnce); ++seed) {
@@ -157,7 +158,7 @@ TEST_F(GangsOrphaned, TheyGoOnOnceTheNextMonitorResumesThem) {
   auto daemon = std::make_optional(monitor(options, two_gpus()));
   begin(4, 2, kSwappable);
   do_all("begin");
-  const unsigned all = seeds(20);
+  const unsigned all = test_support::seeds(20);
   for (unsigned seed = 0; seed < all && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     auto answer = std::async(std::launch::async, [&] {

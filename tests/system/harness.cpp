@@ -211,11 +211,6 @@ long value_of(const std::string& output, const std::string& key) {
   return -1;
 }
 
-unsigned seeds(unsigned usual) {
-  const char* said = std::getenv("SWITCHYARD_TEST_SEEDS");
-  return said != nullptr ? static_cast<unsigned>(std::strtoul(said, nullptr, 10)) : usual;
-}
-
 std::string line_of(Child& job) {
   std::string line;
   return job.read_line(line, kLimit) ? line : std::string();

@@ -80,9 +80,6 @@ class Scene : public ::testing::Test {
 // "key VALUE" in the output of a job: the value, or -1.
 long value_of(const std::string& output, const std::string& key);
 
-// How many seeds a law is tried with: `usual`, or what SWITCHYARD_TEST_SEEDS says.
-unsigned seeds(unsigned usual);
-
 // The next line that a job says; empty when none comes.
 std::string line_of(Child& job);
 // What it answers a line of ours; empty when it doesn't.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/monitor/policy/guard_scene.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::guard {
 namespace {
@@ -135,7 +136,8 @@ TEST_P(GuardLaws, AnInterfererIsAnsweredWithinFourIterations) {
   EXPECT_EQ(all.on(10), Measures{Measure::kSlices});
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GuardLaws, ::testing::Range<std::uint64_t>(1, 41));
+INSTANTIATE_TEST_SUITE_P(Seeds, GuardLaws,
+                         ::testing::Range<std::uint64_t>(1, 1 + test_support::seeds(40)));
 
 }  // namespace
 }  // namespace switchyard::monitor::guard

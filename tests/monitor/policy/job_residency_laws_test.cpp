@@ -10,6 +10,7 @@
 #include <random>
 
 #include "monitor/policy/job_residency.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::residency {
 namespace {
@@ -236,7 +237,7 @@ TEST_P(JobResidencyLaws, HoldWhateverHappensAndItComesHomeOnceThereIsRoom) {
   EXPECT_TRUE(world.is_home());
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, JobResidencyLaws, testing::Range(0u, 50u));
+INSTANTIATE_TEST_SUITE_P(Seeds, JobResidencyLaws, testing::Range(0u, test_support::seeds(50)));
 
 // Any input in any state, also one that no executor would give.
 TEST(JobResidencyLaws, NoInputAtAllBreaksTheTable) {

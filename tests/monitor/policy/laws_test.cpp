@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/monitor/policy/policy_rig.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -135,7 +136,8 @@ TEST_P(PolicyLaws, WeightsAreExactInsideAClass) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, PolicyLaws, testing::Range<std::uint64_t>(1, 41));
+INSTANTIATE_TEST_SUITE_P(Seeds, PolicyLaws,
+                         testing::Range<std::uint64_t>(1, 1 + test_support::seeds(40)));
 
 }  // namespace
 }  // namespace switchyard::monitor::policy

@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "tests/support/seeds.h"
+
 namespace switchyard::monitor::provision {
 namespace {
 
@@ -216,7 +218,8 @@ TEST_P(ShareAutoLaws, ItDoesNotChangeForEver) {
   EXPECT_LE(job.changes, 20 * 12u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ShareAutoLaws, ::testing::Range<std::uint64_t>(1, 41));
+INSTANTIATE_TEST_SUITE_P(Seeds, ShareAutoLaws,
+                         ::testing::Range<std::uint64_t>(1, 1 + test_support::seeds(40)));
 
 }  // namespace
 }  // namespace switchyard::monitor::provision

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "bench/simulate/simulation.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::simulate {
 namespace {
@@ -240,7 +241,8 @@ TEST_P(SimulatorLaws, ExclusiveJobsGetEqualTurnsAndOverlapTheirCpuPhases) {
   EXPECT_GT(result.busy, 1.25 * 0.5) << "seed " << GetParam();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SimulatorLaws, testing::Range<std::uint64_t>(1, 9));
+INSTANTIATE_TEST_SUITE_P(Seeds, SimulatorLaws,
+                         testing::Range<std::uint64_t>(1, 1 + test_support::seeds(8)));
 INSTANTIATE_TEST_SUITE_P(Kept, SimulatorLaws, testing::ValuesIn(kKept));
 
 TEST(Simulator, AnEarlierDeadlineMissesLessThanFairShares) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bench/simulate/simulation.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::simulate {
 namespace {
@@ -55,7 +56,7 @@ class EqualTurns : public testing::TestWithParam<Lows> {};
 
 TEST_P(EqualTurns, AreEqualInEveryFifteenSeconds) {
   const Lows& lows = GetParam();
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test_support::seeds(3); ++seed) {
     std::vector<JobSpec> jobs{service()};
     for (std::size_t i = 0; i < lows.count; ++i) {
       const double part = static_cast<double>(i) / static_cast<double>(lows.count - 1);
@@ -152,7 +153,7 @@ TEST(ExclusiveTurns, LowerClassesGetTheMinimumAndWeightsHoldInsideAClass) {
 TEST(DeadlineTurns, MissFewerDeadlinesThanFairSharesOnTheSameArrivals) {
   int by_deadline = 0;
   int fair = 0;
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test_support::seeds(6); ++seed) {
     std::vector<JobSpec> jobs;
     for (int batch = 0; batch < 6; ++batch) {
       for (int of = 0; of < 3; ++of) {

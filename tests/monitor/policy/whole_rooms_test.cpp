@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/monitor/policy/room.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::policy {
 namespace {
@@ -262,7 +263,7 @@ class Played {
 
 TEST(WholeRooms, GangsOfAllSizesAreServedWholeAndNobodyStarves) {
   for (const std::size_t gpus : {2, 3, 8, 64}) {
-    for (unsigned seed = 1; seed <= 5; ++seed) {
+    for (unsigned seed = 1; seed <= test_support::seeds(5); ++seed) {
       SCOPED_TRACE(std::to_string(gpus) + " GPUs, seed " + std::to_string(seed));
       Played(gpus, seed).run(seconds(30));
     }

@@ -9,6 +9,7 @@
 
 #include "monitor/policy/host_pool.h"
 #include "tests/monitor/residency/crowd.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::test {
 namespace {
@@ -163,7 +164,8 @@ TEST_P(OversubscriptionLaws, AlsoWhereNobodyDies) {
   EXPECT_GT(world.served, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, OversubscriptionLaws, ::testing::Range(1u, 41u));
+INSTANTIATE_TEST_SUITE_P(Seeds, OversubscriptionLaws,
+                         ::testing::Range(1u, 1 + test_support::seeds(40)));
 INSTANTIATE_TEST_SUITE_P(FiveOfThem, OversubscriptionLaws, ::testing::Values(91u, 107u));
 
 }  // namespace

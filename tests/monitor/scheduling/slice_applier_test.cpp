@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "tests/support/seeds.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -271,7 +273,8 @@ TEST_P(ApplierLaw, NeverTwoShortOverRandomJoinsLeavesKillsAndSets) {
   EXPECT_GT(ever_short, 0u) << "the test must have tried";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ApplierLaw, testing::Range<std::uint64_t>(1, 41));
+INSTANTIATE_TEST_SUITE_P(Seeds, ApplierLaw,
+                         testing::Range<std::uint64_t>(1, 1 + test_support::seeds(40)));
 
 }  // namespace
 }  // namespace switchyard::monitor

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/monitor/rig.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::test {
 namespace {
@@ -335,7 +336,8 @@ TEST_P(SlicingLaw, NeverTwoShortInForce) {
   EXPECT_GT(shorts_seen, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SlicingLaw, testing::Range<std::uint64_t>(1, 21));
+INSTANTIATE_TEST_SUITE_P(Seeds, SlicingLaw,
+                         testing::Range<std::uint64_t>(1, 1 + test_support::seeds(20)));
 
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "shim/swap/residency/state.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::shim::swap::residency {
 namespace {
@@ -260,7 +261,7 @@ class World {
 };
 
 TEST(ResidencyLaws, AnyWorldKeepsThemAndComesHomeOnceItIsCalm) {
-  for (unsigned seed = 0; seed < 2'000; ++seed) {
+  for (unsigned seed = 0; seed < test_support::seeds(2'000); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     for (int i = 0; i < 200; ++i) {
