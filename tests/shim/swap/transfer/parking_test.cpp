@@ -212,8 +212,8 @@ TEST_F(ParkedChunks, WhereTheDriverGivesNoMemoryTheRestGoesToTheHost) {
   expect_nothing_lost();
 }
 
-// The first chunk leaves alone, and the next waits for another one to share a piece with it. Then the
-// driver does not unmap one that needs no copy.
+// The first chunk leaves alone, and the next waits for another one to share a piece with it. Then
+// the driver does not unmap one that needs no copy.
 TEST_F(ParkedChunks, WhatWaitedWhenAMoveFailedCountsNoMore) {
   out();
   in();
