@@ -195,7 +195,7 @@ int Scene::monitor_pid(const Changes& changes) {
 }
 
 bool Scene::eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimit);
   while (std::chrono::steady_clock::now() < deadline) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -30,7 +30,15 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 
 inline constexpr std::uint64_t kMiB = 1u << 20;
-inline constexpr std::chrono::seconds kLimit{180};
+
+// How long a wait may last. Only a hang reaches it. A test that has failed already does not wait as
+// long for what will not come either: it ends about a minute after it got stuck.
+struct Limit {
+  operator std::chrono::milliseconds() const {  // NOLINT: it stands for the duration
+    return std::chrono::seconds(::testing::Test::HasFailure() ? 2 : 60);
+  }
+};
+inline constexpr Limit kLimit;
 
 // Files of this build.
 std::string built(const std::string& name);  // "switchyard", "libswitchyard.so", "tests/jobs/..."

@@ -78,7 +78,7 @@ class ReleaseInParts : public Release {
   bool caught_moving(const char* name) {
     auto client = tools::MonitorClient::connect(socket());
     if (!client) return false;
-    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimit);
     std::size_t asked = 0;
     json last;
     while (std::chrono::steady_clock::now() < deadline) {

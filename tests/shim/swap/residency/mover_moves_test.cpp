@@ -316,5 +316,23 @@ TEST_F(MoverMoves, AProcessSaysWhetherItsDriverCanMoveIt) {
   page().lanes[0].places.store(0);
 }
 
+// It goes in the pieces in which it is kept, of up to 32 chunks.
+TEST_F(MoverLeavesBehind, OfWhatIsKeptOnlyWhatIsTooMuchGoesToTheHost) {
+  allocate_more(12);
+  constexpr std::uint64_t kWhole = kAll + 36 * kMiB2;
+  allow_host(swap::pinned_pool::kSlab);
+  let_stay(kWhole);
+  limit(0);
+  ASSERT_TRUE(run_until([&] { return is_away(); }));
+  ASSERT_EQ(told(), kWhole);
+  let_stay(kWhole - kMiB2);
+  detach();
+  ASSERT_TRUE(run_until([&] { return is_detached(); }));
+  EXPECT_LE(told(), kWhole - kMiB2);
+  EXPECT_GE(told(), 9 * kMiB2);
+  send_to(1);
+  come();
+}
+
 }  // namespace
 }  // namespace switchyard::shim
