@@ -242,6 +242,7 @@ void Server::look() {
 
 void Server::tick() {
   const Time now = steady_now();
+  if (manager_ != nullptr) manager_->lives(now);
   monitor_.tick(now);
   look_soon();
   if (monitor_.done(now)) {

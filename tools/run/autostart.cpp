@@ -34,6 +34,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
+constexpr char kLogSize[] = "1MiB";          // and as much of FILE.old; it may lie in memory
 constexpr Milliseconds kStartLimit{30000};   // NVML of a machine with eight GPUs takes seconds
 constexpr Milliseconds kSystemLimit{10000};  // systemd restarts the system monitor after 2 s
 constexpr Milliseconds kLoserLimit{5000};    // ours ended: how long the winner may take to listen
@@ -107,12 +108,20 @@ void close_from(int first) {
   }
 }
 
+// As the monitor wants its log (monitor/platform/log_file.h).
+bool is_own_file(int fd) {
+  struct stat about {};
+  return fd >= 0 && ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+         about.st_uid == ::geteuid() && about.st_nlink == 1;
+}
+
 // What the child does between fork and exec. Only the three standard descriptors and `lifeline`
 // stay open: a monitor that held the caller's pipe would keep `$(switchyard run ...)` waiting.
 [[noreturn]] void become_monitor(const char* program, const std::string& log, int lifeline) {
   if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // the second child is nobody's to wait for
   const int null = ::open("/dev/null", O_RDWR);
   const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+  const bool logs = is_own_file(out);
   ::dup2(null, 0);
   ::dup2(out >= 0 ? out : null, 1);
   ::dup2(out >= 0 ? out : null, 2);
@@ -126,6 +135,10 @@ void close_from(int first) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::umask(0077);
   if (::chdir("/") != 0) ::_exit(127);
+  if (logs) {
+    ::execl(program, "switchyardd", "--log-file", log.c_str(), "--log-size", kLogSize,
+            static_cast<char*>(nullptr));
+  }
   ::execl(program, "switchyardd", static_cast<char*>(nullptr));
   ::_exit(127);
 }
@@ -145,6 +158,10 @@ Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) 
   if (child == 0) {
     leave_job();  // the monitor is no client, and its knobs are not a job's
     ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
+    // A service that runs the job is not this monitor.
+    for (const char* variable : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) {
+      ::unsetenv(variable);
+    }
     become_monitor(program.c_str(), log_path(socket), writing.get());
   }
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
