@@ -1,5 +1,4 @@
 // switchyardd: wires the rooms together and nothing else.
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -15,7 +14,9 @@
 #include <random>
 #include <thread>
 
+#include "monitor/control/kept_choice.h"
 #include "monitor/options.h"
+#include "monitor/platform/log_file.h"
 #include "monitor/platform/nvml.h"
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
@@ -33,15 +34,19 @@ using namespace switchyard::monitor;
 constexpr Time kTakeOverLimit = std::chrono::seconds(3);
 
 bool start_log(const Options& options) {
-  try {
-    spdlog::set_default_logger(options.log_file.empty()
-                                   ? spdlog::stderr_logger_st("switchyardd")
-                                   : spdlog::basic_logger_st("switchyardd", options.log_file));
-  } catch (const spdlog::spdlog_ex& error) {
-    std::fprintf(stderr, "switchyardd: opening the log '%s': %s\n", options.log_file.c_str(),
-                 error.what());
-    return false;
+  if (options.log_file.empty()) {
+    spdlog::set_default_logger(spdlog::stderr_logger_st("switchyardd"));
+  } else {
+    std::string why;
+    auto file = open_log_file(options.log_file, options.log_bytes, why);
+    if (file == nullptr) {
+      std::fprintf(stderr, "switchyardd: opening the log '%s': %s\n", options.log_file.c_str(),
+                   why.c_str());
+      return false;
+    }
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("switchyardd", std::move(file)));
   }
+  spdlog::set_pattern(kLogPattern);
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::flush_on(spdlog::level::info);
   return true;
@@ -122,6 +127,7 @@ int serve(const Options& options) {
   std::random_device entropy;
   Monitor monitor(*gpus, options.settings, steady_now(),
                   [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
+  restore_choice(monitor);
   asio::io_context io(1);
   Server server(io, monitor);
   std::vector<int> claim_fds;
@@ -135,6 +141,9 @@ int serve(const Options& options) {
     spdlog::warn("the driver {} is older than 535: gates replace time slices",
                  gpus->driver_version());
   }
+  ServiceManager manager;
+  server.reports_to(manager);
+  manager.ready();
   server.run();
   return kOk;
 }

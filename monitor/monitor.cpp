@@ -186,7 +186,27 @@ wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) 
   if (client == nullptr || asked.lane >= client->page->lane_count()) {
     return {wire::kOverQuota, 0, 0, 0};
   }
-  return memory_.charge(*client, asked.lane, asked.bytes, now);
+  const wire::Charged charged = memory_.charge(*client, asked.lane, asked.bytes, now);
+  log_refused_memory(*client, asked, charged, now);
+  return charged;
+}
+
+void Monitor::log_refused_memory(const Client& client, const wire::Charge& asked,
+                                 const wire::Charged& charged, Time now) {
+  bool last = false;
+  const auto lane = client.lanes.find(asked.lane);
+  if (charged.verdict == wire::kGranted || charged.verdict == wire::kWait ||
+      lane == client.lanes.end() || !memory_lines_.may(client.job, now, last)) {
+    return;
+  }
+  const Job* job = registry_.find(client.job);
+  const char* why = charged.verdict == wire::kOverQuota ? "its quota does not have it"
+                    : charged.verdict == wire::kGpuFull ? "the GPU does not have it"
+                                                        : "it waited in vain";
+  spdlog::warn(
+      "job '{}' of {}: {} bytes refused to pid {} ({}) on GPU {}: {}; {} are left (once a minute)",
+      job->name, user_name(job->uid), asked.bytes, client.peer.pid, client.process,
+      gpus_[lane->second.gpu].info.index, why, charged.available_bytes);
 }
 
 wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now) {

@@ -25,6 +25,7 @@
 #include "monitor/core/shared_memory.h"
 #include "monitor/platform/closer.h"
 #include "monitor/platform/gpus.h"
+#include "monitor/platform/line_bound.h"
 #include "monitor/platform/users.h"
 #include "monitor/residency/memory_broker.h"
 #include "monitor/residency/migrations.h"
@@ -113,6 +114,7 @@ class Monitor {
   SharedMemory& shared_memory() { return shared_memory_; }
   Closer& closer() { return closer_; }
   Users& users() { return users_; }
+  LineBound& command_lines() { return command_lines_; }
   Statistics& statistics() { return statistics_; }
   const Guards& guards() const { return guards_; }
   const Settings& settings() const { return settings_; }
@@ -121,6 +123,8 @@ class Monitor {
  private:
   Job* job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
   void fill_page(Client& client, const wire::Hello& hello, Job& job, Time now);
+  void log_refused_memory(const Client& client, const wire::Charge& asked,
+                          const wire::Charged& charged, Time now);
   static void note_other_settings(Client& client, const wire::Hello& hello, Job& job);
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
@@ -133,6 +137,8 @@ class Monitor {
   Settings settings_;
   Time started_;
   Users users_;
+  LineBound command_lines_{60};  // of each user
+  LineBound memory_lines_{1};    // of each job
   Registry registry_;
   RefusedProcesses refused_processes_;
   GpuAccounts gpus_;

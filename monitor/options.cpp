@@ -35,7 +35,7 @@ constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':
 
 // As text first, so that every error shows the value and the accepted forms.
 struct Texts {
-  std::string socket, capacity, host_pool, log = "warn", log_file;
+  std::string socket, capacity, host_pool, log = "info", log_file, log_size;
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
@@ -216,6 +216,11 @@ bool understand(const Texts& texts, Options& out) {
   }
   const std::size_t colon = texts.log.find(':');
   out.log_level = texts.log.substr(0, colon);
+  if (!texts.log_size.empty()) {
+    const auto bytes = parse_bytes(texts.log_size);
+    if (!bytes) return complain("--log-size", texts.log_size, kBytesForms);
+    out.log_bytes = *bytes;
+  }
   out.log_file = colon == std::string::npos ? texts.log_file : texts.log.substr(colon + 1);
   for (const char* level : {"off", "error", "warn", "info", "debug"}) {
     if (out.log_level == level) return understand_caps(texts, out.settings.caps);
@@ -264,6 +269,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--means", texts.old_backend)->group("");  // its earlier name, hidden
   app.add_option("--log", texts.log, std::string("log level, and optionally a file: ") + kLogForms);
   app.add_option("--log-file", texts.log_file, "write the log into this file instead of stderr");
+  app.add_option("--log-size", texts.log_size,
+                 "a log file of this size becomes FILE.old, and a new one begins (default: 16MiB)");
   app.add_option("--cap-priority", texts.cap_priority,
                  "the highest priority for users other than root");
   app.add_option("--allow-high", texts.allow_high,

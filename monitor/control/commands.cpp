@@ -1,8 +1,10 @@
 #include "monitor/control/commands.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "monitor/control/audit.h"
 #include "monitor/control/card_commands.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
@@ -250,6 +252,28 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
                           op));
 }
 
+std::string rules_text(Monitor& monitor) {
+  const policy::Rules& rules = monitor.scheduler().rules();
+  return fmt::format("policy {}, minimum {:.4g}%, waits {}, backend {}", policy_name(rules.kind),
+                     rules.minimum * 100, waits_name(rules),
+                     means_name(monitor.scheduler().chosen()));
+}
+
+json dispatch_and_log(Monitor& monitor, const Peer& peer, const json& request, Time now,
+                      Answer& answer) {
+  const std::string before = rules_text(monitor);
+  json out = dispatch(monitor, peer, request, now, answer);
+  const auto text = command_text(request, out, before, rules_text(monitor));
+  if (!text) return out;
+  bool last = false;
+  if (monitor.users().bounded(peer.uid) && !monitor.command_lines().may(peer.uid, now, last)) {
+    return out;
+  }
+  spdlog::info("{}: {}{}", actor(peer), *text,
+               last ? "; further commands of this user are not logged for a minute" : "");
+  return out;
+}
+
 }  // namespace
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now) {
@@ -264,7 +288,7 @@ Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view reque
   const json out = deep ? refusal(kUsage, fmt::format("the request is nested more than {} deep: "
                                                       "a request is one JSON object with 'op'",
                                                       kDeepest))
-                   : parsed.is_object() ? dispatch(monitor, peer, parsed, now, answer)
+                   : parsed.is_object() ? dispatch_and_log(monitor, peer, parsed, now, answer)
                                         : refusal(kUsage, "a request is one JSON object with 'op'");
   answer.json = dump(out);
   return answer;

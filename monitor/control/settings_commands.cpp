@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/control/kept_choice.h"
 #include "monitor/control/reply.h"
 
 namespace switchyard::monitor {
@@ -47,6 +48,7 @@ json choose_means(Monitor& monitor, const Peer& peer, const json& request, Time 
   if (!means) return nonsense("the backend", wanted, kMeansForms);
   if (!owns_the_monitor(peer)) return not_yours("change its backend");
   monitor.scheduler().choose(static_cast<Means>(*means));
+  keep_choice(monitor);
   monitor.look(now);
   json out = success();
   out["means"] = wanted;
@@ -121,6 +123,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
   if (wanted || minimum || waits) {
     if (!owns_the_monitor(peer)) return not_yours("change its policy");
     monitor.scheduler().choose(rules);
+    keep_choice(monitor);
     monitor.look(now);
   }
   json out = success();

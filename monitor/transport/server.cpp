@@ -254,6 +254,7 @@ void Server::look() {
 
 void Server::tick() {
   const Time now = steady_now();
+  if (manager_ != nullptr) manager_->lives(now);
   monitor_.tick(now);
   give_back_memory();
   look_soon();

@@ -21,6 +21,7 @@
 #include "monitor/monitor.h"
 #include "monitor/platform/asio.h"
 #include "monitor/platform/process_watch.h"
+#include "monitor/platform/service_manager.h"
 #include "monitor/transport/request_turns.h"
 #include "monitor/transport/session.h"
 #include "switchyard/fd.h"
@@ -35,6 +36,8 @@ class Server final : public EventLoop {
   void listen(int fd);
   // Answers whoever asks who governs a GPU (claim.h).
   void answer_claims(std::vector<int> fds, std::string text);
+  // Tells it on each tick that the loop lives.
+  void reports_to(ServiceManager& manager) { manager_ = &manager; }
   // Until a signal says so or the monitor is done.
   void run();
   void stop();
@@ -66,6 +69,7 @@ class Server final : public EventLoop {
   void look_again(Time at);
 
   asio::io_context& io_;
+  ServiceManager* manager_ = nullptr;
   Monitor& monitor_;
   SessionLimits limits_;
   Local::acceptor acceptor_;

@@ -135,6 +135,28 @@ TEST_F(MonitorLife, StoppedItsJobsTakeTheDriversSlicesAndFindItAgainWhenItGoesOn
   EXPECT_EQ(low.finish(kLimit).status, 0);
 }
 
+TEST_F(MonitorLife, KilledItsNextHasThePolicyThatAPersonChose) {
+  {
+    auto first = monitor();
+    EXPECT_EQ(cli({"policy", "fair"}).status, 0);
+    EXPECT_NE(contents(in_folder("m.log")).find("-> policy fair"), std::string::npos);
+    first.finish(std::chrono::milliseconds(0));
+  }
+  auto second = monitor();
+  EXPECT_EQ(listing("policy")["policy"], "fair");
+}
+
+// The log of a monitor that `run` started: who did what, in a bounded file.
+TEST_F(MonitorLife, AUsersOwnLogsWhoDidWhatIntoAFileOfItsOwn) {
+  auto child = loop({"--name", "x"});
+  EXPECT_EQ(cli({"pause", "x"}).status, 0);
+  EXPECT_TRUE(eventually([this] {
+    return contents(in_folder("m.log")).find("): pause 'x'") != std::string::npos;
+  })) << contents(in_folder("m.log"));
+  const std::string words = contents("/proc/" + std::to_string(monitor_pid()) + "/cmdline");
+  EXPECT_NE(words.find("--log-size"), std::string::npos);
+}
+
 TEST_F(MonitorLife, AJobThatIsKilledLeavesNothingBehind) {
   auto daemon = monitor();
   {

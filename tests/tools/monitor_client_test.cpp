@@ -2,10 +2,12 @@
 #include "tools/base/monitor_client.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -48,6 +50,40 @@ TEST(MonitorClient, AnAnswerComesBackWhole) {
   ASSERT_TRUE(reply) << reply.error().text;
   EXPECT_EQ((*reply)["echo"]["op"], "version");
   EXPECT_EQ((*reply)["long"].get<std::string>().size(), 300000U);
+}
+
+// Long before the limit, which is an hour here.
+TEST(MonitorClient, AMonitorWhoseProcessIsStoppedIsNotWaitedFor) {
+  const std::string path = "/tmp/switchyard-stopped-" + std::to_string(::getpid());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        ::listen(fd, 4) != 0) {
+      ::_exit(1);
+    }
+    for (;;) ::raise(SIGSTOP);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ::setenv("SWITCHYARD_SOCKET", path.c_str(), 1);
+  auto client = MonitorClient::connect(path);
+  ::unsetenv("SWITCHYARD_SOCKET");
+  if (client) {
+    const auto reply = client->ask({{"op", "version"}}, std::chrono::hours(1));
+    EXPECT_FALSE(reply);
+    EXPECT_EQ(reply.error().code, kTimedOut);
+    EXPECT_NE(reply.error().text.find("does not answer"), std::string::npos) << reply.error().text;
+  } else {
+    ADD_FAILURE() << client.error().text;
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::unlink(path.c_str());
 }
 
 TEST(MonitorClient, SeveralRequestsGoOverOneConnection) {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -28,16 +29,60 @@ using Clock = std::chrono::steady_clock;
 // A monitor that knows nothing of parts sends all jobs in one frame. This is enough for 50,000.
 constexpr std::uint32_t kLargestAnswer = 64u << 20;
 
-// pre: fd is non-blocking. False when `deadline` passes first.
+constexpr std::chrono::milliseconds kLookAtPulse{200};
+
+// Whether the process at the other end runs at all. A monitor wakes up several times a second; one
+// that is stopped or stands in the driver does not. A slow one is waited for.
+class Pulse {
+ public:
+  explicit Pulse(int fd) {
+    ucred peer{};
+    socklen_t bytes = sizeof(peer);
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) pid_ = peer.pid;
+    last_ = sample();
+  }
+
+  bool stands_still() {
+    const std::string now = sample();
+    if (now != last_) moved_at_ = Clock::now();
+    last_ = now;
+    return Clock::now() - moved_at_ >= MonitorClient::kSilentLimit;
+  }
+
+ private:
+  // How often it gave up its CPU, and how much of that it had. The same text each time where that
+  // can't be known: it counts as standing still.
+  std::string sample() const {
+    std::string text;
+    std::ifstream status(fmt::format("/proc/{}/status", pid_));
+    for (std::string line; std::getline(status, line);) {
+      if (line.find("ctxt_switches") != std::string::npos) text += line;
+    }
+    std::ifstream schedule(fmt::format("/proc/{}/schedstat", pid_));
+    std::string word;
+    if (schedule >> word) text += word;
+    return text;
+  }
+
+  pid_t pid_ = 0;
+  std::string last_;
+  Clock::time_point moved_at_ = Clock::now();
+};
+
+// pre: fd is non-blocking. False when `deadline` passes first, or the peer stands still.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
+  std::optional<Pulse> pulse;
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long>(left, 60000)));
+    const auto pause = std::min<std::int64_t>(left, kLookAtPulse.count());
+    const int ready = ::poll(&entry, 1, static_cast<int>(pause));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
+    if (!pulse) pulse.emplace(fd);
+    if (pulse->stands_still()) return false;
   }
 }
 
@@ -61,8 +106,8 @@ int transfer(int fd, char* data, std::size_t size, bool out, Clock::time_point d
 
 Error no_answer(const std::string& socket, int error) {
   if (error == ETIMEDOUT) {
-    return {kTimedOut, fmt::format("the monitor at {} did not answer in time; it may be stopped or "
-                                   "overloaded: see `switchyard doctor`",
+    return {kTimedOut, fmt::format("the monitor at {} does not answer: it is stopped, hangs or is "
+                                   "overloaded; jobs go on; its owner can restart it",
                                    socket)};
   }
   return {kMonitorUnreachable,

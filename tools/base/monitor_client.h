@@ -20,6 +20,8 @@ class MonitorClient {
   using Milliseconds = std::chrono::milliseconds;
   static constexpr Milliseconds kConnectLimit{2000};
   static constexpr Milliseconds kAnswerLimit{10000};
+  // For a monitor whose process does not run meanwhile: it is stopped, or hangs.
+  static constexpr Milliseconds kSilentLimit{2000};
   // For what is answered when memory has left, however much that is. The monitor answers as soon as
   // nothing of it has left for 60 s, and after an hour in any case.
   static constexpr Milliseconds kLeavingLimit{3'630'000};

@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
+constexpr char kLogSize[] = "1MiB";          // and as much of FILE.old; it may lie in memory
 constexpr Milliseconds kStartLimit{30000};   // NVML of a machine with eight GPUs takes seconds
 constexpr Milliseconds kSystemLimit{10000};  // systemd restarts the system monitor after 2 s
 constexpr Milliseconds kLoserLimit{5000};    // ours ended: how long the winner may take to listen
@@ -128,7 +129,8 @@ void close_from(int first) {
 
 // What the child does between fork and exec. Only the three standard descriptors and `lifeline`
 // stay open: a monitor that held the caller's pipe would keep `$(switchyard run ...)` waiting.
-[[noreturn]] void become_monitor(const char* program, int log, int lifeline) {
+[[noreturn]] void become_monitor(const char* program, const std::string& path, int log,
+                                 int lifeline) {
   if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // the second child is nobody's to wait for
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(null, 0);
@@ -144,6 +146,10 @@ void close_from(int first) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::umask(0077);
   if (::chdir("/") != 0) ::_exit(127);
+  if (log >= 0) {
+    ::execl(program, "switchyardd", "--log-file", path.c_str(), "--log-size", kLogSize,
+            static_cast<char*>(nullptr));
+  }
   ::execl(program, "switchyardd", static_cast<char*>(nullptr));
   ::_exit(127);
 }
@@ -157,7 +163,8 @@ Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) 
   Fd reading(ends[0]);
   Fd writing(ends[1]);
   std::string why;  // without a log it starts all the same
-  const Fd log = open_own_file(log_path(socket).c_str(), O_WRONLY | O_CREAT | O_APPEND, why);
+  const std::string path = log_path(socket);
+  const Fd log = open_own_file(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, why);
   const pid_t child = ::fork();
   if (child < 0) {
     return Error{kFailure, fmt::format("cannot start the monitor: {}", std::strerror(errno))};
@@ -165,7 +172,11 @@ Result<Fd> spawn_monitor(const std::string& program, const std::string& socket) 
   if (child == 0) {
     leave_job();  // the monitor is no client, and its knobs are not a job's
     ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
-    become_monitor(program.c_str(), log.get(), writing.get());
+    // A service that runs the job is not this monitor.
+    for (const char* variable : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) {
+      ::unsetenv(variable);
+    }
+    become_monitor(program.c_str(), path, log.get(), writing.get());
   }
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
