@@ -17,6 +17,7 @@
 
 #include "switchyard/trust.h"
 #include "switchyard/wire.h"
+#include "tools/base/interrupt.h"
 #include "tools/base/sockets.h"
 
 namespace switchyard::tools {
@@ -27,14 +28,15 @@ using Clock = std::chrono::steady_clock;
 // A monitor that knows nothing of parts sends all jobs in one frame. This is enough for 50,000.
 constexpr std::uint32_t kLargestAnswer = 64u << 20;
 
-// pre: fd is non-blocking. False when `deadline` passes first.
+// pre: fd is non-blocking. False when `deadline` passes first, or Ctrl-C ends the wait.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+    if (left <= 0 || Interruptible::came()) return false;
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long>(left, 60000)));
+    // Ctrl-C may come just before it sleeps.
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long>(left, 500)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
