@@ -65,6 +65,16 @@ const CLI::Option* empty_one(const CLI::App& app) {
   return nullptr;
 }
 
+// An option whose value is missing takes the next one for it.
+const CLI::Option* with_an_option_for_value(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& said : option->results()) {
+      if (said.rfind("--", 0) == 0) return option;
+    }
+  }
+  return nullptr;
+}
+
 bool understand_users(const std::vector<std::string>& words, std::set<uid_t>& out) {
   for (const std::string& word : words) {
     const char* const end = word.data() + word.size();
@@ -305,6 +315,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   }
   if (const CLI::Option* empty = empty_one(app)) {
     exit_code = refuse_words("the value of " + empty->get_name() + " is empty: leave it away");
+    return std::nullopt;
+  }
+  if (const CLI::Option* taker = with_an_option_for_value(app)) {
+    exit_code = refuse_words(taker->get_name() + " needs a value, and '" +
+                             taker->results().front() + "' looks like an option");
     return std::nullopt;
   }
   Options out;

@@ -40,7 +40,7 @@ LAYERS = {
 # wing: its folders, lowest first. A file that stands in the wing itself is a floor of its own.
 FLOORS = {
     "shim": ["glibc", "no_copy", "no_cancel", "host_device", "lock", "thread", "clock", "wake_word", "reset",
-             "own_fd", "log", "dl", "table", "trampoline", "driver", "own_kernel", "entry",
+             "own_fd", "log", "size_text", "dl", "table", "trampoline", "driver", "own_kernel", "entry",
              "thread_count", "client", "inside", "capture", "contexts", "memory", "checkpoint",
              "work_guard", "gate", "swap", "ipc", "slices", "nvml", "nccl", "wiring", "rules",
              "doors"],

@@ -125,6 +125,7 @@ int main(int argc, char** argv) {
     const int code = parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
     return tools::output_written() || code != kOk ? code : int{kFailure};
   } catch (const std::exception& error) {
+    if (!tools::output_written()) return kFailure;  // what failed is a write
     tools::complain(std::string("stopped by an unexpected error: ") + error.what());
     return kFailure;
   }

@@ -41,7 +41,8 @@ constexpr Lengths kBrief{7, 0.1, 0.5};
 
 volatile sig_atomic_t g_interrupted = 0;
 
-// Finds the GPU, the real one first. Returns its name, or nothing with the reason said.
+// Finds the GPU, the real one first. Returns its name, or nothing with the reason said. REQUIRES: a
+// simulated GPU has a place of its own, or it leaves its files in /tmp.
 std::string find_gpu() {
   std::string name = Child(plain("probe"), true).ready();
   if (!name.empty()) return name;
@@ -63,9 +64,12 @@ class Isolation {
       return false;
     }
     folder_ = path;
-    ::setenv("SWITCHYARD_SOCKET", (folder_ / "monitor.sock").c_str(), 1);
     ::setenv("FAKECUDA_STATE", (folder_ / "gpu").c_str(), 1);
     return true;
+  }
+  // The GPU is simulated.
+  void isolate_monitor() const {
+    ::setenv("SWITCHYARD_SOCKET", (folder_ / "monitor.sock").c_str(), 1);
   }
   ~Isolation() {
     if (folder_.empty()) return;
@@ -157,16 +161,30 @@ bool report(const Results& results, bool simulated) {
   return verdict.better;
 }
 
+// Lines that a person can paste where the demo ran.
+void say_what_is_next(bool simulated) {
+  const std::string build = build_folder();
+  std::printf("\nNext, in this shell:\n");
+  if (simulated) {
+    std::printf("  export LD_LIBRARY_PATH=%s/fakecuda    # the simulated GPU\n", build.c_str());
+  }
+  std::printf(
+      "  %s/switchyard run --name train --priority low -- %s/examples/train &\n"
+      "  %s/switchyard ps      (and `switchyard --help`, docs/guide/)\n",
+      build.c_str(), build.c_str(), build.c_str());
+}
+
 int run(const Lengths& lengths) {
   ::signal(SIGPIPE, SIG_IGN);
   // The jobs end by the same signal, and what they leave is removed.
   for (const int each : {SIGINT, SIGTERM}) ::signal(each, [](int) { g_interrupted = 1; });
   ::setlocale(LC_CTYPE, "");
+  Isolation isolation;
+  if (!isolation.begin()) return 1;
   const std::string gpu = find_gpu();
   if (gpu.empty()) return 1;
   const bool simulated = gpu.find("imulated") != std::string::npos;
-  Isolation isolation;
-  if (simulated && !isolation.begin()) return 1;
+  if (simulated) isolation.isolate_monitor();
   std::printf("GPU: %s%s\n", gpu.c_str(),
               simulated ? " (no real GPU could be used here; this one is simulated)" : "");
   std::printf(
@@ -184,10 +202,7 @@ int run(const Lengths& lengths) {
   std::printf("\n");
   const bool kept = show_quota() && show_pause();
   if (!kept) std::fprintf(stderr, "demo: a quota or a pause was not kept\n");
-  std::printf(
-      "\nNext: %s/switchyard run --priority low -- python train.py\n"
-      "      %s/switchyard ps      (and `switchyard --help`, docs/guide/)\n",
-      build_folder().c_str(), build_folder().c_str());
+  say_what_is_next(simulated);
   return better && kept ? 0 : 1;
 }
 

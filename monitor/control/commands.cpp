@@ -153,6 +153,8 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
     return refusal(kRefusedByPolicy,
                    fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
+  // A gang that is on its way into its pause is paused for a person.
+  const bool was_paused = job.pause.on || gangs::waits(job);
   job.gang.failure.clear();
   if (pauses) monitor.pause(job, *until, releases, now);
   if (op == "resume") monitor.resume(job, now);
@@ -162,7 +164,10 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
                         : gangs::waits(job) ? Awaits::kHeld
                         : pauses            ? Awaits::kDrained
                                             : Awaits::kIn;
-  if (auto ready = reply_if_ready(monitor, awaits, job, now)) return *ready;
+  if (auto ready = reply_if_ready(monitor, awaits, job, now)) {
+    if (op == "resume" && ready->value("ok", false)) (*ready)["was_paused"] = was_paused;
+    return *ready;
+  }
   answer.awaits = awaits;
   answer.job = job.key;
   return list_alone(monitor, job, now);

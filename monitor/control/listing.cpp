@@ -153,6 +153,11 @@ json swap_error(const Job& job, const OnGpu& sums) {
   return failure_text(sums.swap_error, sums.swap_result);
 }
 
+// That is no failure, but what turns are made of.
+bool waits_for_room(const Job& job, const OnGpu& sums) {
+  return !job.memory->failure.failed && sums.swap_error == abi::kSwapNoDeviceRoom;
+}
+
 json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu& sums) {
   const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
   const auto quota = at.account.quota(job.key);
@@ -164,6 +169,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
   }
   json out = {
       {"uuid", at.info.uuid_text},
+      {"index", at.info.index},
       {"memory_used_bytes", sums.used},
       {"memory_overhead_bytes", sums.overhead},
       {"memory_resident_bytes", sums.used - sums.away},
@@ -175,6 +181,7 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
       {"residency", to_string(residency_on(monitor.registry(), job, gpu))},
       {"swap_moves", sums.moves},
       {"swap_error", swap_error(job, sums)},
+      {"swap_waits_for_room", waits_for_room(job, sums)},
       {"memory_quota_bytes", quota ? json(quota->bytes) : json(nullptr)},
       {"memory_reserved", quota && quota->reserved},
       {"share_asked_ratio", sums.asked},
@@ -473,12 +480,14 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
                          {"hint", hint_of(monitor.registry(), each.pid, layout)}});
     }
   }
-  return {{"monitor",
+  return {{"jobs", std::move(jobs)},
+          {"outside", std::move(outside)},
+          {"monitor",
            {{"pid", ::getpid()},
+            {"uid", ::geteuid()},
             {"user", user_name(::geteuid())},
-            {"socket", monitor.settings().socket}}},
-          {"jobs", std::move(jobs)},
-          {"outside", std::move(outside)}};
+            {"version", kVersion},
+            {"socket", monitor.settings().socket}}}};
 }
 
 json list_status(Monitor& monitor, Time now) {

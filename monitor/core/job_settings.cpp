@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "monitor/platform/text.h"
+
 namespace switchyard::monitor {
 namespace {
 
@@ -80,8 +82,8 @@ std::string Caps::exceeded(uid_t uid, const Knobs& knobs) const {
     return fmt::format("share {} is more than root allows here ({})", knobs.share.weight, *share);
   }
   if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
-    return fmt::format("memory of {} bytes is more than root allows here ({})", *knobs.memory,
-                       *memory_bytes);
+    return fmt::format("memory of {} is more than root allows here ({})", bytes_text(*knobs.memory),
+                       bytes_text(*memory_bytes));
   }
   return {};
 }

@@ -103,7 +103,7 @@ bool MemoryBroker::make_room(std::size_t gpu, JobKey job, std::uint64_t bytes, T
 
 std::string MemoryBroker::who_holds_what(std::size_t gpu, JobKey except, std::uint64_t asked) {
   const Gpu& at = gpus_[gpu];
-  std::string out = fmt::format("the job asks for {} on {}", bytes_text(asked), at.info.uuid_text);
+  std::string out = fmt::format("the job asks for {} on GPU {}", bytes_text(asked), at.info.index);
   if (at.account.capacity())
     out += fmt::format(", which has {}", bytes_text(*at.account.capacity()));
   std::uint64_t others = at.account.outside();

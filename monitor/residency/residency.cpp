@@ -147,7 +147,7 @@ std::string failure_text(std::uint32_t error, std::uint32_t result) {
       return "the host has no room for it: free memory of the host, or start switchyardd with a "
              "larger --host-pool";
     case abi::kSwapNoDeviceRoom:
-      return "the GPU has no room for it yet: it is tried again";
+      return "it waits for room on the GPU";
     case abi::kSwapContextsStay:
       return fmt::format("the driver did not take its contexts (CUDA error {})", result);
     case abi::kSwapNotMoved:

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "monitor/core/lanes.h"
+#include "monitor/platform/text.h"
 #include "monitor/statistics/usage.h"
 #include "switchyard/collectives.h"
 
@@ -98,7 +99,7 @@ const char* verb_of(stalls::What what) {
 std::string operation_text(const ToldStall& told) {
   const char* kind = told.expected ? collective_key(told.expected->kind) : nullptr;
   return fmt::format("{} number {}{}", kind != nullptr ? kind : "operation", told.stall.number,
-                     told.expected ? fmt::format(" ({} bytes)", told.expected->bytes) : "");
+                     told.expected ? fmt::format(" ({})", bytes_text(told.expected->bytes)) : "");
 }
 
 auto whole_seconds(Time span) {

@@ -11,6 +11,7 @@
 #include "shim/log.h"
 #include "shim/no_cancel.h"
 #include "shim/reset.h"
+#include "shim/size_text.h"
 
 namespace switchyard::shim::account {
 namespace {
@@ -120,32 +121,30 @@ std::uint64_t rounded(std::uint64_t bytes) {
 CUresult refuse(abi::Lane* lane, std::uint64_t bytes, std::uint32_t lacks) {
   if (lane == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   lane->refusals.fetch_add(1, std::memory_order_relaxed);
-  const auto number = [](const abi::Word64& word) {
-    return static_cast<unsigned long long>(word.load(std::memory_order_relaxed));
+  const auto size = [](const abi::Word64& word) {
+    return size_text(word.load(std::memory_order_relaxed));
   };
-  const unsigned long long asked = bytes, here = number(used_of(*lane)),
-                           rest = number(lane->others_used_bytes);
-  const unsigned long long quota = number(lane->quota_bytes);
+  const SizeText asked = size_text(bytes), here = size(used_of(*lane)),
+                 rest = size(lane->others_used_bytes), quota = size(lane->quota_bytes);
+  const int gpu = lane_index(lane);
   if (lacks == wire::kHostPoolLacks) {
-    log_line(
-        Level::kWarn,
-        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, and the host "
-        "pool is too small for the jobs that take turns there; start the monitor with a larger "
-        "'switchyardd --host-pool SIZE', or end another job",
-        asked, lane_index(lane), here, rest);
-  } else if (quota != 0) {
-    log_line(
-        Level::kWarn,
-        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, quota %llu; "
-        "give the job more with 'switchyard set --memory', or free some",
-        asked, lane_index(lane), here, rest, quota);
+    log_line(Level::kWarn, "refused %s on GPU %d: %s used here; the host pool is too small for it",
+             asked.text, gpu, here.text);
+    log_line(Level::kWarn,
+             "end another job that takes turns, or start a larger 'switchyardd --host-pool SIZE'");
+  } else if (lane->quota_bytes.load(std::memory_order_relaxed) != 0) {
+    log_line(Level::kWarn, "refused %s on GPU %d: %s used here, %s more by its job, quota %s",
+             asked.text, gpu, here.text, rest.text, quota.text);
+    // The quota may be a cap of root's, so more is not promised.
+    log_line(Level::kWarn,
+             "free some, or 'switchyard set NAME --memory SIZE', as far as root allows");
   } else {
+    log_line(Level::kWarn,
+             "refused %s on GPU %d: %s used here, %s more by its job, no more is free", asked.text,
+             gpu, here.text, rest.text);
     log_line(
         Level::kWarn,
-        "refused %llu bytes on GPU %d: %llu used here, %llu by the rest of the job, and no more "
-        "is free there ('switchyard ps' says who has it); end another job, or start the jobs "
-        "with --oversubscribe",
-        asked, lane_index(lane), here, rest);
+        "'switchyard ps' says who has it: end another job, or start them with --oversubscribe");
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -3,7 +3,7 @@
 # artefact of how it measures. And it leaves nothing behind.
 set -uo pipefail
 
-left() { find /tmp -maxdepth 1 -name 'switchyard-demo-*' | sort; }
+left() { find /tmp -maxdepth 1 \( -name 'switchyard-demo-*' -o -name 'fakecuda-*' \) | sort; }
 
 left > before
 SWITCHYARD_DISABLE=1 "$1" --brief > report

@@ -222,6 +222,16 @@ TEST_F(Listing, HelpFitsATerminal) {
   EXPECT_LT(run.find("--memory SIZE"), run.find("--gradient-noise"));
 }
 
+TEST_F(Listing, AFullDiskIsNoUnexpectedError) {
+  auto child = loop({"--name", "one"});
+  for (const char* what : {"ps", "ps --json"}) {
+    const auto end = run({"sh", "-c", built("switchyard") + " " + what + " > /dev/full"});
+    EXPECT_EQ(end.status, 1) << what;
+    EXPECT_NE(end.err.find("cannot write to stdout"), std::string::npos) << end.err;
+    EXPECT_EQ(end.err.find("unexpected error"), std::string::npos) << end.err;
+  }
+}
+
 TEST_F(Listing, WordsOfOtherToolsAreAnswered) {
   const std::pair<const char*, const char*> hints[] = {
       {"list", "`switchyard ps`"},     {"inspect", "`switchyard ps --json`"},
@@ -291,7 +301,7 @@ TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {
 }
 
 TEST_F(Listing, DoctorFailsWithoutAGpuAndSaysWhatToDo) {
-  const auto end = cli({"doctor"}, {{"FAKECUDA_DEVICES", "0"}});
+  const auto end = cli({"doctor"}, {{"FAKECUDA_DEVICES", "0"}, {"LC_ALL", "C.UTF-8"}});
   EXPECT_EQ(end.status, 1);
   EXPECT_NE(end.out.find("FAIL  driver"), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("→"), std::string::npos);

@@ -68,6 +68,15 @@ TEST(Output, ControlCharactersReachNoTerminal) {
   EXPECT_EQ(text_of({{"name", "a\x1b]0;x\x07"}}, "name"), "a?]0;x?");
 }
 
+TEST(Output, ALongMessageHasLinesForWhatAndWhyAndWhatToDo) {
+  EXPECT_EQ(in_lines("switchyard: what; why"), "switchyard: what; why");
+  const std::string long_word(90, 'x');
+  EXPECT_EQ(in_lines("switchyard: not started; because of " + long_word + "; do this"),
+            "switchyard: not started;\n  because of\n  " + long_word + ";\n  do this");
+  const std::string longer(200, 'y');
+  EXPECT_EQ(in_lines("switchyard: " + longer + " z"), "switchyard:\n  " + longer + "\n  z");
+}
+
 TEST(Wrapped, ProseIsFilledAndTablesHang) {
   const std::string words =
       "word word word word word word word word word word word word word word\n";

@@ -181,7 +181,7 @@ TEST(NoiseText, SaysTheCriticalBatch) {
                                          {"gradient_square", 2.0},
                                          {"gradient_variance", 25.68}})),
       "gradient noise: critical batch about 3.21 x yours (spread 0.4, 120 steps); variance of "
-      "a rank's gradient 12.8 x |G|²");
+      "a rank's gradient 12.8 x |G|^2");
 }
 
 TEST(NoiseText, SaysWhyThereIsNone) {

@@ -3,13 +3,20 @@
 #include "tools/swap/swap.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "fake_monitor.h"
 #include "tools/pause/pause.h"
+#include "tools/ps/about.h"
 #include "tools/ps/ps.h"
+#include "tools/set/set.h"
 
 namespace switchyard::tools {
 namespace {
@@ -25,12 +32,9 @@ struct Said {
   bool has(const std::string& text) const { return out.find(text) != std::string::npos; }
 };
 
-// Runs one command against a monitor that gives `reply` to everything; `asked` is what it heard.
-Said run(Words words, const json& reply, json* asked = nullptr) {
-  auto monitor = FakeMonitor::answering([&](const json& request) {
-    if (asked != nullptr) *asked = request;
-    return reply;
-  });
+// Runs one command against a monitor that answers so.
+Said run_with(Words words, FakeMonitor::Answer answer) {
+  const auto monitor = FakeMonitor::answering(std::move(answer));
   ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
   CommandLine line("", "");
   add_pause(line);
@@ -38,12 +42,21 @@ Said run(Words words, const json& reply, json* asked = nullptr) {
   add_swap_out(line);
   add_swap_in(line);
   add_ps(line);
+  add_set(line);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const int code = line.run(std::move(words));
   std::fflush(stdout);
   ::unsetenv("SWITCHYARD_SOCKET");
   return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+// Against one that gives `reply` to everything; `asked` is what it heard last.
+Said run(Words words, const json& reply, json* asked = nullptr) {
+  return run_with(std::move(words), [&](const json& request) {
+    if (asked != nullptr) *asked = request;
+    return reply;
+  });
 }
 
 json job(const std::string& residency, const std::string& state = "running") {
@@ -195,6 +208,108 @@ TEST(Swap, PsSaysWhyMemoryIsNotWhereItShouldBe) {
   stuck["gpus"][0]["swap_error"] = "the host has no room for it";
   EXPECT_TRUE(
       run({"ps"}, listing(stuck)).has("train: swapping failed: the host has no room for it"));
+  stuck["gpus"][0]["swap_error"] = "it waits for room on the GPU";
+  stuck["gpus"][0]["swap_waits_for_room"] = true;
+  EXPECT_TRUE(run({"ps"}, listing(stuck)).has("\ntrain: it waits for room on the GPU\n"));
+}
+
+TEST(Ps, TheListingHasTimesAndCommandsOfOnesOwnJobs) {
+  json mine = job("resident");
+  mine["uid"] = ::geteuid();
+  mine["since_seconds"] = 3600;
+  mine["processes"] = {{{"pid", ::getpid()}}};
+  const json said = json::parse(run({"ps", "--json"}, listing(mine)).out);
+  EXPECT_TRUE(said["monitor"].is_null());
+  EXPECT_EQ(said["time"].get<std::string>().size(), std::string("2026-11-26T21:03:12Z").size());
+  EXPECT_LT(said["jobs"][0]["started"], said["time"]);
+  EXPECT_NE(said["jobs"][0]["command"].get<std::string>().find("tools_test"), std::string::npos);
+  EXPECT_EQ(utc_text(std::chrono::system_clock::from_time_t(86400)), "1970-01-02T00:00:00Z");
+}
+
+// The process is ours, and the job says that it is another user's.
+TEST(Ps, ACommandIsOnlyOfAProcessOfTheJobsOwner) {
+  EXPECT_TRUE(command_of(static_cast<std::uint64_t>(::getpid()), ::geteuid() + 1).is_null());
+  EXPECT_TRUE(command_of(1u << 30, ::geteuid()).is_null());
+}
+
+// Somebody who is neither the owner nor root. (Who may not become that is one already.)
+TEST(Ps, ACommandIsForItsOwnerAndRoot) {
+  const auto as_nobody = [] {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) ::_exit(2);
+    ::_exit(command_of(1, 0).is_null() ? 0 : 1);
+  };
+  EXPECT_EXIT(as_nobody(), ::testing::ExitedWithCode(0), "");
+  const json own = command_of(static_cast<std::uint64_t>(::getpid()), ::geteuid());
+  EXPECT_TRUE(own.is_string());
+}
+
+// A monitor that lets its first order of this kind wait until Ctrl-C has come.
+TEST(Swap, CtrlCCancelsTheOrderAndSaysSo) {
+  const struct {
+    Words words;
+    const char* op;
+    bool was_paused;
+    const char* undo;
+  } cases[] = {{{"swap-out", "train"}, "swap-out", false, "swap-in"},
+               {{"pause", "train", "--release"}, "pause", false, "resume"},
+               {{"pause", "train", "--release"}, "pause", true, "swap-in"}};
+  const pthread_t waits = ::pthread_self();
+  for (const auto& each : cases) {
+    Words asked;
+    const Said said = run_with(each.words, [&](const json& request) -> json {
+      const std::string op = request["op"];
+      if (op == "ps") return listing(job("resident", each.was_paused ? "paused" : "running"));
+      asked.push_back(op);
+      if (op == each.op) {
+        ::pthread_kill(waits, SIGINT);
+        // The command no longer waits; what the monitor says now reaches nobody.
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+      }
+      return job("resident");
+    });
+    EXPECT_EQ(said.code, 130) << said.out;
+    EXPECT_EQ(asked, (Words{each.op, each.undo}));
+    EXPECT_NE(said.err.find(std::string("the ") + each.op + " of 'train' is cancelled"),
+              std::string::npos)
+        << said.err;
+  }
+}
+
+TEST(Swap, AResumeOfAJobThatWasNotPausedSaysSo) {
+  json reply = job("resident");
+  reply["was_paused"] = false;
+  EXPECT_TRUE(run({"resume", "train"}, reply).has("train: it was not paused"));
+  reply["was_paused"] = true;
+  EXPECT_TRUE(run({"resume", "train"}, reply).has("train: resumed"));
+  reply.erase("was_paused");
+  EXPECT_TRUE(run({"resume", "train"}, reply).has("train: resumed"));
+}
+
+TEST(Set, AQuotaBelowWhatIsUsedSaysWhatFollows) {
+  json reply = job("resident");
+  reply["gpus"][0]["memory_used_bytes"] = 264 << 20;
+  reply["gpus"][0]["memory_quota_bytes"] = 100 << 20;
+  reply["gpus"][0]["index"] = 3;
+  reply["before"] = {{"memory", "1GiB"}};
+  const Said said = run({"set", "train", "--memory", "100MiB"}, reply);
+  EXPECT_EQ(said.code, 0);
+  EXPECT_NE(
+      said.err.find("train: 264 MiB are in use on GPU 3: nothing is taken from it; it gets no "
+                    "more until it has freed 164 MiB"),
+      std::string::npos)
+      << said.err;
+  reply["gpus"][0]["memory_quota_bytes"] = 300 << 20;
+  EXPECT_EQ(run({"set", "train", "--memory", "300MiB"}, reply).err, "");
+}
+
+TEST(Set, TheArrowIsOneThatTheLocaleHas) {
+  json reply = job("resident");
+  reply["before"] = {{"share", "1"}};
+  ::setenv("LC_ALL", "C", 1);
+  EXPECT_TRUE(run({"set", "train", "--share", "4"}, reply).has("train: share 1 -> 4"));
+  ::setenv("LC_ALL", "C.UTF-8", 1);
+  EXPECT_TRUE(run({"set", "train", "--share", "4"}, reply).has("train: share 1 → 4"));
+  ::unsetenv("LC_ALL");
 }
 
 }  // namespace

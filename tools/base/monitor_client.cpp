@@ -18,6 +18,7 @@
 
 #include "switchyard/trust.h"
 #include "switchyard/wire.h"
+#include "tools/base/interrupt.h"
 #include "tools/base/sockets.h"
 #include "tools/base/unserved.h"
 
@@ -69,14 +70,16 @@ class Pulse {
   Clock::time_point moved_at_ = Clock::now();
 };
 
-// pre: fd is non-blocking. False when `deadline` passes first, or the peer stands still.
+// pre: fd is non-blocking. False when `deadline` passes first, the peer stands still, or Ctrl-C ends
+// the wait.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   std::optional<Pulse> pulse;
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+    if (left <= 0 || Interruptible::came()) return false;
     pollfd entry{fd, events, 0};
+    // Ctrl-C may come just before it sleeps.
     const auto pause = std::min<std::int64_t>(left, kLookAtPulse.count());
     const int ready = ::poll(&entry, 1, static_cast<int>(pause));
     if (ready > 0) return true;

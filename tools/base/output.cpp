@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "switchyard/printable.h"
@@ -14,9 +15,31 @@
 
 namespace switchyard::tools {
 
+std::string in_lines(const std::string& text) {
+  constexpr std::size_t kColumns = 100;
+  if (text.size() <= kColumns) return text;
+  std::string out, line;
+  const auto end_line = [&] {
+    out += (out.empty() ? "" : "\n") + line;
+    line = "  ";
+  };
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool fits = line.size() + 1 + word.size() <= kColumns;
+    if (!fits && line.size() > 2) end_line();
+    line += (line.empty() || line == "  " ? "" : " ") + word;
+    // What, why and what to do have a line each.
+    if (word.back() == ';') end_line();
+  }
+  if (line.size() > 2) end_line();
+  return out;
+}
+
 void complain(std::string_view text) {
-  // One write, so that lines of several processes on one terminal stay whole.
-  const std::string line = fmt::format("switchyard: {}\n", printable(text));
+  // One write, so that lines of several processes on one terminal stay whole. A log and a script
+  // get one line.
+  const std::string whole = fmt::format("switchyard: {}", printable(text));
+  const std::string line = (::isatty(::fileno(stderr)) == 1 ? in_lines(whole) : whole) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -48,6 +71,18 @@ std::string paint(Tone tone, std::string_view text) {
                      : tone == Tone::kBad     ? "31"
                                               : "2";
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
+const char* arrow() {
+  // The first that is set decides, as for setlocale().
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* locale = std::getenv(variable);
+    if (locale == nullptr || locale[0] == '\0') continue;
+    const std::string_view name = locale;
+    const bool utf8 = name.find("UTF-8") != name.npos || name.find("utf8") != name.npos;
+    return utf8 ? "→" : "->";
+  }
+  return "->";
 }
 
 std::string human_bytes(std::uint64_t bytes) {

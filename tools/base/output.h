@@ -15,7 +15,12 @@
 
 namespace switchyard::tools {
 
-// One message line on stderr: "switchyard: TEXT", without control characters.
+// A message as a terminal shows it: where it has more than 100 columns, each part up to a ';' has a
+// line, and none is longer.
+std::string in_lines(const std::string& text);
+
+// One message on stderr: "switchyard: TEXT", without control characters; in one line, or on a
+// terminal in lines of 100 columns.
 void complain(std::string_view text);
 
 // Flushes stdout. False: some of what was printed did not arrive. The first time it says so on
@@ -32,6 +37,9 @@ enum class Tone { kPlain, kBold, kGood, kWarning, kBad, kFaint };
 
 // `text` in the colour of `tone` when stdout may carry colours, else unchanged.
 std::string paint(Tone tone, std::string_view text);
+
+// An arrow, as the locale can show it.
+const char* arrow();
 
 std::string human_bytes(std::uint64_t bytes);    // "1.50 GiB"
 std::string human_seconds(double seconds);       // "2 h 05 min"

@@ -58,7 +58,7 @@ class Report {
     const std::string verdict = fmt::format("{:<4}", to_string(check.verdict));
     fmt::print("{}  {:<14}  {}\n", paint(tone, verdict), check.name, check.what);
     if (!check.remedy.empty())
-      fmt::print("{:22}{}\n", "", paint(Tone::kFaint, "→ " + check.remedy));
+      fmt::print("{:22}{}\n", "", paint(Tone::kFaint, arrow() + (" " + check.remedy)));
     output_written();
   }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "tools/base/interrupt.h"
 #include "tools/base/monitor_client.h"
 #include "tools/swap/swap.h"
 
@@ -39,9 +40,15 @@ int migrate(const Options& options) {
                  "migrate: --to GPU is missing: the index or the UUID of a GPU, as "
                  "`switchyard status` shows them"});
   }
+  const Interruptible until_answered;
   auto reply =
       MonitorClient::ask_any({{"op", "migrate"}, {"target", options.target}, {"to", options.to}},
                              MonitorClient::kLeavingLimit);
+  if (!reply && Interruptible::came()) {
+    return fail(
+        {kInterrupted,
+         fmt::format("the migration of '{}' goes on: `switchyard ps` shows it", options.target)});
+  }
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);

@@ -27,7 +27,8 @@ constexpr char kPauseExamples[] = R"(Examples:
   switchyard pause train --timeout 60s
       resume automatically after a minute, even if the monitor has ended by then
   switchyard pause train --release
-      also swap its memory out, for others to use; for jobs started with --swappable
+      also swap its memory out, for others to use; for jobs started with --swappable. Ctrl-C
+      cancels the order.
   switchyard pause train --release --contexts
       leave nothing of the job on the GPU, its contexts included; needs driver 570 or newer
   switchyard pause train --json | jq .drained
@@ -62,6 +63,17 @@ const char* drained(const nlohmann::json& job) {
   return found->get<bool>() ? "nothing of it runs on the GPU" : "some of its work still runs";
 }
 
+// A pause from before outlives an order that is cancelled.
+bool is_paused(const std::string& target) {
+  const auto listing = MonitorClient::ask_any({{"op", "ps"}});
+  if (!listing) return false;
+  for (const auto& job : list_of(*listing, "jobs")) {
+    const bool meant = text_of(job, "name") == target || text_of(job, "job") == target;
+    if (meant) return text_of(job, "state") == "paused";
+  }
+  return false;
+}
+
 int pause(const Options& options) {
   nlohmann::json request = {{"op", "pause"}, {"target", options.target}};
   if (options.timeout) {
@@ -72,7 +84,9 @@ int pause(const Options& options) {
   }
   if (options.release || options.contexts) request["release"] = true;
   if (options.contexts) request["contexts"] = true;
-  auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
+  auto reply = request.contains("release")
+                   ? ask_to_leave(request, is_paused(options.target) ? "swap-in" : "resume")
+                   : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
   const auto watchdog = first_watchdog(watched(*reply));
   if (options.json) {
@@ -104,7 +118,12 @@ int resume(const Options& options) {
     print_json(*reply);
   } else {
     const bool back = text_of(*reply, "residency", "resident") == "resident";
-    fmt::print("{}: {}\n", options.target, back ? "resumed" : residency_text(*reply));
+    const auto was = reply->find("was_paused");
+    const bool ran = was != reply->end() && was->is_boolean() && !was->get<bool>();
+    fmt::print("{}: {}\n", options.target,
+               !back ? residency_text(*reply)
+               : ran ? "it was not paused"
+                     : "resumed");
   }
   return kOk;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "tools/base/guards.h"
@@ -10,6 +11,7 @@
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
 #include "tools/base/unserved.h"
+#include "tools/ps/about.h"
 #include "tools/ps/memory.h"
 
 namespace switchyard::tools {
@@ -223,10 +225,14 @@ void print_undrained(const nlohmann::json& jobs) {
 void print_stuck(const nlohmann::json& jobs) {
   for (const auto& job : jobs) {
     std::string why;
-    for (const auto& gpu : list_of(job, "gpus")) why = text_of(gpu, "swap_error", why);
+    bool waits = false;
+    for (const auto& gpu : list_of(job, "gpus")) {
+      why = text_of(gpu, "swap_error", why);
+      waits = waits || truth_of(gpu, "swap_waits_for_room");
+    }
     if (why.empty()) continue;
-    fmt::print("{}\n", paint(Tone::kWarning,
-                             fmt::format("{}: swapping failed: {}", text_of(job, "name"), why)));
+    fmt::print("{}\n", paint(Tone::kWarning, fmt::format("{}: {}{}", text_of(job, "name"),
+                                                         waits ? "" : "swapping failed: ", why)));
   }
 }
 
@@ -269,6 +275,7 @@ int ps(const Options& options) {
   if (unserved) reply = list_unserved();
   if (!reply) return fail(reply.error());
   if (options.json) {
+    add_about(*reply, std::chrono::system_clock::now());
     print_json(*reply);
     return kOk;
   }

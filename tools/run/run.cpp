@@ -331,22 +331,31 @@ void split_command(std::vector<std::string>& arguments, std::vector<std::string>
 
 namespace {
 
-// In the order of --help: what most jobs need, and what few do.
+// In the order of --help: what most jobs need, and what few do. All others stand below the last.
 struct Heading {
   const char* text;
-  std::initializer_list<const char*> fields;
+  std::initializer_list<std::string_view> fields;
+  bool has(const Knob& knob) const {
+    return std::find(fields.begin(), fields.end(), knob.field) != fields.end();
+  }
 };
 const Heading kHeadings[] = {
     {"What a job gets", {"name", "priority", "share", "limit", "memory"}},
     {"Memory that doesn't fit",
      {"on_oom", "oom_timeout", "swappable", "idle_release", "oversubscribe", "park"}},
-    {"For some jobs", {"deadline", "guard", "urgent_collectives", "gradient_noise"}},
+    {"For some jobs", {}},
 };
+
+bool belongs(const Knob& knob, const Heading& heading) {
+  const bool named = std::any_of(std::begin(kHeadings), std::end(kHeadings),
+                                 [&](const Heading& each) { return each.has(knob); });
+  return named ? heading.has(knob) : heading.fields.size() == 0;
+}
 
 void add_knobs(Subcommand& sub, const std::shared_ptr<Options>& options, const Heading& heading) {
   sub.heading(heading.text);
-  for (const char* field : heading.fields) {
-    const Knob& knob = tools::knob(field);
+  for (const Knob& knob : knobs()) {
+    if (knob.option == nullptr || !belongs(knob, heading)) continue;
     const std::string help = knob.fallback[0] != '\0'
                                  ? fmt::format("{} [{}]", knob.meaning, knob.fallback)
                                  : std::string(knob.meaning);

@@ -39,10 +39,24 @@ std::string changes_text(const std::map<std::string, std::string>& changes,
   std::string said;
   for (const auto& [field, text] : changes) {
     const std::string old = before != reply.end() ? text_of(*before, field.c_str(), "") : "";
-    said += fmt::format("{}{} {}{}{}", said.empty() ? "" : ", ", field, old,
-                        old.empty() ? "" : " → ", text);
+    said += fmt::format("{}{} {}{}", said.empty() ? "" : ", ", field,
+                        old.empty() ? "" : fmt::format("{} {} ", old, arrow()), text);
   }
   return said;
+}
+
+// What a quota below what the job uses means; empty: it is not below.
+std::string quota_text(const nlohmann::json& job) {
+  for (const auto& gpu : list_of(job, "gpus")) {
+    const std::uint64_t used = number_of(gpu, "memory_used_bytes");
+    const std::uint64_t quota = number_of(gpu, "memory_quota_bytes");
+    if (quota == 0 || used <= quota) continue;
+    return fmt::format(
+        "{} are in use on GPU {}: nothing is taken from it; it gets no more until "
+        "it has freed {}",
+        human_bytes(used), number_of(gpu, "index"), human_bytes(used - quota));
+  }
+  return "";
 }
 
 // "--priority, --share, --limit, --deadline or --memory"
@@ -73,6 +87,8 @@ int set(const Options& options) {
     return kOk;
   }
   fmt::print("{}: {}\n", options.target, changes_text(options.changes, *reply));
+  const std::string quota = options.changes.contains("memory") ? quota_text(*reply) : "";
+  if (!quota.empty()) complain(options.target + ": " + quota);
   return kOk;
 }
 

@@ -33,7 +33,7 @@ std::string measured(const json& noise) {
   const double gradient = real(noise, "gradient_square");
   return fmt::format(
       "critical batch about {:.3g} x yours (spread {:.2g}, {} steps); variance of a rank's "
-      "gradient {:.3g} x |G|²",
+      "gradient {:.3g} x |G|^2",
       real(noise, "critical_batch_ratio"), real(noise, "critical_batch_spread"),
       number_of(noise, "steps"), real(noise, "gradient_variance") / gradient);
 }

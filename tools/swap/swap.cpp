@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
 
+#include "tools/base/interrupt.h"
 #include "tools/base/monitor_client.h"
 
 namespace switchyard::tools {
@@ -21,7 +23,7 @@ constexpr char kOutExamples[] = R"(Examples:
       swap-in
   switchyard swap-out train --json | jq '.gpus[].memory_swapped_bytes'
 
-The command answers when the memory has been swapped out. Work that the GPU has accepted ends first.
+The command answers when the memory has been swapped out. Ctrl-C cancels the order. Work that the GPU has accepted ends first.
 Allocations below 2 MiB, arrays, managed and shared memory stay on the GPU; `switchyard ps --memory`
 shows them by reason. The ranks of a job that uses NCCL are stopped together first; if one does not
 come within 5 s, the job goes on and the message names the rank. `switchyard pause --release` swaps
@@ -38,8 +40,10 @@ the present state. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 n
 --swappable, 7 the monitor does not answer in time.)";
 
 int ask(const Options& options, const char* op) {
-  auto reply = MonitorClient::ask_any({{"op", op}, {"target", options.target}},
-                                      MonitorClient::kLeavingLimit);
+  const nlohmann::json request = {{"op", op}, {"target", options.target}};
+  auto reply = request["op"] == "swap-out"
+                   ? ask_to_leave(request, "swap-in")
+                   : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return fail(reply.error());
   if (options.json) {
     print_json(*reply);
@@ -58,6 +62,21 @@ void add(CommandLine& line, const char* op, const char* meaning, const char* exa
 }
 
 }  // namespace
+
+Result<nlohmann::json> ask_to_leave(const nlohmann::json& request, const char* undo) {
+  {
+    const Interruptible until_answered;
+    auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
+    if (reply || !Interruptible::came()) return reply;
+  }
+  const std::string target = text_of(request, "target");
+  const auto back = MonitorClient::ask_any({{"op", undo}, {"target", target}});
+  return Error{kInterrupted,
+               back ? fmt::format("the {} of '{}' is cancelled: its memory stays, or comes back",
+                                  text_of(request, "op"), target)
+                    : fmt::format("the {} of '{}' goes on, because it could not be cancelled: {}",
+                                  text_of(request, "op"), target, back.error().text)};
+}
 
 std::string residency_text(const nlohmann::json& job) {
   std::uint64_t away = 0;

@@ -10,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/memory/relaxed.h"
 #include "shim/reset.h"
+#include "shim/size_text.h"
 #include "shim/swap/host/host_memory_limits.h"
 #include "switchyard/abi.h"
 
@@ -208,8 +209,8 @@ bool grow(unsigned lane, std::uint64_t limit_bytes) {
   const CUresult result = pin(base);
   if (result != CUDA_SUCCESS) {
     static Once said;
-    log_once(said, Level::kWarn, "swap: the driver pins no more than %llu bytes of the host: %d",
-             static_cast<unsigned long long>(pinned), static_cast<int>(result));
+    log_once(said, Level::kWarn, "swap: the driver pins no more than %s of the host: %d",
+             size_text(pinned).text, static_cast<int>(result));
     ::munmap(base, kSlab);
     return false;
   }

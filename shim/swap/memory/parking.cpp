@@ -8,6 +8,7 @@
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
+#include "shim/size_text.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "switchyard/abi.h"
 
@@ -148,9 +149,8 @@ Slab* emptied(Piece& piece) {
 void end(Slab* slab) {
   const CUresult result = undo(*slab);
   if (result != CUDA_SUCCESS) {
-    log_line(Level::kError, "swap: %llu bytes on GPU %u could not be given back: driver %d",
-             static_cast<unsigned long long>(slab->bytes), counted(slab->lane).on,
-             static_cast<int>(result));
+    log_line(Level::kError, "swap: %s on GPU %u could not be given back: driver %d",
+             size_text(slab->bytes).text, counted(slab->lane).on, static_cast<int>(result));
   }
   for (unsigned i = 0; i < slab->count; ++i) {
     if (slab->kept[i].descriptor != 0) memory_fd::close(slab->kept[i].descriptor);

@@ -9,6 +9,7 @@
 #include "shim/gate/errors.h"
 #include "shim/log.h"
 #include "shim/reset.h"
+#include "shim/size_text.h"
 #include "shim/swap/memory/flat_map.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/peers.h"
@@ -189,8 +190,8 @@ CUresult send_away(Chunk& chunk, CUdeviceptr address) {
     // Where the driver has shut down because the process ends, nothing is lost.
     const bool ends = no_context(unmapped) || no_context(released);
     const Level level = ends ? Level::kInfo : Level::kError;
-    log_line(level, "swap: %llu bytes at %llx could not be given back: driver %d, %d",
-             static_cast<unsigned long long>(chunk.bytes), static_cast<unsigned long long>(address),
+    log_line(level, "swap: %s at %llx could not be given back: driver %d, %d",
+             size_text(chunk.bytes).text, static_cast<unsigned long long>(address),
              static_cast<int>(unmapped), static_cast<int>(released));
   }
   return unmapped;

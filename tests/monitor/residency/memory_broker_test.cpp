@@ -106,7 +106,7 @@ TEST(Memory, AQuotaThatFitsNowhereIsRefusedNamingTheHolders) {
 TEST(Memory, AQuotaLargerThanTheGpuIsRefusedWithoutTellingToEndNobody) {
   Rig rig;
   const std::string why = rig.refusal({.memory = "100GiB"});
-  EXPECT_NE(why.find("the job asks for 100.00 GiB"), std::string::npos) << why;
+  EXPECT_NE(why.find("the job asks for 100.00 GiB on GPU 0,"), std::string::npos) << why;
   EXPECT_EQ(why.find("or end one of these"), std::string::npos) << why;
 }
 

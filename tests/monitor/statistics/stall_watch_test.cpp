@@ -39,9 +39,8 @@ TEST_F(StallWatching, ARankThatOthersWaitForIsListedAndLogged) {
   EXPECT_EQ(stall["does"], "unknown") << "nobody has this pid";
   EXPECT_TRUE(stall["held_by"].is_null());
   EXPECT_EQ(log.count("rank 1 (pid " + std::to_string(second.client->peer.pid)), 1u);
-  EXPECT_EQ(
-      log.count("has not launched all_gather number 2 (64 bytes), as 1 other rank did, for 3 s"),
-      1u)
+  EXPECT_EQ(log.count("has not launched all_gather number 2 (64 B), as 1 other rank did, for 3 s"),
+            1u)
       << "once";
   collective(second, kGather, 64);
   collective(second, kReduce, 8);
@@ -114,7 +113,7 @@ TEST_F(StallWatching, APauseIsToldAsOne) {
   EXPECT_NEAR(stalls()[0]["held_seconds"].get<double>(), 40, 0.5);
   EXPECT_EQ(log.count("has not launched"), 0u);
   EXPECT_EQ(log.count("is held by us (pause), for 3 s; 1 other rank launched all_reduce number 1 "
-                      "(4 bytes) 5 s ago"),
+                      "(4 B) 5 s ago"),
             1u)
       << "once";
 }

@@ -360,6 +360,18 @@ TEST(Options, ASocketThatCannotBeIsNamedByWhoSaidIt) {
   EXPECT_EQ(::seteuid(::getuid()), 0);
 }
 
+TEST(Options, AnOptionIsNoValueOfTheOneBeforeIt) {
+  for (const char* word : {"--log-file", "--socket", "--capacity"}) {
+    int exit_code = -1;
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(options_of({word, "--persist"}, exit_code));
+    EXPECT_EQ(exit_code, kUsage);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("'--persist' looks like an option"),
+              std::string::npos)
+        << word;
+  }
+}
+
 TEST(Options, HelpAndVersionEndWell) {
   for (const char* word : {"--help", "--version"}) {
     int exit_code = -1;

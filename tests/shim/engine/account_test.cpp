@@ -58,7 +58,8 @@ TEST_F(Account, ARefusalSaysWhatLacksAndWhatToDo) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   set_quota(10 * kMiB);
   EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
-              "quota 10485760; give the job more with 'switchyard set --memory'");
+              "refused 11 MiB on GPU 0: 0 B used here, 0 B more by its job, quota 10 MiB.*"
+              "free some, or 'switchyard set NAME --memory SIZE', as far as root allows");
   world_.lacks = wire::kHostPoolLacks;
   EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
               "the host pool is too small .* a larger 'switchyardd --host-pool SIZE'");
