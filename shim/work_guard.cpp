@@ -49,7 +49,8 @@ constexpr std::uint64_t kShutNs = 5'000'000'000;
 constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
 // From a look at the captures into the driver it is less than a microsecond.
-constexpr unsigned kEntryNaps = 5000;
+constexpr unsigned kEntryNaps = 300;
+constexpr std::uint64_t kEntryNapNs = 1'000'000;
 
 __thread unsigned t_depth = 0;
 
@@ -112,7 +113,7 @@ Askable::~Askable() { g_state.asking.fetch_sub(1, std::memory_order_release); }
 void let_questions_begin() {
   for (unsigned nap = 0; nap < kEntryNaps; ++nap) {
     if (g_state.asking.load(std::memory_order_seq_cst) == 0) return;
-    sleep_ns(kLookNs);
+    sleep_ns(nap < 20 ? kLookNs : kEntryNapNs);
   }
 }
 

@@ -380,8 +380,8 @@ namespace {
 // While the contexts of another GPU are away.
 constexpr std::uint64_t kAsideNs = 50'000'000;
 // How long a new context waits for the mover's look.
-constexpr unsigned kContextNaps = 20'000;
-constexpr std::uint64_t kContextNapNs = 50'000;
+constexpr unsigned kContextNaps = 100;
+constexpr std::uint64_t kContextNapNs = 10'000'000;
 
 // pre: the mover's lock.
 void tell_of_context(residency::Mover& mover) {

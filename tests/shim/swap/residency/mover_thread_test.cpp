@@ -235,7 +235,7 @@ class AContextIsMadeWhileWorkIsDrainedCase : public InAChild {
     waits = word = false;
     g_driver.cuCtxSynchronize = [] {
       waits = true;
-      while (!word) std::this_thread::yield();
+      while (!word) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return CUDA_SUCCESS;
     };
     swap::mover::start(0);
