@@ -409,45 +409,5 @@ TEST_F(RunJob, UnderADriverWithUnknownCallsTheLibraryMovesNoMemory) {
   EXPECT_EQ(swaps_out(allowed), 0);
 }
 
-// A driver of CUDA 13.5, of which the library does not know all calls.
-TEST_F(RunJob, NothingIsSwappableUnderADriverWithUnknownCalls) {
-  Changes newer{{"FAKECUDA_CUDA_VERSION", "13050"}};
-  for (const Words& option :
-       {Words{"--swappable"}, Words{"--oversubscribe"}, Words{"--idle-release", "10m"}}) {
-    Words words{"run"};
-    words.insert(words.end(), option.begin(), option.end());
-    words.insert(words.end(), {"--", "echo", "started"});
-    const auto end = cli(words, newer);
-    EXPECT_EQ(end.status, 125) << option[0];
-    EXPECT_EQ(end.out, "");
-    EXPECT_TRUE(says(end, "the driver is of CUDA 13.5") && says(end, "with " + option[0]) &&
-                says(end, "SWITCHYARD_NEWER_DRIVER=1"))
-        << end.err;
-  }
-  EXPECT_EQ(cli({"run", "--memory", "1GiB", "--", "echo", "started"}, newer).out, "started\n");
-  newer.emplace_back("SWITCHYARD_NEWER_DRIVER", "1");
-  EXPECT_EQ(cli({"run", "--swappable", "--", "echo", "started"}, newer).out, "started\n");
-}
-
-// Where no `run` refuses, the library itself leaves memory in place.
-TEST_F(RunJob, UnderADriverWithUnknownCallsTheLibraryMovesNoMemory) {
-  auto daemon = monitor();
-  const auto swaps_out = [this](const Changes& changes) {
-    auto child = job({"--name", "train", "--swappable", "--best-effort"},
-                     {built("tests/jobs/job_swap"), "8388608"}, changes);
-    EXPECT_EQ(line_of(child), "ready");
-    const auto end = cli({"swap-out", "train"});
-    ::kill(child.pid(), SIGKILL);
-    child.finish(kLimit);
-    EXPECT_TRUE(eventually([&] { return job_named("train").is_null(); }));
-    return end.status;
-  };
-  const Changes newer{{"FAKECUDA_CUDA_VERSION", "13050"}};
-  EXPECT_EQ(swaps_out(newer), kRefusedByPolicy);
-  Changes allowed = newer;
-  allowed.emplace_back("SWITCHYARD_NEWER_DRIVER", "1");
-  EXPECT_EQ(swaps_out(allowed), 0);
-}
-
 }  // namespace
 }  // namespace switchyard::system_tests

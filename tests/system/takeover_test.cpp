@@ -18,8 +18,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-constexpr uid_t kStranger = 47112;
-
 // Root, with a /run of the test's own.
 class SystemMonitor : public UsersScene {
  protected:

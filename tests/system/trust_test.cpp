@@ -10,8 +10,6 @@
 namespace switchyard::system_tests {
 namespace {
 
-constexpr uid_t kStranger = 47112;
-
 // A user without a monitor of root's, in whose runtime folder somebody else listens.
 class Trust : public UsersScene {
  protected:

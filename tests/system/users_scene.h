@@ -17,6 +17,7 @@ namespace switchyard::system_tests {
 class UsersScene : public Scene {
  protected:
   static constexpr uid_t kUser = 47111;
+  static constexpr uid_t kStranger = 47112;
 
   void SetUp() override {
     namespace fs = std::filesystem;

@@ -74,9 +74,9 @@ does. A job with --gradient-noise has a line with its critical batch below the t
 there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
 
 Without a monitor there are no jobs, and the table is empty.
-Exit status: 0, 2 a bad value or a socket path that is too long, 3 a job is named and there is no
-monitor, or a monitor's socket is there and nothing listens, 4 no such job, 5 that monitor is not to
-be trusted, 7 it does not answer in time.)";
+Exit status: 0, also without a monitor; 2 a bad value or a socket path that is too long, 3 nothing
+listens at a socket that was named or left behind, 4 no such job, also without a monitor, 5 that
+monitor is not to be trusted, 7 it does not answer.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);

@@ -68,7 +68,7 @@ TEST_F(GroupStreams, AllWaitForAllInWhateverOrderTheyAreNamed) {
     const Behind all(order.begin(), order.end());
     do {
       fill(order);
-      nccl::group_streams::forget();
+      nccl::end_group();
       for (const CUstream each : order) {
         nccl::group_streams::note(5, each, each == stream(1));
       }
