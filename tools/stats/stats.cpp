@@ -213,8 +213,8 @@ struct Look {
 // `earlier`: the last look, whose jobs may have ended since, and the monitor with the last of them.
 Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
   auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
-  const bool ended = !reply && earlier != nullptr && reply.error().code == kMonitorUnreachable &&
-                     monitor_absent();
+  const bool ended =
+      !reply && earlier != nullptr && reply.error().code == kMonitorUnreachable && monitor_absent();
   if (ended || (!reply && is_unserved(reply.error()))) {
     // A command that names a job expects one, unless it has seen that job already.
     if (!options.target.empty() && earlier == nullptr) return no_such_job(options.target);
