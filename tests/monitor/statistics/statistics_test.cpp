@@ -202,14 +202,18 @@ TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
 TEST_F(Statistics, OneThatCannotActIsBilledOnlyWhileItsGpuGetsOn) {
   Usage usage;
   const Job& job = rig.monitor.registry().jobs().begin()->second;
-  first.client->lanes[0].share_got = 1;
-  second.client->lanes[0].share_got = 0;
   first.client->standing.why = Standstill::kStopped;
   first.client->standing.moved = true;
-  for (int i = 0; i <= 20; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  const auto works = [&](int from, int to) {
+    for (int i = from; i <= to; ++i) {
+      if (i > 0) has(first, 0.2);
+      usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+    }
+  };
+  works(0, 20);
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4, 1e-9);
   first.client->standing.moved = false;
-  for (int i = 21; i <= 40; ++i) usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+  works(21, 40);
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4, 1e-9);
 }
 

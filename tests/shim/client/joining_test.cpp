@@ -22,6 +22,7 @@ bool is_uuid(const std::uint8_t (&uuid)[16], int byte) {
 }
 
 TEST_F(Joining, TheFirstHelloTellsTheCardTheGpusAndNoUse) {
+  if (!fresh()) return;  // a later one tells where the process has moved to
   ::setenv("SWITCHYARD_NAME", "a name", 1);
   ::unsetenv("SWITCHYARD_PRIORITY");
   process().used_bytes[0] = 5;

@@ -5,12 +5,17 @@
 #include <map>
 #include <random>
 
+#include "shim/client/process.h"
+
 namespace switchyard::shim::ledger {
 namespace {
 
 class Ledger : public ::testing::Test {
  protected:
-  Ledger() { clear(); }
+  Ledger() {
+    begin_process();  // or the first charge that is given back would begin it, which clears the ledger
+    clear();
+  }
 };
 
 TEST_F(Ledger, ANoteIsTakenOutOnce) {
