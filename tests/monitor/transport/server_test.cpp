@@ -100,6 +100,9 @@ struct Loop {
 };
 
 TEST(Server, AClaimIsAnsweredAgainOnceThereAreDescriptors) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer looks at objects through a pipe, for which there is no descriptor";
+#endif
   Loop loop;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "shim/driver.h"
 #include "shim/gate/hold.h"
