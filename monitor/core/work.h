@@ -2,8 +2,8 @@
 //
 // Concept. A unit is one client, one lane or one holding that is looked at, or one word of a page's
 // rings; so a tick costs as many as there are clients. What a user's clients can cause at any time,
-// by ringing, or make dear, by what they claim, is spent from that user's budget for the tick. Where
-// nothing is left it waits for the next tick, or is left out.
+// by ringing, or make dear, by what they claim, is spent from that user's budget for the tick.
+// Where nothing is left it waits for the next tick, or is left out.
 //
 // Units are no time: so a test can count them.
 //

@@ -159,8 +159,8 @@ void tell_other(std::uint64_t id, const Ranks& ranks, std::vector<Stall>& out) {
   }
 }
 
-// Those that wait themselves for one that is told of. Of each communicator the two lowest numbers of
-// different processes tell: whoever has launched the lower one waits for another's.
+// Those that wait themselves for one that is told of. Of each communicator the two lowest numbers
+// of different processes tell: whoever has launched the lower one waits for another's.
 std::set<pid_t> waiting(const State& state, const std::vector<Stall>& stalls) {
   struct Lowest {
     const Stall* first = nullptr;

@@ -2,8 +2,9 @@
 // (policy/communication.h).
 //
 // Concept. Timings are asked for while people ask for statistics, and for a while after that, of
-// processes that are in a communicator of several ranks. What is kept of them, and so what a question
-// costs, is bounded for each user: kMostOfUser timings, of which each of its processes has a part.
+// processes that are in a communicator of several ranks. What is kept of them, and so what a
+// question costs, is bounded for each user: kMostOfUser timings, of which each of its processes has
+// a part.
 //
 // Threading: one thread, the monitor's.
 #pragma once

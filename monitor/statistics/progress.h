@@ -5,8 +5,8 @@
 // people ask, and for a while after that, because each launch then takes some nanoseconds more; and
 // for jobs that are governed by their iterations (follows_iterations).
 //
-// What is kept, and what is read in one look, is bounded for each user, and each of its processes has
-// a part. A process that launches more in a look than its part has lost events.
+// What is kept, and what is read in one look, is bounded for each user, and each of its processes
+// has a part. A process that launches more in a look than its part has lost events.
 //
 // Threading: one thread, the monitor's.
 #pragma once

@@ -4,8 +4,8 @@
 // Concept. Each job is looked at five times a second. What is told first, and when it is over, goes
 // to the log as well. That we hold a rank ourselves goes there once it lasts.
 //
-// A user's clients may claim to be many ranks. So in one look /proc is asked for kMostAsked of them,
-// in turns; a ring is searched for an operation once the rank stands still; and the log gets
+// A user's clients may claim to be many ranks. So in one look /proc is asked for kMostAsked of
+// them, in turns; a ring is searched for an operation once the rank stands still; and the log gets
 // kMostLines in a minute.
 //
 // Threading: one thread, the monitor's.

@@ -21,8 +21,8 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(200);
-// Looks at everything follow each other no faster than this, whoever asks; and the more clients there
-// are the more slowly, for so many each.
+// Looks at everything follow each other no faster than this, whoever asks; and the more clients
+// there are the more slowly, for so many each.
 constexpr Time kLookPause = std::chrono::milliseconds(1);
 constexpr std::size_t kLookClients = 64;
 // And looks by the timer no faster than this, whatever the policy wants.

@@ -82,7 +82,8 @@ TEST(DemoReport, ACellIsARowOfItsOwnUnderTheHeading) {
 TEST(DemoReport, WhatWasRecordedIsToldWithItsMachineAndDates) {
   const std::string text = recorded();
   EXPECT_EQ(text.rfind("Recorded: ", 0), 0U);
-  for (const char* part : {"H200", "docs/measurements/earlier.md", "alone", "Switchyard", " x alone, 20"}) {
+  for (const char* part :
+       {"H200", "docs/measurements/earlier.md", "alone", "Switchyard", " x alone, 20"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
 }

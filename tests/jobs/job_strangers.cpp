@@ -3,8 +3,8 @@
 //
 //     job_strangers SOCKET COUNT GPU_UUID
 //
-// Half of them are ranks of one job, the others are of jobs of four. They go on until standard input
-// ends. Says "joined N" once all that may have joined.
+// Half of them are ranks of one job, the others are of jobs of four. They go on until standard
+// input ends. Says "joined N" once all that may have joined.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>

@@ -70,8 +70,8 @@ class Pulse {
   Clock::time_point moved_at_ = Clock::now();
 };
 
-// pre: fd is non-blocking. False when `deadline` passes first, the peer stands still, or Ctrl-C ends
-// the wait.
+// pre: fd is non-blocking. False when `deadline` passes first, the peer stands still, or Ctrl-C
+// ends the wait.
 bool wait_for(int fd, short events, Clock::time_point deadline) {
   std::optional<Pulse> pulse;
   for (;;) {

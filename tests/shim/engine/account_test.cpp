@@ -67,7 +67,8 @@ TEST_F(Account, ARefusalSaysWhatLacksAndWhatToDo) {
   EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
               "the host pool is too small .* a larger 'switchyardd --host-pool SIZE'");
   world_.lacks = wire::kDeviceLacks;
-  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0), "no more is free.*end another job");
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
+              "no more is free.*end another job");
 }
 
 TEST_F(Account, ALastResortIsTriedOnceBeforeARefusal) {
