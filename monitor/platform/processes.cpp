@@ -1,5 +1,6 @@
 #include "monitor/platform/processes.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sys/socket.h>
@@ -227,10 +228,11 @@ bool is_frozen(const std::string& process, const std::string& cgroups) {
     const std::string path = line.substr(second + 1);
     if (path.find("/..") != std::string::npos) continue;  // outside of our own namespace
     if (controllers == "freezer") {
-      if (has_line(cgroups + "/freezer" + path + "/freezer.state", "FROZEN")) return true;
+      if (has_line(fmt::format("{}/freezer{}/freezer.state", cgroups, path), "FROZEN")) return true;
     } else if (controllers.empty()) {
       for (const char* mount : {"", "/unified"}) {
-        if (has_line(cgroups + mount + path + "/cgroup.events", "frozen 1")) return true;
+        const std::string events = fmt::format("{}{}{}/cgroup.events", cgroups, mount, path);
+        if (has_line(events, "frozen 1")) return true;
       }
     }
   }

@@ -1,5 +1,7 @@
 #include "tools/base/command.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -63,8 +65,9 @@ std::string swallowed(const CLI::App& app, const std::vector<std::string>& argum
     const std::string value = has_value ? arguments[++i] : "";
     const bool is_option = value == "--" || value.rfind("--", 0) == 0 || option_of(app, value);
     if (!has_value || !is_option) continue;
-    return arguments[i - 1] + " needs a value, and '" + value + "' looks like an option: write " +
-           arguments[i - 1] + "=" + value + " if that is the value";
+    return fmt::format(
+        "{0} needs a value, and '{1}' looks like an option: write {0}={1} if that is the value",
+        arguments[i - 1], value);
   }
   return "";
 }
