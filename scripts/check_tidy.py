@@ -84,7 +84,7 @@ def key_of(unit, options):
 def tidy(unit, passed):
     """True: nothing was found, now or when the same text was looked at before."""
     options = []
-    if len(unit.sources) > 1:
+    if "Unity" in unit.file.parts:
         options = [f"--checks={ONLY_ALONE}", f"--config-file={ROOT}/.clang-tidy"]
     mark = passed / key_of(unit, options)
     if mark.exists():

@@ -16,13 +16,14 @@ constexpr std::uint64_t kFresh = 1024;          // bytes of a thread in a fresh 
 
 const CUfunction kKernel = reinterpret_cast<CUfunction>(0x4000);
 
-int g_local = 0;      // of every kernel
-int g_questions = 0;  // after it
+int g_local = 0;                   // of every kernel
+std::atomic<int> g_questions = 0;  // after it
 
 class ContextMemory : public EngineTest {
  protected:
   ContextMemory() {
-    g_local = g_questions = 0;
+    g_local = 0;
+    g_questions = 0;
     context_memory::forget_kernels();
     g_driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute which, CUdevice) {
       *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 2048;
