@@ -2,6 +2,8 @@
 // context.
 #include "shim/memory/context_memory.h"
 
+#include <atomic>
+
 #include "shim/rules/context.h"
 #include "shim/rules/launch.h"
 #include "tests/shim/engine/world.h"
