@@ -1,7 +1,8 @@
 // Fails a case that takes more than its budget, because each change waits for all cases.
 //
-// Concept. A case may use 20 s of CPU time, its children included: 10 s of both cores. It may wait
-// for as long beside that. Under a sanitizer both are 120 s. CPU time is nearly the same on a
+// Concept. A case may use 75 s of CPU time, its children included, and may wait for as long beside
+// that. The aim is 10 s: the slowest use up to 18 s alone, and 66 s beside others, because they spin
+// until something happens. Under a sanitizer both are 150 s. CPU time is nearly the same on a
 // loaded machine. The time that a case waits is its wall time less ten times its CPU time: a loaded
 // machine may be ten times as slow. A case that was unlucky all the same passes when it runs again
 // (scripts/run_tests.sh). SWITCHYARD_TEST_BUDGET says another number of seconds.
@@ -18,9 +19,9 @@
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kUsualBudget = 120;
+constexpr double kUsualBudget = 150;
 #else
-constexpr double kUsualBudget = 20;
+constexpr double kUsualBudget = 75;
 #endif
 constexpr double kSlowest = 10;
 
