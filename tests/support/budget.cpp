@@ -1,7 +1,7 @@
 // Fails a case that takes more than its budget, because each change waits for all cases.
 //
 // Concept. A case may use 75 s of CPU time, its children included, and may wait for as long beside
-// that. The aim is 10 s: the slowest use up to 18 s alone, and 66 s beside others, because they spin
+// that. The aim is 10 s: the slowest use up to 18 s alone, and 66 s beside others, for they spin
 // until something happens. Under a sanitizer both are 150 s. CPU time is nearly the same on a
 // loaded machine. The time that a case waits is its wall time less ten times its CPU time: a loaded
 // machine may be ten times as slow. A case that was unlucky all the same passes when it runs again
