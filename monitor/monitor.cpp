@@ -398,7 +398,7 @@ bool Monitor::adapt_if_due(Time now) {
 Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = registry_.client(id);
   if (client == nullptr) return look_at_due(now);
-  // Whose clients ring too much are looked at with the next tick.
+  // Users whose clients ring too much are looked at with the next tick.
   const uid_t uid = client->peer.uid;
   if (!registry_.may_work(uid)) return Time{0};
   const std::uint64_t before = work();

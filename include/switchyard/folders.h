@@ -1,5 +1,5 @@
-// Whose the way to a file is. Who runs with more rights than another user must not make or open a
-// file where that user decides what the path means.
+// The owners of the way to a file. A process with more rights than another user must not make or
+// open a file where that user decides what the path means.
 //
 // Concept. A link is looked at itself, not its target: whoever owns it chooses the target. Root
 // also looks at the folders above, for their owners can put others in place of what lies there. In

@@ -1,5 +1,5 @@
-// Who changed what: a line in the log for each command that changed something, and for each that
-// was refused. Listings have none.
+// The actor of each change: a line in the log for each command that changed something, and for each
+// that was refused. Listings have none.
 //
 // Concept. A user of root's monitor can send commands without end, so the caller bounds the lines
 // of each (line_bound.h). The monitor's owner and root are not bounded.

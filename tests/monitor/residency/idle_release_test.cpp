@@ -270,7 +270,7 @@ TEST(Idling, ItIsFixedAtTheStart) {
   const Joined plain = rig.runs({.name = "x"});
   const json reply = rig.ask({{"op", "set"}, {"target", "x"}, {"idle_release", "1s"}});
   EXPECT_EQ(reply["ok"], false) << reply;
-  EXPECT_EQ(plain.client->lanes.size(), 1u);
+  EXPECT_EQ(rig.monitor.registry().jobs().begin()->second.knobs.idle_release.after, Time{0});
 }
 
 }  // namespace
