@@ -50,6 +50,7 @@ class GroupStreams : public EngineTest {
     };
   }
   ~GroupStreams() override {
+    nccl::end_group();  // its memory is kept for the next
     nccl::t_nccl = {};
     g_events.clear();
   }
