@@ -3,7 +3,8 @@
 //   full KIND MIB       takes pieces until it is refused, frees all, and does so again
 //                       → "taken MIB MIB", "result CODE", "left FREE FREE"
 //   random SEED COUNT   takes and frees pieces of all kinds at random → "left FREE FREE"
-//   greedy SEED COUNT   the same, going on when it is refused → "refused N"
+//   greedy SEED COUNT   says "ready", waits for a byte, and does the same, going on when it is
+//                       refused → "refused N"
 //   info                → "info FREE TOTAL", "total TOTAL", "nvml FREE TOTAL USED", "nvml2 ..."
 //   nvml                the NVML lines alone: cuInit is never called
 //   infos, nvmls        the same, and again after each line on stdin
@@ -142,6 +143,15 @@ int at_random(unsigned seed, int count, bool may_fail) {
   }
   give_all(held);
   return refused;
+}
+
+// A byte and no line: others read from the same pipe.
+void greedy(unsigned seed, int count) {
+  std::printf("ready\n");
+  std::fflush(stdout);
+  char byte = 0;
+  if (::read(STDIN_FILENO, &byte, 1) != 1) fail("read", 0);
+  std::printf("refused %d\n", at_random(seed, count, true));
 }
 
 void random_work(unsigned seed, int count) {
@@ -346,7 +356,7 @@ bool run(const std::string& what, char** words) {
   else if (what == "random")
     random_work(std::atoi(words[0]), std::atoi(words[1]));
   else if (what == "greedy")
-    std::printf("refused %d\n", at_random(std::atoi(words[0]), std::atoi(words[1]), true));
+    greedy(std::atoi(words[0]), std::atoi(words[1]));
   else if (what == "info")
     info();
   else if (what == "contexts")

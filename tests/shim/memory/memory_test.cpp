@@ -316,10 +316,18 @@ TEST_F(ShimMemory, AForkedChildSeesTheQuotaAndHarmsNothing) {
 TEST_F(ShimMemory, TwoGreedyProcessesOfAJobNeverExceedItsQuota) {
   auto daemon = monitor();
   const std::string program = built("tests/jobs/shim_memory_job");
-  // The first ends by itself, the second waits for us.
+  // Both have their contexts before one takes all: a context is charged, too.
   Child both = job(
       {"--require", "--memory", "256MiB", "--name", "both"},
-      {"sh", "-c", program + " greedy 1 4000 < /dev/null & " + program + " greedy 2 4000; wait"});
+      {"sh", "-c",
+       "exec 3<&0; " + program + " greedy 1 4000 <&3 & " + program + " greedy 2 4000; wait"});
+  int ready = 0;
+  ASSERT_TRUE(eventually([&] {
+    std::string line;
+    ready += both.read_line(line, std::chrono::milliseconds(20)) && line == "ready" ? 1 : 0;
+    return ready == 2;
+  }));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(both.write_line(""));
   long most = 0;  // as the account has it
   long real = 0;  // as the GPU has it
   int waiting = 0;
