@@ -183,19 +183,21 @@ class StatusLaws : public ::testing::Test {
 
 TEST_F(StatusLaws, AListingAndTheSumsNeverDifferAndTheSumsAreTheWholeLife) {
   std::map<std::string, unsigned> texts;
+  Seen before = seen();
   for (unsigned seed = 1; seed <= test_support::seeds(10'000); ++seed) {
     std::mt19937 random(seed);
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 3; ++step) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", step " << step);
       for (unsigned i = random() % 3; i > 0; --i) happens(random);
       rig.monitor.look(rig.now);
       const auto said = listed();
       if (seed % 100 == 0) expect_json(said);
       for (const auto& [key, each] : said) ++texts[key_of(each.job.code.state)];
-      const Seen before = seen();
       rig.now += milliseconds(1 + random() % 300);
       rig.monitor.count_usage(rig.now);
-      expect_one_truth(said, before, seen());
+      Seen after = seen();
+      expect_one_truth(said, before, after);
+      before = std::move(after);
       if (HasFatalFailure()) return;
     }
     expect_all_of_life(seed);
