@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
 #include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
@@ -310,7 +311,18 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
 }
 
 // Before a job is held or goes on: what was until now does not count for what is from now on.
-void Monitor::count_usage(Time now) { statistics_.usage.tick(registry_, now); }
+void Monitor::count_usage(Time now) {
+  look_at_status(now);
+  statistics_.usage.tick(registry_, statuses_, now);
+}
+
+void Monitor::look_at_status(Time now) {
+  const auto job_of = [this](pid_t pid) {
+    const Job* job = job_by_descent(registry_, pid);
+    return job != nullptr ? job->key : JobKey{0};
+  };
+  statuses_.look(registry_, gpus_, refused_processes_.layouts(job_of, now), now);
+}
 
 void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
   count_usage(now);
@@ -441,7 +453,8 @@ void Monitor::tick(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
-  statistics_.tick(registry_, now);
+  look_at_status(now);
+  statistics_.tick(registry_, statuses_, now);
   guards_.follow(now);
   weights_.follow(now);
   gang_pace_.follow(now);

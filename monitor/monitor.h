@@ -34,6 +34,7 @@
 #include "monitor/scheduling/scheduler.h"
 #include "monitor/scheduling/slice_controller.h"
 #include "monitor/statistics/statistics.h"
+#include "monitor/status/snapshot.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -82,7 +83,8 @@ class Monitor {
   void swap_in(Job& job, Time now);
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
   void migrate(Job& job, std::size_t to, Time now);
-  // Brings the sums of what jobs had and waited for up to now.
+  // Brings what is said of the jobs up to now; and the sums of what they had and waited for, too.
+  void look_at_status(Time now);
   void count_usage(Time now);
   // For who waits for memory to leave or to come back.
   void follow_residency(Time now);
@@ -116,6 +118,7 @@ class Monitor {
   Users& users() { return users_; }
   LineBound& command_lines() { return command_lines_; }
   Statistics& statistics() { return statistics_; }
+  const status::Statuses& statuses() const { return statuses_; }
   const Guards& guards() const { return guards_; }
   const Settings& settings() const { return settings_; }
   Time started() const { return started_; }
@@ -148,6 +151,7 @@ class Monitor {
   SliceController slice_controller_;
   Migrations migrations_;
   Scheduler scheduler_;
+  status::Statuses statuses_;
   Statistics statistics_;
   Guards guards_;
   Weights weights_;

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "monitor/core/lanes.h"
-#include "monitor/statistics/usage.h"
+#include "monitor/status/snapshot.h"
 
 namespace switchyard::monitor {
 
@@ -21,14 +21,12 @@ bool is_held_but_for(const Registry& registry, const Job& job,
   const GangHold::Stage stage = job.gang.stage;
   // Its ranks are stopped for another's turn.
   if (stage == GangHold::Stage::kTurnEnds || stage == GangHold::Stage::kTurnEnded) return false;
-  const ResidencyState where = residency_of(registry, job);
-  bool out = false;
-  for_clients(registry, job, [&](const Client& client) {
-    const stalls::Hold hold = hold_of(job, where, client);
-    out = out || (hold != stalls::Hold::kNone &&
-                  std::find(ignored.begin(), ignored.end(), hold) == ignored.end());
+  const status::SeenJob seen = status::see(registry, job);
+  return std::any_of(seen.processes.begin(), seen.processes.end(), [&](const auto& process) {
+    const stalls::Hold hold = status::hold_of(seen, process);
+    return hold != stalls::Hold::kNone &&
+           std::find(ignored.begin(), ignored.end(), hold) == ignored.end();
   });
-  return out;
 }
 
 }  // namespace

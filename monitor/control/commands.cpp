@@ -108,8 +108,8 @@ std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
 }
 
 // Where the answer has to wait, `answer` says for what. REQUIRES: the peer may change the job.
-json hold(Monitor& monitor, Job& job, const std::string& op, const json& request, Time now,
-          Answer& answer) {
+json hold(Monitor& monitor, const Peer& peer, Job& job, const std::string& op, const json& request,
+          Time now, Answer& answer) {
   json out;
   const auto until = pause_end(op == "pause" ? request : json::object(), now, out);
   if (!until) return out;
@@ -156,6 +156,8 @@ json hold(Monitor& monitor, Job& job, const std::string& op, const json& request
   // A gang that is on its way into its pause is paused for a person.
   const bool was_paused = job.pause.on || gangs::waits(job);
   job.gang.failure.clear();
+  if (leaves) job.out_by = peer.uid;
+  if (pauses) job.pause.by = peer.uid;
   if (pauses) monitor.pause(job, *until, releases, now);
   if (op == "resume") monitor.resume(job, now);
   if (op == "swap-out") monitor.swap_out(job, now);
@@ -245,7 +247,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     Job* job = target_of(monitor, peer, request, out);
     if (job == nullptr) return out;
     if (op == "set") return change_job(monitor, peer, *job, request, now);
-    return holds ? hold(monitor, *job, op, request, now, answer)
+    return holds ? hold(monitor, peer, *job, op, request, now, answer)
                  : migrate(monitor, *job, request, now, answer);
   }
   if (op == "policy") return choose_policy(monitor, peer, request, now);

@@ -13,6 +13,7 @@
 #include "monitor/control/settings_commands.h"
 #include "monitor/control/statistics_listing.h"
 #include "monitor/core/ancestry.h"
+#include "monitor/core/lanes.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -36,13 +37,9 @@ const char* gate_status(std::uint32_t state) {
   return state == abi::kGateReady ? "ready" : state == abi::kGateRefused ? "refused" : "none";
 }
 
-// Why a gate is closed: what a person did comes first.
 const char* gate_text(std::uint32_t closed) {
-  return (closed & abi::kClosedByPause) != 0   ? "pause"
-         : (closed & abi::kClosedByGuard) != 0 ? "guard"
-         : (closed & abi::kClosedByLimit) != 0 ? "limit"
-         : closed != 0                         ? "turn"
-                                               : "open";
+  const char* key = stalls::key_of(hold_of_gate(closed));
+  return key != nullptr ? key : "open";
 }
 
 // A part of a listing ends when it has about so many bytes: a small part of what a frame takes, and
@@ -51,7 +48,7 @@ constexpr std::size_t kPartBytes = 128 * 1024;
 
 // At least what a job takes in a listing, its longest names aside.
 std::size_t listed_bytes(const Job& job) {
-  return 2500 + 1500 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
+  return 2700 + 2000 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
 }
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
@@ -74,7 +71,7 @@ struct OnGpu {
   std::uint64_t link_bytes = 0, device_bytes = 0;
   double load = -1, asked = 0, got = -1;
   bool estimated = false;  // `got` is what slices allot
-  bool active = false, waits = false;
+  bool active = false;
   bool shown = false;  // some client shows slices
   Slices slices;
   std::uint32_t in_force_us = 0, status = abi::kSliceNever;
@@ -132,7 +129,6 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu, Time now) {
       out.held_threads += state.gate.held_threads;
       out.gate_waits += state.gate.waits;
       out.gate_state = std::max(out.gate_state, state.gate.state);
-      out.waits = out.waits || state.waits_since != Time{0};
       // Of several processes the listing shows an active one's slices.
       if ((state.active && !out.active) || !out.shown) {
         out.shown = true;
@@ -209,106 +205,35 @@ json list_on_gpu(Monitor& monitor, const Job& job, std::size_t gpu, const OnGpu&
   return out;
 }
 
-// Whether the job works, would work, or does neither, and what keeps it.
-struct State {
-  const char* name;
-  std::string reason;  // empty: nothing keeps it
-};
-
-// What its GPUs show, added up over them.
-struct AtWork {
-  bool active = false;              // some GPU has work of it, or threads that are held
-  bool open = false;                // on one of these nothing holds it
-  bool limit = false;               // on one it has used up its --limit
-  bool guard = false;               // on one it is held for a job that guards itself
-  bool memory = false;              // an allocation of it waits
-  std::set<std::size_t> parked_on;  // other GPUs' memory of it is there
-  void add(const OnGpu& sums) {
-    memory = memory || sums.waits;
-    parked_on.insert(sums.parked_on.begin(), sums.parked_on.end());
-    const bool works = sums.active || sums.held_threads > 0;
-    active = active || works;
-    open = open || (works && sums.closed == 0);
-    limit = limit || (works && (sums.closed & abi::kClosedByLimit) != 0);
-    guard = guard || (works && (sums.closed & abi::kClosedByGuard) != 0);
-  }
-};
-
-// "GPU 1: ", where the job's memory is elsewhere than `where` on another of its GPUs; else empty.
-std::string where_alone(Monitor& monitor, const Job& job, ResidencyState where) {
-  std::vector<unsigned> there;
-  bool elsewhere = false;
-  for (const std::size_t gpu : job.seen) {
-    if (residency_on(monitor.registry(), job, gpu) == where) {
-      there.push_back(monitor.gpus().all()[gpu].info.index);
-    } else {
-      elsewhere = elsewhere || uses(monitor.registry(), job, gpu);
-    }
-  }
-  if (there.empty() || !elsewhere) return {};
-  return fmt::format("GPU{} {}", there.size() > 1 ? "s" : "", fmt::join(there, ", "));
+// What `ps` says of the job, or of the job on one GPU.
+void list_state(Monitor& monitor, const status::Status& status, Time now, json& out) {
+  const std::string reason = status::reason_text(status);
+  const status::By& by = status.by;
+  const std::string user = by.uid ? user_name(*by.uid) : "";
+  out["state"] = key_of(status.code.state);
+  out["state_reason"] = reason.empty() ? json(nullptr) : json(reason);
+  out["state_text"] = text_of(status, by.job == 0 ? user : "");
+  out["state_since_seconds"] = seconds(now - status.since);
+  out["state_by"] = nullptr;
+  if (!by.known()) return;
+  const Job* job = monitor.registry().find(by.job);
+  out["state_by"] = {{"job", job != nullptr ? json(job->id) : json(nullptr)},
+                     {"name", job != nullptr ? json(job->name) : json(nullptr)},
+                     {"user", user}};
 }
 
-std::string memory_reason(const Job& job) {
-  return job.turn.waits_for.empty() ? "memory" : "memory of " + job.turn.waits_for;
-}
-
-// Both, as far as there are both.
-std::string with_place(const std::string& place, const std::string& reason) {
-  return place.empty() || reason.empty() ? place + reason : place + ": " + reason;
-}
-
-const char* why_swapped(const residency::Reasons& why) {
-  return why.has(residency::Reason::kUser)    ? "swap-out"
-         : why.has(residency::Reason::kIdle)  ? "idle"
-         : why.has(residency::Reason::kYield) ? "another job needs the memory"
-                                              : "";
-}
-
-// ", parked on GPU 1", or nothing.
-std::string parked_where(Monitor& monitor, const std::set<std::size_t>& gpus) {
-  std::vector<unsigned> indices;
-  for (const std::size_t gpu : gpus) indices.push_back(monitor.gpus().all()[gpu].info.index);
-  if (indices.empty()) return {};
-  return fmt::format(", parked on GPU{} {}", indices.size() > 1 ? "s" : "",
-                     fmt::join(indices, ", "));
-}
-
-// "signal", or "signal: pid 4711" where others of its processes can act.
-std::string stop_of(Monitor& monitor, const Job& job) {
-  std::string out;
-  bool others = false;
-  for (const ClientId id : job.clients) {
-    const Client* client = monitor.registry().client(id);
-    if (client == nullptr || client->observer) continue;
-    const char* key = key_of(client->standing.why);
-    others = others || key == nullptr;
-    if (key != nullptr && out.empty()) out = fmt::format("{}: pid {}", key, client->peer.pid);
+// All of its life on one GPU.
+json list_times(const Usage::Sums& sums, std::size_t gpu) {
+  json out = json::array();
+  const auto times = sums.times.find(gpu);
+  if (times == sums.times.end()) return out;
+  for (const auto& [code, span] : times->second) {
+    const char* reason = key_of(code.reason);
+    out.push_back({{"state", key_of(code.state)},
+                   {"reason", reason != nullptr ? json(reason) : json(nullptr)},
+                   {"seconds", seconds(span)}});
   }
-  return others ? out : out.substr(0, out.find(':'));
-}
-
-State state_of(Monitor& monitor, const Job& job, ResidencyState where, const AtWork& work) {
-  if (job.pause.on) {
-    return {"paused", where == ResidencyState::kResident ? "" : to_string(where)};
-  }
-  if (job.stands) return {"stopped", stop_of(monitor, job)};
-  if (const Migration& move = job.migration; migration::is_under_way(move.state)) {
-    return {"moving", fmt::format("{} GPU {}", move.state.back ? "back to" : "to",
-                                  monitor.gpus()[move.goal()].info.index)};
-  }
-  if (where == ResidencyState::kWaiting) return {"waiting", memory_reason(job)};
-  if (where == ResidencyState::kSwapped) {
-    const std::string place = where_alone(monitor, job, where);
-    return {"swapped", with_place(place, why_swapped(job.memory->wanted_out)) +
-                           parked_where(monitor, work.parked_on)};
-  }
-  if (where == ResidencyState::kMoving) return {"moving", where_alone(monitor, job, where)};
-  if (work.memory) return {"waiting", memory_reason(job)};
-  if (!work.active) return {"idle", ""};
-  if (work.open) return {"running", ""};
-  if (work.guard) return {"held", "guard"};
-  return work.limit ? State{"held", "limit"} : State{"waiting", "turn"};
+  return out;
 }
 
 json list_gpu(Monitor& monitor, std::size_t gpu) {
@@ -371,11 +296,11 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
     }
   }
   json gpus = json::array();
-  AtWork work;
-  for (const std::size_t gpu : job.seen) {
-    const OnGpu sums = add_up(monitor, job, gpu, now);
-    work.add(sums);
-    gpus.push_back(list_on_gpu(monitor, job, gpu, sums));
+  const status::JobStatus& status = monitor.statuses().of(job);
+  for (const auto& [gpu, on_gpu] : status.gpus) {
+    gpus.push_back(list_on_gpu(monitor, job, gpu, add_up(monitor, job, gpu, now)));
+    list_state(monitor, on_gpu, now, gpus.back());
+    gpus.back()["times"] = list_times(monitor.statistics().usage.of(job), gpu);
   }
   const auto workers = std::count_if(job.clients.begin(), job.clients.end(), [&](ClientId id) {
     const Client* client = monitor.registry().client(id);
@@ -383,20 +308,18 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   });
   const ResidencyState where = residency_of(monitor.registry(), job);
   const bool timed = job.pause.on && job.pause.until != Time{0};
-  const State state = state_of(monitor, job, where, work);
+  const Job* gives_room = monitor.registry().find(job.turn.waits_for);
   json out = {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
       {"uid", job.uid},
-      {"state", state.name},
-      {"state_reason", state.reason.empty() ? json(nullptr) : json(state.reason)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},
       {"urgent_collectives", job.knobs.urgent_collectives},
       {"short_slices", job.short_slices},
-      {"waits_for", job.turn.waits_for.empty() ? json(nullptr) : json(job.turn.waits_for)},
+      {"waits_for", gives_room != nullptr ? json(gives_room->name) : json(nullptr)},
       {"idle_release_seconds", job.knobs.idle_release.after != Time{0}
                                    ? json(seconds(job.knobs.idle_release.after))
                                    : json(nullptr)},
@@ -417,6 +340,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},
   };
+  list_state(monitor, status.job, now, out);
   bytes = kRankBytes * list_communicators(monitor, job, now, out);
   bytes += kStallBytes * list_statistics(monitor, job, now, out);
   list_guard(monitor, job, now, out);
@@ -428,6 +352,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
 json list_alone(Monitor& monitor, const Job& job, Time now) {
   json out = success();
   std::size_t bytes = 0;
+  monitor.look_at_status(now);
   out.update(list_job(monitor, job, now, bytes));
   return out;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "monitor/core/registry.h"
+#include "monitor/policy/stalls.h"
 
 namespace switchyard::monitor {
 
@@ -58,6 +59,16 @@ bool all_lanes(const Registry& registry, const Job& job, Holds holds) {
 // nobody comes holds nobody.
 inline std::uint32_t holds_by(const GateOrder& order, const GateReport& gate) {
   return gate.held_threads == 0 && gate.done ? 0 : order.closed;
+}
+
+// Of several reasons why a gate is closed the one that is told and counted: what a person did comes
+// first.
+constexpr stalls::Hold hold_of_gate(std::uint32_t closed) {
+  return (closed & abi::kClosedByPause) != 0   ? stalls::Hold::kPause
+         : (closed & abi::kClosedByGuard) != 0 ? stalls::Hold::kGuard
+         : (closed & abi::kClosedByLimit) != 0 ? stalls::Hold::kLimit
+         : closed != 0                         ? stalls::Hold::kTurn
+                                               : stalls::Hold::kNone;
 }
 
 // Whether the memory of a client is on its way out of any GPU, as of the last look. Its accepted

@@ -16,8 +16,19 @@ bool RefusedProcesses::note(const Peer& peer, const std::string& why, std::uint3
     return true;
   }
   const bool other = known->second.why != why;
-  known->second = {why, layout, now};
+  known->second = {why, layout, now, known->second.job};
   return other;
+}
+
+std::map<JobKey, std::uint32_t> RefusedProcesses::layouts(
+    const std::function<JobKey(pid_t)>& job_of, Time now) {
+  std::map<JobKey, std::uint32_t> out;
+  for (auto& [peer, refused] : all_) {
+    if (refused.layout == 0 || now - refused.asked_at > kForgotten) continue;
+    if (!refused.job) refused.job = job_of(peer.first);
+    if (*refused.job != 0) out.try_emplace(*refused.job, refused.layout);
+  }
+  return out;
 }
 
 std::uint32_t RefusedProcesses::layout_of(pid_t pid, Time now) const {

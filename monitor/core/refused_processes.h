@@ -10,10 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "monitor/core/account.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 
@@ -28,6 +31,10 @@ class RefusedProcesses {
   // True: the log has not said it yet. `layout`: of the page, as its library speaks it; 0: as ours.
   bool note(const Peer& peer, const std::string& why, std::uint32_t layout, Time now);
 
+  // The layouts that libraries of refused processes speak, by the job that `job_of` says a process
+  // belongs to. It is asked once about each.
+  std::map<JobKey, std::uint32_t> layouts(const std::function<JobKey(pid_t)>& job_of, Time now);
+
   // The layout that the library of a refused process speaks; 0: it speaks ours, or never asked.
   std::uint32_t layout_of(pid_t pid, Time now) const;
 
@@ -36,6 +43,7 @@ class RefusedProcesses {
     std::string why;
     std::uint32_t layout = 0;
     Time asked_at{0};
+    std::optional<JobKey> job = {};  // 0: it belongs to none
   };
   std::map<std::pair<pid_t, uid_t>, Refused> all_;
 };

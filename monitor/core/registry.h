@@ -34,6 +34,7 @@
 #include "monitor/policy/job_residency.h"
 #include "monitor/policy/migration.h"
 #include "monitor/policy/parking.h"
+#include "monitor/policy/stalls.h"
 
 namespace switchyard::monitor {
 
@@ -44,6 +45,7 @@ struct Pause {
   Time since{0};
   bool at_cut = false;         // no rank of it waits for another (gangs.h)
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
+  std::optional<uid_t> by;     // that person, if it is known
   std::uint64_t progress = 0;  // of its clients, and when that was seen to move
   Time moved_at{0};
 };
@@ -52,7 +54,7 @@ struct Pause {
 struct Turn {
   bool may_return = true;         // nobody is before it
   std::set<std::size_t> arrives;  // GPUs where it may come as room comes
-  std::string waits_for;          // the name of who gives it room
+  JobKey waits_for = 0;           // the job that gives it room; 0: none
 };
 
 // Whether its processes wait for each other on their GPUs, and can be stopped at a cut (gangs.h).
@@ -125,7 +127,8 @@ struct Job {
   GangKind gang_kind = GangKind::kNone;  // as of the last tick
   bool turn_ends = false;  // its ranks are to stop, for it is another's turn (policy/grants.h)
   Migration migration;
-  residency::Machine memory;  // where it is, and why it is wanted off the device
+  residency::Machine memory;    // where it is, and why it is wanted off the device
+  std::optional<uid_t> out_by;  // the person who had it swapped out last
   Turn turn;
   Restraint restraint;
   bool stands = false;                  // its processes can't act, or a rank can't (standing.h)
@@ -185,6 +188,15 @@ struct Client {
       double slices_ns = 0;   // of others' slices, while it had work
       double guard_ns = 0, limit_ns = 0, turn_ns = 0;  // its gate was closed, and somebody came
       Time divided_at{0};
+      Time held_at{0};  // up to when the three are counted; 0: from the next look on
+      // Its gate has held it like that since then.
+      void count(stalls::Hold hold, Time now) {
+        const Time since = std::exchange(held_at, now);
+        const double ns = since != Time{0} ? counted_ns(now - since) : 0;
+        if (hold == stalls::Hold::kGuard) guard_ns += ns;
+        if (hold == stalls::Hold::kLimit) limit_ns += ns;
+        if (hold == stalls::Hold::kTurn) turn_ns += ns;
+      }
     } had;
   };
 

@@ -194,7 +194,7 @@ Time Oversubscription::follow(Time now) {
       if (each.job == plan.first && plan.arrives && each.takes_turns) turn.arrives.insert(gpu);
       if (each.takes_turns && each.job != plan.first) turn.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {
-        turn.waits_for = giver->name;
+        turn.waits_for = giver->key;
       }
     }
     const Job& first = *registry_.find(plan.first);

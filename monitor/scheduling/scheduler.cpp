@@ -184,7 +184,7 @@ void Scheduler::log_yielding(std::size_t gpu) {
 namespace {
 
 // Adds the time since the last look. REQUIRES: the gate's new order is not written yet.
-void add_to(Client::Lane& state, const policy::ClientPlan& each, double dt_ns, Time now) {
+void add_to(Client::Lane& state, const policy::ClientPlan& each, Time now) {
   Client::Lane::Had& had = state.had;
   had.known = each.had_ns >= 0;
   if (had.known) {
@@ -195,12 +195,7 @@ void add_to(Client::Lane& state, const policy::ClientPlan& each, double dt_ns, T
     had.divided_ns += each.had_ns;
     had.divided_at = now;
   }
-  const std::uint32_t closed = holds_by(state.order, state.gate);
-  if (closed == 0) return;
-  double& sum = (closed & abi::kClosedByGuard) != 0   ? had.guard_ns
-                : (closed & abi::kClosedByLimit) != 0 ? had.limit_ns
-                                                      : had.turn_ns;
-  sum += dt_ns;
+  had.count(hold_of_gate(holds_by(state.order, state.gate)), now);
 }
 
 }  // namespace
@@ -216,7 +211,7 @@ void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
       state.active = each.active;
       state.share_asked = each.share_asked;
       state.share_got = each.share_got;
-      add_to(state, each, plan.dt_ns, now);
+      add_to(state, each, now);
       order_gate(client, lane, state,
                  order_of(each, job, means, leaving(client) || job.gang.gathers()), now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);

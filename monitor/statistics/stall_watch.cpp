@@ -7,7 +7,6 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/platform/text.h"
-#include "monitor/statistics/usage.h"
 #include "switchyard/collectives.h"
 
 namespace switchyard::monitor {
@@ -160,8 +159,8 @@ stalls::Operation StallWatch::last_of(const Registry& registry, const Client& cl
   return last.operation;
 }
 
-stalls::Process StallWatch::process_of(const Registry& registry, const Job& job,
-                                       ResidencyState where, const Look& look) {
+stalls::Process StallWatch::process_of(const Registry& registry, const status::JobStatus& status,
+                                       const Look& look) {
   const Client& client = *look.client;
   stalls::Process out;
   out.pid = client.peer.pid;
@@ -170,7 +169,9 @@ stalls::Process StallWatch::process_of(const Registry& registry, const Job& job,
     out.places.push_back({each.id, each.rank, each.launched, last_of(registry, client, each),
                           Time(static_cast<Time::rep>(each.last_ns & ~(1ull << 63)))});
   }
-  out.hold = hold_of(job, where, client);
+  const auto known = std::find_if(status.processes.begin(), status.processes.end(),
+                                  [&](const auto& each) { return each.client == client.id; });
+  if (known != status.processes.end()) out.hold = known->hold;
   out.stopped = !out.places.empty() && client.standing.why != Standstill::kNone;
   return out;
 }
@@ -248,14 +249,14 @@ void StallWatch::log_changes(const Job& job, const std::vector<ToldStall>& befor
   }
 }
 
-void StallWatch::watch(const Registry& registry, const Job& job, Watched& watched, Time now) {
-  const ResidencyState where = residency_of(registry, job);
+void StallWatch::watch(const Registry& registry, const Job& job, const status::JobStatus& status,
+                       Watched& watched, Time now) {
   std::vector<Look> looks;
   std::vector<stalls::Process> processes;
   for_clients(registry, job, [&](const Client& client) {
     looks.push_back({&client, client.page->communicators()});
     registry.work().add(looks.back().communicators.size());
-    processes.push_back(process_of(registry, job, where, looks.back()));
+    processes.push_back(process_of(registry, status, looks.back()));
   });
   std::vector<ToldStall> told;
   for (const Stall& stall : stalls::next(watched.state, processes, now)) {
@@ -270,11 +271,13 @@ void StallWatch::watch(const Registry& registry, const Job& job, Watched& watche
   watched.told = std::move(told);
 }
 
-void StallWatch::tick(const Registry& registry, Time now) {
+void StallWatch::tick(const Registry& registry, const status::Statuses& statuses, Time now) {
   users_.clear();
   std::erase_if(jobs_, [&](const auto& each) { return !registry.jobs().contains(each.first); });
   std::erase_if(known_, [&](const auto& each) { return !registry.clients().contains(each.first); });
-  for (const auto& [key, job] : registry.jobs()) watch(registry, job, jobs_[key], now);
+  for (const auto& [key, job] : registry.jobs()) {
+    watch(registry, job, statuses.of(job), jobs_[key], now);
+  }
 }
 
 const std::vector<ToldStall>& StallWatch::of(const Job& job) const {

@@ -18,7 +18,7 @@
 #include "monitor/core/registry.h"
 #include "monitor/platform/log_allowance.h"
 #include "monitor/policy/stalls.h"
-#include "monitor/residency/residency.h"
+#include "monitor/status/snapshot.h"
 
 namespace switchyard::monitor {
 
@@ -49,7 +49,7 @@ class StallWatch {
   static constexpr std::size_t kMostAsked = 64;
   static constexpr unsigned kMostLines = 64;
 
-  void tick(const Registry& registry, Time now);
+  void tick(const Registry& registry, const status::Statuses& statuses, Time now);
   const std::vector<ToldStall>& of(const Job& job) const;
 
  private:
@@ -76,8 +76,9 @@ class StallWatch {
     std::size_t asked = 0;  // of its processes that are late
   };
 
-  void watch(const Registry& registry, const Job& job, Watched& watched, Time now);
-  stalls::Process process_of(const Registry& registry, const Job& job, ResidencyState where,
+  void watch(const Registry& registry, const Job& job, const status::JobStatus& status,
+             Watched& watched, Time now);
+  stalls::Process process_of(const Registry& registry, const status::JobStatus& status,
                              const Look& look);
   stalls::Operation last_of(const Registry& registry, const Client& client,
                             const CommunicatorReport& said);

@@ -25,11 +25,11 @@ struct Statistics {
     progress.ask(now);
     communication.ask(now);
   }
-  void tick(const Registry& registry, Time now) {
+  void tick(const Registry& registry, const status::Statuses& statuses, Time now) {
     communication.tick(registry, now);
     progress.tick(registry, now);
-    usage.tick(registry, now);
-    stalls.tick(registry, now);
+    usage.tick(registry, statuses, now);
+    stalls.tick(registry, statuses, now);
     noise.tick(registry);
   }
 };

@@ -1,6 +1,8 @@
 #include "monitor/statistics/usage.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <utility>
 
 #include "monitor/core/lanes.h"
@@ -15,67 +17,24 @@ constexpr Time kLongestTick = std::chrono::seconds(1);
 // What comes late is of one kernel (policy/activity.cpp).
 constexpr Time kLongestKernel = std::chrono::seconds(10);
 
-Hold hold_of_memory(ResidencyState where, const Client& client) {
-  for (const auto& [number, lane] : client.lanes) {
-    if (lane.waits_since != Time{0}) return Hold::kMemory;
-  }
-  switch (where) {
-    case ResidencyState::kWaiting:
-      return Hold::kMemory;
-    case ResidencyState::kMoving:
-    case ResidencyState::kSwapped:
-      return Hold::kSwap;
-    case ResidencyState::kResident:
-      break;
-  }
-  return Hold::kNone;
-}
-
-// Threads that sleep at a closed gate.
-Hold hold_of_gates(const Client& client) {
-  Hold out = Hold::kNone;
-  for (const auto& [number, lane] : client.lanes) {
-    const std::uint32_t closed = holds_by(lane.order, client.page->gate(number));
-    if (closed == 0) continue;
-    if ((closed & abi::kClosedByGuard) != 0) return Hold::kGuard;
-    if ((closed & abi::kClosedByLimit) != 0) return Hold::kLimit;
-    out = Hold::kTurn;
-  }
-  return out;
-}
+Time time_of(double span) { return Time(static_cast<Time::rep>(std::llround(span * 1e9))); }
 
 // The reasons of which the first takes all that a job lacks.
 bool is_of_all(Hold hold) {
   return hold == Hold::kPause || hold == Hold::kSwap || hold == Hold::kMemory || hold == Hold::kCut;
 }
 
-Hold worst_of_all(const Registry& registry, const Job& job) {
-  const auto place = [](Hold hold) {
-    return std::find(Usage::kReasons.begin(), Usage::kReasons.end(), hold) -
-           Usage::kReasons.begin();
-  };
-  Hold worst = Hold::kNone;
-  const ResidencyState where = residency_of(registry, job);
-  for_clients(registry, job, [&](const Client& client) {
-    const Hold hold = hold_of(job, where, client);
-    if (is_of_all(hold) && place(hold) < place(worst)) worst = hold;
-  });
-  return worst;
-}
-
-Time time_of(double span) {
-  return std::chrono::duration_cast<Time>(std::chrono::duration<double>(span));
-}
+using status::Reason;
+using status::State;
+constexpr status::Code kUnknown{State::kUnknown, Reason::kNone};
+constexpr status::Code kRunning{State::kRunning, Reason::kNone};
+constexpr status::Code kIdle{State::kIdle, Reason::kNone};
+constexpr status::Code kNoCuda{State::kIdle, Reason::kNoCuda};
+constexpr status::Code kHeldByGuard{State::kHeld, Reason::kGuard};
+constexpr status::Code kHeldByLimit{State::kHeld, Reason::kLimit};
+constexpr status::Code kWaitsForTurn{State::kWaiting, Reason::kTurn};
 
 }  // namespace
-
-Hold hold_of(const Job& job, ResidencyState where, const Client& client) {
-  if (job.pause.on) return Hold::kPause;
-  const Hold memory = hold_of_memory(where, client);
-  if (memory != Hold::kNone) return memory;
-  if (job.gang.stage != GangHold::Stage::kNone) return Hold::kCut;
-  return hold_of_gates(client);
-}
 
 void Usage::add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, double span) {
   const Client::Lane::Had& had = lane.had;
@@ -95,6 +54,28 @@ void Usage::add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, d
       out.works || lane.active || out.gpu + out.slices + out.guard + out.limit + out.turn > 0;
 }
 
+// NVML's load of a job has the time in which its kernels wait for others' slices, too. So what the
+// loads of several have beyond the whole of their GPU were such waits.
+void Usage::divide_loads(std::map<JobKey, Gpus>& all, double span) {
+  std::map<std::size_t, std::pair<double, double>> sums;  // by GPU: counted, and loads
+  for (const auto& [key, gpus] : all) {
+    for (const auto& [gpu, on] : gpus) {
+      sums[gpu].first += on.gpu - on.load;
+      sums[gpu].second += on.load;
+    }
+  }
+  for (auto& [key, gpus] : all) {
+    for (auto& [gpu, on] : gpus) {
+      const auto& [counted, loads] = sums.at(gpu);
+      if (on.load <= 0 || counted + loads <= span) continue;
+      const double had = on.load * std::max(span - counted, 0.0) / loads;
+      on.slices = std::max(on.slices, on.load - had);
+      on.gpu -= on.load - had;
+      on.load = had;
+    }
+  }
+}
+
 // No more than the whole of each GPU. What is counted late, after a kernel of several spans, has
 // its place in later ones.
 void Usage::bound(Gpus& gpus, Entry& entry, double span) {
@@ -111,11 +92,50 @@ void Usage::bound(Gpus& gpus, Entry& entry, double span) {
   }
 }
 
-void Usage::add_waits(const Registry& registry, const Job& job, const std::map<JobKey, Gpus>& all,
-                      Sums& sums, double span) {
+std::map<std::size_t, Usage::Others> Usage::others_of(const std::map<JobKey, Gpus>& all) {
+  std::map<std::size_t, Others> out;
+  for (const auto& [key, gpus] : all) {
+    for (const auto& [gpu, on] : gpus) {
+      if (on.gpu <= 0) continue;
+      out[gpu].all += on.gpu;
+      out[gpu].most.emplace_back(on.gpu, key);
+    }
+  }
+  for (auto& [gpu, others] : out) {
+    auto& most = others.most;
+    const std::size_t kept = std::min(most.size(), kMostOthers + 1);  // a job is none of its own
+    std::partial_sort(most.begin(), most.begin() + static_cast<std::ptrdiff_t>(kept), most.end(),
+                      std::greater<>());
+    most.resize(kept);
+  }
+  return out;
+}
+
+// By whom: as they had the GPUs on which it lost.
+void Usage::add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t, Others>& others,
+                       Sums& sums, double slices) {
+  sums.slices_seconds += slices;
+  double all = 0;
+  for (const auto& [gpu, on] : gpus) {
+    const auto found = others.find(gpu);
+    if (on.slices > 0 && found != others.end()) all += found->second.all - on.gpu;
+  }
+  if (all <= 0) return;
+  for (const auto& [gpu, on] : gpus) {
+    const auto found = others.find(gpu);
+    if (on.slices <= 0 || found == others.end()) continue;
+    for (const auto& [had, key] : found->second.most) {
+      const bool room = sums.slices_of.size() < kMostOthers || sums.slices_of.contains(key);
+      if (key != job && room) sums.slices_of[key] += slices * had / all;
+    }
+  }
+}
+
+void Usage::add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
+                      const std::map<std::size_t, Others>& others, Sums& sums, double span) {
   OnGpu mean;
   double count = 0;
-  for (const auto& [gpu, on] : all.at(job.key)) {
+  for (const auto& [gpu, on] : gpus) {
     if (!on.works) continue;
     ++count;
     mean.gpu += on.gpu;
@@ -134,31 +154,55 @@ void Usage::add_waits(const Registry& registry, const Job& job, const std::map<J
   const auto wait = [&](Hold hold, double held) {
     if (const double part = take(held); part > 0) sums.waits[hold] += time_of(part);
   };
-  if (const Hold worst = worst_of_all(registry, job); worst != Hold::kNone) {
-    return wait(worst, span);
-  }
+  if (status.code.state == status::State::kStopped) return;
+  if (const Hold hold = hold_of(status.code); is_of_all(hold)) return wait(hold, span);
   wait(Hold::kGuard, mean.guard / parts);
   wait(Hold::kLimit, mean.limit / parts);
   wait(Hold::kTurn, mean.turn / parts);
   const double slices = take(mean.slices / parts);
-  if (slices <= 0) return;
-  sums.slices_seconds += slices;
-  // By whom: as they had the GPUs on which it lost.
-  std::map<JobKey, double> others;
-  double sum = 0;
-  for (const auto& [key, gpus] : all) {
-    if (key == job.key) continue;
-    for (const auto& [gpu, on] : gpus) {
-      const auto mine = all.at(job.key).find(gpu);
-      if (mine == all.at(job.key).end() || mine->second.slices <= 0 || on.gpu <= 0) continue;
-      others[key] += on.gpu;
-      sum += on.gpu;
+  if (slices > 0) add_slices(job, gpus, others, sums, slices);
+}
+
+void Usage::add_times(const Job& job, const status::JobStatus& status, const Gpus& gpus,
+                      Entry& entry, Time now) {
+  const bool first = entry.at == Time{0};
+  const Time from = std::min(first ? job.since : entry.at, now);
+  entry.at = now;
+  const Time known = std::min(now - from, kLongestTick);
+  for (const auto& [gpu, one] : status.gpus) {
+    const auto [at, fresh] = entry.sums.times.try_emplace(gpu);
+    if (fresh && !first) at->second[kNoCuda] += from - std::min(job.since, from);
+  }
+  for (auto& [gpu, times] : entry.sums.times) {
+    if (now - from > known) times[kUnknown] += now - from - known;
+    const auto row = std::find_if(status.gpus.begin(), status.gpus.end(),
+                                  [gpu = gpu](const auto& each) { return each.gpu == gpu; });
+    const auto on = gpus.find(gpu);
+    if (row == status.gpus.end()) {
+      times[kNoCuda] += known;  // it does not see it any more
+    } else {
+      add_span(times, row->status.code, on != gpus.end() ? on->second : OnGpu{}, known);
     }
   }
-  for (const auto& [key, had] : others) {
-    const bool room = sums.slices_of.size() < kMostOthers || sums.slices_of.contains(key);
-    if (room) sums.slices_of[key] += slices * had / sum;
+}
+
+// Only gates change faster than anybody looks.
+void Usage::add_span(std::map<status::Code, Time>& times, status::Code code, const OnGpu& on,
+                     Time span) {
+  const Hold hold = hold_of(code);
+  const bool runs = code == kRunning || code == kIdle;
+  const bool at_gate = hold == Hold::kGuard || hold == Hold::kLimit || hold == Hold::kTurn;
+  const auto take = [&](status::Code held, double of) {
+    const Time part = std::min(span, time_of(of));
+    if (part > Time{0}) times[held] += part;
+    span -= part;
+  };
+  if (runs || at_gate) {
+    take(kHeldByGuard, on.guard);
+    take(kHeldByLimit, on.limit);
+    take(kWaitsForTurn, on.turn);
   }
+  if (span > Time{0}) times[at_gate ? kRunning : code] += span;
 }
 
 void Usage::forget_the_gone(const Registry& registry) {
@@ -171,7 +215,7 @@ void Usage::forget_the_gone(const Registry& registry) {
   }
 }
 
-void Usage::tick(const Registry& registry, Time now) {
+void Usage::tick(const Registry& registry, const status::Statuses& statuses, Time now) {
   const bool first = ticked_at_ == Time{0};
   if (!first && now <= ticked_at_) return;
   const double span = first ? 0 : seconds(std::min(now - ticked_at_, kLongestTick));
@@ -181,7 +225,8 @@ void Usage::tick(const Registry& registry, Time now) {
   std::map<std::size_t, unsigned> at_work;  // jobs, by GPU
   for (const auto& [key, job] : registry.jobs()) {
     Gpus& gpus = all[key];
-    for_lanes(registry, job, [&](const Client& client, unsigned number, const Client::Lane& lane) {
+    for_lanes(registry, job, [&](const Client& client, unsigned number, Client::Lane& lane) {
+      lane.had.count(hold_of_gate(holds_by(lane.order, client.page->gate(number))), now);
       // No bill without progress.
       const bool stands = client.standing.why != Standstill::kNone && !client.standing.moved;
       OnGpu nothing;
@@ -189,13 +234,18 @@ void Usage::tick(const Registry& registry, Time now) {
     });
     for (const auto& [gpu, on] : gpus) at_work[gpu] += on.works ? 1 : 0;
   }
+  for (const auto& [key, job] : registry.jobs()) {
+    add_times(job, statuses.of(job), all[key], jobs_[key], now);
+  }
   if (first) return;
+  divide_loads(all, span);
   for (auto& [key, gpus] : all) {
     for (auto& [gpu, on] : gpus) on.estimated += at_work[gpu] > 1 ? on.load : 0;
     bound(gpus, jobs_[key], span);
   }
+  const std::map<std::size_t, Others> others = others_of(all);
   for (const auto& [key, job] : registry.jobs()) {
-    add_waits(registry, job, all, jobs_[key].sums, span);
+    add_waits(statuses.of(job).job, key, all[key], others, jobs_[key].sums, span);
   }
 }
 

@@ -3,16 +3,21 @@
 // Concept. What a job had is what the policy counted between its looks, else NVML's load, and never
 // more than all of a GPU. The policy's count is an *estimate* where slices divide the time: the job
 // was allotted that. NVML's load is one where several jobs work on the GPU, because it has the time
-// in which they wait, too. What a job *lacks* of a span is the rest of it, on the mean of the GPUs
-// that it has work on. That is divided among what held it, so waits and GPU time are the span at
-// most:
+// in which they wait, too: beyond the whole of the GPU it counts as a wait for slices. What a job
+// *lacks* of a span is the rest of it, on the mean of the GPUs that it has work on. That is divided
+// among what held it, so waits and GPU time are the span at most:
 //
-//     pause, swap, memory, cut     the first that holds any of its processes has all of it
+//     pause, swap, memory, cut     the one that the job's status tells (job_status.h) has all of it
 //     guard, limit, turn           for as long as a closed gate held somebody, in this order
 //     slices                       what others had by their slices while it had work, by job
 //     the rest                     nothing held it: its CPU had not brought work
 //
-// Looked at five times a second, before each pause and its end, and for each listing.
+// Besides, on each GPU that it sees, all of its life by state and reason. A span belongs to the
+// status at its end. Gates change faster than that, so their times are taken out of it first.
+// Before a job has seen a GPU it does nothing there.
+//
+// Looked at five times a second, before each pause and its end, and for each listing. REQUIRES: the
+// statuses are of the same moment.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -20,16 +25,13 @@
 #include <array>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "monitor/core/registry.h"
 #include "monitor/policy/stalls.h"
-#include "monitor/residency/residency.h"
+#include "monitor/status/snapshot.h"
 
 namespace switchyard::monitor {
-
-// What holds the work of a process, if we do. `where`: residency_of() the job, the same for all of
-// its processes.
-stalls::Hold hold_of(const Job& job, ResidencyState where, const Client& client);
 
 class Usage {
  public:
@@ -43,10 +45,11 @@ class Usage {
     double estimated_seconds = 0;  // of these
     std::map<stalls::Hold, Time> waits;
     double slices_seconds = 0;
-    std::map<JobKey, double> slices_of;  // of that, by the job that had them
+    std::map<JobKey, double> slices_of;                         // of that, by the job that had them
+    std::map<std::size_t, std::map<status::Code, Time>> times;  // by GPU
   };
 
-  void tick(const Registry& registry, Time now);
+  void tick(const Registry& registry, const status::Statuses& statuses, Time now);
   const Sums& of(const Job& job) const;
 
  private:
@@ -61,13 +64,27 @@ class Usage {
   struct Entry {
     Sums sums;
     std::map<std::size_t, double> owed;  // by GPU: counted, and beyond what its span had room for
+    Time at{0};                          // up to when its times are counted
+  };
+  // Those with most of a GPU's time in one span, and what all had.
+  struct Others {
+    double all = 0;
+    std::vector<std::pair<double, JobKey>> most;
   };
   using LaneKey = std::pair<ClientId, unsigned>;
 
   void add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, double span);
+  static void divide_loads(std::map<JobKey, Gpus>& all, double span);
   static void bound(Gpus& gpus, Entry& entry, double span);
-  static void add_waits(const Registry& registry, const Job& job, const std::map<JobKey, Gpus>& all,
-                        Sums& sums, double span);
+  static void add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
+                        const std::map<std::size_t, Others>& others, Sums& sums, double span);
+  static void add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t, Others>& others,
+                         Sums& sums, double slices);
+  static void add_times(const Job& job, const status::JobStatus& status, const Gpus& gpus,
+                        Entry& entry, Time now);
+  static void add_span(std::map<status::Code, Time>& times, status::Code code, const OnGpu& on,
+                       Time span);
+  static std::map<std::size_t, Others> others_of(const std::map<JobKey, Gpus>& all);
   void forget_the_gone(const Registry& registry);
 
   std::map<JobKey, Entry> jobs_;

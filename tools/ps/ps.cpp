@@ -32,10 +32,13 @@ that GPU, of how many, in its largest NCCL communicator.
 STATE says why a job does not run:
   held (limit)              it has used up its --limit
   held (guard)              it slows down a job that has a --guard; a line below names that
+  held (cut)                its ranks are being stopped together, for a pause, a swap or a turn
   waiting (turn)            another job has the GPU
   waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
   stopped (signal)          its process can't act: it is stopped by a signal, or by a debugger, in
                             a frozen cgroup, writes a core dump, or waits for a disk
+  idle (no CUDA yet)        it has made no CUDA context
+  unmanaged (old library)   its library speaks another version than the monitor
   swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
                             that of another GPU is still there; 'parked on' names another GPU
                             that has it instead of the host

@@ -60,6 +60,11 @@ class Statistics : public ::testing::Test {
     had(who).known = true;
     had(who).gpu_ns += seconds * 1e9;
   }
+  // As the monitor does it five times a second, at a time of its own.
+  void look(Usage& usage, Time now) {
+    rig.monitor.look_at_status(rig.now);
+    usage.tick(rig.monitor.registry(), rig.monitor.statuses(), now);
+  }
   json ask() { return rig.ask({{"op", "ps"}, {"iterations", true}})["jobs"][0]; }
   json process(std::size_t at = 0) { return rig.job()["processes"][at]; }
   json stalls() { return rig.job()["stalls"]; }

@@ -191,11 +191,11 @@ TEST_F(Statistics, GpuSecondsAreThoseOfAllGpus) {
   second.client->lanes[0].load = 0.25;
   for (int i = 0; i <= 20; ++i) {
     if (i > 0) has(first, 0.5 * 0.2);
-    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+    look(usage, milliseconds(200 * i + 1));
   }
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4 * 0.75, 1e-9);
   has(first, 0.5);
-  usage.tick(rig.monitor.registry(), seconds(1000));
+  look(usage, seconds(1000));
   EXPECT_NEAR(usage.of(job).gpu_seconds, 5 * 0.75, 1e-9) << "the monitor stood still";
 }
 
@@ -207,7 +207,7 @@ TEST_F(Statistics, OneThatCannotActIsBilledOnlyWhileItsGpuGetsOn) {
   const auto works = [&](int from, int to) {
     for (int i = from; i <= to; ++i) {
       if (i > 0) has(first, 0.2);
-      usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+      look(usage, milliseconds(200 * i + 1));
     }
   };
   works(0, 20);
@@ -223,7 +223,7 @@ TEST_F(Statistics, MoreThanTheWholeGpuIsTheWholeGpu) {
   for (int i = 0; i <= 20; ++i) {
     if (i > 0) has(first, 1.75 * 0.2);
     has(second, 0);
-    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+    look(usage, milliseconds(200 * i + 1));
   }
   EXPECT_NEAR(usage.of(job).gpu_seconds, 4, 1e-9);
 }
@@ -234,7 +234,7 @@ TEST_F(Statistics, AJobWaitsForTheWorstThatHoldsAnyOfItsProcesses) {
   for (int i = 0; i <= 40; ++i) {
     if (i > 0) had(first).limit_ns += 0.2e9;
     if (i > 20) had(second).turn_ns += 0.2e9;
-    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+    look(usage, milliseconds(200 * i + 1));
   }
   EXPECT_EQ(usage.of(job).waits.at(stalls::Hold::kLimit), seconds(8));
   EXPECT_FALSE(usage.of(job).waits.contains(stalls::Hold::kTurn));
@@ -244,21 +244,23 @@ TEST_F(Statistics, AJobThatHasEndedIsForgotten) {
   Usage usage;
   for (int i = 0; i <= 20; ++i) {
     has(first, 0.2);
-    usage.tick(rig.monitor.registry(), milliseconds(200 * i + 1));
+    look(usage, milliseconds(200 * i + 1));
   }
   const Job job = rig.monitor.registry().jobs().begin()->second;
   EXPECT_GT(usage.of(job).gpu_seconds, 0);
   rig.dies(first);
   rig.dies(second);
   ASSERT_TRUE(rig.monitor.registry().jobs().empty());
-  usage.tick(rig.monitor.registry(), seconds(5));
+  look(usage, seconds(5));
   EXPECT_EQ(usage.of(job).gpu_seconds, 0);
 }
 
 TEST_F(Statistics, WhatHoldsAProcessIsTheFirstOfTheList) {
   Job job = rig.monitor.registry().jobs().begin()->second;
   Client& client = *first.client;
-  const auto hold = [&] { return hold_of(job, residency_of(rig.monitor.registry(), job), client); };
+  const auto hold = [&] {
+    return status::hold_of(status::see(rig.monitor.registry(), job), status::see(client));
+  };
   using stalls::Hold;
   EXPECT_EQ(hold(), Hold::kNone);
   client.lanes[0].order.closed = abi::kClosedByTurn;

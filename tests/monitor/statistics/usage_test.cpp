@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
+#include <vector>
 
 #include "tests/monitor/rig.h"
 
@@ -26,7 +28,8 @@ class UsageOf : public ::testing::Test {
   }
   void look(Time span = milliseconds(200)) {
     now += span;
-    usage.tick(rig.monitor.registry(), now);
+    rig.monitor.look_at_status(rig.now);
+    usage.tick(rig.monitor.registry(), rig.monitor.statuses(), now);
   }
   const Usage::Sums& of(const Joined& who) {
     return usage.of(*rig.monitor.registry().find(who.client->job));
@@ -119,8 +122,38 @@ TEST_F(UsageOf, TheLoadOfSeveralJobsIsAnEstimate) {
   EXPECT_EQ(of(a).estimated_seconds, 0) << "it works alone";
   b.client->lanes[0].load = 1;
   look();
-  EXPECT_NEAR(of(a).estimated_seconds, 0.2, 1e-9);
-  EXPECT_NEAR(of(a).gpu_seconds, 0.4, 1e-9);
+  EXPECT_NEAR(of(a).estimated_seconds, 0.1, 1e-9);
+  EXPECT_NEAR(of(a).gpu_seconds, 0.3, 1e-9);
+}
+
+TEST_F(UsageOf, LoadsBeyondTheWholeGpuAreWaitsForSlices) {
+  a.client->lanes[0].load = 0.75;
+  b.client->lanes[0].load = 0.45;
+  for (const Joined* each : {&a, &b}) each->client->lanes[0].had.known = false;
+  for (int i = 0; i < 10; ++i) look();
+  EXPECT_NEAR(of(a).gpu_seconds, 2 * 0.75 / 1.2, 1e-9);
+  EXPECT_NEAR(of(b).gpu_seconds, 2 * 0.45 / 1.2, 1e-9);
+  EXPECT_NEAR(of(a).slices_seconds, 2 * (0.75 - 0.75 / 1.2), 1e-9);
+  EXPECT_EQ(of(a).slices_of.begin()->first, b.client->job);
+  EXPECT_NEAR(of(b).slices_of.begin()->second, of(b).slices_seconds, 1e-9);
+  a.client->lanes[0].load = 0.5;
+  const double before = of(a).slices_seconds;
+  look();
+  EXPECT_NEAR(of(a).slices_seconds, before, 1e-9) << "the GPU had room for both";
+}
+
+TEST_F(UsageOf, OfManyOthersThoseWithMostOfTheGpuAreNamed) {
+  std::vector<Joined> many;
+  for (unsigned i = 0; i < 40; ++i) {
+    many.push_back(rig.runs({.job = "m" + std::to_string(i), .name = "m" + std::to_string(i)}));
+  }
+  look();
+  for (unsigned i = 0; i < 40; ++i) counts(many[i], kGpu, i < 20 ? 0.001 : 0.006);
+  counts(a, kSlices, 0.14);
+  look();
+  EXPECT_NEAR(of(a).slices_seconds, 0.14, 1e-9);
+  ASSERT_EQ(of(a).slices_of.size(), Usage::kMostOthers);
+  for (const auto& [key, had] : of(a).slices_of) EXPECT_NEAR(had, 0.14 * 0.006 / 0.14, 1e-9);
 }
 
 TEST_F(UsageOf, AClockThatGoesBackCountsNothing) {
@@ -158,10 +191,66 @@ TEST_F(UsageOf, WaitsAndGpuTimeAreTheTimeAtMost) {
   }
 }
 
+TEST_F(UsageOf, TimeInWhichTheMonitorStoodStillIsOfNoState) {
+  const Time since = rig.monitor.registry().find(a.client->job)->since;
+  now = since;
+  usage = Usage();
+  look(milliseconds(200));
+  look(seconds(31));
+  using namespace status;
+  const auto& times = of(a).times.at(0);
+  EXPECT_EQ(times.at({State::kUnknown, Reason::kNone}), seconds(30));
+  Time sum{0};
+  for (const auto& [code, span] : times) sum += span;
+  EXPECT_EQ(sum, now - since);
+}
+
+TEST_F(UsageOf, BeforeAJobSawAGpuItDidNothingThere) {
+  Job& job = *rig.monitor.registry().find(a.client->job);
+  now = job.since;
+  usage = Usage();
+  look(milliseconds(500));
+  job.seen.insert(1);
+  job.seen.erase(0);
+  look(milliseconds(300));
+  using namespace status;
+  for (const std::size_t gpu : {0, 1}) {
+    Time sum{0};
+    for (const auto& [code, span] : of(a).times.at(gpu)) sum += span;
+    EXPECT_EQ(sum, milliseconds(800)) << gpu;
+  }
+  EXPECT_EQ(of(a).times.at(1),
+            (std::map<Code, Time>{{{State::kIdle, Reason::kNoCuda}, milliseconds(800)}}));
+}
+
+TEST_F(UsageOf, TurnsThatChangeFasterThanAnybodyLooksCountAsLongAsTheyWere) {
+  now = rig.monitor.registry().find(a.client->job)->since;
+  usage = Usage();
+  a.client->lanes[0].active = false;
+  look(milliseconds(200));
+  a.client->lanes[0].active = true;
+  for (int i = 0; i < 10; ++i) {
+    counts(a, kTurn, 0.15);
+    look();
+  }
+  using namespace status;
+  const auto& times = of(a).times.at(0);
+  EXPECT_EQ(times.at({State::kWaiting, Reason::kTurn}), milliseconds(1500));
+  EXPECT_EQ(times.at({State::kRunning, Reason::kNone}), milliseconds(500));
+}
+
+TEST_F(UsageOf, AStoppedJobWaitsForNobody) {
+  rig.monitor.registry().find(a.client->job)->stands = true;
+  a.client->standing.why = Standstill::kStopped;
+  counts(a, kTurn, 0.2);
+  look();
+  EXPECT_EQ(waits(a), 0);
+}
+
 // --- the whole monitor ---
 
 TEST_F(UsageOf, AListingCountsUpToItsOwnTime) {
-  for (const Joined* each : {&a, &b}) each->client->lanes[0].load = 1;
+  a.client->lanes[0].load = 1;
   rig.pass(milliseconds(200));
   const double before = rig.job()["gpu_seconds"].get<double>();
   const double since = rig.job()["since_seconds"].get<double>();

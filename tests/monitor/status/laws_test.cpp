@@ -1,0 +1,214 @@
+// Laws over random histories: what a listing says, and what the sums count, is one thing.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "monitor/control/listing.h"
+#include "monitor/core/lanes.h"
+#include "tests/monitor/rig.h"
+#include "tests/support/seeds.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+using status::Code;
+
+// Three jobs on two GPUs, one of two processes. Something happens to one of them, then time passes.
+class StatusLaws : public ::testing::Test {
+ protected:
+  struct Seen {
+    std::map<std::pair<JobKey, std::size_t>, std::map<Code, Time>> times;
+    std::map<std::pair<JobKey, stalls::Hold>, Time> waits;
+  };
+
+  Joined starts(const char* name, const char* limit, unsigned lanes) {
+    Joined joined =
+        rig.runs({.job = name, .name = name, .limit = limit, .swappable = "yes"}, lanes);
+    joined.shim.ready_gate();
+    joined.shim.swappable(64 * kMiB);
+    return joined;
+  }
+  Job& job(const Joined& who) { return *rig.monitor.registry().find(who.client->job); }
+
+  void asks(Job& job, unsigned what) {
+    if (what == 0) rig.monitor.pause(job, Time{0}, Releases::kNothing, rig.now);
+    if (what == 1) rig.monitor.resume(job, rig.now);
+    if (what == 2) rig.monitor.swap_out(job, rig.now);
+    if (what == 3) rig.monitor.swap_in(job, rig.now);
+  }
+  // As it was told to.
+  void memory_moves(JobKey key) {
+    for (const Joined& each : all) {
+      for (const auto& [lane, state] : each.client->lanes) {
+        if (each.client->job != key) continue;
+        if (each.shim.told_to_leave(lane)) {
+          each.shim.be_absent(lane);
+        } else {
+          each.shim.be_resident(abi::kSwapFine, lane);
+        }
+      }
+    }
+  }
+  // What its process does, or somebody to it.
+  void happens(std::mt19937& random) {
+    const Joined& who = all[random() % all.size()];
+    const unsigned at = random() % static_cast<unsigned>(who.client->lanes.size());
+    switch (random() % 14) {
+      case 0:
+        who.shim.gate(at).held_threads = random() % 3;
+        break;
+      case 1:
+        who.shim.submit(0, at);
+        break;
+      case 2:
+        who.shim.complete(at);
+        break;
+      case 3:
+        who.shim.launch(at);
+        break;
+      case 4:
+      case 5:
+        asks(job(who), random() % 4);
+        break;
+      case 6:
+        who.client->lanes.at(at).waits_since = random() % 2 == 0 ? Time{0} : rig.now;
+        who.client->lanes.at(at).lacks_bytes = random() % kGiB;
+        break;
+      case 7:
+        who.client->standing.why = static_cast<Standstill>(random() % 6);
+        job(who).stands = who.client->standing.why != Standstill::kNone;
+        break;
+      case 8:
+        job(who).restraint.held = random() % 2 == 0;
+        break;
+      case 9:
+        job(who).gang.stage = static_cast<GangHold::Stage>(random() % 7);
+        break;
+      case 10: {
+        policy::Rules rules;
+        rules.kind = random() % 2 == 0 ? policy::Kind::kExclusive : policy::Kind::kPriority;
+        rig.monitor.scheduler().choose(rules);
+        break;
+      }
+      case 11:
+        memory_moves(who.client->job);
+        break;
+      case 12:
+        who.shim.leave(16 * kMiB, at);
+        break;
+      default:
+        break;
+    }
+  }
+  Seen seen() {
+    Seen out;
+    for (const auto& [key, each] : rig.monitor.registry().jobs()) {
+      const Usage::Sums& sums = rig.monitor.statistics().usage.of(each);
+      for (const auto& [gpu, times] : sums.times) out.times[{key, gpu}] = times;
+      for (const auto& [hold, span] : sums.waits) out.waits[{key, hold}] = span;
+    }
+    return out;
+  }
+  // What grew is what was listed.
+  void expect_one_truth(const std::map<JobKey, status::JobStatus>& listed, const Seen& before,
+                        const Seen& after) {
+    for (const auto& [key, said] : listed) {
+      for (const auto& [gpu, on] : said.gpus) {
+        const std::pair place{key, gpu};
+        for (const auto& [code, span] : after.times.at(place)) {
+          const auto earlier = before.times.contains(place) && before.times.at(place).contains(code)
+                                   ? before.times.at(place).at(code)
+                                   : Time{0};
+          if (span == earlier) continue;
+          ASSERT_EQ(code, on.code)
+              << key_of(code.state) << " grew while " << text_of(on, "") << " was listed";
+        }
+      }
+    }
+    for (const auto& [place, span] : after.waits) {
+      const auto& [key, hold] = place;
+      if (before.waits.contains(place) && before.waits.at(place) == span) continue;
+      const status::JobStatus& said = listed.at(key);
+      const bool told =
+          hold_of(said.job.code) == hold ||
+          std::any_of(said.gpus.begin(), said.gpus.end(),
+                      [hold = hold](const auto& on) { return hold_of(on.status.code) == hold; });
+      ASSERT_TRUE(told) << "waits grew by " << stalls::key_of(hold) << " while "
+                        << text_of(said.job, "") << " was listed";
+    }
+  }
+  void expect_all_of_life(unsigned seed) {
+    for (const auto& [key, each] : rig.monitor.registry().jobs()) {
+      for (const auto& [gpu, times] : rig.monitor.statistics().usage.of(each).times) {
+        Time sum{0};
+        for (const auto& [code, span] : times) sum += span;
+        const double life = monitor::seconds(rig.now - each.since);
+        ASSERT_NEAR(monitor::seconds(sum), life, life / 1000) << "seed " << seed;
+      }
+    }
+  }
+  std::map<JobKey, status::JobStatus> listed() {
+    std::map<JobKey, status::JobStatus> out;
+    rig.monitor.look_at_status(rig.now);
+    for (const auto& [key, each] : rig.monitor.registry().jobs()) {
+      out.emplace(key, rig.monitor.statuses().of(each));
+    }
+    return out;
+  }
+  // JSON says what was decided.
+  void expect_json(const std::map<JobKey, status::JobStatus>& said) {
+    std::size_t at = 0;
+    const json jobs = list_jobs(rig.monitor, json::object(), rig.now)["jobs"];
+    for (const auto& [key, each] : said) {
+      const json& job = jobs[at++];
+      ASSERT_EQ(job["state"], key_of(each.job.code.state));
+      ASSERT_EQ(job["state_reason"].is_null(), reason_text(each.job).empty());
+      ASSERT_EQ(job["gpus"].size(), each.gpus.size());
+      for (std::size_t gpu = 0; gpu < each.gpus.size(); ++gpu) {
+        ASSERT_EQ(job["gpus"][gpu]["state"], key_of(each.gpus[gpu].status.code.state));
+      }
+    }
+  }
+
+  Rig rig{2, 4 * kGiB, with_host_pool(4 * kGiB)};
+  std::vector<Joined> all;
+
+  void SetUp() override {
+    all.push_back(starts("a", "", 1));
+    all.push_back(starts("b", "20%", 2));
+    all.push_back(starts("c", "", 1));
+    all.push_back(starts("c", "", 1));
+  }
+};
+
+TEST_F(StatusLaws, AListingAndTheSumsNeverDifferAndTheSumsAreTheWholeLife) {
+  std::map<std::string, unsigned> texts;
+  Seen before = seen();
+  for (unsigned seed = 1; seed <= test_support::seeds(10'000); ++seed) {
+    std::mt19937 random(seed);
+    for (int step = 0; step < 3; ++step) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", step " << step);
+      for (unsigned i = random() % 3; i > 0; --i) happens(random);
+      rig.monitor.look(rig.now);
+      const auto said = listed();
+      if (seed % 100 == 0) expect_json(said);
+      for (const auto& [key, each] : said) ++texts[key_of(each.job.code.state)];
+      rig.now += milliseconds(1 + random() % 300);
+      rig.monitor.count_usage(rig.now);
+      Seen after = seen();
+      expect_one_truth(said, before, after);
+      before = std::move(after);
+      if (HasFatalFailure()) return;
+    }
+    expect_all_of_life(seed);
+    if (HasFatalFailure()) return;
+  }
+  // All that this world can do was done.
+  for (const char* state :
+       {"running", "idle", "held", "waiting", "paused", "swapped", "moving", "stopped"}) {
+    EXPECT_GT(texts[state], 10u) << state;
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test
