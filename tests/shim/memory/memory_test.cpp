@@ -317,10 +317,10 @@ TEST_F(ShimMemory, TwoGreedyProcessesOfAJobNeverExceedItsQuota) {
   auto daemon = monitor();
   const std::string program = built("tests/jobs/shim_memory_job");
   // Both have their contexts before one takes all: a context is charged, too.
-  Child both = job(
-      {"--require", "--memory", "256MiB", "--name", "both"},
-      {"sh", "-c",
-       "exec 3<&0; " + program + " greedy 1 4000 <&3 & " + program + " greedy 2 4000; wait"});
+  Child both =
+      job({"--require", "--memory", "256MiB", "--name", "both"},
+          {"sh", "-c",
+           "exec 3<&0; " + program + " greedy 1 4000 <&3 & " + program + " greedy 2 4000; wait"});
   int ready = 0;
   ASSERT_TRUE(eventually([&] {
     std::string line;
