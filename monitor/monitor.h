@@ -83,8 +83,9 @@ class Monitor {
   void swap_in(Job& job, Time now);
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
   void migrate(Job& job, std::size_t to, Time now);
-  // Brings what is said of the jobs up to now; and the sums of what they had and waited for, too.
+  // Computes each job's status as of now.
   void look_at_status(Time now);
+  // The same, and adds to the sums what each job had and waited for since the last time.
   void count_usage(Time now);
   // For who waits for memory to leave or to come back.
   void follow_residency(Time now);

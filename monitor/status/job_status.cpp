@@ -176,7 +176,7 @@ void describe(const Snapshot& snapshot, const SeenJob& job, Status& status) {
   if (status.since == Time{0} || status.since > snapshot.now) status.since = snapshot.now;
 }
 
-// Who works on each GPU while others wait: of several who has most of it.
+// For each GPU, the job that works on it. Where several do, the one with most of its time.
 using Workers = std::map<std::size_t, std::pair<double, JobKey>>;
 
 void note_worker(const SeenJob& job, const JobStatus::OnGpu& on, double share, Workers& workers) {
@@ -255,7 +255,7 @@ Hold hold_of(const SeenJob& job, const SeenProcess& process) {
 std::map<JobKey, JobStatus> statuses_of(const Snapshot& snapshot) {
   std::map<JobKey, JobStatus> out;
   Workers workers;
-  std::map<JobKey, JobKey> needs;  // a job that gives room: who waits for it
+  std::map<JobKey, JobKey> needs;  // by a job that gives room: the job that needs it
   for (const auto& [key, job] : snapshot.jobs) {
     out.emplace(key, status_of(snapshot, job, workers));
     if (job.waits_for != 0) needs.try_emplace(job.waits_for, key);

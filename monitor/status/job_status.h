@@ -96,7 +96,7 @@ struct Code {
 // Under which key of waits_seconds it counts; kNone: under none, for we hold nothing.
 stalls::Hold hold_of(Code code);
 
-// Whose doing it is: a job, or a person. Neither: nobody's, or it is not known.
+// The job or the person that causes it. Neither is set where there is none, or it is not known.
 struct By {
   JobKey job = 0;
   std::string name = {};          // of the job

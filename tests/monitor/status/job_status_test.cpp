@@ -1,4 +1,4 @@
-// The table of states and reasons, row by row, and what is written of each.
+// Each row of the table of states and reasons, and its texts.
 #include "monitor/status/job_status.h"
 
 #include <gtest/gtest.h>

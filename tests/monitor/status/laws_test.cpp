@@ -109,7 +109,7 @@ class StatusLaws : public ::testing::Test {
     }
     return out;
   }
-  // What grew is what was listed.
+  // Only the time of the listed state and reason grew.
   void expect_one_truth(const std::map<JobKey, status::JobStatus>& listed, const Seen& before,
                         const Seen& after) {
     for (const auto& [key, said] : listed) {
