@@ -21,7 +21,6 @@ struct Known {
 
 template <typename Element>
 constexpr Known known(SectionId id, std::uint32_t stride, std::uint32_t most, bool ring = false) {
-  static_assert(sizeof(Element) % alignof(Element) == 0);
   return {id, stride, alignof(Element), most, ring};
 }
 
