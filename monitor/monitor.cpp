@@ -60,13 +60,14 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
   scheduler_.choose(settings_.rules);
 }
 
-Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
-  auto knobs = parse_card(hello.card, refused);
+Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
+                     std::string& refused) {
+  auto knobs = parse_card(said, refused);
   if (!knobs) return nullptr;
-  if (hello.card.job[0] != '\0') {
-    if (Job* job = registry_.find_id_of(hello.card.job, peer.uid)) return job;
+  if (said.job[0] != '\0') {
+    if (Job* job = registry_.find_id_of(said.job, peer.uid)) return job;
   }
-  JobCard card = hello.card;
+  JobCard card = said;
   const std::string over = settings_.caps.exceeded(peer.uid, *knobs);
   settings_.caps.lower(peer.uid, *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
@@ -74,7 +75,7 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, Time now, std::
   if (named) set_text(card.name, registry_.free_name(card.name));
   Job* job = registry_.make(card, *knobs, peer.uid, now, refused);
   if (job == nullptr) return nullptr;
-  if ((hello.flags & wire::kRejoin) == 0) job->asked = hello.card;
+  if ((hello.flags & wire::kRejoin) == 0) job->asked = said;
   job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
   job->most_weight = settings_.caps.most_weight(peer.uid);
   if (!over.empty()) {
@@ -115,9 +116,10 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, Job& job, Time
 }
 
 // A job has the settings of whoever made it.
-void Monitor::note_other_settings(Client& client, const wire::Hello& hello, Job& job) {
+void Monitor::note_other_settings(Client& client, const wire::Hello& hello, const JobCard& said,
+                                  Job& job) {
   if (client.observer || (hello.flags & wire::kRejoin) != 0 || !job.asked) return;
-  const std::string others = other_settings(*job.asked, hello.card);
+  const std::string others = other_settings(*job.asked, said);
   client.other_settings = !others.empty();
   if (others.empty() || std::exchange(job.told_other_settings, true)) return;
   spdlog::warn(
@@ -128,10 +130,14 @@ void Monitor::note_other_settings(Client& client, const wire::Hello& hello, Job&
 
 Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
   now_ = now;
-  Job* job = job_of(peer, hello, now, refused);
+  const auto directory = PageDirectory::read(hello, refused);
+  if (!directory) return nullptr;
+  JobCard said;
+  read_card_text(hello.card, said);  // whoever read the Hello has seen that it is one
+  Job* job = job_of(peer, hello, said, now, refused);
   if (job == nullptr) return nullptr;
   auto fresh = std::make_unique<Client>();
-  fresh->page = ClientPage::make(hello.lane_count, refused);
+  fresh->page = ClientPage::make(hello.lane_count, refused, *directory);
   if (fresh->page == nullptr) {
     drop_if_done(job->key);
     return nullptr;
@@ -178,7 +184,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   fill_page(client, hello, *job, now);
   spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
                user_name(peer.uid), job->name, client.id, client.observer ? " (observer)" : "");
-  note_other_settings(client, hello, *job);
+  note_other_settings(client, hello, said, *job);
   return &client;
 }
 

@@ -125,11 +125,14 @@ class Monitor {
   Time started() const { return started_; }
 
  private:
-  Job* job_of(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused);
+  // `said`: the card of the Hello.
+  Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
+              std::string& refused);
   void fill_page(Client& client, const wire::Hello& hello, Job& job, Time now);
   void log_refused_memory(const Client& client, const wire::Charge& asked,
                           const wire::Charged& charged, Time now);
-  static void note_other_settings(Client& client, const wire::Hello& hello, Job& job);
+  static void note_other_settings(Client& client, const wire::Hello& hello, const JobCard& said,
+                                  Job& job);
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   bool follow_jobs(Time now);

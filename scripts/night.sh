@@ -1,6 +1,7 @@
 #!/bin/bash
 # What .ci/run has no time for: laws with twenty times its seeds, which are three times as many under
-# asan as there; tsan over the tests of one thread, too; and the bench's programs. It takes hours.
+# asan as there; tsan over the tests of one thread, too; earlier versions beside this one; and the
+# bench's programs. It takes hours.
 #
 #   scripts/night.sh BUILD JOBS
 set -euo pipefail
@@ -15,6 +16,9 @@ failed=()
 for program in policy_test monitor_test shim_mover_test tests/system_test; do
   SWITCHYARD_TEST_SEEDS=20 "$build/$program" --gtest_brief=1 --gtest_filter="$laws" ||
     failed+=("$program")
+done
+for version in $(awk 'NR > 1 { print $1 }' VERSION); do
+  scripts/compat.sh "$version" "$build" || failed+=("compat $version")
 done
 SWITCHYARD_TEST_SEEDS=3 scripts/sanitize.sh asan "$build/asan" "$jobs" || failed+=(asan)
 scripts/sanitize.sh tsan "$build/tsan-night" "$jobs" -DSWITCHYARD_TSAN_ALL=ON || failed+=(tsan)

@@ -2,8 +2,9 @@
 //
 // Concept. The monitor makes one sealed memfd per client process, and passes it at joining. It is
 // the only memory the two share, and no other process maps it, so a broken client can spoil only
-// its own promises. The page has a frozen head and one *lane* per GPU that the process can see.
-// A lane is three groups of words, each on cache lines of its own, each with a single writer:
+// its own promises. The page has a frozen head, a directory of *sections* and, in a section of
+// its own, one *lane* per GPU that the process can see. A lane is three groups of words, each on
+// cache lines of its own, each with a single writer:
 //
 //     monitor → client   quota, slices that are wanted
 //     client → monitor   what is counted: launches, copies and their bytes, memory, groups, slices
@@ -11,6 +12,18 @@
 //     both, by CAS       credit_bytes, attention
 //
 // and one *gate*, below the lanes on memory pages of its own, because the GPU reads and writes it.
+//
+// Sections. A library and a monitor of different versions share a page, because every part of it is
+// a section {id, offset, stride, count}. The library chooses the places: the launch path has them
+// as constants. It lists them in its Hello (wire.h). The monitor checks them, keeps its own copy,
+// and follows it. It writes those that it serves into the page, and never reads them back.
+//
+//     a section that the other side doesn't list is a feature that is off: its words stay zero
+//     a section that is not known is skipped
+//     a stride grows at its end alone: whoever has the smaller struct never looks behind it
+//
+// Of a library with a smaller stride than its own struct the monitor asks reaches() before it
+// touches a later word. Each word's zero means "as before".
 //
 // Memory is accounted by *credit*. The monitor grants a client credit out of the job's quota (or
 // out of what is not reserved); an allocation takes credit by compare-exchange before it calls the
@@ -84,9 +97,14 @@
 //     monitor: park_bytes = n ; limited = 1    client: parked_bytes rises | phase = absent
 //     monitor: park_bytes = m < n ; ring       client: copies to the host | parked_bytes falls
 //
+// Pause: the gates hold a job that a person has paused, and the head says it, too. A monitor that
+// serves no gates of this kind still says "go on" there: then the service thread of the library
+// closes and opens them by what the head says.
+//
 // Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
 // launched there. All ranks of a communicator launch the same ones in the same order, so the counts
-// tell who lags behind. A slot is free while `use` is 0; it is stored last, with release.
+// tell who lags behind. A slot is free while `use` is 0; it is stored last, with release. Nobody
+// looks at slots from communicators_used on: it is raised before a slot is used.
 //
 // Cut: the monitor asks the processes that wait for each other to stop where none of them waits. It
 // writes the largest count of each communicator as its target, then `cut`. A thread stops before
@@ -125,12 +143,14 @@
 // Threading: every word is a lock-free atomic. Counters are relaxed; a sequence word is stored
 // with release after what it covers and loaded with acquire before it.
 //
-// Changing the layout: raise kLayoutVersion. The head itself never changes.
+// Changing the layout: docs/internals/abi.md. The head, the directory and the first words of each
+// section never change. The head has changed once, with layout 11.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "switchyard/card.h"
 #include "switchyard/collectives.h"
@@ -140,16 +160,10 @@
 namespace switchyard::abi {
 
 inline constexpr std::uint64_t kMagic = 0x4547415044595753;  // "SWYDPAGE"
-inline constexpr std::uint32_t kLayoutVersion = 10;
+// Of the head, the directory and Hello. It is the last one: what comes later comes in sections.
+inline constexpr std::uint32_t kLayoutVersion = 11;
 inline constexpr unsigned kMaxGpus = 16;
-inline constexpr std::size_t kPageBytes = 40960;
-inline constexpr std::size_t kMemoriesOffset = 5632;
-inline constexpr std::size_t kGatesOffset = 8192;  // the GPU sees the page from here on
-inline constexpr std::size_t kResidenciesOffset = 12288;
-inline constexpr std::size_t kCommunicatorsOffset = 14336;
-inline constexpr std::size_t kRecordsOffset = 16384;
-inline constexpr std::size_t kTimingsOffset = 24576;
-inline constexpr std::size_t kNormsOffset = 28672;
+inline constexpr std::size_t kMemoryPageBytes = 4096;  // the GPU sees whole ones
 
 using Word32 = std::atomic<std::uint32_t>;
 using Word64 = std::atomic<std::uint64_t>;
@@ -158,14 +172,71 @@ static_assert(Word16::is_always_lock_free && Word32::is_always_lock_free &&
                   Word64::is_always_lock_free,
               "the page needs address-free atomics");
 
-// Frozen for ever, so that any two versions can tell each other apart.
+// Frozen for ever: any two versions can tell each other apart, and any monitor can say "go on".
 struct Head {
   Word64 magic;           // kMagic, stored last with release
   Word32 layout_version;  // kLayoutVersion of the writer
-  Word32 page_bytes;      // size of the sealed memfd
-  std::uint8_t reserved[48];
+  Word32 page_bytes;      // size of the sealed memfd, as the client asked for it
+
+  // --- monitor → client ---
+  Word64 heartbeat;       // grows at least four times a second while the monitor lives
+  Word32 monitor_pid;     // in the monitor's PID namespace; for messages only
+  Word32 lane_count;      // lanes the monitor governs, at most kMaxGpus
+  Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
+  Word32 paused;          // 1: a person paused it, also while memory leaves
+  Word32 sections;        // entries of the directory, at most kMostSections
+  std::uint8_t reserved[16];
 };
-static_assert(sizeof(Head) == 64, "the head is frozen");
+static_assert(sizeof(Head) == 64 && offsetof(Head, heartbeat) == 16 && offsetof(Head, paused) == 40,
+              "the head is frozen");
+
+// A number is never used for another section. Below kMostSections.
+enum class SectionId : std::uint32_t {
+  kNone = 0,
+  kProcess = 1,
+  kCard = 2,
+  kLanes = 3,
+  kMemories = 4,
+  kResidencies = 5,
+  kGates = 6,
+  kRecords = 7,
+  kTimings = 8,
+  kNorms = 9,
+  kNormOrders = 10,
+  kCommunicators = 11,
+  kMadeUp = 31,  // of the versions that tests make up
+};
+
+struct Section {
+  SectionId id;
+  std::uint32_t offset;  // of its first element, in the page; a multiple of kSectionAlignment
+  std::uint32_t stride;  // from one element to the next; a multiple of kStrideAlignment
+  std::uint32_t count;
+
+  bool operator==(const Section&) const = default;
+  // Whether all of it is behind the directory and within the page.
+  constexpr bool fits(std::uint64_t page_bytes) const;
+};
+static_assert(sizeof(Section) == 16, "the directory is frozen");
+inline constexpr unsigned kMostSections = 32;
+inline constexpr std::uint32_t kSectionAlignment = 64;
+inline constexpr std::uint32_t kStrideAlignment = 8;
+// The directory ends here, and sections begin.
+inline constexpr std::uint32_t kSectionsOffset = sizeof(Head) + kMostSections * sizeof(Section);
+inline constexpr std::uint32_t kMostPageBytes = 1u << 20;
+
+// What a made-up next version has more, which tests build (tests/successors): words at the end of a
+// residency, and a section; and the other has less.
+#if defined(SWITCHYARD_SUCCESSOR_MORE)
+inline constexpr std::size_t kLaterBytes = 64;
+#else
+inline constexpr std::size_t kLaterBytes = 0;
+#endif
+
+constexpr bool Section::fits(std::uint64_t page_bytes) const {
+  return offset >= kSectionsOffset && offset % kSectionAlignment == 0 && stride != 0 &&
+         stride % kStrideAlignment == 0 && offset + std::uint64_t{stride} * count <= page_bytes;
+}
 
 // Bits of Lane::attention: while one is set, launches and copies take their slow path.
 
@@ -294,7 +365,7 @@ struct alignas(64) Lane {
   Word64 parked_bytes;  // what is there: raised before it comes, lowered after it left
 };
 static_assert(sizeof(Lane) == 64 * 5 && alignof(Lane) == 64,
-              "the lane's layout changed: raise kLayoutVersion");
+              "a section's words never move: see docs/internals/abi.md");
 static_assert(offsetof(Lane, credit_bytes) == 64 && offsetof(Lane, launches) == 128 &&
                   offsetof(Lane, link_bytes) == 160 && offsetof(Lane, uuid) == 192,
               "each writer has cache lines of its own");
@@ -335,7 +406,7 @@ struct alignas(64) Gate {
 };
 static_assert(sizeof(Gate) == 256 && offsetof(Gate, bursts) == 84 &&
                   offsetof(Gate, submitted) == 128 && offsetof(Gate, done) == 192,
-              "the gate's layout changed: raise kLayoutVersion");
+              "a section's words never move: see docs/internals/abi.md");
 
 // Residency::phase
 inline constexpr std::uint32_t kResident = 0;  // all of it is on the device, and work is admitted
@@ -398,9 +469,10 @@ struct alignas(64) Residency {
   Word32 answered;        // the order that phase and error answer; kAnswersNone; 0: the library
                           // doesn't know of numbers
   Word64 taken_bytes;     // of what came, in memory that another client handed over
+  alignas(64) std::uint8_t later[kLaterBytes];
 };
-static_assert(sizeof(Residency) == 128 && offsetof(Residency, phase) == 64,
-              "the residency's layout changed: raise kLayoutVersion");
+static_assert(sizeof(Residency) == 128 + kLaterBytes && offsetof(Residency, phase) == 64,
+              "a section's words never move: see docs/internals/abi.md");
 
 // Memory::contexts: whether the driver can take the contexts of the process off the GPU.
 inline constexpr std::uint32_t kContextsUnknown = 0;   // an older library, or nothing can leave
@@ -421,9 +493,9 @@ struct alignas(32) Memory {
   Word32 times_out;     // how often work was held and what had to leave had left
   Word32 contexts;      // kContextsUnknown and so on
 };
-static_assert(sizeof(Memory) == 160, "the memory's layout changed: raise kLayoutVersion");
+static_assert(sizeof(Memory) == 160, "a section's words never move: see docs/internals/abi.md");
 
-inline constexpr unsigned kMostCommunicators = 32;
+inline constexpr unsigned kMostCommunicators = 1024;
 inline constexpr unsigned kMostCollectives = 11;
 static_assert(static_cast<unsigned>(Collective::kEnd) <= kMostCollectives,
               "no word is left for another kind");
@@ -448,7 +520,7 @@ struct alignas(64) Communicator {
   Word32 target;  // while Page::cut isn't 0: the low half of `launched` at which it may stop
 };
 static_assert(sizeof(Communicator) == 64 && offsetof(Communicator, launched) == 24,
-              "the communicator's layout changed: raise kLayoutVersion");
+              "a section's words never move: see docs/internals/abi.md");
 
 inline constexpr unsigned kRecords = 512;
 
@@ -459,14 +531,14 @@ struct Record {
   Word32 what;     // below
   Word32 bytes;    // of the collective's buffer, at most kMostRecordedBytes
 };
-static_assert(sizeof(Record) == 16, "the record's layout changed: raise kLayoutVersion");
+static_assert(sizeof(Record) == 16, "a section's words never move: see docs/internals/abi.md");
 inline constexpr std::uint32_t kMostRecordedBytes = ~0u;
 
 // Record::what of a launch: this bit, and a hash of what is launched. The low byte is its class.
 inline constexpr std::uint32_t kLaunchRecord = 1u << 31;
 inline constexpr unsigned kLaunchClasses = 256;
 // Of a collective: its communicator's slot, its kind, and the low bits of `launched` with it.
-inline constexpr std::uint32_t kRecordedCounts = 1u << 22;
+inline constexpr std::uint32_t kRecordedCounts = 1u << 17;
 inline constexpr std::uint32_t kRecordedKinds = 16;
 static_assert(kMostCommunicators * kRecordedKinds * std::uint64_t{kRecordedCounts} ==
                       kLaunchRecord &&
@@ -502,11 +574,11 @@ struct Norm {
 };
 inline constexpr unsigned kNorms = 256;
 inline constexpr std::uint64_t kNotMeasured = 0x7FF8'0000'0000'0000;  // a NaN, for both norms
-static_assert(sizeof(Norm) == 40, "the norm's layout changed: raise kLayoutVersion");
+static_assert(sizeof(Norm) == 40, "a section's words never move: see docs/internals/abi.md");
 
 // Norm::what: its communicator's slot, and how the result relates to what was sent.
-inline constexpr std::uint32_t kNormSummed = 1u << 8;     // not averaged
-inline constexpr std::uint32_t kNormScattered = 1u << 9;  // each rank has a part of the result
+inline constexpr std::uint32_t kNormSummed = 1u << 16;     // not averaged
+inline constexpr std::uint32_t kNormScattered = 1u << 17;  // each rank has a part of the result
 
 // By which collective of a communicator a step is known; the monitor's. Zeroes: by none (yet).
 struct NormOrder {
@@ -517,64 +589,102 @@ struct NormOrder {
 
 static_assert(static_cast<unsigned>(Unmeasured::kEnd) <= 32, "no bit is left for another reason");
 
-struct Page {
-  Head head;
-
+// What is said of the process as a whole.
+struct alignas(64) Process {
   // --- monitor → client ---
-  alignas(64) Word64 heartbeat;  // grows at least four times a second while the monitor lives
-  Word32 monitor_pid;            // in the monitor's PID namespace; for messages only
-  Word32 lane_count;             // lanes the monitor governs, at most kMaxGpus
   Word32 cut;           // 0: none is asked for; else it changes with every target. A futex word
   Word32 timing_until;  // see "Timings"
   Word64 recorded_classes[kLaunchClasses / 64];  // a bit for each class of launches
 
-  // What the job is, as the monitor understands it now. Written by the monitor, before `magic` and
-  // at every `set` (card_seq odd while it writes). The client says it again when it joins anew, so
-  // that a restarted monitor rebuilds its roster from what the clients say.
-  Word32 card_seq;
-  // --- client → monitor: operations that were launched, by kind (collectives.h), kNone's not used
+  // --- client → monitor ---
+  alignas(64) Word64 entered;  // launches of collectives that have begun, in calls of NCCL and by
+  Word64 left;                 // graphs, and that have returned; both only grow
+  // Operations that were launched, by kind (collectives.h), kNone's not used; and their bytes.
   Word32 collectives[kMostCollectives];
   Word32 recorded;  // how many records there were, the one that is being written with them
-  Word32 timed;     // how many timings there were
-  JobCard card;
-
-  // --- client → monitor ---
-  Word64 entered;  // launches of collectives that have begun, in calls of NCCL and by graphs,
-  Word64 left;     // and that have returned; both only grow
-
-  Lane lanes[kMaxGpus];
-  Memory memories[kMaxGpus];  // memory i belongs to lane i; it fills what was reserved here
-
-  // Not alignas: a mapping begins at any page of memory.
-  Gate gates[kMaxGpus];                            // likewise
-  Residency residencies[kMaxGpus];                 // likewise
-  Communicator communicators[kMostCommunicators];  // they fill what was reserved here
-
-  // --- client → monitor ---
-  Record records[kRecords];
-  Record timings[kTimings];
-
-  Word32 normed;      // how many norms there were, as `recorded`
-  Word32 unmeasured;  // why collectives were not measured: a bit for each reason (norms.h)
-  Word32 unwatched;   // communicators that live and have no slot
-  Word32 stopped;     // threads that sleep at the cut now
-  std::uint8_t reserved_norms[48];
-  NormOrder norm_orders[kMostCommunicators];  // monitor → client
-  Norm norms[kNorms];
-
-  // --- client → monitor ---
-  Word64 collective_bytes[kMostCollectives];  // of `collectives`
+  Word64 collective_bytes[kMostCollectives];
+  Word32 timed;               // how many timings there were, as `recorded`
+  Word32 normed;              // and norms
+  Word32 unmeasured;          // why collectives were not measured: a bit for each reason (norms.h)
+  Word32 unwatched;           // communicators that live and have no slot
+  Word32 communicators_used;  // slots that may be in use: those before it; never lowered
+  Word32 stopped;             // threads that sleep at the cut now
   // The kernel's number of the thread that launched the last collective, as the client's PID
   // namespace has it; 0: none has.
   Word32 launching_thread;
 };
-static_assert(offsetof(Page, lanes) == 512 && offsetof(Page, memories) == kMemoriesOffset &&
-                  offsetof(Page, gates) == kGatesOffset &&
-                  offsetof(Page, residencies) == kResidenciesOffset &&
-                  offsetof(Page, communicators) == kCommunicatorsOffset &&
-                  offsetof(Page, records) == kRecordsOffset &&
-                  offsetof(Page, timings) == kTimingsOffset &&
-                  offsetof(Page, normed) == kNormsOffset && sizeof(Page) <= kPageBytes,
-              "the page's layout changed: raise kLayoutVersion");
+static_assert(sizeof(Process) == 256 && offsetof(Process, entered) == 64 &&
+                  offsetof(Process, collective_bytes) == 128,
+              "a section's words never move: see docs/internals/abi.md");
+
+// What the job is, as the monitor understands it now: a card as text (card.h). Written by the
+// monitor, before `magic` and at every `set` (seq odd while it writes). The client says it again
+// when it joins anew, so that a restarted monitor rebuilds its roster from what the clients say.
+struct alignas(64) Card {
+  Word32 seq;
+  std::uint8_t reserved[60];
+  char text[kCardBytes];
+};
+static_assert(sizeof(Card) == 1088 && offsetof(Card, text) == 64,
+              "a section's words never move: see docs/internals/abi.md");
+
+// The page as this version's library has it. The monitor follows what each library lists.
+struct Page {
+  Head head;
+  Section directory[kMostSections];  // the monitor's; see "Sections"
+  Process process;
+  Card card;
+  Word64 made_up[16];
+  Lane lanes[kMaxGpus];
+  Memory memories[kMaxGpus];  // memory i belongs to lane i, and so on
+  Residency residencies[kMaxGpus];
+  std::uint8_t reserved_before_gates[512 + (kLaterBytes != 0 ? 3072 : 0)];
+  // Memory pages of their own, for the GPU sees them. Not alignas: a mapping begins at any of them.
+  Gate gates[kMaxGpus];
+  Record records[kRecords];
+  Record timings[kTimings];
+  Norm norms[kNorms];
+  NormOrder norm_orders[kMostCommunicators];       // monitor → client
+  Communicator communicators[kMostCommunicators];  // last: few of the memory's pages are touched
+  std::uint8_t reserved_last[2048];
+};
+
+inline constexpr std::uint32_t kPageBytes = sizeof(Page);
+inline constexpr std::uint32_t kGatesOffset = offsetof(Page, gates);
+inline constexpr std::uint32_t kGatesBytes = sizeof(Page::gates);
+static_assert(offsetof(Page, process) == kSectionsOffset && offsetof(Page, lanes) == 2048 &&
+                  kGatesOffset % kMemoryPageBytes == 0 && kGatesBytes % kMemoryPageBytes == 0 &&
+                  kPageBytes == (kLaterBytes != 0 ? 124 : 120) * 1024,
+              "the library's page: whole pages of memory, and the GPU sees gates alone");
+
+// What the library lists in its Hello: the places of its page.
+inline constexpr Section kSections[] = {
+#define SWITCHYARD_SECTION(id, field, elements) \
+  { SectionId::id, offsetof(Page, field), sizeof(Page::field) / (elements), (elements) }
+    SWITCHYARD_SECTION(kProcess, process, 1),
+    SWITCHYARD_SECTION(kCard, card, 1),
+    SWITCHYARD_SECTION(kLanes, lanes, kMaxGpus),
+    SWITCHYARD_SECTION(kMemories, memories, kMaxGpus),
+    SWITCHYARD_SECTION(kResidencies, residencies, kMaxGpus),
+    SWITCHYARD_SECTION(kGates, gates, kMaxGpus),
+    SWITCHYARD_SECTION(kRecords, records, kRecords),
+    SWITCHYARD_SECTION(kTimings, timings, kTimings),
+    SWITCHYARD_SECTION(kCommunicators, communicators, kMostCommunicators),
+#if !defined(SWITCHYARD_SUCCESSOR_FEWER)
+    SWITCHYARD_SECTION(kNorms, norms, kNorms),
+    SWITCHYARD_SECTION(kNormOrders, norm_orders, kMostCommunicators),
+#endif
+#if defined(SWITCHYARD_SUCCESSOR_MORE)
+    SWITCHYARD_SECTION(kMadeUp, made_up, 16),
+#endif
+#undef SWITCHYARD_SECTION
+};
+constexpr bool all_fit() {
+  for (const Section& each : kSections) {
+    if (!each.fits(kPageBytes)) return false;
+  }
+  return std::size(kSections) <= kMostSections;
+}
+static_assert(all_fit(), "each section is aligned, and within the page");
 
 }  // namespace switchyard::abi

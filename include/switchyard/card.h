@@ -5,10 +5,26 @@
 // defaults, the options of `run` and `set`, and the values that the monitor acts on. A new knob is
 // a row here, where it acts, and a kind of value in settings.h if none fits.
 //
-// Threading: a plain value.
+// It travels as text of a bounded size: key=value, each with a zero behind it, and one more zero at
+// the end. The keys are the fields' names. So a new knob changes no layout: a side that does not
+// know a key carries it along, as it came.
+//
+// Threading: a plain value. The texts of a page may change while they are read: what is read then
+// is some text within its bounds.
 #pragma once
 
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
 namespace switchyard {
+
+// Of a made-up next version (abi.h: kLaterBytes).
+#if defined(SWITCHYARD_SUCCESSOR_MORE)
+#define SWITCHYARD_LATER_KNOBS(KNOB) KNOB(made_up, "MADE_UP", 16, "", Name, nullptr, "", true, "")
+#else
+#define SWITCHYARD_LATER_KNOBS(KNOB)
+#endif
 
 // KNOB(field, ENVIRONMENT SUFFIX, capacity of its text with the terminating zero, default text,
 //      kind of value (settings.h), option of `run` or null, the value's name in --help; null: a
@@ -46,7 +62,15 @@ namespace switchyard {
   KNOB(urgent_collectives, "URGENT_COLLECTIVES", 8, "no", YesNo, "--urgent-collectives", nullptr, \
        false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")           \
   KNOB(gradient_noise, "GRADIENT_NOISE", 8, "no", Every, "--gradient-noise", "[=N]", false,       \
-       "measure how noisy the gradients of a data-parallel training are, each Nth step")
+       "measure how noisy the gradients of a data-parallel training are, each Nth step")          \
+  SWITCHYARD_LATER_KNOBS(KNOB)
+
+// A card as text, with the zeroes at its end.
+inline constexpr std::size_t kCardBytes = 1024;
+using CardText = char[kCardBytes];
+
+// Of that, for settings that this version does not know.
+inline constexpr std::size_t kUnknownCardBytes = 448;
 
 // What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
 // in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
@@ -54,7 +78,107 @@ struct JobCard {
 #define SWITCHYARD_KNOB_FIELD(field, env, capacity, ...) char field[capacity];
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
 #undef SWITCHYARD_KNOB_FIELD
+  // Settings of a later version, as in a text.
+  char unknown[kUnknownCardBytes];
 };
-static_assert(sizeof(JobCard) == 320, "the card is part of the page: raise abi::kLayoutVersion");
+
+#define SWITCHYARD_KNOB_BYTES(field, env, capacity, ...) +sizeof(#field) + (capacity)
+static_assert(SWITCHYARD_KNOBS(SWITCHYARD_KNOB_BYTES) + kUnknownCardBytes <= kCardBytes,
+              "every card has room in a text: make kUnknownCardBytes smaller");
+#undef SWITCHYARD_KNOB_BYTES
+
+namespace detail {
+
+// Calls each(entry, length of its key, its value) until one answers false. False then, and where
+// `text` is none.
+template <std::size_t kBytes, typename Each>
+bool for_card_entries(const char (&text)[kBytes], Each each) {
+  for (std::size_t at = 0; at < kBytes;) {
+    const char* entry = text + at;
+    const std::size_t length = ::strnlen(entry, kBytes - at);
+    if (length == kBytes - at) return false;  // no zero ends it
+    if (length == 0) return true;
+    const void* sign = std::memchr(entry, '=', length);
+    if (sign == nullptr || sign == entry) return false;
+    const auto key = static_cast<std::size_t>(static_cast<const char*>(sign) - entry);
+    if (!each(entry, key, entry + key + 1)) return false;
+    at += length + 1;
+  }
+  return false;
+}
+
+inline bool is_key(const char* entry, std::size_t length, const char* key) {
+  return std::strlen(key) == length && std::memcmp(entry, key, length) == 0;
+}
+
+// False: it does not fit.
+template <std::size_t kCapacity>
+bool copy_card_text(char (&to)[kCapacity], const char* from) {
+  const std::size_t length = ::strnlen(from, kCapacity);
+  const bool fits = length < kCapacity;
+  std::memset(to, 0, kCapacity);
+  std::memcpy(to, from, fits ? length : kCapacity - 1);
+  return fits;
+}
+
+template <std::size_t kBytes>
+void append_card_entry(char (&text)[kBytes], std::size_t& at, const char* key, const char* value) {
+  const std::size_t bytes = std::strlen(key) + std::strlen(value) + 2;
+  if (value[0] == '\0' || at + bytes >= kBytes) return;
+  at += static_cast<std::size_t>(std::snprintf(text + at, kBytes - at, "%s=%s", key, value)) + 1;
+}
+
+}  // namespace detail
+
+// False: it is none, a value is longer than its knob may have, or there is no room for what is
+// unknown.
+inline bool read_card_text(const CardText& text, JobCard& card) {
+  card = {};
+  std::size_t used = 0;
+  return detail::for_card_entries(text, [&](const char* entry, std::size_t key, const char* value) {
+#define SWITCHYARD_READ_ENTRY(field, ...) \
+  if (detail::is_key(entry, key, #field)) return detail::copy_card_text(card.field, value);
+    SWITCHYARD_KNOBS(SWITCHYARD_READ_ENTRY)
+#undef SWITCHYARD_READ_ENTRY
+    const std::size_t bytes = std::strlen(entry) + 1;
+    if (used + bytes >= sizeof(card.unknown)) return false;
+    std::memcpy(card.unknown + used, entry, bytes);
+    used += bytes;
+    return true;
+  });
+}
+
+// What is not set is left out. pre: every field ends in a zero.
+inline void write_card_text(const JobCard& card, CardText& text) {
+  std::memset(text, 0, sizeof(text));
+  std::size_t at = 0;
+#define SWITCHYARD_WRITE_ENTRY(field, ...) detail::append_card_entry(text, at, #field, card.field);
+  SWITCHYARD_KNOBS(SWITCHYARD_WRITE_ENTRY)
+#undef SWITCHYARD_WRITE_ENTRY
+  detail::for_card_entries(card.unknown, [&](const char* entry, std::size_t, const char*) {
+    const std::size_t bytes = std::strlen(entry) + 1;
+    if (at + bytes >= sizeof(text)) return false;
+    std::memcpy(text + at, entry, bytes);
+    at += bytes;
+    return true;
+  });
+}
+
+// One value of a card; cut where it is longer. Empty: it is not set.
+template <std::size_t kCapacity>
+void read_card_value(const CardText& text, const char* wanted, char (&value)[kCapacity]) {
+  value[0] = '\0';
+  detail::for_card_entries(text, [&](const char* entry, std::size_t key, const char* there) {
+    if (!detail::is_key(entry, key, wanted)) return true;
+    detail::copy_card_text(value, there);
+    return false;
+  });
+}
+
+inline bool card_says_yes(const CardText& text, const char* key) {
+  char value[8];
+  read_card_value(text, key, value);
+  return std::strcmp(value, "yes") == 0;
+}
 
 }  // namespace switchyard

@@ -3,9 +3,9 @@
 // Threading: constants only.
 #pragma once
 
-namespace switchyard {
+#include "switchyard/version.h"
 
-inline constexpr char kVersion[] = "0.1.0";
+namespace switchyard {
 
 // `schema_version` of every JSON listing. Raise it when a key changes its meaning or goes away.
 inline constexpr int kSchemaVersion = 1;

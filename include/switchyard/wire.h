@@ -74,6 +74,11 @@
 // once all have come. They go when the client ends the share, or goes itself; who has opened them
 // keeps the memory. A monitor that knows of it says so in Welcome::features.
 //
+// Growing. A payload grows at its end alone. A reader takes what it knows of a longer one, and
+// zeroes for the end of a shorter one, which mean "as before". Shorter than in version 0.2.0 is
+// none. An unknown kind of frame from a shim ends its connection, so a shim sends one only to a
+// monitor whose Welcome::features name it.
+//
 // Trust: lengths and texts are checked by the reader; a frame over kMaxFrame closes the socket.
 //
 // Threading: plain values.
@@ -121,16 +126,21 @@ struct Hello {
   std::uint32_t flags;
   std::uint32_t pid;         // in the client's own PID namespace; for messages only
   std::uint32_t lane_count;  // GPUs listed; lane i of the page is GPU i here
-  JobCard card;              // from the environment, or from the old page when kRejoin
-  char process[64];          // /proc/self/comm, for listings
+  // What the library understands beyond its sections, a bit for each; none is defined yet.
+  std::uint32_t features;
+  std::uint32_t page_bytes;     // of the page that it wants; whole pages of memory
+  std::uint32_t section_count;  // of `sections`: the page's parts, at the places that it has them
   // kRejoin: what a person had done when the last monitor went away.
-  std::uint32_t paused;  // 1: paused
-  std::uint32_t reserved;
+  std::uint32_t paused;          // 1: paused
   std::uint64_t pause_until_ns;  // CLOCK_MONOTONIC; 0: without a time-out
+  char process[64];              // /proc/self/comm, for listings
+  CardText card;                 // from the environment, or from the old page when kRejoin
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint64_t used_bytes[abi::kMaxGpus];  // charged already (kRejoin)
+  abi::Section sections[abi::kMostSections];
 };
-static_assert(sizeof(Hello) == 16 + 320 + 64 + 16 + abi::kMaxGpus * 24);
+static_assert(sizeof(Hello) == 40 + 64 + kCardBytes + abi::kMaxGpus * 24 + abi::kMostSections * 16,
+              "a frame grows at its end alone");
 
 // Welcome::features
 inline constexpr std::uint32_t kSharesMemory = 1u << 0;  // kShare and its like
@@ -143,6 +153,7 @@ struct Welcome {
   std::uint32_t monitor_pid;
   std::uint32_t features;
 };
+static_assert(sizeof(Welcome) == 16, "a frame grows at its end alone");
 
 // kCharge and kRefresh
 struct Charge {
@@ -150,6 +161,7 @@ struct Charge {
   std::uint32_t reserved;
   std::uint64_t bytes;  // wanted in credit; 0 with kRefresh
 };
+static_assert(sizeof(Charge) == 16, "a frame grows at its end alone");
 
 enum Verdict : std::uint32_t {
   kGranted = 0,     // credit_bytes holds at least what was asked for (until somebody takes it)

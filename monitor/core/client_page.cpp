@@ -53,16 +53,18 @@ void wake_all(abi::Word32& word) {
 
 }  // namespace
 
-std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& why) {
+std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& why,
+                                             const PageDirectory& directory) {
   const auto fail = [&why](const char* what) {
     why = std::string("making the page: ") + what + ": " + std::strerror(errno);
     return nullptr;
   };
   std::unique_ptr<ClientPage> made(new ClientPage);
-  made->lane_count_ = std::min(lane_count, abi::kMaxGpus);
+  made->directory_ = directory;
+  made->lane_count_ = std::min(lane_count, directory.count(abi::SectionId::kLanes));
   made->memfd_ = Fd(::memfd_create("switchyard-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!made->memfd_) return fail("memfd_create");
-  if (::ftruncate(made->memfd_.get(), abi::kPageBytes) != 0) return fail("ftruncate");
+  if (::ftruncate(made->memfd_.get(), made->bytes()) != 0) return fail("ftruncate");
   // The size is sealed before anybody else has it: nobody can make the other side fault.
   if (::fcntl(made->memfd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return fail("F_ADD_SEALS");
@@ -74,19 +76,24 @@ std::unique_ptr<ClientPage> ClientPage::make(unsigned lane_count, std::string& w
   // Nothing is ever read here, so nothing may wait here that takes time to close (closer.h).
   ::shutdown(made->doorbell_.get(), SHUT_RD);
   try {
-    ipc::mapped_region(Mappable{made->memfd_.get()}, ipc::read_write, 0, abi::kPageBytes)
+    ipc::mapped_region(Mappable{made->memfd_.get()}, ipc::read_write, 0, made->bytes())
         .swap(made->region_);
   } catch (const ipc::interprocess_exception& error) {
     why = std::string("mapping the page: ") + error.what();
     return nullptr;
   }
-  abi::Page& page = made->page();
-  page.head.layout_version.store(abi::kLayoutVersion, std::memory_order_relaxed);
-  page.head.page_bytes.store(abi::kPageBytes, std::memory_order_relaxed);
-  page.monitor_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-  page.lane_count.store(made->lane_count_, std::memory_order_relaxed);
+  abi::Head& head = made->head();
+  head.layout_version.store(abi::kLayoutVersion, std::memory_order_relaxed);
+  head.page_bytes.store(made->bytes(), std::memory_order_relaxed);
+  head.monitor_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
+  head.lane_count.store(made->lane_count_, std::memory_order_relaxed);
+  const std::vector<abi::Section> served = directory.served();
+  std::memcpy(static_cast<void*>(&head + 1), served.data(), served.size() * sizeof(abi::Section));
+  head.sections.store(static_cast<std::uint32_t>(served.size()), std::memory_order_relaxed);
   return made;
 }
+
+std::byte* ClientPage::absent(abi::SectionId id) const { return absent_[id].words; }
 
 void ClientPage::drop_sent() {
   memfd_.reset();
@@ -94,21 +101,34 @@ void ClientPage::drop_sent() {
   clients_wake_.reset();
 }
 
-void ClientPage::publish() { page().head.magic.store(abi::kMagic, std::memory_order_release); }
+void ClientPage::publish() { head().magic.store(abi::kMagic, std::memory_order_release); }
+
+void ClientPage::write_pause(bool paused, std::uint64_t until_ns) {
+  store_if_other(head().pause_until_ns, until_ns);
+  store_if_other(head().paused, paused ? 1u : 0u);
+}
 
 void ClientPage::set_card(const JobCard& card) {
-  abi::Word32& seq = page().card_seq;
+  auto& to = element<abi::Card>(abi::SectionId::kCard);
+  CardText text;
+#if defined(SWITCHYARD_SUCCESSOR_MORE)
+  JobCard later = card;
+  if (later.unknown[0] == '\0') std::memcpy(later.unknown, "made_up=7", 10);
+  write_card_text(later, text);
+#else
+  write_card_text(card, text);
+#endif
   // Odd while the card is being written. The value is the monitor's to choose, so what the client
   // may have put there only shows in its own copy.
-  const std::uint32_t before = seq.load(std::memory_order_relaxed) & ~1u;
-  seq.store(before + 1, std::memory_order_relaxed);
+  const std::uint32_t before = to.seq.load(std::memory_order_relaxed) & ~1u;
+  to.seq.store(before + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  std::memcpy(&page().card, &card, sizeof(card));
-  seq.store(before + 2, std::memory_order_release);
+  std::memcpy(to.text, text, sizeof(text));
+  to.seq.store(before + 2, std::memory_order_release);
 }
 
 void ClientPage::set_heartbeat(std::uint64_t beat) {
-  page().heartbeat.store(beat, std::memory_order_relaxed);
+  head().heartbeat.store(beat, std::memory_order_relaxed);
 }
 
 void ClientPage::ring() {
@@ -169,7 +189,7 @@ void ClientPage::ask_to_wake(unsigned at) {
 }
 
 GateReport ClientPage::gate(unsigned at) const {
-  const abi::Gate& from = page().gates[at];
+  const abi::Gate& from = gate_at(at);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   GateReport out;
   out.state = std::min(get(from.state), abi::kGateRefused);
@@ -188,7 +208,7 @@ GateReport ClientPage::gate(unsigned at) const {
 }
 
 policy::Bursts ClientPage::bursts(unsigned at) const {
-  const abi::Gate& from = page().gates[at];
+  const abi::Gate& from = gate_at(at);
   const abi::Lane& counters = lane(at);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   policy::Bursts out;
@@ -209,7 +229,7 @@ policy::Bursts ClientPage::bursts(unsigned at) const {
 }
 
 void ClientPage::write_gate(unsigned at, const GateOrder& order) {
-  abi::Gate& to = page().gates[at];
+  abi::Gate& to = gate_at(at);
   abi::Word32& attention = lane(at).attention;
   store_if_other(to.spacing_us, order.spacing_us);
   store_if_other(to.pause_until_ns, order.pause_until_ns);
@@ -235,7 +255,7 @@ void ClientPage::write_gate(unsigned at, const GateOrder& order) {
 }
 
 ResidencyReport ClientPage::residency(unsigned at) const {
-  const abi::Residency& from = page().residencies[at];
+  const abi::Residency& from = residency_at(at);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   ResidencyReport out;
   // Acquire: what is there was stored before the phase that it belongs to.
@@ -261,7 +281,7 @@ ResidencyReport ClientPage::residency(unsigned at) const {
 }
 
 MemoryReport ClientPage::memory(unsigned at) const {
-  const abi::Memory& from = page().memories[at];
+  const auto& from = element<abi::Memory>(abi::SectionId::kMemories, at);
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   MemoryReport out;
   out.swappable = (get(lane(at).attention) & abi::kSwappable) != 0;
@@ -271,7 +291,7 @@ MemoryReport ClientPage::memory(unsigned at) const {
   out.spared_bytes = get(from.spared_bytes);
   out.times_out = get(from.times_out);
   out.contexts = std::min(get(from.contexts), abi::kContextsNoCalls);
-  out.taken_bytes = get(page().residencies[at].taken_bytes);
+  out.taken_bytes = get(residency_at(at).taken_bytes);
   return out;
 }
 
@@ -313,7 +333,7 @@ bool ClientPage::precopies(unsigned at) const {
 }
 
 void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
-  abi::Residency& to = page().residencies[at];
+  abi::Residency& to = residency_at(at);
   store_if_other(to.host_limit_bytes, order.host_limit_bytes);
   store_if_other(to.soon_bytes, order.soon_bytes);
   store_if_other(to.gives, order.gives);
@@ -335,12 +355,21 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
   if (to.order.load(std::memory_order_relaxed) != order.number) {
     to.order.store(order.number, std::memory_order_release);
   }
+#if defined(SWITCHYARD_SUCCESSOR_MORE)
+  if (directory_.reaches(abi::SectionId::kResidencies, sizeof(to) + sizeof(abi::Word32))) {
+    reinterpret_cast<abi::Word32*>(&to + 1)->store(order.number, std::memory_order_relaxed);
+  }
+  element<abi::Word64>(abi::SectionId::kMadeUp, at).store(order.number, std::memory_order_relaxed);
+#endif
 }
 
 std::vector<CommunicatorReport> ClientPage::communicators() const {
   std::vector<CommunicatorReport> out;
-  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
-    const abi::Communicator& from = page().communicators[slot];
+  // Acquire: a slot is counted before it is used.
+  const std::uint32_t used = process().communicators_used.load(std::memory_order_acquire);
+  const unsigned slots = std::min(used, directory_.count(abi::SectionId::kCommunicators));
+  for (unsigned slot = 0; slot < slots; ++slot) {
+    const abi::Communicator& from = communicator_at(slot);
     const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
     // Acquire: what it is was stored before the slot was used.
     const std::uint32_t use = from.use.load(std::memory_order_acquire);
@@ -367,7 +396,7 @@ std::vector<CommunicatorReport> ClientPage::communicators() const {
 std::array<std::uint32_t, abi::kMostCollectives> ClientPage::collectives() const {
   std::array<std::uint32_t, abi::kMostCollectives> out{};
   for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
-    out[kind] = page().collectives[kind].load(std::memory_order_relaxed);
+    out[kind] = process().collectives[kind].load(std::memory_order_relaxed);
   }
   return out;
 }
@@ -375,40 +404,40 @@ std::array<std::uint32_t, abi::kMostCollectives> ClientPage::collectives() const
 std::array<std::uint64_t, abi::kMostCollectives> ClientPage::collective_bytes() const {
   std::array<std::uint64_t, abi::kMostCollectives> out{};
   for (unsigned kind = 0; kind < abi::kMostCollectives; ++kind) {
-    out[kind] = page().collective_bytes[kind].load(std::memory_order_relaxed);
+    out[kind] = process().collective_bytes[kind].load(std::memory_order_relaxed);
   }
   return out;
 }
 
 std::uint32_t ClientPage::launching_thread() const {
-  return page().launching_thread.load(std::memory_order_relaxed);
+  return process().launching_thread.load(std::memory_order_relaxed);
 }
 
 std::uint32_t ClientPage::unwatched_communicators() const {
-  return std::min(page().unwatched.load(std::memory_order_relaxed), kMostThreads);
+  return std::min(process().unwatched.load(std::memory_order_relaxed), kMostThreads);
 }
 
 CutReport ClientPage::cut() const {
   CutReport out;
   // What has left first: it is never above what has entered. Whoever entered while the counts were
   // read may have changed them.
-  const std::uint64_t left = page().left.load(std::memory_order_seq_cst);
-  const std::uint64_t entered = page().entered.load(std::memory_order_seq_cst);
+  const std::uint64_t left = process().left.load(std::memory_order_seq_cst);
+  const std::uint64_t entered = process().entered.load(std::memory_order_seq_cst);
   out.communicators = communicators();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  out.launching = left != entered || page().entered.load(std::memory_order_seq_cst) != entered;
-  out.stopped = page().stopped.load(std::memory_order_relaxed) != 0;
+  out.launching = left != entered || process().entered.load(std::memory_order_seq_cst) != entered;
+  out.stopped = process().stopped.load(std::memory_order_relaxed) != 0;
   return out;
 }
 
 void ClientPage::set_target(const CommunicatorReport& communicator, std::uint64_t launched) {
-  abi::Communicator& to = page().communicators[communicator.slot];
+  abi::Communicator& to = communicator_at(communicator.slot);
   if (to.id.load(std::memory_order_relaxed) != communicator.id) return;
   to.target.store(static_cast<std::uint32_t>(launched), std::memory_order_release);
 }
 
 void ClientPage::ask_for_cut(std::uint32_t number) {
-  if (page().cut.exchange(number, std::memory_order_seq_cst) != number) wake_all(page().cut);
+  if (process().cut.exchange(number, std::memory_order_seq_cst) != number) wake_all(process().cut);
 }
 
 void ClientPage::ask_for(std::uint32_t bit, bool on) {

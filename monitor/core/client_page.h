@@ -14,12 +14,15 @@
 #include <algorithm>
 #include <array>
 #include <boost/interprocess/mapped_region.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "monitor/core/page_directory.h"
 #include "monitor/policy/bursts.h"
 #include "monitor/policy/gradient_noise.h"
 #include "monitor/policy/launch_classes.h"
@@ -214,9 +217,11 @@ inline std::uint64_t excess_bytes(const ResidencyReport& said, const ResidencyOr
 class ClientPage {
  public:
   // Null, with a reason in `why`, when the system has no memory or no descriptors left.
-  static std::unique_ptr<ClientPage> make(unsigned lane_count, std::string& why);
+  static std::unique_ptr<ClientPage> make(unsigned lane_count, std::string& why,
+                                          const PageDirectory& directory = {});
 
   unsigned lane_count() const { return lane_count_; }
+  std::uint32_t bytes() const { return directory_.page_bytes(); }
   int memfd() const { return memfd_.get(); }
   int clients_doorbell() const { return clients_doorbell_.get(); }
   int clients_wake() const { return clients_wake_.get(); }
@@ -227,6 +232,9 @@ class ClientPage {
 
   // The client may look at the page from here on.
   void publish();
+
+  // A person's pause, in the head: what any version says and hears. 0: without end.
+  void write_pause(bool paused, std::uint64_t until_ns);
 
   void set_card(const JobCard& card);
   void set_heartbeat(std::uint64_t beat);
@@ -312,9 +320,37 @@ class ClientPage {
   ClientPage() = default;
   policy::Bursts bursts(unsigned lane) const;
   void ask_for(std::uint32_t bit, bool on);
-  abi::Page& page() const { return *static_cast<abi::Page*>(region_.get_address()); }
-  abi::Lane& lane(unsigned at) const { return page().lanes[at]; }
+  // An element of a section; where the client has none, words of our own that nobody else has.
+  template <typename Element>
+  Element& element(abi::SectionId id, unsigned at = 0) const {
+    static_assert(sizeof(Element) <= kMostElementBytes);
+    const abi::Section& section = directory_.at(id);
+    std::byte* base = static_cast<std::byte*>(region_.get_address());
+    std::byte* there =
+        at < section.count ? base + section.offset + std::size_t{section.stride} * at : absent(id);
+    return *reinterpret_cast<Element*>(there);
+  }
+  std::byte* absent(abi::SectionId id) const;
+  abi::Head& head() const { return *static_cast<abi::Head*>(region_.get_address()); }
+  abi::Process& process() const { return element<abi::Process>(abi::SectionId::kProcess); }
+  abi::Lane& lane(unsigned at) const { return element<abi::Lane>(abi::SectionId::kLanes, at); }
+  abi::Gate& gate_at(unsigned at) const { return element<abi::Gate>(abi::SectionId::kGates, at); }
+  abi::Residency& residency_at(unsigned at) const {
+    return element<abi::Residency>(abi::SectionId::kResidencies, at);
+  }
+  abi::Communicator& communicator_at(unsigned slot) const {
+    return element<abi::Communicator>(abi::SectionId::kCommunicators, slot);
+  }
+  std::optional<RecordReport> record(abi::SectionId ring, std::uint32_t number) const;
+  std::optional<NormReport> norm(std::uint32_t number) const;
 
+  static constexpr std::size_t kMostElementBytes = sizeof(abi::Card);
+  struct alignas(64) Absent {
+    std::byte words[kMostElementBytes] = {};
+  };
+
+  PageDirectory directory_;
+  mutable std::map<abi::SectionId, Absent> absent_;
   boost::interprocess::mapped_region region_;
   Fd memfd_, doorbell_, wake_;
   Fd clients_doorbell_, clients_wake_;

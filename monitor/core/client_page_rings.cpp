@@ -1,6 +1,5 @@
 // The rings of a page, and what is asked for there: records, timings and norms.
 #include <bit>
-#include <span>
 #include <utility>
 
 #include "monitor/core/client_page.h"
@@ -9,40 +8,12 @@
 namespace switchyard::monitor {
 namespace {
 
-using Ring = std::span<const abi::Record>;
-
-// Nothing while it is written, or where another stands in its place by now. No record has number 0.
-std::optional<RecordReport> read_record(Ring ring, std::uint32_t number) {
-  if (number == 0) return std::nullopt;
-  const abi::Record& from = ring[(number - 1) % ring.size()];
-  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  const RecordReport out{from.time_us.load(std::memory_order_relaxed),
-                         from.what.load(std::memory_order_relaxed),
-                         from.bytes.load(std::memory_order_relaxed)};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
-  return out;
-}
-
-std::optional<NormReport> read_norm(const abi::Page& page, std::uint32_t number) {
-  if (number == 0) return std::nullopt;
-  const abi::Norm& from = page.norms[(number - 1) % abi::kNorms];
-  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  const NormReport out{from.what.load(std::memory_order_relaxed),
-                       from.launched.load(std::memory_order_relaxed),
-                       from.elements.load(std::memory_order_relaxed),
-                       std::bit_cast<double>(from.before.load(std::memory_order_relaxed)),
-                       std::bit_cast<double>(from.after.load(std::memory_order_relaxed))};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
-  return out;
-}
-
 // What a ring of `size` got since the last call; there were `recorded`. `read`: one of it, by its
 // number.
 template <typename Report, typename Read>
 std::uint32_t read_ring(std::uint32_t recorded, std::uint32_t size, RecordCursor& cursor,
                         std::vector<Report>& out, Read read) {
+  if (size == 0) return 0;
   const std::uint32_t came = recorded - cursor.read;
   const std::uint32_t first = came > size ? recorded - size : cursor.read;
   const std::uint32_t unfinished = std::exchange(cursor.unfinished, 0);
@@ -63,35 +34,66 @@ std::uint32_t read_ring(std::uint32_t recorded, std::uint32_t size, RecordCursor
 
 }  // namespace
 
-std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  return read_ring(page().recorded.load(std::memory_order_acquire), abi::kRecords, cursor, out,
-                   [&](std::uint32_t number) { return read_record(page().records, number); });
+// Nothing while it is written, or where another stands in its place by now. No record has number 0.
+std::optional<RecordReport> ClientPage::record(abi::SectionId ring, std::uint32_t number) const {
+  const std::uint32_t size = directory_.count(ring);
+  if (number == 0 || size == 0) return std::nullopt;
+  const auto& from = element<abi::Record>(ring, (number - 1) % size);
+  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  const RecordReport out{from.time_us.load(std::memory_order_relaxed),
+                         from.what.load(std::memory_order_relaxed),
+                         from.bytes.load(std::memory_order_relaxed)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
+  return out;
 }
 
-std::uint32_t ClientPage::timed() const { return page().timed.load(std::memory_order_acquire); }
+std::optional<NormReport> ClientPage::norm(std::uint32_t number) const {
+  const std::uint32_t size = directory_.count(abi::SectionId::kNorms);
+  if (number == 0 || size == 0) return std::nullopt;
+  const auto& from = element<abi::Norm>(abi::SectionId::kNorms, (number - 1) % size);
+  if (from.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  const NormReport out{from.what.load(std::memory_order_relaxed),
+                       from.launched.load(std::memory_order_relaxed),
+                       from.elements.load(std::memory_order_relaxed),
+                       std::bit_cast<double>(from.before.load(std::memory_order_relaxed)),
+                       std::bit_cast<double>(from.after.load(std::memory_order_relaxed))};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (from.number.load(std::memory_order_relaxed) != number) return std::nullopt;
+  return out;
+}
+
+std::uint32_t ClientPage::read_records(RecordCursor& cursor, std::vector<RecordReport>& out) const {
+  constexpr auto kRing = abi::SectionId::kRecords;
+  return read_ring(process().recorded.load(std::memory_order_acquire), directory_.count(kRing),
+                   cursor, out, [&](std::uint32_t number) { return record(kRing, number); });
+}
+
+std::uint32_t ClientPage::timed() const { return process().timed.load(std::memory_order_acquire); }
 
 std::uint32_t ClientPage::read_timings(RecordCursor& cursor, std::vector<RecordReport>& out) const {
-  return read_ring(timed(), abi::kTimings, cursor, out,
-                   [&](std::uint32_t number) { return read_record(page().timings, number); });
+  constexpr auto kRing = abi::SectionId::kTimings;
+  return read_ring(timed(), directory_.count(kRing), cursor, out,
+                   [&](std::uint32_t number) { return record(kRing, number); });
 }
 
 void ClientPage::time_collectives(bool on, std::uint32_t until) {
-  page().timing_until.store(until, std::memory_order_relaxed);
+  process().timing_until.store(until, std::memory_order_relaxed);
   ask_for(abi::kTimeCollectives, on);
 }
 
 std::uint32_t ClientPage::read_norms(RecordCursor& cursor, std::vector<NormReport>& out) const {
-  return read_ring(page().normed.load(std::memory_order_acquire), abi::kNorms, cursor, out,
-                   [&](std::uint32_t number) { return read_norm(page(), number); });
+  return read_ring(process().normed.load(std::memory_order_acquire),
+                   directory_.count(abi::SectionId::kNorms), cursor, out,
+                   [&](std::uint32_t number) { return norm(number); });
 }
 
 void ClientPage::write_norm_order(const CommunicatorReport& communicator,
                                   const noise::Cadence& cadence) {
-  if (page().communicators[communicator.slot].id.load(std::memory_order_relaxed) !=
-      communicator.id) {
+  if (communicator_at(communicator.slot).id.load(std::memory_order_relaxed) != communicator.id) {
     return;
   }
-  abi::NormOrder& to = page().norm_orders[communicator.slot];
+  auto& to = element<abi::NormOrder>(abi::SectionId::kNormOrders, communicator.slot);
   store_if_other(to.elements, cadence.elements);
   if (to.stride.load(std::memory_order_relaxed) != cadence.stride) {
     to.stride.store(cadence.stride, std::memory_order_release);
@@ -100,25 +102,24 @@ void ClientPage::write_norm_order(const CommunicatorReport& communicator,
 
 std::uint32_t ClientPage::unmeasured() const {
   constexpr std::uint32_t kKnown = bit_of(Unmeasured::kEnd) - 1;
-  return page().unmeasured.load(std::memory_order_relaxed) & kKnown;
+  return process().unmeasured.load(std::memory_order_relaxed) & kKnown;
 }
 
 std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& communicator,
                                                      std::uint64_t launched) const {
-  const std::uint32_t recorded = page().recorded.load(std::memory_order_acquire);
+  const std::uint32_t recorded = process().recorded.load(std::memory_order_acquire);
   std::optional<OperationReport> out;
   std::uint32_t least = abi::kRecordedCounts;
-  for (std::uint32_t back = abi::kRecords; back-- != 0;) {
-    const auto record = read_record(page().records, recorded - back);
-    if (!record || (record->what & abi::kLaunchRecord) != 0) continue;
-    const std::uint32_t slot_and_kind = record->what / abi::kRecordedCounts;
+  for (std::uint32_t back = directory_.count(abi::SectionId::kRecords); back-- != 0;) {
+    const auto said = record(abi::SectionId::kRecords, recorded - back);
+    if (!said || (said->what & abi::kLaunchRecord) != 0) continue;
+    const std::uint32_t slot_and_kind = said->what / abi::kRecordedCounts;
     if (slot_and_kind / abi::kRecordedKinds != communicator.slot) continue;
     // A group has one record for all of its operations: the first record that counts it.
-    const auto beyond =
-        static_cast<std::uint32_t>((record->what - launched) % abi::kRecordedCounts);
+    const auto beyond = static_cast<std::uint32_t>((said->what - launched) % abi::kRecordedCounts);
     if (beyond >= abi::kRecordedCounts / 2 || beyond >= least) continue;
     least = beyond;
-    out = OperationReport{slot_and_kind % abi::kRecordedKinds, record->bytes};
+    out = OperationReport{slot_and_kind % abi::kRecordedKinds, said->bytes};
   }
   return out;
 }
@@ -126,7 +127,7 @@ std::optional<OperationReport> ClientPage::operation(const CommunicatorReport& c
 void ClientPage::record_launches(bool on, const LaunchClasses::Set& classes) {
   for (unsigned word = 0; word < abi::kLaunchClasses / 64; ++word) {
     const auto part = (classes >> (64 * word)) & LaunchClasses::Set(~std::uint64_t{0});
-    store_if_other(page().recorded_classes[word], on ? part.to_ullong() : 0);
+    store_if_other(process().recorded_classes[word], on ? part.to_ullong() : 0);
   }
   ask_for(abi::kRecordLaunches, on);
 }

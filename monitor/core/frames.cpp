@@ -1,17 +1,23 @@
 #include "monitor/core/frames.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace switchyard::monitor {
 namespace {
 
+// A payload grows at its end alone (wire.h). `first`: its bytes in version 0.2.0.
 template <typename Plain>
-std::optional<Plain> read_plain(std::string_view payload) {
+std::optional<Plain> read_plain(std::string_view payload, std::size_t first) {
   Plain plain{};
-  if (payload.size() != sizeof(plain)) return std::nullopt;
-  std::memcpy(&plain, payload.data(), sizeof(plain));
+  if (payload.size() < first) return std::nullopt;
+  std::memcpy(&plain, payload.data(), std::min(payload.size(), sizeof(plain)));
   return plain;
 }
+
+constexpr std::size_t kFirstHello = 2024;
+constexpr std::size_t kFirstCharge = 16;
+constexpr std::size_t kFirstShare = 24;
 
 }  // namespace
 
@@ -70,42 +76,38 @@ std::uint32_t other_layout(std::string_view payload) {
 }
 
 std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why) {
-  wire::Hello hello{};
   const std::uint32_t layout = layout_of(payload);
   if (layout != abi::kLayoutVersion) {
-    why = "the library speaks layout " + std::to_string(layout) + " of the page and the monitor " +
-          std::to_string(abi::kLayoutVersion) + ": install the same version of both";
+    why = std::string(layout < abi::kLayoutVersion ? "old" : "newer") +
+          " library: it speaks layout " + std::to_string(layout) + " of the page and the monitor " +
+          std::to_string(abi::kLayoutVersion) +
+          ": install the same version of both, and start the job anew";
     return std::nullopt;
   }
-  if (payload.size() != sizeof(hello)) {
-    why = "a Hello of " + std::to_string(payload.size()) + " bytes, " +
-          std::to_string(sizeof(hello)) + " are expected";
+  const auto hello = read_plain<wire::Hello>(payload, kFirstHello);
+  if (!hello) {
+    why = "a Hello of " + std::to_string(payload.size()) + " bytes, at least " +
+          std::to_string(kFirstHello) + " are expected";
     return std::nullopt;
   }
-  std::memcpy(&hello, payload.data(), sizeof(hello));
-  if (hello.lane_count > abi::kMaxGpus) {
-    why = "a Hello with " + std::to_string(hello.lane_count) + " GPUs, at most " +
+  if (hello->lane_count > abi::kMaxGpus) {
+    why = "a Hello with " + std::to_string(hello->lane_count) + " GPUs, at most " +
           std::to_string(abi::kMaxGpus) + " are taken";
     return std::nullopt;
   }
-  bool ended = read_text(hello.process).has_value();
-#define SWITCHYARD_CHECK_TEXT(field, env, capacity, fallback, ...) \
-  ended = ended && read_text(hello.card.field).has_value();
-  SWITCHYARD_KNOBS(SWITCHYARD_CHECK_TEXT)
-#undef SWITCHYARD_CHECK_TEXT
-  if (!ended) {
-    why = "a Hello with a text that no zero ends";
+  if (JobCard card; !read_text(hello->process) || !read_card_text(hello->card, card)) {
+    why = "a Hello with a text that no zero ends, or a setting that is too long";
     return std::nullopt;
   }
   return hello;
 }
 
 std::optional<wire::Charge> read_charge(std::string_view payload) {
-  return read_plain<wire::Charge>(payload);
+  return read_plain<wire::Charge>(payload, kFirstCharge);
 }
 
 std::optional<wire::Share> read_share(std::string_view payload) {
-  return read_plain<wire::Share>(payload);
+  return read_plain<wire::Share>(payload, kFirstShare);
 }
 
 }  // namespace switchyard::monitor

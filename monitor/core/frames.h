@@ -55,9 +55,9 @@ std::string make_frame(std::uint32_t kind, std::uint32_t id, const Plain& payloa
                     std::string_view(reinterpret_cast<const char*>(&payload), sizeof(payload)));
 }
 
-// The payload as the struct of its kind; nullopt when it is not exactly as long.
 // The layout of the page that a Hello speaks; 0: the monitor's, or none.
 std::uint32_t other_layout(std::string_view payload);
+// The payload as the struct of its kind, of whatever version; nullopt when it is too short for any.
 std::optional<wire::Hello> read_hello(std::string_view payload, std::string& why);
 std::optional<wire::Charge> read_charge(std::string_view payload);
 std::optional<wire::Share> read_share(std::string_view payload);

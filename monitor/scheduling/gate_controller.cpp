@@ -27,6 +27,7 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
 void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
                 Time now) {
   client.page->write_gate(lane, order);
+  client.page->write_pause(order.paused, order.pause_until_ns);
   if (!order.numbered()) {
     state.numbered_since = Time{0};
   } else if (state.numbered_since == Time{0}) {

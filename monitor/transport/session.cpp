@@ -303,7 +303,7 @@ bool Session::welcome(const Frame& frame, const Client& client) {
   const ClientPage& page = *client.page;
   const std::uint32_t features =
       wire::kSharesMemory | (client.other_settings ? wire::kOtherSettings : 0);
-  const wire::Welcome body{abi::kLayoutVersion, abi::kPageBytes,
+  const wire::Welcome body{abi::kLayoutVersion, page.bytes(),
                            static_cast<std::uint32_t>(::getpid()), features};
   const int descriptors[] = {page.memfd(), page.clients_doorbell(), page.clients_wake()};
   return send(make_frame(wire::kWelcome, frame.id, body), descriptors);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,22 +127,59 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
     }
     return false;
   }
-  return header.kind == wire::kWelcome && header.length == sizeof(welcome) &&
-         receive_all(fd, &welcome, sizeof(welcome)) && fds[kFds - 1] >= 0;
+  return header.kind == wire::kWelcome && receive_payload(fd, header, &welcome, sizeof(welcome)) &&
+         fds[kFds - 1] >= 0;
+}
+
+// A memfd of the size that was asked for, which nobody can shrink under our feet.
+bool valid_memory(int fd) {
+  struct stat info {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return ::syscall(SYS_fstat, fd, &info) == 0 && info.st_size == abi::kPageBytes && seals >= 0 &&
+         (seals & F_SEAL_SHRINK) != 0;
+}
+
+// What the monitor serves: sections that this library has named, at the same places. Those that it
+// knows of besides are skipped.
+bool valid_directory(int fd, std::uint32_t& served) {
+  std::uint32_t count = 0;
+  abi::Section sections[abi::kMostSections];
+  if (::pread(fd, &count, sizeof(count), offsetof(abi::Page, head.sections)) != sizeof(count) ||
+      ::pread(fd, sections, sizeof(sections), offsetof(abi::Page, directory)) != sizeof(sections) ||
+      count > abi::kMostSections) {
+    return false;
+  }
+  served = 1u << static_cast<std::uint32_t>(abi::SectionId::kNone);  // there is a monitor
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!sections[i].fits(abi::kPageBytes)) return false;
+    for (const abi::Section& mine : abi::kSections) {
+      if (sections[i].id != mine.id) continue;
+      const bool same = sections[i].offset == mine.offset && sections[i].stride == mine.stride &&
+                        sections[i].count <= mine.count;
+      if (!same) return false;
+      served |= 1u << static_cast<std::uint32_t>(mine.id);
+    }
+  }
+  return true;
 }
 
 bool valid_page(int fd, const wire::Welcome& welcome) {
-  struct stat info {};
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (welcome.layout_version != abi::kLayoutVersion || welcome.page_bytes != abi::kPageBytes ||
-      ::syscall(SYS_fstat, fd, &info) != 0 || info.st_size != abi::kPageBytes || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
+  if (welcome.layout_version != abi::kLayoutVersion) {
     log_line(Level::kWarn,
              "the monitor speaks layout %u of the page and this library %u: install the same "
              "version of both; this process runs unmanaged",
              welcome.layout_version, abi::kLayoutVersion);
     return false;
   }
+  std::uint32_t served = 0;
+  if (welcome.page_bytes != abi::kPageBytes || !valid_memory(fd) || !valid_directory(fd, served)) {
+    log_line(Level::kWarn,
+             "the monitor's page is not what this library asked for (%u bytes): this process runs "
+             "unmanaged; install the same version of both",
+             welcome.page_bytes);
+    return false;
+  }
+  process().served.store(served, std::memory_order_relaxed);
   return true;
 }
 
@@ -167,11 +205,13 @@ bool card_fits() {
 void say_settings_are_ignored() {
   static Once said;
   char names[256];
+  char job[sizeof(JobCard::name)];
   list_promises(names);
+  read_card_value(page().card.text, "name", job);
   log_once(said, refusal_level(),
            "job '%s' has the settings of whoever made it, and not all of this process's (%s): see "
            "`switchyard set`",
-           page().card.name, names);
+           job, names);
 }
 
 // pre: `lock` is held. Connects, says Hello and takes the page over.
@@ -199,7 +239,9 @@ bool connect_and_join(std::uint32_t flags) {
   const bool shares = (welcome.features & wire::kSharesMemory) != 0;
   g_state.sharing.store(shares ? connection : 0, std::memory_order_release);
   process().joined.store(1, std::memory_order_release);
-  log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, page().card.job);
+  char job[sizeof(JobCard::job)];
+  read_card_value(page().card.text, "job", job);
+  log_line(Level::kInfo, "joined monitor %u as job '%s'", welcome.monitor_pid, job);
   if ((welcome.features & wire::kOtherSettings) != 0) say_settings_are_ignored();
   return true;
 }
@@ -237,8 +279,7 @@ bool exchange(const Asked& asked, const Answered& answer, Descriptors& descripto
   descriptors.close();
   if (fd < 0) return false;
   if (sent && receive_header(fd, header, descriptors) && header.kind == answer.kind &&
-      header.id == id && header.length == answer.bytes &&
-      receive_all(fd, answer.payload, answer.bytes)) {
+      header.id == id && receive_payload(fd, header, answer.payload, answer.bytes)) {
     return true;
   }
   descriptors.close();

@@ -63,4 +63,11 @@ bool receive_all(int fd, void* data, std::size_t bytes) {
   return true;
 }
 
+bool receive_payload(int fd, const wire::FrameHeader& header, void* data, std::size_t bytes) {
+  constexpr std::size_t kMost = 4096;
+  if (header.length < bytes || header.length > kMost || !receive_all(fd, data, bytes)) return false;
+  char skipped[kMost];
+  return receive_all(fd, skipped, header.length - bytes);
+}
+
 }  // namespace switchyard::shim

@@ -30,5 +30,7 @@ bool send_frame(int fd, wire::Kind kind, std::uint32_t id, const void* payload, 
 // A frame's header, and what came with it, which is the caller's to close, whatever the answer.
 bool receive_header(int fd, wire::FrameHeader& header, Descriptors& along);
 bool receive_all(int fd, void* data, std::size_t bytes);
+// A payload as the struct of its kind; what a later version has behind it is skipped.
+bool receive_payload(int fd, const wire::FrameHeader& header, void* data, std::size_t bytes);
 
 }  // namespace switchyard::shim

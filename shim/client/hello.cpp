@@ -91,18 +91,26 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
   hello.layout_version = abi::kLayoutVersion;
   hello.flags = flags;
   hello.pid = static_cast<std::uint32_t>(::getpid());
-  if ((flags & wire::kRejoin) != 0) {
-    // What the last monitor understood, `set` included. It is gone, so nobody writes this now.
-    ::memcpy(&hello.card, &page().card, sizeof(hello.card));
-    neighbours::tell_pause(hello);
-  } else {
-    read_card(hello.card);
+  hello.page_bytes = abi::kPageBytes;
+  for (const abi::Section& section : abi::kSections) {
+    hello.sections[hello.section_count++] = section;
   }
+  JobCard card;
+  // What the last monitor understood, `set` included, and what this library does not know of it.
+  // That monitor is gone, so nobody writes this now. It may have died while it wrote.
+  const bool rejoins = (flags & wire::kRejoin) != 0;
+  if (rejoins && read_card_text(page().card.text, card)) {
+    ::memcpy(hello.card, page().card.text, sizeof(hello.card));
+  } else {
+    read_card(card);
+    write_card_text(card, hello.card);
+  }
+  if (rejoins) neighbours::tell_pause(hello);
   read_process_name(hello);
   if ((flags & wire::kObserver) != 0) {
     hello.lane_count = neighbours::list_observed_gpus(hello.uuid);
   } else {
-    list_cuda_gpus(hello, (flags & wire::kRejoin) != 0);
+    list_cuda_gpus(hello, rejoins);
   }
 }
 

@@ -34,6 +34,7 @@ struct PerProcess {
   std::atomic<std::uint32_t> alive;      // 1: this process has begun
   std::atomic<std::uint32_t> joined;     // 1: a monitor gave us the page
   std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
+  std::atomic<std::uint32_t> served;     // sections that the monitor serves, a bit for each id
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
   std::atomic<std::uint32_t> swappable;  // on so many GPUs the job's memory may be moved (swap/)
   // What moves it sleeps on this (swap/mover.h). The service thread wakes it when the monitor
@@ -51,6 +52,12 @@ struct PerProcess {
 static_assert(sizeof(PerProcess) <= sizeof(switchyard_wiped_on_fork));
 
 inline PerProcess& process() { return *reinterpret_cast<PerProcess*>(switchyard_wiped_on_fork); }
+
+// Whether the monitor of this page serves a section of it. True before there is any.
+inline bool is_served(abi::SectionId id) {
+  const std::uint32_t served = process().served.load(std::memory_order_relaxed);
+  return served == 0 || (served & 1u << static_cast<std::uint32_t>(id)) != 0;
+}
 
 // The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
 // Not thread_local: g++ 11 reads that of another file by way of a function, constinit or not. So it

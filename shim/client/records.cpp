@@ -26,13 +26,13 @@ void put(abi::Word32& count, abi::Record* ring, std::uint32_t size, std::uint32_
 }  // namespace
 
 void note(std::uint32_t what, std::uint64_t bytes) {
-  put(page().recorded, page().records, abi::kRecords,
+  put(page().process.recorded, page().records, abi::kRecords,
       static_cast<std::uint32_t>(monotonic_ns() / 1000), what, bytes);
 }
 
 void timing(std::uint32_t what, std::uint64_t began_us, std::uint64_t took_ns) {
-  put(page().timed, page().timings, abi::kTimings, static_cast<std::uint32_t>(began_us), what,
-      took_ns);
+  put(page().process.timed, page().timings, abi::kTimings, static_cast<std::uint32_t>(began_us),
+      what, took_ns);
 }
 
 }  // namespace switchyard::shim::records

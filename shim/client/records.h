@@ -30,7 +30,8 @@ inline std::uint32_t hash_of(const void* function, unsigned x, unsigned y, unsig
 inline void launch(const void* function, unsigned x, unsigned y, unsigned z) {
   const std::uint32_t what = hash_of(function, x, y, z) | abi::kLaunchRecord;
   const unsigned kind = what % abi::kLaunchClasses;
-  const std::uint64_t wanted = page().recorded_classes[kind / 64].load(std::memory_order_relaxed);
+  const std::uint64_t wanted =
+      page().process.recorded_classes[kind / 64].load(std::memory_order_relaxed);
   if ((wanted >> kind % 64 & 1) != 0) note(what, 0);
 }
 

@@ -79,7 +79,7 @@ void monitor_gone(Watch& watch, const char* why) {
 }
 
 void listen_to_monitor(Watch& watch, const MonitorFds& fds, const pollfd (&files)[3]) {
-  const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
+  const std::uint64_t beat = page().head.heartbeat.load(std::memory_order_relaxed);
   if (fds.lost) {
     monitor_gone(watch, "the program closed a descriptor of this library");
   } else if (((files[1].revents | files[2].revents) & kClosed) != 0) {

@@ -57,6 +57,7 @@ bool newer_driver_allowed() {
 
 TooLong read_card(JobCard& card) {
   TooLong found;
+  card = {};
 #define SWITCHYARD_READ(field, env, capacity, fallback, ...) \
   if (!read_knob(card.field, "SWITCHYARD_" env, fallback)) { \
     found = {"SWITCHYARD_" env, (capacity)-1};               \

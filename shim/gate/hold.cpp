@@ -68,7 +68,7 @@ __thread unsigned t_not_held = 0;
 
 bool Ear::silent() {
   if (process().joined.load(std::memory_order_acquire) == 0) return true;
-  const std::uint64_t beat = page().heartbeat.load(std::memory_order_relaxed);
+  const std::uint64_t beat = page().head.heartbeat.load(std::memory_order_relaxed);
   const std::uint64_t now = monotonic_ns();
   if (beat != beat_ || heard_ns_ == 0) {
     beat_ = beat;
@@ -121,7 +121,25 @@ void open_without_monitor() {
   }
   // Last: a rank that went on before its gate is closed would wait for the others on its GPU. Those
   // of a paused job stay at their cut.
-  if (!stands && page().cut.exchange(0, std::memory_order_acq_rel) != 0) wake_held(page().cut);
+  if (!stands && page().process.cut.exchange(0, std::memory_order_acq_rel) != 0)
+    wake_held(page().process.cut);
+}
+
+void follow_head() {
+  if (is_served(abi::SectionId::kGates)) return;
+  const std::uint64_t until = page().head.pause_until_ns.load(std::memory_order_relaxed);
+  const bool over = until != 0 && monotonic_ns() >= until;
+  const bool paused = page().head.paused.load(std::memory_order_relaxed) != 0 && !over;
+  for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) {
+    if (page().lanes[lane].in_use.load(std::memory_order_acquire) == 0) continue;
+    abi::Gate& gate = page().gates[lane];
+    gate.pause_until_ns.store(until, std::memory_order_relaxed);
+    if (paused) {
+      close_for_pause(page(), lane);
+    } else if (gate.closed.load(std::memory_order_relaxed) != 0) {
+      open(lane, ~0u);
+    }
+  }
 }
 
 Paused paused() {

@@ -46,6 +46,9 @@ void wake_held(abi::Word32& closed);
 // is open while memory leaves, and closed again once that has.
 void open_without_monitor();
 
+// The monitor serves no gates that this library knows: closes and opens them by what the head says.
+void follow_head();
+
 // What a person had done, for the next monitor.
 struct Paused {
   bool paused = false;

@@ -49,15 +49,15 @@ CUstream handle_of(CUstream stream, bool per_thread) {
 
 std::uint32_t on_their_way() {
   std::uint32_t count = 0;
-  const unsigned lanes = page().lane_count.load(std::memory_order_relaxed);
+  const unsigned lanes = page().head.lane_count.load(std::memory_order_relaxed);
   for (unsigned i = 0; i < lanes && i < abi::kMaxGpus; ++i) count += g_state.gpus[i].pool.count();
   return count;
 }
 
 // Whether the monitor allows one more.
 bool allowed() {
-  const std::uint32_t until = page().timing_until.load(std::memory_order_relaxed);
-  const std::uint32_t used = page().timed.load(std::memory_order_relaxed) + on_their_way();
+  const std::uint32_t until = page().process.timing_until.load(std::memory_order_relaxed);
+  const std::uint32_t used = page().process.timed.load(std::memory_order_relaxed) + on_their_way();
   return static_cast<std::int32_t>(until - used) > 0;
 }
 

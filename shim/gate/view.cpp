@@ -17,7 +17,7 @@
 namespace switchyard::shim::view {
 namespace {
 
-constexpr std::size_t kBytes = abi::kPageBytes - abi::kGatesOffset;
+constexpr std::size_t kBytes = abi::kGatesBytes;
 constexpr unsigned kMost = 256;
 // Ten tries, the last after 5 s.
 constexpr unsigned kMostTries = 10;

@@ -1,6 +1,7 @@
 // The communicators of this process: which it is in, and how many operations it has launched there.
 //
-// Concept. A table of kMostCommunicators slots, found by NCCL's handle. What the monitor and people
+// Concept. A table of kMostCommunicators slots, found by NCCL's handle. The lowest free slot is
+// taken, so that the monitor, a cut and a fork look at few of them. What the monitor and people
 // see stands in the page (abi.h: Communicator). The truth is kept here, for a page may be replaced
 // between two operations, and a lost count would make this rank look as if it lagged behind for
 // ever. The page's count is only ever raised to the truth, so the order of two writers is no
@@ -69,25 +70,40 @@ std::uint64_t own_id();
 
 namespace communicators {
 
-// What marks a slot whose communicator has ended: a search goes on behind it.
+// By slot; null: it is free.
+extern std::atomic<ncclComm_t> g_handles[abi::kMostCommunicators];
+// Slots that were ever in use: those before it.
+extern std::atomic<unsigned> g_used;
+
+// Where a handle is looked for: twice as many places as slots, so that a search is short.
+struct Place {
+  std::atomic<ncclComm_t> comm;
+  std::atomic<unsigned> slot;
+};
+inline constexpr unsigned kPlaces = 2 * abi::kMostCommunicators;
+extern Place g_places[kPlaces];
+// What marks a place whose communicator has ended: a search goes on behind it.
 inline const ncclComm_t kGone = reinterpret_cast<ncclComm_t>(1);
 
-extern std::atomic<ncclComm_t> g_handles[abi::kMostCommunicators];
-
-inline unsigned first_slot(ncclComm_t comm) {
+inline unsigned first_place(ncclComm_t comm) {
   const auto bits = reinterpret_cast<std::uintptr_t>(comm);
-  return static_cast<unsigned>((bits * 0x9E3779B97F4A7C15u) >> 40) % abi::kMostCommunicators;
+  return static_cast<unsigned>((bits * 0x9E3779B97F4A7C15u) >> 40) % kPlaces;
+}
+
+// Its place; null: it has none.
+inline Place* find_place(ncclComm_t comm) {
+  for (unsigned i = 0, place = first_place(comm); i < kPlaces; ++i, place = (place + 1) % kPlaces) {
+    const ncclComm_t there = g_places[place].comm.load(std::memory_order_acquire);
+    if (there == comm) return &g_places[place];
+    if (there == nullptr) return nullptr;
+  }
+  return nullptr;
 }
 
 // Its slot; -1: it isn't watched.
 inline int find(ncclComm_t comm) {
-  for (unsigned i = 0, slot = first_slot(comm); i < abi::kMostCommunicators;
-       ++i, slot = (slot + 1) % abi::kMostCommunicators) {
-    const ncclComm_t there = g_handles[slot].load(std::memory_order_acquire);
-    if (there == comm) return static_cast<int>(slot);
-    if (there == nullptr) return -1;
-  }
-  return -1;
+  const Place* place = comm != nullptr ? find_place(comm) : nullptr;
+  return place != nullptr ? static_cast<int>(place->slot.load(std::memory_order_relaxed)) : -1;
 }
 
 inline ncclComm_t handle(int slot) { return g_handles[slot].load(std::memory_order_relaxed); }

@@ -9,7 +9,7 @@ namespace switchyard::shim::nccl {
 namespace {
 
 bool must_stop() {
-  return page().cut.load(std::memory_order_seq_cst) != 0 && communicators::at_targets();
+  return page().process.cut.load(std::memory_order_seq_cst) != 0 && communicators::at_targets();
 }
 
 // What this thread has put into streams gets its numbers: else the GPU would look busy.
@@ -21,15 +21,15 @@ void stop_at_cut() {
   Ear ear;
   for (;;) {
     // First the word: whoever changes a target changes it afterwards.
-    const std::uint32_t seen = page().cut.load(std::memory_order_acquire);
+    const std::uint32_t seen = page().process.cut.load(std::memory_order_acquire);
     if (seen == 0 || !communicators::at_targets()) return;
     settle();
-    nap_on(page().cut, seen, page().stopped, ear);
+    nap_on(page().process.cut, seen, page().process.stopped, ear);
   }
 }
 
 void hold_outside(bool stops) {
-  if (stops && page().cut.load(std::memory_order_relaxed) != 0) stop_at_cut();
+  if (stops && page().process.cut.load(std::memory_order_relaxed) != 0) stop_at_cut();
   if (gate::attentive_lane() != nullptr) gate::hold_all();
   if (swap::on() && !swap::admission::inside()) swap::admission::wait_until_open();
 }

@@ -6,6 +6,7 @@
 #include "shim/gate/spans.h"
 #include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/nccl/thread.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::nccl::graphs {
@@ -21,9 +22,7 @@ constexpr Key kGone = 2;
 Key key_of(CUgraph graph) { return reinterpret_cast<std::uintptr_t>(graph); }
 Key key_of(CUgraphExec executable) { return reinterpret_cast<std::uintptr_t>(executable) | 1; }
 
-struct Notes {
-  Step step[abi::kMostCommunicators];
-};
+using Notes = Steps;
 
 // Enough for a server that captures each of its layers for each size of a batch.
 constexpr std::size_t kMost = 16384;
@@ -56,7 +55,7 @@ Notes* make(Key key) {
     Notes* notes = g_state.notes[place].load(std::memory_order_relaxed);
     if (notes == nullptr) notes = static_cast<Notes*>(::calloc(1, sizeof(Notes)));
     if (notes == nullptr) return nullptr;
-    *notes = {};
+    notes->clear();
     g_state.notes[place].store(notes, std::memory_order_relaxed);
     g_state.key[place].store(key, std::memory_order_release);
     g_noted.fetch_add(1, std::memory_order_relaxed);
@@ -86,7 +85,9 @@ void take_out(Key key) {
     if (there != key) continue;
     g_state.key[place].store(kGone, std::memory_order_release);
     // No launch reads them: the graph is about to be destroyed.
-    ::free(g_state.notes[place].exchange(nullptr, std::memory_order_relaxed));
+    Notes* notes = g_state.notes[place].exchange(nullptr, std::memory_order_relaxed);
+    notes->give_back();
+    ::free(notes);
     g_noted.fetch_sub(1, std::memory_order_relaxed);
     empty_up_to(place);
     return;
@@ -98,10 +99,7 @@ void merge(Key from, Key to) {
   const Locked locked(g_state.lock);
   const Notes* source = find(from);
   Notes* target = source != nullptr ? make(to) : nullptr;
-  if (target == nullptr) return;
-  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
-    if (!source->step[slot].empty()) target->step[slot].add(source->step[slot]);
-  }
+  if (target != nullptr && !target->add(*source)) say_no_memory();
 }
 
 void drop(Key key) {
@@ -113,16 +111,16 @@ void drop(Key key) {
 template <typename Each>
 void for_steps(CUgraphExec executable, Each each) {
   const Notes* notes = find(key_of(executable));
-  if (notes == nullptr) return;
-  for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
-    if (!notes->step[slot].empty()) each(static_cast<int>(slot), notes->step[slot]);
-  }
+  if (notes != nullptr) notes->for_each(each);
 }
 
 void forget() {
   g_noted.store(0, std::memory_order_relaxed);
-  for (auto& key : g_state.key) {
-    if (key.load(std::memory_order_relaxed) != kEmpty) key.store(kEmpty, std::memory_order_relaxed);
+  for (std::size_t place = 0; place < kMost; ++place) {
+    if (key_at(place) == kEmpty) continue;
+    // A thread of the parent may have been at its notes: they are left alone.
+    g_state.notes[place].store(nullptr, std::memory_order_relaxed);
+    g_state.key[place].store(kEmpty, std::memory_order_relaxed);
   }
   g_state.lock = PTHREAD_MUTEX_INITIALIZER;
 }
@@ -144,7 +142,8 @@ CUgraph captured_into(CUstream stream) {
 void note(CUgraph graph, int slot, const Step& step) {
   if (graph == nullptr) return;
   const Locked locked(g_state.lock);
-  if (Notes* notes = make(key_of(graph))) notes->step[slot].add(step);
+  Notes* notes = make(key_of(graph));
+  if (notes != nullptr && !step.empty() && !notes->add(slot, step)) say_no_memory();
 }
 
 void copy(CUgraph from, CUgraph to) { merge(key_of(from), key_of(to)); }

@@ -65,7 +65,7 @@ struct Ring {
 };
 
 // What is remembered of a communicator's steps. Its calls come one after the other.
-struct Steps {
+struct Cadence {
   std::uint64_t marker = 0;  // the number of the last one
   bool measured = false;     // the step that it began
   // The order, and the number of the first collective under it.
@@ -76,10 +76,11 @@ struct Steps {
 
 struct State {
   Ring rings[abi::kMaxGpus];
-  Steps steps[abi::kMostCommunicators];
   std::atomic<std::uint32_t> unmeasured{0};
 };
 constinit State g_state;
+// By slot, and made anew with each communicator.
+constinit Cadence g_cadences[abi::kMostCommunicators];
 
 Results& results_of(const Ring& ring, unsigned index) {
   return static_cast<Results*>(ring.results.host())[index];
@@ -156,7 +157,7 @@ Due due(const Sum& sum, std::uint64_t number) {
   const std::uint32_t stride = order.stride.load(std::memory_order_acquire);
   if (stride == 0) return Due::kMeasured;
   const std::uint64_t elements = order.elements.load(std::memory_order_relaxed);
-  Steps& steps = g_state.steps[sum.slot];
+  Cadence& steps = g_cadences[sum.slot];
   if (stride != steps.stride || elements != steps.elements) {
     steps.stride = stride;
     steps.elements = elements;
@@ -233,7 +234,7 @@ std::uint64_t take_sum(double* at, unsigned blocks) {
 
 // As records::note().
 void note(const Entry& entry, std::uint64_t before, std::uint64_t after) {
-  const std::uint32_t number = page().normed.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::uint32_t number = page().process.normed.fetch_add(1, std::memory_order_relaxed) + 1;
   if (number == 0) return;
   abi::Norm& norm = page().norms[(number - 1) % abi::kNorms];
   norm.number.store(0, std::memory_order_relaxed);
@@ -296,7 +297,7 @@ std::atomic<std::uint32_t> g_every{0};
 void born(int slot, int lane) {
   read_every();
   if (!on()) return;
-  g_state.steps[slot] = {};
+  g_cadences[slot] = {};
   const abi::Lane* current = current_lane();
   if (current == nullptr || lane_index(current) != lane) return;  // begin() says why
   const switchyard::shim::Inside inside;
@@ -314,7 +315,7 @@ void pass_over(Unmeasured why) {
   if ((g_state.unmeasured.fetch_or(bit_of(why), std::memory_order_relaxed) & bit_of(why)) != 0) {
     return;
   }
-  page().unmeasured.fetch_or(bit_of(why), std::memory_order_relaxed);
+  page().process.unmeasured.fetch_or(bit_of(why), std::memory_order_relaxed);
   log_line(Level::kInfo, "gradient noise: a collective is not measured: %s",
            kUnmeasured[static_cast<unsigned>(why)].text);
 }
@@ -371,8 +372,8 @@ bool collect() {
 }
 
 void carry_over(abi::Page& fresh) {
-  fresh.unmeasured.fetch_or(g_state.unmeasured.load(std::memory_order_relaxed),
-                            std::memory_order_relaxed);
+  fresh.process.unmeasured.fetch_or(g_state.unmeasured.load(std::memory_order_relaxed),
+                                    std::memory_order_relaxed);
 }
 
 void context_gone(unsigned lane, std::uint64_t owner) {

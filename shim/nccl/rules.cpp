@@ -7,10 +7,7 @@ namespace {
 
 template <typename Each>
 void for_pending(Each each) {
-  const Group* const group = t_nccl.group;
-  for (unsigned slot = 0; group != nullptr && slot < abi::kMostCommunicators; ++slot) {
-    if (!group->pending[slot].empty()) each(static_cast<int>(slot), group->pending[slot]);
-  }
+  if (t_nccl.group != nullptr) t_nccl.group->pending.for_each(each);
 }
 
 // The sums that are measured, and where their norms go.
@@ -64,7 +61,7 @@ void say_left() {
 void expect(int slot, const Step& step, CUstream stream) {
   Group* const holder = step.empty() ? nullptr : group();
   if (holder == nullptr) return;
-  holder->pending[slot].add(step);
+  if (!holder->pending.add(slot, step)) return say_no_memory();
   const bool same = slot == holder->slot && stream == holder->only;
   holder->together = !holder->any || (holder->together && same);
   holder->slot = slot;
@@ -79,9 +76,11 @@ void expect_sum(const norms::Sum& sum) {
   const unsigned at = holder->summing++;
   if (at >= kMostSums) return;
   holder->sums[at] = sum;
-  const int other = twins::other(sum.slot);
-  const std::uint32_t beside = other < 0 ? 0 : holder->pending[other].launched;
-  holder->sums[at].ordinal = holder->pending[sum.slot].launched + beside + 1;
+  const auto expected = [holder](int slot) {
+    const Step* step = holder->pending.find(slot);
+    return step != nullptr ? step->launched : 0;
+  };
+  holder->sums[at].ordinal = expected(sum.slot) + expected(twins::other(sum.slot)) + 1;
 }
 
 void begin_group_norms(GroupNorms& all) {

@@ -11,6 +11,12 @@ namespace switchyard::shim::nccl {
 
 __thread Thread t_nccl;
 
+void say_no_memory() {
+  static Once said;
+  log_once(said, Level::kWarn,
+           "no memory for what a group of NCCL holds: its operations are not counted");
+}
+
 namespace {
 
 // Of groups that have ended, all empty. A forked child keeps them: each is whole at any moment.
@@ -26,16 +32,12 @@ Group* take() {
   }
   void* memory = ::malloc(sizeof(Group));
   if (memory != nullptr) return ::new (memory) Group();
-  static Once said;
-  log_once(said, Level::kWarn,
-           "no memory for what a group of NCCL holds: its operations are not counted");
+  say_no_memory();
   return nullptr;
 }
 
 void empty(Group& group) {
-  if (group.any) {
-    for (Step& step : group.pending) step = {};
-  }
+  group.pending.give_back();
   group.any = false;
   group.births = 0;
   group.streams = 0;

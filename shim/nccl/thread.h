@@ -15,8 +15,8 @@
 #include "shim/driver.h"
 #include "shim/gate/hold.h"
 #include "shim/gate/spans.h"
-#include "shim/nccl/communicators.h"
 #include "shim/nccl/norms.h"
+#include "shim/nccl/steps.h"
 #include "shim/no_copy.h"
 
 namespace switchyard::shim::nccl {
@@ -48,7 +48,7 @@ struct Group {
   CUstream only = nullptr;
   unsigned births = 0;
   Expected expected[kMostExpected];
-  Step pending[abi::kMostCommunicators];
+  Steps pending;
   unsigned streams = 0;
   GroupStream stream[kMostGroupStreams];
   unsigned summing = 0;  // more than there is room for: none of the group's is measured
@@ -74,6 +74,7 @@ extern __thread Thread t_nccl;
 // That of the calling thread. Null: there is no memory for one, which is said once; what the group
 // would hold is not counted.
 Group* group();
+void say_no_memory();
 // It has ended. So many that have are kept for later ones: more are rarely open at one time.
 inline constexpr unsigned kMostKeptGroups = 16;
 void end_group();

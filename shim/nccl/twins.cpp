@@ -40,8 +40,14 @@ constinit State g_state;
 
 void forget() {
   g_count.store(0, std::memory_order_relaxed);
-  for (auto& twin : g_twin) twin.store(nullptr, std::memory_order_relaxed);
-  for (auto& other : g_other) other.store(0, std::memory_order_relaxed);
+  // A child shall not copy what was never used.
+  for (auto& twin : g_twin) {
+    if (twin.load(std::memory_order_relaxed) != nullptr)
+      twin.store(nullptr, std::memory_order_relaxed);
+  }
+  for (auto& other : g_other) {
+    if (other.load(std::memory_order_relaxed) != 0) other.store(0, std::memory_order_relaxed);
+  }
   renew(g_state);
 }
 
@@ -165,7 +171,7 @@ SWITCHYARD_RESET(kState, forget);
 
 void expect(Birth& birth, const ncclConfig_t* config, int parent) {
   if (birth.id == 0) return;
-  if (::strcmp(page().card.urgent_collectives, "yes") != 0) return;
+  if (!card_says_yes(page().card.text, "urgent_collectives")) return;
   birth.unfit = is_unfit(config, parent);
   if (birth.unfit) {
     static Once said;

@@ -85,7 +85,10 @@ bool look(std::uint64_t now_ns) {
   return follows || drains || norms;
 }
 
-void heed_monitor() { groups::apply_wanted(); }
+void heed_monitor() {
+  follow_head();
+  groups::apply_wanted();
+}
 
 void without_monitor() { open_without_monitor(); }
 

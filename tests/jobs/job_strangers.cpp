@@ -65,13 +65,17 @@ wire::Hello hello_of(std::size_t job, const std::uint8_t* uuid) {
   out.lane_count = 1;
   std::memcpy(out.uuid[0], uuid, 16);
   std::snprintf(out.process, sizeof(out.process), "stranger");
-  std::snprintf(out.card.job, sizeof(out.card.job), "strange-%zu", job);
-  for (auto [field, room] : {std::pair{out.card.oversubscribe, sizeof(out.card.oversubscribe)},
-                             {out.card.gradient_noise, sizeof(out.card.gradient_noise)}}) {
+  out.page_bytes = abi::kPageBytes;
+  for (const abi::Section& section : abi::kSections) out.sections[out.section_count++] = section;
+  JobCard card{};
+  std::snprintf(card.job, sizeof(card.job), "strange-%zu", job);
+  for (auto [field, room] : {std::pair{card.oversubscribe, sizeof(card.oversubscribe)},
+                             {card.gradient_noise, sizeof(card.gradient_noise)}}) {
     std::snprintf(field, room, "yes");
   }
-  std::snprintf(out.card.share, sizeof(out.card.share), "auto");
-  std::snprintf(out.card.guard, sizeof(out.card.guard), "1%%");
+  std::snprintf(card.share, sizeof(card.share), "auto");
+  std::snprintf(card.guard, sizeof(card.guard), "1%%");
+  write_card_text(card, out.card);
   return out;
 }
 
@@ -100,12 +104,13 @@ void claim(Liar& liar, std::size_t job) {
   page.residencies[0].host_bytes = ~0ull;
   for (unsigned slot = 0; slot < abi::kMostCommunicators; ++slot) {
     abi::Communicator& each = page.communicators[slot];
-    each.id = 1 + job * 100 + slot;
+    each.id = 1 + job * abi::kMostCommunicators + slot;
     each.rank = liar.rank;
     each.ranks = 4096;
     each.last_kind = kSend;
     each.use = 1;
   }
+  page.process.communicators_used = ~0u;
 }
 
 void put(abi::Record& at, std::uint32_t number, std::uint32_t what) {
@@ -120,11 +125,11 @@ void go_on(Liar& liar) {
   // Some are late, each for long enough to be told of.
   for (abi::Communicator& each : page.communicators) each.launched += liar.rank % 3 == 0 ? 1 : 0;
   for (unsigned i = 0; i < abi::kRecords; ++i) {
-    put(page.records[i], page.recorded + i + 1,
+    put(page.records[i], page.process.recorded + i + 1,
         abi::collective_record(i % abi::kMostCommunicators, kSend, i));
   }
   for (unsigned i = 0; i < abi::kTimings; ++i) {
-    put(page.timings[i], page.timed + i + 1, abi::collective_record(0, 1, i));
+    put(page.timings[i], page.process.timed + i + 1, abi::collective_record(0, 1, i));
   }
   for (unsigned i = 0; i < abi::kNorms; ++i) {
     abi::Norm& at = page.norms[i];
@@ -132,11 +137,11 @@ void go_on(Liar& liar) {
     at.launched = ++liar.told;
     at.elements = liar.told;
     at.before = at.after = std::bit_cast<std::uint64_t>(1.0);
-    at.number = page.normed + i + 1;
+    at.number = page.process.normed + i + 1;
   }
-  page.recorded += abi::kRecords;
-  page.timed += abi::kTimings;
-  page.normed += abi::kNorms;
+  page.process.recorded += abi::kRecords;
+  page.process.timed += abi::kTimings;
+  page.process.normed += abi::kNorms;
   ::send(liar.wake.get(), "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -13,6 +13,7 @@
 #include "monitor/core/job_settings.h"
 #include "switchyard/wire.h"
 #include "tests/monitor/fake_gpus.h"
+#include "tests/support/card.h"
 
 namespace switchyard::monitor::test {
 
@@ -48,7 +49,10 @@ inline wire::Hello hello_of(const Ask& ask, unsigned gpus = 1, std::uint32_t fla
   hello.flags = flags;
   hello.pid = static_cast<std::uint32_t>(::getpid());
   hello.lane_count = gpus;
-  hello.card = card_of(ask);
+  write_card_text(card_of(ask), hello.card);
+  hello.page_bytes = abi::kPageBytes;
+  for (const abi::Section& section : abi::kSections)
+    hello.sections[hello.section_count++] = section;
   set_text(hello.process, "fake");
   for (unsigned i = 0; i < gpus; ++i) {
     const Uuid uuid = uuid_of(static_cast<unsigned char>(i));
@@ -72,6 +76,7 @@ class FakeShim {
   }
 
   abi::Page& page() const { return *page_; }
+  JobCard card() const { return card_in(page_->card.text); }
   abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
   abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
   abi::Residency& residency(unsigned at = 0) const { return page_->residencies[at]; }
@@ -84,6 +89,7 @@ class FakeShim {
     communicator.rank = rank;
     communicator.ranks = ranks;
     communicator.use = 1;
+    page_->process.communicators_used = std::max(page_->process.communicators_used.load(), at + 1);
     return communicator;
   }
   bool armed(unsigned at = 0) const { return (lane(at).attention & abi::kGateArmed) != 0; }

@@ -35,10 +35,10 @@ class Liar {
     for (abi::Communicator& each : page.communicators) each.launched += rank_ % 3 == 0 ? 1 : 0;
     for (unsigned i = 0; i < abi::kRecords; ++i) {
       const unsigned slot = i % abi::kMostCommunicators;
-      put(page.records[i], page.recorded + i + 1, abi::collective_record(slot, kSend, i));
+      put(page.records[i], page.process.recorded + i + 1, abi::collective_record(slot, kSend, i));
     }
     for (unsigned i = 0; i < abi::kTimings; ++i) {
-      put(page.timings[i], page.timed + i + 1, abi::collective_record(0, 1, i));
+      put(page.timings[i], page.process.timed + i + 1, abi::collective_record(0, 1, i));
     }
     for (unsigned i = 0; i < abi::kNorms; ++i) {
       abi::Norm& at = page.norms[i];
@@ -46,11 +46,11 @@ class Liar {
       at.launched = ++told_;
       at.elements = told_;
       at.before = at.after = std::bit_cast<std::uint64_t>(1.0);
-      at.number = page.normed + i + 1;
+      at.number = page.process.normed + i + 1;
     }
-    page.recorded += abi::kRecords;
-    page.timed += abi::kTimings;
-    page.normed += abi::kNorms;
+    page.process.recorded += abi::kRecords;
+    page.process.timed += abi::kTimings;
+    page.process.normed += abi::kNorms;
   }
   ClientId id() const { return joined_.id; }
   const Joined& joined() const { return joined_; }
@@ -80,7 +80,7 @@ struct StrangersThatClaim : ::testing::Test {
                                  .guard = adapts ? "1%" : "",
                                  .gradient_noise = "yes"},
                                 kStranger),
-                       rank, 4096, 1 + 100 * (i % jobs));
+                       rank, 4096, 1 + abi::kMostCommunicators * (i % jobs));
     }
   }
   void go() {
@@ -183,7 +183,7 @@ std::size_t allocated() {
   return info.uordblks + info.hblkhd;
 }
 
-// 4,096 ranks of 32 communicators each, of which nobody else tells anything.
+// 4,096 ranks of 1,024 communicators each, of which nobody else tells anything.
 TEST_F(StrangersThatClaim, ClaimedRanksTakeNoRoomAndWhatIsTakenIsGivenBack) {
   rig.join({.name = "other"}, kStranger + 1);
   tick();

@@ -21,6 +21,7 @@
 
 #include "switchyard/descriptors.h"
 #include "switchyard/wire.h"
+#include "tests/support/card.h"
 #include "tests/support/sockets.h"
 #include "tests/system/harness.h"
 
@@ -97,8 +98,10 @@ class Raw {
 wire::Hello hello(const char* name, bool swappable) {
   wire::Hello out{};
   out.layout_version = abi::kLayoutVersion;
-  std::snprintf(out.card.name, sizeof(out.card.name), "%s", name);
-  if (swappable) std::snprintf(out.card.swappable, sizeof(out.card.swappable), "yes");
+  out.page_bytes = abi::kPageBytes;
+  for (const abi::Section& section : abi::kSections) out.sections[out.section_count++] = section;
+  write_card(out.card, &JobCard::name, name);
+  if (swappable) write_card(out.card, &JobCard::swappable, "yes");
   return out;
 }
 

@@ -99,6 +99,49 @@ TEST_F(GangHeld, SwappedOutAndInItComputesTheSame) {
   expect_right_in_the_end();
 }
 
+// As a training has that is parallel in several dimensions.
+TEST_F(GangHeld, InAHundredCommunicatorsItIsPausedAndSwapped) {
+  auto daemon = monitor({}, two_gpus());
+  begin(2, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});
+  for (int i = 1; i < 100; ++i) do_all("split 0");
+  do_all("child 3");
+  const json listed = job_named("gang");
+  EXPECT_EQ(listed["communicators"].size(), 100u);
+  EXPECT_EQ(listed["communicators_unwatched"], 0);
+  do_all("begin");
+  const auto paused = cli({"pause", "gang"});
+  ASSERT_EQ(paused.status, 0) << paused.err;
+  EXPECT_EQ(paused.err, "") << "it is no best effort";
+  const auto counts = launched();
+  ASSERT_EQ(counts.size(), 2u);
+  EXPECT_EQ(counts[0], counts[1]);
+  EXPECT_TRUE(stands_still());
+  ASSERT_EQ(cli({"resume", "gang"}).status, 0);
+  ASSERT_TRUE(moves());
+  const auto out = cli({"swap-out", "gang"});
+  ASSERT_EQ(out.status, 0) << out.err;
+  EXPECT_EQ(job_named("gang")["residency"], "swapped");
+  ASSERT_EQ(cli({"swap-in", "gang"}).status, 0);
+  ASSERT_TRUE(moves());
+  expect_right_in_the_end();
+}
+
+// The driver takes what ranks share through NCCL to no other GPU, so this one shares nothing.
+TEST_F(GangHeld, InAHundredCommunicatorsOfItsOwnAProcessIsMoved) {
+  auto daemon = monitor({}, two_gpus());
+  begin(1, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});
+  for (int i = 1; i < 100; ++i) do_all("split 0");
+  EXPECT_EQ(job_named("gang")["communicators"].size(), 100u);
+  do_all("begin");
+  for (const char* to : {"1", "0"}) {
+    const auto moved = cli({"migrate", "gang", "--to", to});
+    ASSERT_EQ(moved.status, 0) << moved.err;
+    EXPECT_NE(moved.out.find(std::string("moved to GPU ") + to), std::string::npos) << moved.out;
+    ASSERT_TRUE(moves());
+  }
+  expect_right_in_the_end();
+}
+
 TEST_F(GangHeld, PausedAndReleasedItComputesTheSame) {
   auto daemon = monitor({}, two_gpus());
   begin(2, 2, {{"SWITCHYARD_SWAPPABLE", "yes"}});

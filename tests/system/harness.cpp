@@ -154,8 +154,8 @@ void Scene::kill_and_wait(pid_t pid) {
   EXPECT_TRUE(eventually([pid] { return ::kill(pid, 0) != 0; })) << pid << " has not ended";
 }
 
-Child Scene::monitor(const Words& options, const Changes& changes) {
-  Words command{built("switchyardd"), "--persist", "--log", "debug:" + in_folder("m.log")};
+Child Scene::monitor(const Words& options, const Changes& changes, const std::string& program) {
+  Words command{program, "--persist", "--log", "debug:" + in_folder("m.log")};
   command.insert(command.end(), options.begin(), options.end());
   Child child = start(command, changes);
   // The first process that uses the simulated GPU makes it, and `status` without a monitor is one.

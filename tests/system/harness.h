@@ -66,8 +66,9 @@ class Scene : public ::testing::Test {
   // Kills a process of the scene and waits until the kernel has taken back all that it had. Until
   // then the claims and the lock of a monitor stand in the way of the next one.
   void kill_and_wait(pid_t pid);
-  // A monitor that stays, started by hand.
-  Child monitor(const Words& options = {}, const Changes& changes = {});
+  // A monitor that stays, started by hand: this version's, or `program`.
+  Child monitor(const Words& options = {}, const Changes& changes = {},
+                const std::string& program = built("switchyardd"));
 
   json listing(const std::string& what,
                const Changes& changes = {});     // `switchyard WHAT --json`; null on failure

@@ -201,9 +201,13 @@ TEST_F(Nccl, AnAbortedOneIsGone) {
 TEST_F(Nccl, MoreThanThereIsRoomForAreNotWatched) {
   auto daemon = monitor({}, two_gpus());
   begin(1);
-  do_all("more 33");
-  EXPECT_EQ(communicators().size(), 32u);
+  do_all("more 1025");
+  EXPECT_EQ(communicators().size(), 1024u);
   EXPECT_EQ(job_named("gang")["communicators_unwatched"], 2);
+  EXPECT_TRUE(rank(0).write_line("quit"));
+  const auto end = rank(0).finish(kLimit);
+  EXPECT_TRUE(says(end, "communicator 1025 of this process has no place, 1024 at most have"))
+      << end.err;
 }
 
 TEST_F(Nccl, AnotherMonitorFindsTheCounts) {

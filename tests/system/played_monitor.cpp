@@ -54,7 +54,7 @@ void PlayedMonitor::vanish() {
 void PlayedMonitor::serve() {
   int client = -1;
   while (!over_) {
-    if (page_ != nullptr) page_->heartbeat.fetch_add(1);
+    if (page_ != nullptr) page_->head.heartbeat.fetch_add(1);
     if (!ready(client < 0 ? listener_ : client)) continue;
     if (client < 0) {
       client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -80,8 +80,10 @@ bool PlayedMonitor::welcome(int fd) {
   }
   page_ = static_cast<abi::Page*>(
       ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
-  page_->lane_count = hello_.lane_count;
-  page_->card = hello_.card;
+  page_->head.lane_count = hello_.lane_count;
+  std::memcpy(page_->card.text, hello_.card, sizeof(hello_.card));
+  std::copy_n(hello_.sections, hello_.section_count, page_->directory);
+  page_->head.sections = hello_.section_count;
   page_->head.magic = abi::kMagic;
   const std::vector<int> fds = {memfd, ::eventfd(0, EFD_NONBLOCK), ::eventfd(0, EFD_NONBLOCK)};
   struct {

@@ -13,9 +13,9 @@ constexpr char kExamples[] = R"(Examples:
   switchyard version --json | jq -r .version
 
 Shows the monitor's version, too, when one answers. A library and a monitor work together when they
-have the same page layout. Exit status: 0.)";
+have the same page layout, as have all since version 0.2.0. Exit status: 0.)";
 
-// "0.1.0 (page layout 10)"; monitors did not always tell the layout.
+// "0.2.0 (page layout 11)"; monitors did not always tell the layout.
 std::string version_text(const std::string& version, const nlohmann::json& layout) {
   return fmt::format("{} (page layout {})", version,
                      layout.is_number() ? std::to_string(layout.get<std::uint64_t>()) : "unknown");

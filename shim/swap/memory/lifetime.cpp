@@ -1,7 +1,6 @@
 #include "shim/swap/memory/lifetime.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 
@@ -73,7 +72,7 @@ CUresult make(Range& range) {
 
 bool takes_turns() {
   return process().joined.load(std::memory_order_acquire) != 0 &&
-         ::strcmp(page().card.oversubscribe, "yes") == 0;
+         card_says_yes(page().card.text, "oversubscribe");
 }
 
 CUresult create(Range& range) {

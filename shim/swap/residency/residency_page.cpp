@@ -108,7 +108,7 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
 }  // namespace
 
 void choose_swappable(unsigned gpus) {
-  if (::strcmp(page().card.swappable, "yes") != 0) return;
+  if (!card_says_yes(page().card.text, "swappable")) return;
   if (calls_may_pass_unseen()) return;
   if (!peers::all_reach(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {

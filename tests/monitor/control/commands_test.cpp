@@ -314,7 +314,7 @@ TEST(Commands, SetOfNonsenseChangesNothing) {
     request.update(change);
     EXPECT_EQ(rig.ask(request)["code"], kUsage) << request;
   }
-  EXPECT_STREQ(a.shim.page().card.share, "");
+  EXPECT_STREQ(a.shim.card().share, "");
 }
 
 TEST(Commands, SetCanNotRenameAJob) {

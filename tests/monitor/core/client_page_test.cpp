@@ -67,9 +67,9 @@ TEST(Page, TheCardIsOddWhileItIsWrittenAndEvenAfter) {
   JobCard card{};
   set_text(card.name, "train");
   page->set_card(card);
-  EXPECT_EQ(shim.page().card_seq % 2, 0u);
-  EXPECT_GT(shim.page().card_seq, 0u);
-  EXPECT_STREQ(shim.page().card.name, "train");
+  EXPECT_EQ(shim.page().card.seq % 2, 0u);
+  EXPECT_GT(shim.page().card.seq, 0u);
+  EXPECT_STREQ(shim.card().name, "train");
 }
 
 TEST(Page, GroupsAndContextsAreBounded) {
@@ -235,6 +235,7 @@ abi::Communicator& communicator(const FakeShim& shim, std::size_t at, std::uint3
   to.ranks = 4;
   to.launched = 10;
   to.use = use;
+  shim.page().process.communicators_used = abi::kMostCommunicators;
   return to;
 }
 
@@ -260,7 +261,7 @@ TEST(Page, ACommunicatorThatMakesNoSenseIsLeftOut) {
   communicator(shim, 1, 1).rank = 4;
   communicator(shim, 2, 1).id = 0;
   EXPECT_TRUE(page->communicators().empty());
-  shim.page().unwatched = 0xffffffff;
+  shim.page().process.unwatched = 0xffffffff;
   EXPECT_LE(page->unwatched_communicators(), 65535u);
 }
 
@@ -268,14 +269,14 @@ TEST(Page, WhoHasEnteredALaunchAndNotLeftItIsLaunching) {
   const auto page = make();
   const FakeShim shim(page->memfd());
   EXPECT_FALSE(page->cut().launching);
-  shim.page().entered = 3;
-  shim.page().left = 2;
+  shim.page().process.entered = 3;
+  shim.page().process.left = 2;
   EXPECT_TRUE(page->cut().launching);
-  shim.page().left = 3;
+  shim.page().process.left = 3;
   EXPECT_FALSE(page->cut().launching);
-  shim.page().left = 9;
+  shim.page().process.left = 9;
   EXPECT_TRUE(page->cut().launching) << "what makes no sense is not there";
-  shim.page().stopped = 1;
+  shim.page().process.stopped = 1;
   EXPECT_TRUE(page->cut().stopped);
 }
 

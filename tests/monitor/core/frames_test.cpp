@@ -92,9 +92,8 @@ TEST(Frames, HelloOfAnotherLayoutIsNamedAsThat) {
   EXPECT_NE(why.find("layout 99"), std::string::npos);
 }
 
-TEST(Frames, HelloOfAWrongSizeIsRefused) {
+TEST(Frames, HelloThatIsTooShortIsRefused) {
   std::string why;
-  EXPECT_FALSE(read_hello(bytes_of(good_hello()) + "x", why));
   EXPECT_FALSE(read_hello(bytes_of(good_hello()).substr(1), why));
   EXPECT_FALSE(read_hello("", why));
 }
@@ -113,19 +112,47 @@ TEST(Frames, HelloWithATextThatNeverEndsIsRefused) {
   wire::Hello hello = good_hello();
   std::memset(hello.process, 'x', sizeof(hello.process));
   EXPECT_FALSE(read_hello(bytes_of(hello), why));
-#define SWITCHYARD_ENDLESS(field, env, capacity, fallback, ...) \
-  hello = good_hello();                                         \
-  std::memset(hello.card.field, 'x', sizeof(hello.card.field)); \
-  EXPECT_FALSE(read_hello(bytes_of(hello), why)) << #field;
+#define SWITCHYARD_ENDLESS(field, env, capacity, fallback, ...)  \
+  hello = good_hello();                                          \
+  std::snprintf(hello.card, sizeof(hello.card), "%s=%s", #field, \
+                std::string(capacity, 'x').c_str());             \
+  EXPECT_FALSE(read_hello(bytes_of(hello), why)) << #field;      \
+  std::memset(hello.card, 0, sizeof(hello.card));                \
+  std::snprintf(hello.card, sizeof(hello.card), "%s=%s", #field, \
+                std::string((capacity)-1, 'x').c_str());         \
+  EXPECT_TRUE(read_hello(bytes_of(hello), why)) << #field;
   SWITCHYARD_KNOBS(SWITCHYARD_ENDLESS)
 #undef SWITCHYARD_ENDLESS
+  std::memset(hello.card, 'x', sizeof(hello.card));
+  EXPECT_FALSE(read_hello(bytes_of(hello), why));
 }
 
-TEST(Frames, ChargeOfAWrongSizeIsRefused) {
+TEST(Frames, APayloadGrowsAtItsEndAndIsNeverShorterThanTheFirst) {
   const wire::Charge charge{1, 0, 2};
-  EXPECT_TRUE(read_charge(bytes_of(charge)));
-  EXPECT_FALSE(read_charge(bytes_of(charge) + "x"));
-  EXPECT_FALSE(read_charge("abc"));
+  const wire::Share share{{{1, 2}}, 3, 4};
+  const std::string later(40, 'x');
+  std::string why;
+  ASSERT_TRUE(read_charge(bytes_of(charge) + later));
+  EXPECT_EQ(read_charge(bytes_of(charge) + later)->bytes, 2u);
+  ASSERT_TRUE(read_share(bytes_of(share) + later));
+  EXPECT_EQ(read_share(bytes_of(share) + later)->total, 4u);
+  ASSERT_TRUE(read_hello(bytes_of(good_hello()) + later, why)) << why;
+  EXPECT_EQ(read_hello(bytes_of(good_hello()) + later, why)->lane_count, 1u);
+  EXPECT_FALSE(read_charge(bytes_of(charge).substr(1)));
+  EXPECT_FALSE(read_share(bytes_of(share).substr(1)));
+  EXPECT_FALSE(read_hello(bytes_of(good_hello()).substr(1), why));
+}
+
+// That of version 0.1.0 begins in the same way.
+TEST(Frames, AnOldLibraryIsRefusedInOneLineWhateverElseItSays) {
+  std::string why;
+  std::string old(1000, '\1');
+  const std::uint32_t layout = 10;
+  old.replace(0, sizeof(layout), reinterpret_cast<const char*>(&layout), sizeof(layout));
+  EXPECT_FALSE(read_hello(old, why));
+  EXPECT_EQ(why.rfind("old library", 0), 0u) << why;
+  EXPECT_EQ(why.find('\n'), std::string::npos);
+  EXPECT_EQ(other_layout(old), 10u);
 }
 
 class FramesFuzz : public testing::TestWithParam<std::uint64_t> {};

@@ -32,7 +32,7 @@ struct GangMoves : Crowd {
   static abi::Communicator& place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
     return who.shim.joins_communicator(77, rank, ranks);
   }
-  static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
+  static std::uint32_t asked(const Joined& who) { return who.shim.page().process.cut; }
   // The monitor looks as often as ranks that are awaited need it.
   void follow() {
     for (int i = 0; i < 4; ++i) pass(milliseconds(2));

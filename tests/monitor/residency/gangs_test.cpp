@@ -23,7 +23,7 @@ class Gangs : public ::testing::Test {
   }
   static abi::Communicator& slot(const Joined& who) { return who.shim.page().communicators[0]; }
   static void count(const Joined& who, std::uint64_t launched) { slot(who).launched = launched; }
-  static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
+  static std::uint32_t asked(const Joined& who) { return who.shim.page().process.cut; }
   static std::uint32_t target(const Joined& who) { return slot(who).target; }
   bool closed() const {
     return (first.shim.gate().closed & abi::kClosedByPause) != 0 &&
@@ -77,11 +77,11 @@ TEST_F(Gangs, ARaisedTargetIsAnotherNumber) {
 
 TEST_F(Gangs, WhoIsInALaunchIsAwaited) {
   rig.tell("pause");
-  second.shim.page().entered = 1;
+  second.shim.page().process.entered = 1;
   rig.pass(milliseconds(2));
   rig.pass(milliseconds(2));
   EXPECT_FALSE(closed());
-  second.shim.page().left = 1;
+  second.shim.page().process.left = 1;
   rig.pass(milliseconds(2));
   rig.pass(milliseconds(2));
   EXPECT_TRUE(closed());
@@ -176,11 +176,11 @@ TEST_F(Gangs, OfWhichARankIsElsewhereNoMemoryLeavesAndAPauseIsBestEffort) {
 }
 
 TEST_F(Gangs, OfWhichSomeCommunicatorsAreNotWatchedNoMemoryLeaves) {
-  first.shim.page().unwatched = 1;
+  first.shim.page().process.unwatched = 1;
   first.shim.swappable(64 * kMiB);
   const json said = rig.tell("swap-out");
   EXPECT_EQ(said["code"], kRefusedByPolicy);
-  EXPECT_NE(std::string(said["error"]).find("more than 32"), std::string::npos) << said;
+  EXPECT_NE(std::string(said["error"]).find("more than 1024"), std::string::npos) << said;
 }
 
 // The driver can't take what ranks share through NCCL.

@@ -67,7 +67,7 @@ TEST(Idling, TheContextsLeaveAsWellWhereThatWasAsked) {
 TEST(Idling, AJobThatDoesNotWorkLeavesWhenItsTimeIsOver) {
   Idles rig;
   const Joined a = rig.notebook();
-  EXPECT_STREQ(a.shim.page().card.swappable, "yes") << "the library moves nothing else";
+  EXPECT_STREQ(a.shim.card().swappable, "yes") << "the library moves nothing else";
   rig.pass(seconds(60) - milliseconds(1));
   EXPECT_FALSE(a.shim.told_to_leave());
   rig.pass(milliseconds(1));

@@ -135,7 +135,7 @@ TEST(Memory, ASetQuotaIsInThePageAtOnce) {
   ASSERT_TRUE(rig.allocate(a, 600 * kMiB));
   EXPECT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "1GiB"}})["ok"]);
   EXPECT_EQ(a.lane().quota_bytes, kGiB);
-  EXPECT_STREQ(a.shim.page().card.memory, "1GiB");
+  EXPECT_STREQ(a.shim.card().memory, "1GiB");
   EXPECT_TRUE(rig.allocate(a, 424 * kMiB));
   EXPECT_FALSE(rig.allocate(a, 2 * kMiB));
 }

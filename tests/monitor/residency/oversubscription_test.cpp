@@ -15,7 +15,7 @@ TEST(Oversubscription, WhoAsksForWhatAnotherHoldsWaitsAndGetsIt) {
   const Joined a = rig.oversubscriber("a");
   ASSERT_TRUE(rig.gets(a, 3 * kGiB));
   rig.live(seconds(1), {&a});
-  EXPECT_STREQ(a.shim.page().card.swappable, "yes");
+  EXPECT_STREQ(a.shim.card().swappable, "yes");
   const Joined b = rig.oversubscriber("b");
   EXPECT_FALSE(a.shim.told_to_leave()) << "nobody leaves without need";
   EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kWait);

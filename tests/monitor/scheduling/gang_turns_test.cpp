@@ -49,7 +49,7 @@ struct TwoGangs : Rig {
     }
   }
   static bool open(const Joined& who) { return who.shim.gate().closed == 0; }
-  static std::uint32_t asked(const Joined& who) { return who.shim.page().cut; }
+  static std::uint32_t asked(const Joined& who) { return who.shim.page().process.cut; }
 };
 
 TEST(GangTurns, OneGangIsOpenOnBothGpusAndTheOtherClosedOnBoth) {

@@ -77,7 +77,7 @@ TEST_F(Scheduling, KnobsReachThePolicyAndTheListing) {
   EXPECT_EQ(job["ok"], true) << job;
   EXPECT_EQ(job["limit_ratio"], nullptr);
   EXPECT_EQ(job["deadline_seconds"], nullptr);
-  EXPECT_STREQ(a.shim.page().card.limit, "100%");
+  EXPECT_STREQ(a.shim.card().limit, "100%");
 }
 
 TEST_F(Scheduling, ACeilingArmsAJobThatIsAlone) {

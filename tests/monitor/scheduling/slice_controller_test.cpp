@@ -39,7 +39,7 @@ TEST_F(SlicingTest, ASetPriorityIsInForceAtOnce) {
   rig.ask({{"op", "set"}, {"target", "a"}, {"priority", "high"}});
   EXPECT_EQ(a.lane().compute_slice_us, 10'000u);
   EXPECT_EQ(b.lane().compute_slice_us, 20u);
-  EXPECT_STREQ(a.shim.page().card.priority, "high");
+  EXPECT_STREQ(a.shim.card().priority, "high");
 }
 
 TEST_F(SlicingTest, ASetShareIsInForceAtOnce) {

@@ -29,7 +29,7 @@ class CommunicationListing : public ::testing::Test {
   static void tell(const Joined& who, std::uint32_t what, std::uint32_t began_us = 0,
                    std::uint32_t took_ns = 0) {
     abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.timed;
+    const std::uint32_t number = ++page.process.timed;
     abi::Record& at = page.timings[(number - 1) % abi::kTimings];
     at.time_us = began_us;
     at.what = what;
@@ -149,12 +149,12 @@ TEST_F(CommunicationListing, GraphsAndRefusalsAreToldInsteadOfShares) {
 
 TEST_F(CommunicationListing, TimingsAreAllowedForAsLongAsSomebodyAsks) {
   EXPECT_TRUE(asked(first));
-  EXPECT_NE(first.shim.page().timing_until, 0u);
+  EXPECT_NE(first.shim.page().process.timing_until, 0u);
   pass(Communication::kTimesFor - seconds(1) - milliseconds(400));
   EXPECT_TRUE(asked(first));
   pass(milliseconds(600));
   EXPECT_FALSE(asked(first));
-  EXPECT_EQ(first.shim.page().timing_until, first.shim.page().timed);
+  EXPECT_EQ(first.shim.page().process.timing_until, first.shim.page().process.timed);
   EXPECT_TRUE(process()["communication_state"].is_null());
 }
 
@@ -175,7 +175,7 @@ TEST_F(CommunicationListing, AHostilePageHarmsNobody) {
   }
   page.communicators[3].use = 200;
   for (const std::uint32_t timed : {~0u, 0u, 5u, 0x80000000u, 1u}) {
-    page.timed = timed;
+    page.process.timed = timed;
     rig.pass(milliseconds(200));
     const json said = process();
     if (said["communication_ratio"].is_number()) {

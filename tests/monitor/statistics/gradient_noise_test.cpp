@@ -22,7 +22,7 @@ class GradientNoiseListing : public ::testing::Test {
   static void tell(const Joined& who, std::uint64_t launched, std::uint64_t elements, double before,
                    double after, std::uint32_t what = abi::kNormSummed) {
     abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.normed;
+    const std::uint32_t number = ++page.process.normed;
     abi::Norm& at = page.norms[(number - 1) % abi::kNorms];
     at.what = what;
     at.launched = launched;
@@ -109,7 +109,7 @@ TEST_F(GradientNoiseListing, WithoutRanksOrGradientsThatIsSaid) {
   place(second, 1);
   rig.pass(milliseconds(200));
   EXPECT_EQ(state(), "no_gradient");
-  first.shim.page().unmeasured = bit_of(Unmeasured::kGraph) | 1u << 31;
+  first.shim.page().process.unmeasured = bit_of(Unmeasured::kGraph) | 1u << 31;
   rig.pass(milliseconds(200));
   EXPECT_EQ(state(), "not_measured");
   EXPECT_EQ(noise()["unmeasured"], json::array({"graph"}));
@@ -168,7 +168,7 @@ TEST_F(GradientNoiseListing, AHostilePageHarmsNobody) {
     page.norms[i].before = page.norms[i].after = std::bit_cast<std::uint64_t>(words[i % 4]);
   }
   for (const std::uint32_t normed : {~0u, 0u, 200u, 0x80000000u, 1u}) {
-    page.normed = normed;
+    page.process.normed = normed;
     rig.pass(milliseconds(200));
     place(first, normed % 2);
   }

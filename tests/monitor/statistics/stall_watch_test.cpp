@@ -66,10 +66,10 @@ TEST_F(StallWatching, WhatALateRankDoesIsWhatItsLaunchingThreadDoes) {
     return stalls().empty() ? json() : stalls()[0]["does"];
   };
   while (thread == 0 || thread_state(::getpid(), thread) != 'S') std::this_thread::yield();
-  second.shim.page().launching_thread = thread.load();
+  second.shim.page().process.launching_thread = thread.load();
   collective(first);
   EXPECT_EQ(does(), "sleeping");
-  second.shim.page().launching_thread = 0x7fffffff;
+  second.shim.page().process.launching_thread = 0x7fffffff;
   EXPECT_EQ(does(), "running") << "the first thread's, where that one is not to be found";
   over.set_value();
   sleeper.join();

@@ -20,7 +20,7 @@ class Statistics : public ::testing::Test {
   }
   void record(const Joined& who, std::uint32_t what, std::uint32_t bytes = 0) const {
     abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.recorded;
+    const std::uint32_t number = ++page.process.recorded;
     abi::Record& at = page.records[(number - 1) % abi::kRecords];
     at.time_us = static_cast<std::uint32_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(rig.now).count());
@@ -51,7 +51,7 @@ class Statistics : public ::testing::Test {
   void kernel(const Joined& who, std::uint32_t what) const {
     const bool asked = (who.lane().attention & abi::kRecordLaunches) != 0;
     const std::uint32_t kind = what % abi::kLaunchClasses;
-    const std::uint64_t wanted = who.shim.page().recorded_classes[kind / 64];
+    const std::uint64_t wanted = who.shim.page().process.recorded_classes[kind / 64];
     if (asked && (wanted >> kind % 64 & 1) != 0) record(who, what | abi::kLaunchRecord);
   }
   // What the policy counted for its lane on the first GPU (Usage).

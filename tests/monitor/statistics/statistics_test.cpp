@@ -155,7 +155,7 @@ TEST_F(Statistics, AHostilePageHarmsNobody) {
     page.records[i].time_us = i * 0x01010101u;
   }
   for (const std::uint32_t recorded : {~0u, 0u, 5u, 0x80000000u, 1u}) {
-    page.recorded = recorded;
+    page.process.recorded = recorded;
     rig.pass(milliseconds(200));
   }
   EXPECT_TRUE(process()["iterations_per_second"].is_null());
@@ -165,7 +165,7 @@ TEST_F(Statistics, ARecordThatIsNeverFinishedIsPassedOver) {
   place(first, 0);
   for (int i = 0; i < 10; ++i) collective(first);
   rig.pass(milliseconds(200));
-  ++first.shim.page().recorded;  // its writer has gone
+  ++first.shim.page().process.recorded;  // its writer has gone
   first.shim.page().records[10].number = 0;
   for (int i = 0; i < 20; ++i) {
     collective(first);

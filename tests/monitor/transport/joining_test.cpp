@@ -13,8 +13,8 @@ TEST(Joining, ABareProcessIsAJobOfItsOwn) {
   const Joined b = rig.join({});
   EXPECT_NE(a.client->job, b.client->job);
   EXPECT_EQ(a.shim.page().head.magic, abi::kMagic);
-  EXPECT_STRNE(a.shim.page().card.job, "") << "the page says what a restarted monitor must learn";
-  EXPECT_STREQ(a.shim.page().card.name, a.shim.page().card.job);
+  EXPECT_STRNE(a.shim.card().job, "") << "the page says what a restarted monitor must learn";
+  EXPECT_STREQ(a.shim.card().name, a.shim.card().job);
 }
 
 TEST(Joining, ProcessesWithTheSameJobShareIt) {
@@ -26,7 +26,7 @@ TEST(Joining, TheFirstProcessSetsTheKnobsOfItsJob) {
   Rig rig;
   rig.join({.job = "j1", .priority = "high"});
   const Joined second = rig.join({.job = "j1", .priority = "low"});
-  EXPECT_STREQ(second.shim.page().card.priority, "high");
+  EXPECT_STREQ(second.shim.card().priority, "high");
 }
 
 TEST(Joining, WhoAsksForOtherSettingsThanItsJobHasIsToldThatTheyAreIgnored) {
@@ -75,7 +75,7 @@ TEST(Joining, AJobBelongsToAUserAndWhoElseSaysItsIdGetsAJobOfItsOwn) {
   for (const uid_t other : {1001, 0}) {
     const Joined theirs = rig.join({.job = "j1"}, other);
     EXPECT_NE(theirs.client->job, mine.client->job);
-    EXPECT_STRNE(theirs.shim.page().card.job, "j1");
+    EXPECT_STRNE(theirs.shim.card().job, "j1");
   }
   EXPECT_EQ(rig.join({.job = "j1"}, 1000).client->job, mine.client->job);
 }
@@ -100,7 +100,7 @@ TEST(Joining, AnIdThatAnotherUserSaidFirstCostsTheOwnerNothing) {
   EXPECT_TRUE(job->pause.on);
   EXPECT_EQ(first.lane().quota_bytes, 2 * kGiB);
   EXPECT_EQ(rig.account().charged(job->key), 2 * kGiB);
-  EXPECT_STREQ(first.shim.page().card.job, job->id.c_str());
+  EXPECT_STREQ(first.shim.card().job, job->id.c_str());
   EXPECT_EQ(rig.join({.job = "j1"}, 1000).client->job, job->key) << "and its later ones come to it";
 }
 
@@ -117,8 +117,8 @@ TEST(Joining, ATextThatMakesNoSenseIsRefusedWithItsForms) {
 TEST(Joining, ANameInUseGetsANumber) {
   Rig rig;
   rig.join({.name = "train"});
-  EXPECT_STREQ(rig.join({.name = "train"}).shim.page().card.name, "train-2");
-  EXPECT_STREQ(rig.join({.name = "train"}).shim.page().card.name, "train-3");
+  EXPECT_STREQ(rig.join({.name = "train"}).shim.card().name, "train-2");
+  EXPECT_STREQ(rig.join({.name = "train"}).shim.card().name, "train-3");
 }
 
 TEST(Joining, AJobLivesAsLongAsAClient) {
@@ -167,7 +167,7 @@ TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
 
   Rig fresh;
   wire::Hello hello = hello_of({}, 1, wire::kRejoin);
-  hello.card = before.shim.page().card;
+  write_card_text(before.shim.card(), hello.card);
   hello.used_bytes[0] = kGiB;
   fresh.gpus.uses[0][4000] = kGiB;
   fresh.now += seconds(1);
@@ -300,11 +300,11 @@ TEST(Joining, RootCapsWhatUsersGet) {
   settings.caps.memory_bytes = kGiB;
   Rig rig(1, 4 * kGiB, settings);
   const Joined user = rig.join({.priority = "high", .share = "50"}, 1000);
-  EXPECT_STREQ(user.shim.page().card.priority, "normal");
-  EXPECT_STREQ(user.shim.page().card.share, "2");
+  EXPECT_STREQ(user.shim.card().priority, "normal");
+  EXPECT_STREQ(user.shim.card().share, "2");
   EXPECT_EQ(user.lane().quota_bytes, kGiB);
-  EXPECT_STREQ(rig.join({.priority = "high"}, 1007).shim.page().card.priority, "high");
-  EXPECT_STREQ(rig.join({.priority = "high"}, 0).shim.page().card.priority, "high");
+  EXPECT_STREQ(rig.join({.priority = "high"}, 1007).shim.card().priority, "high");
+  EXPECT_STREQ(rig.join({.priority = "high"}, 0).shim.card().priority, "high");
 }
 
 TEST(Joining, ACapOfMemoryHoldsForWhoeverAsksForNone) {
@@ -362,9 +362,9 @@ TEST(Joining, APersistentMonitorIsNeverDone) {
 TEST(Joining, TheHeartbeatGrows) {
   Rig rig;
   const Joined a = rig.join({});
-  const std::uint64_t before = a.shim.page().heartbeat;
+  const std::uint64_t before = a.shim.page().head.heartbeat;
   rig.pass(std::chrono::milliseconds(200));
-  EXPECT_GT(a.shim.page().heartbeat, before);
+  EXPECT_GT(a.shim.page().head.heartbeat, before);
 }
 
 TEST(Registry, NamesAndIdsShareOneSpace) {

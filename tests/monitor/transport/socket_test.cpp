@@ -307,7 +307,7 @@ TEST(Socket, ARestartedMonitorIsJoinedAgainWithWhatWasUsed) {
   monitor.stop();
   EXPECT_TRUE(before->is_closed());
   wire::Hello hello = hello_of({}, 1, wire::kRejoin);
-  hello.card = before->shim().page().card;
+  write_card_text(before->shim().card(), hello.card);
   hello.used_bytes[0] = kGiB;
   monitor.uses[::getpid()] = kGiB;
   monitor.start();

@@ -33,6 +33,7 @@ using testing::g_neighbours;
 
 void open_without_monitor() { ++g_neighbours.opened; }
 Paused paused() { return {g_neighbours.paused, g_neighbours.paused ? 77U : 0U}; }
+void follow_head() {}
 void carry_pause(const abi::Page&, abi::Page&) { ++g_neighbours.pauses_carried; }
 
 void view::make(int fd) {

@@ -123,7 +123,7 @@ void FakeMonitor::serve() {
   while (!over_) {
     serves_ = true;
     if (hangs_up_.exchange(false)) drop_client();
-    if (has_client_ && beats) page_.load()->heartbeat.fetch_add(1);
+    if (has_client_ && beats) page_.load()->head.heartbeat.fetch_add(1);
     pollfd file{client_ < 0 ? listener_ : client_, POLLIN, 0};
     if (::poll(&file, 1, kBeatMs) <= 0) continue;
     if (client_ < 0) client_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -160,8 +160,11 @@ bool FakeMonitor::welcome(const wire::FrameHeader& header) {
   auto* page = static_cast<abi::Page*>(
       ::mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
   if (how.file_bytes >= abi::kPageBytes) {
-    page->lane_count = hello.lane_count;
-    page->card = hello.card;
+    page->head.lane_count = hello.lane_count;
+    std::memcpy(page->card.text, hello.card, sizeof(hello.card));
+    std::copy_n(hello.sections, hello.section_count, page->directory);
+    if (how.spoil_directory) how.spoil_directory(page->directory[3]);
+    page->head.sections = hello.section_count;
     page->head.magic = abi::kMagic;
   }
   const std::lock_guard hold(lock_);

@@ -31,7 +31,8 @@ class FakeMonitor {
     std::uint32_t features = wire::kSharesMemory;
     unsigned long file_bytes = abi::kPageBytes;
     bool sealed = true;
-    unsigned descriptors = 3;  // that go with Welcome
+    std::function<void(abi::Section&)> spoil_directory = {};  // one entry of it
+    unsigned descriptors = 3;                                 // that go with Welcome
     // Added to what is right in each answer.
     std::uint32_t id = 0, kind = 0, length = 0;
     bool answers = true;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/shim/client/client_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -32,8 +33,8 @@ TEST_F(Joining, TheFirstHelloTellsTheCardTheGpusAndNoUse) {
   EXPECT_EQ(hello.layout_version, abi::kLayoutVersion);
   EXPECT_EQ(hello.flags, 0U);
   EXPECT_EQ(hello.pid, static_cast<std::uint32_t>(::getpid()));
-  EXPECT_STREQ(hello.card.name, "a name");
-  EXPECT_STREQ(hello.card.priority, "normal");
+  EXPECT_STREQ(card_in(hello.card).name, "a name");
+  EXPECT_STREQ(card_in(hello.card).priority, "normal");
   EXPECT_STREQ(hello.process, "shim_client_tes");  // the kernel's 15 bytes, without the newline
   ASSERT_EQ(hello.lane_count, 2U);
   EXPECT_TRUE(is_uuid(hello.uuid[0], 0xA0));
@@ -116,7 +117,7 @@ TEST_F(Joining, WithoutAMonitorTheProcessRunsUnmanaged) {
 }
 
 TEST_F(Joining, AWelcomeThatMakesNoSenseIsNotBelieved) {
-  FakeMonitor::Manner refuses, layout, bytes, file, open, few, many;
+  FakeMonitor::Manner refuses, layout, bytes, file, open, few, many, moved, beyond;
   refuses.refusal = "the quota is too large";
   layout.layout_version += 1;
   bytes.page_bytes /= 2;
@@ -124,9 +125,14 @@ TEST_F(Joining, AWelcomeThatMakesNoSenseIsNotBelieved) {
   open.sealed = false;
   few.descriptors = 2;
   many.descriptors = 4;
+  moved.spoil_directory = [](abi::Section& section) { section.offset += 64; };
+  beyond.spoil_directory = [](abi::Section& section) {
+    section = {abi::SectionId{77}, 4096, 8, ~0u};
+  };
   if (!fresh()) return;
   int which = 0;
-  for (const FakeMonitor::Manner& manner : {refuses, layout, bytes, file, open, few, many}) {
+  for (const FakeMonitor::Manner& manner :
+       {refuses, layout, bytes, file, open, few, many, moved, beyond}) {
     SCOPED_TRACE(which++);
     monitor(manner);
     const int before = open_descriptors();
@@ -153,7 +159,41 @@ TEST_F(Joining, AValueThatTheCardCannotHoldIsNotCut) {
   EXPECT_EQ(current().welcomed(), 0);
   ::setenv("SWITCHYARD_JOB", std::string(63, 'a').c_str(), 1);
   join_it();
-  EXPECT_EQ(current().hello().card.job, std::string(63, 'a'));
+  EXPECT_EQ(card_in(current().hello().card).job, std::string(63, 'a'));
+}
+
+TEST_F(Joining, ASectionThatItDoesNotKnowIsSkippedAndOneThatIsAbsentIsKnown) {
+  FakeMonitor::Manner later;
+  later.spoil_directory = [](abi::Section& section) { section = {abi::SectionId{77}, 4096, 8, 3}; };
+  monitor(later);
+  join_it();
+  EXPECT_FALSE(is_served(abi::kSections[3].id));
+  EXPECT_TRUE(is_served(abi::kSections[4].id));
+}
+
+// Which the next monitor may know.
+TEST_F(Joining, ASettingThatItDoesNotKnowComesAlong) {
+  monitor();
+  join_it();
+  constexpr char kText[] = "job=j7\0later=a b\0name=x\0";
+  std::memcpy(current().page().card.text, kText, sizeof(kText));
+  monitor();
+  ASSERT_TRUE(eventually([&] { return current().has_client() && connected(); }));
+  const JobCard card = card_in(current().hello().card);
+  EXPECT_STREQ(card.job, "j7");
+  EXPECT_STREQ(card.name, "x");
+  EXPECT_STREQ(card.unknown, "later=a b");
+}
+
+// A monitor that was killed in the middle of a `set`. The next one refuses no text of ours.
+TEST_F(Joining, ACardThatWasHalfWrittenIsNotSaidAgain) {
+  monitor();
+  join_it();
+  ::setenv("SWITCHYARD_NAME", "a name", 1);
+  std::memset(current().page().card.text, 'x', sizeof(CardText));
+  monitor();
+  ASSERT_TRUE(eventually([&] { return current().has_client() && connected(); }));
+  EXPECT_STREQ(card_in(current().hello().card).name, "a name");
 }
 
 TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
@@ -172,13 +212,13 @@ TEST_F(Joining, WhatWasCountedComesAlongIntoTheNextPage) {
   lane.peak_bytes = 8;
   lane.slice_calls = 9;
   process().used_bytes[0] = 10;
-  std::strcpy(current().page().card.name, "set later");
+  write_card(current().page(), &JobCard::name, "set later");
   g_neighbours.paused = true;
   monitor();
   ASSERT_TRUE(eventually([&] { return current().has_client() && connected(); }));
   const wire::Hello hello = current().hello();
   EXPECT_EQ(hello.flags, wire::kRejoin);
-  EXPECT_STREQ(hello.card.name, "set later");
+  EXPECT_STREQ(card_in(hello.card).name, "set later");
   EXPECT_EQ(hello.used_bytes[0], 10U);
   EXPECT_EQ(hello.paused, 1U);
   EXPECT_EQ(hello.pause_until_ns, 77U);

@@ -51,7 +51,7 @@ CUresult write_and_wait(CUstream stream, unsigned count, CUstreamBatchMemOpParam
 CUresult query(CUstream) { return g_gate_world->query_result; }
 
 CUresult register_memory(void*, size_t bytes, unsigned flags) {
-  EXPECT_EQ(bytes, abi::kPageBytes - abi::kGatesOffset);
+  EXPECT_EQ(bytes, abi::kGatesBytes);
   EXPECT_EQ(flags,
             static_cast<unsigned>(CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE));
   ++g_gate_world->registrations;

@@ -8,13 +8,13 @@ namespace {
 
 class Records : public GateTest {
  protected:
-  Records() { page().recorded.store(0); }
+  Records() { page().process.recorded.store(0); }
   ~Records() override {
-    for (auto& word : page().recorded_classes) word.store(0);
+    for (auto& word : page().process.recorded_classes) word.store(0);
   }
 
   static void want_all() {
-    for (auto& word : page().recorded_classes) word.store(~std::uint64_t{0});
+    for (auto& word : page().process.recorded_classes) word.store(~std::uint64_t{0});
   }
   void ask() { lane().attention.fetch_or(abi::kRecordLaunches); }
   // A kernel with such a grid.
@@ -27,7 +27,7 @@ class Records : public GateTest {
     return rules::graph_launch([](CUgraphExec, CUstream) { return CUDA_SUCCESS; },
                                reinterpret_cast<CUgraphExec>(executable), first_);
   }
-  static std::uint32_t count() { return page().recorded.load(); }
+  static std::uint32_t count() { return page().process.recorded.load(); }
   static abi::Record& last() { return page().records[(count() - 1) % abi::kRecords]; }
 };
 
@@ -65,7 +65,7 @@ TEST_F(Records, OnlyWantedClassesAreRecorded) {
   ask();
   kernel(0x1000, 1);
   const std::uint32_t kind = last().what.load() % abi::kLaunchClasses;
-  page().recorded_classes[kind / 64].store(~(std::uint64_t{1} << kind % 64));
+  page().process.recorded_classes[kind / 64].store(~(std::uint64_t{1} << kind % 64));
   kernel(0x1000, 1);
   EXPECT_EQ(count(), 1u);
 }
@@ -101,7 +101,7 @@ TEST_F(Records, ARecordHasTheMicrosecondOfItsLaunch) {
 
 TEST_F(Records, NoRecordHasTheNumberOfOneThatIsWritten) {
   records::note(1, 0);
-  page().recorded.store(~0u);
+  page().process.recorded.store(~0u);
   const std::uint32_t what = page().records[abi::kRecords - 1].what.load();
   records::note(what + 1, 0);
   EXPECT_EQ(page().records[abi::kRecords - 1].what.load(), what);

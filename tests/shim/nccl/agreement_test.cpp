@@ -5,6 +5,7 @@
 
 #include "tests/shim/nccl/nccl_world.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -65,7 +66,7 @@ TEST_F(Agreement, TheQuestionsAreApart) {
 }
 
 TEST_F(Agreement, NobodyWaitsForARankThatDoesNotAttend) {
-  ::strcpy(page().card.urgent_collectives, "yes");
+  write_card(page(), &JobCard::urgent_collectives, "yes");
   const std::uint64_t before = g_mover->now_ns.load();
   NcclCall call;
   call.made_by = {[](ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) { return kNcclSuccess; },

@@ -63,14 +63,43 @@ TEST_F(Communicators, TheTableIsOutBeforeNcclFreesTheHandle) {
 TEST_F(Communicators, MoreThanThereIsRoomForAreCounted) {
   for (std::uintptr_t i = 0; i < abi::kMostCommunicators + 2; ++i) make(comm_at(0x1000 + i * 64));
   EXPECT_EQ(used(), abi::kMostCommunicators);
-  EXPECT_EQ(page().unwatched.load(), 2u);
-  EXPECT_EQ(reduce(comm_at(0x1000 + 33 * 64)), kNcclSuccess);
-  nccl::rules::end(NcclCall{}, comm_at(0x1000 + 33 * 64));
-  EXPECT_EQ(page().unwatched.load(), 1u);
+  EXPECT_EQ(page().process.unwatched.load(), 2u);
+  const ncclComm_t beyond = comm_at(0x1000 + (abi::kMostCommunicators + 1) * 64);
+  EXPECT_EQ(reduce(beyond), kNcclSuccess);
+  nccl::rules::end(NcclCall{}, beyond);
+  EXPECT_EQ(page().process.unwatched.load(), 1u);
   // A slot that was left is found again, behind others that have ended.
   nccl::rules::end(NcclCall{}, comm_at(0x1000));
   make(first_);
   EXPECT_EQ(used(), abi::kMostCommunicators);
+}
+
+TEST_F(Communicators, TheLowestSlotsAreTakenAndThePageSaysHowMany) {
+  const auto comm = [](std::uintptr_t i) { return comm_at(0x1000 + i * 64); };
+  for (std::uintptr_t i = 0; i < 100; ++i) make(comm(i));
+  EXPECT_EQ(page().process.communicators_used.load(), 100u);
+  for (std::uintptr_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(nccl::communicators::find(comm(i)), static_cast<int>(i));
+    EXPECT_EQ(nccl::communicators::handle(static_cast<int>(i)), comm(i));
+  }
+  nccl::rules::end(NcclCall{}, comm(7));
+  nccl::rules::end(NcclCall{}, comm(70));
+  make(comm(100));
+  EXPECT_EQ(nccl::communicators::find(comm(100)), 7);
+  EXPECT_EQ(page().process.communicators_used.load(), 100u);
+}
+
+// What has ended leaves no marks that a later search would pass for ever.
+TEST_F(Communicators, ASearchStaysShortHoweverManyHaveEnded) {
+  make(first_);
+  for (std::uintptr_t i = 0; i < 20'000; ++i) {
+    make(comm_at(0x100000 + i * 64));
+    nccl::rules::end(NcclCall{}, comm_at(0x100000 + i * 64));
+  }
+  unsigned marked = 0;
+  for (const auto& place : nccl::communicators::g_places) marked += place.comm.load() != nullptr;
+  EXPECT_EQ(marked, 1u);
+  EXPECT_EQ(nccl::communicators::find(first_), 0);
 }
 
 TEST_F(Communicators, AGrownOneAndItsChildrenAreCountedAndNotWatched) {
@@ -79,20 +108,20 @@ TEST_F(Communicators, AGrownOneAndItsChildrenAreCountedAndNotWatched) {
   };
   EXPECT_EQ(grow(first_, kNcclSuccess), kNcclSuccess);
   EXPECT_EQ(used(), 0u);
-  EXPECT_EQ(page().unwatched.load(), 1u);
+  EXPECT_EQ(page().process.unwatched.load(), 1u);
   EXPECT_EQ(grow(second_, kNcclInvalidArgument), kNcclInvalidArgument);
-  EXPECT_EQ(page().unwatched.load(), 1u);
+  EXPECT_EQ(page().process.unwatched.load(), 1u);
   ncclComm_t child = second_;
   nccl::rules::split(NcclCall{}, first_, 0, 0, &child, nullptr);
-  EXPECT_EQ(page().unwatched.load(), 2u);
+  EXPECT_EQ(page().process.unwatched.load(), 2u);
   nccl::rules::end(NcclCall{}, second_);
-  EXPECT_EQ(page().unwatched.load(), 1u) << "its parent lives";
+  EXPECT_EQ(page().process.unwatched.load(), 1u) << "its parent lives";
   ncclComm_t smaller = second_;
   nccl::rules::shrink(NcclCall{}, first_, nullptr, 0, &smaller, nullptr, 0);
-  EXPECT_EQ(page().unwatched.load(), 2u);
+  EXPECT_EQ(page().process.unwatched.load(), 2u);
   nccl::rules::end(NcclCall{}, first_);
   nccl::rules::end(NcclCall{}, second_);
-  EXPECT_EQ(page().unwatched.load(), 0u);
+  EXPECT_EQ(page().process.unwatched.load(), 0u);
 }
 
 TEST_F(Communicators, AChildWhoseHandleComesLaterIsCountedAndNotWatched) {
@@ -100,11 +129,11 @@ TEST_F(Communicators, AChildWhoseHandleComesLaterIsCountedAndNotWatched) {
   ncclComm_t child = nullptr;
   nccl::rules::split(NcclCall{}, first_, 0, 0, &child, nullptr);
   EXPECT_EQ(used(), 1u);
-  EXPECT_EQ(page().unwatched.load(), 1u);
+  EXPECT_EQ(page().process.unwatched.load(), 1u);
   nccl::rules::end(NcclCall{}, first_);
-  EXPECT_EQ(page().unwatched.load(), 1u) << "the child lives";
+  EXPECT_EQ(page().process.unwatched.load(), 1u) << "the child lives";
   nccl::rules::end(NcclCall{}, second_);
-  EXPECT_EQ(page().unwatched.load(), 0u);
+  EXPECT_EQ(page().process.unwatched.load(), 0u);
 }
 
 TEST_F(Communicators, MoreThanAGroupHasRoomForAreCountedOnceItEnds) {
@@ -113,14 +142,14 @@ TEST_F(Communicators, MoreThanAGroupHasRoomForAreCountedOnceItEnds) {
   const auto make_many = [&](ncclResult_t result) {
     start();
     for (ncclComm_t& comm : comms) nccl::rules::init_rank(NcclCall{}, &comm, 2, ncclUniqueId{}, 0);
-    EXPECT_EQ(page().unwatched.load(), 0u);
+    EXPECT_EQ(page().process.unwatched.load(), 0u);
     finish(result);
   };
   make_many(kNcclInternalError);
-  EXPECT_EQ(page().unwatched.load(), 0u);
+  EXPECT_EQ(page().process.unwatched.load(), 0u);
   make_many(kNcclSuccess);
   EXPECT_EQ(used(), nccl::kMostExpected);
-  EXPECT_EQ(page().unwatched.load(), 2u);
+  EXPECT_EQ(page().process.unwatched.load(), 2u);
 }
 
 TEST_F(Communicators, AllOfOneProcessHaveAnIdOfTheirOwn) {

@@ -36,7 +36,7 @@ TEST_F(Counts, AnOperationIsRecorded) {
   make(first_);
   reduce(first_);
   gather(first_);
-  const abi::Record& record = page().records[(page().recorded.load() - 1) % abi::kRecords];
+  const abi::Record& record = page().records[(page().process.recorded.load() - 1) % abi::kRecords];
   const int slot = nccl::communicators::find(first_);
   EXPECT_EQ(record.what.load(),
             abi::collective_record(static_cast<unsigned>(slot),
@@ -56,7 +56,7 @@ TEST_F(Counts, WhatNcclRefusesIsTakenBack) {
 TEST_F(Counts, EachKindIsCountedByItself) {
   make(first_, 3);
   const auto kind = [](Collective which) {
-    return page().collectives[static_cast<unsigned>(which)].load();
+    return page().process.collectives[static_cast<unsigned>(which)].load();
   };
   reduce(first_);
   gather(first_);
@@ -68,7 +68,7 @@ TEST_F(Counts, EachKindIsCountedByItself) {
   EXPECT_EQ(kind(Collective::kAllGather), 2u);
   EXPECT_EQ(kind(Collective::kSend), 1u);
   const auto bytes = [](Collective which) {
-    return page().collective_bytes[static_cast<unsigned>(which)].load();
+    return page().process.collective_bytes[static_cast<unsigned>(which)].load();
   };
   EXPECT_EQ(bytes(Collective::kAllReduce), 32u);
   EXPECT_EQ(
@@ -77,7 +77,8 @@ TEST_F(Counts, EachKindIsCountedByItself) {
   reduce(first_, answering(kNcclInvalidArgument));
   EXPECT_EQ(kind(Collective::kAllReduce), 1u);
   EXPECT_EQ(bytes(Collective::kAllReduce), 32u);
-  EXPECT_EQ(page().launching_thread.load(), static_cast<std::uint32_t>(::syscall(SYS_gettid)));
+  EXPECT_EQ(page().process.launching_thread.load(),
+            static_cast<std::uint32_t>(::syscall(SYS_gettid)));
 }
 
 TEST_F(Counts, OneThatIsNotWatchedPasses) {
@@ -222,7 +223,7 @@ TEST_F(Counts, AGroupWithoutMemoryPassesAndIsNotCounted) {
     EXPECT_EQ(launched(first_), 0u);
     make(second_);
     EXPECT_LT(nccl::communicators::find(second_), 0);
-    EXPECT_EQ(page().unwatched.load(), 1u);
+    EXPECT_EQ(page().process.unwatched.load(), 1u);
   }
   start();
   reduce(first_);
@@ -331,15 +332,16 @@ TEST_F(GraphCounts, OneThatOnlySendsAmongMoreCountsAndPassesACut) {
   capture(graph_at(0x100), [this] { send(first_, 1, kCapturing); });
   instantiate(graph_at(0x100), exec_at(0x200));
   EXPECT_EQ(shown(first_).sent.load(), 0u);
-  page().cut.store(1);  // all are at their targets: a launch that stops would wait for the monitor
+  page().process.cut.store(
+      1);  // all are at their targets: a launch that stops would wait for the monitor
   run(exec_at(0x200));
   run(exec_at(0x200));
-  EXPECT_EQ(page().cut.load(), 1u) << "nobody has waited until the monitor seemed dead";
-  page().cut.store(0);
+  EXPECT_EQ(page().process.cut.load(), 1u) << "nobody has waited until the monitor seemed dead";
+  page().process.cut.store(0);
   EXPECT_EQ(shown(first_).sent.load(), 2u);
   EXPECT_EQ(launched(first_), 0u);
-  EXPECT_EQ(page().entered.load(), 2u);
-  EXPECT_EQ(page().left.load(), 2u);
+  EXPECT_EQ(page().process.entered.load(), 2u);
+  EXPECT_EQ(page().process.left.load(), 2u);
 }
 
 TEST_F(GraphCounts, ALaunchThatIsRefusedIsTakenBack) {

@@ -17,24 +17,24 @@ class CutStop : public NcclTest {
   // As the monitor does it: targets, then the word.
   void ask(std::uint64_t target) {
     shown(first_).target.store(static_cast<std::uint32_t>(target));
-    page().cut.store(++number_);
-    wake_held(page().cut);
+    page().process.cut.store(++number_);
+    wake_held(page().process.cut);
   }
   void release() {
-    page().cut.store(0);
-    wake_held(page().cut);
+    page().process.cut.store(0);
+    wake_held(page().process.cut);
   }
-  static bool is_inside() { return page().entered.load() != page().left.load(); }
+  static bool is_inside() { return page().process.entered.load() != page().process.left.load(); }
   bool eventually(const std::function<bool()>& condition) {
     for (int i = 0; i < 6000; ++i) {
       if (condition()) return true;
-      page().heartbeat.fetch_add(1);
+      page().head.heartbeat.fetch_add(1);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return false;
   }
   bool stops() {
-    return eventually([] { return page().stopped.load() == 1; });
+    return eventually([] { return page().process.stopped.load() == 1; });
   }
 
  private:
@@ -48,7 +48,7 @@ TEST_F(CutStop, NothingIsAskedForAndALaunchIsEnteredAndLeft) {
     return kNcclSuccess;
   };
   reduce(first_, call);
-  EXPECT_EQ(page().entered.load(), 1u);
+  EXPECT_EQ(page().process.entered.load(), 1u);
   EXPECT_FALSE(is_inside());
 }
 
@@ -67,7 +67,7 @@ TEST_F(CutStop, AtItsTargetAThreadStopsOutsideAndUncounted) {
   release();
   thread.join();
   EXPECT_EQ(launched(first_), 2u);
-  EXPECT_EQ(page().stopped.load(), 0u);
+  EXPECT_EQ(page().process.stopped.load(), 0u);
 }
 
 TEST_F(CutStop, BelowItsTargetItGoesOn) {
@@ -129,7 +129,7 @@ TEST_F(CutStop, WithoutAMonitorItGoesOn) {
   EXPECT_TRUE(stops());
   process().joined.store(0);
   thread.join();
-  EXPECT_EQ(page().cut.load(), 0u);
+  EXPECT_EQ(page().process.cut.load(), 0u);
   EXPECT_EQ(launched(first_), 1u);
 }
 
@@ -175,9 +175,9 @@ TEST_F(CutStop, AFreshPageKnowsWhatHasEntered) {
   call.call = [] {
     static abi::Page fresh;
     nccl::communicators::carry_over(fresh);
-    EXPECT_EQ(fresh.entered.load(), fresh.left.load() + 1);
-    page().entered.store(0);
-    page().left.store(0);
+    EXPECT_EQ(fresh.process.entered.load(), fresh.process.left.load() + 1);
+    page().process.entered.store(0);
+    page().process.left.store(0);
     nccl::communicators::tell();
     EXPECT_TRUE(is_inside());
     return kNcclSuccess;

@@ -103,7 +103,7 @@ class Norms : public NcclTest {
         nccl(result), static_cast<const void*>(sent_.data()), static_cast<void*>(received_.data()),
         count, type, op, first_, stream);
   }
-  static std::uint32_t told() { return page().normed.load(); }
+  static std::uint32_t told() { return page().process.normed.load(); }
   static const abi::Norm& last() { return page().norms[(told() - 1) % abi::kNorms]; }
   static double number(const abi::Word64& word) {
     const std::uint64_t bits = word.load();
@@ -111,7 +111,7 @@ class Norms : public NcclTest {
     std::memcpy(&out, &bits, sizeof out);
     return out;
   }
-  static bool says(Unmeasured why) { return (page().unmeasured.load() & bit_of(why)) != 0; }
+  static bool says(Unmeasured why) { return (page().process.unmeasured.load() & bit_of(why)) != 0; }
   static void order(std::uint64_t elements, std::uint32_t stride) {
     abi::NormOrder& order = page().norm_orders[nccl::communicators::find(comm_at(0x1000))];
     order.elements.store(elements);
@@ -216,7 +216,7 @@ TEST_F(Norms, OfMetricsAndOfOneRankNone) {
                                                  static_cast<void*>(received_.data()), kCount,
                                                  kNcclFloat32, kNcclSum, second_, CUstream{});
   EXPECT_EQ(g_log, (Log{"nccl", "nccl", "nccl", "nccl"}));
-  EXPECT_EQ(page().unmeasured.load(), 0u);
+  EXPECT_EQ(page().process.unmeasured.load(), 0u);
 }
 
 TEST_F(Norms, WhatIsNotKnownIsSaid) {
@@ -392,7 +392,7 @@ TEST_F(Norms, AFreshPageIsToldWhy) {
   sum(kCount, 5);
   static abi::Page fresh;
   norms::carry_over(fresh);
-  EXPECT_EQ(fresh.unmeasured.load(), bit_of(Unmeasured::kOperator));
+  EXPECT_EQ(fresh.process.unmeasured.load(), bit_of(Unmeasured::kOperator));
 }
 
 TEST_F(Norms, AForkedChildMeasuresNothingOfItsParents) {

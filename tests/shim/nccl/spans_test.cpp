@@ -66,9 +66,9 @@ class Spans : public NcclTest {
     g_driver.cuEventElapsedTime = span_elapsed;
     spans::clear();
     lane().attention.store(abi::kTimeCollectives);
-    page().timed.store(0);
-    page().timing_until.store(100);
-    page().lane_count.store(1);
+    page().process.timed.store(0);
+    page().process.timing_until.store(100);
+    page().head.lane_count.store(1);
     make(first_, 2);
   }
   ~Spans() override {
@@ -131,8 +131,8 @@ class Spans : public NcclTest {
     gpu_.now += 1000;
     collective(comm_, 0);
     std::vector<Told> out;
-    EXPECT_LE(page().timed.load(), abi::kTimings);
-    for (std::uint32_t i = 0; i < page().timed.load() && i < abi::kTimings; ++i) {
+    EXPECT_LE(page().process.timed.load(), abi::kTimings);
+    for (std::uint32_t i = 0; i < page().process.timed.load() && i < abi::kTimings; ++i) {
       const abi::Record& at = page().timings[i];
       out.push_back({at.what.load(), at.time_us.load() / 1e3, at.bytes.load() / 1e6});
     }
@@ -161,7 +161,7 @@ TEST_F(Spans, NothingIsPutIntoStreamsUnasked) {
   collective(comm_, 1);
   wait(compute_, 5);
   EXPECT_EQ(gpu_.made, 0u);
-  EXPECT_EQ(page().timed.load(), 0u);
+  EXPECT_EQ(page().process.timed.load(), 0u);
 }
 
 TEST_F(Spans, ACollectiveIsTimedFromWhenItsStreamHasComeThere) {
@@ -220,7 +220,7 @@ TEST_F(Spans, OperationsOfAnotherGpuThanTheThreadsAreNotTimed) {
 }
 
 TEST_F(Spans, AWholeRingOnItsWayKeepsTheOrder) {
-  page().timing_until.store(10'000);
+  page().process.timing_until.store(10'000);
   kernel(compute_, 1);
   for (int i = 0; i < 5; ++i) collective(comm_, 1);
   gpu_.now += 100;
@@ -230,7 +230,7 @@ TEST_F(Spans, AWholeRingOnItsWayKeepsTheOrder) {
   // The page's ring has the last of them.
   std::uint32_t last = 0;
   for (std::uint32_t back = 200; back != 0; --back) {
-    const abi::Record& at = page().timings[(page().timed.load() - back) % abi::kTimings];
+    const abi::Record& at = page().timings[(page().process.timed.load() - back) % abi::kTimings];
     if ((at.what.load() & abi::kLaunchRecord) != 0) continue;
     EXPECT_GE(at.time_us.load(), last);
     last = at.time_us.load();
@@ -251,7 +251,7 @@ TEST_F(Spans, WhatBeganInAContextThatHasGoneIsNoMatter) {
   reduce(first_, call, comm_);
   gpu_.now += 100;
   collective(comm_, 1);
-  EXPECT_EQ(page().timed.load(), 0u) << "it has not been launched yet";
+  EXPECT_EQ(page().process.timed.load(), 0u) << "it has not been launched yet";
   later.end(false);
 }
 
@@ -302,12 +302,12 @@ TEST_F(Spans, WhereNothingIsComputedACollectiveIsNotHidden) {
 
 TEST_F(Spans, WhatTheMonitorDoesNotAllowIsNotTimedAndLeavesAMark) {
   kernel(compute_, 1);
-  page().timing_until.store(2);
+  page().process.timing_until.store(2);
   collective(comm_, 1);
   collective(comm_, 1);
   collective(comm_, 1);
   gpu_.now = 100;
-  page().timing_until.store(50);
+  page().process.timing_until.store(50);
   collective(comm_, 1);  // reads the first
   const auto all = told();
   EXPECT_EQ(whats(all),
@@ -415,7 +415,7 @@ TEST_F(Spans, ALaunchOfAGraphWithCollectivesLeavesAMark) {
   rules::graph_launch([](CUgraphExec, CUstream) { return CUDA_SUCCESS; }, executable, compute_);
   nccl::graphs::gone(graph);
   nccl::graphs::gone(executable);
-  ASSERT_EQ(page().timed.load(), 1u);
+  ASSERT_EQ(page().process.timed.load(), 1u);
   EXPECT_EQ(page().timings[0].what.load(), mark(TimingMark::kGraph));
   kernel(compute_, 1);
   collective(comm_, 1);
@@ -462,18 +462,18 @@ TEST_F(Spans, ARecordThatFailsTimesNothing) {
 }
 
 TEST_F(Spans, EventsAreUsedAgain) {
-  page().timing_until.store(10'000);
+  page().process.timing_until.store(10'000);
   kernel(compute_, 1);
   for (int i = 0; i < 1000; ++i) {
     gpu_.now += 10;
     collective(comm_, 1);
   }
   EXPECT_LE(gpu_.made, 512u);
-  EXPECT_GE(page().timed.load(), 999u);
+  EXPECT_GE(page().process.timed.load(), 999u);
 }
 
 TEST_F(Spans, WhatIsOnItsWayCountsAgainstWhatIsAllowed) {
-  page().timing_until.store(3);
+  page().process.timing_until.store(3);
   for (int i = 0; i < 10; ++i) collective(comm_, 1);
   EXPECT_EQ(gpu_.recorded.size(), 6u);
 }

@@ -9,6 +9,7 @@
 #include "shim/reset.h"
 #include "tests/shim/ipc/ipc_world.h"
 #include "tests/shim/nccl/nccl_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -72,7 +73,7 @@ class Twins : public NcclTest {
   Twins() {
     g_ipc = &ipc_;
     g_made = &made_;
-    ::strcpy(page().card.urgent_collectives, "yes");
+    write_card(page(), &JobCard::urgent_collectives, "yes");
   }
   ~Twins() override {
     std::size_t kept = 0;
@@ -149,7 +150,7 @@ TEST_F(Twins, AnOperatorThatWasMadeForTheOriginalStaysThere) {
 }
 
 TEST_F(Twins, WithoutTheOptionNobodyAsksTheMonitor) {
-  ::strcpy(page().card.urgent_collectives, "no");
+  write_card(page(), &JobCard::urgent_collectives, "no");
   make_all(2);
   EXPECT_EQ(made_.splits, 0);
   EXPECT_EQ(ipc_.frames, 0);
@@ -255,7 +256,7 @@ TEST_F(Twins, OneThatIsNotThereOnOneRankIsAbortedOnTheOthers) {
   EXPECT_EQ(made_.aborts, 2);
   EXPECT_EQ(scatter(at(0)), Comms{at(0)});
   EXPECT_EQ(scatter(at(1)), Comms{at(1)});
-  EXPECT_EQ(page().unwatched.load(), 0u);
+  EXPECT_EQ(page().process.unwatched.load(), 0u);
 }
 
 TEST_F(Twins, AGroupMakesThoseOfAllItsRanksInOneGroup) {
@@ -307,7 +308,7 @@ TEST_F(Twins, AGroupOfTwinsThatFailsIsAnErrorAndNotUsed) {
   EXPECT_EQ(made_.aborts, 2);
   EXPECT_EQ(scatter(at(0)), Comms{at(0)});
   EXPECT_EQ(used(), 2u);
-  EXPECT_EQ(page().unwatched.load(), 1u) << "the grown one lives";
+  EXPECT_EQ(page().process.unwatched.load(), 1u) << "the grown one lives";
 }
 
 TEST_F(Twins, AllOfOneProcessHaveThem) {

@@ -4,6 +4,7 @@
 
 #include "shim/swap/memory/consolidation_request.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -36,7 +37,7 @@ TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) 
   const auto chosen = [](const char* card, unsigned gpus) {
     process().swappable.store(0);
     page().lanes[0].attention.store(0);
-    std::snprintf(page().card.swappable, sizeof(page().card.swappable), "%s", card);
+    write_card(page(), &JobCard::swappable, card);
     swap::residency_page::choose_swappable(gpus);
     const bool attends = (page().lanes[0].attention.load() & abi::kSwappable) != 0;
     EXPECT_EQ(attends, process().swappable.load() != 0);
@@ -59,7 +60,7 @@ TEST_F(MoverBetween, UnderADriverWithUnknownCallsNoMemoryIsSwappable) {
     version = of_the_driver;
     process().swappable.store(0);
     page().lanes[0].attention.store(0);
-    std::snprintf(page().card.swappable, sizeof(page().card.swappable), "yes");
+    write_card(page(), &JobCard::swappable, "yes");
     swap::residency_page::choose_swappable(1);
     EXPECT_EQ((page().lanes[0].attention.load() & abi::kSwappable) != 0,
               process().swappable.load() != 0);

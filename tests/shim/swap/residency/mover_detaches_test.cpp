@@ -10,6 +10,7 @@
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/residency/residency_page.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -303,7 +304,7 @@ TEST_F(MoverDetaches, ContextsThatTheDriverCannotTakeAreNotTouched) {
 }
 
 TEST_F(MoverDetaches, TheProcessSaysWhetherTheDriverCanTakeContexts) {
-  ::strcpy(page().card.swappable, "yes");
+  write_card(page(), &JobCard::swappable, "yes");
   swap::residency_page::choose_swappable(1);
   EXPECT_EQ(page().memories[0].contexts.load(), abi::kContextsMayLeave);
   g_driver.cuCheckpointProcessRestore = nullptr;

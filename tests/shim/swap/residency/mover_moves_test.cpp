@@ -3,6 +3,7 @@
 
 #include "shim/checkpoint/steps.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -298,7 +299,7 @@ TEST_F(MoverMoves, WhatMakesNoSenseMovesNothing) {
 }
 
 TEST_F(MoverMoves, AProcessSaysWhetherItsDriverCanMoveIt) {
-  ::strcpy(page().card.swappable, "yes");
+  write_card(page(), &JobCard::swappable, "yes");
   const auto says = [](int version) {
     static int told;
     told = version;

@@ -6,6 +6,7 @@
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/card.h"
 
 namespace switchyard::shim {
 namespace {
@@ -392,7 +393,7 @@ TEST_F(MoverUnpins, AnAnswerToTheLastMonitorIsNoneToTheNextOnesFirstRequest) {
 }
 
 TEST_F(MoverUnpins, WhoKnowsOfItSaysSoOnEachPage) {
-  std::snprintf(page().card.swappable, sizeof(page().card.swappable), "yes");
+  write_card(page(), &JobCard::swappable, "yes");
   page().lanes[0].unpinned.store(0);
   page().lanes[0].precopies.store(0);
   swap::residency_page::choose_swappable(1);
