@@ -1,5 +1,5 @@
-// A monitor that systemd starts by its socket. The test plays systemd: it listens, passes the socket
-// to the monitor, and answers as `systemctl`.
+// A monitor that systemd starts by its socket. The test plays systemd: it listens, passes the
+// socket to the monitor, and answers as `systemctl`.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
