@@ -3,21 +3,19 @@
 
     packaging/help/man_pages.py BUILD FOLDER     FOLDER/man1/*.1 and FOLDER/man8/switchyardd.8
 
-SOURCE_DATE_EPOCH gives the pages' date; without it, VERSION's does.
+The pages' date is the one that CHANGELOG.md gives to the version.
 """
 import os
 import re
 import sys
-import time
+from pathlib import Path
 
 from help_texts import ask_all
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-VERSION_FILE = os.path.join(SOURCE, "VERSION")
-with open(VERSION_FILE, encoding="utf-8") as file:
-    VERSION = file.readline().strip()
-DATE = time.strftime("%Y-%m-%d", time.gmtime(
-    int(os.environ.get("SOURCE_DATE_EPOCH") or os.path.getmtime(VERSION_FILE))))
+SOURCE = Path(__file__).resolve().parents[2]
+VERSION = (SOURCE / "VERSION").read_text(encoding="utf-8").split()[0]
+DATE = re.search(rf"^## {re.escape(VERSION)} \(([0-9-]+)\)$",
+                 (SOURCE / "CHANGELOG.md").read_text(encoding="utf-8"), re.M).group(1)
 
 
 def roff(text):
