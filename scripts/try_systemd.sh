@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs the Debian packages under a real systemd, with its sandbox, and uses them: the socket starts
-# the monitor, another user's job is changed and swapped out, an upgrade, `switchyard stop`, a purge.
+# Installs the Debian packages under a real systemd, with its sandbox, and uses them. The socket starts
+# the monitor, and a job of another user is changed and swapped out. Then come an upgrade, `switchyard
+# stop` and a purge.
 #
 #   sudo scripts/try_systemd.sh BUILD      after make deb; prints what it did and ends with 0 or 1
 #

@@ -1,5 +1,5 @@
-// Listening sockets that a service manager has made for this process (sd_listen_fds(3), without its
-// library). systemd listens before the monitor runs, starts it at the first connection, and keeps
+// Listening sockets that a service manager has made for this process: sd_listen_fds(3), without its
+// library. systemd listens before the monitor runs, starts it at the first connection, and keeps
 // listening after its end.
 //
 // Threading: at start-up, before there is another thread.
