@@ -5,7 +5,8 @@ JOBS   ?= $(shell nproc)
 # What the demo runs: itself, Switchyard, and the simulated GPU for machines without one.
 DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
 .DEFAULT_GOAL := all
-.PHONY: all demo test gpu-test bench asan ubsan tsan night lint format install clean help
+.PHONY: all demo test gpu-test bench asan ubsan tsan night lint format install uninstall shipped deb \
+  wheel packages clean help
 
 all: ## build everything: preload library, monitor, CLI, simulated GPU, tests and bench
 	@scripts/configure.sh $(BUILD)
@@ -49,7 +50,25 @@ format: ## rewrite the sources as .clang-format says
 	scripts/check_format.sh --fix
 
 install: all ## install into PREFIX (/usr/local); DESTDIR is respected
-	cmake --install $(BUILD) --prefix $(PREFIX)
+	scripts/install.sh install $(BUILD) $(PREFIX)
+
+uninstall: ## remove what `make install` installed there
+	scripts/install.sh uninstall $(BUILD) $(PREFIX)
+
+deb wheel packages: shipped
+shipped:
+	@scripts/bootstrap.sh --packages
+	@scripts/configure.sh $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target shipped
+
+deb: ## make the Debian packages, in build/packages
+	scripts/deb.sh $(BUILD) $(BUILD)/packages
+
+wheel: ## make the Python wheel, in build/packages
+	scripts/wheel.sh $(BUILD) $(BUILD)/packages
+
+packages: ## make all packages and check them: lintian, units, installation, removal
+	scripts/check_packages.sh $(BUILD)
 
 clean: ## remove build/
 	rm -rf $(BUILD)

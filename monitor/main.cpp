@@ -18,6 +18,7 @@
 #include "monitor/options.h"
 #include "monitor/platform/log_file.h"
 #include "monitor/platform/nvml.h"
+#include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/server.h"
@@ -91,7 +92,7 @@ std::unique_ptr<Gpus> wait_for_gpus(Time limit) {
   return gpus;
 }
 
-int serve(const Options& options) {
+int serve(const Options& options, std::vector<Fd> passed) {
   std::string why;
   bool taken = false;
   // Before the wait for a GPU: from now on no user starts a monitor (paths.h).
@@ -120,12 +121,14 @@ int serve(const Options& options) {
   // The claims come first: a second monitor that is refused must never have had a socket, on which
   // somebody could wait for it in vain.
   ListenSocket place;
-  if (!place.open(options.settings.socket, why, taken)) {
+  if (!place.open(options.settings.socket, why, taken, std::move(passed))) {
     return refuse(taken ? kRefusedByPolicy : kFailure, why);
   }
+  Settings settings = options.settings;
+  settings.socket_passed = place.was_passed();
 
   std::random_device entropy;
-  Monitor monitor(*gpus, options.settings, steady_now(),
+  Monitor monitor(*gpus, settings, steady_now(),
                   [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
   restore_choice(monitor);
   asio::io_context io(1);
@@ -154,13 +157,14 @@ int main(int argc, char** argv) try {
   fill_closed_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);  // the terminal of the job that started us may go away
+  std::vector<Fd> passed = take_passed_sockets();
   int exit_code = kOk;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
   if (!start_log(*options)) return kFailure;
   raise_descriptor_limit();
   raise_priority();  // before there is another thread: each has its own
-  return serve(*options);
+  return serve(*options, std::move(passed));
 } catch (const std::exception& error) {
   std::fprintf(stderr, "switchyardd: %s\n", error.what());
   return switchyard::kFailure;

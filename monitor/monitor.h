@@ -41,6 +41,7 @@ namespace switchyard::monitor {
 
 struct Settings {
   std::string socket;
+  bool socket_passed = false;  // systemd listens on it, and starts the next monitor
   bool persist = false;
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out

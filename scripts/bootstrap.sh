@@ -3,6 +3,7 @@
 #
 #   scripts/bootstrap.sh            what building and testing need
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
+#   scripts/bootstrap.sh --packages what `make deb`, `make wheel` and `make packages` need, too
 #
 # What is missing comes from the distribution's packages (Debian 12, Ubuntu 22.04 and 24.04), without
 # a question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by pip
@@ -36,10 +37,28 @@ fmt/core.h        libfmt-dev
 CLI/CLI.hpp       libcli11-dev
 nlohmann/json.hpp nlohmann-json3-dev
 LIST
+has python3 || missing+=(python3)
 if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)
-  has python3 || missing+=(python3)
+fi
+# The tools that make packages and look at them.
+packaging_tools=build/packaging-tools
+if [ "${1:-}" = --packages ]; then
+  while read -r program package; do
+    has "$program" || missing+=("$package")
+  done << 'LIST'
+dh                      debhelper
+dpkg-buildpackage       dpkg-dev
+fakeroot                fakeroot
+lintian                 lintian
+man                     man-db
+systemd-analyze         systemd
+systemd-socket-activate systemd
+zsh                     zsh
+fish                    fish
+LIST
+  python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
 fi
 
 as_root=()
@@ -105,4 +124,15 @@ if ! cuda_headers; then
     "  apt-get install cuda-cudart-dev-13-0    (from NVIDIA's own package repository)" \
     "  CUDA_HOME=/path/to/a/toolkit make" \
     "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
+fi
+
+# In an environment of its own, by checksum.
+if [ "${1:-}" = --packages ] && ! [ -x "$packaging_tools/bin/auditwheel" ]; then
+  echo "bootstrap: fetching auditwheel from the Python Package Index ($packaging_tools)"
+  if ! python3 -m venv "$packaging_tools" ||
+    ! "$packaging_tools/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+      --only-binary=:all: --require-hashes --requirement packaging/wheel/requirements.txt; then
+    rm -rf "$packaging_tools"
+    fail "auditwheel could not be fetched (see above): PIP_INDEX_URL names another index"
+  fi
 fi

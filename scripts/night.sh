@@ -1,7 +1,7 @@
 #!/bin/bash
 # What .ci/run has no time for: laws with twenty times its seeds, which are three times as many under
-# asan as there; tsan over the tests of one thread, too; earlier versions beside this one; and the
-# bench's programs. It takes hours.
+# asan as there; tsan over the tests of one thread, too; earlier versions beside this one; the bench's
+# programs; and the same bytes from another folder. It takes hours.
 #
 #   scripts/night.sh BUILD JOBS
 set -euo pipefail
@@ -22,6 +22,10 @@ for version in $(awk 'NR > 1 { print $1 }' VERSION); do
 done
 SWITCHYARD_TEST_SEEDS=3 scripts/sanitize.sh asan "$build/asan" "$jobs" || failed+=(asan)
 scripts/sanitize.sh tsan "$build/tsan-night" "$jobs" -DSWITCHYARD_TSAN_ALL=ON || failed+=(tsan)
+# Of all that packages hold; make packages has time for a part.
+scripts/check_reproducible.sh "$build" switchyard_shim=libswitchyard.so switchyard=switchyard \
+  switchyardd=switchyardd demo=demo/demo fakecuda=fakecuda/libcuda.so.1 \
+  switchyard_pages=packaging/share/man/man1/switchyard-run.1 || failed+=(bytes)
 if [ "${#failed[@]}" -gt 0 ]; then
   echo "night.sh: failed: ${failed[*]}" >&2
   exit 1

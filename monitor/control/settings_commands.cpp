@@ -97,6 +97,7 @@ json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
   json out = success();
   out["pid"] = ::getpid();
   out["jobs"] = jobs.size();
+  out["socket_passed"] = monitor.settings().socket_passed;
   return out;
 }
 

@@ -12,9 +12,7 @@
 #include "switchyard/fd.h"
 
 namespace switchyard::monitor {
-namespace {
 
-// 0: it is not there, or no number.
 std::uint64_t number_in(const char* variable) {
   const char* text = std::getenv(variable);
   std::uint64_t value = 0;
@@ -23,8 +21,6 @@ std::uint64_t number_in(const char* variable) {
   const auto read = std::from_chars(text, end, value);
   return read.ec == std::errc() && read.ptr == end ? value : 0;
 }
-
-}  // namespace
 
 ServiceManager::ServiceManager() {
   if (const char* socket = std::getenv("NOTIFY_SOCKET")) socket_ = socket;

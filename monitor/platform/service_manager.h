@@ -4,12 +4,16 @@
 // Threading: one thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "monitor/platform/time.h"
 
 namespace switchyard::monitor {
+
+// A variable of the environment; 0: it is not there, or no number.
+std::uint64_t number_in(const char* variable);
 
 class ServiceManager {
  public:

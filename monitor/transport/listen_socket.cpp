@@ -19,6 +19,7 @@
 #include <string_view>
 #include <thread>
 
+#include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/processes.h"
 #include "switchyard/folders.h"
 #include "switchyard/paths.h"
@@ -161,26 +162,59 @@ Peer unseen_holder() {
   return got > 0 && name == kFirstNamespace ? Peer{} : Peer{0, 0};
 }
 
+// Whether somebody listens there. A monitor that has just ended may do so for a moment longer than
+// it has its lock.
+bool is_listened_on(const sockaddr_un& address) {
+  for (int left = kConnects; left > 0; --left) {
+    const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd ||
+        (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+         errno != EAGAIN)) {
+      return false;
+    }
+    std::this_thread::sleep_for(kConnectPause);
+  }
+  return true;
+}
+
 // A socket that a monitor left behind goes; whatever else has the name is somebody's.
-bool make_place(const std::string& socket, std::string& why) {
+bool make_place(const std::string& socket, const sockaddr_un& address, std::string& why,
+                bool& taken) {
   struct stat info {};
   if (::lstat(socket.c_str(), &info) != 0) return true;
   if (!S_ISSOCK(info.st_mode)) {
     why = "'" + socket + "' is there and is no socket: choose another place (SWITCHYARD_SOCKET)";
     return false;
   }
+  if (is_listened_on(address)) {
+    taken = true;
+    why = "systemd, or another program, listens on " + socket +
+          " and starts a monitor there: use that one, or end it first with 'switchyard stop'";
+    return false;
+  }
   ::unlink(socket.c_str());
   return true;
+}
+
+// The one of `passed` that listens at `socket`.
+Fd passed_at(const std::string& socket, std::vector<Fd>& passed, std::string& why) {
+  for (Fd& fd : passed) {
+    if (listens_at(fd.get(), socket)) return std::move(fd);
+  }
+  why = "systemd passed no socket that listens on " + socket +
+        ": ListenStream= of the socket unit must be that path";
+  return {};
 }
 
 }  // namespace
 
 ListenSocket::~ListenSocket() {
   // Under the lock, so that this can't be another monitor's fresh socket.
-  if (lock_) ::unlink(path_.c_str());
+  if (lock_ && !was_passed_) ::unlink(path_.c_str());
 }
 
-bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken) {
+bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken,
+                        std::vector<Fd> passed) {
   taken = false;
   const auto address = address_of(socket);
   if (!address || socket.front() != '/') {
@@ -197,13 +231,26 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
     why = "another monitor listens on " + socket + " already";
     return false;
   }
-  if (!make_place(socket, why)) return false;
+  if (passed.empty()) {
+    if (!listen(socket, *address, why, taken)) return false;
+  } else {
+    listener_ = passed_at(socket, passed, why);
+    if (!listener_) return false;
+    was_passed_ = true;
+  }
+  path_ = socket;
+  lock_ = std::move(lock);
+  return true;
+}
+
+bool ListenSocket::listen(const std::string& socket, const sockaddr_un& address, std::string& why,
+                          bool& taken) {
+  if (!make_place(socket, address, why, taken)) return false;
   // Non-blocking and close-on-exec from birth; created with no rights for others until chmod.
   Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const mode_t before = ::umask(0177);
-  const bool bound =
-      listener &&
-      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0;
+  const bool bound = listener && ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+                                        sizeof(address)) == 0;
   ::umask(before);
   // Root's monitor serves every user.
   if (!bound || ::chmod(socket.c_str(), ::geteuid() == 0 ? 0666 : 0600) != 0 ||
@@ -211,8 +258,6 @@ bool ListenSocket::open(const std::string& socket, std::string& why, bool& taken
     why = said("listening on", socket);
     return false;
   }
-  path_ = socket;
-  lock_ = std::move(lock);
   listener_ = std::move(listener);
   return true;
 }

@@ -2,7 +2,8 @@
 // the GPUs it governs.
 //
 // Concept. A directory that others could have prepared is not trusted: owner and mode are checked.
-// A lock file beside the socket tells a living monitor from a left-over socket.
+// A lock file beside the socket tells a living monitor from a left-over socket. The socket may be
+// systemd's (passed_sockets.h): it is taken as it is, and stays when the monitor ends.
 //
 // A GPU is claimed twice. The abstract socket "\0switchyard-gpu-<UUID>" tells whoever connects to
 // it who governs the GPU, within one network namespace. A lock on the GPU's device file holds in
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include <optional>
 #include <string>
@@ -36,13 +38,18 @@ class ListenSocket {
   ~ListenSocket();
 
   // Makes the directory if need be, takes the lock, listens. False, with `why`, when refused;
-  // `taken` tells that another monitor is living there.
-  bool open(const std::string& socket, std::string& why, bool& taken);
+  // `taken` tells that another monitor is living there. One of `passed` must be the socket, if there
+  // are any.
+  bool open(const std::string& socket, std::string& why, bool& taken, std::vector<Fd> passed = {});
+  bool was_passed() const { return was_passed_; }
   int release_listener() { return listener_.release(); }
 
  private:
+  bool listen(const std::string& socket, const sockaddr_un& address, std::string& why, bool& taken);
+
   std::string path_;
   Fd lock_, listener_;
+  bool was_passed_ = false;
 };
 
 // One listening abstract socket per UUID; none for one that another user keeps from root. Empty

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "switchyard/paths.h"
+#include "tools/base/child.h"
 #include "tools/base/monitor_client.h"
 
 namespace switchyard::tools {
@@ -18,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kEndsWithin = std::chrono::seconds(10);
 constexpr auto kResumedWithin = std::chrono::seconds(60);
+// systemd kills what has not ended after 90 s.
+constexpr auto kUnitsEndWithin = std::chrono::seconds(100);
 
 struct Options {
   bool force = false;
@@ -33,9 +37,11 @@ constexpr char kExamples[] = R"(Examples:
   switchyard stop --force --resume
       the same where jobs are paused: resume them first, for a monitor of another version cannot
 
-`systemctl` starts and stops a monitor of systemd. Only the monitor's owner and root may stop it.
-Exit status: 0 once it has ended, 3 no monitor, 5 not yours, 6 jobs are running or paused, 7 it or a
-job's resumption did not end in time.)";
+Where systemd listens for the monitor, its socket unit is stopped, too: else the next connection
+would start another. `systemctl start switchyardd.socket` undoes that; `systemctl --user` for a
+monitor of your own. Only the monitor's owner and root may stop it. Exit status: 0 once it has
+ended, 1 the socket unit could not be stopped, 3 no monitor, 5 not yours, 6 jobs are running or
+paused, 7 it or a job's resumption did not end in time.)";
 
 // Another monitor can be started once this one listens no more; maybe it has been already.
 bool has_ended(const std::string& socket, const nlohmann::json& pid) {
@@ -47,6 +53,36 @@ bool has_ended(const std::string& socket, const nlohmann::json& pid) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return false;
+}
+
+// What a command said, or at least how it ended.
+std::string first_line(const std::string& said, int status) {
+  return said.empty() ? fmt::format("status {}", status) : said.substr(0, said.find('\n'));
+}
+
+// systemd goes on listening where it has passed its socket to the monitor. The service, too: a job
+// that has lost its monitor may have started the next one by now.
+std::optional<Error> stop_units(const std::string& socket) {
+  std::vector<std::string> command = {"systemctl"};
+  if (socket != kSystemSocket) {
+    char own[kSocketPathBytes];
+    if (!user_socket_path(own) || socket != own) {
+      return Error{kFailure, fmt::format("the monitor has ended; what listens on {} starts another "
+                                         "at the next connection: stop that socket unit",
+                                         socket)};
+    }
+    command.emplace_back("--user");
+  }
+  for (const char* word : {"stop", "switchyardd.socket", "switchyardd.service"}) {
+    command.emplace_back(word);
+  }
+  const auto end = Child::start(command).finish(kUnitsEndWithin);
+  if (end.status == 0) return std::nullopt;
+  return Error{kFailure,
+               fmt::format("the monitor has ended; systemd starts another at the next connection, "
+                           "for '{}' failed: {}",
+                           fmt::join(command, " "),
+                           end.exited ? first_line(end.err, end.status) : "it took too long")};
 }
 
 // The paused jobs, by name.
@@ -91,6 +127,10 @@ int stop(const Options& options) {
   }
   auto reply = monitor->ask({{"op", "stop"}, {"force", options.force}});
   if (!reply) return fail(reply.error());
+  const auto passed = reply->find("socket_passed");
+  if (passed != reply->end() && *passed == true) {
+    if (const auto failed = stop_units(monitor->socket())) return fail(*failed);
+  }
   if (!has_ended(monitor->socket(), (*reply)["pid"])) {
     return fail({kTimedOut, fmt::format("the monitor at {} was told to stop and still listens; see "
                                         "its log",

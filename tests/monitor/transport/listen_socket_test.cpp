@@ -1,6 +1,7 @@
 // The monitor's directory, socket, and claims.
 #include "monitor/transport/listen_socket.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -69,6 +70,55 @@ TEST_F(PlaceTest, ALeftOverSocketIsReplaced) {
   ASSERT_EQ(::bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ListenSocket place;
   EXPECT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
+  EXPECT_TRUE(fs::is_socket(base + "/monitor.sock"));
+}
+
+// As systemd has it.
+Fd listener_at(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(::listen(fd.get(), 1), 0);
+  return fd;
+}
+
+std::vector<Fd> one(Fd fd) {
+  std::vector<Fd> out;
+  out.push_back(std::move(fd));
+  return out;
+}
+
+TEST_F(PlaceTest, ASocketThatWasPassedIsTakenAndStays) {
+  const Fd systemd = listener_at(base + "/monitor.sock");
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::stat((base + "/monitor.sock").c_str(), &before), 0);
+  {
+    ListenSocket place;
+    auto passed = one(Fd(::fcntl(systemd.get(), F_DUPFD_CLOEXEC, 3)));
+    ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken, std::move(passed))) << why;
+    EXPECT_TRUE(place.was_passed());
+    ListenSocket second;
+    EXPECT_FALSE(second.open(base + "/monitor.sock", why, taken));
+    EXPECT_TRUE(taken);
+  }
+  ASSERT_EQ(::stat((base + "/monitor.sock").c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+}
+
+TEST_F(PlaceTest, APassedSocketOfAnotherPlaceIsRefused) {
+  ListenSocket place;
+  EXPECT_FALSE(place.open(base + "/monitor.sock", why, taken, one(listener_at(base + "/other"))));
+  EXPECT_NE(why.find("no socket that listens on " + base + "/monitor.sock"), std::string::npos);
+  EXPECT_TRUE(fs::exists(base + "/other"));
+}
+
+TEST_F(PlaceTest, ASocketThatSystemdListensOnIsNotReplaced) {
+  const Fd systemd = listener_at(base + "/monitor.sock");
+  EXPECT_NE(refused(base + "/monitor.sock").find("listens on"), std::string::npos) << why;
+  EXPECT_TRUE(taken);
   EXPECT_TRUE(fs::is_socket(base + "/monitor.sock"));
 }
 

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Builds targets once more, from a copy of the sources in another folder, and compares the bytes with
+# those of BUILD.
+#
+#   scripts/check_reproducible.sh BUILD TARGET=FILE...     as in switchyard_shim=libswitchyard.so
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build="$(realpath "$1")"
+shift
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+copy="$work/a/folder/with/another/name"
+mkdir -p "$copy/build"
+tar -c --exclude=./build --exclude=./.git . | tar -x -C "$copy"
+[ ! -d build/cuda-headers ] || cp -a build/cuda-headers "$copy/build"
+
+# The same compiler, and ccache where that was used: it shortens paths. Its cache begins empty.
+cxx="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")"
+export CCACHE_DIR="$work/ccache"
+umask 077
+(cd "$copy" && CXX="$cxx" scripts/configure.sh build && cmake --build build -j "$(nproc)" \
+  --target "${@%%=*}") > "$work/log" 2>&1 || {
+  tail -n 30 "$work/log" >&2
+  exit 1
+}
+bad=0
+for pair in "$@"; do
+  file="${pair#*=}"
+  if ! cmp "$build/$file" "$copy/build/$file"; then
+    echo "check_reproducible: $file depends on where it is built" >&2
+    bad=1
+  fi
+done
+exit "$bad"
