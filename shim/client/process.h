@@ -6,9 +6,9 @@
 //
 // Fork. A child inherits the parent's page, which is not its own. The word `alive` lives in memory
 // that the kernel wipes in a child (MADV_WIPEONFORK); whoever finds it zero starts afresh. Where
-// the kernel can't (gVisor, before 4.14), a fork handler wipes it, and begin_process() compares the
-// PID for children that were made without the handlers. vfork's child shares the parent's memory
-// until it calls exec, so nothing happens there.
+// the kernel can't (gVisor, before 4.14), a fork handler wipes it. For children made without the
+// handlers begin_process() compares the PID. A child of vfork shares the parent's memory until it
+// calls exec, so nothing happens there.
 //
 // Threading: any thread. current_lane() is the launch path: no lock, no system call.
 #pragma once

@@ -1,7 +1,7 @@
 // Slots: which stream has which of the page's words.
 //
-// Concept. A slot belongs to one stream at a time, found by a key; another takes it over when it is
-// drained, and goes on with its numbers. What the numbers mean is in numbers.h.
+// Concept. A slot belongs to one stream at a time, found by a key. When it is drained, another
+// stream takes it over and goes on with its numbers. numbers.h says what the numbers mean.
 //
 // Threading: a slot's lock guards it; key, open and in_flight may be looked at without. Slots
 // change hands under one more lock for each GPU, which is taken first.

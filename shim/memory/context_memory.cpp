@@ -73,7 +73,7 @@ unsigned attribute(CUdevice_attribute which, int device) {
   return known ? static_cast<unsigned>(value) : 0;
 }
 
-// What the current context had at first. False: the driver does not say.
+// Notes the current context's limits as those of a fresh one. False: the driver does not say.
 bool ask_fresh(Context& context) {
   const auto ask = driver().cuCtxGetLimit;
   for (unsigned part = 0; part < kParts; ++part) {

@@ -210,7 +210,7 @@ std::uint64_t size() {
   return g_state.count;
 }
 
-// Another thread of the parent may have held the lock at the fork, with the table half changed:
+// Another thread of the parent may have held the lock at the fork, with the table half changed. So
 // both start anew, and the parent's table is left where it is.
 void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);

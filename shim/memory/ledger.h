@@ -1,9 +1,9 @@
 // The ledger: what each live allocation of this process was charged, by its address or handle.
 //
-// Concept. A hash table of notes. Whoever frees takes the note out *before* it calls the driver and
-// puts it back if the driver refuses: once the driver has freed, another thread may be given the
-// same address at once. What ends with a context it has no note of before. So a note that takes the
-// place of another one of memory gives that one's charge back: the driver has freed it.
+// Concept. A hash table of notes. A free takes the note out *before* it calls the driver, and puts
+// it back if the driver refuses. Once the driver has freed, another thread may be given the same
+// address at once. The end of a context frees memory whose notes are still here. So a note that
+// takes the place of another one of memory gives that one's charge back: the driver has freed it.
 //
 // A note may say why what it stands for can't leave the device: as long as it stands,
 // memory/stays.h counts it.

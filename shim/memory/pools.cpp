@@ -47,7 +47,7 @@ struct State {
 };
 constinit State g_state;
 
-// What the account owes to or is owed by a pool after a look at it.
+// The difference between the account and a pool after a look at it.
 struct Difference {
   abi::Lane* lane = nullptr;
   std::uint64_t more = 0;

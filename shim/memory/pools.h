@@ -1,22 +1,23 @@
 // Pools: memory that the driver keeps for stream-ordered allocations and for graphs.
 //
-// Concept. A pool is charged what it *reserves* (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), because
-// that is what nobody else can have; what is allocated from it is only its own bookkeeping. Before
-// an allocation we reserve what the pool may have to grow by; after it we read what it holds now,
-// and put the charge right. The driver shrinks pools when the application synchronises, so those
-// calls settle too. The memory of graphs is one more pool for each GPU, with attributes of its own.
+// Concept. A pool is charged what it *reserves* (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), because no
+// other pool or process can have that. Allocations from it are only its own bookkeeping. Before an
+// allocation we reserve what the pool may have to grow by. After it we read the pool's size and put
+// the charge right. The driver shrinks pools when the application synchronises, so those calls
+// settle too. The memory of graphs is one more pool for each GPU, with attributes of its own.
 //
 //     charged = reserved by the driver + growth that calls under way may still cause
 //
 // A managed pool's memory may come to a GPU at any time, and what the driver says that it reserves
-// need not be there. So it is charged what lives in it, or what is reserved, whichever is more: to
-// the GPU that it is meant for, else to the one that is current when it is first seen.
+// need not be there. So it is charged what lives in it, or what is reserved, whichever is more. It
+// is charged to the GPU that it is meant for, else to the one that is current when it is first
+// seen.
 //
-// Not charged: imported pools (their exporter is) and pinned ones of the host. What nothing is
-// known of is charged to the GPU of the stream that it is used in.
+// Not charged: imported pools (their exporter is) and pinned ones of the host. A pool of which
+// nothing is known is charged to the GPU of the stream that uses it.
 //
-// Threading: any thread; one lock, held while the driver is asked for a pool's attributes, so that
-// an older answer never overwrites a newer one and no destroyed pool is asked.
+// Threading: any thread; one lock. It is held while the driver is asked for a pool's attributes. So
+// an older answer never overwrites a newer one, and no destroyed pool is asked.
 #pragma once
 
 #include <atomic>

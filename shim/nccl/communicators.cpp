@@ -55,7 +55,7 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What is fed is added again behind the bijection, so that the result can't be computed backwards.
+// Each word is added again behind the bijection, so that the result can't be computed backwards.
 std::uint64_t absorb(std::uint64_t hash, std::uint64_t word) { return mix(hash ^ word) + word; }
 
 std::uint64_t not_zero(std::uint64_t hash) { return hash != 0 ? hash : 1; }
@@ -73,7 +73,7 @@ void tell_counts(abi::Communicator& shown, const Truth& truth) {
   raise(shown.sent, truth.sent.load(std::memory_order_relaxed));
 }
 
-// What has left is told last, so that nobody seems to have left before he entered.
+// Departures are told last, so that no thread seems to have left before it entered.
 void tell_launches(abi::Page& shown) {
   raise(shown.entered, g_state.entered.load(std::memory_order_relaxed));
   raise(shown.left, g_state.left.load(std::memory_order_relaxed));

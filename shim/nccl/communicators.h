@@ -1,7 +1,7 @@
 // The communicators of this process: which it is in, and how many operations it has launched there.
 //
 // Concept. A table of kMostCommunicators slots, found by NCCL's handle. What the monitor and people
-// see stands in the page (abi.h: Communicator). The truth is kept here, for a page may be replaced
+// see stands in the page (abi.h: Communicator). The true count is kept here. A page may be replaced
 // between two operations, and a lost count would make this rank look as if it lagged behind for
 // ever. The page's count is only ever raised to the truth, so the order of two writers is no
 // matter.
@@ -69,7 +69,7 @@ std::uint64_t own_id();
 
 namespace communicators {
 
-// What marks a slot whose communicator has ended: a search goes on behind it.
+// Marks a slot whose communicator has ended: a search goes on behind it.
 inline const ncclComm_t kGone = reinterpret_cast<ncclComm_t>(1);
 
 extern std::atomic<ncclComm_t> g_handles[abi::kMostCommunicators];

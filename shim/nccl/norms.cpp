@@ -26,8 +26,8 @@ using square_norm::Type;
 constexpr unsigned kEntries = 256;  // of a GPU
 // A marker that is late by so many steps is not awaited any more.
 constexpr std::uint64_t kMissed = 8;
-// An order that has stood for so many collectives is right: the monitor looks anew at all that it
-// knows at least twice meanwhile (its policy/iterations.h).
+// An order that has stood for so many collectives is right. In that time the monitor looks anew at
+// all that it knows at least twice (its policy/iterations.h).
 constexpr std::uint64_t kProven = 8192;
 
 // What the kernels write: a number for each block.
@@ -64,7 +64,7 @@ struct Ring {
   Entry entries[kEntries] = {};
 };
 
-// What is remembered of a communicator's steps. Its calls come one after the other.
+// The memory of a communicator's steps. Its calls come one after the other.
 struct Steps {
   std::uint64_t marker = 0;  // the number of the last one
   bool measured = false;     // the step that it began

@@ -1,12 +1,13 @@
 // Rules for NCCL's calls: learn communicators, and count what is launched in them.
 //
 // Concept. A rule is a plain function whose first argument is the original, as in shim/rules. The
-// original here is an object: it is called like the function, and it asks its own copy of NCCL for
-// a communicator's rank and size (`ask`), or makes twins by it (`calls`).
+// original here is an object that is called like the function. It asks its own copy of NCCL for a
+// communicator's rank and size (`ask`), or makes twins by it (`calls`).
 //
 // An operation is counted before NCCL is called: the first ones connect the ranks, so the call may
-// wait for others until they come. What NCCL refuses is taken back. A call in a group is counted
-// when the outermost group ends, and one on a stream that is captured at each launch of the graph.
+// wait for others until they come. An operation that NCCL refuses is taken back. A call in a group
+// is counted when the outermost group ends. A call on a stream that is captured is counted at each
+// launch of the graph.
 //
 // While the monitor wants it, events stand before and behind what is launched (gate/spans.h).
 //

@@ -1,8 +1,8 @@
 // Rules for arrays and mipmapped arrays: charged in bytes, computed from their descriptor.
 //
-// Concept. The driver tells an array's size only for sparse and deferred ones, which hold no memory
-// of their own (what is mapped into them is charged at cuMemCreate). So bytes are counted from
-// format, channels and extent; what the driver's tiling adds shows as overhead in NVML.
+// Concept. The driver tells an array's size only for sparse and deferred ones. These hold no memory
+// of their own: mapped memory is charged at cuMemCreate. So bytes are counted from format, channels
+// and extent; what the driver's tiling adds shows as overhead in NVML.
 //
 // Threading: any thread.
 #pragma once

@@ -95,7 +95,7 @@ class Walk : NoCopy {
         driver().cuGraphMemFreeNodeGetParams(node, &address) != CUDA_SUCCESS) {
       return;
     }
-    // What is freed was mostly allocated last.
+    // The last allocation is mostly freed first.
     for (std::size_t i = count_; i-- != 0;) {
       if (pieces_[i].address != address) continue;
       live_ -= pieces_[i].bytes;

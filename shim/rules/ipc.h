@@ -1,6 +1,6 @@
 // Rules for legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle and cuIpcCloseMemHandle.
 //
-// Concept. What is ours is given (exported.h) and opened (opened.h) by us; all else is the
+// Concept. We give (exported.h) and open (opened.h) handles of our own memory; all else is the
 // driver's. Memory of another process is charged there, and only noted here: should it outlive its
 // maker, the monitor charges it to who has it.
 //

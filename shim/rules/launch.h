@@ -1,14 +1,14 @@
 // Rules for work: kernels, graphs, copies and sets. Count it, and let it through the gate.
 //
 // Concept. This is the hot path: one thread-local read, one relaxed add into the page, one relaxed
-// load. No getenv, no allocation, no lock, no system call, except while the monitor has something
-// to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
-// for the times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring
-// after so many launches: a few loads each. A third asks for records (client/records.h): a hash. A
-// fourth asks which stream is the busiest (gate/spans.h): a few loads and a store.
+// load. No getenv, no allocation, no lock, no system call. Only while the monitor has something to
+// say (a bit in `attention`), the launch goes through the gate (gate/gate.h). One bit asks for the
+// times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring after
+// so many launches: a few loads each. A third asks for records (client/records.h): a hash. A fourth
+// asks which stream is the busiest (gate/spans.h): a few loads and a store.
 //
-// A launch into a stream that is being captured makes a graph node and runs nothing: it is not
-// counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
+// A launch into a stream that is being captured makes a graph node and runs nothing. It is not
+// counted, so launches are the kernels that ran outside graphs. The driver is asked only while some
 // stream of the process is in capture.
 //
 // Threading: any thread.
@@ -216,8 +216,8 @@ CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream 
   return run_graph(original, graph, stream, true);
 }
 
-// What SYNC_MEMOPS means of memory that the driver does not know it of (rules/questions.h): a copy
-// inside the device or a set need not wait by itself, though its call has no stream.
+// Stands in for SYNC_MEMOPS of memory that the driver does not know it of (rules/questions.h). A
+// copy inside the device or a set need not wait by itself, though its call has no stream.
 inline CUresult finish(bool per_thread) {
   const memory::Relaxed relaxed;
   return driver().cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);

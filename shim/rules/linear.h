@@ -1,8 +1,8 @@
 // Rules for memory by address: cuMemAlloc, Pitch, Managed, and cuMemFree.
 //
 // Concept. Charge, call, note; roll back if the driver refuses. A free takes the note out first
-// (see ledger.h). What we never noted (imported, opened from another process, allocated before a
-// fork) is charged to whoever made it, and the driver alone answers for it.
+// (see ledger.h). Memory that we never noted (imported, opened from another process, allocated
+// before a fork) is charged to its maker. The driver alone answers for it.
 //
 // In a swappable process large plain allocations are made by swap/calls/allocate.h instead of the
 // driver; they are charged and noted like any other.
@@ -88,7 +88,7 @@ bool is_sound_pitch(const Pointer* address, const Size* pitch, Size width, unsig
          (element == 4 || element == 8 || element == 16);
 }
 
-// As above. What makes no sense is the driver's to refuse.
+// As above. The driver itself refuses arguments that make no sense.
 template <typename Original, typename Pointer, typename Size>
 CUresult make_pitched(Original original, Pointer* address, Size* pitch, Size width, Size height,
                       unsigned element, std::uint64_t bytes) {

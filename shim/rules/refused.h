@@ -1,4 +1,4 @@
-// What a program is told of an allocation that the account refuses, and of one that is made here
+// The answer to a program whose allocation the account refuses, or whose allocation is made here
 // where the driver would have refused it.
 //
 // Concept. The account is asked before the driver, so that nothing is taken beyond the quota. But

@@ -2,9 +2,8 @@
 // synchronise, at which the driver shrinks its pools.
 //
 // Concept. See pools.h. In a swappable process large allocations are made by swap/calls/pooled.h
-// instead of the driver; they are charged there. What is allocated into a stream that is being
-// captured becomes a node of a graph: it allocates when the graph runs, and graph_memory.h charges
-// it.
+// instead of the driver; they are charged there. An allocation into a stream that is being captured
+// becomes a node of a graph. It allocates when the graph runs, and graph_memory.h charges it.
 //
 // Threading: any thread.
 #pragma once

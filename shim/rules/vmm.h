@@ -139,14 +139,14 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
                            {.lane = charge.lane,
                             .bytes = size,
                             .owner = handle,
-                            // What is charged counts by its handle.
+                            // A charge counts by its handle.
                             .why = charge.bytes == 0 ? charge.why : Stays::kLeaves})) {
     ledger::adjust(handle, 0, -1, charge, gone);
   }
   return result;
 }
 
-// Takes the mappings in [address, address + size) out of the ledger, with what their end frees; one
+// Takes the mappings in [address, address + size) out of the ledger, with what their end frees. One
 // call may end several that lie side by side. Before the call: as soon as the driver has unmapped,
 // both the addresses and a handle's number may be another thread's.
 class Unmapping : NoCopy {

@@ -53,7 +53,7 @@ struct Pool {
   unsigned count = 0;
   std::uint64_t free_pages = 0;
 
-  // What is behind the last: none.
+  // The place behind the last slab: not found.
   Slab* find(const void* at) {
     return std::find_if(slabs, end(), [at](const Slab& slab) { return slab.holds(at); });
   }

@@ -2,8 +2,8 @@
 // whole (consolidate.h).
 //
 // Concept. One thing at a time, and who wants it waits. While memory is away, or the process is
-// paused, that is as long as everybody waits; else it ends: what was not begun in time is
-// withdrawn.
+// paused, a thread waits as long as all others do. Else the wait ends: a request that was not begun
+// in time is withdrawn.
 //
 //     none ──► asked ──► taken: work is being held ──► begun ──► answered ──► none
 //       ▲─────── late ─────┴─ late
@@ -38,7 +38,7 @@ inline bool is_asked(unsigned lane) {
 bool take(unsigned lane);
 bool is_taken();
 bool begin();
-// What is wanted. pre: it is not answered yet.
+// The memory that is wanted. pre: it is not answered yet.
 Handle number();
 // pre: begun.
 void answer(CUresult result);

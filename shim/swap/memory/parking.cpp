@@ -15,7 +15,7 @@
 namespace switchyard::shim::swap::parking {
 namespace {
 
-// What of one GPU's memory is on another one.
+// One GPU's memory that is on another one.
 struct Counted {
   unsigned on = 0;
   std::uint64_t bytes = 0;
@@ -91,7 +91,7 @@ CUresult permit(const Slab& slab, CUdeviceptr begin, CUdeviceptr end) {
   return begin == end ? CUDA_SUCCESS : driver().cuMemSetAccess(begin, end - begin, &access, 1);
 }
 
-// All that is kept in it, one behind the other. What was handed over leaves a hole.
+// All that is kept in it, one behind the other. A piece that was handed over leaves a hole.
 CUresult map_kept(Slab& slab) {
   CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) slab.at = 0;
@@ -111,7 +111,7 @@ CUresult map_kept(Slab& slab) {
   return result == CUDA_SUCCESS ? permit(slab, begin, at) : result;
 }
 
-// What is made of it so far is given back. The driver's first complaint.
+// Gives back the parts made so far. The driver's first complaint.
 CUresult undo(Slab& slab) {
   CUresult result = CUDA_SUCCESS;
   const auto note = [&](CUresult next) { result = result == CUDA_SUCCESS ? next : result; };

@@ -95,7 +95,7 @@ std::uint64_t Executor::look() {
   for (Input input{.event = Event::kLook, .seen = observe()};;) {
     const Step step = decide(input);
     adopt(step);
-    // What came back from another GPU is worked on again by now.
+    // Work goes on by now on memory that came back from another GPU.
     if (parking::sweep(lane_)) residency_page::parked_left(lane_);
     switch (step.action) {
       case Action::kFindHostRoom:
@@ -279,7 +279,7 @@ Event Executor::quiesce(Seen& seen) {
   return Event::kQuiesced;
 }
 
-// What the contexts leave behind on the GPU. What another job is offered goes there.
+// What the contexts leave behind on the GPU. Memory that is offered to another job goes there.
 Moved Executor::keep_away(const Seen& seen) const {
   if (offering_) return {.unparked = CUDA_ERROR_NOT_PERMITTED};
   const memory_fd::NoFork no_child;
@@ -460,7 +460,7 @@ void Standstill::unlock_all() const {
 }
 
 // Before a mover is done it tells this, too. It may wait for the GPU, whose work may wait for the
-// calling thread: memory is not away for the lack of a context then, and nobody is admitted.
+// calling thread. Memory is not away for the lack of a context then, and no thread is admitted.
 void context_made(unsigned lane) {
   if (lane >= lanes()) return;
   peers::context_made(lane);

@@ -58,7 +58,7 @@ class Executor {
   // The step's state is taken on: by the guard, by what is offered, and in the page.
   void adopt(const Step& step);
   void report_failure(const Step& step);
-  // What is done at the end of a step, and when to look again.
+  // Ends a step, and answers when to look again.
   std::uint64_t finish(const Step& step);
 
   // Without trying: so far as is known.

@@ -92,7 +92,8 @@ void Executor::precopy_until(std::uint64_t end_ns) {
   unpinning_.copied += done.copied;
 }
 
-// What has changed since it was copied will be copied in the move, to memory that is pinned.
+// Chunks that have changed since they were copied will be copied in the move, to memory that is
+// pinned.
 Unpinned Executor::prepare_part(std::uint64_t end_ns) {
   if (unpinning_.below != 0) {
     precopy_until(end_ns);

@@ -48,8 +48,8 @@
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
 // held quiesces at once, unless a context has just been made over memory that is away. After a
 // failure the same state is tried again, later and later. Contexts leave also where no memory is to
-// be moved, and never before what is parked: the driver would take that as well. What is kept on
-// the GPU stays. While they are away the driver may be asked for nothing but to bring them.
+// be moved, and never before what is parked: the driver would take that as well. Kept memory stays
+// on the GPU. While they are away the driver may be asked for nothing but to bring them.
 //
 // Threading: pure functions.
 #pragma once
@@ -91,7 +91,7 @@ enum class Handoff : std::uint8_t {
   kBegun,    // and leaves there
 };
 
-// What is seen before an action is chosen.
+// The observations before an action is chosen.
 struct Seen {
   bool limited = false;  // work is to be held, and so much may be there meanwhile
   std::uint64_t limit = UINT64_MAX;
@@ -155,7 +155,7 @@ enum class Action : std::uint8_t {
   kTendPool,     // the same, or let it grow for the next move
 };
 
-// What is remembered between two inputs.
+// The memory between two inputs.
 struct Residency {
   State state = State::kResident;
   State before = State::kResident;  // of Quiescing and SwappingOut: where it came from
@@ -201,7 +201,7 @@ constexpr bool admits(State state) {
 }
 // Whether one may follow the other.
 bool is_legal(State from, State to);
-// What it is in the page (abi.h: Residency::phase).
+// The state's value in the page (abi.h: Residency::phase).
 std::uint32_t phase_of(State state);
 // Whether the action needs a context to copy by.
 bool needs_context(Action action);

@@ -108,7 +108,8 @@ CUresult remake(VmmAllocation& allocation, CUdeviceptr address) {
 // An allocation that can leave.
 CUresult make_full(VmmAllocation& allocation, Resident resident) {
   const CUdeviceptr address = allocation.range;
-  // While it is remade nobody counts it as swappable. Whoever wanted it whole has the true reason.
+  // While it is remade nobody counts it as swappable. The thread that wanted it whole has the true
+  // reason.
   allocation.stays = Stays::kIpcExported;
   vmm_allocations::settle(allocation);
   const CUresult result = remake(allocation, address);
@@ -170,7 +171,7 @@ class StandIn : NoCopy {
       body_.sum = sum_ + address_;
     }
     if (mapped_ && !vmm_allocations::is_there(body_)) {
-      // What is away comes back here alone, so it is kept for good.
+      // Memory that is away comes back here alone, so it is kept for good.
       log_line(Level::kError, "memory that could not be made one piece stays mapped at %llx",
                static_cast<unsigned long long>(address_));
       return;

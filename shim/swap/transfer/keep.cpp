@@ -14,7 +14,7 @@ class Keep {
       : lane_(lane), resident_(resident), may_keep_(may_keep) {}
 
   void put(Chunk& chunk, CUdeviceptr address) {
-    // What lacks its contents has them elsewhere already.
+    // A chunk that lacks its contents has them elsewhere already.
     if (moved_.stop != Stop::kNothing || chunk.contents_pending) return;
     if (!may_keep_(lane_, chunk.bytes)) return;
     parking::Piece piece{.bytes = chunk.bytes};

@@ -1,4 +1,4 @@
-// What is parked on another GPU goes to the host: a job needs that GPU's room.
+// Memory that is parked on another GPU goes to the host: a job needs that GPU's room.
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/parking.h"
 #include "shim/swap/transfer/pipeline.h"

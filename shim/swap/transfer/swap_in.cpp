@@ -99,7 +99,7 @@ class SwapIn {
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
   // Making memory waits for the copies in flight. Where slabs must be pinned for them, so much is
-  // made before: pinning takes longer than copying, and only what is left of it runs beside copies.
+  // made before. Pinning takes longer than copying, and only the rest of it runs beside copies.
   static constexpr unsigned kMostReady = 128;
 
   // A chunk on the device that nobody may touch yet, nor has it its contents.
@@ -139,7 +139,7 @@ class SwapIn {
     begin_to_fill(chunk, next.address);
   }
 
-  // Who waits for room has given all to the copies before.
+  // Queue all copies before waiting for room.
   bool may_come(std::uint64_t bytes) {
     if (count_ + ready_count_ != 0 && may_come_(lane_, bytes, false)) return true;
     fill_all();
@@ -243,8 +243,8 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
       if (which(chunk)) swap_in.put(chunk, address, range);
     });
   };
-  // One that could not be taken away again after a copy that failed is there already, without its
-  // contents: these come also where there is no room for more.
+  // A chunk that could not be taken away again after a failed copy is there already, without its
+  // contents. Such chunks come also where there is no room for more.
   put([](const Chunk& chunk) { return chunk.contents_pending; });
   swap_in.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });

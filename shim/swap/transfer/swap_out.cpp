@@ -67,8 +67,8 @@ class SwapOut {
     moved_.result = result;
   }
 
-  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
-  // not arrived has not changed either.
+  // Whether nothing has to be copied: it is all zero, or has not changed since it came. A chunk
+  // that has not arrived has not changed either.
   static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
     if (chunk.contents_pending) return true;
     chunk.zero = known && now == Digest{};
@@ -201,8 +201,8 @@ class SwapOut {
     }
   }
 
-  // What has been parked and is here still. One without its contents has been parked before, and
-  // only its mapping could not be ended.
+  // Gives up the memory here of chunks that have been parked. One without its contents has been
+  // parked before, and only its mapping could not be ended.
   void leave_parked() {
     each_chunk(lane_, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
       if (chunk.parked && chunk.handle != 0 && !chunk.contents_pending)
@@ -273,7 +273,7 @@ class Part {
       if (range.use != Use::kCached && !chunk.contents_pending) act(chunk, address);
     });
   }
-  // What is below that is the next one's; 0: nothing.
+  // The chunks below that are the next one's; 0: none.
   CUdeviceptr next() const { return more_ ? last_ : 0; }
 
  private:
