@@ -1,9 +1,9 @@
 // job_nccl FILE RANKS RANK [DEVICE]: a rank of a communicator, which works when told to.
 //
 // The ranks find each other by the unique id that rank 0 writes into FILE. Each has 4 MiB of device
-// memory with numbers of its own, which stay, and a float that each step changes: a kernel adds to
-// it, and an all-reduce adds those of all ranks, so a step that ran on the wrong data, twice or not
-// at all is seen in the sum. Each line on stdin is answered by one line (conversation.h):
+// memory with numbers of its own, which stay, and a float that each step changes. A kernel adds to
+// the float, and an all-reduce adds those of all ranks. So the sum shows a step that ran on the
+// wrong data, twice or not at all. Each line on stdin is answered by one line (conversation.h):
 //
 //   reduce N     N all-reduces of the float             group N      the same, in one group
 //   kinds        each other collective once             twins        one all-reduce by pnccl's name

@@ -1,5 +1,5 @@
-// The laws of jobs that oversubscribe, with real processes: whatever the host pool is and whoever
-// is killed, each request is answered in time, each job goes on, and every word stays right.
+// The laws of jobs that oversubscribe, with real processes, whatever the host pool is and whichever
+// is killed. Each request is answered in time, each job goes on, and every word stays right.
 #include <signal.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Memory that the job makes so that it can be exported moves in parts like any other, until it is
-// exported: then it is one piece, at the same addresses, that an importer sees, and stays.
+// exported. Then it is one piece, at the same addresses, that an importer sees, and stays.
 #include <string>
 
 #include "tests/system/swap_scene.h"

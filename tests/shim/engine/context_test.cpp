@@ -1,5 +1,5 @@
 // Contexts end in one thread while another one makes the next, with the same handle and the same
-// addresses: the books of each are its own.
+// addresses. The books of each are its own.
 #include "shim/rules/context.h"
 
 #include <atomic>

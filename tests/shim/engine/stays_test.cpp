@@ -1,4 +1,5 @@
-// What stays on the device is told by its reason, from its making to its end, whoever ends it.
+// Memory that stays on the device is told by its reason, from its making to its end, whatever ends
+// it.
 #include "shim/memory/stays.h"
 
 #include <thread>

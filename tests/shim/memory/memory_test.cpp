@@ -337,7 +337,7 @@ TEST_F(ShimMemory, TwoGreedyProcessesOfAJobNeverExceedItsQuota) {
     }
     return waiting == 2;
   })) << text;
-  // A pool that must grow takes a whole slab, and gives it back when it is refused: for that moment
+  // A pool that must grow takes a whole slab, and gives it back when it is refused. For that moment
   // each process may be above, and the monitor may look just then.
   constexpr long kSlab = 32 * kMiB;
   EXPECT_LE(most, 256 * kMiB + 2 * kSlab);

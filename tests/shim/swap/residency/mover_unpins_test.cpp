@@ -17,7 +17,7 @@ constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 constexpr unsigned kSlabs = 3;
 constexpr std::uint64_t kUnpinsIn = 12 * kMs;  // a slab: two of them are a part
 
-// What the driver was asked for.
+// The requests to the driver.
 struct Pins {
   unsigned unpinned = 0;
   unsigned pinned = 0;
@@ -149,7 +149,7 @@ TEST_F(MoverUnpins, TheContextsFindNothingLeftToUnpin) {
   unpin(1);
   detach();
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
-  // What left by the host was pinned for that, and no more.
+  // The memory that left by the host was pinned for that, and no more.
   EXPECT_EQ(pins_.unpinned, kSlabs + pins_.pinned);
   come_back();
 }

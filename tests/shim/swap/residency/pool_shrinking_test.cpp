@@ -1,4 +1,4 @@
-// What is given back of the host pool, and what stays.
+// The slabs that the host pool gives back, and those that stay.
 #include "shim/swap/residency/pool_shrinking.h"
 
 #include "shim/swap/host/pinned_pool.h"
