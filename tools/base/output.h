@@ -15,7 +15,7 @@
 
 namespace switchyard::tools {
 
-// A message as a terminal shows it: where it has more than 100 columns, each part up to a ';' has a
+// A message as a terminal shows it. Where it has more than 100 columns, each part up to a ';' has a
 // line, and none is longer.
 std::string in_lines(const std::string& text);
 

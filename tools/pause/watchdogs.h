@@ -24,7 +24,7 @@ struct Watchdog {
   bool known = true;  // false: the environment of a process could not be read: defaults count
 };
 
-// What one process has. `environment`: its variables, each NAME=VALUE; none: it could not be read.
+// One process. `environment`: its variables, each NAME=VALUE; none: it could not be read.
 struct Watched {
   bool ranks = false;     // it is a rank of NCCL beside others
   std::string name = {};  // of the process

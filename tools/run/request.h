@@ -1,7 +1,7 @@
 // What `switchyard run` asks of the monitor: the knobs from options and environment, checked.
 //
 // Concept. An option wins over its SWITCHYARD_* variable, which wins over the default. Inside
-// another run (SWITCHYARD_JOB is set) the variables are the outer job's: a nested run belongs to
+// another run (SWITCHYARD_JOB is set) the variables are the outer job's. A nested run belongs to
 // that job and asks for nothing of its own.
 //
 // Threading: reads the environment; call it from the only thread.
