@@ -1,6 +1,7 @@
 #!/bin/bash
-# What .ci/run has no time for: laws with twenty times its seeds, which are three times as many under
-# asan as there; tsan over the tests of one thread, too; and the bench's programs. It takes hours.
+# The checks that .ci/run has no time for. Laws have twenty times its seeds, which are three times
+# as many under asan as there. tsan runs over the tests of one thread, too. The bench's programs
+# are built. It takes hours.
 #
 #   scripts/night.sh BUILD JOBS
 set -euo pipefail
