@@ -28,7 +28,7 @@ SLASHES = (".h", ".cpp", ".c", ".cu", ".def", ".in")
 HASHES = (".sh", ".cmake", ".yml", ".service", ".list")
 HASHED_NAMES = ("CMakeLists.txt", "Makefile", "run", ".clang-tidy", ".clang-format")
 
-CLAUSE = re.compile(r"(Who|Whose|Whoever)\b|What( [\w']+){0,5}? (is|are|was|were|has|have|had)\b")
+CLAUSE = re.compile(r"(Who|Whose|Whoever)\b|What( [\w'`]+){0,12}? (is|are|was|were|has|have|had)\b")
 # A point ends a sentence, but for those of "e.g.", "3.5" and "..."; a colon does before a capital.
 END = re.compile(r"""(?:(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\.\.\.)|(?<=[.!?]["')*\]])|(?<=[.!?]\*\*)|"""
                  r"""(?<=[:;])(?=\s+[A-Z`*"'(\[]))\s+""")

@@ -50,7 +50,7 @@ class Unit:
 
 
 def units_of(build, wings):
-    """The units of the sources in `wings`. What tests compile of these once more is left out."""
+    """The units of the sources in `wings`. Those that tests compile once more are left out."""
     found = []
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])

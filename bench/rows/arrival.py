@@ -36,8 +36,8 @@ def start_service(rig, model, mode, **knobs):
 
 
 def services(rig, report, models, **knobs):
-    """{model: service}, warm, all started at once. What can't be captured as a graph launches its
-    kernels one by one; what does not run at all is left out."""
+    """{model: service}, warm, all started at once. A model that can't be captured as a graph
+    launches its kernels one by one. One that does not run at all is left out."""
     started = {model: start_service(rig, model, "graph", **knobs) for model in models}
     ready = {}
     for model, service in started.items():

@@ -1,4 +1,4 @@
-"""What the preload library costs a job that has the GPU to itself.
+"""The cost of the preload library for a job that has the GPU to itself.
 
 Two sorts of warm processes, one under `switchyard run` and one without, alternate on the idle GPU
 and on the same CPUs. Their order is A B B A, so that drift cancels. The figure is the median of the

@@ -245,7 +245,7 @@ def kept_cpu(cells):
 
 
 def judge_bare(report, bare_ms, ours_ms):
-    """What the mechanism alone gives bounds what is built on it."""
+    """The figures of the mechanism alone bound those of all that is built on it."""
     for name, figure in (("p50", median), ("p99", tail)):
         report.at_most(f"switchyard: {name} over that of bare slices, ms",
                        figure(ours_ms) - figure(bare_ms), MOST_OVER_BARE_MS)

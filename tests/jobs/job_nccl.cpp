@@ -190,7 +190,7 @@ class Rank {
     return cuda(ncclAllGather(at(1024), at(65536), 16, kNcclInt32, comm_, stream));
   }
 
-  // What each rank gives to the others depends on both.
+  // The numbers that each rank gives to the others depend on both.
   CUresult scatter() { return scatter(stream_); }
   CUresult scatter(CUstream stream) {
     std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
@@ -406,7 +406,7 @@ class Rank {
     void* parameters[] = {&microseconds};
     return cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, compute_, parameters, nullptr);
   }
-  // What comes into `second` waits for what is in `first`.
+  // Later work in `second` waits for the work in `first`.
   CUresult behind(CUstream first, CUstream second) {
     const CUresult recorded = cuEventRecord(event_, first);
     return recorded == CUDA_SUCCESS ? cuStreamWaitEvent(second, event_, 0) : recorded;

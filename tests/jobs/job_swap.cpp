@@ -352,7 +352,7 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "count" || command == "begin") return CUDA_SUCCESS;
   if (command == "reset") return Memory::reset();
   if (command == "export") return job.share(first);
-  // What follows needs the buffers for itself.
+  // The rest needs the buffers for itself.
   const CUresult ended = job.end();
   if (command == "renew") return job.open() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   if (command == "create") return job.create() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;

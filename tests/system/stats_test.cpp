@@ -202,7 +202,7 @@ TEST_F(Stats, APauseOfOursIsNoFalseReport) {
 
 class Communicates : public Stats {
  protected:
-  // What `stats` says of the job once its collectives are timed, and this holds.
+  // The answer of `stats` about the job once its collectives are timed, and this holds.
   template <typename Holds>
   json told(Holds holds) {
     json job;

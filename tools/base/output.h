@@ -27,7 +27,7 @@ void complain(std::string_view text);
 // stderr.
 bool output_written();
 
-// What a table of jobs says on stderr where it is empty.
+// The line on stderr for an empty table of jobs.
 inline constexpr char kNoJobs[] = "no jobs; `switchyard run -- COMMAND` starts one";
 
 // True when `stream` may carry colours.

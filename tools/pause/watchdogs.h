@@ -1,8 +1,8 @@
 // How long a paused job is safe from the watchdogs of its framework.
 //
 // Concept. A watchdog takes a job that is paused for one that hangs. Which ones a job has is told
-// by its ranks, by the names of its processes, and by the environment that these began with. What a
-// script says by itself (init_process_group's timeout) nobody sees from outside: then the default
+// by its ranks, by the names of its processes, and by the environment that these began with. A
+// script's own time-out (that of init_process_group) can't be seen from outside: then the default
 // counts. The figures are the defaults of PyTorch and of vLLM; docs/guide/pausing.md has them all.
 //
 // Threading: any thread.

@@ -39,7 +39,7 @@ std::string origins_text(const std::vector<Promise>& promises);
 // Whether this process belongs to a job already: `run` was called inside another.
 bool inside_job();
 
-// What of the promises the outer job does not keep already, for it was started with another value.
+// The promises that the outer job does not keep already, because it was started with another value.
 std::vector<Promise> beyond_outer_job(const Card& options);
 
 // The "create" request for `card`.
