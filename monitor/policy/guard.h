@@ -30,9 +30,10 @@
 //     any       the guarded job is held by others' will,   → kQuiet    none at all
 //               does not iterate, or is not guarded
 //
-// A hold is tried only while more than the guard is missing. Whoever is cleared is left alone for a
-// time, which doubles; so is the stay, up to kLongestStay, so a hold is undone within that and the
-// time of a judgement. A job without an iteration for kCeases, or four usual ones, doesn't iterate.
+// A hold is tried only while more than the guard is missing. A job that is cleared is left alone
+// for a time, which doubles. An answer's stay doubles as well, up to kLongestStay: so a hold is
+// undone within that and the time of a judgement. A job without an iteration for kCeases, or four
+// usual ones, doesn't iterate.
 //
 // Nobody is answered for a job of a lower class. Of the same class only a job of the same user is,
 // which has no guard of its own: two that guard themselves against each other would take turns to

@@ -1,9 +1,9 @@
 // Ceilings. A job with a limit has a budget of GPU time that fills at the limit's rate. While its
 // gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
 // a job that always works opens and closes once in a period, however high its limit is. Where jobs
-// take turns, a period is no shorter than a turn of each, and while the others have theirs the job
-// saves up, or it would lose what it may have to them. A job that is held for one that guards
-// itself is closed as one that has used up its budget.
+// take turns, a period is no shorter than a turn of each. The budget accumulates during other jobs'
+// turns, or the job would lose its part to them. A job that is held for one that guards itself is
+// closed as one that has used up its budget.
 #include <algorithm>
 #include <map>
 #include <utility>
