@@ -163,8 +163,8 @@ struct Client {
     ResidencyOrder residency_order;  // what it was told last
     Time told_to_leave{0};           // or was away last; 0: it may stay
     Time drains_since{0};            // its accepted work is awaited, and nothing has left since
-    std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
-    Time numbered_at{0};           // when its order got its number
+    std::uint64_t kept_bytes = 0;    // that it may keep resident while it yields room
+    Time numbered_at{0};             // when its order got its number
     // What it can have pinned of the host: it was permitted that much since it last had less. What
     // it says beyond that takes nothing from others.
     std::uint64_t most_pinned = 0;

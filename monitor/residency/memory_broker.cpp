@@ -262,7 +262,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
   const auto quota = account.quota(client.job);
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
   lane.last_asked = now;
-  // Out of its own room as long as it is away, but that comes back: no reason to fail.
+  // Memory of the job that is swapped out will return: wait instead of failing.
   lane.wants_turn = true;
   wire::Charged out{};
   out.verdict = wire::kWait;

@@ -80,8 +80,8 @@ struct Crowd {
 Crowd crowd_of(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus, Leaves leaves,
                Time waits_since, Time now);
 
-// Whether what is asked for would fit on the GPU if all other jobs that could leave it for one that
-// waits had left, as far as the host has room.
+// Whether the request fits once every other job that can be swapped out is, as far as the host has
+// room.
 bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom& host,
                 const Crowd& crowd);
 
