@@ -18,7 +18,7 @@
 //
 // A job that doesn't oversubscribe takes no turns: it gets only memory kept by jobs that are out.
 //
-// Room is granted whole or not at all. A job works with all of its memory, so one that wants room
+// Room is granted whole or not at all. A job works with all of its memory. So one that wants room
 // on several GPUs is served on all of them in one look, or on none. It has one place in the line
 // for all its GPUs. A job waits if one before it in the line wants one of its GPUs. It takes
 // nothing on its others meanwhile, so later jobs may have these. No job holds room on a GPU while
@@ -46,7 +46,7 @@ namespace switchyard::monitor::policy {
 inline constexpr unsigned kStayMoves = 20;
 inline constexpr Time kShortestStay = std::chrono::milliseconds(200);
 // Of two jobs each shall get on within every half minute, whatever their moves take or a client
-// says of that; past 1.2 s a move costs more than a twentieth, therefore.
+// says of that. So past 1.2 s a move costs more than a twentieth.
 inline constexpr Time kLongestStay = std::chrono::seconds(25);
 // The donor is named this long in advance: as long as it takes to offer a thousand chunks.
 inline constexpr Time kKnownAhead = std::chrono::milliseconds(250);
