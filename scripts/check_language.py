@@ -34,7 +34,7 @@ END = re.compile(r"""(?:(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\.\.\.)|(?<=[.!?]["'
                  r"""(?<=[:;])(?=\s+[A-Z`*"'(\[]))\s+""")
 ITEM = re.compile(r"([*+-]|\d+\.) +")
 # A row of a table or a figure: columns, or strokes and arrows.
-DRAWN = re.compile(r"\S {3,}\S|[│└├┌┐┘┤─►▼▲]|^\||^[-=~]{4}| → .* → ")
+DRAWN = re.compile(r"\S {3,}\S|[│└├┌┐┘┤─►▼▲]|^\||^[-=~]{3}| → .* → ")
 
 
 class Paragraph:
