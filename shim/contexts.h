@@ -69,8 +69,8 @@ struct MadeContexts {
   bool all = true;  // there are no more
 };
 
-// What the mover copies by: to the driver, memory that moves belongs to no context, so any of the
-// GPU's will do. The primary context if it is active, else one that the process made.
+// The context that the mover copies by. To the driver, memory that moves belongs to no context, so
+// any of the GPU's will do. The primary context if it is active, else one that the process made.
 //
 // Threading: the mover's thread alone, while no context can end (swap/mover.h: Standstill).
 class MoverContext {

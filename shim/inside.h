@@ -55,10 +55,10 @@ namespace inside {
 
 // One look of a mover, which calls the driver too. Not `admitted` while the contexts of another
 // GPU are away.
-class Look : NoCopy {
+class MoverLook : NoCopy {
  public:
-  explicit Look(unsigned lane);
-  ~Look();
+  explicit MoverLook(unsigned lane);
+  ~MoverLook();
   bool admitted() const { return admitted_; }
 
  private:

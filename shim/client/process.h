@@ -36,8 +36,7 @@ struct PerProcess {
   std::atomic<std::uint32_t> uses_cuda;  // 1: cuInit succeeded, so it is a client, not an observer
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
   std::atomic<std::uint32_t> swappable;  // on so many GPUs the job's memory may be moved (swap/)
-  // What moves it sleeps on this (swap/mover.h). The service thread wakes it when the monitor
-  // rings.
+  // The mover sleeps on this (swap/mover.h). The service thread wakes it when the monitor rings.
   WakeWord mover;
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];

@@ -25,8 +25,8 @@
 
 namespace switchyard::shim::gate {
 
-using numbers::Kind;
 using numbers::Work;
+using numbers::WorkKind;
 
 // The lane when some bit of its attention is set beside these, else null: what everything below
 // costs when nothing is armed.
@@ -71,7 +71,7 @@ class Passage {
  private:
   bool may_touch_;
   swap::WorkGuard entry_;
-  numbers::Piece piece_;
+  numbers::BegunLaunch piece_;
 };
 
 // Around a call in which the CPU waits for the GPU.

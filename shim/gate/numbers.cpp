@@ -187,7 +187,7 @@ bool ends_after(Slot& slot, bool graph, Asked asked) {
 
 }  // namespace
 
-Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
+BegunLaunch begin(const StreamPlace& place, view::View& view, Work work, Asked asked) {
   const bool armed = asked.armed;
   const CUstream handle = handle_of(place);
   const std::uint64_t key = key_of(handle);
@@ -198,7 +198,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
     return {};
   }
   Slot& slot = *found;
-  const bool graph = work.kind == Kind::kGraph;
+  const bool graph = work.kind == WorkKind::kGraph;
   const costs::Cost cost = armed ? cost_of(slot, work) : costs::Cost{};
   g_state.latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
                                    std::memory_order_relaxed);
@@ -215,7 +215,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   } else if (graph && armed) {
     put_wait(handle, view, place.lane);
   }
-  Piece piece{};
+  BegunLaunch piece{};
   if (slot.open.load(std::memory_order_relaxed)) {
     ++slot.launches;
     slot.worth.add(cost);
@@ -231,7 +231,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   return piece;
 }
 
-void end(const Piece& piece) {
+void end(const BegunLaunch& piece) {
   if (piece.slot == nullptr) return;
   timing::end(piece.timed);
   Slot& slot = *piece.slot;
@@ -242,7 +242,7 @@ void end(const Piece& piece) {
   close_batch(slot);
 }
 
-bool settle(unsigned lane, const Place* named) {
+bool settle(unsigned lane, const StreamPlace* named) {
   // A stream may join somebody's capture between the question and our write.
   if (process().captures.load(std::memory_order_seq_cst) != 0) return true;
   const std::uint64_t key = named != nullptr ? key_of(handle_of(*named)) : 0;

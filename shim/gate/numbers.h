@@ -37,22 +37,22 @@ namespace switchyard::shim::numbers {
 
 struct Slot;
 
-enum class Kind { kLaunch, kGraph };
+enum class WorkKind { kLaunch, kGraph };
 
 // Work for a stream: its sort and its kernel.
 struct Work {
-  Kind kind = Kind::kLaunch;
+  WorkKind kind = WorkKind::kLaunch;
   costs::Kernel kernel;
 };
 
-struct Place {
+struct StreamPlace {
   unsigned lane = 0;
   CUstream stream = nullptr;
   bool per_thread = false;  // null means the thread's own stream
 };
 
 // One launch between begin() and end().
-struct Piece {
+struct BegunLaunch {
   Slot* slot = nullptr;
   bool last = false;  // it fills its batch
   timing::Timed timed;
@@ -61,13 +61,13 @@ struct Asked {
   bool armed = false;   // waits, too
   bool linger = false;  // a graph's batch is ended by the wait for it (linger.h)
 };
-Piece begin(const Place& place, view::View& view, Work work, Asked asked);
-void end(const Piece& piece);
+BegunLaunch begin(const StreamPlace& place, view::View& view, Work work, Asked asked);
+void end(const BegunLaunch& piece);
 
 // Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits
 // for another thread, nor for the GPU. A stream whose queue may be full is left alone, unless the
 // caller named it. False: one was.
-bool settle(unsigned lane, const Place* named = nullptr);
+bool settle(unsigned lane, const StreamPlace* named = nullptr);
 
 // The number that ends a batch, and where the GPU has to write it.
 struct Due {

@@ -49,7 +49,7 @@ struct Slot {
 extern Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 
 // As explicit handles, so that the plain calls serve per-thread twins too.
-CUstream handle_of(const Place& place);
+CUstream handle_of(const StreamPlace& place);
 
 CUcontext current_context();
 
@@ -61,7 +61,7 @@ std::uint64_t key_of(CUstream handle);
 Slot* find(unsigned lane, std::uint64_t key);
 
 // The same, for one that had none: a drained one, locked; null when all have work.
-Slot* take(const Place& place, std::uint64_t key);
+Slot* take(const StreamPlace& place, std::uint64_t key);
 
 // Whether this thread may put something into the slot's stream. pre: the slot's lock.
 bool reachable(const Slot& slot, CUcontext context);

@@ -2,7 +2,7 @@
 //
 // Concept. A ring. Timers are read in the order in which they were begun, once the GPU has passed
 // them; nobody waits for that. The events are made when they are needed first, in the context that
-// came first, and kept. What runs in other contexts goes untimed.
+// came first, and kept. Work in other contexts goes untimed.
 //
 //     take, start | record before | what is timed | record behind, passed ... read
 //

@@ -14,9 +14,9 @@
 // A view outlives everything that points to it: they are never freed, and there is room for as many
 // as monitors may come and go. Past that only threads are held.
 //
-// What the driver can't do it won't do later either: the gate is refused then. Any other error (no
-// memory just now) is tried again, with a growing pause, a few times. Another context may fare
-// better, so a refusal ends when a context of that GPU does.
+// A driver without the call will not have it later either: the gate is refused then. Any other
+// error (no memory just now) is tried again, with a growing pause, a few times. Another context may
+// fare better, so a refusal ends when a context of that GPU does.
 //
 // Threading: usable() from any thread; make() under the connection's lock; follow() from the
 // service thread alone.

@@ -28,14 +28,14 @@
 
 namespace switchyard::shim::pools {
 
-enum class Kind : std::uint8_t {
+enum class PoolKind : std::uint8_t {
   kDevice,   // it reserves memory of a GPU
   kManaged,  // its memory may come to a GPU
   kHost,     // it never has any there
 };
 // Makes a pool known: cuMemPoolCreate, or the default pool of `device` (-1: whose it is isn't
 // known).
-void learn(CUmemoryPool pool, int device, Kind kind = Kind::kDevice);
+void learn(CUmemoryPool pool, int device, PoolKind kind = PoolKind::kDevice);
 // Others can be given it from here on.
 void exported(CUmemoryPool pool);
 // Whether it isn't known, or which GPU it is charged to.
@@ -85,7 +85,7 @@ struct Forgotten {
   int device = -1;
   std::uint64_t charged = 0;
   std::uint64_t id = 0;
-  Kind kind = Kind::kDevice;
+  PoolKind kind = PoolKind::kDevice;
   std::uint64_t live = 0;
 };
 Forgotten forget(CUmemoryPool pool);
@@ -96,10 +96,10 @@ void restore(CUmemoryPool pool, const Forgotten& was);
 template <typename Call>
 CUresult free_pooled(std::uint64_t address, Call call) {
   ledger::Charge charge;
-  const bool known = ledger::take(ledger::Kind::kPooled, address, charge);
+  const bool known = ledger::take(ledger::NoteKind::kPooled, address, charge);
   const CUresult result = call();
   if (known && result == CUDA_SUCCESS) freed(charge);
-  if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kPooled, address, charge);
+  if (known && result != CUDA_SUCCESS) ledger::note(ledger::NoteKind::kPooled, address, charge);
   settle_all();
   return result;
 }

@@ -1,7 +1,7 @@
 // Rules for NCCL's calls about communicators: how they are made, ended, and asked.
 //
 // Concept. As rules.h. A communicator comes to life when its call or its group has ended, and may
-// get a twin then (twins.h). What ends it, or asks for its errors, is done to both.
+// get a twin then (twins.h). A call that ends it, or asks for its errors, is made for both.
 //
 // Threading: any thread.
 #pragma once

@@ -229,7 +229,7 @@ void leave() {
   tell_launches(page());
 }
 
-std::uint64_t count(int slot, const Step& step) {
+std::uint64_t count(int slot, const CountStep& step) {
   Truth& truth = g_state.truths[slot];
   abi::Communicator& shown = page().communicators[slot];
   truth.bytes.fetch_add(step.bytes, std::memory_order_relaxed);
@@ -255,7 +255,7 @@ std::uint64_t count(int slot, const Step& step) {
 }
 
 // The only way down: NCCL has refused what was counted.
-void take_back(int slot, const Step& step) {
+void take_back(int slot, const CountStep& step) {
   Truth& truth = g_state.truths[slot];
   abi::Communicator& shown = page().communicators[slot];
   shown.bytes.store(truth.bytes.fetch_sub(step.bytes, std::memory_order_relaxed) - step.bytes,
@@ -303,7 +303,7 @@ void tell() {
     const ncclComm_t comm = g_handles[slot].load(std::memory_order_relaxed);
     const Truth& truth = g_state.truths[slot];
     abi::Communicator& shown = page().communicators[slot];
-    // What came to life or ended between the copy and the new page is wrong in it.
+    // A communicator that came to life or ended between the copy and the new page is wrong in it.
     if (comm == nullptr || comm == kGone) {
       shown.use.store(0, std::memory_order_release);
       continue;

@@ -1,10 +1,10 @@
 // The communicators of this process: which it is in, and how many operations it has launched there.
 //
-// Concept. A table of kMostCommunicators slots, found by NCCL's handle. What the monitor and people
-// see stands in the page (abi.h: Communicator). The true count is kept here. A page may be replaced
-// between two operations, and a lost count would make this rank look as if it lagged behind for
-// ever. The page's count is only ever raised to the truth, so the order of two writers is no
-// matter.
+// Concept. A table of kMostCommunicators slots, found by NCCL's handle. The figures for the monitor
+// and people stand in the page (abi.h: Communicator). The true count is kept here. A page may be
+// replaced between two operations, and a lost count would make this rank look as if it lagged
+// behind for ever. The page's count is only ever raised to the truth, so the order of two writers
+// is no matter.
 //
 // All ranks must find the same id without talking to each other. It is a hash of NCCL's unique id.
 // That of a child communicator is a hash of its parent's, of how many children the parent has had,
@@ -24,7 +24,7 @@
 namespace switchyard::shim::nccl {
 
 // What operations add to a communicator's counts.
-struct Step {
+struct CountStep {
   std::uint32_t launched = 0;
   std::uint32_t sent = 0;
   std::uint64_t bytes = 0;
@@ -34,7 +34,7 @@ struct Step {
   std::uint64_t kind_bytes[abi::kMostCollectives] = {};
 
   bool empty() const { return launched == 0 && sent == 0; }
-  void add(const Step& more) {
+  void add(const CountStep& more) {
     launched += more.launched;
     sent += more.sent;
     bytes += more.bytes;
@@ -115,8 +115,8 @@ void leave();
 
 // pre: slot is one that find() answered, for both.
 // Answers how many are launched, with these.
-std::uint64_t count(int slot, const Step& step);
-void take_back(int slot, const Step& step);
+std::uint64_t count(int slot, const CountStep& step);
+void take_back(int slot, const CountStep& step);
 
 // Into a page that nobody sees yet; and once more when it is in its place, for what was counted in
 // between.

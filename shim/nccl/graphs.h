@@ -25,7 +25,7 @@ inline bool any() { return g_noted.load(std::memory_order_relaxed) != 0; }
 CUgraph captured_into(CUstream stream);
 
 // An operation that went into a capture.
-void note(CUgraph graph, int slot, const Step& step);
+void note(CUgraph graph, int slot, const CountStep& step);
 // The graph holds what another one does, too: a clone, or one with a child graph.
 void copy(CUgraph from, CUgraph to);
 void copy(CUgraphExec from, CUgraph to);

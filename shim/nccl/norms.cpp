@@ -209,7 +209,7 @@ unsigned put(const Ring& ring, const void* from, std::uint64_t count, Type type,
   constexpr std::uint32_t kNoConcern = abi::kTimeBursts | gate::kOfBursts | abi::kRecordLaunches;
   if ((lane->attention.load(std::memory_order_relaxed) & ~kNoConcern) == 0) return launch();
   const gate::Passage passage(*lane, stream, false,
-                              {gate::Kind::kLaunch, {ring.kernel, blocks, 1, 1}});
+                              {gate::WorkKind::kLaunch, {ring.kernel, blocks, 1, 1}});
   return launch();
 }
 

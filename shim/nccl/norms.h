@@ -8,8 +8,8 @@
 //
 // Nobody waits for the GPU: what is not there yet is looked at again. A GPU has a ring of entries.
 // When half of them are taken, the next begin() collects, too; when all wait for the GPU, the
-// collective is not measured. What NCCL launches only when a
-// group ends gets its kernels around the end. Nothing is put into a capture.
+// collective is not measured. An operation that NCCL launches only when a group ends gets its
+// kernels around the end. Nothing is put into a capture.
 //
 // The kernels touch the program's memory, so they are put through the gate and swap's admission as
 // its own are. They are not counted as its launches. The kernel is loaded, and the memory pinned,

@@ -109,10 +109,10 @@ struct Operation {
 };
 
 // What it adds to the counts of its communicator.
-Step step_of(int slot, const Operation& operation);
-void expect(int slot, const Step& step, CUstream stream);
+CountStep step_of(int slot, const Operation& operation);
+void expect(int slot, const CountStep& step, CUstream stream);
 // Before it is launched: `launched` are, with these.
-void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
+void time_it(spans::Span& span, int slot, const CountStep& step, std::uint64_t launched,
              CUstream stream);
 // The sum that it is, for its norms; of slot -1: it is none.
 norms::Sum sum_of(int slot, const Operation& operation);
@@ -131,7 +131,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     int ranks = 0;
     if (original.ask(operation.comm, rank, ranks)) communicators::learn(slot, rank, ranks);
   }
-  const Step step = step_of(slot, operation);
+  const CountStep step = step_of(slot, operation);
   const norms::Sum sum = norms::on() ? sum_of(slot, operation) : norms::Sum{};
   if (captured(operation.stream, false)) {
     const CUgraph graph = graphs::captured_into(operation.stream);

@@ -34,7 +34,7 @@ Group* take() {
 
 void empty(Group& group) {
   if (group.any) {
-    for (Step& step : group.pending) step = {};
+    for (CountStep& step : group.pending) step = {};
   }
   group.any = false;
   group.births = 0;

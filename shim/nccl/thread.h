@@ -48,7 +48,7 @@ struct Group {
   CUstream only = nullptr;
   unsigned births = 0;
   Expected expected[kMostExpected];
-  Step pending[abi::kMostCommunicators];
+  CountStep pending[abi::kMostCommunicators];
   unsigned streams = 0;
   GroupStream stream[kMostGroupStreams];
   unsigned summing = 0;  // more than there is room for: none of the group's is measured

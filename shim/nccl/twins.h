@@ -22,7 +22,7 @@
 // To the gradient noise a twin and its original are one communicator with one sequence of numbers.
 // That is the sequence of the program's calls, which is the same on all ranks.
 //
-// What ends the original, or asks for its errors, does so for the twin as well
+// A call that ends the original, or asks for its errors, does so for the twin as well
 // (communicator_rules.h).
 //
 // Threading: any thread. route() and of() take no lock.

@@ -81,7 +81,7 @@ template <typename Original, typename... Args>
   const std::uint32_t asked = asked_of(*lane);
   if (asked == 0) [[likely]]
     return original(args...);
-  return pass_asked(*lane, asked, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel,
+  return pass_asked(*lane, asked, stream, per_thread, {gate::WorkKind::kLaunch, kernel}, kernel,
                     [=] { return original(args...); });
 }
 
@@ -194,7 +194,7 @@ CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool p
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
   // Its memory first: that may wait for the monitor, and nobody waits so long inside.
   return graph_memory::run(graph, [&] {
-    return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, {graph}, call);
+    return pass(*lane, stream, per_thread, {gate::WorkKind::kGraph, {}}, {graph}, call);
   });
 }
 
@@ -237,7 +237,7 @@ CUresult count_copy(bool per_thread, const void* to, Original original, Args... 
     return result;
   };
   if constexpr (kHasStream<Args...>) {
-    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, {}, [&] {
+    return pass(*lane, last_stream(args...), per_thread, {gate::WorkKind::kLaunch, {}}, {}, [&] {
       const gate::Copying copying(*lane, to);
       return call();
     });
@@ -270,7 +270,7 @@ CUresult copy_to_per_thread(Original original, To to, Args... args) {
   return count_copy<kCopied>(true, reinterpret_cast<const void*>(to), original, to, args...);
 }
 
-// What touches memory in a stream's order and is neither work nor a copy.
+// Calls that touch memory in a stream's order and are neither work nor a copy.
 template <typename Original, typename... Args>
 CUresult touch(Original original, Args... args) {
   const swap::WorkGuard entry(swap::on());
@@ -350,7 +350,7 @@ CUresult ask(Original original, Args... args) {
 }
 
 // A host function is no work of the GPU: it needs no wait of its own, it comes after the work that
-// does. What it waits for gets its number, because the CPU waits for it to be called.
+// does. The work before it gets its number, because the CPU waits for the function to be called.
 template <typename Original, typename... Args>
 CUresult call_back(Original original, CUstream stream, Args... args) {
   if (abi::Lane* lane = gate::attentive_lane()) gate::before_callback(*lane, stream, false);

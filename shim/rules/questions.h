@@ -5,9 +5,9 @@
 // context. It sees memory opened of another process likewise (ipc/opened.h). So it answers first,
 // while the memory is there. Then we put right each answer that an application may compare with its
 // own books. These are the bounds of its allocation, its context or its pool, and whom it can be
-// given to. Its identifying numbers, too, last while chunks come and go. What the application
-// mapped itself (handles.h) has the bounds of its mapping, such numbers, and the handle types that
-// it asked for. All other answers are the driver's.
+// given to. Its identifying numbers, too, last while chunks come and go. The application's own
+// mapping (handles.h) has its bounds, such numbers, and the handle types that it asked for. All
+// other answers are the driver's.
 //
 // SYNC_MEMOPS of a mapping can't be set. For swappable memory the library does what it means. Once
 // it is set of any, each copy or set whose call has no stream is waited for (rules/launch.h).
@@ -124,7 +124,7 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
 
 namespace switchyard::shim::rules {
 
-// Both widths. What we know we know without the driver, and without the memory.
+// Both widths. We know our own ranges without the driver, and without the memory.
 template <typename Original, typename Pointer, typename Size>
 CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
   swap::Bounds known;

@@ -43,11 +43,11 @@ CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, C
       return pools::refuse(growth);
     }
   }
-  ledger::note(ledger::Kind::kPooled, *address, {.bytes = size, .owner = growth.owner});
+  ledger::note(ledger::NoteKind::kPooled, *address, {.bytes = size, .owner = growth.owner});
   return result;
 }
 
-// The same, or by us. What the stream may not be asked is the driver's to refuse.
+// The same, or by us. The driver itself refuses a question that the stream does not allow.
 template <typename Call>
 CUresult allocate_ordered(CUmemoryPool pool, CUdeviceptr* address, size_t size, CUstream stream,
                           bool per_thread, Call call) {

@@ -9,7 +9,7 @@
 //     no limit, some is away       chunk by chunk: create, map, give access, copy back; then open
 //
 // Copies of several chunks are in flight while the CPU unmaps or maps others, so the link is the
-// bound. What fails leaves each chunk either on the device or in the host, never nowhere.
+// bound. A failure leaves each chunk either on the device or in the host, never nowhere.
 //
 // Between moves it makes memory whole that is to be given to others (consolidation_request.h). It
 // also grows the host pool for the next move, or shrinks it for the sake of others

@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// What a shim for memory and work must have an opinion on, by name.
+// The calls that a shim for memory and work must have an opinion on, by name.
 const std::regex& interesting() {
   static const std::regex pattern(
       "cu(Mem|Array|Mipmapped|Ipc|Launch|Graph|Import|External|Multicast|Destroy|DeviceTotalMem|"

@@ -105,7 +105,7 @@ bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
   const Mapping& place = vmm_allocations::mapping_at(span.first);
   VmmAllocation& allocation = *place.allocation;
   ++allocation.references;
-  // What stays already others may know: it is what it is.
+  // Others may know memory that stays already, so it remains as it is.
   const bool cleared = allocation.rdma == Rdma::kCleared && allocation.stays == Stays::kLeaves;
   if (cleared && allocation.asked.allocFlags.gpuDirectRDMACapable != 0) {
     allocation.rdma = Rdma::kWanted;

@@ -2,8 +2,9 @@
 // the driver's own memory.
 //
 // Concept. The application's own memory can be swapped out like any other. So the application holds
-// a number of ours, and each call that takes or gives a handle translates. What the driver made for
-// others (imported, multicast, of the host) stays the driver's, and so do the driver's refusals.
+// a number of ours, and each call that takes or gives a handle translates. Memory that the driver
+// made for others (imported, multicast, of the host) stays the driver's, and so do the driver's
+// refusals.
 //
 // Calls that need the memory to be there are made inside a WorkGuard (work_guard.h): it can't move
 // meanwhile. Three sorts of call need none: a release, a question, and an unmapping after which the
@@ -50,7 +51,8 @@ bool retain(CUdeviceptr address, Handle& handle);
 bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes);
 // By what types it can be exported: the driver knows only what stands behind it now.
 bool types_at(CUdeviceptr address, unsigned& types);
-// What tells the mapping, and the memory behind it, from all others: the driver sees chunks.
+// The numbers that tell the mapping, and the memory behind it, from all others: the driver sees
+// chunks.
 struct Ids {
   std::uint64_t mapping = 0;
   std::uint64_t memory = 0;

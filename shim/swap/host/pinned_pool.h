@@ -27,7 +27,7 @@ namespace switchyard::shim::swap::pinned_pool {
 inline constexpr std::uint64_t kSlab = 256ull << 20;
 inline constexpr unsigned kMostSlabs = 4096;  // 1 TiB
 
-struct Piece {
+struct HostPiece {
   void* at = nullptr;  // null: none
   std::uint64_t bytes = 0;
   unsigned lane = 0;  // whose pool it is of
@@ -36,8 +36,8 @@ struct Piece {
 
 // A piece of at least `bytes`, contiguous; without one, a null piece. Never waits, never grows.
 // `bytes` is at most kSlab.
-Piece take(unsigned lane, std::uint64_t bytes);
-void give_back(Piece& piece);
+HostPiece take(unsigned lane, std::uint64_t bytes);
+void give_back(HostPiece& piece);
 
 // Of slabs in all, and not handed out.
 std::uint64_t pinned_bytes(unsigned lane);
@@ -54,7 +54,7 @@ bool grow(unsigned lane, std::uint64_t limit_bytes);
 // How many slabs there are, which of them a piece is in, and what of one is not handed out. drop()
 // numbers them anew.
 unsigned slabs(unsigned lane);
-unsigned slab_of(const Piece& piece);
+unsigned slab_of(const HostPiece& piece);
 std::uint64_t free_bytes_of(unsigned lane, unsigned slab);
 
 // Gives a slab back that nothing is handed out of. The driver waits for all work of the process
@@ -71,7 +71,7 @@ bool any_unpinned(unsigned lane);
 // Pins one of these again; false: there is none, or the driver refused. pre: as grow().
 bool pin_next(unsigned lane);
 // The same for the slab of a piece. A copy of memory that is not pinned is right, but slow.
-void pin_for_copy(const Piece& piece);
+void pin_for_copy(const HostPiece& piece);
 
 // In a forked child: the parent's slabs are not mapped there.
 void clear();

@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 // calling thread's own. pre: outside of any WorkGuard, and nothing of ours is held.
 CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns = kLimitNs);
 
-enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
+enum RequestStage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
 extern std::atomic<std::uint32_t> g_stage;
 extern std::atomic<unsigned> g_lane;  // whose mover is asked
 inline bool is_asked(unsigned lane) {

@@ -33,7 +33,7 @@ namespace switchyard::shim::swap::parking {
 
 struct Slab;
 
-struct Piece {
+struct ParkedPiece {
   CUdeviceptr at = 0;  // 0: it is kept, and has an address only while it is reached
   std::uint64_t bytes = 0;
   std::uint64_t offset = 0;  // in the slab
@@ -58,26 +58,26 @@ void is_on(unsigned lane, unsigned on);
 
 // Pieces for memory of `lane`, in a slab of their own. Each says its bytes, which were counted.
 // Fails with the driver's complaint: then there are none, and they are counted off.
-CUresult take(unsigned lane, Piece* pieces, unsigned count);
+CUresult take(unsigned lane, ParkedPiece* pieces, unsigned count);
 // A piece for memory of `lane`, whose bytes were counted. A descriptor of memory_fd.h holds it, and
 // is the piece's from here on. In `slab`, or in another one, which `slab` is then. False: no memory
 // for it.
-bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece);
+bool keep(unsigned lane, Slab*& slab, int descriptor, ParkedPiece& piece);
 // Where it can be copied from. Maps kept memory for that.
-CUresult reach(const Piece& piece, CUdeviceptr& at);
+CUresult reach(const ParkedPiece& piece, CUdeviceptr& at);
 // Whether it is kept on the GPU of its own contexts: they did not get to another one.
-bool is_at_home(const Piece& piece);
+bool is_at_home(const ParkedPiece& piece);
 // Imports what is kept. The caller owns the handle, and the piece stays as it is.
-CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle);
+CUresult import(const ParkedPiece& piece, CUmemGenericAllocationHandle& handle);
 // Gives the caller the descriptor of what is kept, and gives the piece back later.
-int hand_over(Piece& piece);
+int hand_over(ParkedPiece& piece);
 // Unmaps kept memory. pre: no copy reads it.
-void leave(const Piece& piece);
+void leave(const ParkedPiece& piece);
 // Gives one back, if there is one. pre: no copy reads or writes it.
-void give_back(Piece& piece);
+void give_back(ParkedPiece& piece);
 // The same for one whose work shall not wait for the driver's calls: its slab stays, and counts,
 // until sweep(). For the mover's thread.
-void give_back_later(Piece& piece);
+void give_back_later(ParkedPiece& piece);
 // Whether there were such slabs. For the mover's thread.
 bool sweep(unsigned lane);
 

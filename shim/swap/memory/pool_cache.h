@@ -46,7 +46,7 @@ std::uint64_t release(std::uint64_t pool, std::uint64_t wanted, std::uint64_t* p
 // Gives all of it back. pre: no work is left that could touch it.
 void drop_all(unsigned lane);
 
-// What of the cached memory of a GPU is on it.
+// The cached memory of a GPU that is on it.
 std::uint64_t resident_on(unsigned lane);
 
 // --- pools ---

@@ -267,12 +267,12 @@ std::uint64_t kept_bytes(unsigned lane) {
   return bytes;
 }
 
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
+pinned_pool::HostPiece find_piece(unsigned lane, std::uint64_t bytes) {
   const auto give_up = [](Chunk& chunk) {
     pinned_pool::give_back(chunk.host);
     return true;
   };
-  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
+  pinned_pool::HostPiece piece = pinned_pool::take(lane, bytes);
   while (!piece && each_kept(lane, give_up)) piece = pinned_pool::take(lane, bytes);
   return piece;
 }

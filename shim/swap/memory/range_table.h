@@ -37,8 +37,8 @@ inline constexpr std::uint64_t kChunk = 32u << 20;
 struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
-  pinned_pool::Piece host = {};             // its copy; while it is on the device, a kept one
-  parking::Piece parked = {};               // its copy on another GPU, as long as it is away
+  pinned_pool::HostPiece host = {};         // its copy; while it is on the device, a kept one
+  parking::ParkedPiece parked = {};         // its copy on another GPU, as long as it is away
   digest::Digest digest = {};               // of the copy; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool contents_pending = false;            // on the device, but its contents aren't yet
@@ -241,6 +241,6 @@ std::uint64_t kept_bytes(unsigned lane);
 // Whether the contents of any chunk of the GPU are not on it.
 bool anything_away(unsigned lane);
 // A piece of the host for a chunk that must be copied. Where the pool has none, they give way.
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
+pinned_pool::HostPiece find_piece(unsigned lane, std::uint64_t bytes);
 
 }  // namespace switchyard::shim::swap

@@ -46,7 +46,7 @@ bool Executor::grow_pool() {
   return true;
 }
 
-std::uint64_t Executor::tend_pool(const Step& step) {
+std::uint64_t Executor::tend_pool(const MoverStep& step) {
   if (shrink_pool()) return 0;
   const std::uint32_t request = residency_page::unpin_asked(lane_);
   // The next monitor begins with the same number.

@@ -94,7 +94,7 @@ void count_in(unsigned lane, const Moved& moved);
 void count_end(unsigned lane);
 void count_time_out(unsigned lane);
 
-// What the fresh page of another monitor has to say of it, before anybody sees it.
+// Writes its state into the fresh page of another monitor, before that is shown.
 void carry_over(abi::Page& fresh);
 // Once the fresh page is in its place: what was said meanwhile went into the old one.
 void moved_to_fresh_page();

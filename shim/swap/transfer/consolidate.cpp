@@ -78,7 +78,7 @@ CUresult make_empty(VmmAllocation& allocation) {
     release_all(allocation);
     aside.exchange(allocation);
     allocation.rdma = Rdma::kCleared;
-    // What it lacks it gets when it is mapped.
+    // Chunks that it lacks are made before it is mapped.
     if (vmm_allocations::fill(allocation) == CUDA_SUCCESS) map_everywhere(allocation);
   }
   aside.end();
@@ -116,7 +116,7 @@ CUresult make_full(VmmAllocation& allocation, Resident resident) {
   if (result == CUDA_SUCCESS) return result;
   allocation.stays = Stays::kLeaves;
   vmm_allocations::settle(allocation);
-  // What doesn't come now the mover tries again, as after any move.
+  // The mover tries again to bring chunks that don't come now, as after any move.
   const auto always = [](unsigned, std::uint64_t, bool) { return true; };
   if (!vmm_allocations::is_there(allocation)) move_in(allocation.lane, always, resident);
   return result;

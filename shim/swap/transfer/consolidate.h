@@ -1,11 +1,11 @@
 // Whole: an allocation of several chunks becomes one handle of the driver's, so that others can be
 // given it.
 //
-// Concept. What a process makes with handle types it mostly never exports: XLA takes its whole pool
-// so. Such memory is made of chunks like any other and moves like any other, until somebody really
-// wants a handle of it. Then its contents go to the host as in any move, and one handle of the full
-// size takes the chunks' place. The contents come back into it. The device never holds it twice.
-// From then on it stays where it is.
+// Concept. A process rarely exports memory that it makes with handle types: XLA takes its whole
+// pool so. Such memory is made of chunks like any other and moves like any other, until somebody
+// really wants a handle of it. Then its contents go to the host as in any move, and one handle of
+// the full size takes the chunks' place. The contents come back into it. The device never holds it
+// twice. From then on it stays where it is.
 //
 //     chunk 0 │ chunk 1 │ chunk 2   ──► the host's pieces ──►   one handle, of the kind asked for
 //

@@ -47,8 +47,8 @@ void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle h
 // it can't be used any more. pre: no ChunksLock lives; if this process's memory isn't `away`, it
 // wants none.
 bool follow(unsigned lane, std::uint64_t number, bool away, bool due = false);
-// Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
-// twice.
+// Whether something was taken. Memory that comes meanwhile waits for that: made anew, it would be
+// there twice.
 bool is_taken(unsigned lane);
 // Whether the donor's memory leaves now.
 bool begun(unsigned lane);

@@ -45,7 +45,7 @@ class MoveOn {
   // A parked chunk whose copy to the host is in flight.
   struct Flight {
     Chunk* chunk = nullptr;
-    pinned_pool::Piece to = {};
+    pinned_pool::HostPiece to = {};
   };
 
   void fail(CUresult result) {

@@ -17,8 +17,8 @@
 // they stay (precopy()). Then the move copies only those that have changed since. While contexts go
 // to another GPU, chunks may stay on the old one without a copy until they follow (keep.cpp).
 //
-// What another job hands over comes first, in that job's memory (handover.h); the rest is made
-// anew.
+// Memory that another job hands over comes first, in that job's memory (handover.h). The rest is
+// made anew.
 //
 // Whatever fails, each chunk's contents are on the device, in the host or parked, and the chunk
 // says where.

@@ -68,7 +68,7 @@ class SwapIn {
     }
   }
 
-  // What another job hands over, each chunk as soon as it has left there.
+  // Takes the memory that another job hands over, each chunk as soon as it has left there.
   void take_over() {
     std::uint64_t until = monotonic_ns() + kPatienceNs;
     while (moved_.stop == Stop::kNothing && handover::begun(lane_)) {
@@ -111,7 +111,7 @@ class SwapIn {
 
   CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
 
-  // What a failure of the driver's means for contents holds, whatever comes after it.
+  // The first failure of the driver decides about the contents, whatever comes after it.
   void stop(CUresult failure) {
     if (moved_.stop == Stop::kDriver) return;
     moved_.result = failure;

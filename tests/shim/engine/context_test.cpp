@@ -123,7 +123,7 @@ TEST_F(Contexts, OneThatTheDriverDoesNotEndKeepsWhatItHas) {
   EXPECT_EQ(used(), 0u);
 }
 
-// What a context takes only NVML tells, once it is there.
+// NVML alone tells the size of a context, once it is there.
 TEST_F(Contexts, OneBeyondTheQuotaIsGivenBackAndRefused) {
   static int destroyed = 0;
   destroyed = 0;

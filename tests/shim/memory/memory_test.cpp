@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                                            "heap"),
                          [](const auto& info) { return std::string(info.param); });
 
-// What NVML shows of the job, contexts included, never goes beyond the quota.
+// The job's memory by NVML, contexts included, never goes beyond the quota.
 TEST_F(ShimMemory, AKernelsLocalMemoryIsRefusedBeforeTheDriverTakesIt) {
   auto daemon = monitor();
   Child child =

@@ -206,7 +206,7 @@ TEST_F(MoverUnpins, WhoLeavesBeforeAllIsDoneIsNotHeldForTheRestWhenItIsBack) {
 }
 
 TEST_F(MoverUnpins, ASlabInWhichMemoryIsAwayStaysPinned) {
-  pinned_pool::Piece away = pinned_pool::take(0, kMiB2);
+  pinned_pool::HostPiece away = pinned_pool::take(0, kMiB2);
   unpin(1);
   EXPECT_EQ(pins_.unpinned, kSlabs - 1);
   EXPECT_FALSE(pinned_pool::is_unpinned(0, pinned_pool::slab_of(away)));

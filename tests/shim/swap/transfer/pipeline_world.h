@@ -91,7 +91,7 @@ class PipelineTest : public EngineTest {
   static std::uint64_t kept();
 
   Driven driven_;
-  std::vector<swap::pinned_pool::Piece> taken_;
+  std::vector<swap::pinned_pool::HostPiece> taken_;
   std::vector<void*> memories_;
   std::vector<std::string> contents_;
 };
