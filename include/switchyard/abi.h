@@ -55,9 +55,9 @@
 // says with its phase and its error which order they answer, so the monitor never takes the outcome
 // of an earlier attempt for that of a new one.
 //
-// Whose phase is absent follows the limit both ways: as it rises, memory comes already, and work
-// goes on once there is no limit. Where one leaves for another, both get the same number, under
-// which memory itself can be handed over (handover.h).
+// While its phase is absent, a client tracks limit_bytes up and down. Memory comes already as the
+// limit rises, and work goes on once there is no limit. Where one leaves for another, both get the
+// same number, under which memory itself can be handed over (handover.h).
 //
 // Moves: contexts that come back may come on another GPU. While the process is detached, the
 // monitor says on which GPU the lane shall be, and then lowers `limited`. The library exchanges the
